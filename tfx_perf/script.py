@@ -20,7 +20,7 @@ from tfx_perf.report import gate_report, training_report
 from tfx_perf.report import page as report_page
 from tfx_perf.settings.gate import GateSettings
 from tfx_perf.settings.schedule import ScheduleSettings
-from tfx_perf.tf_internals import generated_code
+from tfx_perf.tf_internals import autograph
 from tfx_perf.training import custom_loop, scaling
 from tfx_perf.training import record as training_record
 from tfx_perf.training.loop import Loop
@@ -369,7 +369,7 @@ def _code_digest() -> str | None:
         if file
         and not file.startswith(installed)
         # Of code that is known, in an order that changes from process to process.
-        and generated_code.PREFIX not in file
+        and autograph.GENERATED_PREFIX not in file
     )
     try:
         return cache_key.digest(*(pathlib.Path(file).read_bytes() for file in users))

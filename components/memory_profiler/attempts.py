@@ -54,7 +54,8 @@ class Attempts:
             settings: with the time.
             folder: where the children write to, and their logs go.
         """
-        self._given = {
+        self._inputs = inputs
+        self._given: Mapping[str, Any] = {
             "inputs": inputs,
             "exec_properties": dict(exec_properties),
             "folder": str(folder),
@@ -135,8 +136,8 @@ class Attempts:
 
     def _completed(self, found: ProfileRecord) -> ProfileRecord:
         """Returns the record with what training takes, and what that says of the largest batch."""
-        tuned = trainer_args.input_plan(json_utils.loads(self._given["inputs"]))
-        counts = filter(None, [tuned and tuned.example_count, found.epoch_example_count])
+        tuned = trainer_args.input_plan(json_utils.loads(self._inputs))
+        counts = filter(None, [tuned.example_count if tuned else None, found.epoch_example_count])
         most = min(counts, default=largest_batch.ENOUGH)
         steps = [step for step in found.steps if step.plan == "plain"]
         taken, limit_bytes, remark = self._footprints(found, most=most)

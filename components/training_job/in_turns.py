@@ -25,8 +25,7 @@ from tfx_perf import console, errors, interception, isolate, workers
 from tfx_perf.components.processes import worker_tasks
 from tfx_perf.components.training_job import strategy_check, trainer_args
 from tfx_perf.components.training_job.job import TrainingJob
-from tfx_perf.tf_data import datasets
-from tfx_perf.tf_internals import autograph, worker_server
+from tfx_perf.tf_internals import autograph, datasets, worker_server
 from tfx_perf.training import as_one_device, precision
 from tfx_perf.training.eligibility import obstacle
 from tfx_perf.training.keras_api import array_data

@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.fuzzing import forks
 from tfx_perf.input.timing import memory_meter
-from tfx_perf.tf_data import datasets
+from tfx_perf.tf_internals import datasets
 
 from . import serving
 from .cases import Call, Case

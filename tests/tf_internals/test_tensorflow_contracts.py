@@ -24,16 +24,13 @@ from tfx_perf.tf_internals import (
     built_optimizer,
     clusters,
     devices,
-    direct_iterators,
     following,
-    generated_code,
     graphs,
     iterators,
     messages,
     moved_variables,
     random_state,
     sharded_variable,
-    unawaited,
 )
 
 
@@ -107,7 +104,7 @@ def test_the_files_of_converted_code_are_known_by_their_names():
         return pathlib.Path(converted.__code__.co_filename)
 
     before = file_of(tf.autograph.to_graph(first))
-    with generated_code.removed_afterwards():
+    with autograph.removed_afterwards():
         meanwhile = file_of(tf.autograph.to_graph(second))
         assert meanwhile.exists()
     assert before.exists() and not meanwhile.exists()
@@ -115,7 +112,7 @@ def test_the_files_of_converted_code_are_known_by_their_names():
 
 @contract("Saved positions in the data are lost: nobody sees which iterators fit makes.")
 def test_a_dataset_may_have_iterators_of_its_own_kind():
-    known = direct_iterators.FitIterators()
+    known = iterators.FitIterators()
     data = known.over(numbers())
     assert data.element_spec == numbers().element_spec
     one, other = iter(data), iter(data)
@@ -125,7 +122,7 @@ def test_a_dataset_may_have_iterators_of_its_own_kind():
 
 @contract("The end of an iterator holds up fit for as long as the iterator was in use.")
 def test_an_iterator_keeps_its_resource_in_an_attribute():
-    iterator = iter(unawaited.unawaited(numbers()))
+    iterator = iter(iterators.unawaited(numbers()))
     assert "_iterator_resource" in vars(iterator)
     assert iterator._iterator_resource.dtype == tf.resource
     assert [int(x) for x in iterator] == list(range(6))

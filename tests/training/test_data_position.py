@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from tfx_perf import errors
-from tfx_perf.tf_internals.direct_iterators import FitIterators
+from tfx_perf.tf_internals.iterators import FitIterators
 from tfx_perf.training.recovery.data_position import CapturedPosition, DataPosition
 
 pytestmark = pytest.mark.each_choice

@@ -9,7 +9,7 @@ from model_cases import dense, regression
 
 from tfx_perf import interception
 from tfx_perf.config import PerfConfig
-from tfx_perf.tf_internals.quick_function import QuickFunction
+from tfx_perf.tf_internals.graphs import QuickFunction
 from tfx_perf.training import advice, session
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.record import XlaAccount

@@ -15,7 +15,7 @@ from typing import IO, Any
 
 from tfx_perf import errors
 from tfx_perf.isolate import forks, guard
-from tfx_perf.tf_internals import generated_code
+from tfx_perf.tf_internals import autograph
 
 _IDLE_SECONDS = 600  # then the server ends; it holds some 450 MB
 _LOOK_SECONDS = 5.0  # whether the caller is there: it may be that the kernel tells of it in vain
@@ -162,7 +162,7 @@ def _become_child(
             threadpoolctl.threadpool_limits(len(request["cpus"]))
         if "numpy" in sys.modules:  # else all children would draw the same numbers
             sys.modules["numpy"].random.seed()
-        with generated_code.removed_afterwards():
+        with autograph.removed_afterwards():
             code = carry_out(path)
             if not request["log"]:
                 forks.end_as_an_interpreter()

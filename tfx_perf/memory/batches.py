@@ -6,8 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_perf import errors, interception
-from tfx_perf.tf_data import datasets, independent
-from tfx_perf.tf_internals import ancestry
+from tfx_perf.tf_internals import ancestry, datasets
 
 _KERAS_BATCH_SIZE = 32  # what `fit` takes for arrays when it is told nothing
 
@@ -25,7 +24,7 @@ def dataset_of(call: interception.FitCall) -> tf.data.Dataset:
     """
     data = call.arguments["x"]
     if isinstance(data, tf.data.Dataset):
-        unshuffled = independent.independent(data, without=independent.UNORDERED)
+        unshuffled = ancestry.independent(data, without=ancestry.UNORDERED)
         return data if unshuffled is None else unshuffled
     arrays = [data, call.arguments["y"], call.arguments["sample_weight"]]
     while arrays and arrays[-1] is None:
@@ -59,7 +58,7 @@ def peek(call: interception.FitCall) -> Any:
     """
     arguments = call.arguments
     if isinstance(arguments["x"], tf.data.Dataset):
-        like = independent.independent(arguments["x"], without=independent.UNORDERED)
+        like = ancestry.independent(arguments["x"], without=ancestry.UNORDERED)
         return None if like is None else first_batch(like)
     arrays = [arguments["x"], arguments["y"], arguments["sample_weight"]]
     while arrays and arrays[-1] is None:

@@ -11,7 +11,7 @@ from tfx_perf import errors, interception
 from tfx_perf.hardware import devices
 from tfx_perf.memory import batches
 from tfx_perf.memory.record import StateSizes
-from tfx_perf.tf_data import datasets
+from tfx_perf.tf_internals import datasets
 
 # With what a process must start for its CPU peaks to be true. The default CPU allocator (with
 # oneDNN) leaves tensors under 256 KiB out of its statistics; this one counts all.

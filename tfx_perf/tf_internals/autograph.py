@@ -9,6 +9,8 @@ they are written to need no conversion: some ten seconds for TFX's taxi template
 import contextlib
 import functools
 import logging
+import os
+import sys
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -21,6 +23,8 @@ from tensorflow.python.data.ops import iterator_ops
 
 from tfx_perf import interception
 
+GENERATED_PREFIX = "__autograph_generated_file"
+"""Of the names of the files that AutoGraph writes, and of the modules that they are imported as."""
 _LIBRARIES = "tf_keras", "tfx_bsl", "tensorflow_transform"
 # Parts of them that call the user's `train_step`, optimizers and schedules of learning rates.
 _CALL_USERS_CODE = "tf_keras.src.engine.training", "tf_keras.src.optimizers"
@@ -117,3 +121,24 @@ def sparing_libraries(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(**arguments)
 
     return sparing
+
+
+
+
+@contextlib.contextmanager
+def removed_afterwards() -> Iterator[None]:
+    """Removes the files of what was converted while the context lasted.
+
+    TensorFlow removes them when the interpreter ends, which a fork does not live to see.
+    """
+    before = _modules()
+    try:
+        yield
+    finally:
+        for name in _modules() - before:
+            with contextlib.suppress(OSError):  # gone already
+                os.remove(str(sys.modules[name].__file__))
+
+
+def _modules() -> set[str]:
+    return {name for name in list(sys.modules) if name.startswith(GENERATED_PREFIX)}

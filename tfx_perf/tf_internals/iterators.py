@@ -1,10 +1,18 @@
-"""The operations on iterators that TensorFlow keeps for itself."""
+"""Iterators: their states, which of a `fit` they are, and ends that nobody waits for."""
 
-from collections.abc import Sequence
+import contextlib
+import itertools
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.data.ops import iterator_ops
+from tensorflow.python.data.ops import dataset_ops, iterator_ops
+
+from tfx_perf import interception
+from tfx_perf.tf_internals import ancestry
 
 
 def is_of_dataset(iterator: Any) -> bool:
@@ -47,3 +55,163 @@ def next_parts(
     return tf.raw_ops.IteratorGetNextSync(
         iterator=iterator._iterator_resource, output_types=dtypes, output_shapes=shapes
     )
+
+
+# Staging areas: one for each iterator that is ending, since clearing one locks it until the end.
+# They are used again, because TensorFlow keeps each for good.
+_unused_areas: list[str] = []
+_area_numbers = itertools.count()
+
+
+def unawaited(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Returns the dataset, with iterators that end in the background.
+
+    On TF 2.16 the end of an iterator waits for autotune's thread. That one misses the signal to
+    stop if it is quick to look (`Model::OptimizeLoop` in TensorFlow's `core/framework/model.cc`),
+    and then sleeps for as long as the iterator has been in use, at most a minute. At the end of
+    an epoch or of `fit` that time is lost. Where an iterator writes a cache into a file, it is
+    waited for: until its end no other one may write there.
+
+    Args:
+        dataset: whose iterators are made outside of graphs.
+    """
+    has_quick_end = dataset.options().autotune.enabled is False
+    return dataset if has_quick_end or ancestry.caches_in_files(dataset) else _Dataset(dataset)
+
+
+class _Dataset(dataset_ops.UnaryUnchangedStructureDataset):
+    def __init__(self, dataset: tf.data.Dataset) -> None:
+        super().__init__(dataset, dataset._variant_tensor)
+
+    def __iter__(self) -> "_Iterator":
+        return _Iterator(self)
+
+
+class _Iterator(iterator_ops.OwnedIterator):
+    def __del__(self) -> None:
+        """Hands the resource over, so that Python's reference to it is not the last one.
+
+        With that one Python would wait for the end itself, and keep every thread waiting.
+        """
+        if sys.is_finalizing() or "_iterator_resource" not in self.__dict__:
+            return
+        try:
+            area = _unused_areas.pop()
+        except IndexError:
+            area = f"tfx_perf_unawaited_iterator_{next(_area_numbers)}"
+        with tf.init_scope(), tf.device("CPU"):  # whatever is being traced when this is collected
+            tf.raw_ops.Stage(values=[self._iterator_resource], shared_name=area)
+        del self._iterator_resource
+        with contextlib.suppress(RuntimeError):  # no thread starts while the interpreter ends
+            threading.Thread(
+                target=_end, args=[area], name="end of an iterator", daemon=True
+            ).start()
+
+
+def _end(area: str) -> None:
+    """Lets go of an iterator in this thread.
+
+    In a graph a thread of TensorFlow's pool would wait instead. There are as many as cores, and
+    with all of them waiting nothing else would run.
+    """
+    with tf.device("CPU"):
+        tf.raw_ops.StageClear(dtypes=[tf.resource], shared_name=area)
+    _unused_areas.append(area)
+
+
+class FitIterators:
+    """Knows the iterators over the training data of one `fit`, in the order they were made.
+
+    That order counts: data that are shuffled anew in every pass draw seeds for each.
+
+    Attributes:
+        dataset: what they go over; None before `fit` has made it of its arguments.
+    """
+
+    def __init__(self) -> None:
+        """Knows none yet."""
+        self.dataset: Any = None
+        self.count = 0
+        self._numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+
+    def number_of(self, iterator: Any) -> int | None:
+        """Returns which one an iterator is, counted from 0; None if it is of other data."""
+        return self._numbers.get(iterator)
+
+    def over(self, dataset: Any) -> Any:
+        """Returns the dataset, with iterators that are known.
+
+        Args:
+            dataset: a dataset, or what a strategy has made of one for its replicas.
+        """
+        if isinstance(dataset, tf.data.Dataset):
+            self.dataset = _Known(dataset, self)
+        else:
+            dataset.__class__ = _known(type(dataset), self)
+            self.dataset = dataset
+        return self.dataset
+
+    def note(self, iterator: Any) -> None:
+        """Counts an iterator that has been made."""
+        self._numbers[iterator] = self.count
+        self.count += 1
+
+
+class _Known(dataset_ops.UnaryUnchangedStructureDataset):
+    def __init__(self, dataset: tf.data.Dataset, iterators: FitIterators) -> None:
+        super().__init__(dataset, dataset._variant_tensor)
+        self._dataset, self._iterators = dataset, iterators
+
+    def __iter__(self) -> Any:
+        iterator = iter(self._dataset)
+        self._iterators.note(iterator)
+        return iterator
+
+
+def _known(kind: type, iterators: FitIterators) -> type:
+    """Returns the class with iterators that are known; Python looks `__iter__` up there alone."""
+
+    class Known(kind):
+        def __iter__(self) -> Any:
+            iterator = super().__iter__()
+            iterators.note(iterator)
+            return iterator
+
+    return Known
+
+
+@contextlib.contextmanager
+def direct_iterators(
+    strategy: tf.distribute.Strategy,
+    iterators: FitIterators | None = None,
+    *,
+    applies: Callable[[], bool] = lambda: True,
+) -> Iterator[None]:
+    """Has Keras make the iterators that it would make without a strategy, and not await their end.
+
+    With one replica, distributing a dataset changes nothing but the kind of iterator: one
+    that hands batches out to devices, which takes longer than small batches take to train on
+    (200 microseconds each), and whose state cannot be saved.
+
+    Args:
+        strategy: of the model; if it has several replicas, it makes the iterators as ever.
+        iterators: learns of the first dataset that is distributed meanwhile, which is `fit`'s
+            training data, and of its iterators.
+        applies: asked for each dataset; False leaves it to the strategy.
+    """
+    has_replicas = strategy.num_replicas_in_sync > 1
+
+    def noted(own: Callable[..., Any]) -> Callable[..., Any]:
+        def distribute(dataset: tf.data.Dataset, options: Any = None) -> Any:
+            if not applies():
+                return own(dataset, options)
+            found = own(dataset, options) if has_replicas else unawaited(dataset)
+            if iterators is None or iterators.dataset is not None:
+                return found
+            return iterators.over(found)
+
+        return distribute
+
+    # On the instance: the class and other strategies stay what they are.
+    with interception.replacing(strategy, "experimental_distribute_dataset", noted):
+        yield

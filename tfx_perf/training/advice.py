@@ -7,7 +7,7 @@ from typing import Any
 from tfx_perf import formatting
 from tfx_perf.advice import Advice
 from tfx_perf.input.record import DEFAULT
-from tfx_perf.tf_data import datasets
+from tfx_perf.tf_internals import datasets
 from tfx_perf.training.record import TrainingRecord
 
 _WAIT_SHARE = 0.1  # of a step

@@ -6,7 +6,7 @@ from tfx_perf import errors
 from tfx_perf.input.timing import measure
 from tfx_perf.interception import FitCall
 from tfx_perf.memory import batches
-from tfx_perf.tf_data import datasets
+from tfx_perf.tf_internals import datasets
 from tfx_perf.training import eligibility
 from tfx_perf.training.fit import timer
 from tfx_perf.training.loop import Loop

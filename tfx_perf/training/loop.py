@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfx_perf.interception import FitCall
 from tfx_perf.memory import batches
-from tfx_perf.tf_data import blank
+from tfx_perf.tf_internals import datasets
 from tfx_perf.training.fit import agreed_stop, batch_hooks, empty_share, one_average
 from tfx_perf.training.fit.epochs import Epochs
 from tfx_perf.training.fit.fit_arguments import (
@@ -171,7 +171,7 @@ class Loop:
             TypeError: the data are of a kind that cannot be made up.
         """
         iterator = self.iterator_over(
-            blank.blank(self.element_spec, open_size=self._replica_count)
+            datasets.blank(self.element_spec, open_size=self._replica_count)
         )
         if plan.is_plain_fit or not self._is_built:
             self._functions.keras.train.trace(iterator)

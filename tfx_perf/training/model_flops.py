@@ -14,7 +14,7 @@ from tfx_perf import formatting
 from tfx_perf.hardware import devices, peak
 from tfx_perf.interception import FitCall
 from tfx_perf.memory import batches
-from tfx_perf.tf_data import independent
+from tfx_perf.tf_internals import ancestry
 from tfx_perf.tf_internals.messages import hlo_pb2
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.measuring import strategies
@@ -101,7 +101,7 @@ def typical_batch(call: FitCall, first: Any) -> tuple[Any, bool]:
     data = call.arguments["x"]
     if not isinstance(data, tf.data.Dataset) or not _varies(data.element_spec):
         return (batches.peek(call) if first is None else first), True
-    again = independent.independent(data, without=independent.UNORDERED)
+    again = ancestry.independent(data, without=ancestry.UNORDERED)
     if again is None:  # who reads it once more may take what others need
         return first, False
     try:

@@ -11,7 +11,7 @@ from tfx_perf import cache_key, statistics
 from tfx_perf.hardware import devices
 from tfx_perf.interception import FitCall
 from tfx_perf.memory import batches, growth
-from tfx_perf.tf_data import datasets
+from tfx_perf.tf_internals import datasets
 from tfx_perf.training import advice, model_flops, precision, xla_reading
 from tfx_perf.training.fit.timer import StepTimer, percentile
 from tfx_perf.training.loop import Loop

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfx_perf import errors
 from tfx_perf.tf_internals.built_optimizer import build_used_optimizer
-from tfx_perf.tf_internals.direct_iterators import FitIterators, direct_iterators
+from tfx_perf.tf_internals.iterators import FitIterators, direct_iterators
 from tfx_perf.training.fit.takeover import StepsPerCall, Takeover, others_wait
 from tfx_perf.training.keras_api.base_api import Function, KerasApi
 from tfx_perf.training.keras_api.keras_function import KerasFunction, KerasFunctions

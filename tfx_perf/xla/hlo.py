@@ -12,8 +12,8 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf.tf_internals.built_optimizer import build_used_optimizer
+from tfx_perf.tf_internals.graphs import QuickFunction
 from tfx_perf.tf_internals.messages import hlo_pb2
-from tfx_perf.tf_internals.quick_function import QuickFunction
 from tfx_perf.xla.flops import count_flops
 
 __all__ = [

@@ -9,8 +9,7 @@ import tensorflow as tf
 
 from tfx_perf import interception
 from tfx_perf.config import PerfConfig
-from tfx_perf.tf_data import datasets, independent
-from tfx_perf.tf_internals import ancestry
+from tfx_perf.tf_internals import ancestry, datasets
 from tfx_perf.training import model_flops
 from tfx_perf.training.eligibility import obstacle
 from tfx_perf.training.keras_api import array_data
@@ -212,7 +211,7 @@ def test_a_training_does_not_go_on_with_other_arrays(keras, changed, tmp_path):
 
 def test_arrays_are_not_copied_to_look_at_them(keras):
     data = array_data.on_datasets(call_of(keras)).arguments["x"]
-    assert independent.independent(data) is data
+    assert ancestry.independent(data) is data
     assert ancestry.graph_of(data.repeat()) is None
     assert datasets.operations(data) == set()
     assert ancestry.batch_size(data) == SIZE

@@ -9,7 +9,7 @@ from tfx_perf.hardware import host
 from tfx_perf.input import limits as limits_lib
 from tfx_perf.input import source as source_lib
 from tfx_perf.input.building import blocks, sharding
-from tfx_perf.tf_data import datasets
+from tfx_perf.tf_internals import datasets
 
 _ROWS_PER_BLOCK = 16384
 _BYTES_PER_BLOCK = 32 * 2**20

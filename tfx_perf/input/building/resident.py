@@ -7,7 +7,7 @@ import tensorflow as tf
 from tfx_perf.input import candidate
 from tfx_perf.input import limits as limits_lib
 from tfx_perf.input.building import column, table
-from tfx_perf.tf_data import datasets
+from tfx_perf.tf_internals import datasets
 
 
 def load(

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from tfx_perf.tf_data import datasets
+from tfx_perf.tf_internals import datasets
 
 # A strategy with several workers rewrites the dataset of each. With `DATA` every worker would do
 # all the work and throw most of it away, and all would have to shuffle alike: one more

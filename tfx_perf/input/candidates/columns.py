@@ -9,7 +9,7 @@ from tfx_perf.input import limits as limits_lib
 from tfx_perf.input import source as source_lib
 from tfx_perf.input.building import batching
 from tfx_perf.input.candidates import table_candidate
-from tfx_perf.tf_data import datasets
+from tfx_perf.tf_internals import datasets
 
 
 class Columns(table_candidate.TableCandidate):

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_perf.hardware import host
-from tfx_perf.tf_data import datasets
+from tfx_perf.tf_internals import datasets
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from tfx_perf import interception
-from tfx_perf.tf_internals.direct_iterators import FitIterators, direct_iterators
+from tfx_perf.tf_internals.iterators import FitIterators, direct_iterators
 from tfx_perf.training.keras_api.base_api import Function, KerasApi
 
 # What a callback may call, on this model or another one, while `fit` runs.

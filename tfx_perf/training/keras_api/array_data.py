@@ -14,7 +14,7 @@ import tensorflow as tf
 from typing_extensions import override
 
 from tfx_perf.interception import FitCall
-from tfx_perf.tf_internals.array_dataset import ArrayDataset
+from tfx_perf.tf_internals.ancestry import ArrayDataset
 from tfx_perf.training.keras_api import either_keras
 
 _LOGGER = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ import tensorflow as tf
 from typing_extensions import override
 
 from tfx_perf import errors, interception
-from tfx_perf.tf_internals.quick_function import QuickFunction
+from tfx_perf.tf_internals.graphs import QuickFunction
 from tfx_perf.training.keras_api import seeded_layers
 from tfx_perf.training.keras_api.base_api import (
     KerasApi,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfx_perf.tf_internals.quick_function import QuickFunction
+from tfx_perf.tf_internals.graphs import QuickFunction
 from tfx_perf.training.keras_api.base_api import KerasApi
 from tfx_perf.training.measuring import strategies
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tfx_perf import errors, records
 from tfx_perf.tf_internals import ancestry
 from tfx_perf.tf_internals import iterators as iterators_lib
-from tfx_perf.tf_internals.direct_iterators import FitIterators
+from tfx_perf.tf_internals.iterators import FitIterators
 from tfx_perf.training.recovery.training_state import StateMismatchError
 
 _FILE, _NAME = "data", "state"

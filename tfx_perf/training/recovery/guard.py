@@ -10,7 +10,7 @@ import numpy as np
 
 from tfx_perf.isolate import termination
 from tfx_perf.isolate.termination import Termination
-from tfx_perf.tf_internals.direct_iterators import FitIterators
+from tfx_perf.tf_internals.iterators import FitIterators
 from tfx_perf.training.fit.step_counts import StepCounts
 from tfx_perf.training.keras_api.base_api import Function, put_trainable, trainable_flags
 from tfx_perf.training.recovery import logs_file

@@ -14,7 +14,7 @@ from tfx_perf import cache_key, errors
 from tfx_perf.config import PerfConfig
 from tfx_perf.interception import FitCall
 from tfx_perf.memory import batches
-from tfx_perf.tf_data import independent
+from tfx_perf.tf_internals import ancestry
 from tfx_perf.training import eligibility
 from tfx_perf.training.fit.fit_arguments import callback_list
 from tfx_perf.training.fit.timer import StepTimer
@@ -346,7 +346,7 @@ class Recovery:
 
     def _data_from_the_beginning(self) -> tf.data.Dataset | None:
         """Returns the data in the order in which they came at first; None if they cannot be had."""
-        return independent.independent(self._call.arguments["x"], may_share=True)
+        return ancestry.independent(self._call.arguments["x"], may_share=True)
 
     def keep_logs(self) -> None:
         """Has loggers go on with their files; once, before callbacks are told of the training."""

@@ -13,9 +13,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf.memory import batches
+from tfx_perf.memory.batches import tensor_bytes
 from tfx_perf.tf_internals import iterators
-from tfx_perf.tf_internals.quick_function import QuickFunction
+from tfx_perf.tf_internals.graphs import QuickFunction
 from tfx_perf.training.keras_api.base_api import KerasApi, Tensors
 from tfx_perf.training.step import oom_guard
 from tfx_perf.training.step import steps as steps_lib
@@ -245,7 +245,7 @@ class CompiledCall:
 
     def _bytes_of(self, batch: Parts) -> float:
         rows = batch[0].shape[0]
-        return max(1, batches.tensor_bytes(batch) + rows * self._preparation.row_bytes)
+        return max(1, tensor_bytes(batch) + rows * self._preparation.row_bytes)
 
     def _have_one_size(self, batches: list[Parts]) -> bool:
         if self._has_fixed_shapes:

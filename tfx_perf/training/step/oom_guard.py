@@ -12,7 +12,7 @@ from tfx_perf import errors
 from tfx_perf.formatting import format_bytes
 from tfx_perf.hardware import devices
 from tfx_perf.memory import batches, peak
-from tfx_perf.tf_data.datasets import row_count
+from tfx_perf.tf_internals.datasets import row_count
 from tfx_perf.training.measuring import memory
 from tfx_perf.training.step.step_runner import Logs, StepRunnerWrapper
 from tfx_perf.training.step.traced_steps import TracedSteps

@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf.tf_internals.quick_function import QuickFunction
+from tfx_perf.tf_internals.graphs import QuickFunction
 from tfx_perf.training.keras_api import constant_shapes
 
 Tensors = Any  # a nested structure of tensors

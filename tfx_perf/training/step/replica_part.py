@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf.tf_data import datasets
+from tfx_perf.tf_internals import datasets
 from tfx_perf.training.keras_api import row_draws
 from tfx_perf.training.keras_api.base_api import KerasApi, PartOfBatch, Tensors
 from tfx_perf.training.keras_api.row_draws import Rows

@@ -7,8 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf.tf_data import datasets
-from tfx_perf.tf_internals.quick_function import QuickFunction
+from tfx_perf.tf_internals import datasets
+from tfx_perf.tf_internals.graphs import QuickFunction
 from tfx_perf.training.keras_api import masks, row_draws
 from tfx_perf.training.keras_api.base_api import KerasApi, PartOfBatch, Tensors
 from tfx_perf.training.keras_api.row_draws import Rows

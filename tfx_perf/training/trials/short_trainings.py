@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfx_perf.tf_data import datasets
+from tfx_perf.memory.batches import tensor_bytes
+from tfx_perf.tf_internals import datasets
 from tfx_perf.training.fit.timer import StepTimer, TimedFit, percentile
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.team import Team
@@ -136,7 +137,7 @@ class ShortTrainings:
         batches, held_bytes = [], 0
         for batch in data.take(wanted):
             batches.append(batch)
-            held_bytes += batches.tensor_bytes(batch)
+            held_bytes += tensor_bytes(batch)
             enough = self._team.decides(held_bytes > _MAX_BYTES or time.perf_counter() > limit)
             if enough and len(batches) >= self.fewest and len(batches) % per_call == 0:
                 break

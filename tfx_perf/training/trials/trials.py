@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from tfx_perf import console, errors, statistics
 from tfx_perf.config import PerfConfig
-from tfx_perf.tf_data import datasets
+from tfx_perf.tf_internals import datasets
 from tfx_perf.training.measuring.memory import Leftovers
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.team import Team

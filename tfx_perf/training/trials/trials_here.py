@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tfx_perf import errors
 from tfx_perf.config import PerfConfig
 from tfx_perf.interception import FitCall
-from tfx_perf.tf_data import independent
+from tfx_perf.tf_internals import ancestry
 from tfx_perf.training.eligibility import obstacle
 from tfx_perf.training.fit.takeover import others_wait
 from tfx_perf.training.loop import Loop
@@ -68,7 +68,7 @@ def on_own_data(call: FitCall, loop: Loop) -> Iterator[FitCall | None]:
     if obstacle(call, loop):
         yield call
         return
-    data = independent.independent(call.arguments["x"])
+    data = ancestry.independent(call.arguments["x"])
     if data is None:
         yield None
         return

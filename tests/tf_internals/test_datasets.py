@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from tfx_perf.tf_data import datasets
+from tfx_perf.tf_internals import datasets
 
 
 def test_copies_are_the_same_values_of_the_same_kinds():

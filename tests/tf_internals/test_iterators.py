@@ -7,8 +7,8 @@ import time
 import pytest
 import tensorflow as tf
 
-from tfx_perf.tf_data import datasets
-from tfx_perf.tf_internals.unawaited import unawaited
+from tfx_perf.tf_internals import datasets
+from tfx_perf.tf_internals.iterators import unawaited
 
 
 @tf.function

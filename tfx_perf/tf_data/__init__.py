@@ -1,1 +1,0 @@
-"""Small things about `tf.data` that more than one floor needs."""
