@@ -7,9 +7,9 @@ import importlib
 from typing import Any
 
 _LAZY = {
-    "Job": "job",
+    "Job": "server",
     "KubeflowSettings": "settings",
-    "NodeSettings": "node_settings",
+    "NodeSettings": "settings",
     "PipelineServer": "server",
     "compile_pipeline": "compiler",
 }

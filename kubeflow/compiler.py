@@ -17,7 +17,7 @@ from tfx.orchestration.kubeflow.v2 import kubeflow_v2_dag_runner, pipeline_build
 from tfx.types import standard_component_specs
 
 from tfx_perf import errors
-from tfx_perf.kubeflow import lint, names, notes, platform_spec, proto, spec
+from tfx_perf.kubeflow import lint, notes, spec
 from tfx_perf.kubeflow.settings import KubeflowSettings
 from tfx_perf.settings import validation
 
@@ -66,7 +66,7 @@ def compile_pipeline(
         raise errors.UserError(
             f"Expected a file name that ends in .yaml or .yml. Received: output={path}."
         )
-    names.check_pipeline_name(pipeline.pipeline_info.pipeline_name)
+    _check_name(pipeline.pipeline_info.pipeline_name)
     _check_nodes(pipeline, settings)
     kept = _Part(pipeline, _without_resolvers(pipeline.components, settings.target))
     document = _build(kept, settings)
@@ -82,11 +82,9 @@ def compile_pipeline(
     spec.configure(document, nodes)
     if settings.target == "kubeflow":
         spec.rename(document)
-        platform = platform_spec.platform_spec(
-            {names.executor_name(name): node for name, node in nodes.items()}
-        )
+        platform = spec.platform_spec(nodes)
         documents += [platform] if platform else []
-        found = [*lint.problems(documents), *proto.problems(documents)]
+        found = lint.problems(documents)
         if found:
             raise errors.UserError(
                 f"Expected a pipeline that Kubeflow accepts. Received: {found[0]}."
@@ -106,6 +104,15 @@ class _Part:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.pipeline, name)
+
+
+def _check_name(name: str) -> None:
+    if not lint.PIPELINE_NAME.fullmatch(name):
+        raise errors.UserError(
+            "Expected a pipeline name of lower-case letters, digits and hyphens, 63 at most. "
+            f"Received: pipeline_name={name}. "
+            f"Try {spec.task_name(name)[:63].strip('-') or 'pipeline'}."
+        )
 
 
 def _check_nodes(pipeline: tfx.dsl.Pipeline, settings: KubeflowSettings) -> None:

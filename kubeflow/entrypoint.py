@@ -13,9 +13,8 @@ import tempfile
 from collections.abc import Sequence
 
 from tfx_perf import errors
-from tfx_perf.kubeflow import ui_outputs
-from tfx_perf.kubeflow.invocation import Invocation
-from tfx_perf.kubeflow.staging import Staging
+from tfx_perf.kubeflow import ui
+from tfx_perf.kubeflow.staging import Invocation, Staging
 
 _EXIT_USER_ERROR = 2
 
@@ -38,7 +37,7 @@ def run(argv: Sequence[str], *, staging_root: pathlib.Path = pathlib.Path("/")) 
     )
     # Imported here: they take most of the time that the process needs to start.
     from tfx_perf.components import early_imports
-    from tfx_perf.kubeflow import task_run, ui_writer
+    from tfx_perf.kubeflow import task_run
 
     early_imports.begin([arguments.executor_class_path])
     with tempfile.TemporaryDirectory(prefix="tfx-task-") as folder:
@@ -50,9 +49,9 @@ def run(argv: Sequence[str], *, staging_root: pathlib.Path = pathlib.Path("/")) 
         )
         outputs, described = task.run(invocation.run_id(arguments.pipeline_name))
     for name, target in invocation.ui_outputs.items():
-        source = outputs.get(ui_outputs.shown_by(name))
+        source = outputs.get(ui.shown_by(name))
         if source:  # else it is the launcher's own, e.g. executor-logs
-            ui_writer.write(target["type"]["schemaTitle"], source[0], target)
+            ui.write(target["type"]["schemaTitle"], source[0], target)
             kept = {key: target[key] for key in ("name", "uri", "metadata") if key in target}
             described["artifacts"][name] = {"artifacts": [kept]}
     path = pathlib.Path(invocation.output_file)

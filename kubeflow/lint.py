@@ -1,15 +1,25 @@
-"""The rules of the open-source API server, driver and launcher, checked before they are asked.
+"""Checks a compiled pipeline by the rules of the open-source API server, driver and launcher.
 
-The kfp SDK checks less: strict parsing accepts specs that no run can be made of. Each rule says
-where in Kubeflow Pipelines (2.x) or Argo it comes from.
+The kfp SDK, which comes after them, checks less: strict parsing accepts specs that no run can be
+made of. Each rule says where in Kubeflow Pipelines (2.x) or Argo it comes from.
 """
 
 import graphlib
 import numbers
+import pathlib
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tfx_perf.kubeflow import names
+from google.protobuf import json_format
+
+from tfx_perf import errors
+from tfx_perf.settings import yaml_file
+
+# The server's rule for a pipeline; TFX's own limit is the shorter one.
+PIPELINE_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+# Argo's rule for a DAG's tasks (workflow/validate).
+_TASK_NAME = re.compile(r"[a-zA-Z0-9][-a-zA-Z0-9]*")
 
 _Spec = Mapping[str, Any]
 _Problems = Iterator[str]
@@ -24,17 +34,83 @@ _DEFAULT_TYPES: dict[str, type | tuple[type, ...]] = {
 }
 
 
+def read(path: str | pathlib.Path) -> dict[str, Any]:
+    """Returns the pipeline spec in a file.
+
+    Args:
+        path: of a `.yaml` or `.yml` file.
+
+    Raises:
+        UserError: the file cannot be read, or the server would refuse it, by the first reason; or
+            the SDK cannot load it, as `kfp.Client` does before it uploads.
+    """
+    path = pathlib.Path(path)
+    documents, found = _checked(path)
+    if found:
+        others = f" And {len(found) - 1} more." if len(found) > 1 else ""
+        raise errors.UserError(
+            f"Expected a pipeline that Kubeflow accepts. Received: {path} ({found[0]}).{others}"
+        )
+    import kfp.components
+
+    try:
+        kfp.components.load_component_from_file(str(path))
+    except Exception as error:  # whatever the SDK raises on what it does not understand
+        raise errors.UserError(
+            f"Expected a pipeline that the kfp SDK can load. Received: {path} "
+            f"({type(error).__name__}: {' '.join(str(error).split())})."
+        ) from error
+    return documents[0]
+
+
+def problems_in(path: pathlib.Path) -> list[str]:
+    """Returns what the server would refuse in a file, a line each.
+
+    Raises:
+        UserError: the file cannot be read or is not YAML.
+    """
+    return _checked(path)[1]
+
+
+def _checked(path: pathlib.Path) -> tuple[list[Any], list[str]]:
+    if path.suffix not in (".yaml", ".yml"):
+        raise errors.UserError(
+            f"Expected a file that ends in .yaml or .yml. Received: path={path}."
+        )
+    documents = yaml_file.read_documents(path)
+    return documents, problems(documents)
+
+
 def problems(documents: Sequence[_Spec]) -> list[str]:
     """Returns what the server would refuse or choke on, a line each; empty if nothing.
 
     Args:
         documents: the YAML documents: the pipeline spec, and optionally the platform spec.
-
-    Example:
-        ```python
-        found = problems(yaml_file.read_documents(path))
-        ```
     """
+    return _broken_rules(documents) or _refused_by_parser(documents)
+
+
+def _refused_by_parser(documents: Sequence[_Spec]) -> list[str]:
+    """Returns what the server's strict parse would refuse."""
+    from kfp.pipeline_spec import pipeline_spec_pb2
+
+    found = []
+    kinds = (pipeline_spec_pb2.PipelineSpec, pipeline_spec_pb2.PlatformSpec)
+    for kind, document in zip(kinds, documents, strict=False):
+        try:
+            json_format.ParseDict(document, kind(), ignore_unknown_fields=False)
+        except json_format.ParseError as error:
+            found.append(f"not a {kind.__name__}: {' '.join(str(error).split())}")
+    if not found:
+        try:
+            deployment = pipeline_spec_pb2.PipelineDeploymentConfig()
+            json_format.ParseDict(documents[0]["deploymentSpec"], deployment)
+        except (KeyError, json_format.ParseError) as error:
+            found.append(f"not a PipelineDeploymentConfig: {' '.join(str(error).split())}")
+    return found
+
+
+def _broken_rules(documents: Sequence[_Spec]) -> list[str]:
     if not 1 <= len(documents) <= 2 or not all(isinstance(item, Mapping) for item in documents):
         return ["a pipeline is one YAML document, or two with the platform spec"]
     spec = documents[0]
@@ -63,7 +139,7 @@ def _schema_version(spec: _Spec) -> _Problems:
 def _pipeline_name(spec: _Spec) -> _Problems:
     # apiserver/template/v2_template.go: "pipelineInfo.name is empty"; the workflow is named by it
     name = spec.get("pipelineInfo", {}).get("name", "")
-    if not names.PIPELINE_NAME.fullmatch(name):
+    if not PIPELINE_NAME.fullmatch(name):
         yield f"pipelineInfo.name {name!r}: lower-case letters, digits and hyphens, 63 at most"
 
 
@@ -110,7 +186,7 @@ def _executors(spec: _Spec) -> _Problems:
 def _task_names(spec: _Spec) -> _Problems:
     # argo workflow/validate: names of DAG tasks; driver: producers are found by display name
     for name, task in _tasks(spec).items():
-        if not names.TASK_NAME.fullmatch(name):
+        if not _TASK_NAME.fullmatch(name):
             yield f"task {name}: only letters, digits and hyphens"
         if task.get("taskInfo", {}).get("name") != name:
             yield f"task {name}: taskInfo.name must be the same"

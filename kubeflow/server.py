@@ -1,21 +1,90 @@
 """A Kubeflow Pipelines server: upload, run, schedule, wait."""
 
 import contextlib
+import dataclasses
 import datetime
 import io
+import json
 import pathlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tfx_perf import errors
-from tfx_perf.kubeflow import packages, parameters
-from tfx_perf.kubeflow.answers import Created, RunState
+from tfx_perf.kubeflow import lint
 from tfx_perf.kubeflow.connection import Connection
-from tfx_perf.kubeflow.job import Job
 
 _CRON_FIELDS = 6
 _PAGE_SIZE = 100
+_FINISHED = ("SUCCEEDED", "FAILED", "SKIPPED", "CANCELED")
+# Type of a run's parameter to the Python types that JSON may give for it.
+_TYPES: dict[str, tuple[type, ...]] = {
+    "NUMBER_INTEGER": (int,),
+    "NUMBER_DOUBLE": (int, float),
+    "BOOLEAN": (bool,),
+    "LIST": (list,),
+    "STRUCT": (dict,),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A pipeline on the server, and how to run it.
+
+    Attributes:
+        pipeline: its name.
+        version: name of the version; None for the newest.
+        name: of the run or the schedule; None for the pipeline's, with the time.
+        parameters: of the run; text is converted to the declared types.
+        pipeline_root: where the artifacts go; None as the pipeline or the server says.
+        experiment: is created if it is not there.
+        service_account: that the pods run as.
+    """
+
+    pipeline: str
+    version: str | None = None
+    name: str | None = None
+    parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    pipeline_root: str | None = None
+    experiment: str = "Default"
+    service_account: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Created:
+    """Something that was created on the server.
+
+    Attributes:
+        id: as the server knows it.
+        name: as people know it.
+        link: where the UI shows it.
+    """
+
+    id: str
+    name: str
+    link: str
+
+
+@dataclasses.dataclass(frozen=True)
+class RunState:
+    """How a run stands.
+
+    Attributes:
+        state: e.g. `RUNNING`, `SUCCEEDED`, `FAILED`, `SKIPPED` or `CANCELED`.
+        message: why, if the server says so.
+        failed_tasks: names of the tasks that failed.
+        link: where the UI shows it.
+    """
+
+    state: str
+    message: str
+    failed_tasks: tuple[str, ...]
+    link: str
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run has come to an end."""
+        return self.state in _FINISHED
 
 
 class PipelineServer:
@@ -60,7 +129,7 @@ class PipelineServer:
         Raises:
             UserError: the file, the upload or the name is refused; nothing was created.
         """
-        spec = packages.read(path)
+        spec = lint.read(path)
         name = name or spec["pipelineInfo"]["name"]
         pipeline_id = self._connection.read(self._client.get_pipeline_id, name)
         if pipeline_id is None:
@@ -166,7 +235,7 @@ class PipelineServer:
             )
         version = self._version(job, pipeline_id)
         # The name may be known and the experiment not be there; that is created last.
-        params = parameters.checked(job.parameters, parameters.declared(version.pipeline_spec))
+        params = _typed(job.parameters, version.pipeline_spec)
         name = job.name or _with_time(job.pipeline)
         experiment = self._create(self._client.create_experiment, job.experiment)
         return {
@@ -207,3 +276,42 @@ class PipelineServer:
 def _with_time(name: str) -> str:
     now = datetime.datetime.now(datetime.timezone.utc)
     return f"{name}-{now:%Y%m%d-%H%M%S-%f}"
+
+
+def _typed(given: Mapping[str, Any], spec: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Returns the run's parameters with the types that the pipeline declares; text is converted.
+
+    Raises:
+        UserError: a parameter is unknown, has the wrong type, or is missing without a default.
+    """
+    spec = spec or {}
+    spec = spec.get("pipeline_spec", spec)  # the server may have the platform spec beside it
+    definitions = spec.get("root", {}).get("inputDefinitions", {}).get("parameters", {})
+    for name in given:
+        if name not in definitions:
+            known = ", ".join(sorted(definitions)) or "there are none"
+            raise errors.UserError(
+                f"Expected parameters of the pipeline, {known}. Received: {name}={given[name]}."
+            )
+    for name, definition in definitions.items():
+        if name not in given and "defaultValue" not in definition:
+            raise errors.UserError(
+                f"Expected a value for the parameter {name}, which has no default. Received: none."
+            )
+    return {name: _converted(name, value, definitions[name]) for name, value in given.items()}
+
+
+def _converted(name: str, value: Any, definition: Mapping[str, Any]) -> Any:
+    kind = definition.get("parameterType")
+    if kind not in _TYPES:
+        return str(value)
+    converted = value
+    if isinstance(value, str):
+        try:
+            converted = json.loads(value)
+        except ValueError:
+            converted = None
+    is_bool = isinstance(converted, bool)
+    if not isinstance(converted, _TYPES[kind]) or is_bool != (kind == "BOOLEAN"):
+        raise errors.UserError(f"Expected a {kind} for {name}. Received: {name}={value!r}.")
+    return converted

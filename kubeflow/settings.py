@@ -1,12 +1,97 @@
-"""Everything that Kubeflow has to know and the pipeline does not say."""
+"""Everything that Kubeflow has to know and the pipeline does not say, for all nodes or one."""
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 import pydantic
 
-from tfx_perf.kubeflow.node_settings import NodeSettings
-from tfx_perf.settings.section import Settings
-from tfx_perf.settings.values import NotEmpty, PathText
+from tfx_perf.settings.kubernetes_values import (
+    Mounts,
+    PullPolicy,
+    Quantity,
+    SecretVariables,
+    Toleration,
+    check_accelerator,
+)
+from tfx_perf.settings.section import Section, Settings
+from tfx_perf.settings.values import Count, NotEmpty, PathText, Several
+
+# What Vertex knows, too, which runs no pods of ours.
+_PLAIN = {
+    "image", "cpu_request", "cpu_limit", "memory_request", "memory_limit", "accelerator",
+    "accelerator_count", "environment", "retries", "cache",
+}  # fmt: skip
+# As Kubernetes refuses others, but only when the pod is to be made.
+_LabelValue = Annotated[
+    str,
+    pydantic.StringConstraints(
+        pattern=r"^([A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?)?$", max_length=63
+    ),
+]
+
+
+class NodeSettings(Section):
+    """Resources, placement, environment, secrets and labels of a node's container.
+
+    Attributes:
+        image: container image; None for the pipeline's.
+        cpu_request: cores, e.g. `"500m"` or `2`.
+        cpu_limit: cores.
+        memory_request: bytes as Kubernetes writes them, e.g. `"8Gi"`.
+        memory_limit: bytes.
+        accelerator: resource name, e.g. `nvidia.com/gpu`; on Vertex a type such as
+            `NVIDIA_TESLA_T4`.
+        accelerator_count: how many.
+        node_selector: labels that the machine must have.
+        tolerations: taints that the pod tolerates.
+        environment: variables.
+        secret_environment: variable to `secret/key`.
+        secret_volumes: folder to the secret that is mounted there.
+        volumes: folder to the PersistentVolumeClaim that is mounted there.
+        pod_labels: labels of the pod, by which e.g. a PodMonitor finds it.
+        pod_annotations: annotations of the pod, e.g. `prometheus.io/scrape`.
+        image_pull_policy: None for the cluster's.
+        image_pull_secrets: secrets for the image's registry.
+        retries: how often a failed container is started again.
+        cache: False runs the node always; None as the pipeline says.
+    """
+
+    image: str | None = None
+    cpu_request: Quantity | None = None
+    cpu_limit: Quantity | None = None
+    memory_request: Quantity | None = None
+    memory_limit: Quantity | None = None
+    accelerator: str | None = None
+    accelerator_count: Count | None = None
+    node_selector: dict[str, str] = pydantic.Field(default_factory=dict)
+    tolerations: Several[Toleration] = ()
+    environment: dict[str, str] = pydantic.Field(default_factory=dict)
+    secret_environment: SecretVariables = pydantic.Field(default_factory=dict)
+    secret_volumes: Mounts = pydantic.Field(default_factory=dict)
+    volumes: Mounts = pydantic.Field(default_factory=dict)
+    pod_labels: dict[str, _LabelValue] = pydantic.Field(default_factory=dict)
+    pod_annotations: dict[str, str] = pydantic.Field(default_factory=dict)
+    image_pull_policy: PullPolicy | None = None
+    image_pull_secrets: Several[str] = ()
+    retries: Count | None = None
+    cache: bool | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _counted(self) -> "NodeSettings":
+        check_accelerator(self.accelerator, self.accelerator_count)
+        return self
+
+    def overridden_by(self, other: "NodeSettings") -> "NodeSettings":
+        """Returns these settings with what `other` sets; mappings are merged."""
+        merged: dict[str, Any] = {name: getattr(self, name) for name in self.model_fields_set}
+        for name in other.model_fields_set:
+            value = getattr(other, name)
+            merged[name] = {**merged.get(name, {}), **value} if isinstance(value, dict) else value
+        return NodeSettings(**merged)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether everything set can be said without Kubernetes (for Vertex)."""
+        return not any(getattr(self, name) for name in self.model_fields_set - _PLAIN)
 
 
 class KubeflowSettings(Settings):

@@ -1,18 +1,20 @@
 """Turns the pipeline spec that TFX makes into one that a server accepts.
 
 The spec is the JSON form of `PipelineSpec` as nested dicts, changed in place. Until `rename`, a
-task, its component and its node in the pipeline have the same name.
+task, its component and its node in the pipeline have the same name. A second document says what
+only Kubernetes knows.
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import yaml
 from kubernetes.utils import quantity
 
-from tfx_perf.kubeflow import names, ui_outputs
-from tfx_perf.kubeflow.node_settings import NodeSettings
+from tfx_perf.kubeflow import ui
+from tfx_perf.kubeflow.settings import NodeSettings
 
 _Spec = dict[str, Any]
 
@@ -21,6 +23,8 @@ _INPUTS_SPEC_FLAG = "--json_serialized_inputs_spec_args"
 # TFX names the producer of a dynamic execution property so, but not the task itself.
 _PRODUCER_SUFFIX = "_task"
 _GIGABYTE = 10**9
+_WORD_BEGINS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_NOT_IN_A_NAME = re.compile(r"[^a-z0-9]+")
 
 
 def tasks(spec: _Spec) -> dict[str, _Spec]:
@@ -86,7 +90,7 @@ def adapt(spec: _Spec) -> None:
         definition = component(spec, tasks(spec)[name])
         outputs = definition.get("outputDefinitions", {}).get("artifacts", {})
         for key, artifact in list(outputs.items()):
-            shown = ui_outputs.beside(key, artifact["artifactType"]["schemaTitle"])
+            shown = ui.outputs_beside(key, artifact["artifactType"]["schemaTitle"])
             outputs.update({extra: {"artifactType": _type(kind)} for extra, kind in shown.items()})
         position = arguments.index(_INPUTS_SPEC_FLAG) + 1
         arguments[position] = json.dumps(definition.get("inputDefinitions", {}), sort_keys=True)
@@ -111,12 +115,7 @@ def _type(title: str) -> _Spec:
 
 
 def configure(spec: _Spec, settings: Mapping[str, NodeSettings]) -> None:
-    """Sets image, resources, environment, retries and caching.
-
-    Args:
-        spec: the pipeline spec.
-        settings: by task.
-    """
+    """Sets image, resources, environment, retries and caching of each task."""
     for name, container in containers(spec):
         node, task = settings[name], tasks(spec)[name]
         container["image"] = node.image if node.image else container["image"]
@@ -159,14 +158,14 @@ def _resources(node: NodeSettings) -> _Spec:
 
 def rename(spec: _Spec) -> None:
     """Gives tasks, components and executors names that Argo and `kfp.local` accept."""
-    renamed: dict[str, str] = {name: names.task_name(name) for name in tasks(spec)}
+    renamed: dict[str, str] = {name: task_name(name) for name in tasks(spec)}
     components, executors = {}, {}
     for name, task in tasks(spec).items():
         definition = component(spec, task)
-        executors[names.executor_name(name)] = executor(spec, task)
-        definition["executorLabel"] = names.executor_name(name)
-        components[names.component_name(name)] = definition
-        task["componentRef"]["name"] = names.component_name(name)
+        executors[_executor_name(name)] = executor(spec, task)
+        definition["executorLabel"] = _executor_name(name)
+        components[f"comp-{task_name(name)}"] = definition
+        task["componentRef"]["name"] = f"comp-{task_name(name)}"
         # The driver finds a producer by its display name, so that must be the task's.
         task["taskInfo"]["name"] = renamed[name]
         if "dependentTasks" in task:
@@ -183,3 +182,53 @@ def rename(spec: _Spec) -> None:
 
 def _rename_producer(output: _Spec, renamed: Mapping[str, str]) -> None:
     output["producerTask"] = renamed[output["producerTask"]]
+
+
+def task_name(node_id: str) -> str:
+    """Returns a node's name in the spec, e.g. `csv-example-gen` for `CsvExampleGen`."""
+    words = _WORD_BEGINS.sub("-", node_id).lower()
+    return _NOT_IN_A_NAME.sub("-", words).strip("-")
+
+
+def _executor_name(node_id: str) -> str:
+    return f"exec-{task_name(node_id)}"  # as `kfp.local` wants it, and `comp-` of components
+
+
+def platform_spec(settings: Mapping[str, NodeSettings]) -> dict[str, Any] | None:
+    """Returns the platform document, None if no container asks for anything.
+
+    Its fields, in the format of kfp-kubernetes, are those that every 2.x server reads; later ones,
+    e.g. `secretNameParameter`, are not known to the earlier servers and say the same.
+    """
+    configs = {
+        _executor_name(name): config for name, node in settings.items() if (config := _config(node))
+    }
+    if not configs:
+        return None
+    return {"platforms": {"kubernetes": {"deploymentSpec": {"executors": configs}}}}
+
+
+def _config(node: NodeSettings) -> dict[str, Any]:
+    metadata = {"labels": dict(node.pod_labels), "annotations": dict(node.pod_annotations)}
+    config = {
+        "nodeSelector": {"labels": dict(node.node_selector)} if node.node_selector else None,
+        "tolerations": [toleration.fields for toleration in node.tolerations],
+        "secretAsEnv": [
+            {
+                "secretName": source.partition("/")[0],
+                "keyToEnv": [{"secretKey": source.partition("/")[2], "envVar": variable}],
+            }
+            for variable, source in node.secret_environment.items()
+        ],
+        "secretAsVolume": [
+            {"secretName": secret, "mountPath": folder}
+            for folder, secret in node.secret_volumes.items()
+        ],
+        "pvcMount": [
+            {"constant": claim, "mountPath": folder} for folder, claim in node.volumes.items()
+        ],
+        "podMetadata": {key: values for key, values in metadata.items() if values},
+        "imagePullPolicy": node.image_pull_policy,
+        "imagePullSecret": [{"secretName": secret} for secret in node.image_pull_secrets],
+    }
+    return {key: value for key, value in config.items() if value}

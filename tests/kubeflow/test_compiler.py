@@ -1,7 +1,6 @@
-"""The pipeline that a server gets: its `spec` with `kubeflow.names`, and the `platform_spec`.
+"""The pipeline that a server gets: its `spec`, with what `kubeflow.settings` say of containers.
 
-How containers run is in `kubeflow.settings`, for single nodes in `node_settings`; reports come
-beside the artifacts (`ui_outputs`).
+Reports come beside the artifacts.
 """
 
 import json
@@ -20,7 +19,7 @@ from tfx.dsl.components.common import resolver
 
 from tfx_perf import errors
 from tfx_perf.components import PerfEvaluator, types
-from tfx_perf.kubeflow import KubeflowSettings, compile_pipeline, notes, proto
+from tfx_perf.kubeflow import KubeflowSettings, compile_pipeline, lint, notes
 
 OURS = {
     "input-tuner": "input_plan",
@@ -37,7 +36,7 @@ _TOLERATION = {
 def four(tmp_path_factory):
     folder = tmp_path_factory.mktemp("four")
     (spec,) = compiled(four_components(), folder)
-    proto.check_loads(folder / "pipeline.yaml")
+    lint.read(folder / "pipeline.yaml")
     return spec
 
 
@@ -114,7 +113,7 @@ def test_a_dynamic_property_names_its_producer_and_type(tmp_path):
     }
     inputs = spec["components"]["comp-use"]["inputDefinitions"]["parameters"]
     assert inputs["number"] == {"parameterType": "NUMBER_INTEGER"}
-    proto.check_loads(tmp_path / "pipeline.yaml")
+    lint.read(tmp_path / "pipeline.yaml")
 
 
 def test_the_pipeline_object_is_left_as_it_was(tmp_path):
@@ -190,7 +189,7 @@ def test_settings_reach_the_containers(tmp_path):
             "imagePullSecret": [{"secretName": "registry"}],
         }
     }
-    proto.check_loads(tmp_path / "pipeline.yaml")
+    lint.read(tmp_path / "pipeline.yaml")
 
 
 def test_vertex_keeps_the_resolvers_that_it_has(tmp_path):

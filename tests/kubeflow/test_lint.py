@@ -2,7 +2,9 @@ import copy
 
 import pytest
 
-from tfx_perf.kubeflow import lint
+pytest.importorskip("kfp", reason="kfp is not installed (extra kfp)")
+
+from tfx_perf.kubeflow import lint  # noqa: E402
 
 TYPE = {"schemaTitle": "tfx.Model", "schemaVersion": "0.0.1"}
 

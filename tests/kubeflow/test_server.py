@@ -1,4 +1,4 @@
-"""A `kubeflow.job` on a server: checked `packages`, typed `kubeflow.parameters`, its `answers`.
+"""A job on a server: what is uploaded, typed parameters, and what the server answers.
 
 What a server says when it refuses something comes out in one line (`api_errors`).
 """

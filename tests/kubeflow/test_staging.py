@@ -2,8 +2,7 @@ import pathlib
 
 import pytest
 
-from tfx_perf.kubeflow.invocation import Invocation
-from tfx_perf.kubeflow.staging import Staging
+from tfx_perf.kubeflow.staging import Invocation, Staging
 
 
 @pytest.mark.parametrize(

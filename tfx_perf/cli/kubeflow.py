@@ -18,9 +18,7 @@ from tfx_perf.cli import group, terminal
 from tfx_perf.cli.whole_number import WholeNumber
 
 if TYPE_CHECKING:
-    from tfx_perf.kubeflow.answers import Created, RunState
-    from tfx_perf.kubeflow.job import Job
-    from tfx_perf.kubeflow.server import PipelineServer
+    from tfx_perf.kubeflow.server import Created, Job, PipelineServer, RunState
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="JSON, not text.")
 
@@ -125,9 +123,9 @@ def compile_command(*, target: str, settings_path: str, output: str, as_json: bo
 def lint_command(ctx: click.Context, *, path: str, as_json: bool) -> None:
     """Checks a compiled pipeline by the server's rules; exit code 1 if it would be refused."""
     with console.libraries():
-        from tfx_perf.kubeflow import packages
+        from tfx_perf.kubeflow import lint
 
-        _, found = packages.problems(pathlib.Path(path))
+        found = lint.problems_in(pathlib.Path(path))
     if as_json:
         terminal.show_json({"path": path, "problems": found})
     else:

@@ -17,7 +17,7 @@ from tfx.tools.cli.handler import base_handler
 
 from tfx_perf import errors, kubeflow
 from tfx_perf.cli.repairs import interception, kubeflow_records, listing
-from tfx_perf.kubeflow import connection, job
+from tfx_perf.kubeflow import connection
 
 _FUNCTIONS = ("tfx_perf.kubeflow:compile_pipeline", "tfx_perf.kubeflow.compiler:compile_pipeline")
 _RUNNERS = ("tfx.orchestration.kubeflow.v2.kubeflow_v2_dag_runner:KubeflowV2DagRunner",)
@@ -85,7 +85,7 @@ class KubeflowHandler(base_handler.BaseHandler):
         name = self.flags_dict[labels.PIPELINE_NAME]
         parameters = self.flags_dict[labels.RUNTIME_PARAMETER]
         server = kubeflow.PipelineServer(self._endpoint, **self._client_options)
-        made = server.start(job.Job(pipeline=name, parameters=parameters, experiment=name))
+        made = server.start(kubeflow.Job(pipeline=name, parameters=parameters, experiment=name))
         click.echo(f"Run created for pipeline: {name}")
         self._show(name, [self._records.run(made.id)])
 

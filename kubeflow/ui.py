@@ -1,21 +1,49 @@
-"""Writes what the Kubeflow UI shows of an output: its report, its figures, a summary."""
+"""Outputs that the Kubeflow UI shows, beside the artifacts that TFX knows: which, and their files.
+
+The UI shows nothing of an artifact of another type than its own: `system.HTML` and
+`system.Markdown` are a file each, `system.Metrics` is a table of the artifact's metadata.
+"""
 
 import pathlib
 import shutil
-from typing import Any
-
-from tfx.types import artifact
+from typing import TYPE_CHECKING, Any
 
 from tfx_perf import formatting, metrics
-from tfx_perf.kubeflow import ui_outputs
 from tfx_perf.report import page as report_page
 
-_Json = dict[str, Any]
+if TYPE_CHECKING:
+    from tfx.types import artifact
+
+PREFIX = "system."
+
+# The report, the figures as numbers (which the UI compares between runs) and as people read them.
+HTML, METRICS, MARKDOWN = (f"{PREFIX}{kind}" for kind in ("HTML", "Metrics", "Markdown"))
+_SUFFIXES = {"report": HTML, "figures": METRICS, "summary": MARKDOWN}
 
 _NO_REPORT = "<!doctype html><title>No report</title><p>This run has no report.</p>"
+_REPORTED = frozenset(
+    f"tfx_perf.{name}" for name in ("InputPlan", "MemoryProfile", "PerfMetrics", "PerfEvaluation")
+)
 
 
-def write(kind: str, source: artifact.Artifact, target: _Json) -> None:
+def outputs_beside(key: str, title: str) -> dict[str, str]:
+    """Returns the outputs that show another one, name to type; empty for most.
+
+    Args:
+        key: name of the output that is shown.
+        title: its type, e.g. `tfx_perf.PerfMetrics`.
+    """
+    if title not in _REPORTED:
+        return {}
+    return {f"{key}_{suffix}": kind for suffix, kind in _SUFFIXES.items()}
+
+
+def shown_by(name: str) -> str:
+    """Returns the name of the output that `name`, one of `beside`'s, shows."""
+    return name.rpartition("_")[0]
+
+
+def write(kind: str, source: "artifact.Artifact", target: dict[str, Any]) -> None:
     """Writes one output for the UI.
 
     Args:
@@ -31,19 +59,19 @@ def write(kind: str, source: artifact.Artifact, target: _Json) -> None:
     }
     path = pathlib.Path(target["uri"])
     path.parent.mkdir(parents=True, exist_ok=True)
-    if kind == ui_outputs.HTML:
+    if kind == HTML:
         report = pathlib.Path(source.uri, report_page.FILE_NAME)
         if report.exists():
             shutil.copy(report, path)
         else:
             path.write_text(_NO_REPORT, encoding="utf-8")
-    elif kind == ui_outputs.METRICS:
+    elif kind == METRICS:
         target["metadata"] = {**target.get("metadata", {}), **figures}
     else:
         path.write_text(_summary(source, figures), encoding="utf-8")
 
 
-def _summary(source: artifact.Artifact, figures: dict[str, float]) -> str:
+def _summary(source: "artifact.Artifact", figures: dict[str, float]) -> str:
     labels = {
         key: value.string_value
         for key, value in sorted(source.mlmd_artifact.custom_properties.items())

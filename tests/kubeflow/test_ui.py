@@ -3,7 +3,7 @@
 import pytest
 
 from tfx_perf.components import types
-from tfx_perf.kubeflow import ui_outputs, ui_writer
+from tfx_perf.kubeflow import ui
 
 
 @pytest.fixture
@@ -18,21 +18,21 @@ def measured(tmp_path):
 
 def test_the_report_is_the_components_own_page(measured, tmp_path):
     target = {"uri": str(tmp_path / "shown" / "report")}
-    ui_writer.write(ui_outputs.HTML, measured, target)
+    ui.write(ui.HTML, measured, target)
     assert "no report" in (tmp_path / "shown" / "report").read_text()
     (tmp_path / "report.html").write_text("a page")
-    ui_writer.write(ui_outputs.HTML, measured, target)
+    ui.write(ui.HTML, measured, target)
     assert (tmp_path / "shown" / "report").read_text() == "a page"
 
 
 def test_figures_are_metadata_and_come_beside_what_is_there(measured, tmp_path):
     target = {"uri": str(tmp_path / "figures"), "metadata": {"before": 1}}
-    ui_writer.write(ui_outputs.METRICS, measured, target)
+    ui.write(ui.METRICS, measured, target)
     assert target["metadata"] == {"before": 1, "step_time_seconds": 0.25}
 
 
 def test_a_summary_has_labels_and_figures_as_people_read_them(measured, tmp_path):
-    ui_writer.write(ui_outputs.MARKDOWN, measured, {"uri": str(tmp_path / "summary")})
+    ui.write(ui.MARKDOWN, measured, {"uri": str(tmp_path / "summary")})
     assert (tmp_path / "summary").read_text().splitlines() == [
         "**plan**: 5 steps per call", "", "| metric | value |", "|---|---:|",
         "| step time | 250 ms |",
