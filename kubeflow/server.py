@@ -97,6 +97,9 @@ class PipelineServer:
         **client_options: of `kfp.Client`, e.g. `namespace`, `existing_token`, `cookies`,
             `credentials`, `ssl_ca_cert`.
 
+    Attributes:
+        connection: to the server.
+
     Raises:
         UserError: there is no address, nothing answers there, or the credentials are refused.
 
@@ -112,8 +115,8 @@ class PipelineServer:
     def __init__(
         self, host: str | None = None, *, attempts: int = 4, **client_options: Any
     ) -> None:
-        self._connection = Connection(host, attempts=attempts, client_options=client_options)
-        self._client = self._connection.client
+        self.connection = Connection(host, attempts=attempts, client_options=client_options)
+        self._client = self.connection.client
 
     def upload(
         self, path: str | pathlib.Path, *, name: str | None = None, version: str | None = None
@@ -131,7 +134,7 @@ class PipelineServer:
         """
         spec = lint.read(path)
         name = name or spec["pipelineInfo"]["name"]
-        pipeline_id = self._connection.read(self._client.get_pipeline_id, name)
+        pipeline_id = self.connection.read(self._client.get_pipeline_id, name)
         if pipeline_id is None:
             made = self._create(self._client.upload_pipeline, str(path), pipeline_name=name)
             page = f"pipelines/details/{made.pipeline_id}"
@@ -154,7 +157,7 @@ class PipelineServer:
         """
         arguments, name = self._arguments(job)
         made = self._create(self._client.run_pipeline, **arguments)
-        return Created(made.run_id, name, self._link(f"runs/details/{made.run_id}"))
+        return Created(made.run_id, name, self.run_link(made.run_id))
 
     def schedule(
         self, job: Job, *, cron: str | None = None, interval_seconds: int | None = None
@@ -196,13 +199,13 @@ class PipelineServer:
         Raises:
             UserError: there is no such run.
         """
-        run = self._connection.read(self._client.get_run, run_id)
+        run = self.connection.read(self._client.get_run, run_id)
         tasks = (run.run_details and run.run_details.task_details) or []
         return RunState(
             state=run.state or "PENDING",
             message=" ".join(run.error.message.split()) if run.error else "",
             failed_tasks=tuple(task.display_name for task in tasks if task.state == "FAILED"),
-            link=self._link(f"runs/details/{run_id}"),
+            link=self.run_link(run_id),
         )
 
     def wait(
@@ -227,7 +230,7 @@ class PipelineServer:
 
     def _arguments(self, job: Job) -> tuple[dict[str, Any], str]:
         """Returns what run and schedule have in common, and the name."""
-        pipeline_id = self._connection.read(self._client.get_pipeline_id, job.pipeline)
+        pipeline_id = self.connection.read(self._client.get_pipeline_id, job.pipeline)
         if pipeline_id is None:
             raise errors.UserError(
                 f"Expected a pipeline that the server has. Received: pipeline={job.pipeline}; "
@@ -249,7 +252,7 @@ class PipelineServer:
         }, name
 
     def _version(self, job: Job, pipeline_id: str) -> Any:
-        listed = self._connection.read(
+        listed = self.connection.read(
             self._client.list_pipeline_versions,
             pipeline_id,
             page_size=_PAGE_SIZE,
@@ -267,10 +270,14 @@ class PipelineServer:
 
     def _create(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
         with contextlib.redirect_stdout(io.StringIO()):  # kfp prints links
-            return self._connection.create(function, *arguments, **keywords)
+            return self.connection.create(function, *arguments, **keywords)
+
+    def run_link(self, run_id: str) -> str:
+        """Returns the address of a run's page."""
+        return self._link(f"runs/details/{run_id}")
 
     def _link(self, page: str) -> str:
-        return f"{self._connection.ui_address}/#/{page}"
+        return f"{self.connection.ui_address}/#/{page}"
 
 
 def _with_time(name: str) -> str:

@@ -1,8 +1,7 @@
 """TFX's own commands, repaired: every command and engine, on a project made from the template.
 
-`cli.tfx` and the script `tfx` come in by the `entry`, where the `repair` is made: files are run for
-the pipeline in them (`repairs.interception`, for Vertex `vertex_patcher`), pipelines listed by
-`listing`, templates copied by `cli.template`.
+`cli.tfx` and the script `tfx` make the `repair` first: files are run for the pipeline in them
+(`catching`), templates copied by `cli.template`.
 
 All in one process, since TFX takes some ten seconds to import. What starts a run is in
 test_tfx_runs.py.
@@ -16,7 +15,8 @@ from collections.abc import Callable, Iterator
 import pytest
 import tfx_call
 
-from tfx_perf.cli.repairs import airflow_handler, packages, script
+from tfx_perf.cli import tfx as tfx_command
+from tfx_perf.cli.tfx_repair import airflow, repair
 
 _NAME = "my-orders"
 Tfx = Callable[..., tuple[int, str, str]]
@@ -39,7 +39,7 @@ def homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pathlib.Path]:
     with pytest.MonkeyPatch.context() as patch:
         # Where Airflow is beside TFX, importing it here would set up its logging, and absl's
         # handler would close pytest's streams. TFX's runner is in test_tfx_runs.py.
-        patch.setattr(airflow_handler, "_RUNNERS", ())
+        patch.setattr(airflow.AirflowHandler, "runner", "tfx.none:Runner")
         patch.setenv("HOME", str(home))
         patch.setenv("AIRFLOW_HOME", str(home / "airflow"))
         yield home
@@ -223,14 +223,13 @@ def test_runs_of_a_local_engine_are_not_kept(tfx):
 
 def test_packages_are_found_without_pip(monkeypatch):
     monkeypatch.setenv("PATH", "")
-    assert {"tfx", "tfx-perf"} <= set(packages.names())
-    assert b"\nkfp\n" in packages.freeze() + b"\n" or "kfp" not in packages.names()
+    assert {"tfx", "tfx-perf"} <= set(repair.package_names())
 
 
 def test_airflow_on_the_path_counts(monkeypatch, tmp_path):
     (tmp_path / "airflow").touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert "apache-airflow" in packages.names()
+    assert "apache-airflow" in repair.package_names()
 
 
 @pytest.fixture
@@ -244,23 +243,23 @@ def environment(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> path
 
 
 def test_the_script_is_replaced_and_restored(environment):
-    assert not script.is_repaired()
-    script.install()
-    assert script.is_repaired()
+    assert not tfx_command.is_repaired()
+    tfx_command.write_script(repaired=True)
+    assert tfx_command.is_repaired()
     assert environment.read_text().startswith(f"#!{sys.executable}\n")
     assert environment.stat().st_mode & 0o777 == 0o755
-    script.install()
-    script.restore()
-    assert not script.is_repaired()
+    tfx_command.write_script(repaired=True)
+    tfx_command.write_script(repaired=False)
+    assert not tfx_command.is_repaired()
     assert "sys.exit(cli_group())" in environment.read_text()
     assert [path.name for path in environment.parent.iterdir()] == ["tfx"]
 
 
 def test_our_command_replaces_and_restores_it_but_takes_nothing_beside(environment, call_command):
     assert call_command("tfx", "--install").stdout.rstrip().endswith("/tfx: repaired")
-    assert script.is_repaired()
+    assert tfx_command.is_repaired()
     assert call_command("tfx", "--install", "--restore").returncode == 2
     assert call_command("tfx", "--restore", "template", "list").returncode == 2
-    assert script.is_repaired()
+    assert tfx_command.is_repaired()
     assert call_command("tfx", "--restore").returncode == 0
-    assert not script.is_repaired()
+    assert not tfx_command.is_repaired()

@@ -1,6 +1,6 @@
 """`tfx --engine kubeflow` against a loopback server that has the real one's rules.
 
-The commands are those of `kubeflow_handler`, with `kubeflow_records` of what the server holds.
+The commands are those of `tfx_repair.kubeflow`.
 """
 
 import pathlib

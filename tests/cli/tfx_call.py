@@ -5,7 +5,7 @@ import io
 
 import pytest
 
-from tfx_perf.cli.repairs import entry
+from tfx_perf.cli import tfx
 
 
 def call(*arguments: object) -> tuple[int, str, str]:
@@ -16,5 +16,5 @@ def call(*arguments: object) -> tuple[int, str, str]:
         contextlib.redirect_stderr(err),
         pytest.raises(SystemExit) as ended,
     ):
-        entry.main([str(argument) for argument in arguments])
+        tfx.main([str(argument) for argument in arguments])
     return ended.value.code or 0, out.getvalue(), err.getvalue()

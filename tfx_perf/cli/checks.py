@@ -15,7 +15,7 @@ from typing import Any, Literal
 from packaging import requirements
 
 from tfx_perf import formatting
-from tfx_perf.cli.repairs import script
+from tfx_perf.cli import tfx as tfx_command
 from tfx_perf.hardware import host, versions
 
 Status = Literal["ok", "warn", "missing", "broken"]
@@ -128,7 +128,7 @@ def _tools() -> Iterator[Finding]:
         "ok" if pip else "warn",
         "" if pip else "TFX installs module files with it; python -m ensurepip puts it in",
     )
-    repaired = script.is_repaired()
+    repaired = tfx_command.is_repaired()
     yield Finding(
         "tfx command",
         "repaired" if repaired else "as TFX has it",

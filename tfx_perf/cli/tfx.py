@@ -1,8 +1,42 @@
-"""`tfx-perf tfx`: TFX's command line, repaired."""
+"""`tfx-perf tfx`: TFX's command line, repaired; and the script `tfx` that starts it.
+
+Two packages that bring a script of one name overwrite each other in whatever order they are
+installed. So tfx-perf brings none: it is written when asked for, and falls back to TFX's own
+where tfx-perf is gone.
+"""
+
+import pathlib
+import sys
+from collections.abc import Sequence
 
 import click
 
+from tfx_perf import console, errors, storage
 from tfx_perf.cli import terminal
+
+_FAILED_RUN = "Error while running"
+_MODULE = "tfx_perf.cli.tfx"
+_TFX = "tfx.tools.cli.cli_main"
+
+_REPAIRED = f"""\
+# `tfx-perf tfx --restore` puts TFX's own script back.
+import sys
+
+try:
+    from {_MODULE} import main
+except ModuleNotFoundError as error:
+    if not (error.name or "").startswith("tfx_perf"):
+        raise
+    from {_TFX} import cli_group as main
+sys.exit(main())
+"""
+_OWN = f"""\
+import sys
+
+from {_TFX} import cli_group
+
+sys.exit(cli_group())
+"""
 
 
 @click.command(
@@ -16,12 +50,73 @@ def command(*, install: bool, restore: bool, arguments: tuple[str, ...]) -> None
 
     Takes what `tfx` takes, e.g. `tfx-perf tfx pipeline create --engine airflow ...`.
     """
-    from tfx_perf.cli.repairs import entry, script
-
     if install or restore:
         if arguments or (install and restore):
             raise click.UsageError("--install and --restore stand alone.")
-        written = script.install() if install else script.restore()
+        written = write_script(repaired=install)
         terminal.show(f"{written}: {'repaired' if install else 'TFX own'}")
         return
-    entry.main(list(arguments))
+    main(list(arguments))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs `tfx` and ends the process.
+
+    What the user got wrong, as far as tfx-perf finds it, is one line on standard error and
+    exit code 2; the rest is TFX's own behaviour.
+
+    Args:
+        arguments: what follows `tfx`; None for those of the process.
+    """
+    # TFX takes some ten seconds to import, and others have much to say meanwhile.
+    with console.libraries():
+        from tfx.tools.cli import cli_main
+
+        from tfx_perf.cli.tfx_repair import repair
+
+        repair.repair()
+    try:
+        cli_main.cli_group.main(args=arguments, prog_name="tfx")
+    except errors.UserError as error:
+        console.tell_error(str(error), program="tfx")
+        sys.exit(console.EXIT_USER_ERROR)
+    except SystemExit as error:
+        # So TFX says what the user got wrong; a run that failed is not among it.
+        if isinstance(error.code, str) and not error.code.startswith(_FAILED_RUN):
+            console.tell_error(error.code, program="tfx")
+            sys.exit(console.EXIT_USER_ERROR)
+        raise
+
+
+def is_repaired() -> bool:
+    """Returns whether the script `tfx` starts the repaired command line."""
+    script = _script()
+    return script.is_file() and _MODULE in script.read_text(encoding="utf-8")
+
+
+def write_script(*, repaired: bool) -> pathlib.Path:
+    """Makes `tfx` the repaired command line, or TFX's own again, and returns the script.
+
+    Raises:
+        UserError: there is no such script, or it cannot be written.
+    """
+    script = _script()
+    try:
+        header = _header(script.read_text(encoding="utf-8"))
+        storage.write_text(script, header + (_REPAIRED if repaired else _OWN))
+    except OSError as error:
+        raise errors.UserError(
+            f"Expected TFX's script, which can be written. Received: {script} ({error.strerror})."
+        ) from error
+    return script
+
+
+def _script() -> pathlib.Path:
+    """Returns the path of the script in this interpreter's environment."""
+    return pathlib.Path(sys.executable).with_name("tfx")
+
+
+def _header(text: str) -> str:
+    """Returns the lines that start the interpreter: one, or three where its path is long."""
+    lines = text.splitlines(keepends=True)
+    return "".join(lines[:3] if lines[0].startswith("#!/bin/sh") else lines[:1])

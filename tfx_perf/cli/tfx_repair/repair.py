@@ -3,7 +3,9 @@
 import importlib
 import importlib.util
 import pathlib
+import shutil
 import types
+from importlib import metadata
 from typing import Any
 
 import click
@@ -14,12 +16,10 @@ from tfx.tools.cli.handler import base_handler, handler_factory, template_handle
 
 from tfx_perf import errors
 from tfx_perf.cli import template
-from tfx_perf.cli.repairs import packages
 from tfx_perf.templates import copying, starting
 
 _ENGINES = ("airflow", "auto", "beam", "kubeflow", "local", "vertex")
-# Modules that take the place of TFX's, by engine.
-_HANDLERS = {"airflow": "airflow_handler", "kubeflow": "kubeflow_handler"}
+_AIRFLOW = "apache-airflow"
 
 _create_handler = handler_factory.create_handler
 _copy_template = template_handler.copy_template
@@ -28,13 +28,27 @@ _list_template = template_handler.list_template
 
 def repair() -> None:
     """Repairs TFX's command line; what is not named here stays as TFX has it."""
+    # TFX asks whichever `pip` comes first on PATH. Where the environment has none, as one that uv
+    # made, that is another Python's, which knows neither Airflow nor Kubeflow Pipelines.
     handler_factory.subprocess = types.SimpleNamespace(
-        check_output=lambda command: packages.freeze()
+        check_output=lambda command: "\n".join(package_names()).encode()
     )
-    handler_factory.pip_utils = types.SimpleNamespace(get_package_names=packages.names)
+    handler_factory.pip_utils = types.SimpleNamespace(get_package_names=package_names)
     handler_factory.create_handler = _checked_handler
     template_handler.list_template = _all_templates
     template_handler.copy_template = _copy_any_template
+
+
+def package_names() -> list[str]:
+    """Returns the names of the installed distributions.
+
+    Airflow counts as installed if its command is on PATH: that is what runs are started with,
+    and it may live in an environment of its own.
+    """
+    found = {item.metadata["Name"] for item in metadata.distributions() if item.metadata["Name"]}
+    if shutil.which("airflow"):
+        found.add(_AIRFLOW)
+    return sorted(found)
 
 
 def _checked_handler(flags_dict: dict[str, Any]) -> base_handler.BaseHandler:
@@ -60,10 +74,11 @@ def _checked_handler(flags_dict: dict[str, Any]) -> base_handler.BaseHandler:
     has_kfp = importlib.util.find_spec("kfp") is not None  # else TFX says that it is missing
     if engine in ("vertex", "auto") and has_kfp:
         _repair_vertex()
-    for name, module in _HANDLERS.items():
+    for name in ("airflow", "kubeflow"):
         if engine in (name, "auto") and (name != "kubeflow" or has_kfp):
             # TFX's factory then takes it from the package.
-            setattr(handler, module, importlib.import_module(f"{__package__}.{module}"))
+            own = importlib.import_module(f"{__package__}.{name}")
+            setattr(handler, f"{name}_handler", own)
     if engine == "airflow":  # whether there is an Airflow here matters to runs only
         return handler.airflow_handler.AirflowHandler(flags_dict)
     return _create_handler(flags_dict)
@@ -72,9 +87,9 @@ def _checked_handler(flags_dict: dict[str, Any]) -> base_handler.BaseHandler:
 def _repair_vertex() -> None:
     from tfx.tools.cli.handler import kubeflow_v2_dag_runner_patcher
 
-    from tfx_perf.cli.repairs import vertex_patcher
+    from tfx_perf.cli.tfx_repair import kubeflow
 
-    kubeflow_v2_dag_runner_patcher.KubeflowV2DagRunnerPatcher = vertex_patcher.VertexPatcher
+    kubeflow_v2_dag_runner_patcher.KubeflowV2DagRunnerPatcher = kubeflow.VertexPatcher
 
 
 def _all_templates() -> list[str]:

@@ -15,15 +15,12 @@ from typing import Any
 
 import click
 from tfx.tools.cli import labels
-from tfx.tools.cli.handler import base_handler
 
 from tfx_perf import errors
-from tfx_perf.cli.repairs import interception, listing
+from tfx_perf.cli.tfx_repair.catching import CatchingHandler, Caught
 from tfx_perf.pipelines import airflow
 from tfx_perf.pipelines.airflow import deployment
 
-_FUNCTIONS = ("tfx_perf.pipelines.airflow:deploy", "tfx_perf.pipelines.airflow.deployment:deploy")
-_RUNNERS = ("tfx.orchestration.airflow.airflow_dag_runner:AirflowDagRunner",)
 _TOPOLOGY = "topology.json"
 _COLUMNS = ("run_id", "state", "execution_date", "start_date", "end_date")
 _CONVERSIONS = {"integer": int, "number": float, "string": str}
@@ -31,15 +28,18 @@ _CONVERSIONS = {"integer": int, "number": float, "string": str}
 _QUIET = {"AIRFLOW__LOGGING__LOGGING_LEVEL": "ERROR", "PYTHONWARNINGS": "ignore"}
 
 
-class AirflowHandler(base_handler.BaseHandler):
+class AirflowHandler(CatchingHandler):
     """TFX's commands for Airflow; options and output are TFX's."""
 
-    def create_pipeline(self, overwrite: bool = False) -> None:
-        """Deploys the pipeline of the user's file.
+    function = "deploy"
+    modules = ("tfx_perf.pipelines.airflow", "tfx_perf.pipelines.airflow.deployment")
+    runner = "tfx.orchestration.airflow.airflow_dag_runner:AirflowDagRunner"
+    example = (
+        "tfx_perf.pipelines.airflow.deploy(pipeline) or AirflowDagRunner().run(pipeline)"
+    )
 
-        Args:
-            overwrite: update one that is there.
-        """
+    def create_pipeline(self, overwrite: bool = False) -> None:
+        """Deploys the pipeline of the user's file; `overwrite` updates one that is there."""
         caught, settings = self._pipeline()
         name = caught.pipeline.pipeline_info.pipeline_name
         dags_folder = deployment.find_dags_folder(caught.arguments.get("dags_folder"))
@@ -72,7 +72,7 @@ class AirflowHandler(base_handler.BaseHandler):
     def list_pipelines(self) -> None:
         """Lists what was deployed."""
         files = deployment.find_dags_folder().glob(f"*/{_TOPOLOGY}")
-        listing.show_pipelines(sorted(path.parent.name for path in files))
+        self.show_names(sorted(path.parent.name for path in files))
 
     def delete_pipeline(self) -> None:
         """Removes a pipeline from the dags folder; Airflow keeps the record of its runs."""
@@ -120,22 +120,13 @@ class AirflowHandler(base_handler.BaseHandler):
         """Says that Airflow's command ends no run."""
         click.echo("Not supported for Airflow.")
 
-    def _pipeline(self) -> tuple[interception.Caught, airflow.AirflowSettings]:
-        path = self.flags_dict[labels.PIPELINE_DSL_PATH]
-        patcher = interception.CatchingPatcher(_FUNCTIONS, _RUNNERS)
-        self.execute_dsl(patcher)
-        if len(patcher.caught) != 1:
-            raise errors.UserError(
-                "Expected a file that calls tfx_perf.pipelines.airflow.deploy(pipeline) or "
-                f"AirflowDagRunner().run(pipeline) once. Received: pipeline_path={path}, which "
-                f"does {len(patcher.caught)} times."
-            )
-        (caught,) = patcher.caught
+    def _pipeline(self) -> tuple[Caught, airflow.AirflowSettings]:
+        caught = self.caught()
         runner = caught.arguments.get("runner")
         given = _of_tfx(runner) if runner else caught.arguments.get("settings")
         settings = airflow.AirflowSettings.of(given)
         if not settings.python_path:  # as if the file had been run as a script
-            folder = str(pathlib.Path(path).parent)
+            folder = str(pathlib.Path(self.flags_dict[labels.PIPELINE_DSL_PATH]).parent)
             settings = settings.model_copy(update={"python_path": (folder,)})
         return caught, settings
 
