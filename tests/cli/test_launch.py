@@ -1,9 +1,9 @@
-"""`tfx-perf launch`: real processes (`launching`), each of which is one worker; `user_script`.
+"""`tfx-perf launch`: real processes (`launching`), each of which is one worker; `options`.
 
 Each runs the script by `script_side`, and an attempt of all is `together`.
 
 Workers that start again find what the ones before have left (`kept_choice`).
-What is wrong in an option (`whole_number`) is told in one line.
+What is wrong in an option (`options.WholeNumber`) is told in one line.
 """
 
 import functools

@@ -12,13 +12,13 @@ from rich import markup
 from rich.console import Console
 
 from tfx_perf import console, errors
-from tfx_perf.cli import group, terminal
+from tfx_perf.cli import options, terminal
 
 if TYPE_CHECKING:
     from tfx import v1 as tfx
 
 
-@click.group("airflow", cls=group.Group)
+@click.group("airflow", cls=options.Group)
 def command() -> None:
     """Runs pipelines on Airflow."""
 

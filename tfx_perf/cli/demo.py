@@ -13,8 +13,7 @@ from rich import box, markup, table
 from rich.console import Console
 
 from tfx_perf import errors, formatting, periodic
-from tfx_perf.cli import terminal
-from tfx_perf.cli.whole_number import WholeNumber
+from tfx_perf.cli import options, terminal
 from tfx_perf.config import PerfConfig
 from tfx_perf.hardware import versions
 
@@ -44,11 +43,11 @@ _COMPARED = (
     help="Where everything is written; a second demo there compares itself with the first.",
 )  # fmt: skip
 @click.option(
-    "--batch-size", "batch_sizes", metavar="N", type=WholeNumber(min=1), multiple=True,
+    "--batch-size", "batch_sizes", metavar="N", type=options.WholeNumber(min=1), multiple=True,
     default=(40, 1024), show_default=True, help="May be repeated; one pipeline for each.",
 )  # fmt: skip
 @click.option(
-    "--steps", metavar="N", type=WholeNumber(min=50), default=5000, show_default=True,
+    "--steps", metavar="N", type=options.WholeNumber(min=50), default=5000, show_default=True,
     help="Training steps.",
 )  # fmt: skip
 @click.option("--config", "settings_path", metavar="YAML", help="Settings of the components.")

@@ -9,8 +9,7 @@ import click
 from rich import box, markup, table
 
 from tfx_perf import errors, formatting, metrics
-from tfx_perf.cli import names, sources, sparkline, terminal
-from tfx_perf.cli.whole_number import WholeNumber
+from tfx_perf.cli import names, options, sources, sparkline, terminal
 
 if TYPE_CHECKING:
     from tfx_perf.mlmd.recorded_runs import RecordedRun
@@ -37,7 +36,7 @@ _MARKS = {True: ("●", "green"), False: ("✗", "red"), None: ("·", "dim")}
     "speed, memory, MFU and loss in the tables, and everything in JSON.",
 )
 @click.option(
-    "--limit", metavar="N", type=WholeNumber(min=1), default=20, show_default=True,
+    "--limit", metavar="N", type=options.WholeNumber(min=1), default=20, show_default=True,
     help="How many runs at most.",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="JSON with plain SI units, not a table.")

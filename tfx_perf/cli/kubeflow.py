@@ -14,8 +14,7 @@ import click
 from rich import markup
 
 from tfx_perf import console, errors
-from tfx_perf.cli import group, terminal
-from tfx_perf.cli.whole_number import WholeNumber
+from tfx_perf.cli import options, terminal
 
 if TYPE_CHECKING:
     from tfx_perf.kubeflow.server import Created, Job, PipelineServer, RunState
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 _JSON = click.option("--json", "as_json", is_flag=True, help="JSON, not text.")
 
 
-@click.group("kubeflow", cls=group.Group)
+@click.group("kubeflow", cls=options.Group)
 def command() -> None:
     """Compiles pipelines for Kubeflow Pipelines, checks, uploads, runs and schedules them.
 
@@ -49,11 +48,11 @@ def _server_options(function: Callable[..., None]) -> Callable[..., None]:
         *, host: str | None, namespace: str | None, token: str | None, cookies: str | None,
         ssl_ca_cert: str | None, **others: Any,
     ) -> None:  # fmt: skip
-        options = {
+        client_options = {
             "namespace": namespace, "existing_token": token, "cookies": cookies,
             "ssl_ca_cert": ssl_ca_cert,
         }  # fmt: skip
-        given = {key: value for key, value in options.items() if value}
+        given = {key: value for key, value in client_options.items() if value}
         with console.libraries():
             from tfx_perf.kubeflow import PipelineServer
 
@@ -185,7 +184,7 @@ def wait_command(
 @command.command("schedule")
 @_job_options
 @click.option("--cron", help="Six fields, seconds first, e.g. '0 0 3 * * *'.")
-@click.option("--every", "interval_seconds", metavar="SECONDS", type=WholeNumber(min=1))
+@click.option("--every", "interval_seconds", metavar="SECONDS", type=options.WholeNumber(min=1))
 @_server_options
 def schedule_command(
     *, job: "Job", cron: str | None, interval_seconds: int | None, server: "PipelineServer",

@@ -12,8 +12,7 @@ from typing import Any
 import click
 
 from tfx_perf import console, errors, isolate, periodic, workers
-from tfx_perf.cli import terminal, user_script
-from tfx_perf.cli.whole_number import WholeNumber
+from tfx_perf.cli import options, terminal
 from tfx_perf.components.processes import (
     restarting,
     script_side,
@@ -37,12 +36,14 @@ _SIGNALLED = 128  # what shells add to a signal's number
 _LOOK_SECONDS = 1.0  # whether the terminal is silent
 
 
-@click.command("launch", cls=user_script.Command)
-@click.option("--workers", "count", type=WholeNumber(min=1), required=True, help="How many train.")
+@click.command("launch", cls=options.ScriptCommand)
+@click.option(
+    "--workers", "count", type=options.WholeNumber(min=1), required=True, help="How many train."
+)
 @click.option(
     "--ps",
     "server_count",
-    type=WholeNumber(min=0),
+    type=options.WholeNumber(min=0),
     default=0,
     show_default=True,
     help="How many parameter servers hold the weights; tf_keras only.",
@@ -57,7 +58,7 @@ _LOOK_SECONDS = 1.0  # whether the terminal is silent
 )
 @click.option(
     "--restarts",
-    type=WholeNumber(min=0),
+    type=options.WholeNumber(min=0),
     default=0,
     show_default=True,
     help="How often all are started again after one has failed.",
@@ -74,7 +75,7 @@ _LOOK_SECONDS = 1.0  # whether the terminal is silent
 @click.option(
     "--json", "as_json", is_flag=True, help="Exit codes and logs as JSON; the rest to stderr."
 )
-@user_script.arguments
+@options.script_arguments
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -108,7 +109,7 @@ def command(
     servers are processes that serve it. A worker that is lost does not end the others; with
     --restarts it is started again alone.
     """
-    path = user_script.checked(script)
+    path = options.checked_script(script)
     servers = workers.ParameterServers(count, server_count) if server_count else None
     names = workers.names_of(count, servers)
     logs = pathlib.Path(log_folder or path.with_suffix(".logs").name)

@@ -12,7 +12,7 @@ import click
 
 import tfx_perf
 from tfx_perf import console, errors
-from tfx_perf.cli import group
+from tfx_perf.cli import options
 from tfx_perf.hardware import versions
 
 SUBCOMMANDS = (
@@ -21,7 +21,7 @@ SUBCOMMANDS = (
 )  # fmt: skip
 
 
-class _LazyGroup(group.Group):
+class _LazyGroup(options.Group):
     """Imports a subcommand's module when the subcommand is looked up."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

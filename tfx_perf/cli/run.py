@@ -11,7 +11,7 @@ import traceback
 import click
 
 from tfx_perf import console, errors
-from tfx_perf.cli import terminal, user_script
+from tfx_perf.cli import options, terminal
 from tfx_perf.config import PerfConfig
 from tfx_perf.settings import yaml_file
 
@@ -19,10 +19,10 @@ _FAILED = 1
 _SETTINGS = "perf.yaml"  # as the templates name it
 
 
-@click.command("run", cls=user_script.Command)
+@click.command("run", cls=options.ScriptCommand)
 @click.option("--log", "log_path", metavar="FILE", help="By default SCRIPT's name with .log.")
 @click.option("--json", "as_json", is_flag=True, help="The nodes and what they found as JSON.")
-@user_script.arguments
+@options.script_arguments
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -40,7 +40,7 @@ def command(
     exit code is 1 if the pipeline fails; a refusal is a result, and no failure. What the script
     itself refuses, e.g. an argument, is shown as the script says it, with the script's exit code.
     """
-    path = user_script.checked(script)
+    path = options.checked_script(script)
     log = pathlib.Path(log_path or path.with_suffix(".log").name).absolute()
     if log.exists() and log.samefile(path):
         raise errors.UserError(

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 import click
 from rich import box, table
 
-from tfx_perf.cli import group, terminal
+from tfx_perf.cli import options, terminal
 
 if TYPE_CHECKING:
     from tfx_perf.templates import starting
 
 
-@click.group("template", cls=group.Group)
+@click.group("template", cls=options.Group)
 def command() -> None:
     """Lists and copies project templates; both commands take --json."""
 

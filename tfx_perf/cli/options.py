@@ -1,7 +1,8 @@
-"""A Python script of the user's with its arguments, as a subcommand takes them."""
+"""What subcommands are made of: groups, whole numbers, and scripts of the user's."""
 
 import pathlib
 import re
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,40 @@ _WHOSE = (
 )
 
 
-class Command(click.Command):
+class Group(click.Group):
+    """A group that lists the first sentence of each subcommand; click cuts it off at the line."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the subcommands, in as many lines as they need."""
+        commands = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
+        rows = [(name, each.get_short_help_str(sys.maxsize)) for name, each in commands if each]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+class WholeNumber(click.IntRange):
+    """A whole number within limits, which says what it expects as all of tfx-perf does."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Any:
+        """Returns the number.
+
+        Raises:
+            UserError: it is none, or beyond the limits.
+        """
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter as error:
+            least = "" if self.min is None else f" of at least {self.min}"
+            limits = least if self.max is None else f" from {self.min or 0} to {self.max}"
+            name = max(param.opts, key=len) if param else "value"
+            raise errors.UserError(
+                f"Expected a whole number{limits}. Received: {name}={value}."
+            ) from error
+
+
+class ScriptCommand(click.Command):
     """A subcommand that takes a script: what stands behind that is the script's own.
 
     An option of the subcommand may not stand there, whatever it looks like.
@@ -24,12 +58,7 @@ class Command(click.Command):
     allow_interspersed_args = False
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
-        """Has the help say whose the options are.
-
-        Args:
-            *arguments: of click.
-            **settings: likewise.
-        """
+        """Has the help say whose the options are; takes what click's does."""
         super().__init__(*arguments, **settings)
         self.epilog = _WHOSE
 
@@ -53,13 +82,13 @@ class Command(click.Command):
             ) from error
 
 
-def arguments(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds the arguments `script` and `arguments`, of which a `checked` one is a file."""
+def script_arguments(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds the arguments `script` and `arguments`, of which the first is for `checked_script`."""
     rest: Any = click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
     return click.argument("script", type=click.Path())(rest(command))
 
 
-def checked(script: str) -> pathlib.Path:
+def checked_script(script: str) -> pathlib.Path:
     """Returns the script's path.
 
     Raises:
