@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from tfx_perf import errors
 from tfx_perf.config import PerfConfig
-from tfx_perf.templates import copying, training_step
+from tfx_perf.templates import copying, project_scan
 
 _MODULE = "perf_components"
 _NAMES = "perf_blessing, perf_nodes"
@@ -102,9 +102,9 @@ def addition(target: pathlib.Path) -> Addition:
     """
     target = target.absolute()
     user = _module_user(target)
-    step = None if user else training_step.find(target)
+    step = None if user else project_scan.find(target)
     path = user or step.source.path
-    root = training_step.import_root(target, path)
+    root = project_scan.import_root(target, path)
     project = target if target.is_dir() else root
     wanted = {
         str((path.parent / name).relative_to(project)): text
@@ -127,7 +127,7 @@ def addition(target: pathlib.Path) -> Addition:
 
 def _module_user(target: pathlib.Path) -> pathlib.Path | None:
     """Returns the file that trains with what was added before."""
-    for source in training_step.sources(target):
+    for source in project_scan.sources(target):
         if f"{_MODULE}.train" not in source.text:
             continue
         with contextlib.suppress(SyntaxError):  # which is said where the Trainer is sought
@@ -159,7 +159,7 @@ def _check_settings(path: pathlib.Path) -> None:
         ) from error
 
 
-def _notes(step: training_step.TrainingStep) -> tuple[str, ...]:
+def _notes(step: project_scan.TrainingStep) -> tuple[str, ...]:
     notes = []
     if not step.pushers:
         notes.append("There is no Pusher: give perf_blessing to what pushes the model.")
@@ -186,10 +186,10 @@ def _has_infra_blessing(pusher: ast.Call) -> bool:
     return any(keyword.arg == "infra_blessing" for keyword in pusher.keywords)
 
 
-def _changed(step: training_step.TrainingStep, module: str) -> str:
+def _changed(step: project_scan.TrainingStep, module: str) -> str:
     """Returns the text of the pipeline's file with every change in it."""
     edits: list[tuple[int, int, int, str]] = []  # line, first and last column, text
-    lines = training_step.lines_of(step.source.text)
+    lines = project_scan.lines_of(step.source.text)
     line_end = re.search(r"\r\n?|\n|$", step.source.text).group() or "\n"
 
     def replace(node: ast.expr, text: str) -> None:
@@ -215,7 +215,7 @@ def _changed(step: training_step.TrainingStep, module: str) -> str:
     if isinstance(listing, ast.Name):
         insert(listing.end_lineno, listing.end_col_offset, ", *perf_nodes")
     else:
-        owner = training_step.grown_list(listing.value)
+        owner = project_scan.grown_list(listing.value)
         insert_line(listing.end_lineno + 1, f"{owner}.extend(perf_nodes)", listing)
     for pusher in step.pushers:
         if _has_infra_blessing(pusher):

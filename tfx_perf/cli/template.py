@@ -1,15 +1,12 @@
 """`tfx-perf template`: copies a project to start from."""
 
+import dataclasses
 import pathlib
-from typing import TYPE_CHECKING
 
 import click
 from rich import box, table
 
 from tfx_perf.cli import options, terminal
-
-if TYPE_CHECKING:
-    from tfx_perf.templates import starting
 
 
 @click.group("template", cls=options.Group)
@@ -42,9 +39,7 @@ def list_templates(*, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="What was written, as JSON.")
 def copy(*, model: str, pipeline_name: str, destination_path: str, as_json: bool) -> None:
     """Copies a template into a new folder, or `perf-addon` into an existing project."""
-    from tfx_perf.templates import starting
-
-    copied = starting.copy(
+    copied = copy_template(
         model, pipeline_name=pipeline_name, destination=pathlib.Path(destination_path)
     )
     if as_json:
@@ -54,7 +49,49 @@ def copy(*, model: str, pipeline_name: str, destination_path: str, as_json: bool
         show(copied)
 
 
-def show(copied: "starting.Copied") -> None:
+@dataclasses.dataclass(frozen=True)
+class Copied:
+    """What was written, and what is left to do.
+
+    Attributes:
+        files: that were written.
+        patch: unified diff of a file that has to change; empty if none has.
+        notes: for the user.
+    """
+
+    files: list[pathlib.Path]
+    patch: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def copy_template(name: str, *, pipeline_name: str, destination: pathlib.Path) -> Copied:
+    """Copies a template: a new project, or new files in one that exists.
+
+    Args:
+        name: of the template.
+        pipeline_name: of the new project's pipeline; an existing project keeps its own.
+        destination: a folder that is free; for `perf-addon` that of the project.
+
+    Raises:
+        UserError: one of the three is wrong; nothing is written.
+    """
+    from tfx_perf.templates import addon, copying
+
+    template = copying.named(name)
+    if template is not copying.PERF_ADDON:
+        return Copied(
+            copying.copy_project(template, pipeline_name=pipeline_name, destination=destination)
+        )
+    added = addon.addition(destination)
+    kept = (f"already added: {', '.join(added.kept)}",) if added.kept else ()
+    return Copied(
+        files=added.write(added.new_files),
+        patch=added.patch([added.changed] if added.changed else []),
+        notes=(*kept, *added.notes),
+    )
+
+
+def show(copied: Copied) -> None:
     """Writes what was copied; the patch alone goes to standard output."""
     for path in copied.files:
         terminal.show_progress(f"Written: {path}")

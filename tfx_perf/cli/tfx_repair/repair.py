@@ -16,7 +16,7 @@ from tfx.tools.cli.handler import base_handler, handler_factory, template_handle
 
 from tfx_perf import errors
 from tfx_perf.cli import template
-from tfx_perf.templates import copying, starting
+from tfx_perf.templates import copying
 
 _ENGINES = ("airflow", "auto", "beam", "kubeflow", "local", "vertex")
 _AIRFLOW = "apache-airflow"
@@ -112,7 +112,7 @@ def _copy_any_template(flags_dict: dict[str, Any]) -> None:
             f"Expected one of the templates {', '.join(_all_templates())}. Received: model={name}."
         )
     destination = pathlib.Path(flags_dict[labels.DESTINATION_PATH])
-    copied = starting.copy(
+    copied = template.copy_template(
         name, pipeline_name=flags_dict[labels.PIPELINE_NAME], destination=destination
     )
     for path in copied.files:  # as TFX says it
