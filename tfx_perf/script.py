@@ -8,17 +8,16 @@ import pathlib
 import shlex
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tfx_perf
-from tfx_perf import cache_key, config, console, errors, interception, workers
+from tfx_perf import cache_key, config, console, errors, interception, records, workers
 from tfx_perf.gate import baseline, candidate, explanation, verdict
 from tfx_perf.gate import record as gate_record
 from tfx_perf.gate.record import GateRecord
 from tfx_perf.report import gate_report, training_report
 from tfx_perf.report import page as report_page
-from tfx_perf.settings.gate import GateSettings
 from tfx_perf.settings.schedule import ScheduleSettings
 from tfx_perf.tf_internals import autograph
 from tfx_perf.training import custom_loop, scaling
@@ -94,7 +93,7 @@ def optimized(
         training.record = _AROUND[-1].record
         return
     settings = _settings(settings)
-    with _ready(folder, settings.gate) as place:
+    with _output(settings, folder=folder, name=name) as output:
         key = _plan_key(settings)
         # Every worker reads it, the first one alone writes it.
         file = None if folder is None else pathlib.Path(folder, training_record.FILE_NAME)
@@ -103,8 +102,9 @@ def optimized(
         planned_runs = settings.schedule.run_count(runs_before=runs_before)
         restart_folder = workers.restart_folder()
         choice = kept_choice.kept_plan(restart_folder, key or {})
-        if choice is None and before is not None and key is not None:
-            choice = _choice_of(before, key, planned_runs=planned_runs, source=str(file))
+        # Trials would find the same as in the run before.
+        if choice is None and before and key and not cache_key.differences(before.key, key):
+            choice = before.choice_for_another_run(str(file), planned_runs=planned_runs)
         schedule = ScheduleSettings(planned_runs=planned_runs)
         trials = TrialsTogether(
             settings.model_copy(update={"schedule": schedule}),
@@ -112,21 +112,17 @@ def optimized(
             key=key,
             previous_plan=None if before is None else before.plan,
         )
-        log = None if place is None else place / LOG_FILE
-        if log is not None:
-            with contextlib.suppress(OSError):  # it is not to be written either
-                log.unlink(missing_ok=True)  # of the run before
 
         def choose(call: interception.FitCall, loop: Loop) -> PlanChoice:
             if not settings.training.trial_budget_seconds:
                 return trials.choose(call, loop)  # which has nothing to say
-            with console.sifted(log):  # the same lines in the training are the user's
+            with console.sifted(output.log):  # the same lines in the training are the user's
                 return trials.choose(call, loop)
 
         session = TrainingSession(settings, choice=choice, choose=choose)
 
         def found() -> TrainingRecord | None:
-            with console.sifted(log):  # it compiles steps for their memory
+            with console.sifted(output.log):  # it compiles steps for their memory
                 record = session.record
             if record is None:
                 return None
@@ -141,17 +137,20 @@ def optimized(
             ):
                 yield training
         except errors.GIVEN_UP as error:
-            with _beside(error):
+            try:  # as far as it goes: the user's error is not to be hidden
                 training.record = found()
                 if training.record is not None:
-                    _keep(training.record, settings, error, place=place)
+                    output.keep(training.record, error)
+            except errors.GIVEN_UP:
+                kind = type(error).__name__
+                _LOGGER.warning("The figures are lost, after %s.", kind, exc_info=True)
             raise
         session.close()
         training.record = found()
         if training.record is None:
             _say(f"Nothing was measured: {session.gap}.")
             return
-        training.decision = _published(training.record, settings, name=name, place=place)
+        training.decision = output.publish(training.record)
 
 
 class LoopMeter(custom_loop.Meter):
@@ -198,18 +197,20 @@ def measured(
         RefusalError: see `optimized`.
     """
     settings = _settings(settings)
-    ready = contextlib.nullcontext() if _AROUND else _ready(folder, settings.gate)
-    with ready as place:
+    with contextlib.ExitStack() as until:
+        output = None
+        if not _AROUND:
+            output = until.enter_context(_output(settings, folder=folder, name=name))
         meter = LoopMeter(model=model)
         with meter.watching():
             yield meter
         meter.record = meter.to_record()
         if meter.record is None:
             _say("Nothing was measured: no step was marked with meter.step.")
-        elif _AROUND:
+        elif output is None:
             _AROUND[-1].add(meter.record)
         else:
-            meter.decision = _published(meter.record, settings, name=name, place=place)
+            meter.decision = output.publish(meter.record)
 
 
 @contextlib.contextmanager
@@ -226,80 +227,117 @@ def inside(session: TrainingSession) -> Iterator[None]:
         _AROUND.pop()
 
 
-@contextlib.contextmanager
-def _beside(error: BaseException) -> Iterator[None]:
-    """Does what is inside as far as it goes: an error of the user's is not to be hidden."""
-    try:
-        yield
-    except errors.GIVEN_UP:
-        _LOGGER.warning("The figures are lost, after %s.", type(error).__name__, exc_info=True)
+@dataclasses.dataclass(frozen=True)
+class _Output:
+    """What becomes of a record: figures, reports, and the gate's decision.
 
-
-def _keep(
-    training: TrainingRecord,
-    settings: config.PerfConfig,
-    error: BaseException,
-    *,
-    place: pathlib.Path | None,
-) -> None:
-    """Writes what was found before the user's code raised an error, and says so in a line."""
-    if not workers.this().is_chief:
-        return
-    kept = "run.record, of `optimized(…) as run`, has its figures"
-    if place is not None:
-        with _unless_the_disk_refuses():
-            _write(training, _report_on(training, settings), place)
-            kept = f"its figures and its plan are kept. Report: {place / report_page.FILE_NAME}"
-    unjudged = " The gate has not judged it." if settings.gate.baseline_uri else ""
-    _say(f"model.fit had ended before {type(error).__name__} was raised: {kept}.{unjudged}")
-
-
-def _published(
-    training: TrainingRecord,
-    settings: config.PerfConfig,
-    *,
-    name: str,
-    place: pathlib.Path | None,
-) -> GateRecord | None:
-    """Writes and says what was found; returns the gate's decision if there is a gate.
-
-    Of several workers the first one does.
+    Attributes:
+        settings: of the run.
+        name: of the training.
+        folder: where all is written; None writes nothing.
     """
-    if not workers.this().is_chief:
-        return None
-    page = _report_on(training, settings)
-    report = None
-    if place is not None:
-        with _unless_the_disk_refuses():
-            _write(training, page, place)
-            report = place / report_page.FILE_NAME
-    _tell(page, report)
-    if not settings.gate.baseline_uri:
-        return None
-    return _judge(training, settings.gate, name=name, place=place)
+
+    settings: config.PerfConfig
+    name: str
+    folder: pathlib.Path | None
+
+    @property
+    def log(self) -> pathlib.Path | None:
+        """File of what libraries log while plans are tried."""
+        return None if self.folder is None else self.folder / LOG_FILE
+
+    def publish(self, training: TrainingRecord) -> GateRecord | None:
+        """Writes and says what was found; returns the gate's decision if there is a gate.
+
+        Of several workers the first one does.
+        """
+        if not workers.this().is_chief:
+            return None
+        page = self._report_on(training)
+        _say(page.verdict, *_place(self._written_training(training, page)))
+        return self._judge(training) if self.settings.gate.baseline_uri else None
+
+    def keep(self, training: TrainingRecord, error: BaseException) -> None:
+        """Writes what was found before the user's code raised an error, and says so in a line."""
+        if not workers.this().is_chief:
+            return
+        report = self._written_training(training, self._report_on(training))
+        kept = "run.record, of `optimized(…) as run`, has its figures"
+        if report is not None:
+            kept = f"its figures and its plan are kept. Report: {report}"
+        unjudged = " The gate has not judged it." if self.settings.gate.baseline_uri else ""
+        _say(f"model.fit had ended before {type(error).__name__} was raised: {kept}.{unjudged}")
+
+    def _report_on(self, training: TrainingRecord) -> report_page.Report:
+        runs_are_planned = self.settings.schedule.planned_runs is not None
+        return training_report.report_on(training, title=_TITLE, runs_are_planned=runs_are_planned)
+
+    def _written_training(
+        self, training: TrainingRecord, page: report_page.Report
+    ) -> pathlib.Path | None:
+        is_written = self._written(training_record.FILE_NAME, training)
+        return self._written(report_page.FILE_NAME, page) if is_written else None
+
+    def _written(
+        self, file_name: str, content: records.Record | report_page.Report
+    ) -> pathlib.Path | None:
+        """Returns the file; None if there is none: the model is yet to be saved."""
+        if self.folder is None:
+            return None
+        try:
+            content.write(self.folder / file_name)
+        except OSError as error:
+            _say(f"Could not be written: {error}")
+            return None
+        return self.folder / file_name
+
+    def _judge(self, training: TrainingRecord) -> GateRecord:
+        settings = self.settings.gate
+        now = datetime.datetime.now(datetime.timezone.utc)
+        known = baseline.known(settings)
+        run = candidate.run_of(
+            training,
+            figures={},
+            settings=settings,
+            run_id=now.isoformat(timespec="microseconds"),
+            pipeline=self.name,
+            source=self.folder and str(self.folder),
+            is_of_script=True,
+        )
+        decision = verdict.evaluate(run, ledger=known, settings=settings)
+        self._written(gate_record.FILE_NAME, decision)
+        page = gate_report.report_on(decision)
+        report = self._written(GATE_REPORT_FILE, page)
+        evaluation = (self.folder or pathlib.Path()) / gate_record.FILE_NAME  # needs a folder
+        uri = shlex.quote(str(settings.baseline_uri))
+        which = f"{shlex.quote(str(evaluation))} --reason TEXT --baseline-uri {uri}"
+        details = [*explanation.lines(decision, run_to_bless=which)][1:]
+        _say(page.verdict, *details, *_place(report))
+        baseline.extended(known, decision, settings=settings)
+        if settings.fail_pipeline and not decision.blessed:
+            raise errors.RefusalError(decision.headline)
+        return decision
 
 
-def _report_on(training: TrainingRecord, settings: config.PerfConfig) -> report_page.Report:
-    runs_are_planned = settings.schedule.planned_runs is not None
-    return training_report.report_on(training, title=_TITLE, runs_are_planned=runs_are_planned)
+def _place(report: pathlib.Path | None) -> list[str]:
+    return [] if report is None else [f"  report: {report}"]
 
 
-def _write(training: TrainingRecord, page: report_page.Report, place: pathlib.Path) -> None:
-    training.write(place / training_record.FILE_NAME)
-    page.write(place / report_page.FILE_NAME)
+def _say(*lines: str) -> None:
+    print(*lines, sep="\n", file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
-def _ready(
-    folder: str | pathlib.Path | None, gate: GateSettings
-) -> Iterator[pathlib.Path | None]:
+def _output(
+    settings: config.PerfConfig, *, folder: str | pathlib.Path | None, name: str
+) -> Iterator[_Output]:
     """Makes the folder, and reads the baseline: what is wrong is said before anything is trained.
 
     The folder goes again if nothing was written. Of several workers the first one has it.
     """
-    baseline.known(gate)
+    baseline.known(settings.gate)
     if folder is None or not workers.this().is_chief:
-        yield None
+        yield _Output(settings, name, None)
         return
     place = pathlib.Path(folder)
     was_there = place.is_dir()
@@ -310,21 +348,15 @@ def _ready(
             f"Expected a folder that can be made, for figures and reports: {error.strerror}. "
             f"Received: folder={str(folder)!r}."
         ) from error
+    output = _Output(settings, name, place)
+    with contextlib.suppress(OSError):  # it is not to be written either
+        (place / LOG_FILE).unlink(missing_ok=True)  # of the run before
     try:
-        yield place
+        yield output
     finally:
         if not was_there:
             with contextlib.suppress(OSError):  # it is not empty
                 place.rmdir()
-
-
-@contextlib.contextmanager
-def _unless_the_disk_refuses() -> Iterator[None]:
-    """Says what could not be written; the model that was trained is still to be saved."""
-    try:
-        yield
-    except OSError as error:
-        _say(f"Could not be written: {error}")
 
 
 def _settings(given: Any) -> config.PerfConfig:
@@ -385,56 +417,3 @@ def _record_before(file: pathlib.Path | None) -> TrainingRecord | None:
         return TrainingRecord.read(file)
     except errors.UserError:  # of another version; trials find a plan anew
         return None
-
-
-def _choice_of(
-    before: TrainingRecord, key: dict[str, str], *, planned_runs: int, source: str
-) -> PlanChoice | None:
-    """Returns the choices of the run before, if trials would find the same; else None."""
-    if cache_key.differences(before.key, key):
-        return None
-    return before.choice_for_another_run(source, planned_runs=planned_runs)
-
-
-def _judge(
-    training: TrainingRecord, settings: GateSettings, *, name: str, place: pathlib.Path | None
-) -> GateRecord:
-    now = datetime.datetime.now(datetime.timezone.utc)
-    known = baseline.known(settings)
-    run = candidate.run_of(
-        training,
-        figures={},
-        settings=settings,
-        run_id=now.isoformat(timespec="microseconds"),
-        pipeline=name,
-        source=place and str(place),
-        is_of_script=True,
-    )
-    decision = verdict.evaluate(run, ledger=known, settings=settings)
-    if place is not None:
-        with _unless_the_disk_refuses():
-            decision.write(place / gate_record.FILE_NAME)
-    page = gate_report.report_on(decision)
-    if place is not None:
-        with _unless_the_disk_refuses():
-            page.write(place / GATE_REPORT_FILE)
-    evaluation = (place or pathlib.Path()) / gate_record.FILE_NAME  # which needs a folder
-    uri = shlex.quote(str(settings.baseline_uri))
-    which = f"{shlex.quote(str(evaluation))} --reason TEXT --baseline-uri {uri}"
-    details = [*explanation.lines(decision, run_to_bless=which)][1:]
-    _tell(page, place and place / GATE_REPORT_FILE, details)
-    baseline.extended(known, decision, settings=settings)
-    if settings.fail_pipeline and not decision.blessed:
-        raise errors.RefusalError(decision.headline)
-    return decision
-
-
-def _tell(
-    page: report_page.Report, file: pathlib.Path | None, details: Sequence[str] = ()
-) -> None:
-    where = [] if file is None else [f"  report: {file}"]
-    _say(page.verdict, *details, *where)
-
-
-def _say(*lines: str) -> None:
-    print(*lines, sep="\n", file=sys.stderr, flush=True)
