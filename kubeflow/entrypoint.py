@@ -12,11 +12,9 @@ import sys
 import tempfile
 from collections.abc import Sequence
 
-from tfx_perf import errors
+from tfx_perf import console, errors
 from tfx_perf.kubeflow import ui
 from tfx_perf.kubeflow.staging import Invocation, Staging
-
-_EXIT_USER_ERROR = 2
 
 
 def run(argv: Sequence[str], *, staging_root: pathlib.Path = pathlib.Path("/")) -> None:
@@ -76,17 +74,13 @@ def main() -> None:
     try:
         run(sys.argv[1:])
     except errors.UserError as error:
-        sys.exit(_report(error))
+        console.tell_error(str(error), program="tfx-perf")
+        sys.exit(console.EXIT_USER_ERROR)
     sys.stdout.flush()
     sys.stderr.flush()
     # What the threads of Beam and TensorFlow do while Python ends must not turn a task that is
     # done into a failed one ("pure virtual method called").
     os._exit(0)
-
-
-def _report(error: errors.UserError) -> int:
-    print(f"tfx-perf: {error}", file=sys.stderr)
-    return _EXIT_USER_ERROR
 
 
 if __name__ == "__main__":

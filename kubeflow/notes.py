@@ -1,5 +1,6 @@
 """What a pipeline is compiled without, and what its pods will not find: told, not refused."""
 
+import contextlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -34,12 +35,7 @@ _PATH_KEYS = {"baseDirectory", "base_directory", "baseline_uri", "checkpoint_fol
 
 
 def notes(pipeline: tfx.dsl.Pipeline, settings: KubeflowSettings) -> list[str]:
-    """Returns what the user should know before a run, a sentence each.
-
-    Args:
-        pipeline: as for `compile_pipeline`.
-        settings: likewise.
-    """
+    """Returns what the user should know before a run, a sentence each."""
     nodes = pipeline.components
     return [
         *_of_root(str(pipeline.pipeline_info.pipeline_root), settings),
@@ -51,12 +47,7 @@ def notes(pipeline: tfx.dsl.Pipeline, settings: KubeflowSettings) -> list[str]:
 
 
 def left_out(nodes: Sequence[base_node.BaseNode], target: str) -> set[str]:
-    """Returns the ids of the resolvers that the server does not have.
-
-    Args:
-        nodes: of the pipeline.
-        target: `kubeflow` or `vertex`, which has two strategies.
-    """
+    """Returns the ids of the resolvers that the server does not have; Vertex has two strategies."""
     return {
         node.id
         for node in nodes
@@ -71,12 +62,7 @@ def left_out(nodes: Sequence[base_node.BaseNode], target: str) -> set[str]:
 def inputs_from(
     nodes: Sequence[base_node.BaseNode], producers: set[str]
 ) -> Iterator[tuple[base_node.BaseNode, str, str]]:
-    """Yields node, key and producer of the inputs that come from certain nodes.
-
-    Args:
-        nodes: whose inputs.
-        producers: their ids.
-    """
+    """Yields node, key and producer of the inputs that come from certain nodes."""
     for node in nodes:
         for key, channel in node.inputs.items():
             producer = getattr(channel, "producer_component_id", None)
@@ -85,11 +71,7 @@ def inputs_from(
 
 
 def missing(nodes: Sequence[base_node.BaseNode]) -> set[str]:
-    """Returns the ids of nodes that inputs come from, but that are not in the pipeline.
-
-    Args:
-        nodes: of the pipeline.
-    """
+    """Returns the ids of nodes that inputs come from, but that are not in the pipeline."""
     named: set[Any] = {
         getattr(channel, "producer_component_id", None)
         for node in nodes
@@ -99,7 +81,8 @@ def missing(nodes: Sequence[base_node.BaseNode]) -> set[str]:
 
 
 def _of_root(root: str, settings: KubeflowSettings) -> Iterator[str]:
-    if root and not settings.pipeline_root and not _is_url(root, *SCHEMES[settings.target]):
+    is_seen = "://" in root and root.partition("://")[0] in SCHEMES[settings.target]
+    if root and not settings.pipeline_root and not is_seen:
         yield (
             f"pipeline_root={root} is left out, since no pod sees it: that of the run counts, or "
             "the server's own. Give the settings a pipeline_root in an object store."
@@ -156,26 +139,13 @@ def _of_paths(
 def _paths(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yields name and value of the properties that are local paths, also within JSON."""
     for key, value in values.items():
-        found = _parsed(value)
-        if isinstance(found, Mapping):
-            yield from ((f"{key}.{name}", path) for name, path in _paths(found))
-        elif isinstance(value, str) and _is_local(key, value):
-            yield key, value
+        if isinstance(value, str) and value.startswith("{"):
+            with contextlib.suppress(ValueError):  # text that begins so
+                value = json.loads(value)  # noqa: PLW2901
+        if isinstance(value, Mapping):
+            yield from ((f"{key}.{name}", path) for name, path in _paths(value))
+        elif isinstance(value, str):
+            is_relative = value and key in _PATH_KEYS and "://" not in value
+            if value.startswith("/") or is_relative:
+                yield key, value
 
-
-def _is_local(key: str, value: str) -> bool:
-    return value.startswith("/") or (bool(value) and key in _PATH_KEYS and "://" not in value)
-
-
-def _parsed(value: Any) -> Any:
-    if isinstance(value, str) and value.startswith("{"):
-        try:
-            return json.loads(value)
-        except ValueError:  # text that begins so
-            return value
-    return value
-
-
-def _is_url(text: str, *schemes: str) -> bool:
-    scheme, separator, _ = text.partition("://")
-    return bool(separator) and scheme in schemes

@@ -7,7 +7,7 @@ writes to URIs itself, and knows neither minio:// nor s3://.
 
 import copy
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from tfx_perf.kubeflow import ui
@@ -23,11 +23,7 @@ _PIPELINE_DEPTHS = (5, 4)
 
 
 class Staging:
-    """Translates between URIs of object stores and the launcher's folders, both ways.
-
-    Args:
-        root: folder that the launcher's folders are in; `/` in a container.
-    """
+    """Translates between URIs of object stores and the launcher's folders in `root`."""
 
     def __init__(self, root: pathlib.Path = pathlib.Path("/")) -> None:
         self._root = root
@@ -73,11 +69,8 @@ def _mapped(value: Any, change: Callable[[str], str]) -> Any:
 class Invocation:
     """An `ExecutorInput` of the launcher, for one task.
 
-    Args:
-        executor_input: as the launcher fills it in for `{{$}}`.
-        inputs_spec: the component's declared inputs; open-source Kubeflow leaves the types of
-            the artifacts out.
-        staging: where the artifacts are.
+    The types of its artifacts are those of the component's declared inputs: open-source Kubeflow
+    leaves them out.
 
     Attributes:
         output_file: where the launcher expects the `ExecutorOutput`.
@@ -86,14 +79,19 @@ class Invocation:
 
     def __init__(self, executor_input: _Json, inputs_spec: _Json, staging: Staging) -> None:
         given = copy.deepcopy(executor_input)
-        self._uris = _artifact_uris(given.get("outputs", {}))
-        self.output_file: str = given.get("outputs", {}).get("outputFile", "")
-        self.ui_outputs: dict[str, _Json] = {}
-        self._inputs = _typed_inputs(given.get("inputs", {}), inputs_spec, staging)
         self._outputs = given.get("outputs", {})
         outputs = self._outputs.get("artifacts", {})
+        self._uris = [
+            artifact["uri"]
+            for _, artifacts in sorted(outputs.items())
+            for artifact in artifacts["artifacts"]
+        ]
+        self.output_file: str = self._outputs.get("outputFile", "")
+        self.ui_outputs: dict[str, _Json] = {}
+        self._inputs = _typed_inputs(given.get("inputs", {}), inputs_spec, staging)
         for name in list(outputs):
-            artifact = _single(outputs[name], staging)
+            (artifact,) = outputs[name]["artifacts"]
+            artifact = _staged(artifact, staging)
             if _title(artifact).startswith(ui.PREFIX):
                 del outputs[name]
                 self.ui_outputs[name] = artifact
@@ -101,10 +99,9 @@ class Invocation:
                 outputs[name] = {"artifacts": [artifact]}
 
     def executor_input(self, output_file: pathlib.Path) -> _Json:
-        """Returns the `ExecutorInput` for TFX: typed, with local paths, without what it misreads.
+        """Returns the `ExecutorInput` for TFX, whose driver may write to `output_file`.
 
-        Args:
-            output_file: where TFX's driver may write to.
+        It is typed, has local paths, and lacks what TFX would misread.
         """
         return {
             "inputs": self._inputs,
@@ -115,9 +112,6 @@ class Invocation:
         """Returns the id of the run, which open-source Kubeflow gives only in the artifacts' URIs.
 
         They end in `<pipeline>/<run>/<task>/<uuid>/<key>`, in earlier versions without the uuid.
-
-        Args:
-            pipeline_name: of the pipeline that the run is of.
         """
         for uri in self._uris:
             parts = uri.split("/")
@@ -125,14 +119,6 @@ class Invocation:
                 if len(parts) >= depth and parts[-depth] == pipeline_name:
                     return parts[1 - depth]
         return None
-
-
-def _artifact_uris(outputs: Mapping[str, Any]) -> list[str]:
-    return [
-        artifact["uri"]
-        for name, artifacts in sorted(outputs.get("artifacts", {}).items())
-        for artifact in artifacts["artifacts"]
-    ]
 
 
 def _typed_inputs(inputs: _Json, inputs_spec: _Json, staging: Staging) -> _Json:
@@ -148,11 +134,6 @@ def _typed_inputs(inputs: _Json, inputs_spec: _Json, staging: Staging) -> _Json:
                 artifact["type"] = declared[name]["artifactType"]
         typed[name] = {"artifacts": items}
     return {**inputs, "artifacts": typed}
-
-
-def _single(artifacts: _Json, staging: Staging) -> _Json:
-    (artifact,) = artifacts["artifacts"]
-    return _staged(artifact, staging)
 
 
 def _staged(artifact: _Json, staging: Staging) -> _Json:

@@ -33,9 +33,8 @@ class TaskRun:
 
     Args:
         executor_input: an `ExecutorInput` with types and local paths.
-        inputs_spec: the component's declared inputs; from it come the types of the properties.
-        arguments: of the entrypoint: `executor_class_path`, `example_gen_driver`,
-            `pipeline_name`, `node_id`.
+        inputs_spec: the component's declared inputs, with the types of the properties.
+        arguments: of the entrypoint.
         beam_arguments: what else was on the command line.
     """
 
@@ -58,9 +57,6 @@ class TaskRun:
 
     def run(self, run_id: str | None) -> tuple[_Artifacts, _Json]:
         """Runs ExampleGen's driver if there is one, and the executor.
-
-        Args:
-            run_id: of the pipeline run; None if nobody knows it.
 
         Returns:
             The outputs, and an `ExecutorOutput` that describes them.
@@ -110,15 +106,10 @@ class TaskRun:
             "pipeline_info": pipeline_pb2.PipelineInfo(id=self._arguments.pipeline_name),
             "pipeline_run_id": run_id,
         }
+        base, flags = base_executor.BaseExecutor, "extra_flags"
         if issubclass(executor_class, base_beam_executor.BaseBeamExecutor):
-            return executor_class(
-                base_beam_executor.BaseBeamExecutor.Context(
-                    beam_pipeline_args=self._beam_arguments, **shared
-                )
-            )
-        return executor_class(
-            base_executor.BaseExecutor.Context(extra_flags=self._beam_arguments, **shared)
-        )
+            base, flags = base_beam_executor.BaseBeamExecutor, "beam_pipeline_args"
+        return executor_class(base.Context(**{flags: self._beam_arguments}, **shared))
 
     def _described(self, outputs: _Artifacts, name_of_id: dict[int, str]) -> _Json:
         output = pipeline_spec_pb2.ExecutorOutput()

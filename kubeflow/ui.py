@@ -27,12 +27,7 @@ _REPORTED = frozenset(
 
 
 def outputs_beside(key: str, title: str) -> dict[str, str]:
-    """Returns the outputs that show another one, name to type; empty for most.
-
-    Args:
-        key: name of the output that is shown.
-        title: its type, e.g. `tfx_perf.PerfMetrics`.
-    """
+    """Returns the outputs that show another one, name to type; empty for most types."""
     if title not in _REPORTED:
         return {}
     return {f"{key}_{suffix}": kind for suffix, kind in _SUFFIXES.items()}

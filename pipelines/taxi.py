@@ -3,11 +3,11 @@
 Project and data come from the installed tfx: `tfx template copy --model taxi` writes them.
 """
 
-import dataclasses
 import pathlib
 import re
 import shutil
 import sys
+from typing import Any
 
 import tensorflow_model_analysis as tfma
 from tfx import v1 as tfx
@@ -31,33 +31,6 @@ _STATUS_SECONDS = 1.0  # for a status line that is overwritten
 
 _CONSTANTS = pathlib.Path("models", "keras_model", "constants.py")
 _BATCH_SIZES = re.compile(r"^(TRAIN|EVAL)_BATCH_SIZE = \d+$", re.MULTILINE)
-
-
-@dataclasses.dataclass(frozen=True)
-class TaxiRun:
-    """One run of the taxi pipeline.
-
-    Attributes:
-        folder: for project, artifacts and metadata; a second run in it finds the first's
-            ledger.
-        batch_size: of training and validation; the template's own is 40.
-        train_steps: steps of training.
-        eval_steps: steps of validation.
-        label: a new label trains anew; the same one takes what is finished from cache.
-        settings: of the components.
-    """
-
-    folder: pathlib.Path
-    batch_size: int
-    train_steps: int
-    eval_steps: int
-    label: str
-    settings: PerfConfig
-
-    @property
-    def metadata_path(self) -> pathlib.Path:
-        """The SQLite file of ML Metadata."""
-        return self.folder / "metadata.sqlite"
 
 
 class StockTrainerExecutor(trainer_executor.GenericExecutor):
@@ -133,33 +106,41 @@ def eval_config() -> tfma.EvalConfig:
     )
 
 
-def build(run: TaxiRun) -> tfx.dsl.Pipeline:
+def _pipeline(
+    folder: pathlib.Path,
+    *,
+    batch_size: int,
+    train_steps: int,
+    eval_steps: int,
+    label: str,
+    settings: PerfConfig,
+) -> tfx.dsl.Pipeline:
     """Returns the training pipeline, and in it the stock Trainer for comparison.
 
     The stock Trainer stands before our components, so that what they leave in memory does
     not count against it.
     """
-    project = run.folder / "project"
-    write_project(project, batch_size=run.batch_size)
+    project = folder / "project"
+    write_project(project, batch_size=batch_size)
     sys.path.insert(0, str(project))
     code = TrainingCode(
         preprocessing_fn="models.preprocessing.preprocessing_fn",
         run_fn="models.keras_model.model.run_fn",
-        train_steps=run.train_steps,
-        eval_steps=run.eval_steps,
+        train_steps=train_steps,
+        eval_steps=eval_steps,
     )
     pipeline = create_pipeline(
-        pipeline_name=f"taxi-batch-{run.batch_size}",
-        pipeline_root=str(run.folder / "artifacts"),
+        pipeline_name=f"taxi-batch-{batch_size}",
+        pipeline_root=str(folder / "artifacts"),
         data_path=str(project / "data"),
         code=code,
         eval_config=eval_config(),
-        serving_model_dir=str(run.folder / "serving_model"),
+        serving_model_dir=str(folder / "serving_model"),
         metadata_connection_config=tfx.orchestration.metadata.sqlite_metadata_connection_config(
-            str(run.metadata_path)
+            str(folder / "metadata.sqlite")
         ),
-        config=run.settings,
-        run_label=run.label,
+        config=settings,
+        run_label=label,
     )
     nodes = {node.id: node for node in pipeline.components}
     transform = nodes["Transform"]
@@ -170,7 +151,7 @@ def build(run: TaxiRun) -> tfx.dsl.Pipeline:
         schema=nodes["SchemaGen"].outputs["schema"],
         train_args=code.train_args,
         eval_args=code.eval_args,
-        custom_config={**code.config_for(code.run_fn), "run_label": run.label},
+        custom_config={**code.config_for(code.run_fn), "run_label": label},
         custom_executor_spec=executor_spec.ExecutorClassSpec(StockTrainerExecutor),
     ).with_id(STOCK_TRAINER_ID)
     position = pipeline.components.index(nodes["InputTuner"])
@@ -183,40 +164,24 @@ def build(run: TaxiRun) -> tfx.dsl.Pipeline:
 
 
 def run_in_process(
-    *,
-    folder: str,
-    batch_size: int,
-    train_steps: int,
-    eval_steps: int,
-    label: str,
-    settings: str,
-    progress_path: str,
+    *, folder: str, settings: str, progress_path: str, **run: Any
 ) -> dict[str, float]:
     """Runs the pipeline from plain values; what `components.processes.child` calls.
 
     Args:
-        folder: see `TaxiRun`, as are the next four.
-        batch_size: of training and validation.
-        train_steps: steps of training.
-        eval_steps: steps of validation.
-        label: of the run.
-        settings: a `PerfConfig` as JSON.
+        folder: for project, artifacts and metadata; a second run in it finds the first's ledger.
+        settings: of the components, a `PerfConfig` as JSON.
         progress_path: the file where `progress.shown` says how far it is.
+        **run: `batch_size` of training and validation; `train_steps` and `eval_steps`; and a
+            `label`: a new one trains anew, the same one takes what is finished from cache.
 
     Returns:
         The wall time of each node in seconds.
     """
-    run = TaxiRun(
-        folder=pathlib.Path(folder),
-        batch_size=batch_size,
-        train_steps=train_steps,
-        eval_steps=eval_steps,
-        label=label,
-        settings=PerfConfig.from_json(settings),
-    )
+    pipeline = _pipeline(pathlib.Path(folder), settings=PerfConfig.from_json(settings), **run)
     with (
         open(progress_path, "w", encoding="utf-8") as terminal,
         progress.shown(terminal, status_seconds=_STATUS_SECONDS) as nodes,
     ):
-        local_runner.run(build(run))
+        local_runner.run(pipeline)
     return {node.name: node.seconds for node in nodes}
