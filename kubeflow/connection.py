@@ -10,7 +10,7 @@ from typing import Any
 
 import urllib3.exceptions
 
-from tfx_perf import api_errors, errors
+from tfx_perf import errors
 
 ENDPOINT_VARIABLE = "KF_PIPELINES_ENDPOINT"
 
@@ -116,7 +116,7 @@ class Connection:
         raise AssertionError("attempts is at least 1")
 
     def _explained(self, error: Any) -> str:
-        message = api_errors.message(error)
+        message = errors.of_server(error)
         where = f"host={self._host or 'of the kube config'}"
         if error.status in _UNAUTHORIZED:
             return (

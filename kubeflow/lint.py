@@ -14,6 +14,8 @@ from typing import Any
 from google.protobuf import json_format
 
 from tfx_perf import errors
+from tfx_perf.kubeflow.spec import component as component_of
+from tfx_perf.kubeflow.spec import tasks
 from tfx_perf.settings import yaml_file
 
 # The server's rule for a pipeline; TFX's own limit is the shorter one.
@@ -24,7 +26,7 @@ _TASK_NAME = re.compile(r"[a-zA-Z0-9][-a-zA-Z0-9]*")
 _Spec = Mapping[str, Any]
 _Problems = Iterator[str]
 
-_DEFAULT_TYPES: dict[str, type | tuple[type, ...]] = {
+PARAMETER_TYPES: dict[str, type] = {
     "STRING": str,
     "NUMBER_INTEGER": numbers.Integral,
     "NUMBER_DOUBLE": numbers.Real,
@@ -155,14 +157,14 @@ def _root(spec: _Spec) -> _Problems:
 def _references(spec: _Spec) -> _Problems:
     # argocompiler/visitor.go: component and executor of each task
     executors = spec["deploymentSpec"].get("executors", {})
-    for name, task in _tasks(spec).items():
+    for name, task in tasks(spec).items():
         component = task.get("componentRef", {}).get("name")
         if component not in spec["components"]:
             yield f"task {name}: there is no component {component}"
         elif spec["components"][component].get("executorLabel") not in executors:
             yield f"component {component}: there is no executor of its label"
         for other in task.get("dependentTasks", []):
-            if other not in _tasks(spec):
+            if other not in tasks(spec):
                 yield f"task {name}: depends on {other}, which is no task"
 
 
@@ -185,7 +187,7 @@ def _executors(spec: _Spec) -> _Problems:
 
 def _task_names(spec: _Spec) -> _Problems:
     # argo workflow/validate: names of DAG tasks; driver: producers are found by display name
-    for name, task in _tasks(spec).items():
+    for name, task in tasks(spec).items():
         if not _TASK_NAME.fullmatch(name):
             yield f"task {name}: only letters, digits and hyphens"
         if task.get("taskInfo", {}).get("name") != name:
@@ -203,8 +205,8 @@ def _types(spec: _Spec) -> _Problems:
 
 def _inputs(spec: _Spec) -> _Problems:
     # driver/resolve.go: resolveInputs
-    for name, task in _tasks(spec).items():
-        definitions = _component(spec, task).get("inputDefinitions", {})
+    for name, task in tasks(spec).items():
+        definitions = component_of(spec, task).get("inputDefinitions", {})
         for kind in ("artifacts", "parameters"):
             given = task.get("inputs", {}).get(kind, {})
             declared = definitions.get(kind, {})
@@ -223,12 +225,12 @@ def _source(spec: _Spec, name: str, key: str, source: _Spec) -> _Problems:
     output = source.get("taskOutputArtifact") or source.get("taskOutputParameter")
     if output:
         producer = output.get("producerTask")
-        if producer not in _tasks(spec):
+        if producer not in tasks(spec):
             yield f"task {name}: {key} comes from {producer}, which is no task"
             return
-        if producer not in _tasks(spec)[name].get("dependentTasks", []):
+        if producer not in tasks(spec)[name].get("dependentTasks", []):
             yield f"task {name}: {key} comes from {producer}, on which it does not depend"
-        made = _component(spec, _tasks(spec)[producer]).get("outputDefinitions", {})
+        made = component_of(spec, tasks(spec)[producer]).get("outputDefinitions", {})
         kind, made_key = (
             ("artifacts", output.get("outputArtifactKey"))
             if "taskOutputArtifact" in source
@@ -246,18 +248,21 @@ def _defaults(spec: _Spec) -> _Problems:
     # apiserver/template/v2_template.go: validatePipelineJobInputs
     for name, definition in _parameters(spec).items():
         kind = definition.get("parameterType")
-        if kind not in _DEFAULT_TYPES:
+        if kind not in PARAMETER_TYPES:
             yield f"parameter {name}: parameterType {kind} is unknown"
-        elif "defaultValue" in definition:
-            value = definition["defaultValue"]
-            wrong_bool = isinstance(value, bool) and kind != "BOOLEAN"
-            if wrong_bool or not isinstance(value, _DEFAULT_TYPES[kind]):
-                yield f"parameter {name}: the default {value!r} is no {kind}"
+        elif "defaultValue" in definition and not is_of_type(definition["defaultValue"], kind):
+            yield f"parameter {name}: the default {definition['defaultValue']!r} is no {kind}"
+
+
+def is_of_type(value: Any, kind: str) -> bool:
+    """Returns whether a run's parameter of a type, e.g. `NUMBER_INTEGER`, may have the value."""
+    is_wrong_bool = isinstance(value, bool) and kind != "BOOLEAN"
+    return isinstance(value, PARAMETER_TYPES[kind]) and not is_wrong_bool
 
 
 def _cycles(spec: _Spec) -> _Problems:
     # argo workflow/validate: a DAG
-    graph = {name: task.get("dependentTasks", []) for name, task in _tasks(spec).items()}
+    graph = {name: task.get("dependentTasks", []) for name, task in tasks(spec).items()}
     try:
         graphlib.TopologicalSorter(graph).prepare()
     except graphlib.CycleError as error:
@@ -281,14 +286,6 @@ def _platform(spec: _Spec, platform: _Spec) -> _Problems:
             yield f"the platform spec is about executor {label}, which is not in the pipeline"
         if config.get("imagePullPolicy", "Always") not in ("Always", "IfNotPresent", "Never"):
             yield f"executor {label}: imagePullPolicy {config['imagePullPolicy']} is unknown"
-
-
-def _tasks(spec: _Spec) -> _Spec:
-    return spec["root"]["dag"]["tasks"]
-
-
-def _component(spec: _Spec, task: _Spec) -> _Spec:
-    return spec["components"][task["componentRef"]["name"]]
 
 
 def _parameters(spec: _Spec) -> _Spec:

@@ -17,14 +17,6 @@ from tfx_perf.kubeflow.connection import Connection
 _CRON_FIELDS = 6
 _PAGE_SIZE = 100
 _FINISHED = ("SUCCEEDED", "FAILED", "SKIPPED", "CANCELED")
-# Type of a run's parameter to the Python types that JSON may give for it.
-_TYPES: dict[str, tuple[type, ...]] = {
-    "NUMBER_INTEGER": (int,),
-    "NUMBER_DOUBLE": (int, float),
-    "BOOLEAN": (bool,),
-    "LIST": (list,),
-    "STRUCT": (dict,),
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -310,7 +302,7 @@ def _typed(given: Mapping[str, Any], spec: Mapping[str, Any] | None) -> dict[str
 
 def _converted(name: str, value: Any, definition: Mapping[str, Any]) -> Any:
     kind = definition.get("parameterType")
-    if kind not in _TYPES:
+    if lint.PARAMETER_TYPES.get(kind, str) is str:
         return str(value)
     converted = value
     if isinstance(value, str):
@@ -318,7 +310,6 @@ def _converted(name: str, value: Any, definition: Mapping[str, Any]) -> Any:
             converted = json.loads(value)
         except ValueError:
             converted = None
-    is_bool = isinstance(converted, bool)
-    if not isinstance(converted, _TYPES[kind]) or is_bool != (kind == "BOOLEAN"):
+    if not lint.is_of_type(converted, kind):
         raise errors.UserError(f"Expected a {kind} for {name}. Received: {name}={value!r}.")
     return converted

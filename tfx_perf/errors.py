@@ -1,8 +1,10 @@
 """The exceptions that tfx-perf raises on purpose, and what makes lines of them and of others'."""
 
 import difflib
+import json
 import re
 from collections.abc import Iterable
+from typing import Any
 
 # With what Keras and TensorFlow begin, before they say what was wrong; the tracebacks are indented.
 _PREFACES = (
@@ -10,6 +12,7 @@ _PREFACES = (
     "Could not automatically infer", " ",
 )  # fmt: skip
 _LONGEST_LINE = 1000  # of a message: some have a whole array in it
+_LONGEST_REASON = 500  # of a server
 _CAUSE = re.compile(r"\s+\w*(Error|Exception)\w*: ")
 _COLOURS = re.compile(r"\x1b\[\d*m")
 
@@ -115,3 +118,17 @@ def in_one_line(error: BaseException) -> str:
 
 def _shortened(line: str) -> str:
     return line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE - 1]}…"
+
+
+def of_server(error: Any) -> str:
+    """Returns the reason that a server of Kubernetes or Kubeflow Pipelines gives, in one line.
+
+    Args:
+        error: an `ApiException` of the libraries `kubernetes` or `kfp_server_api`.
+    """
+    try:
+        document = json.loads(error.body)
+        text = document.get("message") or document.get("error") or error.reason
+    except (AttributeError, TypeError, ValueError):
+        text = error.body or error.reason or "no reason given"
+    return " ".join(str(text).split())[:_LONGEST_REASON].rstrip(".")

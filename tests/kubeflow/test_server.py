@@ -1,6 +1,6 @@
 """A job on a server: what is uploaded, typed parameters, and what the server answers.
 
-What a server says when it refuses something comes out in one line (`api_errors`).
+What a server says when it refuses something comes out in one line.
 """
 
 import json

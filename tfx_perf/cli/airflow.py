@@ -1,21 +1,15 @@
 """`tfx-perf airflow`: pipelines on Airflow."""
 
 import contextlib
-import importlib
 import os
 import pathlib
-import sys
-from typing import TYPE_CHECKING
 
 import click
 from rich import markup
 from rich.console import Console
 
-from tfx_perf import console, errors
+from tfx_perf import console
 from tfx_perf.cli import options, terminal
-
-if TYPE_CHECKING:
-    from tfx import v1 as tfx
 
 
 @click.group("airflow", cls=options.Group)
@@ -60,32 +54,9 @@ def deploy_command(
         settings = AirflowSettings.from_yaml(settings_path) if settings_path else AirflowSettings()
         if not settings.container:
             settings = settings.model_copy(update={"python_path": (*settings.python_path, folder)})
-        deployed = deploy(
-            _load(pipeline, pathlib.Path(folder)), dags_folder=place, settings=settings
-        )
+        source = options.load_pipeline(pipeline, pathlib.Path(folder))
+        deployed = deploy(source, dags_folder=place, settings=settings)
     if as_json:
         terminal.show_json({"dag_id": deployed.name, "folder": str(deployed)})
     else:
         terminal.show(f"DAG [b]{markup.escape(deployed.name)}[/] in {markup.escape(str(deployed))}")
-
-
-def _load(reference: str, project: pathlib.Path) -> "tfx.dsl.Pipeline":
-    """Returns the pipeline that `MODULE:NAME` refers to."""
-    module_name, _, name = reference.partition(":")
-    sys.path.insert(0, str(project))
-    try:
-        found = getattr(importlib.import_module(module_name), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise errors.UserError(
-            f"Expected MODULE:NAME of a pipeline, e.g. my_project.pipeline:create_pipeline, "
-            f"importable in {project}. Received: {reference} ({error})."
-        ) from error
-    from tfx import v1 as tfx
-
-    made = found() if callable(found) else found
-    if not isinstance(made, tfx.dsl.Pipeline):
-        raise errors.UserError(
-            f"Expected a Pipeline, or a function without arguments that returns one. "
-            f"Received: {reference}, which gives a {type(made).__name__}."
-        )
-    return made

@@ -3,10 +3,7 @@
 import contextlib
 import dataclasses
 import functools
-import importlib
-import os
 import pathlib
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -104,7 +101,7 @@ def compile_command(*, target: str, settings_path: str, output: str, as_json: bo
         from tfx_perf.kubeflow import KubeflowSettings, compile_pipeline, notes
 
         settings = KubeflowSettings.from_yaml(settings_path)
-        pipeline = _load(target)()
+        pipeline = options.load_pipeline(target, pathlib.Path.cwd())
         path = compile_pipeline(pipeline, output=output, settings=settings)
         found = notes.notes(pipeline, settings)
     if as_json:
@@ -192,18 +189,6 @@ def schedule_command(
 ) -> None:  # fmt: skip
     """Runs PIPELINE, which is on the server, again and again."""
     _show(server.schedule(job, cron=cron, interval_seconds=interval_seconds), as_json)
-
-
-def _load(target: str) -> Callable[[], Any]:
-    module_name, _, function = target.partition(":")
-    sys.path.insert(0, os.getcwd())
-    try:
-        return getattr(importlib.import_module(module_name), function or "?")
-    except (AttributeError, ImportError) as error:
-        raise errors.UserError(
-            "Expected module:function of a function that returns a TFX Pipeline, importable from "
-            f"here. Received: {target} ({error})."
-        ) from error
 
 
 def _parameters(given: tuple[str, ...]) -> dict[str, str]:

@@ -1,5 +1,6 @@
-"""What subcommands are made of: groups, whole numbers, and scripts of the user's."""
+"""What subcommands are made of: groups, whole numbers, pipelines and scripts of the user's."""
 
+import importlib
 import pathlib
 import re
 import sys
@@ -47,6 +48,36 @@ class WholeNumber(click.IntRange):
             raise errors.UserError(
                 f"Expected a whole number{limits}. Received: {name}={value}."
             ) from error
+
+
+def load_pipeline(reference: str, folder: pathlib.Path) -> Any:
+    """Returns the TFX pipeline that `MODULE:NAME` refers to, a Pipeline or a function's.
+
+    Args:
+        reference: the function takes no arguments.
+        folder: from which the module may be imported, too.
+
+    Raises:
+        UserError: it cannot be imported, or is neither.
+    """
+    module_name, _, name = reference.partition(":")
+    sys.path.insert(0, str(folder))
+    try:
+        found = getattr(importlib.import_module(module_name), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise errors.UserError(
+            "Expected MODULE:NAME of a pipeline, e.g. my_project.pipeline:create_pipeline, "
+            f"importable in {folder}. Received: {reference} ({error})."
+        ) from error
+    from tfx import v1 as tfx
+
+    made = found() if callable(found) else found
+    if not isinstance(made, tfx.dsl.Pipeline):
+        raise errors.UserError(
+            "Expected a Pipeline, or a function without arguments that returns one. "
+            f"Received: {reference}, which gives a {type(made).__name__}."
+        )
+    return made
 
 
 class ScriptCommand(click.Command):

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tfx_perf import api_errors, errors
+from tfx_perf import errors
 from tfx_perf.components.optimized_trainer.cluster import cluster_access
 from tfx_perf.components.optimized_trainer.cluster.job_kind import JobKind
 from tfx_perf.components.optimized_trainer.cluster.pod import Pod
@@ -199,7 +199,7 @@ class JobApi:
                     return None
                 if error.status not in _PASSING:
                     raise errors.UserError(self._explained(error)) from error
-                reason = f"{error.status} {api_errors.message(error)}"
+                reason = f"{error.status} {errors.of_server(error)}"
             except self._http_error as error:
                 reason = " ".join(str(getattr(error, "reason", error)).split())
         raise errors.MeasurementError(
@@ -208,7 +208,7 @@ class JobApi:
 
     def _explained(self, error: Any) -> str:
         what = f"{self._kind.plural}.{self._kind.group}"
-        message = api_errors.message(error)
+        message = errors.of_server(error)
         if error.status in _REFUSED:
             return (
                 f"Expected the right to handle {what}, pods, their logs and events in "
