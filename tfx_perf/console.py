@@ -88,9 +88,7 @@ def libraries(log_path: str | os.PathLike[str] | None = None) -> Iterator[TextIO
     is_needed = log_path is not None
     try:
         with _redirected(_STANDARD_ERROR, to=log) as (before,):
-            terminal = open(  # noqa: SIM115
-                before, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False
-            )
+            terminal = _stream(before)
             try:
                 yield terminal
             except errors.UserError:
@@ -127,10 +125,9 @@ def script(log_path: str | os.PathLike[str] | None = None) -> Iterator[TextIO]:
 def sifted(log_path: str | os.PathLike[str] | None) -> Iterator[None]:
     """Sends what C++ libraries log to standard error, while the context lasts, into a file.
 
-    All else still gets there, above all what the user's code prints, which may run inside, and
-    what a library says before it ends the process. Where `sys.stderr` is another stream, as in
-    pytest, or under `tfx-perf launch`, somebody takes care of libraries already, and nothing
-    is done. Nor is it where no process can be started, or the file cannot be written.
+    All else still gets there, such as what the user's code inside prints, and what a library says
+    before it ends the process. Nothing is done where `sys.stderr` is another stream, as in pytest
+    or under `tfx-perf launch`, no process can be started, or the file cannot be written.
 
     Args:
         log_path: the file, to whose end it is added; its folder is there. It stays only if there
@@ -146,10 +143,7 @@ def sifted(log_path: str | os.PathLike[str] | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def output_to_error() -> Iterator[None]:
-    """Sends what is written to standard output to standard error, while the context lasts.
-
-    That of processes that are started meanwhile, too.
-    """
+    """Sends what this process and those it starts write to standard output to standard error."""
     with (
         _redirected(_STANDARD_OUTPUT, to=_STANDARD_ERROR),
         contextlib.redirect_stdout(sys.stderr),
@@ -159,11 +153,7 @@ def output_to_error() -> Iterator[None]:
 
 @contextlib.contextmanager
 def all_into(log_path: str | os.PathLike[str]) -> Iterator[None]:
-    """Sends what this process writes to standard output and error into a file, while it lasts.
-
-    Args:
-        log_path: the file, to whose end it is added; its folder is there.
-    """
+    """Adds what this process writes to standard output and error to a file."""
     with (
         open(log_path, "ab", buffering=0) as log,
         _redirected(_STANDARD_OUTPUT, _STANDARD_ERROR, to=log.fileno()),
@@ -176,10 +166,7 @@ def leave_standard_error_to_libraries(log_path: str) -> TextIO:
 
     For a process whose standard error is a log. There stays what libraries write to the
     descriptor, what the loggers of TensorFlow and absl say, Python's warnings, and the tracebacks
-    of threads, for each of which a line is printed that names the log.
-
-    Args:
-        log_path: of the log, for that line.
+    of threads, for each of which a line is printed that names `log_path`.
 
     Returns:
         The stream of the log.
@@ -208,14 +195,7 @@ def leave_standard_error_to_libraries(log_path: str) -> TextIO:
         importlib.import_module("absl.logging")  # it has to make its logger itself
     for name in _LIBRARIES_LOGGERS:
         logging.getLogger(name).addFilter(into_log)
-    sys.stderr = open(  # noqa: SIM115
-        _STANDARD_OUTPUT,
-        "w",
-        buffering=1,
-        encoding="utf-8",
-        errors="backslashreplace",
-        closefd=False,
-    )
+    sys.stderr = _stream(_STANDARD_OUTPUT)
     return log
 
 
@@ -352,6 +332,12 @@ def _redirected(*streams: int, to: int) -> Iterator[list[int]]:
         for stream, before in zip(streams, kept, strict=True):
             os.dup2(before, stream)
             os.close(before)
+
+
+def _stream(descriptor: int) -> TextIO:
+    return open(  # noqa: SIM115
+        descriptor, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False
+    )
 
 
 def _flush() -> None:
