@@ -23,7 +23,7 @@ PIPELINE_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 # Argo's rule for a DAG's tasks (workflow/validate).
 _TASK_NAME = re.compile(r"[a-zA-Z0-9][-a-zA-Z0-9]*")
 
-_Spec = Mapping[str, Any]
+_Spec = dict[str, Any]
 _Problems = Iterator[str]
 
 PARAMETER_TYPES: dict[str, type] = {

@@ -301,7 +301,7 @@ def _typed(given: Mapping[str, Any], spec: Mapping[str, Any] | None) -> dict[str
 
 
 def _converted(name: str, value: Any, definition: Mapping[str, Any]) -> Any:
-    kind = definition.get("parameterType")
+    kind = str(definition.get("parameterType"))
     if lint.PARAMETER_TYPES.get(kind, str) is str:
         return str(value)
     converted = value
