@@ -10,8 +10,7 @@ _MODULES = {
     f"{_PACKAGE}.input_tuner": (f"{_PACKAGE}.input_tuner.planning",),
     f"{_PACKAGE}.memory_profiler": (f"{_PACKAGE}.memory_profiler.jobs",),
     f"{_PACKAGE}.optimized_trainer": (
-        f"{_PACKAGE}.optimized_trainer.trials_apart",
-        f"{_PACKAGE}.optimized_trainer.training",
+        f"{_PACKAGE}.optimized_trainer.child",
     ),
 }
 

@@ -13,13 +13,14 @@ from typing import Any
 
 from tfx_perf import errors, formatting, isolate
 from tfx_perf.components.optimized_trainer import plans as known_plans
+from tfx_perf.components.optimized_trainer.workers.known_plan import KnownPlan
 from tfx_perf.components.training_job import in_turns, trainer_args
 from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.hardware import onednn
 from tfx_perf.training import made_strategy, precision
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.trials import kept_choice, processes
-from tfx_perf.training.trials.choice import PlanChoice, StrategyChoice
+from tfx_perf.training.trials.choice import StrategyChoice
 from tfx_perf.training.trials.processes import Comparison
 
 # What of the trials' budget turns may take, beside imports and compilation.
@@ -45,23 +46,62 @@ def may_try_onednn(job: TrainingJob) -> bool:
     )
 
 
-def with_onednn(job: TrainingJob, *, log_folder: pathlib.Path) -> Comparison:
+def with_onednn(job: TrainingJob, *, budget_seconds: float, log_folder: pathlib.Path) -> Comparison:
     """Trains plain `fit` with oneDNN and without, in turns.
 
     Args:
         job: the training.
+        budget_seconds: what is left of the trials'.
         log_folder: where the processes' output goes; made if it is not there.
     """
     return compare(
         job,
         {"onednn-on": TrainingPlan(onednn=True)},
         as_it_is="onednn-off",
-        budget_seconds=job.settings.training.trial_budget_seconds,
+        budget_seconds=budget_seconds,
         log_folder=log_folder,
     )
 
 
-def of_precisions(
+def in_one_precision(
+    job: TrainingJob,
+    known: KnownPlan,
+    *,
+    checkpoint_folder: str | None,
+    log_folder: pathlib.Path,
+) -> tuple[TrainingJob, KnownPlan]:
+    """Returns both with the precision that `training.precision: auto` comes to.
+
+    A dtype policy counts when a layer is made, so that each has a model, and processes, of its own.
+    Neither a job in a cluster nor workers with parameter servers try any.
+
+    Args:
+        job: the training.
+        known: of the plan; if that is a choice, no precision is tried.
+        checkpoint_folder: where a training that is interrupted finds what was chosen; None if
+            nothing outlives the process.
+        log_folder: where the processes' output goes; made if it is not there.
+    """
+    if job.settings.training.precision != "auto":
+        return job, known
+    distribution = job.settings.distribution
+    is_tried = distribution.job is None and distribution.servers is None
+    choice = known.choice or known.too_short
+    if choice is not None and (is_tried or choice.plan.precision):
+        return job.computed_in(choice.plan), known
+    if not is_tried:
+        return job, known
+    comparison = _of_precisions(
+        job,
+        key=known.key,
+        budget_seconds=job.settings.training.trial_budget_seconds - known.spent_seconds,
+        checkpoint_folder=checkpoint_folder,
+        log_folder=log_folder,
+    )
+    return job.computed_in(comparison.plan), known.within(comparison)
+
+
+def _of_precisions(
     job: TrainingJob,
     *,
     key: dict[str, str],
@@ -69,18 +109,9 @@ def of_precisions(
     checkpoint_folder: str | None,
     log_folder: pathlib.Path,
 ) -> Comparison:
-    """Returns what `training.precision: auto` came to, now, before an interruption or a run before.
+    """Returns what it comes to now, or came to before an interruption.
 
-    A dtype policy counts when a layer is made, so that each has a model, and processes, of its own.
     What the code has failed in, in a run with the same key, is not tried again.
-
-    Args:
-        job: the training, in one process or on several workers of this machine.
-        key: of the plan's choice; see `plan_key`.
-        budget_seconds: what is left of the trials'.
-        checkpoint_folder: where a training that is interrupted finds what was chosen; None if
-            nothing outlives the process.
-        log_folder: where the processes' output goes; made if it is not there.
     """
     before = kept_choice.kept(checkpoint_folder, Comparison, key=key)
     if before is not None:
@@ -150,8 +181,7 @@ def compare(
 def strategy(
     job: TrainingJob,
     *,
-    known: PlanChoice | None,
-    key: dict[str, str],
+    known: KnownPlan,
     checkpoint_folder: str | None,
     log_folder: pathlib.Path,
 ) -> StrategyChoice | None:
@@ -162,25 +192,25 @@ def strategy(
 
     Args:
         job: the training, with plain `fit`.
-        known: the choice of a plan, which is not tried again; None if there will be trials.
-        key: of that one; see `plan_key`.
-        checkpoint_folder: see `of_precisions`.
-        log_folder: see `of_precisions`.
+        known: of the plan; where that is a choice, its strategy is not tried again.
+        checkpoint_folder: see `in_one_precision`.
+        log_folder: see `in_one_precision`.
 
     Raises:
         UserError: there is no such module.
     """
     if not job.settings.distribution.is_open:
         return None
+    key, choice = known.key, known.choice or known.too_short
     before = (
         kept_choice.kept(checkpoint_folder, StrategyChoice, key=key)
         or known_plans.strategy(known_plans.runs_before(job), key)
-        or (None if known is None else known.strategy)
+        or (None if choice is None else choice.strategy)
     )
     if before is not None:
         return before.for_another_run()
-    if known is not None:
-        return StrategyChoice(name=_ONE, reason=known.plan_reason)
+    if choice is not None:
+        return StrategyChoice(name=_ONE, reason=choice.plan_reason)
     began = time.monotonic()
     log_folder.mkdir(parents=True, exist_ok=True)
     found = _devices(job, log_folder=log_folder)

@@ -1,24 +1,35 @@
 """Chooses a plan for the user's `run_fn`, runs it with that, and publishes what was measured."""
 
+import functools
+import logging
 from typing import Any
 
 from tfx.dsl.components.base import base_executor
 from tfx.types import artifact, artifact_utils, standard_component_specs
 from tfx.utils import path_utils
 
-from tfx_perf import console, storage
+from tfx_perf import console, errors, storage
 from tfx_perf.components import artifacts
 from tfx_perf.components.optimized_trainer import (
     checkpoints,
     comparisons,
-    handing_over,
+    distributed,
     plans,
     supervision,
-    training,
 )
+from tfx_perf.components.optimized_trainer.workers.known_plan import KnownPlan
+from tfx_perf.components.training_job import job as jobs
 from tfx_perf.components.training_job import train_steps, trainer_args
 from tfx_perf.components.training_job.job import TrainingJob
-from tfx_perf.training.trials.choice import TRIALS_OFF, PlanChoice, plain
+from tfx_perf.report import training_report
+from tfx_perf.report.origin import Origin
+from tfx_perf.training import record, scaling
+from tfx_perf.training.record import TrainingRecord
+from tfx_perf.training.trials.choice import TRIALS_OFF, StrategyChoice, plain
+from tfx_perf.unmeasured import Unmeasured
+from tfx_perf.xla import aot_export
+
+_LOGGER = logging.getLogger(__name__)
 
 _Artifacts = dict[str, list[artifact.Artifact]]
 
@@ -51,6 +62,7 @@ class Executor(base_executor.BaseExecutor):
         """
         exec_properties = train_steps.resolved(exec_properties)
         job = TrainingJob.of(input_dict, exec_properties)
+        settings = job.settings
         # Which reads the data, so that what is wrong is said before any process starts.
         trainer_args.fn_args(input_dict, output_dict, exec_properties)
         missing = trainer_args.missing_plan(input_dict, exec_properties)
@@ -58,48 +70,92 @@ class Executor(base_executor.BaseExecutor):
             console.say_at_exit(missing)
         target = artifact_utils.get_single_instance(output_dict["perf_metrics"])
         storage.path(target.uri)  # a store without its driver is said before the training
-        has_trials = job.settings.training.trial_budget_seconds > 0
-        key = plans.key_of(job) if has_trials else {}
-        if job.settings.distribution.has_others_train:
-            handing_over.train(job, output_dict, context=self._context, key=key)
-            return
+        folder = settings.training.checkpoint_folder
+        if folder is None and settings.distribution.job is None:
+            folder = checkpoints.folder_for(self._context, input_dict, exec_properties)
         origin = artifacts.origin_of(self._context, input_dict)
-        folder = job.settings.training.checkpoint_folder or checkpoints.folder_for(
-            self._context, input_dict, exec_properties
-        )
-        choice: PlanChoice | None = plain(TRIALS_OFF)
-        previous_plan = None
-        if has_trials:
-            previous_plan = plans.previous_plan(plans.runs_before(job))
-            choice = plans.known_choice(
-                job, key, previous_plan=previous_plan, checkpoint_folder=folder
-            )
+        known = KnownPlan(choice=plain(TRIALS_OFF))
+        if settings.training.trial_budget_seconds > 0:
+            known = plans.known_plan(job, plans.key_of(job), checkpoint_folder=folder)
         with checkpoints.tidied(folder), storage.local_folder(target.uri) as log_folder:
-            strategy = comparisons.strategy(
-                job, known=choice, key=key, checkpoint_folder=folder, log_folder=log_folder
+            where = {"checkpoint_folder": folder, "log_folder": log_folder}
+            strategy = comparisons.strategy(job, known=known, **where)
+            if strategy is not None:
+                job = job.distributed_by(strategy)
+                known = known.model_copy(update={"spent_seconds": strategy.turns_seconds})
+            job, known = comparisons.in_one_precision(job, known, **where)
+            published = functools.partial(
+                publish, job, output_dict, strategy=strategy, origin=origin
             )
-            job = job if strategy is None else job.distributed_by(strategy)
             if job.settings.distribution.has_others_train:
-                handing_over.train(
-                    job, output_dict, context=self._context, key=key, strategy=strategy
+                distributed.train(
+                    job,
+                    output_dict,
+                    known=known,
+                    publish=published,
+                    context=self._context,
+                    **where,
                 )
-                return
-            found = supervision.train(
-                job,
-                output_dict,
-                choice=choice,
-                previous_plan=previous_plan,
-                key=key,
-                spent_seconds=strategy.turns_seconds if strategy else 0.0,
-                checkpoint_folder=folder,
-                log_folder=log_folder,
-            )
-        model = artifact_utils.get_single_instance(output_dict[standard_component_specs.MODEL_KEY])
-        training.publish(
-            job,
-            found,
-            strategy=strategy,
-            model_folder=path_utils.serving_model_dir(model.uri),
-            target=target,
+            else:
+                published(supervision.train(job, output_dict, known=known, **where))
+
+
+def publish(
+    job: TrainingJob,
+    outputs: _Artifacts,
+    found: TrainingRecord | Unmeasured,
+    *,
+    strategy: StrategyChoice | None,
+    origin: Origin,
+) -> None:
+    """Publishes what was measured, and compiles the saved model if that is wanted.
+
+    Args:
+        job: what was trained.
+        outputs: OptimizedTrainer's, with the model.
+        found: what was measured, or why nothing was.
+        strategy: what it was distributed by, if that had to be found out.
+        origin: for the report's header.
+    """
+    (target,), (model,) = (
+        outputs[key] for key in ("perf_metrics", standard_component_specs.MODEL_KEY)
+    )
+    folder = path_utils.serving_model_dir(model.uri)
+    notes = _aot_export(folder, job.settings.compilation.aot_signature)
+    if isinstance(found, Unmeasured):
+        # The model is good; losing it because nothing was measured would help nobody.
+        artifacts.publish_unmeasured(
+            target,
+            found.reason,
+            title=training_report.TITLE,
+            labels={"plan": f"not measured: {found.reason}"},
             origin=origin,
         )
+        return
+    found = scaling.held_against(found, plans.of_node(target))
+    found = found.model_copy(update={"notes": (*found.notes, *notes), "strategy": strategy})
+    if strategy is not None:
+        found = found.after_trials(strategy.seconds)
+    runs_are_planned = job.settings.schedule.planned_runs is not None
+    artifacts.publish(
+        target,
+        found,
+        file_name=record.FILE_NAME,
+        figures=found.figures(),
+        labels={"plan": found.trained_with, "reused_from": found.reused_from},
+        page=training_report.report_on(found, runs_are_planned=runs_are_planned),
+        origin=origin,
+        remark=found.remark,
+    )
+    job.with_plan(found.plan).write(storage.path(target.uri) / jobs.FILE_NAME)
+
+
+def _aot_export(folder: str, signature: str | None) -> list[str]:
+    """Compiles the saved model if that is wanted; returns what came of it, in sentences."""
+    if signature is None:
+        return []
+    try:
+        return [f"compiled ahead of time: {aot_export.export(folder, signature=signature)}"]
+    except errors.MeasurementError as error:  # the model is good all the same
+        _LOGGER.warning("%s", error)
+        return [f"not compiled ahead of time: {error}"]

@@ -9,22 +9,31 @@ from tfx.dsl.io import fileio
 from tfx.types import artifact, artifact_utils, standard_component_specs
 from tfx.utils import io_utils
 
-from tfx_perf import cache_key, errors, storage
+from tfx_perf import cache_key, errors, formatting, storage
 from tfx_perf.components import artifacts
 from tfx_perf.components.examples import sources
-from tfx_perf.components.optimized_trainer import too_short
+from tfx_perf.components.optimized_trainer.workers.known_plan import KnownPlan
 from tfx_perf.components.training_job import trainer_args
 from tfx_perf.components.training_job.job import TrainingJob
+from tfx_perf.input.record import TuningRecord
 from tfx_perf.training import record
 from tfx_perf.training.optimizations.onednn import OneDnn
-from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.optimizations.steps_per_call import CALL_SECONDS
+from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.trials import kept_choice, plan_key
 from tfx_perf.training.trials.choice import PlanChoice, StrategyChoice, TrialRecord
+from tfx_perf.training.trials.worth import Worth
 
 _FORM_OF_EXAMPLES = ("sparse_feature", "weighted_feature", "tensor_representation_group")
 _FORM_OF_FEATURE = {"name", "type", "shape", "value_count", "value_counts", "struct_domain"}
 
 _RUNS = 20  # among which one may be that of one replica
+
+# To tell whether a training is too short for trials: the cheapest plan, and what saves most; and
+# what a small model takes to trace.
+_PLANS = TrainingPlan(steps_per_call=10), TrainingPlan(steps_per_call=10, xla_call=True)
+_COMPILE_SECONDS = 0.3
+_TURNS_SECONDS = 3.0  # which the first needs none of
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -49,31 +58,74 @@ def key_of(job: TrainingJob) -> dict[str, str]:
     )
 
 
-def known_choice(
-    job: TrainingJob,
-    key: dict[str, str],
-    *,
-    previous_plan: TrainingPlan | None,
-    checkpoint_folder: str | None,
-) -> PlanChoice | None:
-    """Returns the choice that is known without trials; None if it takes trials to know it.
+def known_plan(
+    job: TrainingJob, key: dict[str, str], *, checkpoint_folder: str | None
+) -> KnownPlan:
+    """Returns what is known of the plan before anything is tried.
 
     Args:
         job: the training, with plain `fit`.
-        key: of the choice.
-        previous_plan: what `previous_plan` returns.
+        key: of the plan's choice.
         checkpoint_folder: where a training that was interrupted has left its choice; None if
             nothing outlives the process.
     """
+    runs = runs_before(job)
     choice = kept_choice.kept_plan(checkpoint_folder, key)
-    if choice is not None:
-        return choice
-    choice = find(runs_before(job), key, planned_runs=job.planned_runs)
+    if choice is None:
+        choice = find(runs, key, planned_runs=job.planned_runs)
+    before, short = previous_plan(runs), None
     tuned = trainer_args.input_plan(job.input_dict)
-    may_be_too_short = choice is None and previous_plan is None
+    may_be_too_short = choice is None and before is None
     if may_be_too_short and tuned is not None and tuned.training_digest == job.code:
-        choice = too_short.choice(tuned, planned_runs=job.planned_runs)
-    return choice and choice.model_copy(update={"key": key})
+        short = too_short(tuned, planned_runs=job.planned_runs)
+    return KnownPlan(
+        key=key,
+        choice=choice and choice.model_copy(update={"key": key}),
+        previous_plan=before,
+        too_short=short and short.model_copy(update={"key": key}),
+    )
+
+
+def too_short(tuned: TuningRecord, *, planned_runs: int) -> PlanChoice | None:
+    """Returns the choice of plain `fit` where even starting trials costs more than they may save.
+
+    InputTuner has run the training's step, and knows how many there are. None where that is open.
+
+    Args:
+        tuned: the input plan, found with the very training code and arguments.
+        planned_runs: trainings that a plan would be for.
+    """
+    rate = tuned.diagnosis and tuned.diagnosis.train_examples_per_second
+    if not rate or tuned.trained_example_count is None:
+        return None
+    # Which it has timed without what Python takes for a call.
+    step_seconds = tuned.batch_size / rate.value + CALL_SECONDS
+    step_count = round(tuned.trained_example_count / tuned.batch_size)
+    worth = Worth(step_count=step_count, planned_runs=planned_runs)
+    prospects = [
+        worth.prospect(
+            plan,
+            best=PLAIN_FIT,
+            step_seconds=step_seconds,
+            compile_seconds=_COMPILE_SECONDS,
+            beside_seconds=turns_seconds,
+        )
+        for plan, turns_seconds in zip(_PLANS, (0.0, _TURNS_SECONDS), strict=True)
+    ]
+    if any(prospect.is_worth_it for prospect in prospects):
+        return None
+    took = formatting.format_seconds(step_count * step_seconds)
+    cost = formatting.format_seconds(min(prospect.cost_seconds for prospect in prospects))
+    counts = [prospect.runs_needed(beside_seconds=0.0) for prospect in prospects]
+    return PlanChoice(
+        plan=PLAIN_FIT,
+        plan_reason=(
+            f"the training is too short for trials: its steps take about {took} with plain fit, "
+            f"and trials would take {cost} at least"
+        ),
+        is_settled=True,
+        enough_runs=min(filter(None, counts), default=None),
+    )
 
 
 def runs_before(job: TrainingJob) -> Sequence[artifact.Artifact]:

@@ -9,16 +9,16 @@ import logging
 import pathlib
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tfx.types import artifact
 from tfx.utils import json_utils
 
 from tfx_perf import console, errors, isolate
-from tfx_perf.components.optimized_trainer import comparisons, training, trials_apart
-from tfx_perf.components.optimized_trainer.supervised_trials import TrialOrder
-from tfx_perf.components.optimized_trainer.training_result import TrainingResult
+from tfx_perf.components.optimized_trainer import child, comparisons
+from tfx_perf.components.optimized_trainer.child import TrainingResult, TrialOrder
+from tfx_perf.components.optimized_trainer.workers.known_plan import KnownPlan
 from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.record import TrainingRecord
@@ -46,10 +46,7 @@ def train(
     job: TrainingJob,
     outputs: dict[str, list[artifact.Artifact]],
     *,
-    choice: PlanChoice | None,
-    previous_plan: TrainingPlan | None,
-    key: dict[str, str],
-    spent_seconds: float,
+    known: KnownPlan,
     checkpoint_folder: str | None,
     log_folder: pathlib.Path,
 ) -> TrainingRecord | Unmeasured:
@@ -62,10 +59,7 @@ def train(
     Args:
         job: the training, with plain `fit`.
         outputs: OptimizedTrainer's.
-        choice: for the `fit` that it names; None: trials find it, as for any other.
-        previous_plan: see `Trials`.
-        key: of the choice; see `plan_key`.
-        spent_seconds: of the trials' budget, before.
+        known: of the plan; trials find it if that is no choice.
         checkpoint_folder: see `TrainingSettings`.
         log_folder: where what the trials write goes; made if it is not there.
 
@@ -74,17 +68,9 @@ def train(
         TrainingError: the user's code raised something, or the process was killed.
     """
     converts_libraries = False
+    choice = known.choice or known.too_short
     with tempfile.TemporaryDirectory(prefix="optimized-trainer-") as folder:
-        trials = _SupervisedTrials(
-            job,
-            key=key,
-            previous_plan=previous_plan,
-            spent_seconds=spent_seconds,
-            folder=folder,
-            log_folder=log_folder,
-        )
-        if choice is None and job.settings.training.precision == "auto":
-            choice = trials.choose_apart()
+        trials = _SupervisedTrials(job, known, folder=folder, log_folder=log_folder)
         while True:
             if choice is not None:
                 kept_choice.keep(checkpoint_folder, choice)
@@ -92,9 +78,9 @@ def train(
             plan = trials.plan if choice is None else choice.plan
             try:
                 answer = _in_child(
-                    f"{training.__name__}:{training.carry_out.__name__}",
+                    child.train,
                     {
-                        "job": trials.job.with_plan(plan).model_dump(mode="json"),
+                        "job": job.with_plan(plan).model_dump(mode="json"),
                         "outputs": json_utils.dumps(outputs),
                         "choice": choice and choice.model_dump(mode="json"),
                         "order": order and order.model_dump(mode="json"),
@@ -116,7 +102,7 @@ def train(
                 _LOGGER.warning("Training again, or on, with all libraries converted by AutoGraph.")
                 converts_libraries = True
             elif answer == "onednn":
-                trials.take_turns()
+                trials.try_onednn()
             else:
                 choice = trials.choose_apart()
 
@@ -125,23 +111,15 @@ class _SupervisedTrials:
     """What is known of the trials, whichever processes have made them.
 
     Attributes:
-        job: the training, with plain `fit`.
         are_open: whether another process may make some.
     """
 
     def __init__(
-        self,
-        job: TrainingJob,
-        *,
-        key: dict[str, str],
-        previous_plan: TrainingPlan | None,
-        spent_seconds: float,
-        folder: str,
-        log_folder: pathlib.Path,
+        self, job: TrainingJob, known: KnownPlan, *, folder: str, log_folder: pathlib.Path
     ) -> None:
-        self.job, self._key, self._previous_plan = job, key, previous_plan
+        self._job, self._known_before = job, known
         self._folder, self._log_folder = folder, log_folder
-        self._budget_seconds = job.settings.training.trial_budget_seconds - spent_seconds
+        self._budget_seconds = job.settings.training.trial_budget_seconds - known.spent_seconds
         self.are_open = True
         self._asked: float | None = None
         self._attempt = 0
@@ -153,6 +131,10 @@ class _SupervisedTrials:
     def plan(self) -> TrainingPlan:
         """What the process that makes them needs."""
         return PLAIN_FIT if self._onednn is None else self._onednn.plan
+
+    @property
+    def _comparisons(self) -> tuple[Comparison, ...]:
+        return tuple(filter(None, (self._onednn, self._known_before.comparison)))
 
     @property
     def are_running(self) -> bool:
@@ -168,20 +150,22 @@ class _SupervisedTrials:
         self._order = TrialOrder(
             folder=self._folder,
             log_path=str(self._log_folder / _LOG_FILES[self._attempt]),
-            key=self._key,
+            key=self._known_before.key,
             budget_seconds=self._budget_seconds,
             asked=self._asked,
             spent_seconds=now - self._asked,
             known=self._known,
-            previous_plan=self._previous_plan,
-            onednn=self._onednn,
-            may_ask_for_onednn=self._onednn is None and comparisons.may_try_onednn(self.job),
+            previous_plan=self._known_before.previous_plan,
+            comparisons=self._comparisons,
+            may_ask_for_onednn=self._onednn is None and comparisons.may_try_onednn(self._job),
         )
         return self._order
 
-    def take_turns(self) -> None:
+    def try_onednn(self) -> None:
         """Finds out whether oneDNN is worth its processes."""
-        self._onednn = comparisons.with_onednn(self.job, log_folder=self._log_folder)
+        self._onednn = comparisons.with_onednn(
+            self._job, budget_seconds=self._budget_seconds, log_folder=self._log_folder
+        )
         self._budget_seconds -= self._onednn.seconds
 
     def after_loss(self, error: errors.ChildError) -> PlanChoice | None:
@@ -226,13 +210,13 @@ class _SupervisedTrials:
         """
         began = time.time()
         while True:
-            console.set_status("running the training code up to its fit, for the trials")
+            console.say("running the training code up to its fit, for the trials")
             order = self.order()
             try:
                 found = _in_child(
-                    f"{trials_apart.__name__}:{trials_apart.carry_out.__name__}",
+                    child.try_plans,
                     {
-                        "job": self.job.with_plan(self.plan).model_dump(mode="json"),
+                        "job": self._job.with_plan(self.plan).model_dump(mode="json"),
                         "order": order.model_dump(mode="json"),
                     },
                     environment=self.plan.environment,
@@ -240,33 +224,31 @@ class _SupervisedTrials:
                     log_path=order.log_path,
                 )
                 if found is None:
-                    self.take_turns()
+                    self.try_onednn()
                     continue
                 choice: PlanChoice | None = PlanChoice.model_validate(found)
             except errors.ChildError as error:
                 choice = self.after_loss(error) if self.are_running else self._without(error)
             if choice is not None:
-                seconds = time.time() - began
-                return choice.model_copy(
-                    update={"key": self._key, "trial_time_seconds": seconds}
-                )
+                update = {"key": order.key, "trial_time_seconds": time.time() - began}
+                return choice.model_copy(update=update)
 
     def _without(self, error: errors.ChildError) -> PlanChoice:
         self.are_open = False
-        choice = failed(f"their process {error.cause}")
-        known = self._known if self._onednn is None else (*self._known, *self._onednn.tried)
-        spent_seconds = time.time() - (self._asked or time.time())
-        return choice.model_copy(
+        return failed(f"their process {error.cause}").model_copy(
             update={
-                "key": self._key,
-                "trials": known,
-                "trial_time_seconds": spent_seconds,
+                "key": self._known_before.key,
+                "trials": (
+                    *self._known,
+                    *(trial for each in self._comparisons for trial in each.tried),
+                ),
+                "trial_time_seconds": time.time() - (self._asked or time.time()),
             }
         )
 
 
 def _in_child(
-    target: str,
+    function: Callable[..., Any],
     arguments: Mapping[str, Any],
     *,
     environment: Mapping[str, str],
@@ -274,7 +256,7 @@ def _in_child(
     log_path: str | None = None,
 ) -> Any:
     return isolate.run(
-        target,
+        f"{child.__name__}:{function.__name__}",
         arguments,
         timeout_seconds=timeout_seconds,
         log_path=log_path,

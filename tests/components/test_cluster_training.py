@@ -1,4 +1,4 @@
-"""OptimizedTrainer hands its training to workers (`handing_over`): real executor, real processes.
+"""OptimizedTrainer hands its training to workers (`distributed`): real executor, real processes.
 
 On this machine they are run by `local_run`. A `worker_process` does its `worker_training` over a
 `worker_server`; before, `trials_together`, after what OptimizedTrainer left of the `known_plan`.
@@ -32,7 +32,7 @@ from training_cluster import job_settings  # noqa: E402
 from tests.ports import free_port  # noqa: E402
 from tfx_perf import errors  # noqa: E402
 from tfx_perf.components import types  # noqa: E402
-from tfx_perf.components.optimized_trainer import handing_over, plans  # noqa: E402
+from tfx_perf.components.optimized_trainer import distributed, plans  # noqa: E402
 from tfx_perf.components.optimized_trainer.cluster import (  # noqa: E402
     cluster_access,
     job_run,
@@ -514,7 +514,7 @@ def test_a_job_that_takes_too_long_is_deleted(trainer, cluster, tmp_path):
 
 
 def test_workers_that_leave_nothing(trainer, cluster, tmp_path, monkeypatch):
-    monkeypatch.setattr(handing_over, "_VISIBLE_SECONDS", 0.1)
+    monkeypatch.setattr(distributed, "_VISIBLE_SECONDS", 0.1)
     cluster.stand_ins = {0: ENDS, 1: ENDS}
     with pytest.raises(errors.MeasurementError, match="leave its results in .* the same volume"):
         run(trainer, tmp_path)

@@ -13,8 +13,8 @@ from tfx_perf import errors
 from tfx_perf.components import types
 from tfx_perf.components.examples import auto_sharding
 from tfx_perf.components.optimized_trainer import worker
+from tfx_perf.components.optimized_trainer.child import TrainingResult
 from tfx_perf.components.optimized_trainer.cluster import names, tf_config
-from tfx_perf.components.optimized_trainer.training_result import TrainingResult
 from tfx_perf.components.optimized_trainer.workers.exchange import Exchange
 from tfx_perf.components.optimized_trainer.workers.known_plan import KnownPlan
 from tfx_perf.components.processes.worker_failure import WorkerFailure

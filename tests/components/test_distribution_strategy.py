@@ -15,6 +15,7 @@ import training_cases
 from tfx_perf import errors
 from tfx_perf.components import types
 from tfx_perf.components.optimized_trainer import comparisons
+from tfx_perf.components.optimized_trainer.workers.known_plan import KnownPlan
 from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.training.trials.choice import TRIALS_OFF, StrategyChoice, plain
 
@@ -127,7 +128,7 @@ def test_a_module_without_a_strategy_trains_as_on_one_device(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("line", ["keras", "tf_keras"])
-def test_trials_in_a_process_of_their_own_are_of_the_same_strategy(line, trainer):
+def test_precisions_are_compared_under_the_same_strategy(line, trainer):
     settings = {"distribution": {"strategy": "mirrored"}, "trial_budget_seconds": 60}
     trainer.run(module=module(line), precision="auto", **settings)
     record = trainer.record
@@ -135,6 +136,8 @@ def test_trials_in_a_process_of_their_own_are_of_the_same_strategy(line, trainer
     assert record.fit["strategy"] == "MirroredStrategy, 2 replicas"
     compared = [trial for trial in record.trials if trial.status in ("chosen", "slower")]
     assert "mixed_bfloat16" in {trial.plan.precision for trial in compared}
+    log = pathlib.Path(trainer.perf_metrics.uri, "mixed-bfloat16.log")
+    assert log.exists()
 
 
 def test_a_module_with_a_strategy_keeps_it_and_the_record_says_so(trainer):
@@ -217,11 +220,12 @@ def test_a_plan_that_is_known_brings_its_strategy(trainer, tmp_path):
     own = StrategyChoice(name="mirrored", reason="it was faster", turns_seconds=9.0)
     known = plain("nothing was faster")
     choose = functools.partial(
-        comparisons.strategy, job, key={}, checkpoint_folder=None, log_folder=tmp_path
+        comparisons.strategy, job, checkpoint_folder=None, log_folder=tmp_path
     )
-    found = choose(known=known.model_copy(update={"strategy": own}))
-    assert found == own.for_another_run()
-    assert choose(known=known) == StrategyChoice(name="one_device", reason="nothing was faster")
+    with_own = known.model_copy(update={"strategy": own})
+    assert choose(known=KnownPlan(choice=with_own)) == own.for_another_run()
+    found = choose(known=KnownPlan(choice=known))
+    assert found == StrategyChoice(name="one_device", reason="nothing was faster")
 
 
 @pytest.mark.slow

@@ -12,7 +12,8 @@ import pytest
 import training_cases
 from tfx.utils import json_utils
 
-from tfx_perf.components.optimized_trainer import supervised_trials, supervision
+from tfx_perf.components.optimized_trainer import child, supervision
+from tfx_perf.components.optimized_trainer.workers.known_plan import KnownPlan
 from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.config import PerfConfig
 from tfx_perf.hardware import host, onednn
@@ -25,9 +26,9 @@ pytestmark = pytest.mark.each_choice
 WITH = TrainingPlan(onednn=True)
 # In the process that trains, which is not the test's.
 IS_LONG = """
-from tfx_perf.components.optimized_trainer import supervised_trials
+from tfx_perf.components.optimized_trainer import child
 
-supervised_trials.is_worth_onednn = lambda *args, **kwargs: True
+child.is_worth_onednn = lambda *args, **kwargs: True
 """
 HAS_LITTLE_MEMORY = """
 from tfx_perf.hardware import host
@@ -55,7 +56,7 @@ def slowly(x, y):
 
 
 def test_a_training_must_be_long_enough_for_it():
-    worth = functools.partial(supervised_trials.is_worth_onednn, start_seconds=4.0)
+    worth = functools.partial(child.is_worth_onednn, start_seconds=4.0)
     assert worth(0.101, step_count=3000)  # 60 s to gain, 42 s to spend
     assert not worth(0.101, step_count=2000)
     assert not worth(0.001, step_count=10**6)  # which Python takes
@@ -135,13 +136,14 @@ SCRIPT = """
 import json, pathlib, sys
 from tfx.utils import json_utils
 from tfx_perf.components.optimized_trainer import supervision
+from tfx_perf.components.optimized_trainer.workers.known_plan import KnownPlan
 from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.training.trials.choice import PlanChoice
 
 job, outputs, choice, folder = json.loads(sys.argv[1])
 supervision.train(
-    TrainingJob.model_validate(job), json_utils.loads(outputs), key={}, previous_plan=None,
-    choice=PlanChoice.model_validate(choice), spent_seconds=0.0, checkpoint_folder=folder,
+    TrainingJob.model_validate(job), json_utils.loads(outputs),
+    known=KnownPlan(choice=PlanChoice.model_validate(choice)), checkpoint_folder=folder,
     log_folder=pathlib.Path(folder),
 )
 """
@@ -186,7 +188,7 @@ def test_sigterm_reaches_the_process_that_trains(tmp_path):
     assert process.wait(60) == -signal.SIGTERM, process.stderr.read()[-2000:]
     # As the executor goes on.
     record = supervision.train(
-        job, outputs, choice=plain("planted"), spent_seconds=0.0, previous_plan=None, key={},
+        job, outputs, known=KnownPlan(choice=plain("planted")),
         checkpoint_folder=str(checkpoints), log_folder=tmp_path,
     )  # fmt: skip
     assert 0 < record.resumed_step < 500

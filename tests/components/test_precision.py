@@ -60,7 +60,7 @@ class Slow(keras.layers.Layer):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("line", ["keras", "tf_keras"])
-def test_trials_choose_it_and_the_training_keeps_to_it(trainer, line, monkeypatch):
+def test_it_is_chosen_in_turns_and_the_training_keeps_to_it(trainer, line, monkeypatch):
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")  # which would be tried first
     trainer.run(
         module={"line": line, "beginning": SLOW, "layer": "Slow()"},
@@ -73,7 +73,11 @@ def test_trials_choose_it_and_the_training_keeps_to_it(trainer, line, monkeypatc
     record = trainer.record
     assert record.plan.precision == "mixed_bfloat16", record.plan_reason
     assert record.environment["precision"] == "mixed_bfloat16"
-    assert {trial.plan.precision for trial in record.trials} == {None, "mixed_bfloat16"}
+    without, tried, *others = record.trials
+    assert (without.plan.precision, without.status) == (None, "reference")
+    assert tried.plan.is_plain_fit and tried.speedup.low > 1
+    assert {each.plan.precision for each in others} == {"mixed_bfloat16"}
+    assert record.is_settled
     assert policies() == ["float32", "float32"]
 
 

@@ -11,7 +11,7 @@ from tfx.types import standard_artifacts
 
 from tfx_perf import unmeasured
 from tfx_perf.components import artifacts, types
-from tfx_perf.components.optimized_trainer import training
+from tfx_perf.components.optimized_trainer import executor as optimized_trainer
 from tfx_perf.components.perf_evaluator import candidate, executor
 from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.config import PerfConfig
@@ -101,12 +101,11 @@ def job_of(plan):
 def test_a_trainings_report_has_the_header_whether_it_was_measured_or_not(place, measured):
     target = place(types.PerfMetrics, "OptimizedTrainer", "perf_metrics")
     found = training_record(0.01) if measured else unmeasured.Unmeasured(reason="no fit")
-    training.publish(
+    optimized_trainer.publish(
         job_of(PLAIN_FIT),
+        {"model": [standard_artifacts.Model()], "perf_metrics": [target]},
         found,
         strategy=None,
-        model_folder="",
-        target=target,
         origin=Origin(node="my-trainer"),
     )
     assert "<b>my-trainer</b>" in published(target)

@@ -4,7 +4,7 @@ import pytest
 import training_cases
 
 from tfx_perf import formatting, statistics
-from tfx_perf.components.optimized_trainer import plans, too_short
+from tfx_perf.components.optimized_trainer import plans
 from tfx_perf.components.training_job import trainer_args
 from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.input.diagnosis.diagnosis import Diagnosis
@@ -43,7 +43,7 @@ def tuned(*, trained_example_count, rate=_RATE):
 
 @pytest.mark.parametrize(("step_count", "planned_runs"), [(480, 2), (96, 10)])
 def test_plain_fit_trains_at_once_and_the_reason_has_the_figures(step_count, planned_runs):
-    found = too_short.choice(
+    found = plans.too_short(
         tuned(trained_example_count=64 * step_count), planned_runs=planned_runs
     )
     assert found.plan.is_plain_fit
@@ -51,7 +51,7 @@ def test_plain_fit_trains_at_once_and_the_reason_has_the_figures(step_count, pla
     assert f"too short for trials: its steps take about {took} with plain" in found.plan_reason
     assert found.is_final(planned_runs=planned_runs)
     assert not found.is_final(planned_runs=found.enough_runs)
-    assert too_short.choice(
+    assert plans.too_short(
         tuned(trained_example_count=64 * step_count), planned_runs=found.enough_runs
     ) is None  # fmt: skip
 
@@ -66,14 +66,13 @@ def test_a_plan_found_with_other_arguments_says_nothing(tmp_path, monkeypatch):
             update={"training_digest": job.code if digest is None else digest}
         )
         monkeypatch.setattr(trainer_args, "input_plan", lambda inputs, plan=plan: plan)
-        found = plans.known_choice(
-            job, {"code": "1"}, previous_plan=None, checkpoint_folder=None
-        )
+        found = plans.known_plan(job, {"code": "1"}, checkpoint_folder=None)
+        assert found.choice is None
         if digest is None:
-            assert "too short" in found.plan_reason
-            assert found.key == {"code": "1"}
+            assert "too short" in found.too_short.plan_reason
+            assert found.too_short.key == {"code": "1"}
         else:
-            assert found is None
+            assert found.too_short is None
 
 
 @pytest.mark.parametrize(
@@ -85,4 +84,4 @@ def test_a_plan_found_with_other_arguments_says_nothing(tmp_path, monkeypatch):
     ],
 )
 def test_otherwise_trials_find_out(plan):
-    assert too_short.choice(plan, planned_runs=2) is None
+    assert plans.too_short(plan, planned_runs=2) is None

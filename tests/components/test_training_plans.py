@@ -1,4 +1,4 @@
-"""Trials in a child (`trials_apart`) that crashes or hangs, and plans that are used again."""
+"""Trials in a child that crashes or hangs, and plans that are used again."""
 
 import importlib
 import logging
@@ -52,9 +52,9 @@ TOLD_UNDER_XLA = ABORTS_UNDER_XLA.replace(
 )  # fmt: skip
 # Trials that are given up soon.
 SOON = """
-from tfx_perf.components.optimized_trainer import supervised_trials
+from tfx_perf.training.trials import budget
 
-supervised_trials._LIMIT_BUDGETS, supervised_trials._LIMIT_SECONDS = 0, 2
+budget._LIMIT_BUDGETS, budget._LIMIT_SECONDS = 0, 2
 """
 # Code with a timer and a standard error of its own.
 OWN_TIMER = """

@@ -158,3 +158,32 @@ def test_where_plain_fit_is_as_good_as_it_is_that_is_said(status, may_pass):
     # The next run tries again what may pass, not what the code has failed in.
     assert choice.is_settled == (status != "failed" or not may_pass)
     assert found.for_another_run().held_against(plain("")).trial_time_seconds == 0.0
+
+
+def test_what_was_chosen_within_what_was_chosen_has_both():
+    precision, onednn = WAYS[1], WAYS[0]
+    found = PlanChoice(
+        plan=FUSED,
+        plan_reason="1.50 times",
+        trials=(
+            TrialRecord(plan=PLAIN_FIT, status="reference", reason="", loss=0.5),
+            TrialRecord(plan=FUSED, status="chosen", reason="it won", speedup=interval(1.5)),
+        ),
+    )
+    within = turns(onednn).held_against(found)
+    choice = turns(precision).held_against(within)
+    assert choice.plan == with_all_of(TrainingPlan(onednn=True, precision="mixed_bfloat16"), FUSED)
+    assert [str(each.plan) for each in choice.trials] == [
+        "plain fit",
+        "plain fit, mixed_bfloat16",
+        "plain fit, mixed_bfloat16, oneDNN",
+        str(choice.plan),
+    ]
+    assert choice.trials[-1].speedup.value == pytest.approx(1.2 * 1.2 * 1.5)
+    (chosen,) = [each for each in choice.trials if each.status == "chosen"]
+    assert chosen.plan == choice.plan
+    plain_only = turns(precision).held_against(turns(onednn).held_against(plain("nothing beat it")))
+    assert (str(plain_only.plan), plain_only.plan_reason) == (
+        "plain fit, mixed_bfloat16, oneDNN",
+        "1.20 times, both with mixed_bfloat16",
+    )

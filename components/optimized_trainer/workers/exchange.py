@@ -9,7 +9,7 @@ from tfx.types import artifact
 from tfx.utils import json_utils
 
 from tfx_perf import errors, storage
-from tfx_perf.components.optimized_trainer.training_result import TrainingResult
+from tfx_perf.components.optimized_trainer.child import TrainingResult
 from tfx_perf.components.optimized_trainer.workers import known_plan
 from tfx_perf.components.optimized_trainer.workers.known_plan import KnownPlan
 from tfx_perf.components.processes import worker_failure

@@ -16,12 +16,11 @@ class KnownPlan(records.Record):
 
     Attributes:
         key: of the choice; see `plan_key`. Empty if there are to be no trials.
-        choice: of a run before; None if trials may find another one.
+        choice: of a run before, or before an interruption; None if trials may find another one.
         previous_plan: see `Trials`.
-        too_short: that the training is known to be too short for trials, in a part of a sentence;
-            empty if it is not.
-        precision: what teams of workers in several precisions came to; None if none were tried.
-        spent_seconds: of the trials' budget, before there were workers.
+        too_short: plain `fit`, if the training is known to be too short for trials.
+        comparison: what several precisions came to; None if none were tried.
+        spent_seconds: of the trials' budget, so far.
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.known_plan/1"
@@ -29,23 +28,23 @@ class KnownPlan(records.Record):
     key: dict[str, str] = {}
     choice: PlanChoice | None = None
     previous_plan: TrainingPlan | None = None
-    too_short: str = ""
-    precision: Comparison | None = None
+    too_short: PlanChoice | None = None
+    comparison: Comparison | None = None
     spent_seconds: float = 0.0
 
-    def within(self, turns: Comparison) -> "KnownPlan":
-        """Returns what is known in the precision that turns came to."""
+    def within(self, comparison: Comparison) -> "KnownPlan":
+        """Returns what is known in the precision that a comparison came to."""
         previous = self.previous_plan
         if previous is not None:  # trials have no other precision to try
             previous = previous.only(lambda each: each.name != Precision.name)
         return self.model_copy(
             update={
                 "previous_plan": previous,
-                "precision": turns,
-                "spent_seconds": self.spent_seconds + turns.seconds,
+                "comparison": comparison,
+                "spent_seconds": self.spent_seconds + comparison.seconds,
             }
         )
 
     def held_against(self, choice: PlanChoice) -> PlanChoice:
         """Returns what workers found, with what is known of the precision that they compute in."""
-        return choice if self.precision is None else self.precision.held_against(choice)
+        return choice if self.comparison is None else self.comparison.held_against(choice)

@@ -3,8 +3,8 @@
 import shutil
 
 from tfx_perf import console, errors, workers
-from tfx_perf.components.optimized_trainer import supervised_trials, training
-from tfx_perf.components.optimized_trainer.training_result import TrainingResult
+from tfx_perf.components.optimized_trainer import child
+from tfx_perf.components.optimized_trainer.child import TrainingResult
 from tfx_perf.components.optimized_trainer.workers.exchange import Exchange
 from tfx_perf.components.optimized_trainer.workers.known_plan import KnownPlan
 from tfx_perf.components.training_job import strategy_check, trainer_args
@@ -51,7 +51,7 @@ def train(exchange: Exchange, worker: Worker) -> None:
     known, checkpoint_folder = exchange.known_plan, job.settings.training.checkpoint_folder
     why_none = _why_no_trials(distribution, known, checkpoint_folder=checkpoint_folder)
     trials = TrialsTogether(
-        supervised_trials.settings_of(
+        child.settings_of(
             job,
             budget_seconds=job.settings.training.trial_budget_seconds - known.spent_seconds,
         ),
@@ -64,7 +64,7 @@ def train(exchange: Exchange, worker: Worker) -> None:
     if worker.is_chief:
         console.set_status("running the training code up to its fit")
     with strategy_check.refusing_mirrored(distribution):
-        record = training.run(
+        record = child.run(
             job,
             run_fn=run_fn,
             arguments=arguments,
@@ -84,7 +84,8 @@ def _why_no_trials(
 ) -> str:
     """Returns why the workers try no plans, and what to do; empty if they do."""
     if known.too_short:
-        return f"{known.too_short}; schedule.planned_runs counts the runs that a plan is for"
+        reason = known.too_short.plan_reason
+        return f"{reason}; schedule.planned_runs counts the runs that a plan is for"
     if not distribution.restarts:
         return (
             "a trial may end a worker, and with distribution.restarts=0 nobody would start it "

@@ -186,7 +186,7 @@ class Comparison(records.Record):
         self, choice: PlanChoice, *, without: TrialRecord, winner: TrialRecord
     ) -> PlanChoice:
         """Returns what was found with the winner, held against plain `fit` as it is."""
-        reference = next((each for each in choice.trials if each.plan.is_plain_fit), None)
+        reference = next((each for each in choice.trials if each.plan == PLAIN_FIT), None)
         if reference is not None:
             winner = winner.model_copy(
                 update={
@@ -194,9 +194,9 @@ class Comparison(records.Record):
                     "compile_time_seconds": reference.compile_time_seconds,
                 }
             )
-        is_plain = choice.plan.is_plain_fit
+        is_plain = choice.plan == PLAIN_FIT
         beside = [each for each in self.tried if each.plan != winner.plan]
-        others = [_against(winner, each) for each in choice.trials if not each.plan.is_plain_fit]
+        others = [_against(winner, each) for each in choice.trials if each.plan != PLAIN_FIT]
         chosen = next((each for each in others if each.status == "chosen"), None)
         reason = choice.plan_reason if chosen is None else chosen.reason
         tried = winner if is_plain else winner.model_copy(update={"status": "slower"})

@@ -1,0 +1,411 @@
+"""The child's side of a training: the user's code, with trials before its first step.
+
+`train` runs it to the end, `try_plans` only up to its first `fit`. Trials may crash or hang: what
+must be known then is in files, whose names the `TrialOrder` has.
+"""
+
+import contextlib
+import functools
+import logging
+import pathlib
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, Literal
+
+from tfx.components.trainer import fn_args_utils
+from tfx.dsl.io import fileio
+from tfx.utils import json_utils
+
+from tfx_perf import console, errors, interception, records, script, time_limit
+from tfx_perf.components.optimized_trainer.kept_model_run import KeptModelRun
+from tfx_perf.components.training_job import trainer_args
+from tfx_perf.components.training_job.job import TrainingJob
+from tfx_perf.config import PerfConfig
+from tfx_perf.interception import FitCall
+from tfx_perf.settings.schedule import ScheduleSettings
+from tfx_perf.tf_internals import autograph
+from tfx_perf.training import as_one_device, precision
+from tfx_perf.training.keras_api import array_data, either_keras
+from tfx_perf.training.loop import Loop
+from tfx_perf.training.measuring import memory
+from tfx_perf.training.optimizations.onednn import OneDnn
+from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.record import TrainingRecord
+from tfx_perf.training.recovery import generators
+from tfx_perf.training.session import TrainingSession
+from tfx_perf.training.step import evaluation
+from tfx_perf.training.strategy_scope import StrategyScope
+from tfx_perf.training.trials import budget, choosing, kept_choice, trials_here
+from tfx_perf.training.trials.choice import PlanChoice, TrialProgress, TrialRecord, plain
+from tfx_perf.training.trials.processes import Comparison
+from tfx_perf.unmeasured import Unmeasured
+
+# The processes that must start to have oneDNN: two in turns (which share the cores), and the one
+# that trains. None of them can be a fork, which has its imports.
+_STARTS, _IMPORT_SECONDS = 3, 10.0
+
+_Fit = Callable[[FitCall], Any]
+
+# What another process must have: libraries converted by AutoGraph, turns with oneDNN before the
+# trials, or a plan from trials that this one cannot make.
+Lack = Literal["conversion", "onednn", "trials apart"]
+
+
+class TrainingResult(records.Record):
+    """What a process that trains hands back beside the model.
+
+    Attributes:
+        record: of the training, or why there is none.
+    """
+
+    SCHEMA: ClassVar[str] = "tfx_perf.training_result/1"
+
+    record: TrainingRecord | Unmeasured
+
+    def with_notes(self, notes: tuple[str, ...]) -> "TrainingResult":
+        """Returns the same with notes, where there is a record to hold them."""
+        if isinstance(self.record, Unmeasured):
+            return self
+        record = self.record.model_copy(update={"notes": (*self.record.notes, *notes)})
+        return self.model_copy(update={"record": record})
+
+
+class TrialOrder(records.Record):
+    """What the process that makes the trials is told.
+
+    Attributes:
+        folder: for what must be known should it end: see `progress_file` and `choice_file`.
+        log_path: of a file for what is written meanwhile.
+        key: the choice's.
+        budget_seconds: of the trials; what is left of the settings'.
+        asked: when the first process for them was asked for, in seconds since 1970.
+        spent_seconds: since then, until this one was asked for.
+        known: the records of trials that were cut off; they stand.
+        previous_plan: see `Trials`.
+        comparisons: of processes, by which this one was chosen; each within the next.
+        may_ask_for_onednn: whether to choose nothing if turns with oneDNN are worth it.
+    """
+
+    SCHEMA: ClassVar[str] = "tfx_perf.trial_order/1"
+
+    folder: str
+    log_path: str
+    key: dict[str, str]
+    budget_seconds: float
+    asked: float
+    spent_seconds: float
+    known: tuple[TrialRecord, ...]
+    previous_plan: TrainingPlan | None
+    comparisons: tuple[Comparison, ...]
+    may_ask_for_onednn: bool
+
+    @property
+    def progress_file(self) -> pathlib.Path:
+        """A `TrialProgress`; it is there while trials run."""
+        return pathlib.Path(self.folder, "progress.json")
+
+    @property
+    def choice_file(self) -> pathlib.Path:
+        """The `PlanChoice`, once it stands; it is there while something is measured after it."""
+        return pathlib.Path(self.folder, "choice.json")
+
+    @property
+    def limit_seconds(self) -> float:
+        """How long trials may take before they count as hung."""
+        return budget.limit_seconds(self.budget_seconds)
+
+
+def train(
+    *,
+    job: dict[str, Any],
+    outputs: str,
+    choice: dict[str, Any] | None,
+    order: dict[str, Any] | None,
+    checkpoint_folder: str | None,
+    converts_libraries: bool,
+    random_states: dict[str, Any],
+) -> dict[str, Any] | Lack:
+    """Trains; is run in a child, by `supervision`.
+
+    Args:
+        job: the `TrainingJob`.
+        outputs: OptimizedTrainer's, by `json_utils`.
+        choice: the `PlanChoice` for the `fit` that it names; None: trials find it here.
+        order: the `TrialOrder` for these, and for every other `fit`; None: there are none.
+        checkpoint_folder: see `run`.
+        converts_libraries: whether AutoGraph converts all that it does by itself.
+        random_states: of the process that this one stands for.
+
+    Returns:
+        The `TrainingResult`, or what another process must have to train. What was trained until
+        then is in the checkpoints, from which it goes on.
+    """
+    generators.put_back(random_states)
+    training = TrainingJob.model_validate(job)
+    properties = training.exec_properties
+    trials = None
+    if order is not None:
+        told = TrialOrder.model_validate(order)
+        trials = _TrialsHere(told, training, checkpoint_folder, may_lack=choice is None)
+    spared = contextlib.nullcontext() if converts_libraries else autograph.libraries_unconverted()
+    try:
+        with spared:
+            record = run(
+                training,
+                run_fn=trainer_args.load_run_fn(properties),
+                arguments=trainer_args.fn_args(
+                    training.input_dict, json_utils.loads(outputs), properties
+                ),
+                choice=None if choice is None else PlanChoice.model_validate(choice),
+                choose=_without_trials if trials is None else trials.choose,
+                checkpoint_folder=checkpoint_folder,
+            )
+    except autograph.NeedsConversionError:
+        if converts_libraries:
+            raise
+        traceback.print_exc()
+        return "conversion"
+    except (Exception, interception.AbandonedError):
+        if trials is None or trials.lack is None:
+            raise
+    if trials is not None and trials.lack is not None:
+        return trials.lack
+    return TrainingResult(record=record).model_dump(mode="json")
+
+
+def run(
+    job: TrainingJob,
+    *,
+    run_fn: Callable[[fn_args_utils.FnArgs], None],
+    arguments: fn_args_utils.FnArgs,
+    choice: PlanChoice | None,
+    checkpoint_folder: str | None,
+    choose: Callable[[FitCall, Loop], PlanChoice] | None = None,
+    around: Callable[[_Fit], _Fit] = lambda fit: fit,
+) -> TrainingRecord | Unmeasured:
+    """Trains in this process; returns what was measured, or why nothing was.
+
+    Args:
+        job: what `run_fn` and `arguments` are of, with the plan to train with.
+        run_fn: the user's.
+        arguments: for it.
+        choice: see `TrainingSession`.
+        checkpoint_folder: see `TrainingSettings`.
+        choose: see `TrainingSession`.
+        around: makes of the measured `fit` what is called in the place of Keras'.
+
+    Raises:
+        UserError: this machine has not what the strategy of the settings takes.
+        RuntimeError: `run_fn` ended without having saved a model.
+    """
+    settings = job.settings
+    updated = settings.training.model_copy(update={"checkpoint_folder": checkpoint_folder})
+    settings = settings.model_copy(update={"training": updated})
+    if settings.training.seed is not None:
+        either_keras.set_random_seed(settings.training.seed)
+    model_run = KeptModelRun(arguments, checkpoint_folder=checkpoint_folder)
+    session = TrainingSession(settings, choice=choice, choose=choose, on_anew=model_run.begin_anew)
+    session.reserve()
+    with (
+        precision.policy(job.precision),
+        StrategyScope(
+            settings.distribution.made_strategy,
+            collective_timeout_seconds=settings.distribution.collective_timeout_seconds,
+        ) as scope,
+        interception.intercepting_fit(scope.outside(around(session.fit))),
+        evaluation.as_one_device(),
+        script.inside(session),
+    ):
+        run_fn(model_run.begin())
+    if not fileio.exists(arguments.serving_model_dir):
+        raise RuntimeError(
+            "Expected run_fn to save a model. Received: nothing in "
+            f"serving_model_dir={arguments.serving_model_dir}."
+        )
+    model_run.publish()
+    session.close()
+    kept_choice.forget(checkpoint_folder)
+    return session.record or Unmeasured(reason=session.gap)
+
+
+@autograph.sparing_libraries
+def try_plans(*, job: dict[str, Any], order: dict[str, Any]) -> dict[str, Any] | None:
+    """Runs the user's code up to its first `fit`, and trials there; is run in a child.
+
+    That is where the data call Python functions, which may give what they have but once, so that
+    trials in the process that trains would take it from the training.
+
+    Args:
+        job: the `TrainingJob`.
+        order: the `TrialOrder`; whatever the user's code writes goes into its folder.
+
+    Returns:
+        The `PlanChoice`; None if turns with oneDNN had better come before.
+
+    Raises:
+        UserError: the module, the splits or the examples are not there.
+    """
+    began = time.time()
+    logging.basicConfig()  # to the log that is published beside the figures
+    asked, told = TrainingJob.model_validate(job), TrialOrder.model_validate(order)
+    run_fn = trainer_args.load_run_fn(asked.exec_properties)
+    outputs = trainer_args.outputs_in(tempfile.mkdtemp(dir=told.folder))
+    arguments = trainer_args.fn_args(asked.input_dict, outputs, asked.exec_properties)
+    settings = asked.settings
+    if settings.training.seed is not None:
+        either_keras.set_random_seed(settings.training.seed)
+
+    def choose(call: FitCall) -> PlanChoice | None:
+        call = array_data.on_datasets(call)
+        setup_seconds = time.time() - began
+        with as_one_device.trained(call, settings.distribution):
+            choice = _by_trials(call, Loop(call), order=told, job=asked)
+        return choice and choice.model_copy(
+            update={
+                "trial_import_seconds": began - told.asked - told.spent_seconds,
+                "trial_setup_seconds": setup_seconds,
+            }
+        )
+
+    try:
+        with (
+            precision.policy(asked.precision),
+            StrategyScope(settings.distribution.made_strategy) as scope,
+        ):
+            choice = interception.capture_fit(
+                functools.partial(run_fn, arguments), scope.outside(choose)
+            )
+    except errors.UserError as error:  # it did not call `fit`, so that there is nothing to plan
+        choice = plain(str(error))
+    return choice and choice.model_dump(mode="json")
+
+
+def is_worth_onednn(step_seconds: float, *, step_count: int, start_seconds: float) -> bool:
+    """Returns whether trying oneDNN before anything else pays, if it gains what is usual.
+
+    Args:
+        step_seconds: of plain `fit`.
+        step_count: of all planned runs.
+        start_seconds: how long it took this process to come to the point where it can tell.
+    """
+    saving_seconds = step_count * OneDnn().hoped_saving_seconds(step_seconds)
+    return saving_seconds > _STARTS * (_IMPORT_SECONDS + start_seconds)
+
+
+def settings_of(job: TrainingJob, *, budget_seconds: float) -> PerfConfig:
+    """Returns a job's settings with a budget, and with the number of runs that are planned."""
+    settings = job.settings
+    training = settings.training.model_copy(update={"trial_budget_seconds": budget_seconds})
+    schedule = ScheduleSettings(planned_runs=job.planned_runs)
+    return settings.model_copy(update={"training": training, "schedule": schedule})
+
+
+def _without_trials(call: FitCall, loop: Loop) -> PlanChoice:
+    return plain("trials of it have ended a process")
+
+
+class _TrialsHere:
+    """The trials in this process.
+
+    Attributes:
+        lack: what they lack here; None if nothing is known to.
+    """
+
+    def __init__(
+        self,
+        order: TrialOrder,
+        job: TrainingJob,
+        checkpoint_folder: str | None,
+        *,
+        may_lack: bool,
+    ) -> None:
+        self._order, self._job, self._checkpoint_folder = order, job, checkpoint_folder
+        self._may_lack = may_lack
+        self.lack: Lack | None = None
+
+    def choose(self, call: FitCall, loop: Loop) -> PlanChoice:
+        """Returns what they find.
+
+        Where another `fit` may have trained before, this process has to do: in another one that
+        would train again.
+
+        Raises:
+            AbandonedError: they lack something, so that all is left to another process.
+        """
+        may_lack, self._may_lack = self._may_lack, False
+        order = self._order
+        if not may_lack:
+            others = {"may_ask_for_onednn": False, "spent_seconds": 0.0}
+            order = order.model_copy(update=others)
+        with trials_here.on_own_data(call, loop) as own:
+            if own is None and not may_lack:
+                return plain(trials_here.NEEDS_OWN_PROCESS, is_settled=True)
+            if own is None:
+                self.lack = "trials apart"
+                raise interception.AbandonedError
+            choice = _by_trials(own, loop, order=order, job=self._job)
+        if choice is None:
+            self.lack = "onednn"
+            raise interception.AbandonedError
+        kept_choice.keep(self._checkpoint_folder, choice)
+        return choice
+
+
+def _by_trials(
+    call: FitCall, loop: Loop, *, order: TrialOrder, job: TrainingJob
+) -> PlanChoice | None:
+    """Returns what the trials find; None if turns with oneDNN had better come before."""
+    is_put_off = False
+
+    def is_worth_waiting_for(step_seconds: float) -> bool:
+        nonlocal is_put_off
+        is_put_off = (
+            order.may_ask_for_onednn
+            and is_worth_onednn(
+                step_seconds,
+                step_count=job.planned_runs * (loop.total_length or 0),
+                start_seconds=time.time() - order.asked,
+            )
+            # Two processes, and this one ends.
+            and memory.has_memory_for_as_much_again()
+        )
+        return is_put_off
+
+    with (
+        time_limit.ended_after(order.limit_seconds, log_path=order.log_path),
+        console.all_into(order.log_path),
+        _removed(order),
+    ):
+        choice = choosing.by_trials(
+            call,
+            loop,
+            settings=settings_of(job, budget_seconds=order.budget_seconds),
+            watch=lambda progress: progress.write(order.progress_file),
+            known=order.known,
+            previous_plan=order.previous_plan,
+            stop_when=is_worth_waiting_for,
+        )
+        if is_put_off:
+            return None
+        for comparison in order.comparisons:
+            choice = comparison.held_against(choice)
+        seconds = choice.trial_time_seconds + order.spent_seconds
+        choice = choice.model_copy(update={"key": order.key, "trial_time_seconds": seconds})
+        choice.write(order.choice_file)
+    return choice
+
+
+@contextlib.contextmanager
+def _removed(order: TrialOrder) -> Iterator[None]:
+    """Takes away what is told of the trials when they are over: what comes then is the training's.
+
+    The first progress is told before anything runs, for what the data's first element takes.
+    """
+    TrialProgress(began=time.time(), running=(), finished=order.known).write(order.progress_file)
+    try:
+        yield
+    finally:
+        for file in (order.progress_file, order.choice_file):
+            file.unlink(missing_ok=True)

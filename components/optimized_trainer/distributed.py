@@ -1,0 +1,198 @@
+"""OptimizedTrainer's side of a training on several workers: hands it over, takes the model."""
+
+import json
+import pathlib
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Optional
+
+from tfx.dsl.components.base import base_executor
+from tfx.types import artifact
+
+from tfx_perf import cache_key, errors
+from tfx_perf.components.optimized_trainer import checkpoints, worker
+from tfx_perf.components.optimized_trainer.cluster import manifests, names
+from tfx_perf.components.optimized_trainer.cluster.job_api import JobApi
+from tfx_perf.components.optimized_trainer.cluster.job_kind import KINDS
+from tfx_perf.components.optimized_trainer.cluster.job_run import JobRun
+from tfx_perf.components.optimized_trainer.workers.exchange import Exchange
+from tfx_perf.components.optimized_trainer.workers.known_plan import KnownPlan
+from tfx_perf.components.optimized_trainer.workers.local_run import LocalRun
+from tfx_perf.components.training_job import job as jobs
+from tfx_perf.isolate.termination import Termination
+from tfx_perf.settings.distribution import ClusterJob
+from tfx_perf.training.record import TrainingRecord
+from tfx_perf.unmeasured import Unmeasured
+
+_POLL_SECONDS = 0.2
+# NFS may show a folder as it was up to a minute ago.
+_VISIBLE_SECONDS = 90.0
+_DEFAULT_WORDS = ("optimized-trainer",)
+_CHECKPOINTS = "checkpoints-"
+
+_Artifacts = dict[str, list[artifact.Artifact]]
+_Publish = Callable[[TrainingRecord | Unmeasured], None]
+_Collect = Callable[[Exchange, tuple[str, ...]], None]
+_Context = Optional[base_executor.BaseExecutor.Context]  # noqa: UP045 (TFX is untyped)
+
+
+def train(
+    job: jobs.TrainingJob,
+    output_dict: _Artifacts,
+    *,
+    known: KnownPlan,
+    publish: _Publish,
+    context: _Context,
+    checkpoint_folder: str | None,
+    log_folder: pathlib.Path,
+) -> None:
+    """Has the workers of `distribution` train, and publishes what the first one measured.
+
+    SIGTERM ends them before it takes effect.
+
+    Args:
+        job: the training.
+        output_dict: OptimizedTrainer's, into which what the first one has saved is moved.
+        known: of the plan.
+        publish: publishes a record.
+        context: the executor's; it names the job.
+        checkpoint_folder: on this machine; None if there is none, or the workers are elsewhere.
+        log_folder: where the workers' output goes.
+
+    Raises:
+        UserError: the cluster refuses the job, or the training has found something wrong.
+        MeasurementError: a worker failed, the job was deleted, or the time is over.
+    """
+
+    def collect(exchange: Exchange, notes: tuple[str, ...]) -> None:
+        result = exchange.result
+        if result is None:
+            raise errors.MeasurementError(
+                f"Expected the first worker to leave its results in {exchange.folder}. "
+                "Received: none. Is distribution.job.shared_folder the same volume in all "
+                "containers?"
+            )
+        exchange.collect(output_dict)
+        publish(result.with_notes(notes).record)
+
+    cluster = job.settings.distribution.job
+    with Termination() as termination:
+        if cluster is None:
+            _on_this_machine(
+                job,
+                collect,
+                known=known,
+                checkpoint_folder=checkpoint_folder,
+                log_folder=log_folder,
+                termination=termination,
+            )
+        else:
+            digest = _digest(job, output_dict)
+            _in_a_cluster(
+                job,
+                collect,
+                known=known,
+                settings=cluster,
+                name=names.job_name(*_words(context), digest=digest),
+                digest=digest,
+                log_folder=log_folder,
+                termination=termination,
+            )
+
+
+def _on_this_machine(
+    job: jobs.TrainingJob,
+    collect: _Collect,
+    *,
+    known: KnownPlan,
+    checkpoint_folder: str | None,
+    log_folder: pathlib.Path,
+    termination: Termination,
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="optimized-trainer-") as folder:
+        exchange = Exchange(pathlib.Path(folder, "exchange"), sees_all=True)
+        run = LocalRun(
+            job.settings.distribution,
+            exchange=exchange,
+            log_folder=log_folder,
+            termination=termination,
+        )
+        run.run(
+            prepare=lambda: exchange.prepare(job.with_checkpoints_in(checkpoint_folder), known),
+            collect=lambda notes: collect(exchange, notes),
+        )
+
+
+def _in_a_cluster(
+    job: jobs.TrainingJob,
+    collect: _Collect,
+    *,
+    known: KnownPlan,
+    settings: ClusterJob,
+    name: str,
+    digest: str,
+    log_folder: pathlib.Path,
+    termination: Termination,
+) -> None:
+    shared = pathlib.Path(settings.shared_folder)
+    exchange = Exchange(shared / name)
+    api = JobApi(KINDS[settings.kind], namespace=settings.namespace)
+    api.pause = _pause_of(termination)
+    name_of_checkpoints = checkpoints.name_for(job.input_dict, job.exec_properties)
+    found = job.settings.training.checkpoint_folder or str(
+        shared / f"{_CHECKPOINTS}{name_of_checkpoints}"
+    )
+
+    def collect_if_visible(notes: tuple[str, ...]) -> None:
+        deadline = time.monotonic() + _VISIBLE_SECONDS
+        while exchange.result is None and time.monotonic() < deadline:
+            api.pause(_POLL_SECONDS)
+        collect(exchange, notes)
+
+    run = JobRun(
+        api,
+        settings,
+        restarts=job.settings.distribution.restarts,
+        manifest=manifests.manifest(
+            settings,
+            name=name,
+            digest=digest,
+            command=["python", "-m", worker.__name__, "--job", str(exchange.folder)],
+            restarts=job.settings.distribution.restarts,
+            heartbeat_timeout_seconds=job.settings.distribution.heartbeat_timeout_seconds,
+        ),
+        exchange=exchange,
+        log_folder=log_folder,
+    )
+    with checkpoints.tidied(found):
+        run.run(
+            prepare=lambda: exchange.prepare(job.with_checkpoints_in(found), known),
+            collect=collect_if_visible,
+        )
+
+
+def _pause_of(termination: Termination) -> Callable[[float], None]:
+    def pause(seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            time.sleep(min(left, _POLL_SECONDS))
+            if termination.requested:
+                raise errors.MeasurementError("The training was ended by SIGTERM.")
+
+    return pause
+
+
+def _words(context: _Context) -> tuple[str, ...]:
+    """Returns the names of the pipeline and the node, where the orchestrator tells them."""
+    if context is None or context.pipeline_info is None or context.pipeline_node is None:
+        return _DEFAULT_WORDS
+    return context.pipeline_info.id, context.pipeline_node.node_info.id
+
+
+def _digest(job: jobs.TrainingJob, output_dict: _Artifacts) -> str:
+    """Returns what an execution that is tried again has in common with no other one."""
+    inputs = {key: [item.uri for item in items] for key, items in job.input_dict.items()}
+    outputs = {key: [item.uri for item in items] for key, items in output_dict.items()}
+    given = [inputs, outputs, job.exec_properties, job.code]
+    return cache_key.digest(json.dumps(given, sort_keys=True, default=str).encode())
