@@ -37,7 +37,7 @@ from tfx_perf.training.recovery import generators
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.step import evaluation
 from tfx_perf.training.strategy_scope import StrategyScope
-from tfx_perf.training.trials import budget, choosing, kept_choice, trials_here
+from tfx_perf.training.trials import choosing, kept_choice, worth
 from tfx_perf.training.trials.choice import PlanChoice, TrialProgress, TrialRecord, plain
 from tfx_perf.training.trials.processes import Comparison
 from tfx_perf.unmeasured import Unmeasured
@@ -114,7 +114,7 @@ class TrialOrder(records.Record):
     @property
     def limit_seconds(self) -> float:
         """How long trials may take before they count as hung."""
-        return budget.limit_seconds(self.budget_seconds)
+        return worth.limit_seconds(self.budget_seconds)
 
 
 def train(
@@ -339,9 +339,9 @@ class _TrialsHere:
         if not may_lack:
             others = {"may_ask_for_onednn": False, "spent_seconds": 0.0}
             order = order.model_copy(update=others)
-        with trials_here.on_own_data(call, loop) as own:
+        with choosing.on_own_data(call, loop) as own:
             if own is None and not may_lack:
-                return plain(trials_here.NEEDS_OWN_PROCESS, is_settled=True)
+                return plain(choosing.NEEDS_OWN_PROCESS, is_settled=True)
             if own is None:
                 self.lack = "trials apart"
                 raise interception.AbandonedError

@@ -78,7 +78,7 @@ class Executor(base_executor.BaseExecutor):
         if settings.training.trial_budget_seconds > 0:
             known = plans.known_plan(job, plans.key_of(job), checkpoint_folder=folder)
         with checkpoints.tidied(folder), storage.local_folder(target.uri) as log_folder:
-            where = {"checkpoint_folder": folder, "log_folder": log_folder}
+            where: dict[str, Any] = {"checkpoint_folder": folder, "log_folder": log_folder}
             strategy = comparisons.strategy(job, known=known, **where)
             if strategy is not None:
                 job = job.distributed_by(strategy)

@@ -210,7 +210,7 @@ class _SupervisedTrials:
         """
         began = time.time()
         while True:
-            console.say("running the training code up to its fit, for the trials")
+            console.set_status("running the training code up to its fit, for the trials")
             order = self.order()
             try:
                 found = _in_child(

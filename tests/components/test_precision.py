@@ -11,6 +11,7 @@ from tfx_perf import errors
 from tfx_perf.components import types
 from tfx_perf.components.optimized_trainer import comparisons
 from tfx_perf.components.training_job.job import TrainingJob
+from tfx_perf.training import precision
 
 pytestmark = pytest.mark.each_choice
 
@@ -178,3 +179,9 @@ def test_workers_whose_code_is_not_made_for_it_train_as_it_is_and_try_it_once(
     trainer.perf_metrics = trainer.artifact(types.PerfMetrics, "second_metrics")
     trainer.run(module=given, inputs={"previous_metrics": [before]}, **TRIES)
     assert failed in trainer.record.trials
+
+
+def test_float16_is_not_tried_on_a_processor():
+    assert precision.candidates() == ("mixed_bfloat16",)
+    assert precision.fixed("auto") is None
+    assert precision.fixed("mixed_bfloat16") == "mixed_bfloat16"

@@ -52,9 +52,9 @@ TOLD_UNDER_XLA = ABORTS_UNDER_XLA.replace(
 )  # fmt: skip
 # Trials that are given up soon.
 SOON = """
-from tfx_perf.training.trials import budget
+from tfx_perf.training.trials import worth
 
-budget._LIMIT_BUDGETS, budget._LIMIT_SECONDS = 0, 2
+worth._LIMIT_BUDGETS, worth._LIMIT_SECONDS = 0, 2
 """
 # Code with a timer and a standard error of its own.
 OWN_TIMER = """
@@ -283,7 +283,7 @@ def test_plans_are_used_again_in_a_pipeline_until_the_code_changes(run, caplog):
     assert (state, third.reused_from, third.is_settled) == ("COMPLETE", None, False)
     assert third.plan_reason == "the trials failed: their process ran out of time (SIGALRM)"
     assert (third.plan.is_plain_fit, third.train_step_count) == (True, 120)
-    assert "short_trainings" in log.read_text()  # where it hung
+    assert "equivalence" in log.read_text()  # where it hung
     assert str(log) in caplog.text
 
 

@@ -64,7 +64,7 @@ def training_under_test(case: Case, checkpoints: pathlib.Path) -> Any:
     from tfx_perf.training.recovery import save_clock
     from tfx_perf.training.session import TrainingSession
     from tfx_perf.training.step import compiled_call, fused_update
-    from tfx_perf.training.trials import choice, trials_here, turns
+    from tfx_perf.training.trials import choice, choosing, turns
 
     save_clock._SAVE_SHARE = 0  # these trainings are too short for a save to be a small share
     acts = batch_hooks._obstacle
@@ -92,7 +92,7 @@ def training_under_test(case: Case, checkpoints: pathlib.Path) -> Any:
         if reason or plan.is_plain_fit:
             return choice.plain(reason or "given", is_settled=True)
         if case.is_tried:
-            trials_here.choose_and_restore(call, loop, settings=tried)
+            choosing.choose_and_restore(call, loop, settings=tried)
         model, keras_api = call.model, loop.keras_api
         if plan.xla_call:
             reason = compiled_call.obstacle(model, keras_api, loop.element_spec)

@@ -14,16 +14,13 @@ from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.team import Team
-from tfx_perf.training.trials import choosing, plan_key, short_trainings, trials, turns
-from tfx_perf.training.trials.budget import Budget
+from tfx_perf.training.trials import choosing, equivalence, plan_key, trials, turns
 from tfx_perf.training.trials.choice import TRIALS_OFF, PlanChoice, TrialRecord, plain
-from tfx_perf.training.trials.contender import Contender
-from tfx_perf.training.trials.contest import Contest
-from tfx_perf.training.trials.equivalence import EquivalenceCheck
+from tfx_perf.training.trials.equivalence import EquivalenceCheck, ShortTrainings
 from tfx_perf.training.trials.plan_key import fit_key
-from tfx_perf.training.trials.short_trainings import ShortTrainings
 from tfx_perf.training.trials.trials import Trials
-from tfx_perf.training.trials.variant import Variant
+from tfx_perf.training.trials.turns import Contender, Contest
+from tfx_perf.training.trials.worth import Budget
 
 pytestmark = pytest.mark.one_case
 
@@ -347,7 +344,7 @@ def test_the_wait_for_input_is_known_though_the_time_is_over(keras, monkeypatch)
 
 @pytest.mark.usefixtures("same_plans")
 def test_a_plan_that_takes_too_long_to_compile_is_named(keras, monkeypatch):
-    monkeypatch.setattr(short_trainings, "_STEPS", 40)
+    monkeypatch.setattr(equivalence, "_STEPS", 40)
     ten, delays = TrainingPlan(steps_per_call=10, fused_update=True), []
     real, late = time.perf_counter, []
     monkeypatch.setattr(time, "perf_counter", lambda: real() + sum(late))
@@ -382,9 +379,8 @@ def test_more_blocks_are_measured_where_they_may_pay(keras, steps, gain, spent_s
     call = captured(
         model_cases.dense(keras), model_cases.regression().repeat(), steps_per_epoch=steps, epochs=1
     )
-    variants = {None: Variant(call, Loop(call))}
     budget = Budget(60.0, team=Team())
-    trials = Trials(variants, settings=settings_with(), budget=budget)
+    trials = Trials(call, Loop(call), settings=settings_with(), budget=budget)
     plain, faster = (
         Contender(plan=plan, loss=0.0, compile_seconds=0.0, step_seconds=seconds, blocks=[seconds])
         for plan, seconds in ((PLAIN_FIT, 0.02), (FIVE, 0.02 * (1 - gain)))
@@ -395,22 +391,19 @@ def test_more_blocks_are_measured_where_they_may_pay(keras, steps, gain, spent_s
 
 TEN = TrainingPlan(steps_per_call=10, fused_update=True)
 XLA = TEN.model_copy(update={"xla": True})
-NARROW_TEN, NARROW_XLA = (
-    plan.model_copy(update={"precision": "mixed_bfloat16"}) for plan in (TEN, XLA)
-)
 EVEN = [1.0] * 5
 
 
 def test_wherever_the_turns_are_broken_off_all_plans_have_as_many_blocks(keras, monkeypatch):
     call = small(keras)
     loop = Loop(call)
-    monkeypatch.setattr(Trials, "_turn", lambda self, plan, iterator=None: turns.Turn(print, 1))
+    monkeypatch.setattr(loop, "turn", lambda plan, iterator=None: turns.Turn(print, 1))
     monkeypatch.setattr(loop, "iterator_over", lambda data: None)
     seconds = {PLAIN_FIT: 1.0, TEN: 0.5, XLA: 0.4}
 
     def broken_off_after(count):
         budget = Budget(1e6, team=Team())
-        own = Trials({None: Variant(call, loop)}, settings=settings_with(), budget=budget)
+        own = Trials(call, loop, settings=settings_with(), budget=budget)
         contenders = [
             Contender(plan=plan, loss=0.0, compile_seconds=0.0, step_seconds=each)
             for plan, each in seconds.items()
@@ -454,7 +447,7 @@ def test_wherever_the_turns_are_broken_off_all_plans_have_as_many_blocks(keras, 
 def test_what_needs_no_trial_is_what_the_others_must_beat(keras, plain, ten, xla, chosen):
     call = small(keras)
     budget = Budget(60.0, team=Team())
-    trials = Trials({None: Variant(call, Loop(call))}, settings=settings_with(), budget=budget)
+    trials = Trials(call, Loop(call), settings=settings_with(), budget=budget)
     trials._decides_by_turns = True
     reference, *others = (
         Contender(plan=plan, loss=0.0, compile_seconds=0.0, step_seconds=step, blocks=blocks)
@@ -462,32 +455,6 @@ def test_what_needs_no_trial_is_what_the_others_must_beat(keras, plain, ten, xla
     )
     contest = Contest(reference, others, margin=settings_with().training.margin)
     assert trials._judge(contest).plan == chosen
-
-
-@pytest.mark.parametrize("previous", [None, NARROW_XLA])
-@pytest.mark.parametrize("xla_seconds", [0.5, 2.0, None])
-def test_a_narrower_type_is_tried_in_plans_like_the_best(keras, xla_seconds, previous):
-    call = small(keras)
-    trials = Trials(
-        {None: Variant(call, Loop(call))},
-        settings=settings_with(),
-        budget=Budget(60.0, team=Team()),
-        previous_plan=previous,
-    )
-    times = {PLAIN_FIT: 1.0, TEN: 0.9, **({XLA: xla_seconds} if xla_seconds else {})}
-    reference, *others = (
-        Contender(plan=plan, loss=0.0, compile_seconds=0.0, step_seconds=seconds)
-        for plan, seconds in times.items()
-    )
-    contest = Contest(reference, others, margin=0.0)
-    best = XLA if xla_seconds == 0.5 else TEN
-    expected = {
-        NARROW_TEN: None if best == TEN else best,
-        NARROW_XLA: None if best == XLA or previous else best,
-        XLA: None,
-    }
-    for plan, other in expected.items():
-        assert trials._best_of_another_kind(plan, contest) == other
 
 
 @pytest.mark.usefixtures("known_times")
@@ -550,7 +517,7 @@ def test_a_fit_without_epochs_has_no_trials(keras):
 
 def test_one_slow_look_is_no_reason_to_leave_a_plan_out(keras, monkeypatch):
     """The machine may have been busy with something else just then."""
-    train, looks = short_trainings.ShortTrainings.train, []
+    train, looks = ShortTrainings.train, []
 
     def once_slow(self, plan, **arguments):
         found = train(self, plan, **arguments)
@@ -560,7 +527,7 @@ def test_one_slow_look_is_no_reason_to_leave_a_plan_out(keras, monkeypatch):
                 found.contender.step_seconds *= 1000
         return found
 
-    monkeypatch.setattr(short_trainings.ShortTrainings, "train", once_slow)
+    monkeypatch.setattr(ShortTrainings, "train", once_slow)
     call = small(keras, steps=2000)
     found = choosing.by_trials(call, Loop(call), settings=settings_with(planned_runs=3))
     assert len(looks) == 2

@@ -16,7 +16,7 @@ from tfx_perf.training.fit import early_hooks
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.recovery import save_clock
 from tfx_perf.training.session import TrainingSession
-from tfx_perf.training.trials import trials_here, turns
+from tfx_perf.training.trials import choosing, turns
 from tfx_perf.training.trials.choice import PlanChoice, plain
 
 pytestmark = pytest.mark.each_choice
@@ -110,7 +110,7 @@ def session_that_tries(**training):
     session = TrainingSession(settings)
 
     def choose(call, loop):
-        tried = trials_here.choose_and_restore(call, loop, settings=settings)
+        tried = choosing.choose_and_restore(call, loop, settings=settings)
         plan = tried.plan if len(tried.trials) < 2 else PLAN  # whichever was the fastest here
         return PlanChoice(plan=plan, plan_reason=tried.plan_reason, trials=tried.trials)
 

@@ -18,10 +18,9 @@ from tfx_perf.training.step import fused_update
 from tfx_perf.training.step.split_step import SplitStep
 from tfx_perf.training.team import Team
 from tfx_perf.training.trials import choosing, turns
-from tfx_perf.training.trials.contender import Contender
 from tfx_perf.training.trials.equivalence import EquivalenceCheck
 from tfx_perf.training.trials.starting_point import StartingPoint
-from tfx_perf.training.trials.variant import Variant
+from tfx_perf.training.trials.turns import Contender
 from tfx_perf.training.trials.yardstick import TrainedState, Yardstick
 
 pytestmark = pytest.mark.one_case
@@ -42,10 +41,10 @@ def same_weights():
 def checking(model, data):
     """Yields a check whose reference has been run."""
     call = captured(model, data, epochs=1)
-    variants = {None: Variant(call, Loop(call))}
-    start = StartingPoint(variants)
+    loop = Loop(call)
+    start = StartingPoint(model, loop.keras_api)
     check = EquivalenceCheck(
-        variants,
+        loop,
         PLAIN_FIT,
         data.repeat(),
         start=start,
@@ -75,7 +74,7 @@ def test_weights_that_rounding_does_not_explain(keras, monkeypatch):
         assert found.status == "different"
         assert "of its size, rounding explains" in found.reason
         assert "kernel" in found.reason or "bias" in found.reason
-        assert abs(found.loss - check._reference_loss) < 1e-4 * found.loss
+        assert abs(found.loss - check._expected.logs["loss"]) < 1e-4 * found.loss
         assert isinstance(check.check(XLA_CALL), type(found))
 
 
@@ -98,7 +97,7 @@ def test_metrics_alone(keras):
     """A metric that sees one batch in twenty twice."""
     model, data = numeric_models.dense(keras)
     with checking(model, data) as check:
-        keras_api = check._variants[None].loop.keras_api
+        keras_api = check._loop.keras_api
         own = type(keras_api).metrics
         assert isinstance(check.check(FUSED), Contender)
 
@@ -115,7 +114,7 @@ def test_moving_averages_alone(keras):
     model, data = numeric_models.batch_norm(keras)
     plan = TrainingPlan(steps_per_call=7, xla=True)
     with checking(model, data) as check:
-        keras_api = check._variants[None].loop.keras_api
+        keras_api = check._loop.keras_api
         own = type(keras_api).forward
 
         def forward(model, x):
@@ -260,7 +259,7 @@ def test_what_an_optimizer_counts_while_it_is_traced_is_put_back(keras):
     optimizer = keras.optimizers.Nadam(0.01)
     model.compile(optimizer, "mse")
     call = captured(model, data, epochs=1)
-    start = StartingPoint({None: Variant(call, Loop(call))})
+    start = StartingPoint(model, Loop(call).keras_api)
     weights = [variable.numpy() for variable in model.trainable_variables]
     numbers = {name: each for name, each in vars(optimizer).items() if isinstance(each, int)}
     call.proceed()

@@ -15,7 +15,7 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.training import model_flops
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.session import TrainingSession
-from tfx_perf.training.trials import trials_here, turns
+from tfx_perf.training.trials import choosing, turns
 from tfx_perf.training.trials.choice import PlanChoice
 
 pytestmark = pytest.mark.each_choice
@@ -169,7 +169,7 @@ def test_a_thread_that_trains_while_plans_are_tried_loses_no_step(keras, which, 
         with meanwhile:
             meanwhile.begin()
             meanwhile.wait_for_another()
-            tried.append(trials_here.choose_and_restore(call, loop, settings=settings))
+            tried.append(choosing.choose_and_restore(call, loop, settings=settings))
             meanwhile.wait_for_another()
         return PlanChoice(plan=TrainingPlan(steps_per_call=8), plan_reason="given")
 

@@ -10,7 +10,7 @@ from model_cases import captured
 
 from tfx_perf.config import PerfConfig
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.trials import surroundings, trials_here, turns
+from tfx_perf.training.trials import choosing, starting_point, turns
 
 pytestmark = pytest.mark.each_choice
 
@@ -31,7 +31,7 @@ def choice_of(call):
             "schedule": {"planned_runs": 10**6},
         }
     )
-    return trials_here.choose_and_restore(call, Loop(call), settings=settings)
+    return choosing.choose_and_restore(call, Loop(call), settings=settings)
 
 
 @pytest.fixture(autouse=True)
@@ -110,7 +110,7 @@ def test_a_cache_in_a_file_is_written_by_the_training_alone(keras, tmp_path):
 
 
 def test_where_too_much_is_held_beside_the_model_nothing_is_tried_here(keras, monkeypatch):
-    monkeypatch.setattr(surroundings, "_MOST_BYTES", 100)
+    monkeypatch.setattr(starting_point, "_MOST_BYTES", 100)
     large = tf.Variable(tf.zeros([1000]))
     inputs = keras.Input((4,))
     model = keras.Model(inputs, keras.layers.Dense(1)(inputs))
@@ -129,8 +129,8 @@ def test_what_a_strategy_keeps_on_each_device_is_kept_part_by_part():
             aggregation=tf.VariableAggregation.SUM,
         )
     (part,) = whole.values
-    found = surroundings.variables(beside=[])
+    found = starting_point.variables_outside(beside=[])
     assert any(each is part for each in found)
     assert not any(each is whole for each in found)
-    found = surroundings.variables(beside=[whole])
+    found = starting_point.variables_outside(beside=[whole])
     assert not any(each is part for each in found)

@@ -14,7 +14,6 @@ class OneDnn(Optimization):
 
     name = "onednn"
     in_plain_fit = True
-    changes_numbers = True
     hoped_share = 0.2
 
     def words(self, value: bool) -> str:

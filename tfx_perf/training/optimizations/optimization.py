@@ -23,14 +23,12 @@ class Fit:
         loop: what would run the plans.
         settings: the sections `training`, `compilation` and `distribution`.
         most_steps_per_call: more would gain nothing.
-        precision: the policy that the model was built under; None: the user's own.
     """
 
     model: Any
     loop: "Loop"
     settings: "PerfConfig"
     most_steps_per_call: int = 1
-    precision: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +58,6 @@ class Optimization:
         off: the field's value where everything stays as in Keras' own `fit`.
         in_plain_fit: whether Keras' own `fit` can run with it.
         uses_xla: whether XLA compiles a part of the step.
-        changes_numbers: whether it computes other numbers, so that trials compare only the loss.
         saves_memory: whether there may not be enough memory for plain `fit`. What plans are
             compared with then has it, too, if `always` asks for it.
         may_be_slow: whether trials check it step by step, because it may have to be stopped.
@@ -77,7 +74,6 @@ class Optimization:
     off: ClassVar[Any] = False
     in_plain_fit: ClassVar[bool] = False
     uses_xla: ClassVar[bool] = False
-    changes_numbers: ClassVar[bool] = False
     saves_memory: ClassVar[bool] = False
     may_be_slow: ClassVar[bool] = False
     is_never_slower: ClassVar[bool] = False

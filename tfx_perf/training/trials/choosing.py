@@ -1,21 +1,21 @@
 """Chooses the plan for a `fit`; whatever goes wrong, it is plain `fit`."""
 
+import contextlib
+import dataclasses
 import logging
 import time
-import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from tfx_perf import cache_key, errors
 from tfx_perf.config import PerfConfig
 from tfx_perf.interception import FitCall
-from tfx_perf.tf_internals import autograph
+from tfx_perf.tf_internals import ancestry, autograph
 from tfx_perf.training.eligibility import obstacle
+from tfx_perf.training.fit.takeover import others_wait
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.optimizations.precision import DtypePolicy
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.team import Team, TeamError
-from tfx_perf.training.trials import families
-from tfx_perf.training.trials.budget import Budget
+from tfx_perf.training.trials import families, starting_point
 from tfx_perf.training.trials.choice import (
     TRIALS_OFF,
     PlanChoice,
@@ -26,7 +26,13 @@ from tfx_perf.training.trials.choice import (
 )
 from tfx_perf.training.trials.plan_key import fit_key
 from tfx_perf.training.trials.trials import Trials
-from tfx_perf.training.trials.variant import Variant, variants
+from tfx_perf.training.trials.worth import Budget
+
+NEEDS_OWN_PROCESS = (
+    "the data call Python functions, or too much is held beside the model, so that trials might "
+    "change what they must not: what TensorFlow reads by itself, TFRecord files, say, has trials"
+)
+"""Why plain `fit` trains where trials have no other process to run in."""
 
 _LOGGER = logging.getLogger(__name__)
 _PARAMETERS = "parameter_count"
@@ -40,7 +46,6 @@ def by_trials(
     loop: Loop,
     *,
     settings: PerfConfig,
-    others: Mapping[DtypePolicy, FitCall] = types.MappingProxyType({}),
     watch: Callable[[TrialProgress], None] = lambda progress: None,
     known: Sequence[TrialRecord] = (),
     previous_plan: TrainingPlan | None = None,
@@ -52,7 +57,6 @@ def by_trials(
         call: the user's `fit`; its model is left as it was, but for the variables being there.
         loop: the loop that the plan will be used with.
         settings: the sections `training`, `compilation`, `schedule` and `distribution`.
-        others: the same `fit` in other precisions, by policy.
         watch: see `Trials`.
         known: see `Trials`.
         previous_plan: see `Trials`.
@@ -70,13 +74,11 @@ def by_trials(
         return plain(reason, is_settled=True)
     end_trial = loop.functions.on_trial()
     try:
-        own = Variant(call, loop)
         loop.prepare()
-        keys: dict[DtypePolicy | None, dict[str, str]] = {None: fit_key(call, loop)}
-        tried = variants(own, others)
-        keys |= {name: fit_key(tried[name].call, tried[name].loop) for name in others}
+        key = fit_key(call, loop)
         choice = Trials(
-            tried,
+            call,
+            loop,
             settings=settings,
             budget=budget,
             watch=watch,
@@ -95,16 +97,76 @@ def by_trials(
     seconds = time.perf_counter() - began
     return choice.model_copy(
         update={
-            "fit": keys[choice.plan.precision],
+            "fit": key,
             "fit_step_count": loop.total_length,
             "trial_time_seconds": seconds,
         }
     )
 
 
-def for_workers(
-    call: FitCall, loop: Loop, *, settings: PerfConfig, why: str = ""
+def choose_and_restore(
+    call: FitCall,
+    loop: Loop,
+    *,
+    settings: PerfConfig,
+    previous_plan: TrainingPlan | None = None,
 ) -> PlanChoice:
+    """Returns the plan that wins; model, generators and data are as they were before.
+
+    Args:
+        call: the user's `fit`.
+        loop: the loop that the plan will be used with.
+        settings: see `by_trials`.
+        previous_plan: see `Trials`.
+    """
+    if not settings.training.trial_budget_seconds:
+        return by_trials(call, loop, settings=settings)  # which says so
+    reason = obstacle(call, loop)
+    if reason:  # not settled: what no digest knows, such as an argument of a script, may decide it
+        return plain(reason)
+    with on_own_data(call, loop) as own:
+        if own is None:
+            return plain(NEEDS_OWN_PROCESS, is_settled=True)
+        return by_trials(own, loop, settings=settings, previous_plan=previous_plan)
+
+
+@contextlib.contextmanager
+def on_own_data(call: FitCall, loop: Loop) -> Iterator[FitCall | None]:
+    """Yields the `fit` on data like its own that share nothing with them, to be tried on.
+
+    At the end what a step may have changed outside of the model is as it was. Other threads that
+    call the model wait for the end.
+
+    Args:
+        call: the user's `fit`.
+        loop: the loop that would run it.
+
+    Yields:
+        None if the data call Python functions, or too much would have to be kept. `call` itself if
+        nothing can be tried on it.
+    """
+    if obstacle(call, loop):
+        yield call
+        return
+    data = ancestry.independent(call.arguments["x"])
+    if data is None:
+        yield None
+        return
+    if not call.model.built:  # by the numbers that plain `fit` would draw
+        with contextlib.suppress(*errors.GIVEN_UP):  # which trials then raise
+            loop.prepare()
+    outside = starting_point.variables_outside(
+        beside=starting_point.variables_of(call.model, loop.keras_api).values()
+    )
+    if outside is None:
+        yield None
+        return
+    kept = starting_point.kept(outside, used=lambda: loop.functions.used_variables)
+    with others_wait(call.model), kept:
+        yield dataclasses.replace(call, arguments={**call.arguments, "x": data})
+
+
+def for_workers(call: FitCall, loop: Loop, *, settings: PerfConfig, why: str = "") -> PlanChoice:
     """Returns the plan where several workers train; each of them comes to the same.
 
     There are no trials, in which a worker that failed alone would have the others wait for ever. So
@@ -140,9 +202,7 @@ def for_workers(
     return PlanChoice(plan=plan, plan_reason=plan_reason, is_settled=True)
 
 
-def for_parameter_servers(
-    call: FitCall, loop: Loop, *, settings: PerfConfig
-) -> PlanChoice:
+def for_parameter_servers(call: FitCall, loop: Loop, *, settings: PerfConfig) -> PlanChoice:
     """Returns the plan where a coordinator hands out steps: the fewest steps a call, untried.
 
     Args:

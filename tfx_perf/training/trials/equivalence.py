@@ -1,28 +1,140 @@
 """EquivalenceCheck: does a plan reach plain `fit`'s state from the same weights and batches?"""
 
+import dataclasses
 import functools
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tfx_perf import errors
+from tfx_perf.memory.batches import tensor_bytes
+from tfx_perf.tf_internals import datasets
+from tfx_perf.training.fit.timer import StepTimer, percentile
 from tfx_perf.training.keras_api.variables import inner
+from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.team import Team
 from tfx_perf.training.trials.choice import TrialRecord
-from tfx_perf.training.trials.contender import Contender
-from tfx_perf.training.trials.short_trainings import Logs, ShortTraining, ShortTrainings
 from tfx_perf.training.trials.starting_point import StartingPoint, variables_of
-from tfx_perf.training.trials.variant import BuiltUnder, Variant
+from tfx_perf.training.trials.turns import Contender
 from tfx_perf.training.trials.yardstick import TrainedState, Yardstick, is_loss
 
-# A narrower type may train the same for a while; this often over the same batches.
-_PASSES = 5
+# Steps of a check, calls of plain fit at the least, and bytes of batches kept for it.
+_STEPS, _MIN_CALLS, _MAX_BYTES = 20, 3, 2**30
 # A plan this much slower than plain fit in its check cannot win; timing it would be waste.
 _HOPELESS = 3.0
 _RANDOM = "random: other draws, of which only the statistics could be compared"
+
+_Logs = Mapping[str, np.ndarray]  # figures by name
+
+
+@dataclasses.dataclass(frozen=True)
+class ShortTraining:
+    """What a short training came to.
+
+    Attributes:
+        contender: the plan, with 0 s a step if the training ended with the first call.
+        step_count: steps that were trained.
+        logs: of the last call.
+    """
+
+    contender: Contender
+    step_count: int
+    logs: _Logs
+
+
+class ShortTrainings:
+    """Trainings of a few steps with any plan, always on the same batches, kept in memory.
+
+    Attributes:
+        fewest: steps that tell anything.
+        step_count: steps of a training that is not stopped.
+        example_count: rows of all batches.
+        one_batch: one batch of the data from memory, for ever.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        data: tf.data.Dataset,
+        *,
+        start: StartingPoint,
+        limit: Callable[[], float],
+        team: Team,
+    ) -> None:
+        """Reads the batches: few if they are large or slow to come.
+
+        Args:
+            loop: runs the plans.
+            data: endless.
+            start: where all trainings begin.
+            limit: returns when what begins now must end, on `time.perf_counter`'s clock.
+            team: which train together; all of them do what the chief decides.
+        """
+        self._loop, self._team = loop, team
+        self._start, self._limit = start, limit
+        self.fewest = _MIN_CALLS * loop.users_steps_per_call
+        batches = self._read_ahead(data)
+        self.step_count = len(batches)
+        self.example_count = sum(int(datasets.row_count(batch)) for batch in batches)
+        self._spec = data.element_spec
+        self._data = self._from_memory(batches)
+        self.one_batch = self._from_memory(batches[:1]).repeat()
+
+    def train(
+        self,
+        plan: TrainingPlan,
+        *,
+        restore: Callable[[], None] | None = None,
+        stop_when: Callable[[StepTimer], bool] | None = None,
+    ) -> ShortTraining:
+        """Trains a few steps.
+
+        Args:
+            plan: how to run them.
+            restore: puts the variables to where to begin; by default to where all begin.
+            stop_when: the chief is asked after every call; by default true when the time is up.
+        """
+        limit = self._limit()
+        is_over = stop_when or (lambda timer: time.perf_counter() > limit)
+        (restore or self._start.restore)()
+        history, timer = self._loop.try_out(
+            plan,
+            self._data,
+            step_count=self.step_count,
+            stop_when=lambda timer: self._team.decides(is_over(timer)),
+        )
+        own_seconds = percentile(timer.steady_seconds(), 50) or 0.0
+        step_seconds = self._team.of_chief(own_seconds)
+        logs = {name: _as_array(values[-1]) for name, values in history.history.items()}
+        contender = Contender(
+            plan=plan,
+            loss=float(np.mean(logs["loss"])) if "loss" in logs else None,
+            compile_seconds=self._team.of_chief(max(0.0, timer.first_call_seconds - own_seconds)),
+            step_seconds=step_seconds,
+        )
+        return ShortTraining(contender, timer.step_count, logs)
+
+    def _read_ahead(self, data: tf.data.Dataset) -> list[Any]:
+        per_call = self._loop.users_steps_per_call
+        wanted = max(self.fewest, _STEPS // per_call * per_call)  # whole calls of plain fit
+        limit = self._limit()
+        batches, held_bytes = [], 0
+        for batch in data.take(wanted):
+            batches.append(batch)
+            held_bytes += tensor_bytes(batch)
+            enough = self._team.decides(held_bytes > _MAX_BYTES or time.perf_counter() > limit)
+            if enough and len(batches) >= self.fewest and len(batches) % per_call == 0:
+                break
+        return batches
+
+    def _from_memory(self, batches: list[Any]) -> tf.data.Dataset:
+        """Returns a dataset of the batches with the specs of the user's own."""
+        data = tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=self._spec)
+        return datasets.without_autotune(data.cache())
 
 
 class EquivalenceCheck:
@@ -32,15 +144,13 @@ class EquivalenceCheck:
     by one rounding: see `Yardstick`. Where that leads far away, it runs a third time, from the
     same weights, to see whether it is random in a way that nobody can repeat.
 
-    A plan in another precision trains another way on purpose: of it, the loss is compared.
-
     Attributes:
         ran_out_of_time: whether a check was stopped because its time was up.
     """
 
     def __init__(
         self,
-        variants: Mapping[BuiltUnder, Variant],
+        loop: Loop,
         reference: TrainingPlan,
         data: tf.data.Dataset,
         *,
@@ -52,28 +162,27 @@ class EquivalenceCheck:
         """Reads the batches: few if they are large or slow to come.
 
         Args:
-            variants: what the plans train, by their precision.
+            loop: runs the plans.
             reference: what they are held to.
             data: endless.
             start: where all checks begin.
             limit: returns when a check that begins now must end, on `time.perf_counter`'s clock.
-            loss_tolerance: relative difference of the loss that is allowed where it alone can be
-                compared.
+            loss_tolerance: relative difference of figures in the logs that is allowed where the
+                model is random.
             team: see `ShortTrainings`.
         """
-        self._variants, self._team = variants, team
-        self._reference_curve: np.ndarray | None = None
+        self._loop, self._team = loop, team
+        self._model = loop.functions.model
         self._reference = reference
         self.ran_out_of_time = False
         self._start = start
         self._limit = limit
         self._loss_tolerance = loss_tolerance
-        self._allowed = self._hopeless_seconds = 0.0
-        self._reference_loss: float | None = None
+        self._hopeless_seconds = 0.0
         self._expected: TrainedState  # the reference's; from `first_look` on
         self._rounding: Yardstick  # from `reference` on
         self._chance: Yardstick | None = None
-        self._trainings = ShortTrainings(variants, data, start=start, limit=limit, team=team)
+        self._trainings = ShortTrainings(loop, data, start=start, limit=limit, team=team)
 
     @property
     def one_batch(self) -> tf.data.Dataset:
@@ -106,11 +215,7 @@ class EquivalenceCheck:
             if not self._team.decides(self._rounding.repeats(again)):
                 self._rounding.allow(again, by_chance=True)
         reference.compile_seconds = first.compile_seconds
-        if first.loss is not None and reference.loss is not None:
-            spread = relative_difference(reference.loss, first.loss)
-            self._allowed = self._loss_tolerance + 2 * spread
         self._hopeless_seconds = _HOPELESS * reference.step_seconds
-        self._reference_loss = first.loss
         return reference
 
     def check(self, plan: TrainingPlan) -> Contender | TrialRecord:
@@ -137,75 +242,44 @@ class EquivalenceCheck:
         half = self._trainings.step_count // 2
         per_call = 1 if may_be_slow else min(plan.steps_per_call, half)
         limit, hopeless_seconds = self._limit(), self._hopeless_seconds
-        tried = plan.model_copy(update={"steps_per_call": per_call})
         train = functools.partial(
             self._trainings.train,
-            tried,
-            stop_when=lambda timer: time.perf_counter() > limit
-            or timer.settled_seconds() > hopeless_seconds,
+            plan.model_copy(update={"steps_per_call": per_call}),
+            stop_when=lambda timer: (
+                time.perf_counter() > limit or timer.settled_seconds() > hopeless_seconds
+            ),
         )
         ended = train()
         if ended.contender.step_seconds > hopeless_seconds:  # few steps: it may have been chance
             compile_seconds = ended.contender.compile_seconds
             ended = train()
             ended.contender.compile_seconds = compile_seconds
-        found, step_count = ended.contender, ended.step_count
+        found = ended.contender
+        refused = functools.partial(
+            TrialRecord, plan=plan, compile_time_seconds=found.compile_seconds
+        )
         if found.step_seconds > hopeless_seconds:
             ratio = found.step_seconds / hopeless_seconds * _HOPELESS
-            return TrialRecord(
-                plan=plan,
-                status="slower",
-                reason=f"{ratio:.0f} times the step time of {self._reference} in the check",
-                compile_time_seconds=found.compile_seconds,
-            )
-        difference = None
-        compares_loss = any(each.changes_numbers for each in plan.optimizations)
-        if compares_loss and step_count == self._trainings.step_count:
-            if found.loss is None or self._reference_loss is None:
-                why = "another precision needs a loss in the logs, to be compared"
-                return TrialRecord(plan=plan, status="failed", reason=why)
-            difference = relative_difference(found.loss, self._reference_loss)
-            if difference <= self._allowed:
-                difference = self._curve_difference(tried)
-                step_count = 0 if difference is None else step_count
-        if step_count < self._trainings.step_count:
+            reason = f"{ratio:.0f} times the step time of {self._reference} in the check"
+            return refused(status="slower", reason=reason)
+        if ended.step_count < self._trainings.step_count:
             # With the same budget a compilation would take too long again.
-            is_compiled = step_count > per_call
+            is_compiled = ended.step_count > per_call
             self.ran_out_of_time |= is_compiled
             what = "its check" if is_compiled else f"compiling it ({found.compile_seconds:.0f} s)"
-            return TrialRecord(
-                plan=plan,
-                status="failed",
-                reason=f"{what} took too long for the budget",
-                compile_time_seconds=found.compile_seconds,
-            )
-        reason: str | None = None
-        note: str | None = None
-        if difference is None:
-            reason, note = self._compared(plan, ended.logs)
-        elif not difference <= self._allowed:  # also if it is NaN
-            reason = (
-                f"loss differs by {difference:.1%} from that of {self._reference}, "
-                f"allowed {self._allowed:.1%}"
-            )
-        if reason is not None:
-            return TrialRecord(
-                plan=plan,
-                status="different",
-                reason=reason,
-                loss=found.loss,
-                compile_time_seconds=found.compile_seconds,
-            )
-        found.note = note
+            return refused(status="failed", reason=f"{what} took too long for the budget")
+        different, found.note = self._compared(plan, ended.logs)
+        if different is not None:
+            return refused(status="different", reason=different, loss=found.loss)
         return found
 
-    def _compared(self, plan: TrainingPlan, logs: Logs) -> tuple[str | None, str]:
+    def _compared(self, plan: TrainingPlan, logs: _Logs) -> tuple[str | None, str]:
         """Returns why a plan's state is another one, and what is to be said if it is not."""
         seen, tolerance = self._seen(logs), self._loss_tolerance
         yardstick = self._rounding
         found = yardstick.exceeded(seen, loss_tolerance=tolerance)
         # XLA makes other numbers of the same seeds, so that masks cannot agree.
-        other_masks = plan.uses_xla != bool(self._variants[None].call.model.jit_compile)
+        other_masks = plan.uses_xla != bool(self._model.jit_compile)
         may_be_masks = other_masks and self._start.has_generators and not yardstick.is_random
         if may_be_masks and self._team.decides(bool(found)):
             seen = seen.kept()
@@ -226,17 +300,17 @@ class EquivalenceCheck:
     def _yardstick(self) -> Yardstick:
         counting = {
             id(inner(variable))
-            for metric in self._variants[None].call.model.metrics
+            for metric in self._model.metrics
             if not is_loss(metric.name)
             for variable in metric.variables
         }
-        variables = variables_of(self._variants[None])
+        variables = variables_of(self._model, self._loop.keras_api)
         metrics = [name for name, variable in variables.items() if id(variable) in counting]
         return Yardstick(self._expected, metrics=metrics, examples=self._trainings.example_count)
 
-    def _seen(self, logs: Logs) -> TrainedState:
+    def _seen(self, logs: _Logs) -> TrainedState:
         """Returns the state after the training that has just ended; it is not copied."""
-        return TrainedState(variables_of(self._variants[None]), logs)
+        return TrainedState(variables_of(self._model, self._loop.keras_api), logs)
 
     def _train_reference(self, restore: Callable[[], None]) -> ShortTraining:
         """Runs the reference to the end, from where `restore` leads."""
@@ -244,20 +318,8 @@ class EquivalenceCheck:
             self._reference, restore=restore, stop_when=lambda timer: False
         )
 
-    def _curve_difference(self, plan: TrainingPlan) -> float | None:
-        """Returns by how much the loss curve differs at most; None if time ran out."""
-        if self._reference_curve is None:
-            self._reference_curve = self._trainings.losses(self._reference, passes=_PASSES)
-            if self._reference_curve is None:
-                return None
-        curve = self._trainings.losses(plan, passes=_PASSES)
-        if curve is None:
-            return None
-        pairs = zip(curve, self._reference_curve, strict=True)
-        # Not max(): it would pass NaN over.
-        return float(np.max([relative_difference(*pair) for pair in pairs]))
 
-
-def relative_difference(value: float, reference: float) -> float:
-    """Returns the difference of two losses over the reference, which may be zero."""
-    return abs(value - reference) / max(abs(reference), 1e-12)
+def _as_array(value: Any) -> np.ndarray:
+    """Returns a figure of the logs in the precision that Keras computes most of them in."""
+    array = np.asarray(value)
+    return array.astype("float32") if array.dtype.kind == "f" else array

@@ -8,7 +8,6 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.optimizations import OPTIMIZATIONS
 from tfx_perf.training.optimizations.optimization import Fit
-from tfx_perf.training.optimizations.precision import DtypePolicy
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.trials.choice import TrialRecord
 
@@ -64,7 +63,6 @@ def families(
     *,
     settings: PerfConfig,
     step_seconds: float,
-    precision: DtypePolicy | None = None,
 ) -> tuple[list[Family], list[TrialRecord]]:
     """Returns the plans to try, by family, and the records of those that cannot be.
 
@@ -73,10 +71,9 @@ def families(
         loop: what would run the plans.
         settings: the sections `training`, `compilation` and `distribution`.
         step_seconds: of plain `fit`.
-        precision: the policy that the model was built under, if the user's code did not set it.
     """
     longest = min(longest_call(step_seconds), loop.train_length or 1)
-    fit = Fit(model, loop, settings, most_steps_per_call=longest, precision=precision)
+    fit = Fit(model, loop, settings, most_steps_per_call=longest)
     base = _base(fit)
     compared_with = reference(model, loop, settings=settings)
     found, refused = [], []

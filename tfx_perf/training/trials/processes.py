@@ -16,8 +16,7 @@ from tfx_perf import errors, records, statistics
 from tfx_perf.settings.training import TrainingSettings
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.trials.choice import MUST_BEAT, PlanChoice, Status, TrialRecord
-from tfx_perf.training.trials.contender import speed_reason
-from tfx_perf.training.trials.equivalence import relative_difference
+from tfx_perf.training.trials.turns import speed_reason
 
 FAILURES = errors.MeasurementError, errors.UserError, OSError
 """What a comparison of processes may end with; the training goes on without what it would find."""
@@ -52,7 +51,7 @@ class Trained:
         start, again = first.losses
         difference, spread = (
             # Not max(): it would pass NaN over.
-            float(np.max([relative_difference(*pair) for pair in zip(losses, start, strict=True)]))
+            float(np.max([_relative_difference(*pair) for pair in zip(losses, start, strict=True)]))
             for losses in (*self.losses, again)
         )
         allowed = tolerance + 2 * spread
@@ -238,6 +237,11 @@ def _judged(
         step_time=statistics.median_interval(trained.step_seconds),
         speedup=speedup,
     )
+
+
+def _relative_difference(value: float, reference: float) -> float:
+    """Returns the difference of two losses over the reference, which may be zero."""
+    return abs(value - reference) / max(abs(reference), 1e-12)
 
 
 def _may_pass(error: Exception, count: int) -> bool:

@@ -1,16 +1,18 @@
-"""StartingPoint: the values from which every trial begins, exactly or changed a little."""
+"""Where trials begin: the model's variables, and what a step may change outside of the model."""
 
-import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import contextlib
+import gc
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tfx_perf.training.keras_api.base_api import all_layers, with_numbers
+from tfx_perf.training.keras_api.base_api import KerasApi, all_layers, with_numbers
 from tfx_perf.training.keras_api.traced_numbers import TracedNumbers
-from tfx_perf.training.keras_api.variables import inner
-from tfx_perf.training.trials.variant import BuiltUnder, Variant
+from tfx_perf.training.keras_api.variables import components, inner, with_components
+from tfx_perf.training.recovery import generators
 
 # Where Keras 3 and `tf.random.Generator` keep what their next numbers follow from.
 _GENERATORS = ("seed_generator_state", "StateVar")
@@ -20,35 +22,32 @@ _EPSILONS = {
     tf.float32: 2.0**-23,
     tf.float64: 2.0**-52,
 }
+# Copies of more than that are not made of variables that most steps leave alone.
+_MOST_BYTES = 2**28
+
+_LOGGER = logging.getLogger(__name__)
 
 
 class StartingPoint:
-    """The variables of all variants as they are now, kept on the host.
+    """The values from which every trial begins, exactly or changed a little; kept on the host.
 
     Attributes:
-        has_generators: whether the user's own model draws numbers from variables.
+        has_generators: whether the model draws numbers from variables.
     """
 
-    def __init__(self, variants: Mapping[BuiltUnder, Variant]) -> None:
+    def __init__(self, model: Any, keras_api: KerasApi) -> None:
         """Reads the variables."""
         self._values: dict[int, tuple[Any, np.ndarray]] = {}
-        for variant in variants.values():
-            strategy = variant.call.model.distribute_strategy
-            for variable in variables_of(variant).values():
-                for part in _parts(variable, strategy):
-                    self._values.setdefault(id(part), (part, part.numpy()))
-        own = variants[None]
-        self._trained = {id(inner(each)) for each in own.call.model.trainable_variables}
-        self._epsilon = _epsilon_of_computation(own.call.model)
-        self._generators = {
-            id(part)
-            for variable in variables_of(own).values()
-            if _is_generator(variable)
-            for part in _parts(variable, own.call.model.distribute_strategy)
-        }
+        self._generators: set[int] = set()
+        for variable in variables_of(model, keras_api).values():
+            for part in _parts(variable, model.distribute_strategy):
+                self._values.setdefault(id(part), (part, part.numpy()))
+                if _is_generator(variable):
+                    self._generators.add(id(part))
+        self._trained = {id(inner(each)) for each in model.trainable_variables}
+        self._epsilon = _epsilon_of_computation(model)
         self.has_generators = bool(self._generators)
-        models = [variant.call.model for variant in variants.values()]
-        self._numbers = TracedNumbers(lambda: itertools.chain(*map(with_numbers, models)))
+        self._numbers = TracedNumbers(lambda: with_numbers(model))
 
     def restore(self) -> None:
         """Puts all values back, and the numbers that tracing changes."""
@@ -88,9 +87,69 @@ class StartingPoint:
                 yield variable, value * (max(own, self._epsilon) * signs).astype(value.dtype)
 
 
-def variables_of(variant: Variant) -> dict[str, tf.Variable]:
+def variables_of(model: Any, keras_api: KerasApi) -> dict[str, tf.Variable]:
     """Returns all that a training step may change, by the names that users know."""
-    return _named(variant.loop.keras_api.state(variant.call.model))
+    return _named(keras_api.state(model))
+
+
+def variables_outside(*, beside: Iterable[tf.Variable]) -> list[tf.Variable] | None:
+    """Returns the variables of this process, wherever the user's code holds them.
+
+    A step may count in one, anneal by one, or draw from a `tf.random.Generator`; which, is not
+    known before it has run. Of one that is kept on several devices the parts are returned: to read
+    it would add them up, with those of all workers, of which another may not hold it any more.
+
+    Args:
+        beside: those to leave out, of the model.
+
+    Returns:
+        None if their values would take too much memory.
+    """
+    known = {id(part) for variable in beside for part in with_components(variable)}
+    is_variable: dict[type, bool] = {}
+    found, size_bytes = [], 0
+    for each in gc.get_objects():
+        kind = type(each)
+        if kind not in is_variable:
+            is_variable[kind] = issubclass(kind, tf.Variable)
+        if not is_variable[kind] or id(each) in known:
+            continue
+        with contextlib.suppress(Exception):  # of a graph, or deleted
+            if components(each):
+                continue
+            size_bytes += each.shape.num_elements() * max(1, each.dtype.size)
+            found.append(each)
+    return found if size_bytes <= _MOST_BYTES else None
+
+
+@contextlib.contextmanager
+def kept(
+    outside: Iterable[tf.Variable], *, used: Callable[[], Iterable[tf.Variable] | None]
+) -> Iterator[None]:
+    """Puts variables, and the process's random generators, back to where they were.
+
+    Args:
+        outside: variables that `variables_outside` found.
+        used: returns those that the steps read or write; None if that is not known. Others are left
+            alone: another thread may train them.
+    """
+    values: list[tuple[tf.Variable, np.ndarray]] = []
+    for variable in outside:
+        with contextlib.suppress(Exception):  # without a value, or on a device that is gone
+            values.append((variable, variable.numpy()))
+    with generators.kept():
+        try:
+            yield
+        finally:
+            known = used()
+            names = known and {id(part) for each in known for part in with_components(each)}
+            for variable, value in values:
+                if names is not None and id(variable) not in names:
+                    continue
+                try:
+                    variable.assign(value)
+                except Exception as error:
+                    _LOGGER.warning("Trials may have changed %s: %s", variable.name, error)
 
 
 def _parts(variable: Any, strategy: tf.distribute.Strategy) -> Sequence[Any]:

@@ -13,20 +13,20 @@ it decides by its clock and by what it knows of runs before, holds for all of th
 
 import inspect
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from tfx_perf import console, errors, statistics
 from tfx_perf.config import PerfConfig
+from tfx_perf.interception import FitCall
 from tfx_perf.tf_internals import datasets
+from tfx_perf.training.loop import Loop
 from tfx_perf.training.measuring.memory import Leftovers
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.team import Team
 from tfx_perf.training.trials import families
-from tfx_perf.training.trials.budget import Budget
 from tfx_perf.training.trials.choice import (
     MUST_BEAT,
     PlanChoice,
@@ -34,13 +34,16 @@ from tfx_perf.training.trials.choice import (
     TrialRecord,
     plain,
 )
-from tfx_perf.training.trials.contender import Contender
-from tfx_perf.training.trials.contest import FEW_ROUNDS, MIN_ROUNDS, Contest
 from tfx_perf.training.trials.equivalence import EquivalenceCheck
 from tfx_perf.training.trials.starting_point import StartingPoint
-from tfx_perf.training.trials.turns import Schedule, Turn, in_own_thread
-from tfx_perf.training.trials.variant import BuiltUnder, Variant
-from tfx_perf.training.trials.worth import Prospect, Worth
+from tfx_perf.training.trials.turns import (
+    FEW_ROUNDS,
+    MIN_ROUNDS,
+    Contender,
+    Contest,
+    Schedule,
+)
+from tfx_perf.training.trials.worth import Budget, Prospect, Worth
 
 _MAX_ROUNDS = 12
 # A small gain takes many blocks to tell from noise. They are worth it in a long training.
@@ -62,21 +65,13 @@ def input_wait(reading: Sequence[float], repeated: Sequence[float]) -> float:
     return 1.0 - free.value / fed.value if free.high < fed.low else 0.0
 
 
-def _may_cost(plan: TrainingPlan) -> set[str]:
-    """Returns what of a plan may make it slower, the type that it computes in aside."""
-    return {
-        each.name
-        for each in plan.optimizations
-        if not (each.in_plain_fit or each.is_never_slower)
-    }
-
-
 class Trials:
     """The trials for one `fit`."""
 
     def __init__(
         self,
-        variants: Mapping[BuiltUnder, Variant],
+        call: FitCall,
+        loop: Loop,
         *,
         settings: PerfConfig,
         budget: Budget,
@@ -88,9 +83,9 @@ class Trials:
         """Prepares trials.
 
         Args:
-            variants: the user's `fit`, not yet run, under None, and the same in other
-                precisions. `x` is a `tf.data.Dataset`, the variables of model and optimizer are
-                there, and the loop, which keeps what is compiled, is what will use the plan.
+            call: the user's `fit`, not yet run. `x` is a `tf.data.Dataset`, and the variables of
+                model and optimizer are there.
+            loop: what will use the plan; it keeps what is compiled.
             settings: the sections `training`, `compilation`, `schedule` and
                 `distribution`.
             budget: their time, of which some may be spent.
@@ -102,8 +97,6 @@ class Trials:
             stop_when: asked when nothing but the reference has been run, with its seconds per
                 step, whether to leave it at that.
         """
-        self._variants = variants
-        call, loop = variants[None].call, variants[None].loop
         self._model = call.model
         self._team = Team(call.model.distribute_strategy)
         self._loop = loop
@@ -131,7 +124,7 @@ class Trials:
         """
         self._began, began = time.time(), time.perf_counter()
         self._leftovers = Leftovers()
-        start = StartingPoint(self._variants)
+        start = StartingPoint(self._model, self._loop.keras_api)
         self._budget.keep_back(time.perf_counter() - began)  # to put all back, and look again
         try:
             contest = self._tried(start)
@@ -170,7 +163,7 @@ class Trials:
         """Returns the plans that are worth timing, and data of one batch."""
         self._try([self._reference], how="trying")
         equivalence = EquivalenceCheck(
-            self._variants,
+            self._loop,
             self._reference,
             self._data,
             start=start,
@@ -212,13 +205,6 @@ class Trials:
 
     def _is_worth_trying(self, plans: families.Family, contest: Contest) -> bool:
         """Whether plans of one function may bring more than they cost; if not, notes why."""
-        best = self._best_of_another_kind(plans[0], contest)
-        if best is not None:
-            reason = f"not tried: {best} is the best in the model's own precision"
-            self._finished += [
-                TrialRecord(plan=plan, status="untried", reason=reason) for plan in plans
-            ]
-            return False
         prospect = self._prospect(plans[0], contest)
         is_worth_it = prospect.is_worth_it or self._is_previous(plans[0])
         if not self._team.decides(is_worth_it):
@@ -228,32 +214,16 @@ class Trials:
 
     def _to_try(self, *, step_seconds: float) -> list[families.Family]:
         known = [record.plan for record in self._finished]
-        to_try = []
-        for precision, variant in self._variants.items():
-            found, refused = families.families(
-                variant.call.model,
-                variant.loop,
-                settings=self._settings,
-                step_seconds=step_seconds,
-                precision=precision,
-            )
-            self._finished += [record for record in refused if record.plan not in known]
-            to_try += [
-                plans
-                for plans in found
-                if not any(families.same_function(plans[0], plan) for plan in known)
-            ]
+        found, refused = families.families(
+            self._model, self._loop, settings=self._settings, step_seconds=step_seconds
+        )
+        self._finished += [record for record in refused if record.plan not in known]
+        to_try = [
+            plans
+            for plans in found
+            if not any(families.same_function(plans[0], plan) for plan in known)
+        ]
         return to_try if self._team.agrees(str(to_try)) else []
-
-    def _best_of_another_kind(self, plan: TrainingPlan, contest: Contest) -> TrainingPlan | None:
-        """Returns the best plan in the model's own precision, if one in a narrower type is unlike.
-
-        What the narrower type may gain must not pay for what was not worth it without.
-        """
-        if plan.precision is None or self._is_previous(plan):
-            return None
-        best = contest.first_of_own_precision.plan
-        return None if _may_cost(plan) == _may_cost(best) else best
 
     def _is_previous(self, plan: TrainingPlan) -> bool:
         previous = self._previous_plan
@@ -267,16 +237,12 @@ class Trials:
             plan,
             best=best.plan,
             step_seconds=best.step_seconds,
-            operation_count=self._variants[best.plan.precision].loop.functions.operation_count(
-                best.plan
-            ),
+            operation_count=self._loop.functions.operation_count(best.plan),
             compile_seconds=contest.reference.compile_seconds,
             beside_seconds=self._turns_seconds(contest) if needs_turns else 0.0,
         )
 
-    def _needed_seconds(
-        self, plans: families.Family, contest: Contest, *, trainings: int
-    ) -> float:
+    def _needed_seconds(self, plans: families.Family, contest: Contest, *, trainings: int) -> float:
         """Returns what plans of one function take until they are judged, at the least.
 
         What the compiler takes nobody knows: no less than for the reference.
@@ -328,10 +294,6 @@ class Trials:
         counts = [each.runs_needed(beside_seconds=beside_seconds) for each in prospects]
         return min(filter(None, counts), default=None)
 
-    def _turn(self, plan: TrainingPlan, *, iterator: Any = None) -> Turn:
-        turn = self._variants[plan.precision].loop.turn(plan, iterator=iterator)
-        return turn if plan.precision is None else in_own_thread(turn)
-
     def _check_limit(self) -> float:
         return time.perf_counter() + self._budget.left_seconds * _CHECK_SHARE
 
@@ -347,7 +309,7 @@ class Trials:
         # The checks read from memory; on the real data a step may take longer.
         contest.limit_calls(families.longest_call((yield self._loop.turn(self._reference))))
         contenders = contest.contenders
-        turns = [self._turn(contender.plan) for contender in contenders]
+        turns = [self._loop.turn(contender.plan) for contender in contenders]
         began = time.perf_counter()
         for round_index in range(_MOST_ROUNDS):
             spent_seconds = time.perf_counter() - began
@@ -385,9 +347,9 @@ class Trials:
         reading, repeated = [], []
         rounds = min(MIN_ROUNDS, contest.round_count)
         for _ in range(rounds):
-            reading.append((yield self._turn(winner.plan)))
+            reading.append((yield self._loop.turn(winner.plan)))
         for _ in range(rounds):
-            repeated.append((yield self._turn(winner.plan, iterator=iterator)))
+            repeated.append((yield self._loop.turn(winner.plan, iterator=iterator)))
         self._input_wait = input_wait(reading, repeated)
 
     def _may_pay(self, contest: Contest, spent_seconds: float) -> bool:
@@ -395,9 +357,7 @@ class Trials:
         saved_seconds = contest.possible_gain_seconds() * (self._loop.total_length or 0)
         return saved_seconds > spent_seconds
 
-    def _is_decided(
-        self, contest: Contest, *, round_seconds: float, spent_seconds: float
-    ) -> bool:
+    def _is_decided(self, contest: Contest, *, round_seconds: float, spent_seconds: float) -> bool:
         """Whether one is surely the fastest, after as many rounds as the training is worth."""
         best = contest.fastest()
         if best is None:
@@ -459,7 +419,5 @@ class Trials:
         return any(record.status in ("slower", "different") for record in self._finished)
 
     def _with_shapes(self, record: TrialRecord) -> TrialRecord:
-        if record.plan.precision:  # traced by another loop
-            return record
         shapes = self._loop.functions.compiled_shapes(record.plan)
         return record.model_copy(update={"compiled_shapes": shapes}) if shapes else record

@@ -9,7 +9,7 @@ from tfx_perf.interception import FitCall
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.team import FailedAloneError, Team
-from tfx_perf.training.trials import budget, choosing, families, kept_choice, trials_here
+from tfx_perf.training.trials import choosing, families, kept_choice, worth
 from tfx_perf.training.trials.choice import PlanChoice, TrialProgress, TrialRecord, lost
 
 _OWN_LOG = "/dev/stderr"  # the worker's
@@ -64,7 +64,7 @@ class TrialsTogether:
         """
         team = Team(call.model.distribute_strategy)
         if team.count == 1:
-            choice = trials_here.choose_and_restore(
+            choice = choosing.choose_and_restore(
                 call, loop, settings=self._settings, previous_plan=self._previous_plan
             )
             return self._held_against(choice)
@@ -75,10 +75,10 @@ class TrialsTogether:
             return self._whole(untried.model_copy(update={"is_settled": False}))
         if untried.plan.is_plain_fit:
             return self._whole(untried)
-        with trials_here.on_own_data(call, loop) as own:
+        with choosing.on_own_data(call, loop) as own:
             if not team.all(own is not None and own is not call):
-                return self._whole(_because(untried, trials_here.NEEDS_OWN_PROCESS))
-            seconds = budget.limit_seconds(self._settings.training.trial_budget_seconds)
+                return self._whole(_because(untried, choosing.NEEDS_OWN_PROCESS))
+            seconds = worth.limit_seconds(self._settings.training.trial_budget_seconds)
             with time_limit.ended_after(seconds, log_path=_OWN_LOG):
                 choice = self._tried(own or call, loop, untried=untried, team=team)
                 if not team.agrees(str(choice.plan)):

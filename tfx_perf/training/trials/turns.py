@@ -1,20 +1,30 @@
-"""Turns: blocks of calls of several train functions, timed inside one `fit`."""
+"""Plans in turns: blocks of calls of several train functions, timed inside one `fit`."""
 
 import dataclasses
 import time
-from collections.abc import Callable, Generator
-from concurrent import futures
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import numpy as np
 
+from tfx_perf import statistics
 from tfx_perf.training.fit.timer import wait_for
 from tfx_perf.training.keras_api.base_api import KerasApi
+from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.team import Team
+from tfx_perf.training.trials.choice import TrialRecord
 
 BLOCK_SECONDS = 0.12
 # Calls in a block at the least, the first (not counted) included.
 BLOCK_CALLS = 4
+
+MIN_ROUNDS = 5
+"""So many rounds decide by the margin."""
+
+FEW_ROUNDS = 3
+"""So few do for a plan that is surely so much faster as `_CLEARLY` says."""
+
+_CLEARLY = 1.5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,23 +38,6 @@ class Turn:
 
     function: Callable[[Any], Any]
     steps_per_call: int
-
-
-def block_seconds(*, call_seconds: float) -> float:
-    """Returns how long a block takes of calls that take so long."""
-    return max(BLOCK_SECONDS + call_seconds, BLOCK_CALLS * call_seconds)
-
-
-def in_own_thread(turn: Turn) -> Turn:
-    """Returns the turn, run by a thread of its own.
-
-    There the scope that the running `fit` has entered does not hold, so that the model may have
-    been built under another strategy object. The change of threads takes some 0.05 ms a call.
-    """
-    pool = futures.ThreadPoolExecutor(max_workers=1)
-    return dataclasses.replace(
-        turn, function=lambda iterator: pool.submit(turn.function, iterator).result()
-    )
 
 
 Schedule = Generator[Turn, float, None]
@@ -97,3 +90,175 @@ class Turns:
     def _is_over(self) -> bool:
         has_enough = len(self._call_seconds) >= BLOCK_CALLS - 1
         return has_enough and sum(self._call_seconds) >= BLOCK_SECONDS
+
+
+@dataclasses.dataclass
+class Contender:
+    """A plan that passed its check, and how fast it turned out to be.
+
+    Attributes:
+        plan: the plan.
+        loss: mean loss over the steps of the check; None if the logs have none.
+        compile_seconds: tracing and compiling, as seen in the check.
+        step_seconds: median time of a step in the check.
+        blocks: seconds per step of every block; the i-th blocks of all contenders were run
+            side by side.
+        note: what is to be said of its check; None if nothing is.
+    """
+
+    plan: TrainingPlan
+    loss: float | None
+    compile_seconds: float
+    step_seconds: float
+    blocks: list[float] = dataclasses.field(default_factory=list)
+    note: str | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Median time of a step in the blocks; in the check as long as there are none."""
+        return float(np.median(self.blocks or [self.step_seconds]))
+
+    @property
+    def block_seconds(self) -> float:
+        """What a block of turns takes, by the check."""
+        call_seconds = (self.plan.steps_per_call or 1) * self.step_seconds
+        return max(BLOCK_SECONDS + call_seconds, BLOCK_CALLS * call_seconds)
+
+    def speedup_over(self, reference: "Contender") -> statistics.Interval:
+        """Returns the reference's step time over this one's."""
+        return statistics.ratio_interval(reference.blocks, self.blocks)
+
+    def record(self, reference: "Contender", *, chosen: bool) -> TrialRecord:
+        """Returns the record against the reference, which is another contender."""
+        speedup = self.speedup_over(reference) if self.blocks else None
+        if speedup:
+            reason = speed_reason(speedup, reference.plan)
+        else:
+            # Which are one sample: it tells which is faster, and not by how much.
+            faster = "faster" if self.step_seconds < reference.step_seconds else "not faster"
+            reason = f"{faster} than {reference.plan} in the few steps of its check"
+        return TrialRecord(
+            plan=self.plan,
+            status="chosen" if chosen else "slower",
+            reason="; ".join(filter(None, (reason, self.note))),
+            speedup=speedup,
+            **self._measured(),
+        )
+
+    def reference_record(self, reason: str) -> TrialRecord:
+        """Returns the record of the reference itself."""
+        return TrialRecord(plan=self.plan, status="reference", reason=reason, **self._measured())
+
+    def _measured(self) -> dict[str, Any]:
+        return {
+            "loss": self.loss,
+            "compile_time_seconds": self.compile_seconds,
+            "step_time": statistics.median_interval(self.blocks or [self.step_seconds]),
+        }
+
+
+def speed_reason(speedup: statistics.Interval, reference: TrainingPlan) -> str:
+    """Returns how fast a plan is, held against another one."""
+    return (
+        f"{speedup.value:.2f} times the speed of {reference} "
+        f"(95 % interval {speedup.low:.2f} to {speedup.high:.2f})"
+    )
+
+
+@dataclasses.dataclass
+class Contest:
+    """The reference and the plans that passed their checks against it: which is surely fastest.
+
+    Attributes:
+        reference: what the others must beat.
+        others: in the order of their checks.
+        margin: the share by which a plan must surely be faster.
+    """
+
+    reference: Contender
+    others: list[Contender] = dataclasses.field(default_factory=list)
+    margin: float = dataclasses.field(kw_only=True)
+
+    @property
+    def contenders(self) -> list[Contender]:
+        """All, the reference first."""
+        return [self.reference, *self.others]
+
+    @property
+    def round_count(self) -> int:
+        """How many rounds of turns there were."""
+        return len(self.reference.blocks)
+
+    @property
+    def round_seconds(self) -> float:
+        """What a round takes, a block of each."""
+        return sum(each.block_seconds for each in self.contenders)
+
+    @property
+    def first_in_checks(self) -> Contender:
+        """The fastest in the few steps of its check."""
+        return min(self.contenders, key=lambda each: each.step_seconds)
+
+    def add(self, found: Contender, plans: Sequence[TrainingPlan]) -> None:
+        """Adds plans of one function, which has passed its check."""
+        self.others += [dataclasses.replace(found, plan=plan, blocks=[]) for plan in plans]
+
+    def add_round(self, blocks: Sequence[float]) -> None:
+        """Adds a round that came to its end: a block of each, in the order of `contenders`."""
+        for contender, seconds in zip(self.contenders, blocks, strict=True):
+            contender.blocks.append(seconds)
+
+    def joined_by(self, plans: Sequence[TrainingPlan]) -> "Contest":
+        """Returns what it would be with further plans, as fast as the reference."""
+        joining = (dataclasses.replace(self.reference, plan=plan) for plan in plans)
+        return dataclasses.replace(self, others=[*self.others, *joining])
+
+    def limit_calls(self, longest: int) -> None:
+        """Has no call be longer than so many steps, and leaves out what becomes equal."""
+        by_plan: dict[TrainingPlan, Contender] = {}
+        for other in self.others:
+            steps = min(other.plan.steps_per_call or 1, longest)
+            plan = other.plan.model_copy(update={"steps_per_call": steps})
+            by_plan.setdefault(plan, dataclasses.replace(other, plan=plan))
+        self.others = list(by_plan.values())
+
+    def is_never_slower(self, plan: TrainingPlan) -> bool:
+        """Whether a plan does the same as the reference with less work."""
+        added = set(plan.optimizations) - set(self.reference.plan.optimizations)
+        return all(each.is_never_slower for each in added)
+
+    def fastest(self) -> Contender | None:
+        """Returns the fastest of the plans that surely win, None if none does.
+
+        What may be slower by its nature must also beat the best of what may not.
+        """
+        if self.round_count < FEW_ROUNDS:
+            return None
+        more = 1.0 + self.margin
+        least = more if self.round_count >= MIN_ROUNDS else max(more, _CLEARLY)
+        winner: Contender | None = None
+        for is_never_slower in (True, False):
+            surely = [
+                each
+                for each in self.others
+                if self.is_never_slower(each.plan) is is_never_slower
+                and each.speedup_over(self.reference).surely_above(least)
+                and (winner is None or each.speedup_over(winner).surely_above(more))
+            ]
+            winner = min(surely, key=lambda each: each.seconds, default=winner)
+        return winner
+
+    def needing_no_turns(self) -> Contender | None:
+        """Returns the plan that does the same with less work; None if it seems slower so far."""
+        never_slower = (each for each in self.others if self.is_never_slower(each.plan))
+        longest = max(never_slower, key=lambda each: each.plan.steps_per_call or 1, default=None)
+        return longest if longest and longest.seconds < self.reference.seconds else None
+
+    def possible_gain_seconds(self) -> float:
+        """Returns what seems fastest saves in a step, over what has won so far or the reference.
+
+        Within the margin it is 0.
+        """
+        to_beat = (self.fastest() or self.reference).seconds
+        saved_seconds = to_beat - min(each.seconds for each in self.contenders)
+        return saved_seconds if saved_seconds > self.margin * to_beat else 0.0

@@ -1,10 +1,12 @@
-"""Worth: whether trying one more plan saves more than it costs."""
+"""Whether trying one more plan saves more than it costs, and whether there is time for it."""
 
 import dataclasses
 import math
+import time
 
 from tfx_perf import formatting
 from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.team import Team
 
 # Of what plain `fit` takes to trace and compile: what a plan takes, without XLA and with it.
 _TRACE_RATIO, _XLA_RATIO = 3.0, 10.0
@@ -14,6 +16,9 @@ _STEPS, _CHECK_SECONDS = 60, 0.5
 _TIMING_SECONDS = 1.0
 # Of a step's time: what turns may still save among plans of which none can be slower.
 _TURNS_SHARE = 0.1
+# Trials keep to their budget but for a compiler, which takes what it takes, or hangs. They are
+# ended from outside after so many budgets and seconds.
+_LIMIT_BUDGETS, _LIMIT_SECONDS = 2, 30
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,9 +53,7 @@ class Prospect:
 
     def __str__(self) -> str:
         """Returns why it is not tried."""
-        cost, saving = map(
-            formatting.format_seconds, (self.cost_seconds, self.saving_seconds)
-        )
+        cost, saving = map(formatting.format_seconds, (self.cost_seconds, self.saving_seconds))
         return f"not tried: it would cost about {cost}, and may save {saving} a run"
 
 
@@ -106,10 +109,7 @@ class Worth:
         saving_seconds = self._saving_seconds(min(hoped_seconds, step_seconds))
         return Prospect(
             cost_seconds=(
-                beside_seconds
-                + _CHECK_SECONDS
-                + _STEPS * step_seconds
-                + ratio * compile_seconds
+                beside_seconds + _CHECK_SECONDS + _STEPS * step_seconds + ratio * compile_seconds
             ),
             saving_seconds=saving_seconds,
             planned_runs=self.planned_runs,
@@ -130,3 +130,59 @@ class Worth:
 
     def _saving_seconds(self, seconds_a_step: float) -> float:
         return math.inf if self.step_count is None else self.step_count * seconds_a_step
+
+
+class Budget:
+    """What is left for trials, from the moment at which this is made.
+
+    Attributes:
+        lack: what did not fit in, and what would have room for it, in a part of a sentence; empty
+            if all did.
+    """
+
+    def __init__(self, seconds: float, *, team: Team) -> None:
+        """Begins.
+
+        Args:
+            seconds: of all the trials.
+            team: which train together; the chief's clock decides.
+        """
+        self._end = time.perf_counter() + seconds
+        self._team = team
+        self.lack = ""
+
+    def keep_back(self, seconds: float) -> None:
+        """Leaves something for what comes at the end."""
+        self._end -= seconds
+
+    @property
+    def left_seconds(self) -> float:
+        """What is left by this process's clock, at least 0."""
+        return max(0.0, self._end - time.perf_counter())
+
+    def has(self, seconds: float, *, what: str) -> bool:
+        """Returns whether something fits in that takes so long; all workers ask.
+
+        Args:
+            seconds: what it needs, at the least.
+            what: it is, for `lack`.
+        """
+        left_seconds = self.left_seconds
+        if self._team.decides(seconds < left_seconds):
+            return True
+        left, needed = map(formatting.format_seconds, (left_seconds, seconds))
+        more = math.ceil(max(0.0, seconds - left_seconds)) or 1  # where the chief has less
+        self.lack = (
+            f"{left} of it were left, and {what} needs {needed} at least; "
+            f"training.trial_budget_seconds has room for that if it is larger by {more}"
+        )
+        return False
+
+
+def limit_seconds(budget_seconds: float) -> float:
+    """Returns after how long trials count as hung.
+
+    Args:
+        budget_seconds: theirs.
+    """
+    return _LIMIT_BUDGETS * budget_seconds + _LIMIT_SECONDS
