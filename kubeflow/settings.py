@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
+from tfx_perf.settings.base import Count, NotEmpty, PathText, Section, Settings, Several
 from tfx_perf.settings.kubernetes_values import (
     Mounts,
     PullPolicy,
@@ -12,8 +13,6 @@ from tfx_perf.settings.kubernetes_values import (
     Toleration,
     check_accelerator,
 )
-from tfx_perf.settings.section import Section, Settings
-from tfx_perf.settings.values import Count, NotEmpty, PathText, Several
 
 # What Vertex knows, too, which runs no pods of ours.
 _PLAIN = {

@@ -14,17 +14,109 @@ tensorflow_optimization:
 """
 
 import json
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from tfx_perf.settings.compilation import CompilationSettings
+import pydantic
+
+from tfx_perf.settings.base import (
+    GrpcAddress,
+    NotEmpty,
+    NotNegative,
+    Positive,
+    PositiveInt,
+    PositiveInts,
+    Section,
+    Settings,
+    Share,
+)
 from tfx_perf.settings.distribution import DistributionSettings
 from tfx_perf.settings.gate import GateSettings
-from tfx_perf.settings.input import InputSettings
-from tfx_perf.settings.memory import MemorySettings
-from tfx_perf.settings.monitoring import MonitoringSettings
-from tfx_perf.settings.schedule import ScheduleSettings
-from tfx_perf.settings.section import Settings
 from tfx_perf.settings.training import TrainingSettings
+
+
+class CompilationSettings(Section):
+    """XLA.
+
+    Attributes:
+        enabled: try XLA; it is used only where the trials find it faster.
+        aot_signature: the signature of the saved model to compile ahead of time for this kind
+            of CPU, e.g. `serving_default`, into `assets.extra/aot_cpu` beside it; None: none.
+    """
+
+    enabled: bool = True
+    aot_signature: str | None = None
+
+
+class ScheduleSettings(Section):
+    """How often what a search finds will be used.
+
+    Attributes:
+        planned_runs: trainings that will use a plan, this one included: what they save together
+            is what a search may cost. None: this one, and as many more as there were before it.
+    """
+
+    planned_runs: PositiveInt | None = None
+
+    def run_count(self, *, runs_before: int = 0) -> int:
+        """Returns how many trainings a plan that is found now is for.
+
+        Args:
+            runs_before: trainings that came before. What has been run n times is expected to be
+                run n times more.
+        """
+        return self.planned_runs or 1 + runs_before
+
+
+class InputSettings(Section):
+    """InputTuner.
+
+    Attributes:
+        batch_size: examples in a batch while measuring; None: the training code's if it is
+            given, else 256.
+        time_budget_seconds: wall time of the whole search.
+        memory_budget_bytes: what a candidate may hold in RAM; None: half of what is free.
+        margin: how much faster than the default a candidate must be, beyond its interval.
+        allow_weaker_shuffle: also choose what shuffles worse than the default.
+        service_address: dispatcher of a tf.data service to try, e.g. `grpc://host:5050`.
+    """
+
+    batch_size: PositiveInt | None = None
+    time_budget_seconds: Positive = 60.0
+    memory_budget_bytes: PositiveInt | None = None
+    margin: NotNegative = 0.02
+    allow_weaker_shuffle: bool = False
+    service_address: GrpcAddress | None = None
+
+
+class MemorySettings(Section):
+    """MemoryProfiler.
+
+    Attributes:
+        batch_sizes: profiled beside the module's own batch size; empty: half and double it,
+            and more until the growth of the peak stands out.
+        max_device_utilization: share of the memory that the largest batch may take.
+        timeout_seconds: after this what has been measured is published. The steps may take half
+            of it; a batch near the limit is trained on only if a quarter of it will do.
+    """
+
+    batch_sizes: PositiveInts = ()
+    max_device_utilization: Share = 0.85
+    timeout_seconds: Positive = 600.0
+
+
+class MonitoringSettings(Section):
+    """What OptimizedTrainer serves to Prometheus while it trains.
+
+    It changes nothing about the training: neither plan nor checkpoint depends on it.
+
+    Attributes:
+        metrics_port: TCP port of the HTTP server, customarily 9090; None: nothing is served.
+        metrics_host: address to listen at. A scrape comes from another machine or pod, so by
+            default every IPv4 interface; `::` for IPv6, `127.0.0.1` for this machine only.
+    """
+
+    metrics_port: Annotated[int, pydantic.Field(ge=1, le=65535)] | None = None
+    metrics_host: NotEmpty = "0.0.0.0"
 
 
 class PerfConfig(Settings):

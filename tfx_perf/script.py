@@ -13,12 +13,12 @@ from typing import Any
 
 import tfx_perf
 from tfx_perf import cache_key, config, console, errors, interception, records, workers
+from tfx_perf.config import ScheduleSettings
 from tfx_perf.gate import baseline, candidate, explanation, verdict
 from tfx_perf.gate import record as gate_record
 from tfx_perf.gate.record import GateRecord
 from tfx_perf.report import gate_report, training_report
 from tfx_perf.report import page as report_page
-from tfx_perf.settings.schedule import ScheduleSettings
 from tfx_perf.tf_internals import autograph
 from tfx_perf.training import custom_loop, scaling
 from tfx_perf.training import record as training_record

@@ -11,11 +11,10 @@ from benchmarks.training.user_modules import common
 from benchmarks.training.workloads import WORKLOADS
 from tfx_perf.components.examples import sources
 from tfx_perf.components.optimized_trainer import executor
-from tfx_perf.config import PerfConfig
+from tfx_perf.config import InputSettings, PerfConfig
 from tfx_perf.input import record as input_record
 from tfx_perf.input import tuner
 from tfx_perf.pipelines import taxi
-from tfx_perf.settings.input import InputSettings
 from tfx_perf.training.record import FILE_NAME, TrainingRecord
 
 _TUNING_SECONDS = 20.0

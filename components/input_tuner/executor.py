@@ -13,11 +13,10 @@ from tfx_perf.components import artifacts
 from tfx_perf.components.examples import sources
 from tfx_perf.components.input_tuner import planning
 from tfx_perf.components.training_job import train_steps
-from tfx_perf.config import PerfConfig
+from tfx_perf.config import InputSettings, PerfConfig
 from tfx_perf.hardware import host
 from tfx_perf.input import candidate, candidates, record, source
 from tfx_perf.report import input_report
-from tfx_perf.settings.input import InputSettings
 
 _LOG_FILE = "tuning.log"
 # The search keeps its time budget; the rest is for imports and the user's own code.

@@ -9,11 +9,11 @@ from tfx.types import artifact
 
 from tfx_perf import cache_key
 from tfx_perf.components import artifacts
+from tfx_perf.config import InputSettings
 from tfx_perf.hardware import devices
 from tfx_perf.input import candidate, candidates, recheck, record
 from tfx_perf.input import source as source_lib
 from tfx_perf.input.parameters import Parameters
-from tfx_perf.settings.input import InputSettings
 
 _LOGGER = logging.getLogger(__name__)
 _DATA = "data"

@@ -12,10 +12,10 @@ from tfx.utils import json_utils
 from tfx_perf import console, errors, isolate, unmeasured
 from tfx_perf.components.memory_profiler import child
 from tfx_perf.components.training_job import trainer_args
+from tfx_perf.config import MemorySettings
 from tfx_perf.hardware import host
 from tfx_perf.memory import footprint, largest_batch, peak, profile, record
 from tfx_perf.memory.record import Footprint, ProfileProgress, ProfileRecord, Status
-from tfx_perf.settings.memory import MemorySettings
 
 # A step, the look at fragmentation and the compiler may be killed, and a footprint beside them; the
 # others are gone on with.

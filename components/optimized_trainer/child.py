@@ -22,9 +22,8 @@ from tfx_perf import console, errors, interception, records, script, time_limit
 from tfx_perf.components.optimized_trainer.kept_model_run import KeptModelRun
 from tfx_perf.components.training_job import trainer_args
 from tfx_perf.components.training_job.job import TrainingJob
-from tfx_perf.config import PerfConfig
+from tfx_perf.config import PerfConfig, ScheduleSettings
 from tfx_perf.interception import FitCall
-from tfx_perf.settings.schedule import ScheduleSettings
 from tfx_perf.tf_internals import autograph
 from tfx_perf.training import as_one_device, precision
 from tfx_perf.training.keras_api import array_data, either_keras

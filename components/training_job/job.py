@@ -7,9 +7,8 @@ from tfx.utils import json_utils
 
 from tfx_perf import records
 from tfx_perf.components.training_job import trainer_args
-from tfx_perf.config import PerfConfig
-from tfx_perf.settings.monitoring import MonitoringSettings
-from tfx_perf.settings.section import Section
+from tfx_perf.config import MonitoringSettings, PerfConfig
+from tfx_perf.settings.base import Section
 from tfx_perf.training import precision
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.trials.choice import StrategyChoice

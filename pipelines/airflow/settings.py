@@ -6,13 +6,14 @@ from typing import Any, Literal
 
 import pydantic
 
-from tfx_perf.settings.section import Section, Settings
-from tfx_perf.settings.values import (
+from tfx_perf.settings.base import (
     Count,
     Duration,
     NotEmpty,
     PathText,
     PositiveInt,
+    Section,
+    Settings,
     Several,
     Time,
 )

@@ -26,13 +26,12 @@ from tfx_perf.components import types
 from tfx_perf.components.examples import sources
 from tfx_perf.components.input_tuner import component, executor, planning, previous
 from tfx_perf.components.training_job import trainer_args
-from tfx_perf.config import PerfConfig
+from tfx_perf.config import InputSettings, PerfConfig
 from tfx_perf.input.parameters import Parameters
 from tfx_perf.input.proof import file_state
 from tfx_perf.input.record import CandidateOutcome, MeasuredData, TuningRecord
 from tfx_perf.input.timing import measure
 from tfx_perf.report import input_report
-from tfx_perf.settings.input import InputSettings
 
 pytestmark = pytest.mark.each_choice
 

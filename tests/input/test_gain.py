@@ -5,10 +5,10 @@ import time
 
 import pytest
 
+from tfx_perf.config import ScheduleSettings
 from tfx_perf.input.diagnosis import diagnose
 from tfx_perf.input.search import gain, time_budget
 from tfx_perf.input.timing import measure
-from tfx_perf.settings.schedule import ScheduleSettings
 
 
 def diagnosis(**rates):

@@ -9,8 +9,8 @@ import shutil
 from record_data import RAGGED_SCHEMA, write_records
 
 from tfx_perf.components.input_tuner import previous
+from tfx_perf.config import InputSettings
 from tfx_perf.hardware import host
-from tfx_perf.settings.input import InputSettings
 
 SETTINGS = InputSettings()
 

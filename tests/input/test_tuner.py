@@ -11,6 +11,7 @@ from slow_data import slow, slowed
 
 from tests import sayings
 from tfx_perf import errors, formatting, metrics
+from tfx_perf.config import InputSettings
 from tfx_perf.input import candidate, tuner
 from tfx_perf.input.candidates import Columns, Default
 from tfx_perf.input.diagnosis import stages
@@ -18,7 +19,6 @@ from tfx_perf.input.record import TuningRecord
 from tfx_perf.input.search import choice, search
 from tfx_perf.input.timing import measure
 from tfx_perf.report import input_report
-from tfx_perf.settings.input import InputSettings
 
 
 class Twin(Default):

@@ -5,8 +5,8 @@ import importlib
 import tensorflow as tf
 
 from tfx_perf import interception
+from tfx_perf.config import MemorySettings
 from tfx_perf.memory import batches, peak, profile
-from tfx_perf.settings.memory import MemorySettings
 
 SIDE, CHANNELS = 32, 16
 

@@ -19,9 +19,9 @@ from tfx_perf import errors
 from tfx_perf.config import PerfConfig
 from tfx_perf.kubeflow import KubeflowSettings
 from tfx_perf.pipelines.airflow import AirflowSettings, ContainerSettings
+from tfx_perf.settings.base import PositiveInt
 from tfx_perf.settings.distribution import ClusterJob
 from tfx_perf.settings.kubernetes_values import Quantity
-from tfx_perf.settings.values import PositiveInt
 
 # Of each type that YAML and JSON have, a value that would pass for one of another type if it could.
 _VALUES = {bool: True, int: 1, float: 1.5, str: "1", list: [], dict: {}, types.NoneType: None}

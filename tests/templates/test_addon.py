@@ -13,8 +13,7 @@ from click import testing
 
 from tfx_perf import errors
 from tfx_perf.cli import main, template
-from tfx_perf.config import PerfConfig
-from tfx_perf.settings.schedule import ScheduleSettings
+from tfx_perf.config import PerfConfig, ScheduleSettings
 from tfx_perf.templates import addon, copying
 
 _LISTED = '''"""A pipeline."""

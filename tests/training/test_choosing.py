@@ -7,9 +7,8 @@ import model_cases
 import pytest
 from model_cases import captured
 
-from tfx_perf.config import PerfConfig
+from tfx_perf.config import MonitoringSettings, PerfConfig
 from tfx_perf.memory import batches
-from tfx_perf.settings.monitoring import MonitoringSettings
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.session import TrainingSession

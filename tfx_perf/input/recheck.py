@@ -7,6 +7,7 @@ candidate gives the same examples as the default is checked anew, on these data.
 
 import time
 
+from tfx_perf.config import InputSettings
 from tfx_perf.hardware import host
 from tfx_perf.input import candidate as candidate_lib
 from tfx_perf.input import candidates
@@ -14,7 +15,6 @@ from tfx_perf.input import record as record_lib
 from tfx_perf.input import source as source_lib
 from tfx_perf.input.proof import file_state
 from tfx_perf.input.search import examination
-from tfx_perf.settings.input import InputSettings
 
 _LARGEST_RATIO = 1.25  # of two amounts that are about the same
 _REFERENCE_SHARE = 0.05  # of the time budget, for reading the default; as in a search

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from tfx_perf import console
 from tfx_perf.advice import Advice
+from tfx_perf.config import InputSettings
 from tfx_perf.input import candidate as candidate_lib
 from tfx_perf.input import candidates as candidates_lib
 from tfx_perf.input import record as record_lib
@@ -17,7 +18,6 @@ from tfx_perf.input.search import choice as choice_lib
 from tfx_perf.input.search import gain as gain_lib
 from tfx_perf.input.search import search as search_lib
 from tfx_perf.input.search import time_budget as time_budget_lib
-from tfx_perf.settings.input import InputSettings
 
 # Of what there is to gain: what a search may cost, and each figure that is for people alone.
 _SEARCH_SHARE, _FIGURE_SHARE = 0.5, 0.05

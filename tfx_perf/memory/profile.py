@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf import console, errors, formatting, interception
+from tfx_perf.config import MemorySettings
 from tfx_perf.hardware import devices
 from tfx_perf.memory import batches, fragmentation, largest_batch, peak
 from tfx_perf.memory.record import (
@@ -17,7 +18,6 @@ from tfx_perf.memory.record import (
     StepMemory,
     Work,
 )
-from tfx_perf.settings.memory import MemorySettings
 from tfx_perf.tf_internals import autograph
 from tfx_perf.xla import hlo
 

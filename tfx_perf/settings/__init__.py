@@ -1,5 +1,5 @@
-"""The sections of the settings, a file each, and what reads and checks all settings.
+"""The large sections of the settings, a file each, and what reads and checks all settings.
 
-A new section is a `Section` in a file of its own, a line in `tfx_perf.config.PerfConfig`, and a
-table in docs/settings.md.
+A new section is a `Section` here or in `tfx_perf.config`, a line in `PerfConfig` there, and a table
+in docs/settings.md.
 """

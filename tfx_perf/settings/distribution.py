@@ -6,6 +6,15 @@ from typing import Any, Literal
 
 import pydantic
 
+from tfx_perf.settings.base import (
+    Count,
+    NotEmpty,
+    PathText,
+    Positive,
+    PositiveInt,
+    Section,
+    Several,
+)
 from tfx_perf.settings.kubernetes_values import (
     Mounts,
     PullPolicy,
@@ -14,16 +23,7 @@ from tfx_perf.settings.kubernetes_values import (
     Toleration,
     check_accelerator,
 )
-from tfx_perf.settings.section import Section
 from tfx_perf.settings.validation import SettingError
-from tfx_perf.settings.values import (
-    Count,
-    NotEmpty,
-    PathText,
-    Positive,
-    PositiveInt,
-    Several,
-)
 from tfx_perf.workers import ParameterServers
 
 _FEWEST_ALIKE = 2  # workers that train together

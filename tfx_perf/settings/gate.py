@@ -7,11 +7,10 @@ import pydantic
 
 from tfx_perf import metrics
 from tfx_perf.settings import following, gate_defaults
+from tfx_perf.settings.base import Count, LocalPath, NotNegative, Positive, PositiveInt, Section
 from tfx_perf.settings.policy import Policy
 from tfx_perf.settings.rule import Rule
-from tfx_perf.settings.section import Section
 from tfx_perf.settings.validation import SettingError
-from tfx_perf.settings.values import Count, LocalPath, NotNegative, Positive, PositiveInt
 
 _COST = "cost_per_million_examples"
 

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from tfx_perf.settings.section import Section
+from tfx_perf.settings.base import Section
 
 _Answer = Literal["bless", "refuse"]
 _AnswerByQuality = Literal["bless", "refuse", "if quality holds"]

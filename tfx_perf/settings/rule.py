@@ -6,9 +6,8 @@ import pydantic
 
 from tfx_perf import errors, metrics
 from tfx_perf.metrics import Direction
-from tfx_perf.settings.section import Section
+from tfx_perf.settings.base import NotNegative, Positive, Section
 from tfx_perf.settings.validation import SettingError
-from tfx_perf.settings.values import NotNegative, Positive
 
 BUDGET_MARGINS = 4.0
 """A budget that is not given, in margins."""

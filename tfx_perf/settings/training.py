@@ -5,14 +5,14 @@ from typing import Annotated, Literal
 import pydantic
 
 from tfx_perf import storage
-from tfx_perf.settings.section import Section
-from tfx_perf.settings.values import (
+from tfx_perf.settings.base import (
     Count,
     LocalPath,
     NotEmpty,
     NotNegative,
     Positive,
     PositiveInts,
+    Section,
     Seed,
     Several,
     Whole,

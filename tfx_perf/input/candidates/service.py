@@ -12,7 +12,7 @@ from tfx_perf.input import limits as limits_lib
 from tfx_perf.input import parameters as parameters_lib
 from tfx_perf.input import source as source_lib
 from tfx_perf.input.building import batching
-from tfx_perf.settings import values
+from tfx_perf.settings import base
 from tfx_perf.tf_internals import random_state
 
 _CONNECT_SECONDS = 2.0
@@ -81,7 +81,7 @@ class Service(candidate.Candidate):
             raise candidate.NotApplicable("each of several training workers would get all examples")
         try:  # TensorFlow itself would wait for the dispatcher for hours
             seconds = max(0.1, min(_CONNECT_SECONDS, limits.remaining_seconds))
-            socket.create_connection(values.grpc_address(self._address), seconds).close()
+            socket.create_connection(base.grpc_address(self._address), seconds).close()
         except (OSError, ValueError) as error:
             raise candidate.NotApplicable(
                 f"no dispatcher answers at {self._address}: {error}"

@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf import console
+from tfx_perf.config import InputSettings
 from tfx_perf.hardware import host
 from tfx_perf.input import candidate as candidate_lib
 from tfx_perf.input import candidates as candidates_lib
@@ -22,7 +23,6 @@ from tfx_perf.input.search import final as final_lib
 from tfx_perf.input.search import gain as gain_lib
 from tfx_perf.input.search import time_budget as time_budget_lib
 from tfx_perf.input.timing import measure
-from tfx_perf.settings.input import InputSettings
 
 # When the phases end, as shares of the time budget.
 BEGUN = 0.32

@@ -4,7 +4,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterator
 
-from tfx_perf.settings.monitoring import MonitoringSettings
+from tfx_perf.config import MonitoringSettings
 from tfx_perf.training.monitoring.live_training import LiveTraining
 
 _LOGGER = logging.getLogger(__name__)
