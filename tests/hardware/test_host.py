@@ -5,14 +5,14 @@ import os
 import psutil
 import pytest
 
-from tfx_perf.hardware import cgroup, host
+from tfx_perf.hardware import host
 
 
 @pytest.fixture
 def groups(tmp_path, monkeypatch):
     """Returns a function that lays out a control group file system."""
-    monkeypatch.setattr(cgroup, "_MOUNT", tmp_path)
-    monkeypatch.setattr(cgroup, "_MEMBERSHIP", tmp_path / "membership")
+    monkeypatch.setattr(host, "_GROUPS", tmp_path)
+    monkeypatch.setattr(host, "_MEMBERSHIP", tmp_path / "membership")
 
     def lay_out(membership, files):
         (tmp_path / "membership").write_text(membership)
@@ -43,11 +43,8 @@ def test_version_2_takes_the_tightest_group_on_the_way_up(groups):
             "pod/cpu.max": "max 100000\n",
         },
     )
-    assert cgroup.memory_limits_bytes() == [4000]
-    assert cgroup.memory_left_bytes() == [4000 - (1000 - 300 - 100)]
-    assert cgroup.cpu_quotas() == [1.5]
     assert host.memory_limit_bytes() == 4000
-    assert host.available_memory_bytes() == 3400
+    assert host.available_memory_bytes() == 4000 - (1000 - 300 - 100)
     assert host.cpu_count() == min(2, len(os.sched_getaffinity(0)))
 
 
@@ -62,9 +59,8 @@ def test_version_1_inside_a_container_finds_the_root_of_its_mount(groups):
             "cpu,cpuacct/cpu.cfs_period_us": "100000",
         },
     )
-    assert cgroup.memory_limits_bytes() == [8000]
-    assert cgroup.memory_left_bytes() == [0]
-    assert cgroup.cpu_quotas() == [0.5]
+    assert host.memory_limit_bytes() == 8000
+    assert host.available_memory_bytes() == 0
     assert host.cpu_count() == 1
 
 
@@ -78,8 +74,7 @@ def test_without_limits_the_machine_is_the_limit(groups):
             "cpu/cpu.cfs_period_us": "100000",
         },
     )
-    assert cgroup.memory_limits_bytes() == []
-    assert cgroup.cpu_quotas() == []
+    assert host.cpu_count() == len(os.sched_getaffinity(0))
     assert host.memory_limit_bytes() == psutil.virtual_memory().total
 
 

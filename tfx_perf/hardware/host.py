@@ -1,4 +1,9 @@
-"""The host: memory, processors and what the processors can do."""
+"""The host: memory, processors and what the processors can do.
+
+What a container lets this process use is from Linux control groups version 1 and 2:
+https://docs.kernel.org/admin-guide/cgroup-v2.html and
+https://docs.kernel.org/admin-guide/cgroup-v1/memory.html.
+"""
 
 import contextlib
 import ctypes
@@ -7,11 +12,10 @@ import os
 import pathlib
 import platform
 import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import psutil
-
-from tfx_perf.hardware import cgroup
 
 # Of NVIDIA, AMD, TPUs, and whatever a virtual machine is given.
 _ACCELERATORS = "nvidia[0-9]*", "kfd", "accel[0-9]*", "vfio"
@@ -21,6 +25,9 @@ _STATUS = pathlib.Path("/proc/self/status")
 _PEAK_RESIDENT = re.compile(r"^VmHWM:\s+(\d+) kB", re.MULTILINE)
 _BOOT_ID = pathlib.Path("/proc/sys/kernel/random/boot_id")
 _CPU_INFO = pathlib.Path("/proc/cpuinfo")
+_GROUPS = pathlib.Path("/sys/fs/cgroup")
+_MEMBERSHIP = pathlib.Path("/proc/self/cgroup")
+_UNLIMITED = 2**62  # version 1 says "no limit" with the largest number of whole pages
 _FEATURES = (
     "avx2", "fma", "f16c", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16",
     "amx_tile", "amx_bf16", "amx_int8",
@@ -30,12 +37,17 @@ _FEATURES = (
 
 def memory_limit_bytes() -> int:
     """Returns the RAM this process may use: the machine's, or less in a container."""
-    return min([psutil.virtual_memory().total, *cgroup.memory_limits_bytes()])
+    return min([psutil.virtual_memory().total, *(limit for limit, _ in _group_memory())])
 
 
 def available_memory_bytes() -> int:
-    """Returns the RAM this process can still get without swapping or being killed."""
-    return min([psutil.virtual_memory().available, *cgroup.memory_left_bytes()])
+    """Returns the RAM this process can still get without swapping or being killed.
+
+    Page cache of its groups counts as free, whether it was touched lately or not: the kernel gives
+    it up before it kills anything. What is kept in `/dev/shm` or a tmpfs is none of that.
+    """
+    left = (max(0, limit - used) for limit, used in _group_memory())
+    return min([psutil.virtual_memory().available, *left])
 
 
 def boot_id() -> str:
@@ -98,7 +110,7 @@ def cpu_count() -> int:
         schedulable = len(os.sched_getaffinity(0))
     else:  # no affinity on macOS
         schedulable = psutil.cpu_count() or 1
-    return max(1, min([schedulable, *map(math.ceil, cgroup.cpu_quotas())]))
+    return max(1, min([schedulable, *map(math.ceil, _cpu_quotas())]))
 
 
 def cpu_model() -> str:
@@ -131,3 +143,52 @@ def _cpu_info() -> dict[str, str]:
         return {}
     pairs = (line.split(":", 1) for line in first.splitlines() if ":" in line)
     return {key.strip(): value.strip() for key, value in pairs}
+
+
+def _cpu_quotas() -> list[float]:
+    """Returns the CPU time per wall time of every group that limits it, e.g. 1.5."""
+    quotas = []
+    for folder in _groups("cpu"):
+        both = _text(folder / "cpu.max")  # version 2: quota and period in one file
+        quota = both.split()[0] if both else _text(folder / "cpu.cfs_quota_us")
+        period = both.split()[1] if both else _text(folder / "cpu.cfs_period_us")
+        if quota and period and quota not in ("max", "-1"):
+            quotas.append(int(quota) / int(period))
+    return quotas
+
+
+def _group_memory() -> Iterator[tuple[int, int]]:
+    """Yields limit and use in bytes of every limiting group."""
+    for folder in _groups("memory"):
+        for limit_file, usage_file, prefix in (
+            ("memory.max", "memory.current", ""),
+            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
+        ):
+            limit, usage = _text(folder / limit_file), _text(folder / usage_file)
+            if limit and usage and limit != "max" and int(limit) < _UNLIMITED:
+                lines = (_text(folder / "memory.stat") or "").splitlines()
+                sizes = dict(line.split(" ", 1) for line in lines)
+                lists = f"{prefix}inactive_file", f"{prefix}active_file"
+                cached_bytes = sum(int(sizes.get(name, "0")) for name in lists)
+                yield int(limit), max(0, int(usage) - cached_bytes)
+
+
+def _groups(controller: str) -> Iterator[pathlib.Path]:
+    """Yields the folders of the process's group and of the groups around it."""
+    for line in (_text(_MEMBERSHIP) or "").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        mount = _GROUPS / controllers if controllers else _GROUPS
+        relative = pathlib.PurePosixPath(path.lstrip("/"))
+        for inside in (relative, *relative.parents):
+            # Inside a container the path is the host's and only the mount's root exists.
+            if (mount / inside).is_dir():
+                yield mount / inside
+
+
+def _text(path: pathlib.Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except OSError:
+        return None
