@@ -26,11 +26,8 @@ def dataset_of(call: interception.FitCall) -> tf.data.Dataset:
     if isinstance(data, tf.data.Dataset):
         unshuffled = ancestry.independent(data, without=ancestry.UNORDERED)
         return data if unshuffled is None else unshuffled
-    arrays = [data, call.arguments["y"], call.arguments["sample_weight"]]
-    while arrays and arrays[-1] is None:
-        arrays.pop()
     try:
-        dataset = tf.data.Dataset.from_tensor_slices(tuple(arrays))
+        dataset = tf.data.Dataset.from_tensor_slices(_given(call))
     except (TypeError, ValueError, AttributeError) as error:
         raise errors.UserError(
             "Expected fit to get a tf.data.Dataset or arrays. "
@@ -60,13 +57,19 @@ def peek(call: interception.FitCall) -> Any:
     if isinstance(arguments["x"], tf.data.Dataset):
         like = ancestry.independent(arguments["x"], without=ancestry.UNORDERED)
         return None if like is None else first_batch(like)
-    arrays = [arguments["x"], arguments["y"], arguments["sample_weight"]]
-    while arrays and arrays[-1] is None:
-        arrays.pop()
+    arrays = _given(call)
     if not all(isinstance(array, (np.ndarray, tf.Tensor)) for array in tf.nest.flatten(arrays)):
         return None
     size = arguments["batch_size"] or _KERAS_BATCH_SIZE
-    return tf.nest.map_structure(lambda array: tf.convert_to_tensor(array[:size]), tuple(arrays))
+    return tf.nest.map_structure(lambda array: tf.convert_to_tensor(array[:size]), arrays)
+
+
+def _given(call: interception.FitCall) -> tuple[Any, ...]:
+    """Returns `x`, `y` and `sample_weight`, as far as they were given."""
+    arrays = [call.arguments[name] for name in ("x", "y", "sample_weight")]
+    while arrays and arrays[-1] is None:
+        arrays.pop()
+    return tuple(arrays)
 
 
 def batch_of(dataset: tf.data.Dataset, size: int) -> Any:
