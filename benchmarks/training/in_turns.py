@@ -2,7 +2,7 @@
 
 A shared host is faster in one minute than in the next. Each training has its turn every few
 seconds, stopped (SIGSTOP) where it stands in between, so that what the host does strikes all.
-`tfx_perf.components.training_job.in_turns` asks block by block from within `fit`; here stock `fit`
+`tfx_perf.components.in_turns` asks block by block from within `fit`; here stock `fit`
 is one of the trainings, and must be left alone.
 """
 

@@ -9,10 +9,9 @@ from tfx.types import artifact, artifact_utils
 from tfx.utils import io_utils, json_utils
 
 from tfx_perf import errors, isolate, storage, unmeasured
-from tfx_perf.components import artifacts
+from tfx_perf.components import artifacts, trainer_args
 from tfx_perf.components.examples import sources
 from tfx_perf.components.input_tuner import planning
-from tfx_perf.components.training_job import train_steps
 from tfx_perf.config import InputSettings, PerfConfig
 from tfx_perf.hardware import host
 from tfx_perf.input import candidate, candidates, record, source
@@ -49,7 +48,7 @@ class Executor(base_executor.BaseExecutor):
         Raises:
             UserError: no schema, no such split, label or module, or no examples in the split.
         """
-        exec_properties = train_steps.resolved(exec_properties)
+        exec_properties = trainer_args.with_train_steps(exec_properties)
         config = PerfConfig.from_json(exec_properties["config"])
         settings, runs_are_planned = config.input, config.schedule.planned_runs is not None
         target = artifact_utils.get_single_instance(output_dict["input_plan"])

@@ -15,10 +15,9 @@ from tfx.types import artifact, artifact_utils
 from tfx.utils import json_utils
 
 from tfx_perf import console, errors, unmeasured
-from tfx_perf.components import latest
+from tfx_perf.components import latest, trainer_args
 from tfx_perf.components.examples import sources
 from tfx_perf.components.input_tuner import previous, training
-from tfx_perf.components.training_job import trainer_args
 from tfx_perf.config import PerfConfig
 from tfx_perf.input import record, train_step, tuner
 from tfx_perf.input import source as source_lib

@@ -10,7 +10,7 @@ from typing import Any
 from tfx.utils import json_utils
 
 from tfx_perf import errors, interception, unmeasured
-from tfx_perf.components.training_job import trainer_args
+from tfx_perf.components import trainer_args
 from tfx_perf.config import PerfConfig
 from tfx_perf.memory import footprint, largest_batch, profile, record
 from tfx_perf.tf_internals import autograph

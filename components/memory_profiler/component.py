@@ -10,10 +10,8 @@ from tfx.orchestration import data_types
 from tfx.proto import trainer_pb2
 from tfx.types import component_spec, standard_component_specs
 
-from tfx_perf.components import latest, types
+from tfx_perf.components import latest, trainer_args, types
 from tfx_perf.components.memory_profiler import executor
-from tfx_perf.components.training_job import train_steps as steps
-from tfx_perf.components.training_job import trainer_args
 from tfx_perf.config import PerfConfig
 
 
@@ -22,7 +20,6 @@ class MemoryProfilerSpec(component_spec.ComponentSpec):
 
     PARAMETERS = {
         **standard_component_specs.TrainerSpec.PARAMETERS,
-        **steps.PARAMETERS,
         **trainer_args.CODE_PARAMETERS,
         **trainer_args.PLAN_PARAMETERS,
         "config": component_spec.ExecutionParameter(type=str),

@@ -9,9 +9,8 @@ from tfx.types import artifact, artifact_utils
 from tfx.utils import json_utils
 
 from tfx_perf import storage, unmeasured
-from tfx_perf.components import artifacts
+from tfx_perf.components import artifacts, trainer_args
 from tfx_perf.components.memory_profiler import attempts
-from tfx_perf.components.training_job import train_steps
 from tfx_perf.config import PerfConfig
 from tfx_perf.memory import record
 from tfx_perf.report import memory_report
@@ -40,7 +39,7 @@ class Executor(base_executor.BaseExecutor):
         Raises:
             UserError: the module, a split or the examples are not as they must be.
         """
-        exec_properties = train_steps.resolved(exec_properties)
+        exec_properties = trainer_args.with_train_steps(exec_properties)
         settings = PerfConfig.from_json(exec_properties["config"]).memory
         target = artifact_utils.get_single_instance(output_dict["memory_profile"])
         storage.path(target.uri)  # a store without its driver is said at once

@@ -19,9 +19,9 @@ from tfx.dsl.io import fileio
 from tfx.utils import json_utils
 
 from tfx_perf import console, errors, interception, records, script, time_limit
-from tfx_perf.components.optimized_trainer.kept_model_run import KeptModelRun
-from tfx_perf.components.training_job import trainer_args
-from tfx_perf.components.training_job.job import TrainingJob
+from tfx_perf.components import trainer_args
+from tfx_perf.components.optimized_trainer.checkpoints import KeptModelRun
+from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.config import PerfConfig, ScheduleSettings
 from tfx_perf.interception import FitCall
 from tfx_perf.tf_internals import autograph

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfx_perf import errors, formatting, isolate
+from tfx_perf.components import in_turns, trainer_args
 from tfx_perf.components.optimized_trainer import plans as known_plans
 from tfx_perf.components.optimized_trainer.workers.known_plan import KnownPlan
-from tfx_perf.components.training_job import in_turns, trainer_args
-from tfx_perf.components.training_job.job import TrainingJob
+from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.hardware import onednn
 from tfx_perf.training import made_strategy, precision
 from tfx_perf.training.plan import TrainingPlan

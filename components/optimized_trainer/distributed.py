@@ -11,6 +11,7 @@ from tfx.dsl.components.base import base_executor
 from tfx.types import artifact
 
 from tfx_perf import cache_key, errors
+from tfx_perf.components import training_job
 from tfx_perf.components.optimized_trainer import checkpoints, worker
 from tfx_perf.components.optimized_trainer.cluster import manifests, names
 from tfx_perf.components.optimized_trainer.cluster.job_api import JobApi
@@ -19,7 +20,6 @@ from tfx_perf.components.optimized_trainer.cluster.job_run import JobRun
 from tfx_perf.components.optimized_trainer.workers.exchange import Exchange
 from tfx_perf.components.optimized_trainer.workers.known_plan import KnownPlan
 from tfx_perf.components.optimized_trainer.workers.local_run import LocalRun
-from tfx_perf.components.training_job import job as jobs
 from tfx_perf.isolate.termination import Termination
 from tfx_perf.settings.distribution import ClusterJob
 from tfx_perf.training.record import TrainingRecord
@@ -38,7 +38,7 @@ _Context = Optional[base_executor.BaseExecutor.Context]  # noqa: UP045 (TFX is u
 
 
 def train(
-    job: jobs.TrainingJob,
+    job: training_job.TrainingJob,
     output_dict: _Artifacts,
     *,
     known: KnownPlan,
@@ -102,7 +102,7 @@ def train(
 
 
 def _on_this_machine(
-    job: jobs.TrainingJob,
+    job: training_job.TrainingJob,
     collect: _Collect,
     *,
     known: KnownPlan,
@@ -125,7 +125,7 @@ def _on_this_machine(
 
 
 def _in_a_cluster(
-    job: jobs.TrainingJob,
+    job: training_job.TrainingJob,
     collect: _Collect,
     *,
     known: KnownPlan,
@@ -190,7 +190,7 @@ def _words(context: _Context) -> tuple[str, ...]:
     return context.pipeline_info.id, context.pipeline_node.node_info.id
 
 
-def _digest(job: jobs.TrainingJob, output_dict: _Artifacts) -> str:
+def _digest(job: training_job.TrainingJob, output_dict: _Artifacts) -> str:
     """Returns what an execution that is tried again has in common with no other one."""
     inputs = {key: [item.uri for item in items] for key, items in job.input_dict.items()}
     outputs = {key: [item.uri for item in items] for key, items in output_dict.items()}

@@ -9,7 +9,7 @@ from tfx.types import artifact, artifact_utils, standard_component_specs
 from tfx.utils import path_utils
 
 from tfx_perf import console, errors, storage
-from tfx_perf.components import artifacts
+from tfx_perf.components import artifacts, trainer_args, training_job
 from tfx_perf.components.optimized_trainer import (
     checkpoints,
     comparisons,
@@ -18,9 +18,7 @@ from tfx_perf.components.optimized_trainer import (
     supervision,
 )
 from tfx_perf.components.optimized_trainer.workers.known_plan import KnownPlan
-from tfx_perf.components.training_job import job as jobs
-from tfx_perf.components.training_job import train_steps, trainer_args
-from tfx_perf.components.training_job.job import TrainingJob
+from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.report import training_report
 from tfx_perf.report.origin import Origin
 from tfx_perf.training import record, scaling
@@ -60,7 +58,7 @@ class Executor(base_executor.BaseExecutor):
                 that trained was killed.
             MeasurementError: a worker failed.
         """
-        exec_properties = train_steps.resolved(exec_properties)
+        exec_properties = trainer_args.with_train_steps(exec_properties)
         job = TrainingJob.of(input_dict, exec_properties)
         settings = job.settings
         # Which reads the data, so that what is wrong is said before any process starts.
@@ -147,7 +145,7 @@ def publish(
         origin=origin,
         remark=found.remark,
     )
-    job.with_plan(found.plan).write(storage.path(target.uri) / jobs.FILE_NAME)
+    job.with_plan(found.plan).write(storage.path(target.uri) / training_job.FILE_NAME)
 
 
 def _aot_export(folder: str, signature: str | None) -> list[str]:

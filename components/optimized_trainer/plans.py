@@ -10,11 +10,10 @@ from tfx.types import artifact, artifact_utils, standard_component_specs
 from tfx.utils import io_utils
 
 from tfx_perf import cache_key, errors, formatting, storage
-from tfx_perf.components import artifacts
+from tfx_perf.components import artifacts, trainer_args
 from tfx_perf.components.examples import sources
 from tfx_perf.components.optimized_trainer.workers.known_plan import KnownPlan
-from tfx_perf.components.training_job import trainer_args
-from tfx_perf.components.training_job.job import TrainingJob
+from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.input.record import TuningRecord
 from tfx_perf.training import record
 from tfx_perf.training.optimizations.onednn import OneDnn

@@ -19,7 +19,7 @@ from tfx_perf import console, errors, isolate
 from tfx_perf.components.optimized_trainer import child, comparisons
 from tfx_perf.components.optimized_trainer.child import TrainingResult, TrialOrder
 from tfx_perf.components.optimized_trainer.workers.known_plan import KnownPlan
-from tfx_perf.components.training_job.job import TrainingJob
+from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.recovery import generators

@@ -5,8 +5,7 @@ import pathlib
 from collections.abc import Callable, Sequence
 
 from tfx_perf import errors, statistics, storage
-from tfx_perf.components.training_job import in_turns
-from tfx_perf.components.training_job import job as jobs
+from tfx_perf.components import in_turns, training_job
 from tfx_perf.gate.remeasured import Remeasured
 from tfx_perf.gate.run import Run
 from tfx_perf.training.trials import processes
@@ -73,15 +72,15 @@ def _are_in_one_root(run: Run, other: Run) -> bool:
     return storage.path(run.source).resolve().is_relative_to(root)
 
 
-def _job_of(run: Run) -> jobs.TrainingJob | None:
+def _job_of(run: Run) -> training_job.TrainingJob | None:
     """Returns what to run a training again with, None if that is no longer possible."""
     if not run.source:
         return None
     try:
-        path = storage.path(run.source) / jobs.FILE_NAME
+        path = storage.path(run.source) / training_job.FILE_NAME
         if not storage.exists(path):
             return None
-        job = jobs.TrainingJob.read(path)
+        job = training_job.TrainingJob.read(path)
         return job if job.is_unchanged else None
     except errors.UserError:  # of another version, or its code is not there
         return None

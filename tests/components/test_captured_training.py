@@ -10,8 +10,8 @@ from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 
 from tfx_perf import errors
+from tfx_perf.components import trainer_args
 from tfx_perf.components.input_tuner import training
-from tfx_perf.components.training_job import trainer_args
 from tfx_perf.input.timing import measure
 
 pytestmark = [pytest.mark.each_choice, pytest.mark.usefixtures("quick_traces")]

@@ -18,7 +18,7 @@ from tfx_perf.components.optimized_trainer.cluster import names, tf_config
 from tfx_perf.components.optimized_trainer.workers.exchange import Exchange
 from tfx_perf.components.optimized_trainer.workers.known_plan import KnownPlan
 from tfx_perf.components.processes.worker_failure import WorkerFailure
-from tfx_perf.components.training_job.job import TrainingJob
+from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.unmeasured import Unmeasured
 from tfx_perf.workers import Worker
 

@@ -14,10 +14,8 @@ import training_cases
 from tfx.types import standard_artifacts
 
 from tfx_perf import errors
-from tfx_perf.components import types
+from tfx_perf.components import in_turns, training_job, types
 from tfx_perf.components.perf_evaluator import candidate, executor, remeasuring
-from tfx_perf.components.training_job import in_turns
-from tfx_perf.components.training_job import job as jobs
 from tfx_perf.config import PerfConfig
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.outcome import Verdict
@@ -132,8 +130,8 @@ def test_a_run_of_several_workers_is_trained_again_by_as_many(tmp_path):
     template = training_cases.MODULE.replace("MirroredStrategy()", "get_strategy()")
     module = trainer.write_module(template=template)
     inputs, _, properties = trainer.given(module, distribution={"workers": 2})
-    jobs.TrainingJob.of(inputs, properties).write(
-        pathlib.Path(trainer.perf_metrics.uri, jobs.FILE_NAME)
+    training_job.TrainingJob.of(inputs, properties).write(
+        pathlib.Path(trainer.perf_metrics.uri, training_job.FILE_NAME)
     )
     run = Run(
         run_id="blessed",
@@ -156,7 +154,7 @@ def test_a_run_of_several_workers_is_trained_again_by_as_many(tmp_path):
 
 def test_code_that_is_gone_leaves_it_undecided(trainer_of, tmp_path):
     blessed = run_of(trainer_of("blessed"), "blessed")
-    assert jobs.TrainingJob.read(pathlib.Path(blessed.source, "job.json")).is_unchanged
+    assert training_job.TrainingJob.read(pathlib.Path(blessed.source, "job.json")).is_unchanged
     gone = blessed.model_copy(update={"source": str(tmp_path)})
     found = remeasuring.measure(
         blessed, [gone], seconds=90, is_clear=lambda ratio: True, log_folder=tmp_path
@@ -168,8 +166,8 @@ def test_code_that_is_gone_leaves_it_undecided(trainer_of, tmp_path):
 @pytest.mark.slow
 def test_code_that_fails_is_named(trainer_of, tmp_path):
     trainer = trained(tmp_path / "failing")
-    own = pathlib.Path(trainer.perf_metrics.uri, jobs.FILE_NAME)
-    job = jobs.TrainingJob.read(own)
+    own = pathlib.Path(trainer.perf_metrics.uri, training_job.FILE_NAME)
+    job = training_job.TrainingJob.read(own)
     for path in pathlib.Path(trainer.examples.uri).glob("*/*"):
         path.unlink()
     assert job.is_unchanged

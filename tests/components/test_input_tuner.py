@@ -22,10 +22,9 @@ from tfx.utils import json_utils
 from tfx_bsl.tfxio import dataset_options
 
 from tfx_perf import errors, metrics
-from tfx_perf.components import types
+from tfx_perf.components import trainer_args, types
 from tfx_perf.components.examples import sources
 from tfx_perf.components.input_tuner import component, executor, planning, previous
-from tfx_perf.components.training_job import trainer_args
 from tfx_perf.config import InputSettings, PerfConfig
 from tfx_perf.input.parameters import Parameters
 from tfx_perf.input.proof import file_state

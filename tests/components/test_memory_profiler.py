@@ -12,10 +12,9 @@ from tfx.types import artifact_utils, standard_artifacts, standard_component_spe
 from tfx_bsl.tfxio import dataset_options
 
 from tfx_perf import errors, metrics, unmeasured
-from tfx_perf.components import InputTuner, MemoryProfiler, OptimizedTrainer, types
+from tfx_perf.components import InputTuner, MemoryProfiler, OptimizedTrainer, trainer_args, types
 from tfx_perf.components.examples import sources
 from tfx_perf.components.memory_profiler import child, component, executor
-from tfx_perf.components.training_job import trainer_args
 from tfx_perf.config import PerfConfig
 from tfx_perf.input.record import CandidateOutcome, TuningRecord
 from tfx_perf.memory.record import ProfileRecord

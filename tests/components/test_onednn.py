@@ -14,7 +14,7 @@ from tfx.utils import json_utils
 
 from tfx_perf.components.optimized_trainer import child, supervision
 from tfx_perf.components.optimized_trainer.workers.known_plan import KnownPlan
-from tfx_perf.components.training_job.job import TrainingJob
+from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.config import PerfConfig
 from tfx_perf.hardware import host, onednn
 from tfx_perf.training.plan import TrainingPlan
@@ -137,7 +137,7 @@ import json, pathlib, sys
 from tfx.utils import json_utils
 from tfx_perf.components.optimized_trainer import supervision
 from tfx_perf.components.optimized_trainer.workers.known_plan import KnownPlan
-from tfx_perf.components.training_job.job import TrainingJob
+from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.training.trials.choice import PlanChoice
 
 job, outputs, choice, folder = json.loads(sys.argv[1])

@@ -13,7 +13,7 @@ from tfx_perf import unmeasured
 from tfx_perf.components import artifacts, types
 from tfx_perf.components.optimized_trainer import executor as optimized_trainer
 from tfx_perf.components.perf_evaluator import candidate, executor
-from tfx_perf.components.training_job.job import TrainingJob
+from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.config import PerfConfig
 from tfx_perf.report import page as report_page
 from tfx_perf.report.origin import Origin

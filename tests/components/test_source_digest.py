@@ -13,8 +13,7 @@ from tfx.orchestration import metadata
 from tfx.types import standard_artifacts
 
 from tfx_perf import cache_key
-from tfx_perf.components import InputTuner, MemoryProfiler, OptimizedTrainer
-from tfx_perf.components.training_job import trainer_args
+from tfx_perf.components import InputTuner, MemoryProfiler, OptimizedTrainer, trainer_args
 from tfx_perf.mlmd import metadata_store
 
 COMPONENTS = [InputTuner, MemoryProfiler, OptimizedTrainer]

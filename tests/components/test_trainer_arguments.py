@@ -14,8 +14,7 @@ from tfx.orchestration import metadata
 from tfx.types import artifact_utils, standard_artifacts
 
 from tfx_perf import cache_key, errors
-from tfx_perf.components import InputTuner, MemoryProfiler, OptimizedTrainer
-from tfx_perf.components.training_job import trainer_args
+from tfx_perf.components import InputTuner, MemoryProfiler, OptimizedTrainer, trainer_args
 
 pytestmark = pytest.mark.each_choice
 

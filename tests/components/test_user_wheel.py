@@ -12,14 +12,14 @@ import zipfile
 import pytest
 from tfx.components.util import udf_utils
 
-from tfx_perf.components.training_job import trainer_args, user_wheel
+from tfx_perf.components import trainer_args, user_wheel
 
 # In a fresh process: what it imports, and whether it has started another one for that.
 IMPORTS = """
 import json, pickle, subprocess, sys
 def refused(*_, **__):
     raise AssertionError("a process was started")
-from tfx_perf.components.training_job import trainer_args
+from tfx_perf.components import trainer_args
 subprocess.Popen.__init__ = refused
 function = trainer_args.load_run_fn({"module_path": sys.argv[1]})
 print(json.dumps([function(None), function.__module__, pickle.dumps(function).hex()]))

@@ -7,7 +7,7 @@ from tfx.dsl.compiler import compiler
 from tfx.proto.orchestration import executable_spec_pb2, pipeline_pb2
 
 from tfx_perf import errors
-from tfx_perf.components.training_job import train_steps
+from tfx_perf.components import trainer_args
 from tfx_perf.pipelines import local_runner, parameters
 from tfx_perf.pipelines.training_pipeline import TrainingCode, create_pipeline
 
@@ -76,10 +76,10 @@ def test_wrong_values_are_refused(compiled, values, received):
 
 def test_steps_go_into_the_arguments_of_training():
     given = {"train_args": '{"splits": ["train"], "num_steps": 1000}', "train_steps": 7}
-    assert train_steps.resolved({"train_args": given["train_args"]}) == {
+    assert trainer_args.with_train_steps({"train_args": given["train_args"]}) == {
         "train_args": given["train_args"]
     }
-    resolved = train_steps.resolved(given)
+    resolved = trainer_args.with_train_steps(given)
     assert set(resolved) == {"train_args"}
     assert '"num_steps": 7' in resolved["train_args"]
     assert '"train"' in resolved["train_args"]
@@ -87,7 +87,7 @@ def test_steps_go_into_the_arguments_of_training():
 
 def test_no_steps_at_all_are_refused():
     with pytest.raises(errors.UserError, match="train_steps=0"):
-        train_steps.resolved({"train_args": "{}", "train_steps": 0})
+        trainer_args.with_train_steps({"train_args": "{}", "train_steps": 0})
 
 
 @pytest.mark.parametrize("data_format", ["csv", "tfrecord"])

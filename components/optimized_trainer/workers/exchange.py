@@ -9,12 +9,12 @@ from tfx.types import artifact
 from tfx.utils import json_utils
 
 from tfx_perf import errors, storage
+from tfx_perf.components import training_job
 from tfx_perf.components.optimized_trainer.child import TrainingResult
 from tfx_perf.components.optimized_trainer.workers import known_plan
 from tfx_perf.components.optimized_trainer.workers.known_plan import KnownPlan
 from tfx_perf.components.processes import worker_failure
 from tfx_perf.components.processes.worker_failure import WorkerFailure
-from tfx_perf.components.training_job import job as jobs
 from tfx_perf.workers import Worker
 
 _RESULT_FILE = "result.json"
@@ -43,7 +43,7 @@ class Exchange:
         self.folder = folder
         self._sees_all = sees_all
 
-    def prepare(self, job: jobs.TrainingJob, known: KnownPlan) -> None:
+    def prepare(self, job: training_job.TrainingJob, known: KnownPlan) -> None:
         """Puts there what the workers need, in the place of what was there.
 
         Inputs and code that are not in the shared folder are copied, but for remote ones, which
@@ -78,16 +78,16 @@ class Exchange:
     @property
     def is_prepared(self) -> bool:
         """Whether workers find what they need."""
-        return (self.folder / jobs.FILE_NAME).exists()
+        return (self.folder / training_job.FILE_NAME).exists()
 
     @property
-    def job(self) -> jobs.TrainingJob:
+    def job(self) -> training_job.TrainingJob:
         """What the workers train.
 
         Raises:
             UserError: it is not there.
         """
-        return jobs.TrainingJob.read(self.folder / jobs.FILE_NAME)
+        return training_job.TrainingJob.read(self.folder / training_job.FILE_NAME)
 
     @property
     def known_plan(self) -> KnownPlan:
@@ -141,7 +141,7 @@ class Exchange:
         """Removes all of it."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _fill(self, draft: pathlib.Path, job: jobs.TrainingJob) -> None:
+    def _fill(self, draft: pathlib.Path, job: training_job.TrainingJob) -> None:
         inputs = {
             key: items for key, items in job.input_dict.items() if key not in _UNUSED_INPUTS
         }
@@ -157,7 +157,7 @@ class Exchange:
                 properties[key] = f"{name}{at}{copied}"
         job.model_copy(
             update={"inputs": json_utils.dumps(inputs), "exec_properties": properties}
-        ).write(draft / jobs.FILE_NAME)
+        ).write(draft / training_job.FILE_NAME)
 
     def _shared(self, uri: str, draft: pathlib.Path, place: str) -> str:
         """Returns where workers find a file or folder, copied into the draft if need be."""

@@ -3,11 +3,11 @@
 import shutil
 
 from tfx_perf import console, errors, workers
+from tfx_perf.components import trainer_args, training_job
 from tfx_perf.components.optimized_trainer import child
 from tfx_perf.components.optimized_trainer.child import TrainingResult
 from tfx_perf.components.optimized_trainer.workers.exchange import Exchange
 from tfx_perf.components.optimized_trainer.workers.known_plan import KnownPlan
-from tfx_perf.components.training_job import strategy_check, trainer_args
 from tfx_perf.settings.distribution import DistributionSettings
 from tfx_perf.training.trials import kept_choice
 from tfx_perf.training.trials.trials_together import TrialsTogether
@@ -63,7 +63,7 @@ def train(exchange: Exchange, worker: Worker) -> None:
     )
     if worker.is_chief:
         console.set_status("running the training code up to its fit")
-    with strategy_check.refusing_mirrored(distribution):
+    with training_job.refusing_mirrored(distribution):
         record = child.run(
             job,
             run_fn=run_fn,
@@ -71,7 +71,7 @@ def train(exchange: Exchange, worker: Worker) -> None:
             choice=known.choice or kept_choice.kept_plan(checkpoint_folder, known.key),
             choose=trials.choose,
             checkpoint_folder=checkpoint_folder,
-            around=lambda fit: strategy_check.checked(fit, distribution),
+            around=lambda fit: training_job.checking_workers(fit, distribution),
         )
     if worker.is_chief:
         exchange.report(TrainingResult(record=record))

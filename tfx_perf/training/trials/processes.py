@@ -2,7 +2,7 @@
 
 oneDNN's kernels, a dtype policy, other devices, other code: none of them can be changed within a
 process. So each way trains plain `fit` in processes of its own, block by block in turns with the
-others (`training_job/in_turns.py`). What makes a shared host slower then strikes all of them, and
+others (`components/in_turns.py`). What makes a shared host slower then strikes all of them, and
 cancels in the ratio of their step times. Trials of plans follow in a process of the winner's kind.
 """
 

@@ -22,9 +22,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_perf import console, errors, interception, isolate, workers
+from tfx_perf.components import trainer_args, training_job
 from tfx_perf.components.processes import worker_tasks
-from tfx_perf.components.training_job import strategy_check, trainer_args
-from tfx_perf.components.training_job.job import TrainingJob
+from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.tf_internals import autograph, datasets, worker_server
 from tfx_perf.training import as_one_device, precision
 from tfx_perf.training.eligibility import obstacle
@@ -317,8 +317,8 @@ def train_in_turns(
         stack.enter_context(precision.policy(training.precision))
         fit: Callable[[interception.FitCall], Any] = answer
         if worker_count > 1:
-            stack.enter_context(strategy_check.refusing_mirrored(distribution))
-            fit = strategy_check.checked(answer, distribution)
+            stack.enter_context(training_job.refusing_mirrored(distribution))
+            fit = training_job.checking_workers(answer, distribution)
         scope = stack.enter_context(StrategyScope(distribution.made_strategy))
         arguments = trainer_args.fn_args(
             training.input_dict,

@@ -19,23 +19,27 @@ from tfx.types import (
     standard_artifacts,
     standard_component_specs,
 )
-from tfx.utils import json_utils
+from tfx.utils import json_utils, proto_utils
 
 from tfx_perf import cache_key, errors, storage
+from tfx_perf.components import user_wheel
 from tfx_perf.components.examples import auto_sharding, sources
-from tfx_perf.components.training_job import user_wheel
 from tfx_perf.input import record as input_record
 
 INPUT_PLAN_KEY = "input_plan"
-_PLAN_SOURCE_KEY = "input_plan_source"
+_PLAN_SOURCE_KEY, _STEPS_KEY = "input_plan_source", "train_steps"
 
 # For the PARAMETERS of a ComponentSpec that takes an input plan. Of a node that is not in the
 # pipeline, an executor gets an empty input or none, as if nobody had wired it.
 PLAN_PARAMETERS = {_PLAN_SOURCE_KEY: component_spec.ExecutionParameter(type=str, optional=True)}
 
-# Likewise of one that takes training code: TFX takes a result from cache if inputs and properties
-# are the same, and the digest is what an edit of the code changes among them.
-CODE_PARAMETERS = {"source_digest": component_spec.ExecutionParameter(type=str, optional=True)}
+# Likewise of one that takes training code. TFX takes a result from cache if inputs and properties
+# are the same, and the digest is what an edit of the code changes among them. The steps are a
+# property beside `train_args`, one JSON text in which no orchestrator can change a number.
+CODE_PARAMETERS = {
+    "source_digest": component_spec.ExecutionParameter(type=str, optional=True),
+    _STEPS_KEY: component_spec.ExecutionParameter(type=int, optional=True),
+}
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -116,6 +120,25 @@ def _check_module_file(module_file: str) -> None:
         raise errors.UserError(
             f"Expected an existing module file. Received: module_file={module_file}."
         )
+
+
+def with_train_steps(exec_properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the properties with `train_steps`, if it is given, put into `train_args`.
+
+    Raises:
+        UserError: `train_steps` is not positive.
+    """
+    properties = dict(exec_properties)
+    steps = properties.pop(_STEPS_KEY, None)
+    if steps is None:
+        return properties
+    if steps < 1:
+        raise errors.UserError(f"Expected at least one step. Received: {_STEPS_KEY}={steps}.")
+    key = standard_component_specs.TRAIN_ARGS_KEY
+    arguments = json_format.Parse(properties[key], trainer_pb2.TrainArgs())
+    arguments.num_steps = steps
+    properties[key] = proto_utils.proto_to_json(arguments)
+    return properties
 
 
 def fn_args(

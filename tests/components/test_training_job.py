@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tfx_perf import errors, interception
-from tfx_perf.components.training_job import strategy_check
+from tfx_perf.components import training_job
 from tfx_perf.settings.distribution import DistributionSettings
 
 
@@ -20,18 +20,18 @@ def call():
 
 def test_a_model_that_was_built_for_one_worker_is_not_trained_by_two(call):
     trained = []
-    fit = strategy_check.checked(trained.append, DistributionSettings(workers=2))
+    fit = training_job.checking_workers(trained.append, DistributionSettings(workers=2))
     with pytest.raises(errors.UserError, match=r"for 2 .* Received: no strategy, with") as caught:
         fit(call)
     assert "\n" not in str(caught.value)
     assert not trained
-    strategy_check.checked(trained.append, DistributionSettings())(call)
+    training_job.checking_workers(trained.append, DistributionSettings())(call)
     assert trained == [call]
 
 
 def test_a_model_that_was_built_beside_parameter_servers_is_not_trained_without(call):
     settings = DistributionSettings(workers=2, parameter_servers=1)
-    fit = strategy_check.checked(lambda call: None, settings)
+    fit = training_job.checking_workers(lambda call: None, settings)
     with pytest.raises(errors.UserError, match="ParameterServerStrategy.*Received: no strategy"):
         fit(call)
 
@@ -41,13 +41,13 @@ def test_an_error_of_the_users_passes_as_it_is(call):
         raise ValueError("of the user's")
 
     with pytest.raises(ValueError, match="of the user's"):
-        strategy_check.checked(fit, DistributionSettings())(call)
+        training_job.checking_workers(fit, DistributionSettings())(call)
 
 
 def test_a_mirrored_strategy_is_refused_only_while_the_workers_train():
     three = DistributionSettings(workers=3)
     with (
-        strategy_check.refusing_mirrored(three),
+        training_job.refusing_mirrored(three),
         pytest.raises(errors.UserError, match="3 workers"),
     ):
         tf.distribute.MirroredStrategy(["CPU:0"])

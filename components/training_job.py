@@ -1,19 +1,27 @@
 """TrainingJob: what it takes to run a training again, here or in another process."""
 
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
+import tensorflow as tf
 from tfx.types import artifact
 from tfx.utils import json_utils
 
-from tfx_perf import records
-from tfx_perf.components.training_job import trainer_args
+from tfx_perf import errors, records
+from tfx_perf.components import trainer_args
 from tfx_perf.config import MonitoringSettings, PerfConfig
+from tfx_perf.interception import FitCall
 from tfx_perf.settings.base import Section
+from tfx_perf.settings.distribution import DistributionSettings
 from tfx_perf.training import precision
+from tfx_perf.training.measuring import strategies
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.trials.choice import StrategyChoice
 
 FILE_NAME = "job.json"
+
+_Fit = Callable[[FitCall], Any]
 
 
 class TrainingJob(records.Record):
@@ -110,3 +118,64 @@ class TrainingJob(records.Record):
         return self.model_copy(
             update={"exec_properties": {**self.exec_properties, "config": config}}
         )
+
+
+@contextlib.contextmanager
+def refusing_mirrored(expected: DistributionSettings) -> Iterator[None]:
+    """Refuses to make a `MirroredStrategy` while the context lasts.
+
+    It would take the other workers' devices for its own, and end the process.
+
+    Args:
+        expected: who trains together.
+    """
+    made = tf.distribute.MirroredStrategy.__init__
+
+    def refuse(self: Any, *_: Any, **__: Any) -> None:
+        raise errors.UserError(_expected(expected, "MirroredStrategy"))
+
+    tf.distribute.MirroredStrategy.__init__ = refuse
+    try:
+        yield
+    finally:
+        tf.distribute.MirroredStrategy.__init__ = made
+
+
+def checking_workers(fit: _Fit, expected: DistributionSettings) -> _Fit:
+    """Returns `fit` with checks of the model.
+
+    What it returns raises a `UserError` if the model was not built for all the workers.
+
+    Args:
+        fit: what trains.
+        expected: who trains together.
+    """
+
+    def carry_out(call: FitCall) -> Any:
+        strategy = call.model.distribute_strategy
+        servers = expected.servers
+        is_built_for_all = (
+            strategies.servers_of(strategy) == servers
+            if servers
+            else strategies.worker_count(strategy) == expected.worker_count
+        )
+        if not is_built_for_all:
+            raise errors.UserError(_expected(expected, strategies.in_words(strategy)))
+        return fit(call)
+
+    return carry_out
+
+
+def _expected(expected: DistributionSettings, received: str) -> str:
+    count = expected.worker_count
+    if expected.servers:
+        return (
+            "Expected run_fn to build its model under tf.distribute.ParameterServerStrategy, for "
+            f"{count} workers. Received: {received}, with which the coordinator would train alone. "
+            "Leave out the strategy: run_fn is run in the scope of the right one."
+        )
+    return (
+        "Expected run_fn to build its model under tf.distribute.MultiWorkerMirroredStrategy, for "
+        f"{count} workers. Received: {received}, with which each would train alone. Leave out the "
+        "strategy: run_fn is run in the scope of the right one."
+    )
