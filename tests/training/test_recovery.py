@@ -19,7 +19,8 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.training import model_flops
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
-from tfx_perf.training.recovery import attempts, checkpoint_store, logs_file, save_clock
+from tfx_perf.training.recovery import attempts, checkpoint_store, plain_data, save_clock
+from tfx_perf.training.recovery.callback_state import CallbackState
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
 from tfx_perf.training.recovery.resume_point import CapturedPoint
 from tfx_perf.training.recovery.training_state import StateMismatchError
@@ -318,7 +319,8 @@ def test_what_has_ended_is_not_trained_again(keras, tmp_path):
     (folder,) = (tmp_path / "fit-0").iterdir()
     found, checkpoint = CheckpointStore(folder).latest()
     assert (checkpoint.step, checkpoint.epoch) == (20, 1)
-    assert float(logs_file.read(found)["loss"]) == pytest.approx(history.history["loss"][-1])
+    logs = plain_data.unpacked(CallbackState.read(found).logs)
+    assert float(logs["loss"]) == pytest.approx(history.history["loss"][-1])
     again = captured(model_of_two(keras), numbers())
     session = session_with(checkpoint_folder=str(tmp_path))
     assert session.fit(again).history == history.history

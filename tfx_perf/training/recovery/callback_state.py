@@ -1,4 +1,4 @@
-"""CallbackState: what the user's callbacks and the History have to remember."""
+"""CallbackState: what the user's callbacks and the History have to remember, and the last logs."""
 
 import dataclasses
 import inspect
@@ -12,7 +12,7 @@ import numpy as np
 
 from tfx_perf.training.keras_api import callback_attributes
 from tfx_perf.training.recovery import plain_data
-from tfx_perf.training.recovery.plain_data import is_packed
+from tfx_perf.training.recovery.plain_data import Opaque
 
 _FILE, _ARRAYS = "callbacks.json", "callbacks.npz"
 _STORED = "array number"  # no attribute has such a name
@@ -30,14 +30,18 @@ class Captured:
         history: its values.
         classes: of the callbacks, by name.
         attributes: of each callback, those that had changed.
+        unsaved: those that had changed and are no plain data, as `Class.attribute`.
         log_bytes: how long the file of each callback was, if it is a CSV logger with one.
+        logs: what the last call of the train function had returned, packed.
     """
 
     epochs: Any
     history: Any
     classes: list[str]
     attributes: list[dict[str, Any]]
+    unsaved: list[str]
     log_bytes: list[int | None]
+    logs: Any = None
 
 
 class CallbackState:
@@ -48,9 +52,7 @@ class CallbackState:
 
     Attributes:
         history: the History that `fit` is to fill.
-        unsaved: attributes that changed and could not be captured the last time, as
-            `Class.attribute`.
-        lost: attributes that were captured and could not be put back, likewise.
+        lost: attributes that are not what they were, as `Class.attribute`.
     """
 
     def __init__(self, callbacks: list[Any], module: Any) -> None:
@@ -63,7 +65,6 @@ class CallbackState:
         self._callbacks = callbacks
         given = [callback for callback in callbacks if isinstance(callback, module.History)]
         self.history = given[0] if given else module.History()
-        self.unsaved: tuple[str, ...] = ()
         self.lost: list[str] = []
         self._appends: dict[int, bool] = {}  # by the places of CSV loggers: what they were told
         self._module = module
@@ -80,25 +81,32 @@ class CallbackState:
             self._initial = [self._attributes(callback) for callback in self._callbacks]
         self._has_begun = True
 
-    def captured(self) -> Captured:
-        """Returns what the callbacks know now, independent of what becomes of them."""
-        unsaved, attributes = [], []
+    def captured(self, logs: Any = None) -> Captured:
+        """Returns what the callbacks know now, independent of what becomes of them.
+
+        Args:
+            logs: what the last call of the train function has returned.
+        """
+        attributes: list[dict[str, Any]] = []
+        unsaved: list[str] = []
         for callback, initial in zip(self._callbacks, self._initial, strict=True):
             changed = {
                 name: node
                 for name, node in self._attributes(callback).items()
                 if name not in initial or not plain_data.same(node, initial[name])
             }
-            lost = [name for name, node in changed.items() if not is_packed(node)]
-            unsaved += [f"{type(callback).__name__}.{name}" for name in lost]
-            attributes.append({name: changed[name] for name in changed.keys() - set(lost)})
-        self.unsaved = tuple(unsaved)
+            attributes.append(_without_opaque(changed))
+            lost = changed.keys() - attributes[-1].keys()
+            unsaved += [f"{type(callback).__name__}.{name}" for name in sorted(lost)]
+        history = {name: plain_data.packed(each) for name, each in self.history.history.items()}
         return Captured(
             epochs=plain_data.packed(getattr(self.history, "epoch", [])),
-            history=_without_opaque(plain_data.packed(self.history.history)),
+            history=_without_opaque(history),
             classes=[type(callback).__name__ for callback in self._callbacks],
             attributes=attributes,
+            unsaved=unsaved,
             log_bytes=[self._log_bytes(callback) for callback in self._callbacks],
+            logs=_packed_logs(logs),
         )
 
     def put_back(self, captured: Captured) -> None:
@@ -107,23 +115,26 @@ class CallbackState:
         To be called after every `on_train_begin`: callbacks forget there what they knew.
         """
         self.history.epoch = plain_data.unpacked(captured.epochs)
-        plain_data.unpacked(captured.history, self.history.history)
+        values = {name: plain_data.unpacked(node) for name, node in captured.history.items()}
+        self.history.history.clear()
+        self.history.history.update(values)
+        self._lose(*captured.unsaved)
         for index, (callback, initial) in enumerate(
             zip(self._callbacks, self._initial, strict=True)
         ):
             place = self._place(index, captured)
             changed = {} if place is None else captured.attributes[place]
             # A file that was opened meanwhile stays open.
-            held = {n for n, node in self._attributes(callback).items() if is_packed(node)}
-            for name in held - changed.keys():
+            held = _without_opaque(self._attributes(callback))
+            for name in held.keys() - changed.keys():
                 if name not in initial:
                     del vars(callback)[name]
-                elif is_packed(initial[name]):
+                elif not isinstance(initial[name], Opaque):
                     self._put_back(callback, name, initial[name])
             for name, node in changed.items():
                 self._put_back(callback, name, node)
 
-    def write(self, folder: pathlib.Path) -> None:
+    def write(self, folder: pathlib.Path, logs: Any = None) -> None:
         """Writes what `captured` returns into files."""
         arrays = []
 
@@ -131,7 +142,7 @@ class CallbackState:
             arrays.append(array)
             return {_STORED: len(arrays) - 1}
 
-        document = json.dumps(vars(self.captured()), default=stored)
+        document = json.dumps(vars(self.captured(logs)), default=stored)
         (folder / _FILE).write_text(document)
         np.savez(folder / _ARRAYS, *arrays)
 
@@ -178,14 +189,7 @@ class CallbackState:
     def begin_anew(self) -> None:
         """Has the callbacks and the History know what they knew at first."""
         self.leave_logs()
-        nothing = Captured(
-            epochs=[],
-            history=plain_data.packed({}),
-            classes=[],
-            attributes=[],
-            log_bytes=[],
-        )
-        self.put_back(nothing)
+        self.put_back(Captured([], {}, classes=[], attributes=[], unsaved=[], log_bytes=[]))
 
     def _place(self, index: int, captured: Captured) -> int | None:
         """Returns which of the captured callbacks ours is, None if it is none of them.
@@ -227,11 +231,14 @@ class CallbackState:
 
     def _put_back(self, callback: Any, name: str, node: Any) -> None:
         try:
-            vars(callback)[name] = plain_data.unpacked(node, vars(callback).get(name))
+            vars(callback)[name] = plain_data.put_back(node, vars(callback).get(name))
         except Exception as error:  # the code is another one than that which wrote it
             what = f"{type(callback).__name__}.{name}"
             _LOGGER.warning("%s is not what it was at the checkpoint: %s", what, error)
-            self.lost.append(what)
+            self._lose(what)
+
+    def _lose(self, *names: str) -> None:
+        self.lost = list(dict.fromkeys([*self.lost, *names]))
 
 
 def _is_keras(cls: type) -> bool:
@@ -244,9 +251,17 @@ def _is_state_of_keras(value: Any) -> bool:
     return is_arrays or isinstance(value, (int, float, complex, np.generic, str, type(None)))
 
 
-def _without_opaque(node: Any) -> Any:
-    """Returns a packed dictionary without the items that could not be packed."""
-    if isinstance(node, plain_data.Opaque):
-        return plain_data.packed({})
-    kept = [pair for pair in node["data"] if is_packed(pair)]
-    return {**node, "data": kept}
+def _without_opaque(nodes: dict[str, Any]) -> dict[str, Any]:
+    return {name: node for name, node in nodes.items() if not isinstance(node, Opaque)}
+
+
+def _packed_logs(logs: Any) -> Any:
+    """Returns logs packed, with None for values that are no plain data."""
+    if isinstance(logs, dict):
+        nodes = {name: plain_data.packed(value) for name, value in logs.items()}
+        logs = {
+            name: None if isinstance(nodes[name], Opaque) else value
+            for name, value in logs.items()
+        }
+    node = plain_data.packed(logs)
+    return None if isinstance(node, Opaque) else node

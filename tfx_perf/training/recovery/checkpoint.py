@@ -25,7 +25,7 @@ class Checkpoint(records.Record):
         files: SHA-256 digest of every file, by name.
     """
 
-    SCHEMA: ClassVar[str] = "tfx_perf.checkpoint/3"
+    SCHEMA: ClassVar[str] = "tfx_perf.checkpoint/4"
 
     step: int
     epoch: int

@@ -13,7 +13,6 @@ from tfx_perf.isolate.termination import Termination
 from tfx_perf.tf_internals.iterators import FitIterators
 from tfx_perf.training.fit.step_counts import StepCounts
 from tfx_perf.training.keras_api.base_api import Function, put_trainable, trainable_flags
-from tfx_perf.training.recovery import logs_file
 from tfx_perf.training.recovery.blow_up import BlowUp
 from tfx_perf.training.recovery.callback_state import CallbackState
 from tfx_perf.training.recovery.checkpoint import Checkpoint
@@ -304,8 +303,7 @@ class Guard:
 
         def fill(folder: pathlib.Path) -> Checkpoint:
             self._state.write(folder)
-            self._callbacks.write(folder)
-            logs_file.write(self._logs, folder)
+            self._callbacks.write(folder, self._logs)
             return self._checkpoint().model_copy(update={"data": position.write(folder)})
 
         self.saver.save(self.step, fill)

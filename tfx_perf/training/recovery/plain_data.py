@@ -1,26 +1,22 @@
 """Plain data: values that a file can hold, and that come back without running anything.
 
-Numbers, words, dates, arrays, and containers of them are packed into JSON values, in which the
-arrays still stand as arrays; functions of Keras by their names. Generators of random numbers, and
-variables and what has some (a metric, a model), are packed by their state, which is put back into
-the object that is there; a variable is made anew where there is none.
+Numbers, words, dates, arrays, tensors, and containers of them are packed into JSON values, in which
+arrays still stand as arrays. What has a state (a generator of random numbers, a variable, a metric
+or a model with its variables) is packed as that, which is put back into the object that is there.
 """
 
 import collections
 import datetime
+import json
 import pathlib
-import sys
-import types
+import random
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tfx_perf.training.recovery.held_state import MAKERS, STATES
-
 _WORDS = (type(None), bool, int, float, str)
-_FRAMEWORKS = ("keras", "tf_keras", "tensorflow", "numpy")
 _FACTORIES = {t.__name__: t for t in (int, float, str, bool, list, dict, set, collections.deque)}
 
 
@@ -35,7 +31,7 @@ class Opaque:
 def packed(value: Any) -> Any:
     """Returns a value as it can be written, independent of what becomes of the value.
 
-    Where something cannot be packed, an `Opaque` stands for it.
+    An `Opaque` stands for one of which anything cannot be packed.
     """
     try:
         return _packed(value)
@@ -43,82 +39,83 @@ def packed(value: Any) -> Any:
         return Opaque(value)
 
 
-def is_packed(node: Any) -> bool:
-    """Whether nothing in what `packed` returned is `Opaque`."""
-    if isinstance(node, dict):
-        return all(map(is_packed, node.values()))
-    return all(map(is_packed, node)) if isinstance(node, list) else not isinstance(node, Opaque)
-
-
 def same(a: Any, b: Any) -> bool:
     """Whether two packed values are equal; NaN equals itself."""
-    if type(a) is not type(b):
-        return False
-    if isinstance(a, Opaque):
-        return a.value is b.value
-    if isinstance(a, np.ndarray):
-        return (a.dtype, a.shape) == (b.dtype, b.shape) and a.tobytes() == b.tobytes()
-    if isinstance(a, dict):
-        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
-    if isinstance(a, list):
-        return len(a) == len(b) and all(map(same, a, b))
-    return a == b or repr(a) == repr(b)
+    if isinstance(a, Opaque) or isinstance(b, Opaque):
+        return isinstance(a, Opaque) and isinstance(b, Opaque) and a.value is b.value
+    return _text(a) == _text(b)
 
 
-def unpacked(node: Any, current: Any = None) -> Any:
+def unpacked(node: Any) -> Any:
     """Returns the value that was packed.
 
     Args:
         node: what `packed` returned, also if a file held it in between.
-        current: what stands where the value goes. A container that can change, and what has a
-            state, is changed and returned: others may hold it too.
 
     Raises:
-        ValueError: nothing in `current` can take a state that was packed.
+        ValueError: of what was packed only a state is known.
     """
     if not isinstance(node, dict):
         return node
     kind, data = node["kind"], node["data"]
-    if kind not in STATES:
-        return _VALUES[kind][2](data, current if type(current) is _VALUES[kind][0] else None)
-    recognised, _, put_back = STATES[kind]
-    if not recognised(current):
-        if kind in MAKERS and current is None:
-            return MAKERS[kind](unpacked(data))
-        raise ValueError(f"there is no {kind} to take a state, but {type(current).__name__}")
-    put_back(current, unpacked(data))
+    if kind in _STATES:
+        raise ValueError(f"there is no {kind} to take a state")
+    return _VALUES[kind][2](data)
+
+
+def put_back(node: Any, current: Any) -> Any:
+    """Returns what was packed, to stand where `current` does.
+
+    Args:
+        node: what `packed` returned, also if a file held it in between.
+        current: a container that can change, and what has a state, is changed and returned: others
+            may hold it too.
+
+    Raises:
+        ValueError: `current` cannot take a state that was packed.
+    """
+    kind = node["kind"] if isinstance(node, dict) else None
+    if kind in _STATES:
+        recognised, _, put = _STATES[kind]
+        if not recognised(current):
+            raise ValueError(f"there is no {kind} to take a state, but {type(current).__name__}")
+        put(current, unpacked(node["data"]))
+        return current
+    value = unpacked(node)
+    if type(value) is not type(current):
+        return value
+    if isinstance(value, list):
+        current[:] = value
+    elif isinstance(value, (dict, set)):
+        current.clear()
+        current.update(value)
+    else:
+        return value
     return current
 
 
 def _packed(value: Any) -> Any:
     if type(value) in _WORDS:
         return value
-    for kind, (recognised, read, _) in STATES.items():
-        if recognised(value):
-            return {"kind": kind, "data": _packed(read(value))}
     for kind, (cls, pack, _) in _VALUES.items():
         if type(value) is cls or (kind in _FAMILIES and isinstance(value, cls)):
             return {"kind": kind, "data": pack(value)}
-    return Opaque(value)
+    for kind, (recognised, read, _) in _STATES.items():
+        if recognised(value):
+            return {"kind": kind, "data": _packed(read(value))}
+    raise TypeError(f"{type(value).__name__} is no plain data")
 
 
-def _pack_function(function: Any) -> Any:
-    """Returns where a function of Keras, TensorFlow or NumPy is found; any other is opaque."""
-    module = "numpy" if isinstance(function, np.ufunc) else str(function.__module__)
-    name = f"{module}:{function.__name__}"
-    return name if _unpack_function(name) is function else Opaque(function)
-
-
-def _unpack_function(name: str) -> Any:
-    module, _, attribute = name.partition(":")
-    is_known = module.partition(".")[0] in _FRAMEWORKS and module in sys.modules
-    return getattr(sys.modules[module], attribute, None) if is_known else None
+def _text(node: Any) -> str:
+    return json.dumps(
+        node, default=lambda array: [array.dtype.name, array.shape, array.tobytes().hex()]
+    )
 
 
 def _pack_array(array: Any) -> list[Any]:
     array = np.array(array)
     if array.dtype.hasobject:
-        raise TypeError("arrays of objects cannot be packed")
+        raise TypeError("arrays of objects are no plain data")
     return [array.dtype.name, array]
 
 
@@ -128,130 +125,127 @@ def _unpack_array(data: list[Any]) -> np.ndarray:
     return array.view(tf.as_dtype(name).as_numpy_dtype) if array.dtype.kind == "V" else array.copy()
 
 
+def _pack_variable(variable: Any) -> list[Any]:
+    return [_pack_array(variable), variable.trainable, variable.name.partition(":")[0]]
+
+
+def _unpack_variable(data: list[Any]) -> tf.Variable:
+    array, trainable, name = data
+    return tf.Variable(_unpack_array(array), trainable=trainable, name=name)
+
+
 def _pack_items(items: Any) -> list[Any]:
     return [_packed(item) for item in items]
 
 
-def _pack_set(items: Any) -> list[Any]:
-    return sorted(_pack_items(items), key=repr)
+def _unpack_items(data: list[Any]) -> list[Any]:
+    return [unpacked(node) for node in data]
 
 
 def _pack_pairs(mapping: Any) -> list[Any]:
     return [[_packed(key), _packed(value)] for key, value in mapping.items()]
 
 
-def _unpack_items(data: list[Any], current: Any) -> list[Any]:
-    held = [*(current or ())][: len(data)]
-    held += [None] * (len(data) - len(held))
-    return [unpacked(node, old) for node, old in zip(data, held, strict=True)]
-
-
-def _unpack_list(data: list[Any], current: Any) -> list[Any]:
-    items = _unpack_items(data, current)
-    if current is None:
-        return items
-    current[:] = items
-    return current
-
-
-def _unpack_set(data: list[Any], current: Any) -> set[Any]:
-    items = set(_unpack_items(data, None))
-    if current is None:
-        return items
-    current.clear()
-    current.update(items)
-    return current
-
-
-def _unpack_deque(data: list[Any], current: Any) -> Any:
-    length, nodes = data
-    items = _unpack_items(nodes, current)
-    if current is None or current.maxlen != length:
-        return collections.deque(items, length)
-    current.clear()
-    current.extend(items)
-    return current
-
-
-def _unpack_pairs(data: list[Any], current: Any, *, make: Callable[[], Any]) -> Any:
-    result = make() if current is None else current
-    items = {}
-    for key_node, node in data:
-        key = unpacked(key_node)
-        items[key] = unpacked(node, None if current is None else current.get(key))
-    result.clear()
-    for key, value in items.items():
-        result[key] = value
-    return result
+def _unpack_pairs(data: list[Any]) -> dict[Any, Any]:
+    return {unpacked(key): unpacked(node) for key, node in data}
 
 
 def _pack_defaults(mapping: Any) -> list[Any]:
     factory = mapping.default_factory
     name: Any = getattr(factory, "__name__", None)
     if factory is not None and _FACTORIES.get(name) is not factory:
-        return [Opaque(factory), _pack_pairs(mapping)]
+        raise TypeError("a factory is no plain data")
     return [name, _pack_pairs(mapping)]
 
 
-def _unpack_defaults(data: list[Any], current: Any) -> Any:
-    name, pairs = data
-    factory = _FACTORIES.get(name)
-    return _unpack_pairs(pairs, current, make=lambda: collections.defaultdict(factory))
+def _unpack_defaults(data: list[Any]) -> Any:
+    return collections.defaultdict(_FACTORIES.get(data[0]), _unpack_pairs(data[1]))
 
 
-def _mapping(cls: type) -> tuple[type, Callable[[Any], Any], Callable[[Any, Any], Any]]:
-    return cls, _pack_pairs, lambda data, current: _unpack_pairs(data, current, make=cls)
+def _items_of(cls: Callable[[list[Any]], Any]) -> tuple[Any, Any, Any]:
+    return cls, _pack_items, lambda data: cls(_unpack_items(data))
 
 
-# The type, how a value is packed, and how it comes back, beside what stands there.
-_VALUES: dict[str, tuple[Any, Callable[[Any], Any], Callable[[Any, Any], Any]]] = {
-    "list": (list, _pack_items, _unpack_list),
-    "tuple": (tuple, _pack_items, lambda data, old: tuple(_unpack_items(data, old))),
-    "set": (set, _pack_set, _unpack_set),
-    "frozenset": (frozenset, _pack_set, lambda data, _: frozenset(_unpack_items(data, None))),
+def _set_of(cls: Callable[[list[Any]], Any]) -> tuple[Any, Any, Any]:
+    pack = lambda items: sorted(_pack_items(items), key=repr)  # noqa: E731
+    return cls, pack, lambda data: cls(_unpack_items(data))
+
+
+def _mapping_of(cls: Callable[[dict[Any, Any]], Any]) -> tuple[Any, Any, Any]:
+    return cls, _pack_pairs, lambda data: cls(_unpack_pairs(data))
+
+
+def _variables(value: Any) -> list[Any]:
+    found = value.variables if hasattr(value, "variables") else [value]
+    return list(found() if callable(found) else found)
+
+
+def _is_variable(value: Any) -> bool:
+    return hasattr(value, "assign") and hasattr(value, "trainable")
+
+
+def _has_variables(value: Any) -> bool:
+    """Whether it is a variable of Keras, or a metric, a model, an optimizer, a module."""
+    if isinstance(value, type) or not (hasattr(value, "variables") or _is_variable(value)):
+        return False
+    return all(map(_is_variable, _variables(value)))
+
+
+def _assign(value: Any, arrays: list[np.ndarray]) -> None:
+    variables = _variables(value)
+    if [tuple(variable.shape) for variable in variables] != [a.shape for a in arrays]:
+        raise ValueError(f"the variables of {type(value).__name__} are not those that were saved")
+    for variable, array in zip(variables, arrays, strict=True):
+        variable.assign(array)
+
+
+# The type, how a value is packed, and how it comes back.
+_VALUES: dict[str, tuple[Any, Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "list": _items_of(list),
+    "tuple": _items_of(tuple),
+    "set": _set_of(set),
+    "frozenset": _set_of(frozenset),
     "deque": (
         collections.deque,
         lambda value: [value.maxlen, _pack_items(value)],
-        _unpack_deque,
+        lambda data: collections.deque(_unpack_items(data[1]), data[0]),
     ),
-    "dict": _mapping(dict),
-    "OrderedDict": _mapping(collections.OrderedDict),
-    "Counter": _mapping(collections.Counter),
+    "dict": _mapping_of(dict),
+    "OrderedDict": _mapping_of(collections.OrderedDict),
+    "Counter": _mapping_of(collections.Counter),
     "defaultdict": (collections.defaultdict, _pack_defaults, _unpack_defaults),
-    "array": (np.ndarray, _pack_array, lambda data, _: _unpack_array(data)),
-    "scalar": (np.generic, _pack_array, lambda data, _: _unpack_array(data)[()]),
-    "tensor": (
-        tf.Tensor,
-        lambda value: _pack_array(value.numpy()),
-        lambda data, _: tf.constant(_unpack_array(data)),
-    ),
-    "function": (
-        (types.FunctionType, types.BuiltinFunctionType, np.ufunc),
-        _pack_function,
-        lambda data, _: _unpack_function(data),
-    ),
-    "bytes": (bytes, bytes.hex, lambda data, _: bytes.fromhex(data)),
-    "complex": (complex, lambda z: [z.real, z.imag], lambda data, _: complex(*data)),
-    "path": (pathlib.PurePath, str, lambda data, _: pathlib.Path(data)),
-    "datetime": (
-        datetime.datetime,
-        datetime.datetime.isoformat,
-        lambda data, _: datetime.datetime.fromisoformat(data),
-    ),
-    "date": (
-        datetime.date,
-        datetime.date.isoformat,
-        lambda data, _: datetime.date.fromisoformat(data),
-    ),
-    "time": (
-        datetime.time,
-        datetime.time.isoformat,
-        lambda data, _: datetime.time.fromisoformat(data),
-    ),
+    "array": (np.ndarray, _pack_array, _unpack_array),
+    "scalar": (np.generic, _pack_array, lambda data: _unpack_array(data)[()]),
+    "tensor": (tf.Tensor, _pack_array, lambda data: tf.constant(_unpack_array(data))),
+    "variable": (tf.Variable, _pack_variable, _unpack_variable),
+    "bytes": (bytes, bytes.hex, bytes.fromhex),
+    "complex": (complex, lambda z: [z.real, z.imag], lambda data: complex(*data)),
+    "path": (pathlib.PurePath, str, pathlib.Path),
+    "datetime": (datetime.datetime, str, datetime.datetime.fromisoformat),
+    "date": (datetime.date, str, datetime.date.fromisoformat),
     "timedelta": (
         datetime.timedelta,
         lambda value: [value.days, value.seconds, value.microseconds],
-        lambda data, _: datetime.timedelta(*data),
+        lambda data: datetime.timedelta(*data),
     ),
 }
-_FAMILIES = ("scalar", "tensor", "path", "function")  # of many types, all alike
+_FAMILIES = ("scalar", "tensor", "variable", "path")  # of many types, all alike
+# How an object is recognised, and how its state is read and put back.
+_STATES: dict[str, tuple[Callable[[Any], bool], Callable[[Any], Any], Callable[..., None]]] = {
+    "random.Random": (
+        lambda value: type(value) is random.Random,
+        random.Random.getstate,
+        random.Random.setstate,
+    ),
+    "RandomState": (
+        lambda value: type(value) is np.random.RandomState,
+        np.random.RandomState.get_state,
+        np.random.RandomState.set_state,
+    ),
+    "Generator": (
+        lambda value: type(value) is np.random.Generator,
+        lambda value: value.bit_generator.state,
+        lambda value, state: setattr(value.bit_generator, "state", state),
+    ),
+    "variables": (_has_variables, lambda value: list(map(np.array, _variables(value))), _assign),
+}

@@ -4,7 +4,7 @@ import dataclasses
 import pathlib
 from typing import Any, ClassVar
 
-from tfx_perf.training.recovery import logs_file
+from tfx_perf.training.recovery import plain_data
 from tfx_perf.training.recovery.callback_state import CallbackState, Captured
 from tfx_perf.training.recovery.checkpoint import Checkpoint
 from tfx_perf.training.recovery.data_position import CapturedPosition
@@ -43,7 +43,7 @@ class SavedPoint:
     @property
     def logs(self) -> Any:
         """What the last call had returned."""
-        return logs_file.read(self._part)
+        return plain_data.unpacked(self.callbacks.logs)
 
     def put_back(self, state: TrainingState) -> None:
         """Puts variables and generators back; raises StateMismatchError."""
