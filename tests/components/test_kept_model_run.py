@@ -13,8 +13,8 @@ pytestmark = pytest.mark.each_choice
 # Such a training is too short for a save to be a small share of it.
 TRAIN = """
     import os
-    from tfx_perf.training.recovery import save_clock
-    save_clock._SAVE_SHARE = 0
+    from tfx_perf.training.recovery import saver
+    saver._SAVE_SHARE = 0
     class Fuse(keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None):
             if epoch == 3 and not os.path.exists({flag!r}):

@@ -91,8 +91,8 @@ def test_a_model_of_keras_3_is_refused(trainer):
 # What the coordinator kills once, where it is alone with those that serve it.
 KILLS = """
     import json, os, psutil, signal
-    from tfx_perf.training.recovery import save_clock
-    save_clock._SAVE_SHARE = 0
+    from tfx_perf.training.recovery import saver
+    saver._SAVE_SHARE = 0
 
     def killed(kind):
         host = json.loads(os.environ["TF_CONFIG"])["cluster"][kind][0]

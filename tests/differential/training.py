@@ -61,12 +61,12 @@ def training_under_test(case: Case, checkpoints: pathlib.Path) -> Any:
     from tfx_perf.training import eligibility, model_flops
     from tfx_perf.training.fit import batch_hooks
     from tfx_perf.training.plan import TrainingPlan
-    from tfx_perf.training.recovery import save_clock
+    from tfx_perf.training.recovery import saver
     from tfx_perf.training.session import TrainingSession
     from tfx_perf.training.step import compiled_call, fused_update
     from tfx_perf.training.trials import choice, choosing, turns
 
-    save_clock._SAVE_SHARE = 0  # these trainings are too short for a save to be a small share
+    saver._SAVE_SHARE = 0  # these trainings are too short for a save to be a small share
     acts = batch_hooks._obstacle
 
     def without_interruption(callback: Any, module: Any) -> str | None:

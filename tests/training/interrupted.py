@@ -143,12 +143,12 @@ def _train(
     from tfx_perf.tf_internals import autograph
     from tfx_perf.training import model_flops
     from tfx_perf.training.plan import TrainingPlan
-    from tfx_perf.training.recovery import save_clock
+    from tfx_perf.training.recovery import saver
     from tfx_perf.training.session import TrainingSession
     from tfx_perf.training.strategy_scope import StrategyScope
     from tfx_perf.training.trials.choice import PlanChoice
 
-    save_clock._SAVE_SHARE = 0  # these trainings are too short for a save to be a small share
+    saver._SAVE_SHARE = 0  # these trainings are too short for a save to be a small share
     flops = model_flops.Flops(None, None, None)
     model_flops.count_flops = lambda model, batch: flops  # takes a second
     keras = importlib.import_module(package)

@@ -19,7 +19,7 @@ from tfx_perf.tf_internals import autograph
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.recovery.recovery import Recovery
-from tfx_perf.training.recovery.save_clock import SaveClock
+from tfx_perf.training.recovery.saver import SaveClock
 from tfx_perf.training.step.oom_guard import OomGuard
 
 ROWS, BATCHES, MIB = 2048, 12, 2**20

@@ -12,7 +12,7 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.training import model_flops
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import TrainingPlan
-from tfx_perf.training.recovery import save_clock
+from tfx_perf.training.recovery import saver
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.step.steps import MultiStep
@@ -27,7 +27,7 @@ PLANS = [TrainingPlan(steps_per_call=4), TrainingPlan(steps_per_call=4, xla_call
 def quick(monkeypatch):
     flops = model_flops.Flops(None, None, None)
     monkeypatch.setattr(model_flops, "count_flops", lambda model, batch: flops)  # takes a second
-    monkeypatch.setattr(save_clock, "_SAVE_SHARE", 0)
+    monkeypatch.setattr(saver, "_SAVE_SHARE", 0)
 
 
 @pytest.fixture(params=["keras", "tf_keras"])

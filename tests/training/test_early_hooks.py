@@ -14,7 +14,7 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.training import eligibility, model_flops
 from tfx_perf.training.fit import early_hooks
 from tfx_perf.training.plan import TrainingPlan
-from tfx_perf.training.recovery import save_clock
+from tfx_perf.training.recovery import saver
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.trials import choosing, turns
 from tfx_perf.training.trials.choice import PlanChoice, plain
@@ -274,7 +274,7 @@ def test_what_acts_at_certain_batches_keeps_keras_own_fit_and_says_so(keras, mak
 
 
 def test_a_training_that_is_resumed_is_traced_once_callbacks_are_told(keras, tmp_path, monkeypatch):
-    monkeypatch.setattr(save_clock, "_SAVE_SHARE", 0)
+    monkeypatch.setattr(saver, "_SAVE_SHARE", 0)
 
     class Killed(BaseException):
         pass

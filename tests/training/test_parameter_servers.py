@@ -19,7 +19,7 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.interception import FitCall
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.parameter_servers.fit import AsynchronousFit
-from tfx_perf.training.recovery.save_clock import SaveClock
+from tfx_perf.training.recovery.saver import SaveClock
 
 pytestmark = pytest.mark.each_choice
 

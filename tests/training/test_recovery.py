@@ -1,6 +1,6 @@
 """NaN, full disks and unreadable data.
 
-A `guard` of the `recovery.task` has a `saver` write checkpoints, and raises a `blow_up`.
+A `guard` has a `saver` write checkpoints, and raises a `blow_up`.
 """
 
 import contextlib
@@ -19,10 +19,10 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.training import model_flops
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
-from tfx_perf.training.recovery import attempts, checkpoint_store, plain_data, save_clock
+from tfx_perf.training.recovery import checkpoint_store, plain_data, saver
 from tfx_perf.training.recovery.callback_state import CallbackState
+from tfx_perf.training.recovery.checkpoint import CapturedPoint
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
-from tfx_perf.training.recovery.resume_point import CapturedPoint
 from tfx_perf.training.recovery.training_state import StateMismatchError
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.step import steps
@@ -37,7 +37,7 @@ PLAN = TrainingPlan(steps_per_call=4)
 
 @pytest.fixture(autouse=True)
 def short_trainings(monkeypatch):
-    monkeypatch.setattr(save_clock, "_SAVE_SHARE", 0)
+    monkeypatch.setattr(saver, "_SAVE_SHARE", 0)
     flops = model_flops.Flops(None, None, None)
     monkeypatch.setattr(model_flops, "count_flops", lambda model, batch: flops)  # takes a second
 
@@ -426,10 +426,10 @@ def test_what_a_callback_raises_is_raised_at_once(keras, tmp_path):
 @pytest.mark.slow
 def test_a_plan_that_ends_its_process_again_and_again_is_left(keras, tmp_path):
     call = captured(model_of_two(keras), numbers())
-    for _ in range(attempts.MOST):  # a process that is killed leaves just this
+    for _ in range(checkpoint_store.MOST_ATTEMPTS):  # a process that is killed leaves just this
         session = session_with(checkpoint_folder=str(tmp_path))
         recovery, _ = session._recovery(call, session._loop_for(call))
-        assert attempts.begin(recovery._store.folder, PLAN, step=0)
+        assert recovery._store.begin_attempt(PLAN, step=0)
     session = session_with(checkpoint_folder=str(tmp_path))
     session.fit(call)
     assert session.record.plan == PLAIN_FIT
@@ -552,7 +552,7 @@ def test_edited_code_begins_anew_and_code_changed_back_goes_on(keras, tmp_path, 
 def test_no_checkpoint_is_due_for_the_time_that_choosing_a_plan_took(
     keras, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(save_clock, "_SAVE_SHARE", 1000)  # of the first save's seconds: 40 s
+    monkeypatch.setattr(saver, "_SAVE_SHARE", 1000)  # of the first save's seconds: 40 s
     session = session_with(checkpoint_folder=str(tmp_path))
     ahead = time.perf_counter
     spent = [0.0]
@@ -569,7 +569,7 @@ def test_no_checkpoint_is_due_for_the_time_that_choosing_a_plan_took(
 
 
 def test_fits_in_a_loop_trace_once_and_leave_no_folders(keras, tmp_path, monkeypatch):
-    monkeypatch.setattr(save_clock, "_SAVE_SHARE", 1e6)  # they are short, also on a busy machine
+    monkeypatch.setattr(saver, "_SAVE_SHARE", 1e6)  # they are short, also on a busy machine
     model = model_of_two(keras)
     session = session_with(PLAIN_FIT, checkpoint_folder=str(tmp_path))
     traced = []

@@ -13,7 +13,7 @@ from model_cases import Snapshot, assert_same, captured
 from tfx_perf.config import PerfConfig
 from tfx_perf.training import model_flops
 from tfx_perf.training.plan import TrainingPlan
-from tfx_perf.training.recovery import save_clock
+from tfx_perf.training.recovery import saver
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.trials.choice import PlanChoice
 
@@ -74,7 +74,7 @@ CASES = {
 
 @pytest.fixture(autouse=True)
 def short_trainings(monkeypatch):
-    monkeypatch.setattr(save_clock, "_SAVE_SHARE", 0)
+    monkeypatch.setattr(saver, "_SAVE_SHARE", 0)
     flops = model_flops.Flops(None, None, None)
     monkeypatch.setattr(model_flops, "count_flops", lambda model, batch: flops)  # takes a second
 

@@ -11,7 +11,7 @@ from tfx_perf import errors
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.recovery import shortage
 from tfx_perf.training.recovery.shortage import Shortage, Shortages
-from tfx_perf.training.recovery.writers import Writers
+from tfx_perf.training.recovery.training_state import Writers
 from tfx_perf.training.team import ShortOfMemoryError
 
 TWO = Writers(workers=2, replicas=2)

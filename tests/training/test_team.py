@@ -8,8 +8,7 @@ import tensorflow as tf
 
 from tfx_perf.training.recovery import decisions
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
-from tfx_perf.training.recovery.save_clock import SaveClock
-from tfx_perf.training.recovery.saver import Saver
+from tfx_perf.training.recovery.saver import SaveClock, Saver
 from tfx_perf.training.team import FailedAloneError, LostWorkerError, Team, TeamError, may_pass
 
 

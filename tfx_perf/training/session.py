@@ -35,11 +35,11 @@ from tfx_perf.training.parameter_servers.fit import AsynchronousFit
 from tfx_perf.training.placement.placement import Placement
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.record import TrainingRecord
-from tfx_perf.training.recovery import attempts, generators, shortage
+from tfx_perf.training.recovery import generators, shortage
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
 from tfx_perf.training.recovery.folder_lock import FolderLock
 from tfx_perf.training.recovery.recovery import FitResult, Recovery
-from tfx_perf.training.recovery.save_clock import SaveClock
+from tfx_perf.training.recovery.saver import SaveClock
 from tfx_perf.training.team import LostWorkerError, Team
 from tfx_perf.training.trials import choosing, families
 from tfx_perf.training.trials.choice import PlanChoice, plain
@@ -375,7 +375,7 @@ class TrainingSession:
             folder = self._folder_of(index)
             if folder is not None and folder.exists():
                 for training in folder.iterdir():
-                    attempts.forget(training)
+                    CheckpointStore(training).forget_attempts()
                     shortage.forget(training)
                     CheckpointStore(training).clear()
                 with contextlib.suppress(OSError):  # it holds something else

@@ -23,9 +23,7 @@ from tfx_perf.training.recovery import training_fingerprint
 from tfx_perf.training.recovery.checkpoint import Checkpoint
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
 from tfx_perf.training.recovery.recovery import FitResult
-from tfx_perf.training.recovery.save_clock import SaveClock
-from tfx_perf.training.recovery.saver import Saver
-from tfx_perf.training.recovery.task import Task
+from tfx_perf.training.recovery.saver import SaveClock, Saver, Task
 from tfx_perf.training.recovery.training_fingerprint import TrainingFingerprint
 from tfx_perf.training.team import Team
 

@@ -1,11 +1,16 @@
-"""Checkpoint: the manifest of one checkpoint."""
+"""Where a training goes on: from a checkpoint on disk, or from what this process remembers."""
 
-from typing import ClassVar
+import dataclasses
+import pathlib
+from typing import Any, ClassVar
 
 from tfx_perf import records
 from tfx_perf.training.plan import TrainingPlan
-from tfx_perf.training.recovery.data_position import Position
-from tfx_perf.training.recovery.writers import Writers
+from tfx_perf.training.recovery import plain_data
+from tfx_perf.training.recovery.callback_state import CallbackState, Captured
+from tfx_perf.training.recovery.data_position import CapturedPosition, Position
+from tfx_perf.training.recovery.training_state import CapturedState, TrainingState, Writers
+from tfx_perf.training.team import Team
 
 
 class Checkpoint(records.Record):
@@ -38,3 +43,79 @@ class Checkpoint(records.Record):
     trainable: tuple[bool, ...] = ()
     trainable_at_first: tuple[bool, ...] = ()
     files: dict[str, str] = {}
+
+
+@dataclasses.dataclass(frozen=True)
+class SavedPoint:
+    """A checkpoint on disk.
+
+    Attributes:
+        checkpoint: its manifest.
+        folder: its files.
+        team: who goes on from it.
+        is_others: whether others have written it, another number of replicas or workers.
+    """
+
+    checkpoint: Checkpoint
+    folder: pathlib.Path
+    team: Team
+    is_others: bool = False
+
+    @property
+    def _part(self) -> pathlib.Path:
+        return self.checkpoint.writers.part(self.folder, self.team.index)
+
+    @property
+    def position(self) -> CapturedPosition:
+        """Where in the data it is; others divide them otherwise, and read them again."""
+        position = self.checkpoint.data
+        if self.is_others:
+            position = position.model_copy(update={"is_saved": False})
+        return CapturedPosition.read(position, self._part)
+
+    @property
+    def logs(self) -> Any:
+        """What the last call had returned."""
+        return plain_data.unpacked(self.callbacks.logs)
+
+    def put_back(self, state: TrainingState) -> None:
+        """Puts variables and generators back; raises StateMismatchError."""
+        state.read(self.folder, self.checkpoint.writers)
+
+    @property
+    def callbacks(self) -> Captured:
+        """What the callbacks knew."""
+        return CallbackState.read(self._part)
+
+    def __str__(self) -> str:
+        return f"step {self.checkpoint.step}: {self.folder}"
+
+
+@dataclasses.dataclass(frozen=True)
+class CapturedPoint:
+    """A point of this process's own training.
+
+    Attributes:
+        checkpoint: its manifest, without files.
+        state: variables and generators.
+        position: where in the data it is.
+        callbacks: what they knew.
+        logs: what the last call had returned.
+    """
+
+    checkpoint: Checkpoint
+    state: CapturedState
+    position: CapturedPosition
+    callbacks: Captured
+    logs: Any
+    is_others: ClassVar[bool] = False
+
+    def put_back(self, state: TrainingState) -> None:
+        """Puts variables and generators back; raises StateMismatchError."""
+        state.put_back(self.state)
+
+    def __str__(self) -> str:
+        return f"step {self.checkpoint.step}"
+
+
+ResumePoint = SavedPoint | CapturedPoint

@@ -7,18 +7,38 @@ import os
 import pathlib
 import shutil
 from collections.abc import Callable
+from typing import ClassVar
 
-from tfx_perf import errors
+from tfx_perf import errors, records
+from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.recovery.checkpoint import Checkpoint
 from tfx_perf.training.team import Team
 
 KEPT = 3
-_MANIFEST = "manifest.json"
+# Of attempts of a plan that got no further; one end may be a preempted machine's.
+MOST_ATTEMPTS = 2
+_MANIFEST, _ATTEMPT = "manifest.json", "attempt.json"
 _PREFIX, _DRAFT = "checkpoint-", "draft-"
 _NAME_DIGITS = 16  # of the manifest's digest, in the folder's name
 _BLOCK_BYTES = 2**20
 
 _LOGGER = logging.getLogger(__name__)
+
+
+class Attempt(records.Record):
+    """A training that was begun, or gone on with.
+
+    Attributes:
+        plan: how its steps were run.
+        step: where it began.
+        count: how often it has begun there with this plan.
+    """
+
+    SCHEMA: ClassVar[str] = "tfx_perf.attempt/1"
+
+    plan: TrainingPlan
+    step: int
+    count: int
 
 
 class CheckpointStore:
@@ -114,6 +134,36 @@ class CheckpointStore:
             except OSError as error:  # of the disk or the network; it may be whole all the same
                 _LOGGER.warning("The checkpoint %s cannot be read and is skipped: %s", path, error)
         return None
+
+    def begin_attempt(self, plan: TrainingPlan, *, step: int) -> bool:
+        """Notes that a training begins.
+
+        Args:
+            plan: how its steps will be run.
+            step: where it begins.
+
+        Returns:
+            Whether the plan may be used: not if it has begun there `MOST_ATTEMPTS` times before
+            without a checkpoint.
+        """
+        path = self._folder / _ATTEMPT
+        before = None
+        with contextlib.suppress(errors.UserError):  # there is none, or it is of another version
+            before = Attempt.read(path)
+        count = 1
+        if before is not None and (before.plan, before.step) == (plan, step):
+            count += before.count
+        if count > MOST_ATTEMPTS:
+            return False
+        with contextlib.suppress(OSError):  # no room: nothing is known of attempts then
+            self._folder.mkdir(parents=True, exist_ok=True)
+            Attempt(plan=plan, step=step, count=count).write(path)
+        return True
+
+    def forget_attempts(self) -> None:
+        """Forgets the attempts: the training has ended otherwise than with its process."""
+        with contextlib.suppress(OSError):
+            (self._folder / _ATTEMPT).unlink()
 
     def clear(self) -> None:
         """Removes all checkpoints; other files in the folder stay."""

@@ -15,14 +15,11 @@ from tfx_perf.training.fit.step_counts import StepCounts
 from tfx_perf.training.keras_api.base_api import Function, put_trainable, trainable_flags
 from tfx_perf.training.recovery.blow_up import BlowUp
 from tfx_perf.training.recovery.callback_state import CallbackState
-from tfx_perf.training.recovery.checkpoint import Checkpoint
+from tfx_perf.training.recovery.checkpoint import CapturedPoint, Checkpoint, ResumePoint
 from tfx_perf.training.recovery.data_position import CapturedPosition, DataPosition
 from tfx_perf.training.recovery.decisions import Decisions
-from tfx_perf.training.recovery.resume_point import CapturedPoint, ResumePoint
-from tfx_perf.training.recovery.saver import Saver
-from tfx_perf.training.recovery.task import Task
-from tfx_perf.training.recovery.training_state import TrainingState
-from tfx_perf.training.recovery.writers import Writers
+from tfx_perf.training.recovery.saver import Saver, Task
+from tfx_perf.training.recovery.training_state import TrainingState, Writers
 from tfx_perf.training.step.step_runner import Logs, StepRunner
 from tfx_perf.training.step.steps import Countdown
 

@@ -22,18 +22,15 @@ from tfx_perf.training.keras_api.base_api import put_trainable
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.optimizations.optimization import OutOfMemory
 from tfx_perf.training.plan import TrainingPlan
-from tfx_perf.training.recovery import attempts, training_fingerprint
+from tfx_perf.training.recovery import training_fingerprint
 from tfx_perf.training.recovery.blow_up import BlowUp, NumericsCheck
 from tfx_perf.training.recovery.callback_state import CallbackState
-from tfx_perf.training.recovery.checkpoint import Checkpoint
-from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
+from tfx_perf.training.recovery.checkpoint import Checkpoint, ResumePoint, SavedPoint
+from tfx_perf.training.recovery.checkpoint_store import MOST_ATTEMPTS, CheckpointStore
 from tfx_perf.training.recovery.guard import Guard
-from tfx_perf.training.recovery.resume_point import ResumePoint, SavedPoint
-from tfx_perf.training.recovery.save_clock import SaveClock
+from tfx_perf.training.recovery.saver import SaveClock, Task
 from tfx_perf.training.recovery.shortage import Shortages
-from tfx_perf.training.recovery.task import Task
-from tfx_perf.training.recovery.training_state import StateMismatchError, TrainingState
-from tfx_perf.training.recovery.writers import Writers
+from tfx_perf.training.recovery.training_state import StateMismatchError, TrainingState, Writers
 from tfx_perf.training.team import Team
 
 # Checkpoints of other trainings that are kept in the same folder: the code may be changed back.
@@ -175,10 +172,10 @@ class Recovery:
             self._callbacks.leave_logs()
 
     def _fit(self, plan: TrainingPlan, plain_step_seconds: float | None) -> FitResult:
-        folder = self._attempts_folder
-        if folder and not attempts.begin(folder, plan, step=self.step or 0):
+        store = self._attempts_store
+        if store and not store.begin_attempt(plan, step=self.step or 0):
             self._note(
-                f"{plan} had ended its process {attempts.MOST} times without getting further: "
+                f"{plan} had ended its process {MOST_ATTEMPTS} times without getting further: "
                 f"trained with {plan.plain}."
             )
             plan = plan.plain
@@ -308,9 +305,9 @@ class Recovery:
         return plan
 
     @property
-    def _attempts_folder(self) -> pathlib.Path | None:
+    def _attempts_store(self) -> CheckpointStore | None:
         """Where attempts are counted; None where no plan is left for them."""
-        return self._store.folder if self._store and self._team.count == 1 else None
+        return self._store if self._team.count == 1 else None
 
     def _smaller(self, plan: TrainingPlan, error: Exception) -> TrainingPlan | None:
         """Returns the plan that survives where memory ran out; None if there is none."""
@@ -471,9 +468,8 @@ class Recovery:
         ) from blow_up
 
     def _forget_attempts(self) -> None:
-        folder = self._attempts_folder
-        if folder:
-            attempts.forget(folder)
+        if self._attempts_store:
+            self._attempts_store.forget_attempts()
 
     def _tell_of_checkpoint(self) -> None:
         found = self._store.latest() if self._store else None

@@ -1,15 +1,90 @@
-"""Saver: writes checkpoints, not too often, and never makes a training fail."""
+"""Saver: writes the checkpoints of a training, not too often, and never makes it fail."""
 
+import dataclasses
 import logging
 import pathlib
 import time
 from collections.abc import Callable
+from typing import Any
 
+from tfx_perf.settings.training import TrainingSettings
+from tfx_perf.training.keras_api.base_api import KerasApi
+from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.recovery.checkpoint import Checkpoint
-from tfx_perf.training.recovery.task import Task
-from tfx_perf.training.team import LostWorkerError
+from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
+from tfx_perf.training.recovery.training_fingerprint import TrainingFingerprint
+from tfx_perf.training.team import LostWorkerError, Team
 
 _LOGGER = logging.getLogger(__name__)
+
+# Training goes on for this many times what a save took before there is another.
+_SAVE_SHARE = 50
+# What is taken for it before the first: of a small model. Shorter trainings have no checkpoint;
+# training again takes no longer.
+_FIRST_SECONDS = 0.04
+
+
+@dataclasses.dataclass
+class SaveClock:
+    """When there was a checkpoint last, over all `fit`s of a process.
+
+    Attributes:
+        saved_at: when, on `time.perf_counter`'s clock; at first, when the first `fit` began. What
+            was left out is as if it had not been.
+        save_seconds: what it took.
+    """
+
+    saved_at: float = dataclasses.field(default_factory=time.perf_counter)
+    save_seconds: float = _FIRST_SECONDS
+
+    @property
+    def since(self) -> float:
+        """Seconds since then."""
+        return time.perf_counter() - self.saved_at
+
+    def leave_out(self, seconds: float) -> None:
+        """Leaves out of `since` what has just been spent on something else than training."""
+        self.saved_at += seconds
+
+    @property
+    def is_cheap(self) -> bool:
+        """Whether another checkpoint takes a small share of the time."""
+        return self.since >= _SAVE_SHARE * self.save_seconds
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """One `fit` that is guarded.
+
+    Attributes:
+        model: the compiled model.
+        keras_api: the model's.
+        epochs: number of the last epoch.
+        initial_epoch: number of the first.
+        epoch_length: steps of an epoch, None if unknown.
+        plan: how the steps are run.
+        fingerprint: of the training; it goes into the checkpoints.
+        store: where these go; None if nothing is to outlive the process.
+        team: who trains.
+        clock: when there was one last.
+        settings: when to save and what to watch.
+        watches: whether NaN and Inf are an error.
+        bad_at_first: see `TrainingState.bad_weights`, before this process has trained.
+    """
+
+    model: Any
+    keras_api: KerasApi
+    epochs: int
+    initial_epoch: int
+    epoch_length: int | None
+    plan: TrainingPlan
+    fingerprint: TrainingFingerprint
+    store: CheckpointStore | None
+    team: Team
+    clock: SaveClock
+    settings: TrainingSettings
+    watches: bool
+    bad_at_first: frozenset[int] = frozenset()
 
 
 class Saver:

@@ -6,7 +6,7 @@ from typing import ClassVar, NoReturn
 
 from tfx_perf import errors, records
 from tfx_perf.training.plan import TrainingPlan
-from tfx_perf.training.recovery.writers import Writers
+from tfx_perf.training.recovery.training_state import Writers
 from tfx_perf.training.team import ShortOfMemoryError, Team
 
 _FILE = "shortage.json"
