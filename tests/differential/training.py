@@ -59,7 +59,7 @@ def training_under_test(case: Case, checkpoints: pathlib.Path) -> Any:
     """
     from tfx_perf.config import PerfConfig
     from tfx_perf.training import eligibility, model_flops
-    from tfx_perf.training.fit import batch_hooks
+    from tfx_perf.training.fit import callback_hooks
     from tfx_perf.training.plan import TrainingPlan
     from tfx_perf.training.recovery import saver
     from tfx_perf.training.session import TrainingSession
@@ -67,12 +67,12 @@ def training_under_test(case: Case, checkpoints: pathlib.Path) -> Any:
     from tfx_perf.training.trials import choice, choosing, turns
 
     saver._SAVE_SHARE = 0  # these trainings are too short for a save to be a small share
-    acts = batch_hooks._obstacle
+    acts = callback_hooks._obstacle
 
     def without_interruption(callback: Any, module: Any) -> str | None:
         return None if interruption.is_interruption(callback) else acts(callback, module)
 
-    batch_hooks._obstacle = without_interruption
+    callback_hooks._obstacle = without_interruption
     flops = model_flops.Flops(None, None, None)
     model_flops.count_flops = lambda model, batch: flops  # takes a second
 

@@ -33,7 +33,7 @@ from tfx_perf.training import model_flops, session
 from tfx_perf.training.fit.timer import StepTimer
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.measuring import collector
-from tfx_perf.training.monitoring import announcing
+from tfx_perf.training.monitoring import serving
 from tfx_perf.training.monitoring.live_training import RECENT_CALLS, LiveTraining
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.trials.choice import PlanChoice, plain
@@ -252,7 +252,7 @@ def test_nothing_is_served_unless_it_is_wanted(keras, monkeypatch):
 
 @pytest.mark.slow
 def test_who_waits_is_told_how_far_it_is_and_where_its_metrics_are(keras, port, monkeypatch):
-    monkeypatch.setattr(announcing, "_SECONDS", 0.001)
+    monkeypatch.setattr(serving, "_SECONDS", 0.001)
     made = session_with(port)
     call = captured(model_cases.dense(keras), model_cases.regression(), epochs=40)
     total = 40 * model_cases.BATCHES

@@ -15,8 +15,8 @@ from model_cases import Snapshot, captured
 from tfx_perf.training.keras_api.random_layers import SaveableRandomLayers
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
-from tfx_perf.training.step import recompute, segments
-from tfx_perf.training.step.segments import Activation
+from tfx_perf.training.step import recompute
+from tfx_perf.training.step.recompute import Activation
 
 pytestmark = pytest.mark.one_case
 
@@ -120,21 +120,21 @@ def chain(length, *, size=1.0, wide=()):
 
 
 def test_segments_have_equal_shares():
-    assert segments.cut(chain(12), segments=3) == [4, 8]
-    assert segments.cost(chain(12), [4, 8]) == 2 + 4  # two cross, and four within the last
-    assert segments.cost(chain(12), []) == 12
+    assert recompute.cut(chain(12), segments=3) == [4, 8]
+    assert recompute.cost(chain(12), [4, 8]) == 2 + 4  # two cross, and four within the last
+    assert recompute.cost(chain(12), []) == 12
 
 
 def test_cuts_avoid_what_is_wide():
-    (at,) = segments.cut(chain(12, wide={5}), segments=2)
+    (at,) = recompute.cut(chain(12, wide={5}), segments=2)
     assert at in {5, 7}  # at 6, near the middle, the tensor that was made at 5 would cross
 
 
 def test_auto_takes_about_the_root_of_the_length():
     activations = chain(100)
-    cuts = segments.cut(activations, segments="auto")
+    cuts = recompute.cut(activations, segments="auto")
     assert 7 <= len(cuts) + 1 <= 14
-    assert segments.cost(activations, cuts) <= 20
+    assert recompute.cost(activations, cuts) <= 20
 
 
 def test_a_plan_with_segments_is_named_and_refuses_nonsense():

@@ -11,7 +11,7 @@ from model_cases import captured
 from tfx_perf import interception
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import TrainingPlan
-from tfx_perf.training.step.repetition import repeated
+from tfx_perf.training.step.steps import repeated
 
 STEPWISE = TrainingPlan(steps_per_call=7)
 COMPILED = TrainingPlan(steps_per_call=7, xla_call=True)

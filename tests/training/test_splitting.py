@@ -23,7 +23,7 @@ from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.step import compiled_call, fused_update
 from tfx_perf.training.step.preparation import Preparation
-from tfx_perf.training.step.slicing_obstacle import slicing_obstacle
+from tfx_perf.training.step.slices import slicing_obstacle
 from tfx_perf.training.trials import families
 from tfx_perf.training.trials.choice import PlanChoice
 
@@ -182,7 +182,7 @@ import json
 import keras, tf_keras
 import tensorflow as tf
 from tfx_perf.training.keras_api import either_keras
-from tfx_perf.training.step.slicing_obstacle import slicing_obstacle
+from tfx_perf.training.step.slices import slicing_obstacle
 
 (cpu,) = tf.config.list_physical_devices("CPU")
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)

@@ -12,7 +12,7 @@ from model_cases import captured
 
 from tfx_perf.config import PerfConfig
 from tfx_perf.hardware import devices
-from tfx_perf.training import model_flops, xla_reading
+from tfx_perf.training import model_flops, recording
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.session import TrainingSession
@@ -92,7 +92,7 @@ def test_without_xla_there_is_no_account(keras):
 def test_keras_own_compiled_step_is_read_too(keras):
     call = captured(model_cases.dense(keras), ragged())
     call.model.jit_compile = True
-    account = xla_reading.account_of(call.model, Loop(call), PLAIN_FIT, next(iter(ragged())))
+    account = recording.xla_account(call.model, Loop(call), PLAIN_FIT, next(iter(ragged())))
     assert account.compiled_shapes is None
     assert account.fusion_count > 0
 

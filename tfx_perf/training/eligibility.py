@@ -5,7 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf.interception import FitCall
-from tfx_perf.training.fit import batch_hooks, early_hooks
+from tfx_perf.training.fit import callback_hooks
 from tfx_perf.training.fit.fit_arguments import callback_list, length_of, may_run_out
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.measuring import strategies
@@ -35,7 +35,7 @@ def obstacle(call: FitCall, loop: Loop) -> str | None:
         _kind_obstacle(call, loop)
         or _model_obstacle(model, loop)
         or _data_obstacle(call, loop)
-        or batch_hooks.obstacle(arguments["callbacks"], loop.keras_api.callbacks)
+        or callback_hooks.obstacle(arguments["callbacks"], loop.keras_api.callbacks)
         or _resumption_obstacle(arguments["callbacks"], loop.keras_api.callbacks)
     )
 
@@ -118,6 +118,6 @@ def _resumption_obstacle(callbacks: Any, module: Any) -> str | None:
     """Returns why nobody can tell callbacks of the first epoch before `fit` does."""
     resuming = getattr(module, "BackupAndRestore", ())
     resumes = any(isinstance(each, resuming) for each in callback_list(callbacks))
-    if resumes and early_hooks.may_change_the_model(callbacks, module):
+    if resumes and callback_hooks.may_change_the_model(callbacks, module):
         return "BackupAndRestore says in which epoch other callbacks begin"
     return None

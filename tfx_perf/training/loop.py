@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfx_perf.interception import FitCall
 from tfx_perf.memory import batches
 from tfx_perf.tf_internals import datasets
-from tfx_perf.training.fit import agreed_stop, batch_hooks, empty_share, one_average
+from tfx_perf.training.fit import agreed_stop, callback_hooks, empty_share, one_average
 from tfx_perf.training.fit.epochs import Epochs
 from tfx_perf.training.fit.fit_arguments import (
     callback_list,
@@ -391,7 +391,7 @@ class Loop:
         arguments["callbacks"] = [check, *arguments["callbacks"], begin]
 
     def _hooks_obstacle(self) -> str | None:
-        return batch_hooks.obstacle(self._call.arguments["callbacks"], self.keras_api.callbacks)
+        return callback_hooks.obstacle(self._call.arguments["callbacks"], self.keras_api.callbacks)
 
     def _look_at_hooks(self, epoch: int, logs: Any = None) -> None:
         """Has this epoch, and all after it, trained in single steps if a callback needs them.

@@ -12,7 +12,7 @@ from tfx_perf.hardware import devices
 from tfx_perf.interception import FitCall
 from tfx_perf.memory import batches, growth
 from tfx_perf.tf_internals import datasets
-from tfx_perf.training import advice, model_flops, precision, xla_reading
+from tfx_perf.training import advice, model_flops, precision
 from tfx_perf.training.fit.timer import StepTimer, percentile
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.measuring import memory as memory_lib
@@ -22,6 +22,7 @@ from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.record import TrainingRecord, XlaAccount
 from tfx_perf.training.recovery.recovery import FitResult
 from tfx_perf.training.trials.choice import PlanChoice, TrialRecord
+from tfx_perf.xla import fusions, hlo
 
 _PLOTTED_STEPS = 400
 _OF_FIRST_BATCH = (
@@ -77,7 +78,7 @@ class EndedTraining:
         batch, is_repeatable = model_flops.typical_batch(call, known.pop("first_batch"))
         mean_seconds = times["mean_step_time_seconds"]
         flops = model_flops.count_flops(call.model, batch if timer.step_count else None)
-        xla = xla_reading.account_of(call.model, loop, result.plan, batch)
+        xla = xla_account(call.model, loop, result.plan, batch)
         again = (xla and xla.executed_flops) or 0
         executed = flops.per_step and max(flops.per_step, again)
         flops = flops.held_against(executed, mean_seconds)
@@ -289,6 +290,40 @@ def _losses(history: Any) -> dict[str, tuple[float, ...]]:
         for name, values in history.history.items()
         if name.endswith("loss") and all(np.ndim(value) == 0 for value in values)
     }
+
+
+def xla_account(model: Any, loop: Loop, plan: TrainingPlan, batch: Any) -> XlaAccount | None:
+    """Returns what XLA made of the step of a training that has ended; None if it compiled nothing.
+
+    The part of the step that XLA compiled is compiled once more, to be read.
+
+    Args:
+        model: a compiled Keras model.
+        loop: what trained it.
+        plan: of the training.
+        batch: one element of the training data, None if there is no way to get one.
+    """
+    part = None
+    if not plan.uses_xla and not (plan.is_plain_fit and getattr(model, "jit_compile", False)):
+        return None
+    shapes = loop.functions.compiled_shapes(plan)
+    if batch is None:
+        return XlaAccount(compiled_shapes=shapes, note="no batch can be read from x")
+    if plan.uses_xla:
+        part, batch = loop.functions.compiled_part(plan, batch)
+    try:
+        before = hlo.model_step_hlo(model, batch, optimized=False, step=part)
+        after = hlo.model_step_hlo(model, batch, optimized=True, step=part).hlo_module
+    except hlo.NotCompilable as error:
+        return XlaAccount(compiled_shapes=shapes, note=str(error))
+    found = fusions.count_fusions(after)
+    return XlaAccount(
+        compiled_shapes=shapes,
+        fusion_count=found.count,
+        fusion_saved_bytes=found.saved_bytes,
+        # Optimised, some products are no longer written as dots; XLA may also recompute.
+        executed_flops=max(map(hlo.count_flops, (before, after))),
+    )
 
 
 def _unread(xla: XlaAccount | None) -> list[str]:

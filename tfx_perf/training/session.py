@@ -15,7 +15,7 @@ from tfx_perf.hardware import energy
 from tfx_perf.interception import FitCall
 from tfx_perf.training import as_one_device, recording
 from tfx_perf.training.eligibility import obstacle, recovery_obstacle
-from tfx_perf.training.fit import early_hooks, same_start
+from tfx_perf.training.fit import callback_hooks, same_start
 from tfx_perf.training.keras_api import array_data, either_keras
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.measuring import (
@@ -26,9 +26,8 @@ from tfx_perf.training.measuring import (
 )
 from tfx_perf.training.measuring.accounts import CommunicationAccount
 from tfx_perf.training.measuring.communication import CommunicationMeter
-from tfx_perf.training.monitoring.announcing import announcing
 from tfx_perf.training.monitoring.live_training import LiveTraining
-from tfx_perf.training.monitoring.serving import serving
+from tfx_perf.training.monitoring.serving import announcing, serving
 from tfx_perf.training.optimizations import OPTIMIZATIONS
 from tfx_perf.training.optimizations.optimization import Fit
 from tfx_perf.training.parameter_servers.fit import AsynchronousFit
@@ -423,7 +422,7 @@ class TrainingSession:
     ) -> bool:
         """Whether callbacks may change the model before its steps are tried or traced."""
         module = loop.keras_api.callbacks
-        if not early_hooks.may_change_the_model(call.arguments["callbacks"], module):
+        if not callback_hooks.may_change_the_model(call.arguments["callbacks"], module):
             return False
         has_plans = bool(self._given) or self._settings.training.trial_budget_seconds > 0
         is_resumed = recovery is not None and recovery.step is not None
@@ -503,7 +502,7 @@ def _told(
 
     if isinstance(recovery, Recovery):
         recovery.keep_logs()
-    return early_hooks.told(
+    return callback_hooks.told(
         call,
         loop.keras_api,
         steps=loop.train_length,

@@ -18,10 +18,10 @@ from tfx_perf.training.measuring import strategies
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.step import steps
 from tfx_perf.training.step.journal import Journal
-from tfx_perf.training.step.slicing_obstacle import slicing_obstacle
+from tfx_perf.training.step.slices import slicing_obstacle
 from tfx_perf.training.step.step_runner import StepRunner
 from tfx_perf.training.step.steps import MultiStep
-from tfx_perf.training.step.traced_steps import TracedSteps
+from tfx_perf.training.step.traced_steps import Countdown, TracedSteps
 
 
 class Kept(Protocol):
@@ -66,7 +66,7 @@ class TrainFunctions:
         model: Any,
         keras_api: KerasApi,
         *,
-        countdown: steps.Countdown,
+        countdown: Countdown,
         renewed: Callable[[], None],
     ) -> None:
         """Makes none yet.

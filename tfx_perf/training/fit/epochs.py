@@ -5,8 +5,8 @@ from typing import Any
 from tfx_perf.training.fit.fit_arguments import length_of
 from tfx_perf.training.keras_api.base_api import KerasApi
 from tfx_perf.training.plan import TrainingPlan
-from tfx_perf.training.step.steps import Countdown, MultiStep
-from tfx_perf.training.step.traced_steps import TracedSteps
+from tfx_perf.training.step.steps import MultiStep
+from tfx_perf.training.step.traced_steps import Countdown, TracedSteps
 
 
 class Epochs:

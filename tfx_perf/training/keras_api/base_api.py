@@ -12,10 +12,9 @@ import tensorflow as tf
 
 from tfx_perf import errors, interception
 from tfx_perf.training.keras_api import row_draws, variables
-from tfx_perf.training.keras_api.keras_function import KerasFunction, KerasFunctions
+from tfx_perf.training.keras_api.keras_function import KerasFunction, KerasFunctions, TracedNumbers
 from tfx_perf.training.keras_api.overriding import is_of_package, overrides
 from tfx_perf.training.keras_api.row_draws import Rows
-from tfx_perf.training.keras_api.traced_numbers import TracedNumbers
 
 Tensors = Any  # a nested structure of tensors
 Function = Callable[[Any], dict[str, Any]]  # iterator to logs

@@ -21,7 +21,7 @@ from tfx_perf.training.recovery.decisions import Decisions
 from tfx_perf.training.recovery.saver import Saver, Task
 from tfx_perf.training.recovery.training_state import TrainingState, Writers
 from tfx_perf.training.step.step_runner import Logs, StepRunner
-from tfx_perf.training.step.steps import Countdown
+from tfx_perf.training.step.traced_steps import Countdown
 
 _READ_AGAIN = (
     "a training that goes on reads its data again up to where it was, which is exact if they come "

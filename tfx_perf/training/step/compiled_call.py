@@ -20,9 +20,9 @@ from tfx_perf.training.keras_api.base_api import KerasApi, Tensors
 from tfx_perf.training.step import oom_guard
 from tfx_perf.training.step import steps as steps_lib
 from tfx_perf.training.step.preparation import Preparation
-from tfx_perf.training.step.repetition import repeated
 from tfx_perf.training.step.split_step import SplitStep, shapes_in_words
 from tfx_perf.training.step.step_runner import StepRunner, StepRunnerWrapper
+from tfx_perf.training.step.steps import repeated
 
 Logs = dict[str, Any]
 Parts = list[tf.Tensor]  # of a batch

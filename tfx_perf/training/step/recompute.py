@@ -9,18 +9,137 @@ is not copied, so it happens once, and a mask that is computed again is the same
 
 import bisect
 import dataclasses
+import heapq
+import itertools
 import math
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tfx_perf.tf_internals import graphs
-from tfx_perf.training.step import graph_order
-from tfx_perf.training.step import segments as segments_lib
+
+_MOST_SEGMENTS = 32  # that "auto" looks at
+
+
+@dataclasses.dataclass(frozen=True)
+class Activation:
+    """A tensor of the forward pass.
+
+    Attributes:
+        made: position of the operation that makes it.
+        last_used: position of the last operation of the forward pass that reads it.
+        size: in bytes, or in proportion to them.
+        is_saved: whether the backward pass reads it.
+    """
+
+    made: int
+    last_used: int
+    size: float
+    is_saved: bool
+
+
+def cut(activations: Sequence[Activation], *, segments: int | str) -> list[int]:
+    """Returns the positions at which segments begin, the first one's excepted.
+
+    Args:
+        activations: in the order of `made`.
+        segments: how many are wanted, there may be fewer; `auto` takes the number with the
+            smallest `cost`.
+    """
+    if segments != "auto":
+        return _cut(activations, int(segments))
+    ways = [_cut(activations, count) for count in range(2, _MOST_SEGMENTS + 1)]
+    return min(ways, key=lambda cuts: (cost(activations, cuts), len(cuts)))
+
+
+def cost(activations: Sequence[Activation], cuts: Sequence[int]) -> float:
+    """Returns what is held at once: all that cross a cut, and the rest of the largest segment."""
+    crossing, inside = 0.0, [0.0] * (len(cuts) + 1)
+    for activation in activations:
+        segment = bisect.bisect_right(cuts, activation.made)
+        if bisect.bisect_right(cuts, activation.last_used) > segment:
+            crossing += activation.size
+        elif activation.is_saved:
+            inside[segment] += activation.size
+    return crossing + max(inside)
+
+
+def _cut(activations: Sequence[Activation], count: int) -> list[int]:
+    """Cuts near equal shares of what is saved, where the least crosses."""
+    end = 1 + max((activation.last_used for activation in activations), default=0)
+    saved, crossing = [0.0] * (end + 1), [0.0] * (end + 2)
+    for activation in activations:
+        saved[activation.made + 1] += activation.size * activation.is_saved
+        crossing[activation.made + 1] += activation.size
+        crossing[activation.last_used + 1] -= activation.size
+    saved = list(itertools.accumulate(saved))  # by what is made before each position
+    crossing = list(itertools.accumulate(crossing))
+    share, cuts = saved[-1] / count, set()
+    for index in range(1, count):
+        target = share * index
+        window = range(
+            max(1, bisect.bisect_left(saved, target - share / 2)),
+            min(end, bisect.bisect_right(saved, target + share / 2)),
+        )
+        if window:
+            cuts.add(min(window, key=lambda at: (crossing[at], abs(saved[at] - target))))
+    return sorted(cuts)
+
+
+SHAPES = {"Const", "Shape", "ShapeN", "Size", "Rank"}  # known to XLA when it compiles
+
+
+def topological(operations: list[tf.Operation]) -> Iterator[tf.Operation]:
+    """Yields operations after what they depend on, else in the order they were made in.
+
+    The gradient of a loop adds inputs to it that are made later.
+    """
+    index = {operation: at for at, operation in enumerate(operations)}
+    readers: dict[tf.Operation, list[tf.Operation]] = {op: [] for op in operations}
+    missing = {}
+    for operation in operations:
+        sources = _sources(operation)
+        missing[operation] = len(sources)
+        for source in sources:
+            readers[source].append(operation)
+    ready = [index[op] for op in operations if not missing[op]]
+    while ready:
+        operation = operations[heapq.heappop(ready)]
+        yield operation
+        for reader in readers[operation]:
+            missing[reader] -= 1
+            if not missing[reader]:
+                heapq.heappush(ready, index[reader])
+
+
+def descendants(first: tf.Operation, order: list[tf.Operation]) -> set[tf.Operation]:
+    """Returns the operation and all that depend on it; `order` is topological."""
+    found = {first}
+    for operation in order:
+        if not found.isdisjoint(_sources(operation)):
+            found.add(operation)
+    return found
+
+
+def static(order: list[tf.Operation]) -> set[tf.Operation]:
+    """Returns what follows from constants and shapes; `order` is topological."""
+    found: set[tf.Operation] = set()
+    for operation in order:
+        inputs = [tensor.op for tensor in operation.inputs]
+        is_derived = inputs and not operation.op_def.is_stateful and found.issuperset(inputs)
+        if operation.type in SHAPES or is_derived:
+            found.add(operation)
+    return found
+
+
+def _sources(operation: tf.Operation) -> set[tf.Operation]:
+    return {*(tensor.op for tensor in operation.inputs), *operation.control_inputs}
+
 
 _ByReference = dict[Any, tf.Tensor]  # by `Tensor.ref()`
 
-_NOT_COPIED = {*graph_order.SHAPES, "Placeholder", "NoOp"}
+_NOT_COPIED = {*SHAPES, "Placeholder", "NoOp"}
 _SMALL_BYTES = 4096
 _UNKNOWN_SIZE = 256  # of a dimension, most likely the batch; only proportions count
 
@@ -59,20 +178,20 @@ class _Passes:
 
     def __init__(self, seed: tf.Tensor, *, segments: int | str) -> None:
         self._graph = seed.graph
-        self._order = list(graph_order.topological(self._graph.get_operations()))
-        self._backward = graph_order.descendants(seed.op, self._order)
+        self._order = list(topological(self._graph.get_operations()))
+        self._backward = descendants(seed.op, self._order)
         # What the backward pass computes without a gradient, e.g. the slope of x² in `2 x dy`,
         # depends on the forward pass alone; it is copied, too, and belongs to where x does.
         begin = self._order.index(seed.op)
         forward = [op for op in self._order if op not in self._backward]
-        self._static = graph_order.static(forward)
+        self._static = static(forward)
         made_before = set(self._order[:begin])
         copied = [op for op in forward if self._is_copied(op)]
         positions = {op: at for at, op in enumerate(op for op in copied if op in made_before)}
         last_used = self._last_used(positions)
-        cuts = segments_lib.cut(
+        cuts = cut(
             [
-                segments_lib.Activation(
+                Activation(
                     positions[tensor.op], used, _bytes(tensor), self._is_saved(tensor)
                 )
                 for tensor, used in last_used

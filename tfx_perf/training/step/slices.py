@@ -1,10 +1,40 @@
-"""Cuts a batch along its first dimension, whatever its tensors are."""
+"""Slices of a batch: whether it can be cut, its rows, and the sum of the slices' gradients."""
 
 from typing import Any
 
 import tensorflow as tf
 
+from tfx_perf.training.keras_api.base_api import KerasApi, all_layers
+
 Tensors = Any  # a nested structure of dense, sparse and ragged tensors
+Gradients = list[Any]  # tf.Tensor, tf.IndexedSlices or None
+State = list[Any]  # a loop variable
+
+
+def slicing_obstacle(model: Any, keras_api: KerasApi) -> str | None:
+    """Returns why the gradient of a batch cannot be summed over slices, None if it can.
+
+    A user's own `compute_loss` is taken to be a mean over the rows, as Keras' losses are.
+
+    Args:
+        model: compiled and built.
+        keras_api: the model's.
+    """
+    reason = keras_api.splitting_obstacle(model)
+    if reason:
+        return reason
+    if not keras_api.averages_loss(model):
+        return "a loss is not the mean over the rows of the batch"
+    if not keras_api.scales_loss_as_keras_does(model):
+        return "the optimizer scales the loss in its own way"
+    if keras_api.overrides_metrics(model):  # it may read weights, which must not have changed then
+        return "the model has its own compute_metrics"
+    if keras_api.recurrent_states(model):
+        return "a stateful layer remembers each row of the batch"
+    asks_others = any(getattr(layer, "synchronized", False) for layer in all_layers(model))
+    if asks_others and model.distribute_strategy.num_replicas_in_sync > 1:
+        return "a layer asks the other replicas, which may have fewer slices"
+    return None
 
 
 def rows(batch: Tensors, begin: tf.Tensor, size: tf.Tensor) -> Tensors:
@@ -44,3 +74,65 @@ def bounds(
     """
     size, longer = row_total // pieces, row_total % pieces
     return index * size + tf.minimum(index, longer), size + tf.cast(index < longer, tf.int32)
+
+
+class GradientSum:
+    """The sum of gradients that all have the structure of the first ones.
+
+    Sparse gradients are joined and not made dense: they come out as the whole batch would
+    have given them, row for row, so that what an optimizer or its clipping does with repeated
+    indices stays the same.
+    """
+
+    def __init__(self, first: Gradients, *, terms: tf.Tensor) -> None:
+        """Begins a sum.
+
+        Args:
+            first: the first term.
+            terms: how many there will be, a scalar of int32.
+        """
+        self._first = first
+        self.start: State = [_begin(gradient, terms) for gradient in first]
+
+    @staticmethod
+    def add(state: State, gradients: Gradients, *, index: tf.Tensor) -> State:
+        """Returns the state with the term of that index, counted from 0, added."""
+        return [
+            _add(sum_, gradient, index) for sum_, gradient in zip(state, gradients, strict=True)
+        ]
+
+    def result(self, state: State) -> Gradients:
+        """Returns the sum."""
+        return [_end(sum_, first) for sum_, first in zip(state, self._first, strict=True)]
+
+
+def _begin(gradient: Any, terms: tf.Tensor) -> Any:
+    if gradient is None:
+        return ()
+    if not isinstance(gradient, tf.IndexedSlices):
+        return gradient
+
+    def array(part: tf.Tensor) -> tf.TensorArray:
+        shape = [None, *part.shape[1:]]
+        return tf.TensorArray(part.dtype, terms, infer_shape=False, element_shape=shape)
+
+    arrays = array(gradient.values), array(gradient.indices)
+    return _add(arrays, gradient, tf.constant(0))
+
+
+def _add(sum_: Any, gradient: Any, index: tf.Tensor) -> Any:
+    if gradient is None:
+        return ()
+    if not isinstance(gradient, tf.IndexedSlices):
+        return sum_ + gradient
+    values, indices = sum_
+    return values.write(index, gradient.values), indices.write(index, gradient.indices)
+
+
+def _end(sum_: Any, first: Any) -> Any:
+    if first is None:
+        return None
+    if not isinstance(first, tf.IndexedSlices):
+        return sum_
+    values, indices = sum_
+    return tf.IndexedSlices(values.concat(), indices.concat(), first.dense_shape)

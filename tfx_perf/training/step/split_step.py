@@ -15,9 +15,9 @@ from tfx_perf.training.keras_api.row_draws import Rows
 from tfx_perf.training.step import fused_update as fused_update_lib
 from tfx_perf.training.step import recompute as recompute_lib
 from tfx_perf.training.step import replica_part, slices
-from tfx_perf.training.step.gradient_sum import Gradients, GradientSum
 from tfx_perf.training.step.index_ranges import IndexRanges
 from tfx_perf.training.step.journal import Journal
+from tfx_perf.training.step.slices import Gradients, GradientSum
 
 Logs = dict[str, Any]
 

@@ -12,46 +12,17 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf.tf_internals.graphs import QuickFunction
+from tfx_perf.training.keras_api import constant_shapes
 from tfx_perf.training.keras_api.base_api import KerasApi
 from tfx_perf.training.measuring import strategies
 from tfx_perf.training.step.journal import Journal
-from tfx_perf.training.step.repetition import repeated
 from tfx_perf.training.step.split_step import SplitStep
 
 _MOST_COUNTS = 1000  # of calls, before they are added up
 
 Logs = dict[str, Any]
 Step = Callable[..., Logs]  # of a batch and, where it can slice it, the number of slices
-
-
-class Countdown:
-    """How many steps are left in the running epoch or evaluation.
-
-    `fit` hands the train function only an iterator; near the end of an epoch fewer steps
-    than usual must be taken from it, and Keras 3 does not say how many.
-
-    Attributes:
-        call_count: calls in the running epoch or evaluation.
-        last_call_steps: how many steps the last call took.
-    """
-
-    def __init__(self) -> None:
-        self._left: int | None = None
-        self.call_count = self.last_call_steps = 0
-
-    def begin(self, steps: int | None) -> None:
-        """Starts an epoch or evaluation of `steps` steps; None if nobody knows."""
-        self._left = steps
-        self.call_count = 0
-
-    def take(self, steps: int) -> int:
-        """Returns how many steps the next call may take, at most `steps`."""
-        taken = steps if self._left is None else min(steps, self._left)
-        if self._left is not None:
-            self._left -= taken
-        self.call_count += 1
-        self.last_call_steps = taken
-        return taken
+Tensors = Any  # a nested structure of tensors
 
 
 def train_step(
@@ -109,6 +80,42 @@ def in_replicas(
     added = graph.get_operations()[before:]
     with tf.control_dependencies([op for op in added if op.op_def.is_stateful]):
         return tf.nest.map_structure(tf.identity, logs), tf.constant(True)
+
+
+def repeated(
+    step: Callable[[tf.Tensor, Tensors], tuple[Tensors, Tensors]],
+    times: tf.Tensor,
+    *,
+    state: Tensors = (),
+) -> tuple[Tensors, Tensors]:
+    """Runs a step several times, one after the other; its Python code runs once.
+
+    A loop in a graph must know what its body returns before that is traced. So the step is traced
+    as a function of its own, which TensorFlow puts in the place of the loop's call of it.
+
+    Args:
+        step: takes how many steps were before it, and the state that the one before returned.
+        times: how often, at least once.
+        state: for the first step.
+
+    Returns:
+        The results of the last step, and its state.
+    """
+    with constant_shapes.in_a_loop():
+        function = QuickFunction(step).get_concrete_function(tf.constant(0), state)
+
+    def body(done: tf.Tensor, last: tuple[Tensors, Tensors]) -> tuple[tf.Tensor, Any]:
+        # If the data end in this step, that must not cut short the one before.
+        with tf.control_dependencies(tf.nest.flatten(last)):
+            return done + 1, function(done, last[1])
+
+    results, _ = function.structured_outputs
+    if all(result.shape.is_fully_defined() for result in tf.nest.flatten(results)):
+        zeros = tf.nest.map_structure(lambda each: tf.zeros(each.shape, each.dtype), results)
+        begin = tf.constant(0), (zeros, state)
+    else:
+        begin = tf.constant(1), function(tf.constant(0), state)
+    return tf.while_loop(lambda done, _: done < times, body, begin)[1]
 
 
 class DoneCount:

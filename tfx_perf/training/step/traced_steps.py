@@ -1,4 +1,4 @@
-"""TracedSteps: what is traced once, with the numbers of one run."""
+"""TracedSteps: what is traced once, with the numbers of one run and the steps left in its epoch."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,7 +6,37 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf.training.step.journal import Journal
-from tfx_perf.training.step.steps import Countdown, Logs, MultiStep
+from tfx_perf.training.step.steps import Logs, MultiStep
+
+
+class Countdown:
+    """How many steps are left in the running epoch or evaluation.
+
+    `fit` hands the train function only an iterator; near the end of an epoch fewer steps
+    than usual must be taken from it, and Keras 3 does not say how many.
+
+    Attributes:
+        call_count: calls in the running epoch or evaluation.
+        last_call_steps: how many steps the last call took.
+    """
+
+    def __init__(self) -> None:
+        self._left: int | None = None
+        self.call_count = self.last_call_steps = 0
+
+    def begin(self, steps: int | None) -> None:
+        """Starts an epoch or evaluation of `steps` steps; None if nobody knows."""
+        self._left = steps
+        self.call_count = 0
+
+    def take(self, steps: int) -> int:
+        """Returns how many steps the next call may take, at most `steps`."""
+        taken = steps if self._left is None else min(steps, self._left)
+        if self._left is not None:
+            self._left -= taken
+        self.call_count += 1
+        self.last_call_steps = taken
+        return taken
 
 
 class TracedSteps:

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_perf.training.keras_api.base_api import KerasApi, all_layers, with_numbers
-from tfx_perf.training.keras_api.traced_numbers import TracedNumbers
+from tfx_perf.training.keras_api.keras_function import TracedNumbers
 from tfx_perf.training.keras_api.variables import components, inner, with_components
 from tfx_perf.training.recovery import generators
 

@@ -1,6 +1,6 @@
 """A plan is tried, proven and traced on the model that callbacks have made when training begins.
 
-Those that act on single batches, which `batch_hooks` finds, get them, however late they do.
+Those that act on single batches get them, however late they do.
 """
 
 import importlib
@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfx_perf import interception
 from tfx_perf.config import PerfConfig
 from tfx_perf.training import eligibility, model_flops
-from tfx_perf.training.fit import early_hooks
+from tfx_perf.training.fit import callback_hooks
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.recovery import saver
 from tfx_perf.training.session import TrainingSession
@@ -192,8 +192,8 @@ def test_an_error_of_a_callback_is_the_users_and_leaves_no_hook(keras):
 def test_callbacks_of_keras_change_nothing_before_the_first_step(keras):
     made = keras.callbacks
     own = [made.EarlyStopping(), made.LearningRateScheduler(lambda epoch, rate: rate)]
-    assert not early_hooks.may_change_the_model(own, made)
-    assert early_hooks.may_change_the_model([callback_of(keras, "freeze", "")], made)
+    assert not callback_hooks.may_change_the_model(own, made)
+    assert callback_hooks.may_change_the_model([callback_of(keras, "freeze", "")], made)
 
 
 def given_if_it_may(call, loop):
