@@ -1,8 +1,4 @@
-"""Activations that are computed again: the same bits, in less memory.
-
-The `graph_order` says what is computed from what.
-"""
-
+"""Activations that are computed again: the same bits, in less memory."""
 
 import child_scripts
 import numeric_models
