@@ -33,13 +33,6 @@ class KerasSteps:
         *,
         numerics_check: NumericsCheck | None,
     ) -> None:
-        """Prepares a run.
-
-        Args:
-            functions: the model's.
-            countdown: of the epoch.
-            numerics_check: looks into the steps; None if nobody does.
-        """
         self._steps_per_call = functions.users_steps_per_call
         self._countdown = countdown
         self._traced = functions.keras.train
@@ -111,13 +104,6 @@ class OpenEpochs(StepRunnerWrapper):
     """
 
     def __init__(self, inner: StepRunner, *, countdown: Countdown, optimizer: Any) -> None:
-        """Wraps a runner whose data may end anywhere.
-
-        Args:
-            inner: the runner.
-            countdown: of the epoch.
-            optimizer: counts the steps that were run.
-        """
         super().__init__(inner)
         self._countdown = countdown
         self._optimizer = optimizer
@@ -156,7 +142,6 @@ class FirstBatch:
     """
 
     def __init__(self) -> None:
-        """Has no batch yet."""
         self.batch: Any = None
         self.seconds: float | None = None
         self.is_over = False
@@ -217,13 +202,6 @@ class SpeedWatch(StepRunnerWrapper):
     def __init__(
         self, inner: StepRunner, plain_step: Callable[[Any], Logs], *, plain_step_seconds: float
     ) -> None:
-        """Prepares to watch.
-
-        Args:
-            inner: runs steps with the plan.
-            plain_step: runs one step as Keras does.
-            plain_step_seconds: what that took in the trials.
-        """
         super().__init__(inner)
         self.note: str | None = None
         self._plain_step = plain_step

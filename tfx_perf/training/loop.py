@@ -96,12 +96,6 @@ class Loop:
     """
 
     def __init__(self, call: FitCall, *, observer: CallObserver | None = None) -> None:
-        """Prepares to run `call`, or variations of it.
-
-        Args:
-            call: the user's `fit`.
-            observer: see `StepTimer`.
-        """
         self._call, self._observer = call, observer
         self._model = call.model
         self.keras_api = either_keras.api_of(call.model)

@@ -17,7 +17,6 @@ class Epochs:
     """
 
     def __init__(self, model: Any, keras_api: KerasApi) -> None:
-        """Makes countdowns that nothing has begun yet."""
         self.training = Countdown()
         self._testing = Countdown()
         self._model = model

@@ -16,7 +16,6 @@ class Pauses:
     """
 
     def __init__(self) -> None:
-        """Starts at zero."""
         self.seconds = 0.0
         self._began = 0.0
 

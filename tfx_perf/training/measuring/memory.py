@@ -157,7 +157,6 @@ class MemoryWatch:
     """
 
     def __init__(self) -> None:
-        """Begins."""
         self.samples: list[Sample] = []
         self.settled: list[Sample] = []
         self.peak_bytes = 0

@@ -45,11 +45,6 @@ class Exposition:
     """
 
     def __init__(self, training: LiveTraining) -> None:
-        """Makes a collector.
-
-        Args:
-            training: what it tells of.
-        """
         self._training = training
         self._has_warned = False
 

@@ -37,7 +37,6 @@ class BlowUp(ArithmeticError):  # noqa: N818 (an event that training recovers fr
     """
 
     def __init__(self, what: str, *, first_step: int, last_step: int) -> None:
-        """Describes what was seen after a call of the train function."""
         super().__init__(f"{what} after step {last_step}")
         self.what = what
         self.first_step = first_step

@@ -56,12 +56,6 @@ class CallbackState:
     """
 
     def __init__(self, callbacks: list[Any], module: Any) -> None:
-        """Finds the History among the callbacks or makes one.
-
-        Args:
-            callbacks: the user's.
-            module: the `callbacks` module of the model's Keras API.
-        """
         self._callbacks = callbacks
         given = [callback for callback in callbacks if isinstance(callback, module.History)]
         self.history = given[0] if given else module.History()

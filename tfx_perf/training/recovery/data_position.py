@@ -102,11 +102,6 @@ class DataPosition:
     """
 
     def __init__(self, iterators: FitIterators) -> None:
-        """Stands at the beginning.
-
-        Args:
-            iterators: of the `fit`.
-        """
         self.note: str | None = None
         self.keras_iterator: Any = None
         self._iterators = iterators

@@ -48,13 +48,6 @@ class Guard:
     def __init__(
         self, task: Task, callbacks: CallbackState, *, resume: ResumePoint | None
     ) -> None:
-        """Prepares a run.
-
-        Args:
-            task: what to guard.
-            callbacks: state of the callbacks of this `fit`.
-            resume: where to go on; None to begin.
-        """
         self.iterators = FitIterators()
         self.last_call_steps = 0
         self.saver = Saver(task)

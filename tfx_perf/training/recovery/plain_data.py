@@ -24,7 +24,6 @@ class Opaque:
     """Stands for what cannot be packed."""
 
     def __init__(self, value: Any) -> None:
-        """Holds the object, so that it can be told from another."""
         self.value = value
 
 

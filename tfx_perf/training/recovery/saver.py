@@ -97,7 +97,6 @@ class Saver:
     """
 
     def __init__(self, task: Task) -> None:
-        """Prepares to write into the task's store."""
         self.step = self.count = 0
         self.note: str | None = None
         self._task = task

@@ -68,13 +68,6 @@ class CompiledCall:
     """
 
     def __init__(self, model: Any, keras_api: KerasApi, *, stepwise: steps_lib.MultiStep) -> None:
-        """Prepares a function.
-
-        Args:
-            model: one that `obstacle` does not object to.
-            keras_api: the model's.
-            stepwise: traced of the same steps, one by one.
-        """
         self.stepwise = stepwise
         self._shapes: dict[tuple[Any, ...], None] = {}  # of a computation's inputs, in order
         self._keras_api = keras_api

@@ -121,7 +121,6 @@ class _Adam:
     """
 
     def __init__(self, optimizer: Any) -> None:
-        """Computes once what all variables have in common."""
         self._optimizer = optimizer
         self._step = tf.convert_to_tensor(optimizer.iterations) + 1
         self._powers = {

@@ -23,7 +23,6 @@ class IndexRanges:
     """
 
     def __init__(self) -> None:
-        """Has seen no operation yet."""
         self.holds: tf.Tensor | None = None
         self._complaints: list[str] = []
 

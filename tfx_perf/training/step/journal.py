@@ -85,7 +85,6 @@ class Journal:
     """
 
     def __init__(self, model: Any, keras_api: KerasApi) -> None:
-        """Makes an empty journal, for steps in the replicas of one process."""
         self._model = model
         self._keras_api = keras_api
         self._variables: list[Any] = []

@@ -85,12 +85,6 @@ class GradientSum:
     """
 
     def __init__(self, first: Gradients, *, terms: tf.Tensor) -> None:
-        """Begins a sum.
-
-        Args:
-            first: the first term.
-            terms: how many there will be, a scalar of int32.
-        """
         self._first = first
         self.start: State = [_begin(gradient, terms) for gradient in first]
 

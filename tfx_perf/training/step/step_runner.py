@@ -40,7 +40,6 @@ class StepRunnerWrapper:
     """
 
     def __init__(self, inner: StepRunner) -> None:
-        """Wraps `inner`."""
         self.inner = inner
 
     def run(self, iterator: Any, steps: int) -> Logs:

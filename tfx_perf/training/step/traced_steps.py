@@ -57,14 +57,6 @@ class TracedSteps:
         steps_per_call: int,
         micro_batches: int = 1,
     ) -> None:
-        """Prepares a run.
-
-        Args:
-            function: what is traced.
-            countdown: says how many steps the epoch still has.
-            steps_per_call: see `TracedSteps`.
-            micro_batches: see `TracedSteps`.
-        """
         self.steps_per_call = steps_per_call
         self.micro_batches = micro_batches
         self._function = function
