@@ -26,7 +26,7 @@ from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
 from tfx_perf.training.recovery.training_state import StateMismatchError
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.step import steps
-from tfx_perf.training.step.traced_steps import TracedSteps
+from tfx_perf.training.step.step_runner import TracedSteps
 from tfx_perf.training.trials.choice import PlanChoice, TrialRecord
 from tfx_perf.training.trials.plan_key import fit_key
 

@@ -1,6 +1,6 @@
 """What plain `fit` would call is called, or the step is not taken apart.
 
-Methods of the user's own are found by `overriding`.
+Methods of the user's own are found by `private_attributes`.
 """
 
 import functools

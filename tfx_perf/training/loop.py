@@ -13,7 +13,7 @@ from tfx_perf.interception import FitCall
 from tfx_perf.memory import batches
 from tfx_perf.tf_internals import datasets
 from tfx_perf.training.fit import agreed_stop, callback_hooks, empty_share, one_average
-from tfx_perf.training.fit.epochs import Epochs
+from tfx_perf.training.fit.epochs import Epochs, StepCounts
 from tfx_perf.training.fit.fit_arguments import (
     callback_list,
     certain_length,
@@ -22,9 +22,8 @@ from tfx_perf.training.fit.fit_arguments import (
     length_of,
     may_run_out,
 )
-from tfx_perf.training.fit.step_counts import StepCounts
 from tfx_perf.training.fit.takeover import StepsPerCall
-from tfx_perf.training.fit.timer import StepTimer, TimedFit
+from tfx_perf.training.fit.timer import CallObserver, StepTimer, TimedFit
 from tfx_perf.training.fit_steps import (
     CallLengths,
     FirstBatch,
@@ -37,13 +36,11 @@ from tfx_perf.training.fit_steps import (
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.keras_api.base_api import Function, all_layers
 from tfx_perf.training.keras_api.random_layers import SaveableRandomLayers
-from tfx_perf.training.measuring.call_observer import CallObserver
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.recovery.blow_up import NumericsCheck
 from tfx_perf.training.recovery.guard import Guard
 from tfx_perf.training.step.oom_guard import OomGuard
-from tfx_perf.training.step.step_runner import StepRunner
-from tfx_perf.training.step.traced_steps import TracedSteps
+from tfx_perf.training.step.step_runner import StepRunner, TracedSteps
 from tfx_perf.training.team import Team
 from tfx_perf.training.train_functions import TrainFunctions
 from tfx_perf.training.trials.turns import Schedule, Turn, Turns

@@ -19,9 +19,8 @@ from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.step import steps
 from tfx_perf.training.step.journal import Journal
 from tfx_perf.training.step.slices import slicing_obstacle
-from tfx_perf.training.step.step_runner import StepRunner
+from tfx_perf.training.step.step_runner import Countdown, StepRunner, TracedSteps
 from tfx_perf.training.step.steps import MultiStep
-from tfx_perf.training.step.traced_steps import Countdown, TracedSteps
 
 
 class Kept(Protocol):

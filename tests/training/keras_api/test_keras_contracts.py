@@ -17,11 +17,10 @@ import tf_keras
 from tests.contracts import contract
 from tfx_perf import interception
 from tfx_perf.training.keras_api import (
-    callback_attributes,
     either_keras,
     functional_graph,
     keras3_api,
-    masks,
+    private_attributes,
     random_layers,
     slots,
     variables,
@@ -404,11 +403,11 @@ def test_every_call_of_a_layer_goes_through_one_class(keras):
 @contract("The masks of predictions are lost in functions that XLA compiles: other losses.")
 def test_masks_stand_in_an_attribute_of_tensors(keras):
     masked = keras.layers.Masking()(tf.constant([[[1.0], [0.0]]]))
-    (mask,) = masks.of(masked)
+    (mask,) = private_attributes.masks_of(masked)
     assert mask.numpy().tolist() == [[True, False]]
     copy = tf.identity(masked)
-    masks.put_back(copy, [mask])
-    assert masks.of(copy)[0] is mask
+    private_attributes.put_masks_back(copy, [mask])
+    assert private_attributes.masks_of(copy)[0] is mask
 
 
 @contract("A resumed training of a tf_keras model with Dropout draws other masks.")
@@ -472,7 +471,7 @@ def test_the_variables_of_a_model_have_these_paths_after_a_fit(keras):
 
 @contract("What Keras' callbacks remember is lost when a training is resumed.")
 def test_callbacks_keep_what_they_remember_under_known_names(keras, tmp_path):
-    known = {**callback_attributes.ALSO, **callback_attributes.ONLY}
+    known = {**private_attributes.ALSO_REMEMBERED, **private_attributes.ONLY_REMEMBERED}
     made = {
         "ModelCheckpoint": lambda cls: cls(str(tmp_path / "a.keras")),
         "CSVLogger": lambda cls: cls(str(tmp_path / "a.csv")),
@@ -489,7 +488,8 @@ def test_callbacks_keep_what_they_remember_under_known_names(keras, tmp_path):
     base = keras.callbacks.Callback()
     base.set_model(built(keras))
     base.set_params({})
-    assert {*vars(base)} <= callback_attributes.BASE | vars(keras.callbacks.Callback()).keys()
+    known = private_attributes.OF_EVERY_CALLBACK | vars(keras.callbacks.Callback()).keys()
+    assert {*vars(base)} <= known
 
 
 @contract("A training is resumed although its learning rate's schedule is another one.")

@@ -12,7 +12,7 @@ from typing import Any
 from tfx_perf import interception
 from tfx_perf.interception import FitCall
 from tfx_perf.training.fit.fit_arguments import callback_list, is_container
-from tfx_perf.training.keras_api import callback_attributes
+from tfx_perf.training.keras_api import private_attributes
 from tfx_perf.training.keras_api.base_api import KerasApi
 
 BATCH_HOOKS = (
@@ -61,7 +61,7 @@ def _obstacle(callback: Any, module: Any) -> str | None:
     if isinstance(callback, module.TensorBoard):
         if callback.update_freq != "epoch":
             return f"the callback {name} writes after a number of batches"
-        if callback_attributes.profiles_batches(callback):
+        if private_attributes.profiles_batches(callback):
             return f"the callback {name} profiles certain batches"
     if isinstance(callback, module.TerminateOnNaN):
         return f"the callback {name} stops at the batch with a NaN"

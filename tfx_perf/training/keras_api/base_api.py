@@ -13,7 +13,7 @@ import tensorflow as tf
 from tfx_perf import errors, interception
 from tfx_perf.training.keras_api import row_draws, variables
 from tfx_perf.training.keras_api.keras_function import KerasFunction, KerasFunctions, TracedNumbers
-from tfx_perf.training.keras_api.overriding import is_of_package, overrides
+from tfx_perf.training.keras_api.private_attributes import is_of_package, overrides
 from tfx_perf.training.keras_api.row_draws import Rows
 
 Tensors = Any  # a nested structure of tensors

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tfx_perf.training.keras_api.base_api import KerasApi
-from tfx_perf.training.keras_api.overriding import overrides
+from tfx_perf.training.keras_api.private_attributes import overrides
 
 # Methods of a model, where it has them, that are given the inputs.
 _SEE_INPUTS = ("_compute_loss", "compute_loss", "compute_metrics")

@@ -10,7 +10,7 @@ import tensorflow as tf
 from typing_extensions import override
 
 from tfx_perf import errors, interception
-from tfx_perf.training.keras_api import masks, replicas, variables
+from tfx_perf.training.keras_api import private_attributes, replicas, variables
 from tfx_perf.training.keras_api.base_api import (
     KerasApi,
     NodeParts,
@@ -125,7 +125,7 @@ class Keras3(KerasApi):
         # Under tf.distribute the loss is already divided by the replicas; the metric is not.
         count = tf.distribute.get_strategy().num_replicas_in_sync
         is_slice = part is not None and part.slice_share is not None
-        if is_slice and any(mask is not None for mask in masks.of(y_pred)):
+        if is_slice and any(mask is not None for mask in private_attributes.masks_of(y_pred)):
             raise errors.UserError(
                 "Expected a loss that is the mean over all rows, to train in micro-batches. "
                 "Received: masked predictions, whose mean is over the unmasked entries. "

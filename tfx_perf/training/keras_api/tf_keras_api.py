@@ -19,7 +19,7 @@ from tfx_perf.training.keras_api.base_api import (
     Tensors,
     optimizers,
 )
-from tfx_perf.training.keras_api.overriding import is_of_package
+from tfx_perf.training.keras_api.private_attributes import is_of_package
 from tfx_perf.training.keras_api.reduction import summed
 
 # What `minimize`, which is called in a step of Keras' own, calls before the gradients are applied;

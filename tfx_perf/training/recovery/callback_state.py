@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tfx_perf.training.keras_api import callback_attributes
+from tfx_perf.training.keras_api import private_attributes
 from tfx_perf.training.recovery import plain_data
 from tfx_perf.training.recovery.plain_data import Opaque
 
@@ -207,14 +207,14 @@ class CallbackState:
         """Returns what may be state, packed."""
         of_keras = [cls for cls in type(callback).__mro__[:-1] if _is_keras(cls)]
         # Keras sets them, and changes what its constructors are given.
-        passed = {*vars(self._module.Callback()), *callback_attributes.BASE}
+        passed = {*vars(self._module.Callback()), *private_attributes.OF_EVERY_CALLBACK}
         if type(callback) in of_keras:  # a user's may change what it was given
             passed.update(inspect.signature(type(callback).__init__).parameters)
         found = {name: value for name, value in vars(callback).items() if name not in passed}
         if type(callback) in of_keras:
             name = type(callback).__name__
-            only = callback_attributes.ONLY.get(name, ())
-            also = callback_attributes.ALSO.get(name, ())
+            only = private_attributes.ONLY_REMEMBERED.get(name, ())
+            also = private_attributes.ALSO_REMEMBERED.get(name, ())
             found = {
                 name: value
                 for name, value in found.items()

@@ -11,7 +11,7 @@ import numpy as np
 from tfx_perf.isolate import termination
 from tfx_perf.isolate.termination import Termination
 from tfx_perf.tf_internals.iterators import FitIterators
-from tfx_perf.training.fit.step_counts import StepCounts
+from tfx_perf.training.fit.epochs import StepCounts
 from tfx_perf.training.keras_api.base_api import Function, put_trainable, trainable_flags
 from tfx_perf.training.recovery.blow_up import BlowUp
 from tfx_perf.training.recovery.callback_state import CallbackState
@@ -20,8 +20,7 @@ from tfx_perf.training.recovery.data_position import CapturedPosition, DataPosit
 from tfx_perf.training.recovery.decisions import Decisions
 from tfx_perf.training.recovery.saver import Saver, Task
 from tfx_perf.training.recovery.training_state import TrainingState, Writers
-from tfx_perf.training.step.step_runner import Logs, StepRunner
-from tfx_perf.training.step.traced_steps import Countdown
+from tfx_perf.training.step.step_runner import Countdown, Logs, StepRunner
 
 _READ_AGAIN = (
     "a training that goes on reads its data again up to where it was, which is exact if they come "

@@ -14,8 +14,7 @@ from tfx_perf.hardware import devices
 from tfx_perf.memory import batches, peak
 from tfx_perf.tf_internals.datasets import row_count
 from tfx_perf.training.measuring import memory
-from tfx_perf.training.step.step_runner import Logs, StepRunnerWrapper
-from tfx_perf.training.step.traced_steps import TracedSteps
+from tfx_perf.training.step.step_runner import Logs, StepRunnerWrapper, TracedSteps
 
 _LOGGER = logging.getLogger(__name__)
 

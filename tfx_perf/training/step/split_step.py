@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfx_perf.tf_internals import datasets
 from tfx_perf.tf_internals.graphs import QuickFunction
-from tfx_perf.training.keras_api import masks, row_draws
+from tfx_perf.training.keras_api import private_attributes, row_draws
 from tfx_perf.training.keras_api.base_api import KerasApi, PartOfBatch, Tensors
 from tfx_perf.training.keras_api.row_draws import Rows
 from tfx_perf.training.step import fused_update as fused_update_lib
@@ -149,12 +149,12 @@ class SplitStep:
             loss = keras_api.scaled(model, loss)
         if not self._recompute:
             gradients = tape.gradient(loss, model.trainable_variables)
-            return gradients, y_pred, masks.of(y_pred), self.ranges.holds
+            return gradients, y_pred, private_attributes.masks_of(y_pred), self.ranges.holds
         with tf.control_dependencies([loss]):  # a constant one would not be known to come last
             seed = tf.ones_like(loss)
         gradients = tape.gradient(loss, model.trainable_variables, output_gradients=seed)
         recompute_lib.recompute(seed, segments=self._recompute, xla=self._xla)
-        return gradients, y_pred, masks.of(y_pred), self.ranges.holds
+        return gradients, y_pred, private_attributes.masks_of(y_pred), self.ranges.holds
 
     def _gradients(
         self, batch: Tensors, part: PartOfBatch | None
@@ -171,7 +171,7 @@ class SplitStep:
             return list(map(_of_known_shape, gradients, weights)), *others
 
         gradients, y_pred, found, holds = replica_part.computed_from_rows(compute, batch)
-        masks.put_back(y_pred, found)
+        private_attributes.put_masks_back(y_pred, found)
         if self._xla and holds is not None:
             with tf.control_dependencies([self.ranges.assertion(holds)]):
                 gradients = tf.nest.map_structure(_identity, gradients)

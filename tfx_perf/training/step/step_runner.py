@@ -1,9 +1,12 @@
 """StepRunner: what runs training steps, and what stands around it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 import tensorflow as tf
+
+from tfx_perf.training.step.journal import Journal
+from tfx_perf.training.step.steps import MultiStep
 
 Logs = Any  # of the train function, as a rule a dictionary of scalars
 
@@ -57,3 +60,96 @@ class StepRunnerWrapper:
     def used_variables(self) -> Iterable[tf.Variable]:
         """Returns the variables that the steps read or write; none before `trace`."""
         return self.inner.used_variables()
+
+
+class Countdown:
+    """How many steps are left in the running epoch or evaluation.
+
+    `fit` hands the train function only an iterator; near the end of an epoch fewer steps
+    than usual must be taken from it, and Keras 3 does not say how many.
+
+    Attributes:
+        call_count: calls in the running epoch or evaluation.
+        last_call_steps: how many steps the last call took.
+    """
+
+    def __init__(self) -> None:
+        self._left: int | None = None
+        self.call_count = self.last_call_steps = 0
+
+    def begin(self, steps: int | None) -> None:
+        """Starts an epoch or evaluation of `steps` steps; None if nobody knows."""
+        self._left = steps
+        self.call_count = 0
+
+    def take(self, steps: int) -> int:
+        """Returns how many steps the next call may take, at most `steps`."""
+        taken = steps if self._left is None else min(steps, self._left)
+        if self._left is not None:
+            self._left -= taken
+        self.call_count += 1
+        self.last_call_steps = taken
+        return taken
+
+
+class TracedSteps:
+    """Runs a `MultiStep`; a `StepRunner`.
+
+    Others may run the same one at the same time: what is set here is nobody else's.
+
+    Attributes:
+        steps_per_call: steps of a call that no epoch cuts short.
+        micro_batches: slices of each batch.
+    """
+
+    def __init__(
+        self,
+        function: MultiStep,
+        *,
+        countdown: Countdown,
+        steps_per_call: int,
+        micro_batches: int = 1,
+    ) -> None:
+        self.steps_per_call = steps_per_call
+        self.micro_batches = micro_batches
+        self._function = function
+        self._countdown = countdown
+
+    def __call__(self, iterator: Any) -> Logs:
+        """Runs a call's steps; raises OutOfRangeError if the data end before."""
+        return self.run(iterator, self.take())
+
+    @property
+    def journal(self) -> Journal | None:
+        """The one that the step writes, if it writes one."""
+        return self._function.journal
+
+    def take(self) -> int:
+        """Returns how many steps the next call is to run, and counts them as run."""
+        return self._countdown.take(self.steps_per_call)
+
+    def run(self, iterator: Any, steps: int) -> Logs:
+        """Runs exactly `steps` steps, at least one, whatever is left of the epoch.
+
+        Raises:
+            OutOfRangeError: the data ended; the steps before are complete.
+        """
+        return self._function.run(iterator, steps, micro_batches=self.micro_batches)
+
+    def run_batch(self, parts: Sequence[Any]) -> Logs:
+        """Runs one step on a batch in hand: on what each replica had taken from the data."""
+        return self._function.run_batch(parts, micro_batches=self.micro_batches)
+
+    def trace(self, iterator: Any) -> None:
+        """Traces the steps for an iterator without running any."""
+        self._function.trace(iterator, micro_batches=self.micro_batches)
+
+    def used_variables(self) -> Sequence[tf.Variable]:
+        """Returns the variables that the steps read or write; none before `trace`."""
+        return self._function.used_variables()
+
+    def count(self, steps: int) -> None:
+        """Counts steps of a call that failed after them."""
+        self._function.count_done(steps)
+
+

@@ -1,0 +1,64 @@
+"""Private attributes of Keras' objects, and methods that users have overridden."""
+
+import inspect
+from typing import Any
+
+import tensorflow as tf
+
+ALSO_REMEMBERED = {
+    "ModelCheckpoint": ("_batches_seen_since_last_saving", "_last_batch_seen"),
+    "SwapEMAWeights": ("_ema_weights_in_model",),
+}
+"""What Keras' own callbacks remember beside their public attributes, by class."""
+
+ONLY_REMEMBERED = {
+    "CSVLogger": ("keys",),
+    "TensorBoard": ("_global_train_batch", "_global_test_batch", "_should_write_train_graph"),
+}
+"""All that is to be remembered of those whose other attributes are those of open files."""
+
+OF_EVERY_CALLBACK = frozenset({"params", "model", "_model"})
+"""What every callback may have, and Keras sets."""
+
+
+def overrides(instance: Any, name: str, base: type) -> bool:
+    """Returns whether an object's method is another one than that of a base class.
+
+    Args:
+        instance: the object.
+        name: of the method.
+        base: a class of the object that has it.
+    """
+    own = inspect.getattr_static(type(instance), name, None)
+    return name in vars(instance) or own is not inspect.getattr_static(base, name, None)
+
+
+def is_of_package(instance: Any, name: str, package: str) -> bool:
+    """Returns whether an object's method, if it has it, was written in a package.
+
+    Args:
+        instance: the object.
+        name: of the method.
+        package: a top-level one, e.g. `tf_keras`.
+    """
+    if name in vars(instance):
+        return False
+    owner = next((cls for cls in type(instance).__mro__ if name in vars(cls)), None)
+    return owner is None or owner.__module__.partition(".")[0] == package
+
+
+def profiles_batches(callback: Any) -> bool:
+    """Whether a `TensorBoard` profiles certain batches."""
+    return bool(callback._start_batch)
+
+
+def masks_of(predictions: Any) -> list[tf.Tensor | None]:
+    """Returns the masks of a nested structure of tensors, flat; a compiled function drops them."""
+    return [getattr(each, "_keras_mask", None) for each in tf.nest.flatten(predictions)]
+
+
+def put_masks_back(predictions: Any, masks: list[tf.Tensor | None]) -> None:
+    """Puts masks that `masks_of` returned to where Keras looks for them."""
+    for each, mask in zip(tf.nest.flatten(predictions), masks, strict=True):
+        if mask is not None:
+            each._keras_mask = mask
