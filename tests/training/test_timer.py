@@ -10,10 +10,11 @@ import pytest
 
 from tfx_perf import interception
 from tfx_perf.training import model_flops
-from tfx_perf.training.fit.timer import CallObserver, StepTimer, percentile
+from tfx_perf.training.fit.timer import StepTimer, percentile
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.measuring import memory
+from tfx_perf.training.measuring.call_observer import CallObserver
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.team import Team
 from tfx_perf.training.trials import turns

@@ -23,7 +23,7 @@ from tfx_perf.training.fit.fit_arguments import (
     may_run_out,
 )
 from tfx_perf.training.fit.takeover import StepsPerCall
-from tfx_perf.training.fit.timer import CallObserver, StepTimer, TimedFit
+from tfx_perf.training.fit.timer import StepTimer, TimedFit
 from tfx_perf.training.fit_steps import (
     CallLengths,
     FirstBatch,
@@ -36,6 +36,7 @@ from tfx_perf.training.fit_steps import (
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.keras_api.base_api import Function, all_layers
 from tfx_perf.training.keras_api.random_layers import SaveableRandomLayers
+from tfx_perf.training.measuring.call_observer import CallObserver
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.recovery.blow_up import NumericsCheck
 from tfx_perf.training.recovery.guard import Guard

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tfx_perf.interception import replacing
 from tfx_perf.training.keras_api.base_api import Function, KerasApi
+from tfx_perf.training.measuring.call_observer import CallObserver
 
 # Steps at the start of a fit that no steady-state figure counts: tracing, allocation,
 # filling of buffers.
@@ -28,19 +29,6 @@ def wait_for(logs: Any) -> None:
     """Waits until the call that returned `logs` is done; accelerators return before that."""
     if logs and _has_gpu():
         float(next(iter(logs.values())))
-
-
-class CallObserver:
-    """Is told after how many steps figures begin or cease to count; does nothing."""
-
-    def on_warm(self, step_count: int) -> None:
-        """Is called once the first call and the warm-up are over."""
-
-    def on_epoch_start(self, step_count: int) -> None:
-        """Is called before the first call of an epoch."""
-
-    def on_epoch_started(self, step_count: int) -> None:
-        """Is called after it."""
 
 
 class StepTimer:

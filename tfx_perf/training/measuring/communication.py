@@ -14,9 +14,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_perf import interception
-from tfx_perf.training.fit.timer import CallObserver
 from tfx_perf.training.keras_api.base_api import KerasApi
 from tfx_perf.training.measuring.accounts import CommunicationAccount, ReplicaAccount
+from tfx_perf.training.measuring.call_observer import CallObserver
 from tfx_perf.training.team import Team
 
 _COLUMNS = 2  # seconds, bytes; of what is read, steps are the third
