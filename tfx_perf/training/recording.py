@@ -49,8 +49,6 @@ class EndedTraining:
         choice: of the plan that was used in the end.
         result: how the training ended.
         loop: the loop that ran it.
-        is_traced: whether the trials were made in this process, so that `fit` did not trace.
-        started: when `fit` began, on `time.perf_counter`'s clock; the trials before count.
         known: fields of the record that somebody else measured, or that were measured at the end.
     """
 
@@ -58,8 +56,6 @@ class EndedTraining:
     choice: PlanChoice
     result: FitResult
     loop: Loop
-    is_traced: bool
-    started: float
     known: dict[str, Any]
 
     @property
@@ -110,12 +106,6 @@ class EndedTraining:
             global_batch_size=batch_size,
             parameter_count=parameters,
             train_step_count=timer.step_count,
-            time_to_first_step_seconds=(
-                timer.first_call_end - self.started if timer.first_call_end else None
-            ),
-            compile_time_seconds=_compile_seconds(
-                choice.trials if self.is_traced else (), choice.plan, timer
-            ),
             device_memory_bytes=None if servers else devices.memory_bytes(),
             flops_per_step=flops.per_step,
             executed_flops_per_step=executed,
@@ -175,18 +165,18 @@ def ended(
     """Measures what can only be measured at the end of a training.
 
     Args:
-        call: see `EndedTraining`.
-        choice: see `EndedTraining`.
-        result: see `EndedTraining`.
-        loop: see `EndedTraining`.
+        call: the `fit`.
+        choice: of the plan that was used in the end.
+        result: how the training ended.
+        loop: the loop that ran it.
         memory: the watch over the training, ended.
         held: what the process held before the user's code began.
-        is_traced: see `EndedTraining`.
-        started: see `EndedTraining`.
+        is_traced: whether the trials were made in this process, so that `fit` did not trace.
+        started: when `fit` began, on `time.perf_counter`'s clock; the trials before count.
         trial_trace_count: how often the chosen plan's steps had been traced before.
-        **known: see `EndedTraining`.
+        **known: fields of the record that somebody else measured.
     """
-    first, oom_guard = loop.first_batch, loop.oom_guard
+    first, oom_guard, timer = loop.first_batch, loop.oom_guard, result.timer
     # Before anything else of ours takes memory.
     left = choice.trial_leftover_bytes if is_traced else 0  # else in another process
     found = peaks(held, memory, leftover_bytes=left)
@@ -195,14 +185,16 @@ def ended(
         choice,
         result,
         loop,
-        is_traced,
-        started,
         known={
             **found,
             **memory_along(
                 memory,
-                result.timer,
+                timer,
                 has_cache=bool(datasets.operations(call.arguments["x"]) & _CACHES),
+            ),
+            "time_to_first_step_seconds": timer.first_call_end and timer.first_call_end - started,
+            "compile_time_seconds": _compile_seconds(
+                choice.trials if is_traced else (), choice.plan, timer
             ),
             "first_batch": first.batch,
             "first_batch_seconds": first.seconds,
