@@ -29,13 +29,7 @@ _PYTHON_OPS = ("PyFunc", "EagerPyFunc", "GeneratorDataset")
 def advise(
     record: TrainingRecord, data: Any, *, weights: Sequence[Any] = ()
 ) -> tuple[Advice, ...]:
-    """Returns what the user should change; nothing if the figures give no reason.
-
-    Args:
-        record: of the training.
-        data: the `x` of its `fit`.
-        weights: of the model, those that are trained.
-    """
+    """Returns what the user should change; nothing if the figures give no reason."""
     found = (*_found(record, data), *_of_widths(weights))
     return tuple(Advice(code=code, message=text) for code, text in found)
 

@@ -37,9 +37,6 @@ class TrainConsumer:
     def __init__(self, call: FitCall) -> None:
         """Reads one batch of the data.
 
-        Args:
-            call: the user's `fit`, not yet run.
-
         Raises:
             UserError: `fit` was not given a dataset, or an empty one.
         """

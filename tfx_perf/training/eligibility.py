@@ -24,12 +24,7 @@ _FUNCTION_MAKERS = ("make_train_function", "make_test_function")
 
 
 def obstacle(call: FitCall, loop: Loop) -> str | None:
-    """Returns why `call` must stay with Keras' own `fit`, None if it need not.
-
-    Args:
-        call: the user's `fit`.
-        loop: the loop that would run it.
-    """
+    """Returns why `call` must stay with Keras' own `fit`, None if it need not."""
     model, arguments = call.model, call.arguments
     return (
         _kind_obstacle(call, loop)
@@ -41,12 +36,7 @@ def obstacle(call: FitCall, loop: Loop) -> str | None:
 
 
 def recovery_obstacle(call: FitCall, loop: Loop) -> str | None:
-    """Returns why `call` can be neither saved nor rolled back, None if it can.
-
-    Args:
-        call: the user's `fit`.
-        loop: the loop that would run it.
-    """
+    """Returns why `call` can be neither saved nor rolled back, None if it can."""
     arguments = call.arguments
     found = _kind_obstacle(call, loop)
     if found:

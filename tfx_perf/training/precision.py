@@ -60,13 +60,7 @@ def of(model: Any) -> str:
 
 
 def notes(model: Any, batch: Any, keras_api: KerasApi) -> list[str]:
-    """Returns what is wrong with a model's precision, a sentence each.
-
-    Args:
-        model: a built model.
-        batch: one element of its training data.
-        keras_api: the model's.
-    """
+    """Returns what is wrong with a model's precision, a sentence each."""
     name = of(model)
     if not name.startswith("mixed_"):
         return []

@@ -130,11 +130,7 @@ class TrainingRecord(PlanChoice):
     checkpoint_time_seconds: float = 0.0
 
     def after_trials(self, seconds: float) -> "TrainingRecord":
-        """Returns the record with trials that went before, as those of other processes count.
-
-        Args:
-            seconds: what they took.
-        """
+        """Returns the record with trials that went before, as those of other processes count."""
         first = self.time_to_first_step_seconds
         return self.model_copy(
             update={
@@ -280,10 +276,6 @@ class TrainingRecord(PlanChoice):
         """Returns the choices for a run that has no trials of its own; None if it needs some.
 
         Those of other `fit`s that need some are left out.
-
-        Args:
-            source: where this record lies.
-            planned_runs: trainings that they are for.
         """
         if not self.is_final(planned_runs=planned_runs):
             return None

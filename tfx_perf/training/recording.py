@@ -214,13 +214,7 @@ def _trace_count(loop: Loop, plan: TrainingPlan, *, before: int) -> int | None:
 
 
 def peaks(held: HeldMemory, memory: MemoryWatch, *, leftover_bytes: int) -> dict[str, Any]:
-    """Returns the fields on the most memory that a training took, which has just ended.
-
-    Args:
-        held: what the process held before the user's code began.
-        memory: the watch over the training, ended.
-        leftover_bytes: see `HeldMemory.taken_beside`.
-    """
+    """Returns the fields on the most memory that a training took, which has just ended."""
     return {
         "peak_memory_bytes": memory_lib.peak_memory_bytes(),
         "peak_rss_bytes": memory_lib.peak_rss_bytes(),

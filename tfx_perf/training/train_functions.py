@@ -205,12 +205,7 @@ class TrainFunctions:
         return None if found is None else found.compiled_shapes
 
     def compiled_part(self, plan: TrainingPlan, batch: Any) -> tuple[Callable[[Any], Any], Any]:
-        """Returns what XLA compiles of a plan's step, and the batch as that function takes it.
-
-        Args:
-            plan: one that uses XLA.
-            batch: one element of the training data.
-        """
+        """Returns what XLA compiles of a plan's step, and the batch as that function takes it."""
         parts = (each.compiled_part(batch, plan, self) for each in plan.optimizations)
         return next(part for part in parts if part)
 

@@ -30,22 +30,12 @@ def obstacle(callbacks: Any, module: Any) -> str | None:
 
     Keras' own are made for several steps a call, but for those that save, write, profile or stop
     at a certain step.
-
-    Args:
-        callbacks: as given to `fit`.
-        module: the `callbacks` module of the model's Keras API.
     """
     return next(filter(None, (_obstacle(each, module) for each in callback_list(callbacks))), None)
 
 
 def is_keras_own(callback: Any, hook: str, module: Any) -> bool:
-    """Whether a hook of a callback is Keras' own code.
-
-    Args:
-        callback: the user's.
-        hook: its name.
-        module: the `callbacks` module of the model's Keras API.
-    """
+    """Whether a hook of a callback is Keras' own code."""
     # As Keras calls it: it may be the instance's, and come from anywhere.
     found = getattr(callback, hook, None)
     if getattr(found, "__func__", None) is getattr(module.Callback, hook):
@@ -75,12 +65,7 @@ _HOOKS = ("on_train_begin", "on_epoch_begin")
 
 
 def may_change_the_model(callbacks: Any, module: Any) -> bool:
-    """Whether a callback has code of its own that `fit` runs before its first step.
-
-    Args:
-        callbacks: as given to `fit`.
-        module: the `callbacks` module of the model's Keras API.
-    """
+    """Whether a callback has code of its own that `fit` runs before its first step."""
     return any(
         not is_keras_own(callback, hook, module)
         for callback in callback_list(callbacks)

@@ -50,11 +50,7 @@ class StepCounts:
         self._before: dict[str, int] = {}
 
     def begin(self, *, step_in_epoch: int = 0) -> None:
-        """Begins an epoch, or goes on in it; call it before its first step.
-
-        Args:
-            step_in_epoch: the steps of it that were made before.
-        """
+        """Begins an epoch, or goes on in it; call it before its first step."""
         self._in_epoch = step_in_epoch
         self._before = {name: count() for name, count in self._counts.items()}
         self._before["others"] = self._others_calls()
@@ -115,22 +111,13 @@ class Epochs:
         )
 
     def evaluating(self, arguments: dict[str, Any], plan: TrainingPlan) -> TracedSteps | None:
-        """Returns the test function of a `fit`; None if Keras' own evaluates.
-
-        Args:
-            arguments: of `fit`.
-            plan: of the training.
-        """
+        """Returns the test function of a `fit`; None if Keras' own evaluates."""
         if plan.is_plain_fit:
             return None
         return self._test_function(self._test_steps_per_call(arguments, most=plan.steps_per_call))
 
     def evaluations(self, arguments: dict[str, Any]) -> Any:
-        """Returns the callback that begins every evaluation, for a `fit` with our test function.
-
-        Args:
-            arguments: of `fit`.
-        """
+        """Returns the callback that begins every evaluation, for a `fit` with our test function."""
         length = length_of(arguments["validation_data"], arguments["validation_steps"])
         return self._keras_api.callback(
             on_test_begin=lambda logs=None: self._testing.begin(length)
@@ -142,12 +129,7 @@ class Epochs:
             self._test.retrace(self._model.test_step)
 
     def _test_steps_per_call(self, arguments: dict[str, Any], *, most: int) -> int:
-        """Returns how many steps of an evaluation a call takes.
-
-        Args:
-            arguments: of `fit`.
-            most: steps of a training call.
-        """
+        """Returns how many steps of an evaluation a call takes."""
         data, steps = arguments["validation_data"], arguments["validation_steps"]
         if length_of(data, steps) is None:
             return 1  # nobody knows where to cut a call short

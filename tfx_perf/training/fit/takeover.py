@@ -20,9 +20,6 @@ def others_wait(model: Any) -> Iterator[None]:
     """Has calls of a model's methods from other threads wait for the end of the context.
 
     Its weights are not what was trained meanwhile, and what they trained would be undone.
-
-    Args:
-        model: of any Keras package.
     """
     thread, is_over = threading.get_ident(), threading.Event()
 

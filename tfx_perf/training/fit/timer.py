@@ -171,10 +171,6 @@ class StepTimer:
 
         A slice is taken in one go under the GIL. Whatever reads the arrays in place (NumPy, a
         memoryview) would have the next `append` raise BufferError.
-
-        Args:
-            first: index of the first call.
-            last: index after the last call, at most `call_count`.
         """
         copy = StepTimer(steps_in_call=self._steps_in_call)
         copy._epochs, copy._steps = self._epochs[first:last], self._steps[first:last]

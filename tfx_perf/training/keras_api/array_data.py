@@ -23,9 +23,6 @@ _LOGGER = logging.getLogger(__name__)
 def on_datasets(call: FitCall) -> FitCall:
     """Returns a `fit` on datasets in the place of arrays, which comes to the same numbers.
 
-    Args:
-        call: of a user.
-
     Returns:
         `call` itself where it has no arrays, or Keras makes something else of them, as of lists of
         numbers. Where they do not fit together, Keras' own `fit` says so.

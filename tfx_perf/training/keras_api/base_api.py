@@ -41,12 +41,7 @@ def trainable_flags(model: Any) -> tuple[bool, ...]:
 
 
 def put_trainable(model: Any, flags: Sequence[bool]) -> None:
-    """Has those layers be trained that were; nothing if it was another number of layers.
-
-    Args:
-        model: a Keras model.
-        flags: of `trainable_flags`.
-    """
+    """Has those layers be trained that were; nothing if it was another number of layers."""
     layers = all_layers(model)
     if len(flags) != len(layers):
         return
@@ -158,9 +153,6 @@ class KerasApi(abc.ABC):
         """Returns a callback of some functions, for which no logs are copied to NumPy.
 
         A `LambdaCallback` would have tf_keras call hooks for batches, also if there are none.
-
-        Args:
-            **hooks: of `Callback`, e.g. `on_epoch_begin`.
         """
         callback = self.callbacks.Callback()
         vars(callback).update(hooks)
@@ -223,9 +215,6 @@ class KerasApi(abc.ABC):
 
         What `forward`, `loss`, `scaled`, `metrics` and `apply` do is what the API's own
         `train_step` does, call for call; what they pass by must not be the user's own.
-
-        Args:
-            model: compiled and built.
         """
         if self.overrides_train_step(model):
             return "the model has its own train_step, which cannot be split"
@@ -248,12 +237,7 @@ class KerasApi(abc.ABC):
         return any(overrides(model, name, self.model_class) for name in _METRICS_METHODS)
 
     def has_own_logs(self, model: Any, step: str) -> bool:
-        """Whether a step's logs may be other than the results of the model's metrics.
-
-        Args:
-            model: compiled.
-            step: `train_step` or `test_step`.
-        """
+        """Whether a step's logs may be other than the results of the model's metrics."""
         return self.overrides_metrics(model) or overrides(model, step, self.model_class)
 
     def leaving_results_out(self, model: Any) -> contextlib.AbstractContextManager[None]:
@@ -356,11 +340,7 @@ class KerasApi(abc.ABC):
 
     @contextlib.contextmanager
     def _graph_functions(self, numbers: TracedNumbers) -> Iterator[list[Any]]:
-        """Yields the graph functions that Keras makes meanwhile, the outermost last.
-
-        Args:
-            numbers: are read whenever one is traced.
-        """
+        """Yields the graph functions that Keras makes meanwhile, the outermost last."""
         made, thread = [], threading.get_ident()
 
         def noting(own: Callable[..., Any]) -> Callable[..., Any]:
@@ -388,9 +368,6 @@ class KerasApi(abc.ABC):
     @contextlib.contextmanager
     def drawing_by_rows(self, model: Any) -> Iterator[None]:
         """Has random layers draw by rows while the context lasts; see `row_draws`.
-
-        Args:
-            model: compiled.
 
         Raises:
             UserError: nobody knows which rows the model's `train_step` computes.
@@ -456,12 +433,7 @@ class KerasApi(abc.ABC):
     def counting(
         self, model: Any, part: PartOfBatch
     ) -> contextlib.AbstractContextManager[None]:
-        """Returns a context in which metrics that count batches count a part of one.
-
-        Args:
-            model: compiled.
-            part: what is computed.
-        """
+        """Returns a context in which metrics that count batches count a part of one."""
         return contextlib.nullcontext()
 
     @property

@@ -18,11 +18,7 @@ from tfx_perf.training.keras_api import slots
 
 
 def is_orderable(optimizer: Any) -> bool:
-    """Returns whether `ordered` changes the updates of an optimizer.
-
-    Args:
-        optimizer: of tf_keras.
-    """
+    """Returns whether `ordered` changes the updates of an optimizer."""
     optimizers = importlib.import_module("tf_keras.optimizers")
     known = (optimizers.Adam.update_step, optimizers.AdamW.update_step)
     found = getattr(type(optimizer), "update_step", None)  # legacy ones have none

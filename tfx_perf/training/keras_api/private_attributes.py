@@ -22,25 +22,13 @@ OF_EVERY_CALLBACK = frozenset({"params", "model", "_model"})
 
 
 def overrides(instance: Any, name: str, base: type) -> bool:
-    """Returns whether an object's method is another one than that of a base class.
-
-    Args:
-        instance: the object.
-        name: of the method.
-        base: a class of the object that has it.
-    """
+    """Returns whether an object's method is another one than that of a base class."""
     own = inspect.getattr_static(type(instance), name, None)
     return name in vars(instance) or own is not inspect.getattr_static(base, name, None)
 
 
 def is_of_package(instance: Any, name: str, package: str) -> bool:
-    """Returns whether an object's method, if it has it, was written in a package.
-
-    Args:
-        instance: the object.
-        name: of the method.
-        package: a top-level one, e.g. `tf_keras`.
-    """
+    """Returns whether an object's method, if it has it, was written in a package."""
     if name in vars(instance):
         return False
     owner = next((cls for cls in type(instance).__mro__ if name in vars(cls)), None)

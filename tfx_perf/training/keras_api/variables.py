@@ -167,12 +167,7 @@ def _library_of(module: str | None) -> str:
 
 
 def lists_with(layer: Any, weight: Any) -> dict[str, list[Any]]:
-    """Returns the lists in which a layer itself has one of its weights, by attribute.
-
-    Args:
-        layer: built.
-        weight: of it, as Keras gives it.
-    """
+    """Returns the lists in which a layer itself has one of its weights, by attribute."""
     return {
         name: vars(layer)[name]
         for name in _LISTS

@@ -53,10 +53,6 @@ def serving(settings: MonitoringSettings, training: LiveTraining) -> Iterator[st
     the training goes on. At the end the port is free again; to stop the server takes up to
     half a second.
 
-    Args:
-        settings: where to listen.
-        training: what to tell of.
-
     Yields:
         Where the metrics are; empty if they are not served here.
     """

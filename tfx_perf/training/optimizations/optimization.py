@@ -82,11 +82,7 @@ class Optimization:
     hoped_operation_seconds: ClassVar[float] = 0.0
 
     def words(self, value: Any) -> str:
-        """Returns how the description of a plan goes on, comma included.
-
-        Args:
-            value: the field's, not `off`.
-        """
+        """Returns how the description of a plan goes on, comma included."""
         return f", {self.name}" if value is True else f", {self.name}={value}"
 
     def conflict(self, plan: "TrainingPlan") -> str | None:
@@ -104,30 +100,18 @@ class Optimization:
         return self.off
 
     def plans(self, fit: Fit, base: "TrainingPlan") -> "list[TrainingPlan]":
-        """Returns the plans that it proposes to try; what `obstacle` says rules them out.
-
-        Args:
-            fit: what is to be trained.
-            base: what every plan for the `fit` has.
-        """
+        """Returns the plans that it proposes to try; what `obstacle` says rules them out."""
         return []
 
     def hoped_saving_seconds(self, step_seconds: float) -> float:
         """Returns what a step may become shorter by with it, as it usually does.
 
         Trials go by it: what a training saves at most is what they may cost.
-
-        Args:
-            step_seconds: without it.
         """
         return self.hoped_share * step_seconds
 
     def step_arguments(self, value: Any) -> dict[str, Any]:
-        """Returns arguments of `steps.train_step`, by which a traced step is known.
-
-        Args:
-            value: the field's, also if it is `off`.
-        """
+        """Returns arguments of `steps.train_step`, by which a traced step is known."""
         return {}
 
     def around(
@@ -145,13 +129,7 @@ class Optimization:
     def compiled_part(
         self, batch: Any, plan: "TrainingPlan", functions: "TrainFunctions"
     ) -> "tuple[Callable[[Any], Any], Any] | None":
-        """Returns what XLA compiles of a step, and the batch as that takes it; None: nothing.
-
-        Args:
-            batch: one element of the training data.
-            plan: one in which it is on.
-            functions: the model's.
-        """
+        """Returns what XLA compiles of a step, and the batch as that takes it; None: nothing."""
         return None
 
     def smaller(self, value: Any, error: OutOfMemory) -> Any:

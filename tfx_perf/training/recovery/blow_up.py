@@ -107,11 +107,7 @@ class NumericsCheck:
         self._function = QuickFunction(self._step)
 
     def around(self, train: Callable[[Any], Logs]) -> Callable[[Any, int], Logs]:
-        """Returns what runs the steps that may be to blame one by one, the others as `train`.
-
-        Args:
-            train: Keras' own train function.
-        """
+        """Returns what runs the steps that may be to blame one by one, the others as `train`."""
 
         def run(iterator: Any, steps: int) -> Logs:
             done = self._steps_done()

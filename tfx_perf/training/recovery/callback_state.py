@@ -155,9 +155,6 @@ class CallbackState:
         """Has the CSV loggers go on with their files, after what they had written.
 
         To be called before every `on_train_begin`.
-
-        Args:
-            captured: where the training goes on from.
         """
         for index, callback in enumerate(self._callbacks):
             if not isinstance(callback, self._module.CSVLogger):

@@ -138,10 +138,6 @@ class CheckpointStore:
     def begin_attempt(self, plan: TrainingPlan, *, step: int) -> bool:
         """Notes that a training begins.
 
-        Args:
-            plan: how its steps will be run.
-            step: where it begins.
-
         Returns:
             Whether the plan may be used: not if it has begun there `MOST_ATTEMPTS` times before
             without a checkpoint.

@@ -88,10 +88,6 @@ def of(
 def differing_values(before: Mapping[str, str], now: Mapping[str, str]) -> str:
     """Returns which values may be why two trainings are not the same, and what to do.
 
-    Args:
-        before: those of a checkpoint.
-        now: those of this process.
-
     Returns:
         Sentences; empty if the same values stand wherever both have one.
     """

@@ -42,12 +42,7 @@ class Writers(records.Record):
         return cls(workers=Team(strategy).count, replicas=strategy.num_replicas_in_sync)
 
     def part(self, folder: pathlib.Path, worker: int) -> pathlib.Path:
-        """Returns what one of them has written; if there was no such one, the first one's.
-
-        Args:
-            folder: of the checkpoint.
-            worker: its index.
-        """
+        """Returns what one of them has written; if there was no such one, the first one's."""
         return folder / folder_of(worker if worker < self.workers else 0, self.workers)
 
     def __str__(self) -> str:
@@ -122,9 +117,6 @@ class TrainingState:
 
     def write(self, folder: pathlib.Path) -> None:
         """Writes the state into files; of what all workers have the same, the first one does.
-
-        Args:
-            folder: of this worker.
 
         Raises:
             OSError: the files cannot be written; also `tf.errors.OpError`.

@@ -35,13 +35,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def obstacle(model: Any, keras_api: KerasApi, spec: Any) -> str | None:
-    """Returns why a model's steps cannot be compiled in one, None if they may.
-
-    Args:
-        model: compiled and built.
-        keras_api: the model's.
-        spec: of an element of the training data.
-    """
+    """Returns why a model's steps cannot be compiled in one, None if they may."""
     reason = keras_api.splitting_obstacle(model)
     if reason:
         return reason
@@ -116,12 +110,7 @@ class CompiledCall:
         return self._step.run, (tf.nest.map_structure(lambda part: part[0], prepared), y, weight)
 
     def around(self, inner: StepRunner, *, steps_per_call: int) -> StepRunner:
-        """Returns what runs the same steps, compiled where it can be.
-
-        Args:
-            inner: runs what is not compiled.
-            steps_per_call: of a call of full length.
-        """
+        """Returns what runs the same steps, compiled where it can be."""
         return _CompiledSteps(inner, self, steps_per_call=steps_per_call)
 
     def most_batches(self, batch: Parts | None) -> int:

@@ -38,11 +38,7 @@ class IndexRanges:
         self.holds = tf.reduce_all(tf.stack(conditions)) if conditions else None
 
     def assertion(self, holds: tf.Tensor) -> tf.Operation:
-        """Returns an operation that raises `InvalidArgumentError` if it is not so.
-
-        Args:
-            holds: `self.holds`, as it came out of the compiled function.
-        """
+        """Returns an operation that raises `InvalidArgumentError` if it is not so."""
         message = (
             f"{', or '.join(self._complaints)} (found by the plan that trains with XLA, which does "
             "not say which one; plain fit does)."
@@ -74,14 +70,7 @@ def _checks(operation: tf.Operation) -> Checks:
 
 
 def _in_range(name: str, indices: Any, source: tf.Tensor, *, axis: int) -> Checks:
-    """Returns the condition that all indices are there in an axis of a tensor or a variable.
-
-    Args:
-        name: of the operation.
-        indices: what it looks up.
-        source: where; of a variable, its handle.
-        axis: in which dimension.
-    """
+    """Returns the condition that all indices are there in an axis of a tensor or a variable."""
     if tf.get_static_value(indices) is not None:  # it was looked at when it was written
         return []
     if source.dtype == tf.resource:

@@ -134,12 +134,7 @@ class OomGuard(StepRunnerWrapper):
                 message = error.message
 
     def _halve(self, parts: Sequence[Any], message: str) -> None:
-        """Doubles the number of slices after an error.
-
-        Args:
-            parts: of the batch, what each replica had of it.
-            message: of the error.
-        """
+        """Doubles the number of slices after an error."""
         self.oom_count += 1
         gc.collect()
         self._peaks.restart()

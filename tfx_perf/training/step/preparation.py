@@ -38,12 +38,7 @@ class Preparation:
     """
 
     def __init__(self, model: Any, keras_api: KerasApi) -> None:
-        """Finds the layers; none in a model that does not simply run its graph.
-
-        Args:
-            model: compiled and built.
-            keras_api: the model's.
-        """
+        """Finds the layers; none in a model that does not simply run its graph."""
         self._model = model
         self._keras_api = keras_api
         self._before: functional_graph.Nodes = {}

@@ -15,10 +15,6 @@ def slicing_obstacle(model: Any, keras_api: KerasApi) -> str | None:
     """Returns why the gradient of a batch cannot be summed over slices, None if it can.
 
     A user's own `compute_loss` is taken to be a mean over the rows, as Keras' losses are.
-
-    Args:
-        model: compiled and built.
-        keras_api: the model's.
     """
     reason = keras_api.splitting_obstacle(model)
     if reason:

@@ -113,9 +113,6 @@ class SplitStep:
     def run_in_xla(self, batch: Tensors) -> tuple[Logs, tf.Tensor]:
         """Trains on one batch in a function that XLA compiles.
 
-        Args:
-            batch: an element of the training data.
-
         Returns:
             The results of the metrics, and whether plain `fit` would not have raised an error;
             see `ranges`.

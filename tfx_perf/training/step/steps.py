@@ -188,11 +188,7 @@ class MultiStep:
         self.retrace(step)
 
     def retrace(self, step: Step) -> None:
-        """Takes a step in place of the one before, and forgets what was traced of that.
-
-        Args:
-            step: as for the constructor; it writes the same journal.
-        """
+        """Takes a step in place of the one before, and forgets what was traced of that."""
         self._step = step
         self._function = QuickFunction(self._run, reduce_retracing=True)
         self._once_on = QuickFunction(self._run_batch, reduce_retracing=True)
@@ -201,10 +197,6 @@ class MultiStep:
         """Traces the steps for an iterator without running any.
 
         Afterwards every variable is there that the steps make, and no batch is taken.
-
-        Args:
-            iterator: over the data.
-            micro_batches: slices of each batch.
         """
         arguments = iterator, tf.constant(1, tf.int32), *_slicing(micro_batches)
         self._used = self._function.variables(*arguments)
@@ -260,12 +252,7 @@ class MultiStep:
         return logs
 
     def run_batch(self, parts: Sequence[Any], *, micro_batches: int = 1) -> Logs:
-        """Runs one step on a batch in hand.
-
-        Args:
-            parts: what each replica had taken from the data.
-            micro_batches: slices of each.
-        """
+        """Runs one step on a batch in hand."""
         batch = strategies.to_replicas(self._strategy, parts)
         logs = self._once_on(batch, *_slicing(micro_batches))
         self._done.add(1)
