@@ -14,7 +14,7 @@ from tfx_perf.training.fit.timer import StepTimer, percentile
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.measuring import memory
-from tfx_perf.training.measuring.call_observer import CallObserver
+from tfx_perf.training.measuring.communication import CallObserver
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.team import Team
 from tfx_perf.training.trials import turns

@@ -36,7 +36,7 @@ from tfx_perf.training.fit_steps import (
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.keras_api.base_api import Function, all_layers
 from tfx_perf.training.keras_api.random_layers import SaveableRandomLayers
-from tfx_perf.training.measuring.call_observer import CallObserver
+from tfx_perf.training.measuring.communication import CallObserver
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.recovery.blow_up import NumericsCheck
 from tfx_perf.training.recovery.guard import Guard

@@ -1,6 +1,6 @@
 """Layers draw for some rows what they draw of them for the whole batch, whatever Keras they are of.
 
-`seeded_layers` has those of tf_keras do so.
+`random_layers` has those of tf_keras do so.
 """
 
 import numpy as np

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tfx_perf.interception import replacing
 from tfx_perf.training.keras_api.base_api import Function, KerasApi
-from tfx_perf.training.measuring.call_observer import CallObserver
+from tfx_perf.training.measuring.communication import CallObserver
 
 # Steps at the start of a fit that no steady-state figure counts: tracing, allocation,
 # filling of buffers.

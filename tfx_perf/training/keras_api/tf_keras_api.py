@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from tfx_perf import errors, interception
 from tfx_perf.tf_internals.graphs import QuickFunction
-from tfx_perf.training.keras_api import seeded_layers
+from tfx_perf.training.keras_api import random_layers
 from tfx_perf.training.keras_api.base_api import (
     KerasApi,
     NodeParts,
@@ -116,7 +116,7 @@ class TfKeras(KerasApi):
 
     @override
     def _drawing_by_rows(self, model: Any) -> contextlib.AbstractContextManager[None]:
-        return seeded_layers.drawing_by_rows(model)
+        return random_layers.drawing_by_rows(model)
 
     @override
     def is_seed(self, name: str, variable: tf.Variable) -> bool:

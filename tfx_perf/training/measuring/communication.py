@@ -16,11 +16,23 @@ import tensorflow as tf
 from tfx_perf import interception
 from tfx_perf.training.keras_api.base_api import KerasApi
 from tfx_perf.training.measuring.accounts import CommunicationAccount, ReplicaAccount
-from tfx_perf.training.measuring.call_observer import CallObserver
 from tfx_perf.training.team import Team
 
 _COLUMNS = 2  # seconds, bytes; of what is read, steps are the third
 _NANO = 1e9
+
+
+class CallObserver:
+    """Is told after how many steps figures begin or cease to count; does nothing."""
+
+    def on_warm(self, step_count: int) -> None:
+        """Is called once the first call and the warm-up are over."""
+
+    def on_epoch_start(self, step_count: int) -> None:
+        """Is called before the first call of an epoch."""
+
+    def on_epoch_started(self, step_count: int) -> None:
+        """Is called after it."""
 
 
 class Totals(NamedTuple):
