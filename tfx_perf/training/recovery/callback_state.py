@@ -222,7 +222,7 @@ class CallbackState:
 
     def _put_back(self, callback: Any, name: str, node: Any) -> None:
         try:
-            vars(callback)[name] = plain_data.put_back(node, vars(callback).get(name))
+            vars(callback)[name] = plain_data.unpacked(node, vars(callback).get(name))
         except Exception as error:  # the code is another one than that which wrote it
             what = f"{type(callback).__name__}.{name}"
             _LOGGER.warning("%s is not what it was at the checkpoint: %s", what, error)

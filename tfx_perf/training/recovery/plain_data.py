@@ -7,6 +7,7 @@ or a model with its variables) is packed as that, which is put back into the obj
 
 import collections
 import datetime
+import itertools
 import json
 import pathlib
 import random
@@ -45,42 +46,28 @@ def same(a: Any, b: Any) -> bool:
     return _text(a) == _text(b)
 
 
-def unpacked(node: Any) -> Any:
+def unpacked(node: Any, current: Any = None) -> Any:
     """Returns the value that was packed.
 
     Args:
         node: what `packed` returned, also if a file held it in between.
+        current: what stands where the value goes. A container that can change, and what has a
+            state, is changed and returned: others may hold it too.
 
     Raises:
-        ValueError: of what was packed only a state is known.
+        ValueError: nothing in `current` can take a state that was packed.
     """
     if not isinstance(node, dict):
         return node
     kind, data = node["kind"], node["data"]
     if kind in _STATES:
-        raise ValueError(f"there is no {kind} to take a state")
-    return _VALUES[kind][2](data)
-
-
-def put_back(node: Any, current: Any) -> Any:
-    """Returns what was packed, to stand where `current` does.
-
-    Args:
-        node: what `packed` returned, also if a file held it in between.
-        current: a container that can change, and what has a state, is changed and returned: others
-            may hold it too.
-
-    Raises:
-        ValueError: `current` cannot take a state that was packed.
-    """
-    kind = node["kind"] if isinstance(node, dict) else None
-    if kind in _STATES:
-        recognised, _, put = _STATES[kind]
+        recognised, _, put_back = _STATES[kind]
         if not recognised(current):
             raise ValueError(f"there is no {kind} to take a state, but {type(current).__name__}")
-        put(current, unpacked(node["data"]))
+        put_back(current, unpacked(data))
         return current
-    value = unpacked(node)
+    is_alike = kind in _FAMILIES or type(current) is _VALUES[kind][0]
+    value = _VALUES[kind][2](data, current if is_alike else None)
     if type(value) is not type(current):
         return value
     if isinstance(value, list):
@@ -118,7 +105,7 @@ def _pack_array(array: Any) -> list[Any]:
     return [array.dtype.name, array]
 
 
-def _unpack_array(data: list[Any]) -> np.ndarray:
+def _unpack_array(data: list[Any], _: Any = None) -> np.ndarray:
     name, array = data
     # A file does not know the types that TensorFlow adds to NumPy's, such as bfloat16.
     return array.view(tf.as_dtype(name).as_numpy_dtype) if array.dtype.kind == "V" else array.copy()
@@ -128,25 +115,32 @@ def _pack_variable(variable: Any) -> list[Any]:
     return [_pack_array(variable), variable.trainable, variable.name.partition(":")[0]]
 
 
-def _unpack_variable(data: list[Any]) -> tf.Variable:
-    array, trainable, name = data
-    return tf.Variable(_unpack_array(array), trainable=trainable, name=name)
+def _unpack_variable(data: list[Any], current: Any) -> tf.Variable:
+    (_, array), trainable, name = data
+    if not isinstance(current, tf.Variable):
+        return tf.Variable(_unpack_array(data[0]), trainable=trainable, name=name)
+    if tuple(current.shape) != array.shape:
+        raise ValueError(f"the variable has another shape than {array.shape}, which was saved")
+    current.assign(_unpack_array(data[0]))
+    return current
 
 
 def _pack_items(items: Any) -> list[Any]:
     return [_packed(item) for item in items]
 
 
-def _unpack_items(data: list[Any]) -> list[Any]:
-    return [unpacked(node) for node in data]
+def _unpack_items(data: list[Any], current: Any = None) -> list[Any]:
+    held = [*(current or ())][: len(data)]
+    return [unpacked(node, old) for node, old in itertools.zip_longest(data, held)]
 
 
 def _pack_pairs(mapping: Any) -> list[Any]:
     return [[_packed(key), _packed(value)] for key, value in mapping.items()]
 
 
-def _unpack_pairs(data: list[Any]) -> dict[Any, Any]:
-    return {unpacked(key): unpacked(node) for key, node in data}
+def _unpack_pairs(data: list[Any], current: Any) -> dict[Any, Any]:
+    pairs = [(unpacked(key), node) for key, node in data]
+    return {key: unpacked(node, (current or {}).get(key)) for key, node in pairs}
 
 
 def _pack_defaults(mapping: Any) -> list[Any]:
@@ -157,21 +151,21 @@ def _pack_defaults(mapping: Any) -> list[Any]:
     return [name, _pack_pairs(mapping)]
 
 
-def _unpack_defaults(data: list[Any]) -> Any:
-    return collections.defaultdict(_FACTORIES.get(data[0]), _unpack_pairs(data[1]))
+def _unpack_defaults(data: list[Any], current: Any) -> Any:
+    return collections.defaultdict(_FACTORIES.get(data[0]), _unpack_pairs(data[1], current))
 
 
 def _items_of(cls: Callable[[list[Any]], Any]) -> tuple[Any, Any, Any]:
-    return cls, _pack_items, lambda data: cls(_unpack_items(data))
+    return cls, _pack_items, lambda data, current: cls(_unpack_items(data, current))
 
 
 def _set_of(cls: Callable[[list[Any]], Any]) -> tuple[Any, Any, Any]:
     pack = lambda items: sorted(_pack_items(items), key=repr)  # noqa: E731
-    return cls, pack, lambda data: cls(_unpack_items(data))
+    return cls, pack, lambda data, _: cls(_unpack_items(data))
 
 
 def _mapping_of(cls: Callable[[dict[Any, Any]], Any]) -> tuple[Any, Any, Any]:
-    return cls, _pack_pairs, lambda data: cls(_unpack_pairs(data))
+    return cls, _pack_pairs, lambda data, current: cls(_unpack_pairs(data, current))
 
 
 def _variables(value: Any) -> list[Any]:
@@ -198,8 +192,8 @@ def _assign(value: Any, arrays: list[np.ndarray]) -> None:
         variable.assign(array)
 
 
-# The type, how a value is packed, and how it comes back.
-_VALUES: dict[str, tuple[Any, Callable[[Any], Any], Callable[[Any], Any]]] = {
+# The type, how a value is packed, and how it comes back, beside what stands there.
+_VALUES: dict[str, tuple[Any, Callable[[Any], Any], Callable[[Any, Any], Any]]] = {
     "list": _items_of(list),
     "tuple": _items_of(tuple),
     "set": _set_of(set),
@@ -207,25 +201,29 @@ _VALUES: dict[str, tuple[Any, Callable[[Any], Any], Callable[[Any], Any]]] = {
     "deque": (
         collections.deque,
         lambda value: [value.maxlen, _pack_items(value)],
-        lambda data: collections.deque(_unpack_items(data[1]), data[0]),
+        lambda data, current: collections.deque(_unpack_items(data[1], current), data[0]),
     ),
     "dict": _mapping_of(dict),
     "OrderedDict": _mapping_of(collections.OrderedDict),
     "Counter": _mapping_of(collections.Counter),
     "defaultdict": (collections.defaultdict, _pack_defaults, _unpack_defaults),
     "array": (np.ndarray, _pack_array, _unpack_array),
-    "scalar": (np.generic, _pack_array, lambda data: _unpack_array(data)[()]),
-    "tensor": (tf.Tensor, _pack_array, lambda data: tf.constant(_unpack_array(data))),
+    "scalar": (np.generic, _pack_array, lambda data, _: _unpack_array(data)[()]),
+    "tensor": (tf.Tensor, _pack_array, lambda data, _: tf.constant(_unpack_array(data))),
     "variable": (tf.Variable, _pack_variable, _unpack_variable),
-    "bytes": (bytes, bytes.hex, bytes.fromhex),
-    "complex": (complex, lambda z: [z.real, z.imag], lambda data: complex(*data)),
-    "path": (pathlib.PurePath, str, pathlib.Path),
-    "datetime": (datetime.datetime, str, datetime.datetime.fromisoformat),
-    "date": (datetime.date, str, datetime.date.fromisoformat),
+    "bytes": (bytes, bytes.hex, lambda data, _: bytes.fromhex(data)),
+    "complex": (complex, lambda z: [z.real, z.imag], lambda data, _: complex(*data)),
+    "path": (pathlib.PurePath, str, lambda data, _: pathlib.Path(data)),
+    "datetime": (
+        datetime.datetime,
+        str,
+        lambda data, _: datetime.datetime.fromisoformat(data),
+    ),
+    "date": (datetime.date, str, lambda data, _: datetime.date.fromisoformat(data)),
     "timedelta": (
         datetime.timedelta,
         lambda value: [value.days, value.seconds, value.microseconds],
-        lambda data: datetime.timedelta(*data),
+        lambda data, _: datetime.timedelta(*data),
     ),
 }
 _FAMILIES = ("scalar", "tensor", "variable", "path")  # of many types, all alike
