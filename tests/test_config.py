@@ -104,10 +104,6 @@ def test_a_path_may_be_one_of_pathlib():
     )
     assert found.training.checkpoint_folder == found.gate.baseline_uri == "/mounted"
     assert PerfConfig.from_json(found.to_json()) == found
-    job = {"worker_count": 2, "image": "i", "shared_folder": place, "volumes": {place: "claim"}}
-    assert PerfConfig.from_dict({"distribution": {"job": job}}).distribution.job.volumes == {
-        "/mounted": "claim"
-    }
     assert AirflowSettings(python=place, python_path=[place]).python_path == ("/mounted",)
 
 

@@ -298,40 +298,39 @@ def test_a_training_that_is_not_measured_is_published(trainer, cluster, tmp_path
     assert is_clean(cluster, tmp_path)
 
 
-@pytest.mark.one_case
-@pytest.mark.parametrize("pull_policy", [None, "Always"])
-def test_what_the_workers_are_given(pull_policy, trainer, cluster, tmp_path):
+def test_what_the_workers_are_given(trainer, cluster, tmp_path):
     cluster.stand_ins = {0: SUCCEEDS, 1: ENDS}
-    run(
-        trainer, tmp_path, secret_environment={"KEY": "s3-key/secret"}, environment={"A": "b"},
-        accelerator="nvidia.com/gpu", accelerator_count=2, node_selector={"pool": "gpu"},
-        tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists"}], service_account="trainer",
-        image_pull_policy=pull_policy,
-    )  # fmt: skip
+    secret = {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "s3-key", "key": "secret"}}}
+    mounts = [{"name": "shared", "mountPath": str(tmp_path / "shared")}]
+    claim = {"name": "shared", "persistentVolumeClaim": {"claimName": "tfx-perf-shared"}}
+    resources = {"limits": {"memory": "2Gi", "nvidia.com/gpu": "2"}}
+    own = {
+        "nodeSelector": {"pool": "gpu"},
+        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
+        "serviceAccountName": "trainer",
+        "securityContext": {"runAsUser": 7},
+        "volumes": [claim],
+    }
+    container = {
+        "name": "tensorflow", "env": [secret], "resources": resources, "volumeMounts": mounts,
+    }  # fmt: skip
+    metadata = {"labels": {"team": "a"}}
+    template = {"metadata": metadata, "spec": {**own, "containers": [container]}}
+    run(trainer, tmp_path, pod_template=template)
     (job,) = cluster.made
     replica = job.manifest["spec"]["tfReplicaSpecs"]["Worker"]
     pod = replica["template"]["spec"]
-    (container,) = pod["containers"]
+    (given,) = pod["containers"]
     assert (replica["replicas"], replica["restartPolicy"]) == (2, "Never")
     assert "backoffLimit" not in job.manifest["spec"]["runPolicy"]
-    assert container["terminationMessagePolicy"] == "FallbackToLogsOnError"
-    assert container["imagePullPolicy"] == (pull_policy or "IfNotPresent")
-    assert container["env"] == [
-        {"name": "A", "value": "b"},
-        {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "s3-key", "key": "secret"}}},
-    ]
-    assert container["resources"] == {
-        "requests": {"cpu": "1", "memory": "2Gi"},
-        "limits": {"memory": "2Gi", "nvidia.com/gpu": "2"},
-    }
-    assert container["volumeMounts"] == [
-        {"name": "volume-0", "mountPath": str(tmp_path / "shared")}
-    ]
-    assert pod["volumes"][0]["persistentVolumeClaim"] == {"claimName": "tfx-perf-shared"}
-    assert pod["nodeSelector"] == {"pool": "gpu"}
-    assert pod["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists"}]
-    assert pod["serviceAccountName"] == "trainer"
-    assert pod["securityContext"]["runAsNonRoot"]
+    assert given["terminationMessagePolicy"] == "FallbackToLogsOnError"
+    assert given["imagePullPolicy"] == "IfNotPresent"
+    assert {name: given[name] for name in container} == container
+    security = pod["securityContext"]
+    assert (security["runAsNonRoot"], security["runAsUser"]) == (True, 7)
+    assert {name: pod[name] for name in own} == {**own, "securityContext": security}
+    assert "automountServiceAccountToken" not in pod
+    assert replica["template"]["metadata"]["labels"].keys() > metadata["labels"].keys()
 
 
 def test_a_worker_that_fails_is_named_with_the_end_of_its_log(trainer, cluster, tmp_path):

@@ -363,7 +363,8 @@ class TrainingCluster:
         """Returns what starts each process, their tasks and their logs."""
         starts, tasks, logs = [], [], []
         for index, (task, container, added) in enumerate(containers):
-            given = {each["name"]: each["value"] for each in container["env"] if "value" in each}
+            variables = container.get("env", ())
+            given = {each["name"]: each["value"] for each in variables if "value" in each}
             command = container["command"]
             if index in self.stand_ins:
                 folder = command[command.index("--job") + 1]
@@ -429,13 +430,19 @@ def at_hand(folder, monkeypatch):
 def job_settings(folder, kind="TFJob", **settings):
     """Returns the settings of a job of two workers."""
     shared = str(folder / "shared")
-    own = {"image": "example/taxi:1", "volumes": {shared: "tfx-perf-shared"}}
+    limits = {"requests": {"cpu": "1"}, "limits": {"memory": "2Gi"}}
+    container = {"name": "tensorflow", "resources": limits}
+    container["volumeMounts"] = [{"name": "shared", "mountPath": shared}]
+    claim = {"name": "shared", "persistentVolumeClaim": {"claimName": "tfx-perf-shared"}}
+    pod = {"containers": [container], "volumes": [claim]}
+    own = {"image": "example/taxi:1", "pod_template": {"spec": pod}}
     if kind == "TrainJob":
-        own = {"runtime": "tfx-perf"}
+        pod = {"containers": [{"name": "node", "resources": limits}]}
+        own = {"runtime": "tfx-perf", "pod_template": {"spec": pod}}
     return {
         "job": {
-            "kind": kind, "worker_count": 2, "shared_folder": shared, "cpu": 1, "memory": "2Gi",
-            "poll_seconds": 0.1, **own, **settings,
+            "kind": kind, "worker_count": 2, "shared_folder": shared, "poll_seconds": 0.1,
+            **own, **settings,
         }
     }  # fmt: skip
 

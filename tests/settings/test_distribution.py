@@ -1,4 +1,4 @@
-"""The job on a cluster that a training is handed to; what it takes are `kubernetes_values`."""
+"""The job on a cluster that a training is handed to."""
 
 import itertools
 
@@ -7,19 +7,25 @@ import pytest
 from tfx_perf import errors
 from tfx_perf.config import PerfConfig
 
+_MOUNTED = {
+    "spec": {"containers": [{"name": "tensorflow", "volumeMounts": [{"mountPath": "/a"}]}]}
+}
+_ON_NODE = {"spec": {"containers": [{"name": "node", "resources": {"limits": {"memory": "2Gi"}}}]}}
+
 
 def _job(**changes):
     own = {
-        "worker_count": 2, "image": "i", "shared_folder": "/a/b", "volumes": {"/a": "claim"}
+        "worker_count": 2, "image": "i", "shared_folder": "/a/b", "pod_template": _MOUNTED
     }  # fmt: skip
     return {"distribution": {"job": {**own, **changes}}}
 
 
 def test_a_job_on_a_cluster():
-    job = PerfConfig.from_dict(_job(cpu=2)).distribution.job
-    assert (job.kind, job.worker_count, job.cpu) == ("TFJob", 2, "2")
-    train_job = {"kind": "TrainJob", "runtime": "tfx-perf", "volumes": {}}
-    settings = PerfConfig.from_dict(_job(**train_job, tolerations=[], memory="1.5Gi"))
+    job = PerfConfig.from_dict(_job()).distribution.job
+    assert (job.kind, job.worker_count) == ("TFJob", 2)
+    train_job = {"kind": "TrainJob", "runtime": "tfx-perf", "pod_template": _ON_NODE}
+    settings = PerfConfig.from_dict(_job(**train_job))
+    assert settings.distribution.job.container["resources"] == {"limits": {"memory": "2Gi"}}
     assert PerfConfig.from_json(settings.to_json("distribution")) == settings
 
 
@@ -131,17 +137,8 @@ def test_of_two_settings_each_has_what_it_takes_or_the_remedy_is_said(pair):
         ({"distribution": {"parameter_servers": 1}}, ["parameter_servers beside a number of work"]),
         (_job(parameter_server_count=0), ["job.parameter_server_count=0"]),
         (
-            _job(kind="TrainJob", runtime="x", volumes={}, parameter_server_count=1),
+            _job(kind="TrainJob", runtime="x", pod_template={}, parameter_server_count=1),
             ["no parameter_server_count for a TrainJob, which has no such role"],
-        ),
-        (_job(tolerations=[{"operator": "Equal"}]), ["operator Exists where a toleration has no"]),
-        (
-            _job(tolerations=[{"key": "k", "operator": "Exists", "value": "v"}]),
-            ["no value with the operator Exists", "distribution.job.tolerations.0="],
-        ),
-        (
-            _job(tolerations=[{"key": "k", "tolerationSeconds": 60}]),
-            ["tolerationSeconds with the effect NoExecute"],
         ),
         ({"distribution": {"workers": 2, "restarts": -1}}, ["distribution.restarts=-1"]),
         ({"distribution": {"cpu_binding": "none"}}, ["was removed. Start a script with `tfx-"]),
@@ -189,15 +186,14 @@ def test_of_two_settings_each_has_what_it_takes_or_the_remedy_is_said(pair):
         ),
         (_job(worker_count=1), ["at least 2 workers, or parameter servers beside one"]),
         (_job(shared_folder="jobs"), ["an absolute folder", "job.shared_folder='jobs'"]),
-        (_job(shared_folder="/elsewhere"), ["Expected shared_folder in one of the volumes"]),
-        (_job(memory="8 GB"), ['"8Gi"', "job.memory='8 GB'"]),
-        (_job(cpu="0m"), ["above 0", "job.cpu='0m'"]),
+        (_job(shared_folder="/elsewhere"), ["Expected shared_folder in one of the volumeMounts"]),
+        (_job(cpu=2), ["was removed", "pod_template.spec.containers[0].resources.requests.cpu"]),
+        (_job(pod_template={"containers": []}), ["metadata and spec, as in a PodTemplateSpec"]),
+        (_job(pod_template={"spec": {"containers": [{}]}}), ["a name for each container"]),
         (_job(image=None), ["an image for a TFJob"]),
         (_job(runtime="x", image=None), ["no runtime, which is for a TrainJob"]),
         (_job(kind="TrainJob"), ["the name of a TrainingRuntime"]),
-        (_job(kind="TrainJob", runtime="x"), ["Expected no volumes, which the TrainingRuntime"]),
-        (_job(accelerator="nvidia.com/gpu"), ["accelerator and accelerator_count together"]),
-        (_job(secret_environment={"A": "b"}), ["secret/key for each variable"]),
+        (_job(kind="TrainJob", runtime="x"), ["Expected env and resources of the container node"]),
     ],
 )
 def test_a_job_that_cannot_be_is_refused(values, words):

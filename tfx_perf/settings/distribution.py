@@ -6,33 +6,17 @@ from typing import Any, Literal
 
 import pydantic
 
-from tfx_perf.settings.base import (
-    Count,
-    NotEmpty,
-    PathText,
-    Positive,
-    PositiveInt,
-    Section,
-    Several,
-)
-from tfx_perf.settings.kubernetes_values import (
-    Mounts,
-    PullPolicy,
-    Quantity,
-    SecretVariables,
-    Toleration,
-    check_accelerator,
-)
+from tfx_perf.settings.base import Count, NotEmpty, PathText, Positive, PositiveInt, Section
 from tfx_perf.settings.validation import SettingError
 from tfx_perf.workers import ParameterServers
 
 _FEWEST_ALIKE = 2  # workers that train together
 
-# What a TrainJob takes from its TrainingRuntime: the fields for it in a TrainJob are others in
-# every version of the trainer.
-_OF_THE_RUNTIME = (
-    "image_pull_policy", "volumes", "service_account", "node_selector", "tolerations"
-)  # fmt: skip
+TRAINING_CONTAINERS = {"TFJob": "tensorflow", "TrainJob": "node"}
+"""The name that the operator of a kind of job demands of the container that trains."""
+
+# What a TrainJob has fields for that are the same in every version; the rest is its runtime's.
+_OF_A_TRAIN_JOB = {"name", "env", "resources"}
 
 # What a job has settings of its own for, or none.
 _ON_THIS_MACHINE = ("workers", "parameter_servers")
@@ -52,20 +36,11 @@ class ClusterJob(Section):
         shared_folder: absolute folder that OptimizedTrainer's container and every worker see
             under this name, on a volume that all may write to (ReadWriteMany).
         image: with tfx-perf and your code installed; None, for a TrainJob: the runtime's.
-        image_pull_policy: of the workers' pods; None: `IfNotPresent` for a TFJob, the runtime's for
-            a TrainJob.
         namespace: None: that of OptimizedTrainer's pod, or of the kube config.
         runtime: name of the TrainingRuntime in the namespace, for a TrainJob.
-        cpu: cores that a worker asks for, e.g. `"500m"` or `2`.
-        memory: bytes that a worker gets, e.g. `"8Gi"`; one that takes more is killed.
-        accelerator: resource name, e.g. `nvidia.com/gpu`.
-        accelerator_count: how many a worker gets.
-        volumes: folder to the PersistentVolumeClaim that is mounted there.
-        environment: variables.
-        secret_environment: variable to `secret/key`.
-        service_account: of the workers' pods; None: the namespace's default.
-        node_selector: labels that the machines must have.
-        tolerations: taints that the pods tolerate.
+        pod_template: a `PodTemplateSpec` of Kubernetes, merged into that of each pod; containers,
+            variables and what else has a name, by name. The container that trains is `tensorflow`
+            in a TFJob, and `node` in a TrainJob.
         timeout_seconds: after this the job is deleted and the training has failed.
         poll_seconds: between two looks at the job.
     """
@@ -75,19 +50,9 @@ class ClusterJob(Section):
     parameter_server_count: PositiveInt | None = None
     shared_folder: PathText
     image: NotEmpty | None = None
-    image_pull_policy: PullPolicy | None = None
     namespace: str | None = None
     runtime: str | None = None
-    cpu: Quantity | None = None
-    memory: Quantity | None = None
-    accelerator: str | None = None
-    accelerator_count: PositiveInt | None = None
-    volumes: Mounts = pydantic.Field(default_factory=dict)
-    environment: dict[str, str] = pydantic.Field(default_factory=dict)
-    secret_environment: SecretVariables = pydantic.Field(default_factory=dict)
-    service_account: str | None = None
-    node_selector: dict[str, str] = pydantic.Field(default_factory=dict)
-    tolerations: Several[Toleration] = ()
+    pod_template: dict[str, pydantic.JsonValue] = pydantic.Field(default_factory=dict)
     timeout_seconds: PositiveInt = 86_400
     poll_seconds: Positive = 10.0
 
@@ -97,6 +62,13 @@ class ClusterJob(Section):
         count = self.parameter_server_count
         return ParameterServers(self.worker_count, count) if count else None
 
+    @property
+    def container(self) -> dict[str, Any]:
+        """What the template says of the container that trains."""
+        spec: Any = self.pod_template.get("spec", {})
+        name = TRAINING_CONTAINERS[self.kind]
+        return next((each for each in spec.get("containers", ()) if each["name"] == name), {})
+
     @pydantic.field_validator("shared_folder")
     @classmethod
     def _absolute(cls, folder: str) -> str:
@@ -104,9 +76,19 @@ class ClusterJob(Section):
             raise ValueError("an absolute folder on a volume that all workers mount")
         return folder
 
+    @pydantic.field_validator("pod_template")
+    @classmethod
+    def _is_template(cls, template: dict[str, Any]) -> dict[str, Any]:
+        spec = template.get("spec", {})
+        containers = spec.get("containers", []) if isinstance(spec, dict) else None
+        if template.keys() - {"metadata", "spec"} or not isinstance(containers, list):
+            raise ValueError("metadata and spec, as in a PodTemplateSpec of Kubernetes")
+        if not all(isinstance(each, dict) and each.get("name") for each in containers):
+            raise ValueError("a name for each container")
+        return template
+
     @pydantic.model_validator(mode="after")
     def _complete(self) -> "ClusterJob":
-        check_accelerator(self.accelerator, self.accelerator_count)
         _check_workers(self.worker_count, self.parameter_server_count)
         if self.kind == "TFJob":
             self._check_tf_job()
@@ -120,17 +102,24 @@ class ClusterJob(Section):
         if self.image is None:
             raise ValueError("an image for a TFJob")
         shared = pathlib.PurePosixPath(self.shared_folder)
-        if not any(shared.is_relative_to(folder) for folder in self.volumes):
-            raise ValueError("shared_folder in one of the volumes that the workers mount")
+        mounts = self.container.get("volumeMounts") or ()
+        if not any(shared.is_relative_to(str(each.get("mountPath"))) for each in mounts):
+            raise ValueError(
+                "shared_folder in one of the volumeMounts of the container tensorflow in "
+                "pod_template.spec.containers"
+            )
 
     def _check_train_job(self) -> None:
         if self.parameter_server_count is not None:
             raise ValueError("no parameter_server_count for a TrainJob, which has no such role")
         if self.runtime is None:
             raise ValueError("for a TrainJob the name of a TrainingRuntime, in runtime")
-        given = [name for name in _OF_THE_RUNTIME if getattr(self, name)]
-        if given:
-            raise ValueError(f"no {', '.join(given)}, which the TrainingRuntime of a TrainJob says")
+        only_container = {"spec": {"containers": [self.container]}}
+        if self.pod_template not in ({}, only_container) or self.container.keys() - _OF_A_TRAIN_JOB:
+            raise ValueError(
+                "env and resources of the container node alone in the pod_template of a TrainJob, "
+                "whose TrainingRuntime says the rest"
+            )
 
 
 Strategy = Literal[

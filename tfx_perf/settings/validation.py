@@ -54,7 +54,25 @@ _OTHER_SPELLINGS = {
     "fp16": "float16",
     "fp32": "float32",
 }
+_IN_POD_TEMPLATES = {
+    "image_pull_policy": "containers[0].imagePullPolicy",
+    "cpu": "containers[0].resources.requests.cpu",
+    "memory": "containers[0].resources.limits.memory",
+    "accelerator": "containers[0].resources.limits",
+    "accelerator_count": "containers[0].resources.limits",
+    "volumes": "volumes and spec.containers[0].volumeMounts",
+    "environment": "containers[0].env",
+    "secret_environment": "containers[0].env",
+    "service_account": "serviceAccountName",
+    "node_selector": "nodeSelector",
+    "tolerations": "tolerations",
+}
 REMOVED: dict[str, str] = {
+    **{
+        f"distribution.job.{name}": f"Write it in distribution.job.pod_template.spec.{path}, in "
+        "Kubernetes' own terms."
+        for name, path in _IN_POD_TEMPLATES.items()
+    },
     "distribution.collective": "Give tf.distribute.experimental.CommunicationOptions to your own "
     "strategy. The timeout of the workers that OptimizedTrainer starts is "
     "distribution.collective_timeout_seconds.",

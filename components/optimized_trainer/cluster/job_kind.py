@@ -2,6 +2,8 @@
 
 import dataclasses
 
+from tfx_perf.settings.distribution import TRAINING_CONTAINERS
+
 
 @dataclasses.dataclass(frozen=True)
 class JobKind:
@@ -39,7 +41,7 @@ _KINDS = (
         group="kubeflow.org",
         version="v1",
         plural="tfjobs",
-        container="tensorflow",
+        container=TRAINING_CONTAINERS["TFJob"],
         job_label="training.kubeflow.org/job-name",
         index_label="training.kubeflow.org/replica-index",
         task_label="training.kubeflow.org/replica-type",
@@ -51,7 +53,7 @@ _KINDS = (
         group="trainer.kubeflow.org",
         version="v1alpha1",
         plural="trainjobs",
-        container="node",
+        container=TRAINING_CONTAINERS["TrainJob"],
         job_label="jobset.sigs.k8s.io/jobset-name",
         index_label="batch.kubernetes.io/job-completion-index",
         task_label="",

@@ -71,19 +71,18 @@ def _tf_job_spec(
     def replicas(
         count: int, restart_policy: str, *, only_serves: bool = False
     ) -> dict[str, Any]:
-        pod = _pod(settings, command)
-        if only_serves:
-            _watch(pod, math.ceil(heartbeat_timeout_seconds))
+        watched = _watched(math.ceil(heartbeat_timeout_seconds)) if only_serves else {}
+        own = {
+            "metadata": {
+                "labels": _labels(digest),
+                "annotations": {"sidecar.istio.io/inject": "false"},  # it would never end
+            },
+            "spec": _pod(settings, command, watched),
+        }
         return {
             "replicas": count,
             "restartPolicy": restart_policy,
-            "template": {
-                "metadata": {
-                    "labels": _labels(digest),
-                    "annotations": {"sidecar.istio.io/inject": "false"},  # it would never end
-                },
-                "spec": pod,
-            },
+            "template": _merged(own, settings.pod_template),
         }
 
     servers = settings.servers
@@ -115,14 +114,15 @@ def _tf_job_spec(
 
 
 def _train_job_spec(settings: ClusterJob, *, name: str, command: list[str]) -> dict[str, Any]:
-    kind = KINDS[settings.kind]
+    kind, container = KINDS[settings.kind], settings.container
     # The names that JobSet gives the pods of the runtime's job `node`.
     hosts = [f"{name}-node-0-{index}.{name}:{_PORT}" for index in range(settings.worker_count)]
+    hosts_variable = {"name": tf_config.HOSTS_VARIABLE, "value": ",".join(hosts)}
     trainer = {
         "numNodes": settings.worker_count,
         "command": command,
-        "env": [{"name": tf_config.HOSTS_VARIABLE, "value": ",".join(hosts)}, *_env(settings)],
-        "resourcesPerNode": _resources(settings),
+        "env": [hosts_variable, *container.get("env", ())],
+        "resourcesPerNode": container.get("resources", {}),
     }
     if settings.image:
         trainer["image"] = settings.image
@@ -142,26 +142,20 @@ def _deadline_seconds(settings: ClusterJob) -> int:
     return settings.timeout_seconds + _MARGIN_SECONDS
 
 
-def _pod(settings: ClusterJob, command: list[str]) -> dict[str, Any]:
-    names = dict.fromkeys(settings.volumes.values())  # each once, though it may be mounted twice
-    claims = {claim: f"volume-{number}" for number, claim in enumerate(names)}
-    container = {
-        "name": KINDS[settings.kind].container,
-        "image": settings.image,
-        # All workers run one image, however often they begin again.
-        "imagePullPolicy": settings.image_pull_policy or "IfNotPresent",
-        "command": command,
-        "env": _env(settings),
-        "ports": [{"name": "tfjob-port", "containerPort": _PORT}],
-        "resources": _resources(settings),
-        "volumeMounts": [
-            {"name": claims[claim], "mountPath": folder}
-            for folder, claim in settings.volumes.items()
-        ],
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-    }
+def _pod(settings: ClusterJob, command: list[str], watched: dict[str, Any]) -> dict[str, Any]:
     pod: dict[str, Any] = {
-        "containers": [container],
+        "containers": [
+            {
+                "name": KINDS[settings.kind].container,
+                "image": settings.image,
+                # All workers run one image, however often they begin again.
+                "imagePullPolicy": "IfNotPresent",
+                "command": command,
+                "ports": [{"name": "tfjob-port", "containerPort": _PORT}],
+                "terminationMessagePolicy": "FallbackToLogsOnError",
+                **watched,
+            }
+        ],
         # The operator looks at its own deadline only when a pod changes.
         "activeDeadlineSeconds": _deadline_seconds(settings),
         "securityContext": {
@@ -170,54 +164,39 @@ def _pod(settings: ClusterJob, command: list[str]) -> dict[str, Any]:
             "fsGroup": _USER,
             "fsGroupChangePolicy": "OnRootMismatch",
         },
-        "volumes": [
-            {"name": volume, "persistentVolumeClaim": {"claimName": claim}}
-            for claim, volume in claims.items()
-        ],
     }
-    if settings.service_account:
-        pod["serviceAccountName"] = settings.service_account
-    else:
+    given: Any = settings.pod_template.get("spec", {})
+    if "serviceAccountName" not in given:
         pod["automountServiceAccountToken"] = False
-    if settings.node_selector:
-        pod["nodeSelector"] = dict(settings.node_selector)
-    if settings.tolerations:
-        pod["tolerations"] = [each.fields for each in settings.tolerations]
     return pod
 
 
-def _watch(pod: dict[str, Any], timeout_seconds: int) -> None:
-    """Has Kubernetes kill a container whose process has given heartbeats, and gives none."""
-    (container,) = pod["containers"]
-    container["env"].append({"name": heartbeat.VARIABLE, "value": _HEARTBEAT_FILE})
+def _watched(timeout_seconds: int) -> dict[str, Any]:
+    """Returns what has Kubernetes kill a container that has given heartbeats, and gives none."""
     silence = f"$(( $(date +%s) - $(stat -c %Y {_HEARTBEAT_FILE}) ))"
     is_alive = f"test ! -e {_HEARTBEAT_FILE} || test {silence} -le {timeout_seconds}"
-    container["livenessProbe"] = {
-        "exec": {"command": ["sh", "-c", is_alive]},
-        "periodSeconds": _PROBE_SECONDS,
-        "timeoutSeconds": _PROBE_SECONDS,
-    }
-
-
-def _env(settings: ClusterJob) -> list[dict[str, Any]]:
-    plain = [{"name": name, "value": value} for name, value in settings.environment.items()]
-    secret = []
-    for name, source in settings.secret_environment.items():
-        holder, _, key = source.partition("/")
-        reference = {"secretKeyRef": {"name": holder, "key": key}}
-        secret.append({"name": name, "valueFrom": reference})
-    return [*plain, *secret]
-
-
-def _resources(settings: ClusterJob) -> dict[str, dict[str, str]]:
-    requests = {"cpu": settings.cpu, "memory": settings.memory}
-    limits: dict[str, str | None] = {"memory": settings.memory}
-    if settings.accelerator:
-        limits[settings.accelerator] = str(settings.accelerator_count)
     return {
-        "requests": {key: value for key, value in requests.items() if value},
-        "limits": {key: value for key, value in limits.items() if value},
+        "env": [{"name": heartbeat.VARIABLE, "value": _HEARTBEAT_FILE}],
+        "livenessProbe": {
+            "exec": {"command": ["sh", "-c", is_alive]},
+            "periodSeconds": _PROBE_SECONDS,
+            "timeoutSeconds": _PROBE_SECONDS,
+        },
     }
+
+
+def _merged(own: Any, given: Any) -> Any:
+    """Returns what is made with what the user gives, which counts; lists are merged by names."""
+    if isinstance(own, dict) and isinstance(given, dict):
+        both = {key: _merged(own[key], given[key]) for key in own.keys() & given.keys()}
+        return {**own, **given, **both}
+    is_of_lists = isinstance(own, list) and isinstance(given, list)
+    if is_of_lists and all(isinstance(each, dict) and "name" in each for each in (*own, *given)):
+        by_name = {each["name"]: each for each in own}
+        for each in given:
+            by_name[each["name"]] = _merged(by_name.get(each["name"], {}), each)
+        return [*by_name.values()]
+    return given
 
 
 def _labels(digest: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Values that settings share where they describe containers on Kubernetes."""
+"""Values of containers on Kubernetes."""
 
 import decimal
 import re
