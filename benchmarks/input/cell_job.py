@@ -10,10 +10,9 @@ import tensorflow as tf
 from benchmarks.input import examples, layout, pipelines, results, user_code
 from benchmarks.input.workloads import WORKLOADS, workload
 from tfx_perf.components.examples import parsers, sources
-from tfx_perf.config import InputSettings
-from tfx_perf.input import apply, candidates, tuner
+from tfx_perf.input import apply, candidates, measure, tuner
 from tfx_perf.input import record as record_lib
-from tfx_perf.input.timing import measure
+from tfx_perf.config import InputSettings
 
 # Measured anyway; as InputTuner's choice they need no second measurement.
 _SAME_AS = (results.DEFAULT, results.BLOCK_READER)

@@ -19,7 +19,7 @@ from tfx_perf.components import latest, trainer_args
 from tfx_perf.components.examples import sources
 from tfx_perf.components.input_tuner import previous, training
 from tfx_perf.config import PerfConfig
-from tfx_perf.input import record, train_step, tuner
+from tfx_perf.input import measure, record, tuner
 from tfx_perf.input import source as source_lib
 from tfx_perf.tf_internals import autograph
 from tfx_perf.training import precision
@@ -102,7 +102,7 @@ class _Planning:
         try:
             source = self._as_trained_on(default, captured)
             plan = tune(source, train=captured, spent_seconds=time.monotonic() - began)
-        except train_step.StepFailedError as error:
+        except measure.StepFailedError as error:
             note = str(error)
             source = self._as_trained_on(default, None)
             plan = tune(source, train=None, spent_seconds=time.monotonic() - began)

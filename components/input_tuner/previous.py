@@ -13,7 +13,7 @@ from tfx_perf.config import InputSettings
 from tfx_perf.hardware import devices
 from tfx_perf.input import candidate, candidates, recheck, record
 from tfx_perf.input import source as source_lib
-from tfx_perf.input.parameters import Parameters
+from tfx_perf.config import InputSettings
 
 _LOGGER = logging.getLogger(__name__)
 _DATA = "data"
@@ -155,7 +155,7 @@ def kept(
         return None
     if _OF_ITS_TIME.intersection(plan.chosen.split("+")):
         return None
-    plain = plan.model_copy(update={"parameters": Parameters()})
+    plain = plan.model_copy(update={"service_address": None})
     try:
         found = recheck.for_other_data(
             plain, source, settings=settings, example_count=example_count

@@ -10,9 +10,8 @@ import tensorflow as tf
 from tfx.components.trainer import fn_args_utils
 
 from tfx_perf import errors, interception
-from tfx_perf.input import source as source_lib
-from tfx_perf.input import train_step
-from tfx_perf.input.timing import measure
+from tfx_perf.input import measure
+from tfx_perf.input.source import Factory
 from tfx_perf.tf_internals import ancestry, autograph
 from tfx_perf.training import consumer
 
@@ -30,7 +29,7 @@ class _FactoryCall:
 
 
 class CapturedTraining:
-    """Implements `tfx_perf.input.train_step.TrainStep` with an unmodified `run_fn`.
+    """Implements `tfx_perf.input.measure.TrainStep` with an unmodified `run_fn`.
 
     The code is run up to `fit` once for the model, and again, with another dataset factory in
     `fn_args.data_accessor`, for every dataset that is asked for: what the user's code does to
@@ -60,7 +59,7 @@ class CapturedTraining:
         """
         self._run_fn = run_fn
         self._arguments = arguments
-        self._default: source_lib.Factory = arguments.data_accessor.tf_dataset_factory
+        self._default: Factory = arguments.data_accessor.tf_dataset_factory
         calls: list[_FactoryCall] = []
 
         def record(file_pattern: Any, options: Any, schema: Any = None) -> tf.data.Dataset:
@@ -88,7 +87,7 @@ class CapturedTraining:
             if autograph.asks_for_conversion(error):
                 raise
             _LOGGER.warning("The training step failed.", exc_info=True)
-            raise train_step.StepFailedError(errors.in_one_line(error)) from error
+            raise measure.StepFailedError(errors.in_one_line(error)) from error
 
     def trained_example_count(self, split_example_count: int | None) -> float | None:
         """Returns how many examples `fit` reads; None if that is not known.
@@ -103,7 +102,7 @@ class CapturedTraining:
             return None
         return float(self._consumer.epoch_count * passes * split_example_count)
 
-    def dataset(self, factory: source_lib.Factory) -> tf.data.Dataset:
+    def dataset(self, factory: Factory) -> tf.data.Dataset:
         """Returns the endless dataset that `fit` would get if the user's code used `factory`.
 
         It serves the files that are trained on; the others are left to TFXIO.
@@ -124,7 +123,7 @@ class CapturedTraining:
         """Returns what trains on that many batches of a new iterator; a `measure.Consumer`."""
         return self._consumer.consume(dataset)
 
-    def _fit_call(self, factory: source_lib.Factory) -> interception.FitCall:
+    def _fit_call(self, factory: Factory) -> interception.FitCall:
         arguments = copy.copy(self._arguments)
         arguments.data_accessor = arguments.data_accessor._replace(tf_dataset_factory=factory)
         return interception.capture_fit(lambda: self._run_fn(arguments))

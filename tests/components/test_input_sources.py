@@ -15,9 +15,7 @@ from tfx_bsl.coders import tf_graph_record_decoder
 
 from tfx_perf import errors
 from tfx_perf.components.examples import sources
-from tfx_perf.input import candidate, candidates, limits, record
-from tfx_perf.input.parameters import Parameters
-from tfx_perf.input.proof import fingerprint
+from tfx_perf.input import candidate, candidates, equivalence, limits, record
 
 pytestmark = pytest.mark.each_choice
 
@@ -165,7 +163,7 @@ def sources_of_case(request, case):
     """Its source for one epoch, the endless one, and the digest of the default's examples."""
     item, schema, feature = case
     source = source_of(item, schema, feature if request.param else None, num_epochs=1)
-    digest = fingerprint.digest(source.default())
+    digest = equivalence.digest(source.default())
     return source, source.replace_options(num_epochs=None), digest
 
 
@@ -181,7 +179,7 @@ def test_every_candidate_yields_the_defaults_examples(name, sources_of_case):
         assert "sparse" in str(refusal)
         return
     assert found.element_spec == source.element_spec
-    assert fingerprint.digest(found) == expected
+    assert equivalence.digest(found) == expected
     if name == "columns" and source.schema is None:
         return  # it knows the number of rows of a batch, a data view's decoder forgets it
     assert build(endless, limits=AMPLE).element_spec == endless.element_spec
@@ -200,12 +198,12 @@ def test_a_plan_serves_every_kind(case, caplog):
     item, schema, feature = case
     source = source_of(item, schema, feature, num_epochs=1)
     plan = record.TuningRecord.model_construct(
-        chosen="block_reader", parameters=Parameters(), memory_budget_configured=False
+        chosen="block_reader", service_address=None, memory_budget_configured=False
     )
     factory = sources.plan_factory([item], plan)
     dataset = factory(list(source.file_patterns), source.options, schema)
     assert dataset.element_spec == source.element_spec
-    assert fingerprint.digest(dataset) == fingerprint.digest(source.default())
+    assert equivalence.digest(dataset) == equivalence.digest(source.default())
     assert "TFXIO's default reads" not in caplog.text
 
 

@@ -26,10 +26,8 @@ from tfx_perf.components import trainer_args, types
 from tfx_perf.components.examples import sources
 from tfx_perf.components.input_tuner import component, executor, planning, previous
 from tfx_perf.config import InputSettings, PerfConfig
-from tfx_perf.input.parameters import Parameters
-from tfx_perf.input.proof import file_state
+from tfx_perf.input import measure
 from tfx_perf.input.record import CandidateOutcome, MeasuredData, TuningRecord
-from tfx_perf.input.timing import measure
 from tfx_perf.report import input_report
 
 pytestmark = pytest.mark.each_choice
@@ -358,7 +356,7 @@ class TestReuse:
             "file_bytes": source.total_bytes,
             "example_count": None if is_default else tuning_cases.COUNT,
             "checked_example_count": 0 if is_default else tuning_cases.COUNT,
-            "examined_state": "" if is_default else file_state.digest(source.file_states),
+            "examined_state": "" if is_default else source.files_digest,
             "tuning_time_seconds": found.tuning_time_seconds,
         }
         assert found == was.model_copy(update=expected)
@@ -372,11 +370,11 @@ class TestReuse:
     def test_it_is_kept_though_all_else_differs(self, name, made, source):
         plan = self.of_yesterday(
             made, source, name, key={"settings": "of another version"},
-            parameters=Parameters(service_address="grpc://gone:1"), training_digest="1",
+            service_address="grpc://gone:1", training_digest="1",
         )  # fmt: skip
         assert self.find([plan], source) is None
         found = previous.kept([plan], source=source, settings=self.SETTINGS)
-        assert (found.chosen, found.parameters, found.key) == (name, Parameters(), {})
+        assert (found.chosen, found.service_address, found.key) == (name, None, {})
         assert (found.reused_from, found.training_digest) == (plan.uri, "")
         assert found.checked_example_count == tuning_cases.COUNT
         html = input_report.report_on(found).render()

@@ -7,7 +7,7 @@ from tfx_perf import formatting, statistics
 from tfx_perf.components import trainer_args
 from tfx_perf.components.optimized_trainer import plans
 from tfx_perf.components.training_job import TrainingJob
-from tfx_perf.input.diagnosis.diagnosis import Diagnosis
+from tfx_perf.input.diagnosis import Diagnosis
 from tfx_perf.input.record import TuningRecord
 from tfx_perf.training.optimizations.steps_per_call import CALL_SECONDS
 

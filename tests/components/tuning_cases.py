@@ -23,7 +23,7 @@ import {line} as keras
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx.utils import io_utils
 from tfx_bsl.public import tfxio
-from tfx_perf.input.timing import measure
+from tfx_perf.input import measure
 
 # Where this runs, the search runs: shorter blocks make it quick.
 measure._BLOCK_SECONDS, measure._WARM_UP_SECONDS = 0.02, 0.01

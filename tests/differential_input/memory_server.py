@@ -4,7 +4,7 @@ import pathlib
 from typing import Any
 
 from tests.fuzzing import forks
-from tfx_perf.input.timing import memory_meter
+from tfx_perf.input import limits
 from tfx_perf.tf_internals import datasets
 
 from . import serving
@@ -19,13 +19,13 @@ def _read(request: dict[str, Any]) -> dict[str, Any]:
     """
     case = Case.from_json(request["case"])
     small = Case(candidate=case.base)
-    with memory_meter.MemoryMeter() as starting:
+    with limits.MemoryMeter() as starting:
         for name in dict.fromkeys(("default", case.base)):
             candidate = serving.candidate_of(Case(candidate=name))
             _exhaust(_built(small, Call(shuffle=True), request["small"], candidate))
     del candidate
     candidate = serving.candidate_of(case)
-    with memory_meter.MemoryMeter() as meter, serving.Fallbacks() as reasons:
+    with limits.MemoryMeter() as meter, serving.Fallbacks() as reasons:
         dataset = _built(case, case.calls[0], request["split"], candidate)
         rows = _exhaust(dataset)
         held_bytes = meter.settled_growth_bytes()

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 from tfx_bsl.tfxio import dataset_options
 
-from tfx_perf.input.proof import fingerprint
+from tfx_perf.input import equivalence
 
 from .cases import Call
 
@@ -268,7 +268,7 @@ def _over_patterns(name: str) -> Any:
 
 def _collected(reader: Reader, dataset: tf.data.Dataset) -> tf.Tensor:
     """Returns fingerprints of all examples, by operations alone."""
-    rows = fingerprint.of_batches(dataset)
+    rows = equivalence.of_batches(dataset)
     return rows.reduce(
         tf.zeros([0], tf.int64), lambda all_rows, batch: tf.concat([all_rows, batch], axis=0)
     )

@@ -11,8 +11,7 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 from tensorflow_transform.tf_metadata import schema_utils
 from tfx_bsl.tfxio import dataset_options, tf_example_record
 
-from tfx_perf.input import candidates, limits, source
-from tfx_perf.input.proof import fingerprint
+from tfx_perf.input import candidates, equivalence, limits, source
 
 
 @pytest.fixture(scope="session")
@@ -96,6 +95,6 @@ def defaults_digest(once):
     """Returns the digest of the default's examples."""
 
     def digest(source):
-        return fingerprint.digest(source.default())
+        return equivalence.digest(source.default())
 
     return lambda source: once(digest, source)

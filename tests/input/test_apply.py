@@ -9,9 +9,8 @@ import pytest
 import tensorflow as tf
 from record_data import PLACED_SCHEMA, write_records
 
-from tfx_perf.input import apply, candidates
+from tfx_perf.input import apply, candidates, equivalence
 from tfx_perf.input.candidates import CANDIDATES
-from tfx_perf.input.proof import file_state, fingerprint
 from tfx_perf.input.record import TuningRecord
 
 pytestmark = pytest.mark.each_choice
@@ -56,10 +55,10 @@ def test_serves_several_splits_and_options(name, make_source, tmp_path, caplog):
     for source in [train, make_source(num_epochs=1, batch_size=64), make_source(folder=tmp_path,
                                                                               num_epochs=1)]:
         dataset = call(factory, source)
-        assert fingerprint.digest(dataset) == fingerprint.digest(source.default())
+        assert equivalence.digest(dataset) == equivalence.digest(source.default())
         assert dataset.element_spec == source.element_spec
     pattern_as_text = factory(train.file_patterns[0], train.options, train.schema)
-    assert fingerprint.digest(pattern_as_text) == fingerprint.digest(train.default())
+    assert equivalence.digest(pattern_as_text) == equivalence.digest(train.default())
     assert "default reads" not in caplog.text
 
 
@@ -84,9 +83,9 @@ def test_files_that_were_written_anew_are_read_anew(make_source, tmp_path):
     write_records(tmp_path, count=40, files=1)
     source = make_source(folder=tmp_path, num_epochs=1)
     factory = tuned(source, plan("columns"))
-    assert fingerprint.digest(call(factory, source)).count == 40
+    assert equivalence.digest(call(factory, source)).count == 40
     write_records(tmp_path, count=50, files=1)
-    assert fingerprint.digest(call(factory, source)).count == 50
+    assert equivalence.digest(call(factory, source)).count == 50
 
 
 def test_a_file_in_the_place_of_another_is_read_whatever_its_time(make_source, tmp_path):
@@ -125,13 +124,13 @@ class Wrong(candidates.BlockReader):
 @pytest.mark.parametrize("is_examined", [True, False])
 def test_files_that_it_was_not_examined_on_are_looked_at(is_examined, make_source, caplog):
     source = make_source(num_epochs=1)
-    state = file_state.digest(source.file_states)
+    state = source.files_digest
     factory = apply.serving(
         Wrong(), source.default_factory, memory_budget_bytes=2**30,
         parser_for=lambda schema, options: source.parse,
         examined_state=state if is_examined else "of others",
     )  # fmt: skip
-    same = fingerprint.digest(call(factory, source)) == fingerprint.digest(source.default())
+    same = equivalence.digest(call(factory, source)) == equivalence.digest(source.default())
     assert same != is_examined
     assert ("examples are not those of the default" in caplog.text) != is_examined
 
@@ -162,7 +161,7 @@ def test_falls_back_to_the_default(settings, record, reason, make_source, caplog
     source = make_source(num_epochs=1, **settings)
     with caplog.at_level(logging.WARNING):
         dataset = call(tuned(source, record), source)
-    assert fingerprint.digest(dataset) == fingerprint.digest(source.default())
+    assert equivalence.digest(dataset) == equivalence.digest(source.default())
     assert reason in caplog.text
 
 
@@ -175,5 +174,5 @@ def test_a_failing_parser_falls_back(make_source, caplog):
     factory = apply.tuned_factory(source.default_factory, plan("block_reader"), parser_for=broken)
     with caplog.at_level(logging.WARNING):
         dataset = call(factory, source)
-    assert fingerprint.digest(dataset) == fingerprint.digest(source.default())
+    assert equivalence.digest(dataset) == equivalence.digest(source.default())
     assert "cannot parse" in caplog.text

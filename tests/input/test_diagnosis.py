@@ -6,9 +6,9 @@ import pytest
 import tensorflow as tf
 
 from tfx_perf import statistics
-from tfx_perf.input.diagnosis import diagnose
-from tfx_perf.input.diagnosis.diagnosis import Diagnosis, Stage
-from tfx_perf.input.timing import measure
+from tfx_perf.input import measure
+from tfx_perf.input.diagnosis import Diagnosis, diagnose, judge
+from tfx_perf.input.stages import Stage
 
 pytestmark = pytest.mark.each_choice
 
@@ -77,7 +77,7 @@ def samples(**rates):
     ],
 )
 def test_bound(pipeline, train, together, bound):
-    found = diagnose.judge(samples(pipeline=pipeline, train=train, together=together))
+    found = judge(samples(pipeline=pipeline, train=train, together=together))
     assert found.bound == bound
     assert found.is_fed == (bound == "compute")
     assert found.rounds == len(pipeline)
@@ -85,7 +85,7 @@ def test_bound(pipeline, train, together, bound):
 
 def test_the_machine_may_drift():
     slower = [1, 0.5, 0.25]
-    found = diagnose.judge(
+    found = judge(
         samples(
             pipeline=[9000 * factor for factor in slower],
             train=[1000 * factor for factor in slower],
@@ -97,7 +97,7 @@ def test_the_machine_may_drift():
 
 
 def test_verdict_names_numbers_and_remedy():
-    found = diagnose.judge(
+    found = judge(
         samples(pipeline=[54_321] * 3, train=[912_345] * 3, together=[53_667] * 3)
     )
     stages = [
@@ -114,7 +114,7 @@ def test_verdict_names_numbers_and_remedy():
 
 
 def test_fed_says_to_change_nothing():
-    found = diagnose.judge(samples(pipeline=[5000] * 3, train=[100] * 3, together=[98] * 3))
+    found = judge(samples(pipeline=[5000] * 3, train=[100] * 3, together=[98] * 3))
     assert "Compute-bound" in found.verdict
     assert "2.0% at most (range of 3 rounds), so the default stays." in found.verdict
 
@@ -122,11 +122,11 @@ def test_fed_says_to_change_nothing():
 def test_other_verdicts():
     contention = samples(pipeline=[500] * 3, train=[400] * 3, together=[200] * 3)
     assert "together they reach 200; a free input would be 2 times" in (
-        diagnose.judge(contention).verdict
+        judge(contention).verdict
     )
     unknown = samples(pipeline=[500] * 2, train=[9.876] * 2, together=[9] * 2)
     assert "after 2 rounds: the step alone trains 9.88 examples/s" in (
-        diagnose.judge(unknown).verdict
+        judge(unknown).verdict
     )
 
 
@@ -135,7 +135,7 @@ def test_slow_input_is_measured_as_such(make_source, tmp_path, monkeypatch):
     monkeypatch.setattr(measure, "_BLOCK_SECONDS", 0.3)
     source = make_source(num_epochs=1)
     train = Training(source, input_seconds=0.02)
-    found = diagnose.diagnose(source, train=train, seconds=10)
+    found = diagnose(source, train=train, seconds=10)
     assert found.bound == "input"
     assert found.pipeline_examples_per_second.high < 1.25 * 16 / 0.02
     assert found.headroom_ratio.value > 2
@@ -147,14 +147,14 @@ def test_slow_input_is_measured_as_such(make_source, tmp_path, monkeypatch):
 
 def test_slow_step_is_measured_as_such(make_source):
     source = make_source()
-    found = diagnose.diagnose(source, train=Training(source, step_seconds=0.05), seconds=2)
+    found = diagnose(source, train=Training(source, step_seconds=0.05), seconds=2)
     assert found.train_examples_per_second.high < 16 / 0.05
     assert found.pipeline_examples_per_second.value > 2 * found.train_examples_per_second.value
     assert found.bound != "input"
 
 
 def test_without_training_code(make_source):
-    found = diagnose.diagnose(make_source(), train=None, seconds=10)
+    found = diagnose(make_source(), train=None, seconds=10)
     assert found.bound == "unknown"
     assert not found.is_fed
     assert found.headroom_ratio is None
@@ -164,6 +164,6 @@ def test_without_training_code(make_source):
 
 
 def test_without_time_there_are_the_rates(make_source):
-    found = diagnose.diagnose(make_source(), train=None, seconds=0)
+    found = diagnose(make_source(), train=None, seconds=0)
     assert found.rounds == 1
     assert found.stages == ()

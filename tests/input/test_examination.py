@@ -11,9 +11,8 @@ from record_data import write_records
 from tfx_perf import errors
 from tfx_perf.input import candidate
 from tfx_perf.input.candidates import CANDIDATES, Columns, Default
-from tfx_perf.input.limits import Limits
-from tfx_perf.input.search.examination import Examination
-from tfx_perf.input.timing.memory_meter import MemoryMeter
+from tfx_perf.input.examination import Examination
+from tfx_perf.input.limits import Limits, MemoryMeter
 
 pytestmark = pytest.mark.each_choice
 

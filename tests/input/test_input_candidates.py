@@ -1,8 +1,4 @@
-"""Every candidate keeps to the semantics of TFXIO's default.
-
-That is `candidates.default`. `block_reader` is `streaming`; columns in a `table` are a
-`table_candidate`.
-"""
+"""Every candidate keeps to the semantics of TFXIO's default."""
 
 import json
 import pathlib
@@ -17,15 +13,15 @@ import record_data
 import tensorflow as tf
 from record_data import RAGGED_SCHEMA, SPARSE_SCHEMA
 
-from tfx_perf.input import candidate, candidates
-from tfx_perf.input.building import batching, resident
+from tfx_perf.input import batching, candidate, candidates, equivalence
+from tfx_perf.input import table as table_lib
+from tfx_perf.input.candidates.columns import row_numbers
 from tfx_perf.input.limits import Limits
-from tfx_perf.input.proof import fingerprint
 
 pytestmark = pytest.mark.each_choice
 
 AMPLE = Limits(memory_bytes=2**30)
-OTHERS = [name for name in candidates.CANDIDATES if name != "default"]
+OTHERS = [*(name for name in candidates.CANDIDATES if name != "default"), "columns+autotune"]
 every_candidate = pytest.mark.parametrize("name", OTHERS)
 
 
@@ -69,7 +65,7 @@ def test_one_epoch_holds_the_same_examples(
     source = make_source(num_epochs=1, batch_size=batch_size)
     dataset = built(name, source)
     assert sorted(flat(numbers(dataset))) == list(range(230))
-    assert fingerprint.digest(dataset) == defaults_digest(source)
+    assert equivalence.digest(dataset) == defaults_digest(source)
 
 
 @every_candidate
@@ -166,7 +162,7 @@ def test_sparse_features_are_the_defaults(name, options, make_source, built):
 @every_candidate
 def test_sparse_features_shuffled(name, make_source, built, defaults_digest):
     source = make_source(schema=record_data.MANY_KINDS_SCHEMA, num_epochs=1, batch_size=7)
-    assert fingerprint.digest(built(name, source)) == defaults_digest(source)
+    assert equivalence.digest(built(name, source)) == defaults_digest(source)
 
 
 def test_batch_of_empty_rows_only(make_source):
@@ -184,7 +180,7 @@ def test_columns_refuses_values_at_places_of_their_own(make_source):
 
 def loaded(rows):
     """A table of a dataset's batches."""
-    return resident.load(rows.map(lambda batch: (batch, 1)), limits=AMPLE, expected_bytes=1)
+    return table_lib.load(rows.map(lambda batch: (batch, 1)), limits=AMPLE, expected_bytes=1)
 
 
 @pytest.mark.parametrize("splits_dtype", [tf.int32, tf.int64])
@@ -209,7 +205,7 @@ def test_columns_are_not_copied_into_the_graph(split_folder):
     table = loaded(wide)
     source = record_data.plain_source(split_folder, num_epochs=1)
     dataset = batching.to_batches(
-        batching.row_numbers(table.count, source.options), finish=table.take,
+        row_numbers(table.count, source.options), finish=table.take,
         source=source, limits=Limits(memory_bytes=0), beside=table.held,
     )  # fmt: skip
     before_bytes = psutil.Process().memory_info().rss
@@ -272,3 +268,10 @@ def test_under_a_distribution_strategy(name, make_source):
 def test_a_candidate_of_an_earlier_version_is_refused(name):
     with pytest.raises(candidate.NotApplicable, match=f"no candidate {re.escape(name)}"):
         candidates.make(name)
+
+
+def test_autotune_is_left_on_around_a_candidate(make_source):
+    wrapped = candidates.make("columns+autotune")
+    assert wrapped.description.startswith(wrapped.inner.description)
+    assert wrapped.build(make_source(), limits=AMPLE).options().autotune.enabled
+    assert wrapped.held_bytes == wrapped.inner.held_bytes > 0

@@ -12,10 +12,10 @@ from test_apply import call, plan, tuned
 
 from tfx_perf import errors
 from tfx_perf.input import candidate as candidate_lib
+from tfx_perf.input import equivalence
 from tfx_perf.input.candidates import CANDIDATES, BlockReader, Columns
+from tfx_perf.input.examination import DamageSearch, Examination, damaged_file
 from tfx_perf.input.limits import Limits
-from tfx_perf.input.proof import equivalence, fingerprint, unreadable
-from tfx_perf.input.search.examination import Examination
 
 pytestmark = pytest.mark.each_choice
 
@@ -29,7 +29,7 @@ SOUND = [
     for name, case in CASES.items()
     if not case.damaged and name not in ("zero examples", *ALIKE)
 ]
-EMPTY_DIGEST = fingerprint.Digest(0, 0)
+EMPTY_DIGEST = equivalence.Digest(0, 0)
 
 
 @pytest.fixture(scope="session")
@@ -60,7 +60,7 @@ def source_of(make_source, folders):
 def behaviour(factory, source):
     """The examples that a factory's dataset yields, or the kind of error."""
     try:
-        return fingerprint.digest(call(factory, source))
+        return equivalence.digest(call(factory, source))
     except tf.errors.OpError as error:
         return type(error)
 
@@ -138,16 +138,16 @@ def test_what_reads_everything_meets_late_damage_first(late_damage):
 
 def test_search_ends_with_the_time_or_without_damage(late_damage, tmp_path):
     files = late_damage.files
-    assert unreadable.find(files, "", seconds=60).file == files[0]
-    assert unreadable.find(files, "", seconds=0) is None
+    assert damaged_file(files, "", seconds=60).file == files[0]
+    assert damaged_file(files, "", seconds=0) is None
     write_shards(tmp_path / "..", [10], suffix=".sound")
-    assert unreadable.find([f"{tmp_path}/../part-00000.sound"], "", seconds=60) is None
-    found = unreadable.find([f"{tmp_path}/missing"], "", seconds=60)
+    assert damaged_file([f"{tmp_path}/../part-00000.sound"], "", seconds=60) is None
+    found = damaged_file([f"{tmp_path}/missing"], "", seconds=60)
     assert "missing" in found.error
 
 
 def test_other_errors_are_told_as_they_are(late_damage):
-    search = unreadable.DamageSearch(late_damage)
+    search = DamageSearch(late_damage)
     assert search.reason(tf.errors.AbortedError(None, None, "gone"), seconds=0).endswith("gone")
     assert search.reason(RuntimeError("no luck\nsecond"), seconds=60) == "RuntimeError: no luck"
     assert search.reason(RuntimeError(), seconds=60) == "RuntimeError: RuntimeError"

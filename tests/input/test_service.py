@@ -14,10 +14,8 @@ import tensorflow as tf
 from record_data import SPARSE_SCHEMA
 
 from tests.ports import free_port
-from tfx_perf.input import candidate, candidates
+from tfx_perf.input import candidate, candidates, equivalence
 from tfx_perf.input.limits import Limits
-from tfx_perf.input.parameters import Parameters
-from tfx_perf.input.proof import fingerprint
 
 pytestmark = pytest.mark.each_choice
 
@@ -69,8 +67,7 @@ def service(service_of_one):
 
 
 def build(source, address):
-    parameters = Parameters(service_address=address)
-    return candidates.make("service", parameters).build(source, limits=AMPLE)
+    return candidates.make("service", service_address=address).build(source, limits=AMPLE)
 
 
 def numbers(dataset):
@@ -83,7 +80,7 @@ def test_an_epoch_is_the_split(schema, service, make_source):
     source = make_source(num_epochs=1, **({"schema": schema} if schema else {}))
     dataset = build(source, service)
     assert dataset.element_spec == source.element_spec
-    assert fingerprint.digest(dataset) == fingerprint.digest(source.default())
+    assert equivalence.digest(dataset) == equivalence.digest(source.default())
     first, again = numbers(dataset), numbers(dataset)
     assert sorted(again) == list(range(230))
     assert first != again
@@ -92,7 +89,7 @@ def test_an_epoch_is_the_split(schema, service, make_source):
 def test_with_one_worker(service_of_one, make_source):
     source = make_source(num_epochs=1)
     dataset = build(source, service_of_one)
-    assert fingerprint.digest(dataset) == fingerprint.digest(source.default())
+    assert equivalence.digest(dataset) == equivalence.digest(source.default())
 
 
 @pytest.mark.slow

@@ -6,11 +6,10 @@ import threading
 import pytest
 from record_data import write_records
 
-from tfx_perf.input import apply, candidates
+from tfx_perf.input import apply, candidates, equivalence
 from tfx_perf.input.candidate import NotApplicable
 from tfx_perf.input.candidates.columns import Columns
 from tfx_perf.input.limits import Limits
-from tfx_perf.input.proof import fingerprint
 
 pytestmark = pytest.mark.one_case
 
@@ -22,7 +21,7 @@ def call(factory, source):
 
 
 def is_the_defaults(dataset, source):
-    return fingerprint.digest(dataset) == fingerprint.digest(source.default())
+    return equivalence.digest(dataset) == equivalence.digest(source.default())
 
 
 def budget(name, source, *, datasets):
@@ -81,7 +80,7 @@ def test_a_file_that_is_written_anew_takes_the_place_of_what_it_was(make_source,
         if day == 4:  # trainings on those of the two days before still last
             assert dataset is None
             break
-        assert fingerprint.digest(dataset).count == 3000 + day
+        assert equivalence.digest(dataset).count == 3000 + day
         if day > 1:
             in_use.append(dataset)
         del dataset
@@ -117,13 +116,13 @@ def test_threads_share_what_one_of_them_loads(make_source, caplog):
     )  # fmt: skip
     digests = []
     threads = [
-        threading.Thread(target=lambda: digests.append(fingerprint.digest(call(factory, source))))
+        threading.Thread(target=lambda: digests.append(equivalence.digest(call(factory, source))))
         for _ in range(4)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert digests == 4 * [fingerprint.digest(source.default())]
+    assert digests == 4 * [equivalence.digest(source.default())]
     assert candidate.loads == 1
     assert not caplog.records

@@ -1,11 +1,11 @@
 """What is known of a source stays known where its options are replaced, and is right there."""
 
 import pytest
+import tensorflow as tf
 from record_data import PLACED_SCHEMA, RAGGED_SCHEMA, SCHEMA, SPARSE_SCHEMA
 
-from tfx_perf.input import candidates, limits
+from tfx_perf.input import candidates, equivalence, limits
 from tfx_perf.input import source as source_lib
-from tfx_perf.input.proof import fingerprint
 
 pytestmark = pytest.mark.each_choice
 
@@ -35,10 +35,10 @@ def test_the_spec_under_other_options_is_the_defaults(schema, num_epochs, option
 
 def test_files_are_looked_at_once(make_source, split_folder):
     source = make_source(folder=split_folder)
-    known = source.files, source.record_sizes, source.file_states
+    known = source.files, source.record_bytes, source.file_states
     replaced = source.replace_options(batch_size=3)
     assert all(a is b for a, b in zip(
-        known, (replaced.files, replaced.record_sizes, replaced.file_states), strict=True,
+        known, (replaced.files, replaced.record_bytes, replaced.file_states), strict=True,
     ))  # fmt: skip
 
 
@@ -48,10 +48,56 @@ def test_the_order_of_the_files_is_part_of_what_is_read(make_source, monkeypatch
     in_turns = [source.replace_options(reader_num_threads=calls) for calls in (1, 2)]
     candidate = candidates.make("columns")
     digests = [
-        fingerprint.prefix(
+        equivalence.prefix(
             candidate.build(each, limits=limits.Limits(memory_bytes=2**30))
         ).fingerprints.tolist()
         for each in in_turns
     ]
     assert digests[0] != digests[1]
     assert sorted(digests[0]) == sorted(digests[1])
+
+
+@pytest.fixture(params=["", "GZIP"])
+def write(request, tmp_path):
+    """Writes files with records of given sizes; returns their names, sorted, and how they are."""
+
+    def files(*sizes_of_each):
+        names = []
+        for number, sizes in enumerate(sizes_of_each):
+            names.append(str(tmp_path / f"part-{number:03d}"))
+            with tf.io.TFRecordWriter(names[-1], request.param) as writer:
+                for size in sizes:
+                    writer.write(b"x" * size)
+        return names, {"compression": request.param}
+
+    return files
+
+
+def test_the_mean_is_of_all(write):
+    files, given = write([10] * 64 + [100] * 64, [10] * 128)
+    found = source_lib.mean_record_bytes(files, **given)
+    assert found == (10 * 192 + 100 * 64) / 256
+
+
+def test_the_last_of_many_files_is_looked_at_too(write):
+    files, given = write(*[[10]] * 39, [1000])
+    assert source_lib.mean_record_bytes(files, **given) > 100
+
+
+def test_records_in_a_file_that_would_not_be_looked_at_are_found(write):
+    files, given = write([], [], [7], *[[]] * 30)
+    assert source_lib.mean_record_bytes(files, **given) == 7
+    (vector,) = source_lib.beginnings(files, **given, record_bytes=7)
+    assert vector.numpy().tolist() == [b"x" * 7]
+
+
+def test_without_records_there_are_no_sizes(write):
+    files, given = write([], [])
+    assert source_lib.mean_record_bytes(files, **given) is None
+    assert not list(source_lib.beginnings(files, **given, record_bytes=1))
+
+
+def test_of_large_records_one_is_taken(write):
+    files, given = write([50_000] * 3)
+    (vector,) = source_lib.beginnings(files, **given, record_bytes=50_000)
+    assert vector.shape == [1]

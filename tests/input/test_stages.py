@@ -8,8 +8,7 @@ from record_data import RAGGED_SCHEMA, SCHEMA, SPARSE_SCHEMA
 from slow_data import slow, slowed
 from tfx_bsl.tfxio import raw_tf_record
 
-from tfx_perf.input.diagnosis import prefixes, stages
-from tfx_perf.input.timing import measure
+from tfx_perf.input import measure, stages
 
 pytestmark = pytest.mark.each_choice
 
@@ -44,7 +43,7 @@ class Training:
 @pytest.mark.parametrize("schema", [SCHEMA, SPARSE_SCHEMA, RAGGED_SCHEMA])
 def test_prefixes_are_cut_from_the_default(schema, make_source):
     source = make_source(schema=schema)
-    cuts = prefixes.of_default(source)
+    cuts = stages.prefixes_of(source)
     assert list(cuts) == EXAMPLE_STAGES
     assert cuts["rename"].element_spec == source.element_spec
     assert set(cuts["parse"].element_spec) == {*source.element_spec[0], "label"}
@@ -55,7 +54,7 @@ def test_prefixes_are_cut_from_the_default(schema, make_source):
 
 def test_an_element_before_batching_takes_a_batch_of_records(make_source):
     source = make_source(shuffle=False)
-    cuts = prefixes.of_default(source)
+    cuts = stages.prefixes_of(source)
     assert "shuffle" not in cuts
     records = list(source.records().repeat(2).as_numpy_iterator())
     assert list(cuts["decompress"].take(20).as_numpy_iterator()) == records[: 20 * 16 : 16]
@@ -66,7 +65,7 @@ def test_plain_files(make_source, tmp_path):
         for record in make_source().records().as_numpy_iterator():
             writer.write(record)
     source = make_source(folder=tmp_path)
-    assert "records" in prefixes.of_default(source)
+    assert "records" in stages.prefixes_of(source)
     assert source.stored_record_bytes == pytest.approx(source.total_bytes / 230, rel=0.05)
 
 
@@ -78,7 +77,7 @@ def test_raw_records_are_not_taken_apart_after_batching(make_source):
         )
         return reader.TensorFlowDataset(options)
 
-    cuts = prefixes.of_default(with_factory(make_source(), factory))
+    cuts = stages.prefixes_of(with_factory(make_source(), factory))
     assert list(cuts) == ["read", "decompress", "shuffle", "batch", "parse"]
     assert set(cuts["parse"].element_spec) == {"raw"}
 
@@ -95,7 +94,7 @@ def test_an_unknown_pipeline_is_one_stage(make_source):
 def test_reading_takes_the_bytes_of_the_files(make_source):
     source = make_source()
     once = tf.data.Dataset.from_tensor_slices(list(source.files))
-    take = prefixes.reader(source.total_bytes / 2)(once)
+    take = stages._reader(source.total_bytes / 2)(once)
     take(2)
     with pytest.raises(StopIteration):
         take(1)

@@ -1,6 +1,6 @@
 """The choice: what is dropped, what wins, and that the default wins ties.
 
-With a `train_step` what wins has to win `in_training`, too.
+With a training step what wins has to win on that, too.
 """
 
 import time
@@ -11,13 +11,9 @@ from slow_data import slow, slowed
 
 from tests import sayings
 from tfx_perf import errors, formatting, metrics
-from tfx_perf.config import InputSettings
-from tfx_perf.input import candidate, tuner
+from tfx_perf.input import candidate, choice, measure, search, stages, tuner
 from tfx_perf.input.candidates import Columns, Default
-from tfx_perf.input.diagnosis import stages
 from tfx_perf.input.record import TuningRecord
-from tfx_perf.input.search import choice, search
-from tfx_perf.input.timing import measure
 from tfx_perf.report import input_report
 
 
@@ -90,7 +86,7 @@ def short_blocks(monkeypatch):
 @pytest.fixture
 def brief_diagnosis(monkeypatch):
     """One round and no stages, where the diagnosis is not what is asked for."""
-    monkeypatch.setattr(search, "BEGUN", 0.0)
+    monkeypatch.setattr(tuner, "BEGUN", 0.0)
 
 
 def tune(source, *candidates, **settings):
@@ -105,8 +101,7 @@ def test_faster_candidate_is_chosen(make_source, tmp_path):
         record = tune(slowed(make_source(), 0.02), Columns())
     assert {"finding out what holds training up", "examining columns"} < set(said)
     assert any(text.startswith("measuring default, columns") for text in said)
-    # On a busy machine, threads of its own may make it faster still.
-    assert record.chosen.startswith("columns")
+    assert record.chosen == "columns"
     chosen = record.outcome(record.chosen)
     assert (chosen.status, record.outcome("default").status) == ("chosen", "measured")
     assert chosen.ratio.low > 1 + record.margin
@@ -198,7 +193,7 @@ def test_a_default_that_stays_for_want_of_memory_says_so(make_source):
     record = tune(make_source(), TooLarge(), Twin(), margin=0.5, memory_budget_bytes=10 * 2**30)
     assert record.chosen == "default"
     assert record.outcome("twin").examples_per_second is not None
-    assert record.reason.startswith(choice.none_is_faster(0.5))
+    assert record.reason.startswith(choice.none_is_faster(0.5).reason)
     assert "leaves out too_large; the least, too_large, needs 1,024 TiB or more" in record.reason
     assert record.remark == record.reason
     found = record.outcomes

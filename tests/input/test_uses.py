@@ -16,7 +16,7 @@ pytestmark = pytest.mark.each_choice
 
 NAMES = [
     *(name for name in candidates.CANDIDATES if name != "default"),
-    *(f"columns+{kind}" for kind in candidates.WRAPPERS),
+    "columns+autotune",
 ]
 
 

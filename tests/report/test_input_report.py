@@ -3,9 +3,9 @@
 import pytest
 
 from tfx_perf import statistics
-from tfx_perf.input.diagnosis.diagnosis import Diagnosis, Stage
-from tfx_perf.input.record import CandidateOutcome, TuningRecord
-from tfx_perf.input.search.final import FinalComparison
+from tfx_perf.input.diagnosis import Diagnosis
+from tfx_perf.input.record import CandidateOutcome, FinalComparison, TuningRecord
+from tfx_perf.input.stages import Stage
 from tfx_perf.report import input_report
 
 

@@ -1,1 +1,0 @@
-"""Input pipelines: candidates, their measurement, the choice and its application."""

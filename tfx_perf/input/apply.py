@@ -10,25 +10,23 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf.hardware import host
-from tfx_perf.input import candidate as candidate_lib
-from tfx_perf.input import candidates
-from tfx_perf.input import limits as limits_lib
-from tfx_perf.input import record as record_lib
-from tfx_perf.input import source as source_lib
-from tfx_perf.input.proof import equivalence, file_state
-from tfx_perf.input.timing import memory_meter
+from tfx_perf.input import candidates, equivalence
+from tfx_perf.input.candidate import Candidate, NotApplicable
+from tfx_perf.input.limits import Limits, MemoryMeter
+from tfx_perf.input.record import DEFAULT, TuningRecord
+from tfx_perf.input.source import Factory, Parse, RecordSource
 
 _LOGGER = logging.getLogger(__name__)
 
-ParserFor = Callable[[Any, Any], source_lib.Parse | None]
+ParserFor = Callable[[Any, Any], Parse | None]
 
 
 def tuned_factory(
-    default_factory: source_lib.Factory,
-    record: record_lib.TuningRecord,
+    default_factory: Factory,
+    record: TuningRecord,
     *,
     parser_for: ParserFor | None = None,
-) -> source_lib.Factory:
+) -> Factory:
     """Returns a factory like `default_factory` that builds the chosen candidate.
 
     Args:
@@ -36,11 +34,11 @@ def tuned_factory(
         record: InputTuner's choice.
         parser_for: `(schema, options) -> parse`, see `RecordSource.parse`.
     """
-    if record.chosen == record_lib.DEFAULT:
+    if record.chosen == DEFAULT:
         return default_factory
     try:
-        candidate = candidates.make(record.chosen, record.parameters)
-    except candidate_lib.NotApplicable as refusal:
+        candidate = candidates.make(record.chosen, service_address=record.service_address)
+    except NotApplicable as refusal:
         _LOGGER.warning("The input plan is not used: %s.", refusal)
         return default_factory
     return serving(
@@ -55,13 +53,13 @@ def tuned_factory(
 
 
 def serving(
-    candidate: candidate_lib.Candidate,
-    default_factory: source_lib.Factory,
+    candidate: Candidate,
+    default_factory: Factory,
     *,
     memory_budget_bytes: int | None,
     parser_for: ParserFor | None = None,
     examined_state: str = "",
-) -> source_lib.Factory:
+) -> Factory:
     """Returns a factory like `default_factory` that builds `candidate`.
 
     It serves whatever files, options and schema the user's code passes, also inside of a
@@ -76,28 +74,28 @@ def serving(
         memory_budget_bytes: what all calls together may hold; None for half of what is free at
             the first of them.
         parser_for: `(schema, options) -> parse`, see `RecordSource.parse`.
-        examined_state: `file_state.digest` of the files that it was examined on.
+        examined_state: `RecordSource.files_digest` of the files that it was examined on.
     """
     examined = {examined_state}
     budget_bytes = memory_budget_bytes
     lock = threading.RLock()  # what is loaded twice at a time would neither be shared nor counted
 
-    def limits(meter: memory_meter.MemoryMeter | None) -> limits_lib.Limits:
+    def limits(meter: MemoryMeter | None) -> Limits:
         nonlocal budget_bytes
         if budget_bytes is None:
             budget_bytes = host.available_memory_bytes() // 2
-        return limits_lib.Limits(memory_bytes=budget_bytes - candidate.claimed_bytes, meter=meter)
+        return Limits(memory_bytes=budget_bytes - candidate.claimed_bytes, meter=meter)
 
     @tf.autograph.experimental.do_not_convert  # of a function that calls the factory
-    def build(source: source_lib.RecordSource) -> tf.data.Dataset:
+    def build(source: RecordSource) -> tf.data.Dataset:
         with _metered(candidate) as meter:
             own_limits = limits(meter)
             dataset = candidate.build(source, limits=own_limits)
             if dataset.element_spec != source.element_spec:
-                raise candidate_lib.NotApplicable(
+                raise NotApplicable(
                     f"its element spec would be {dataset.element_spec}"
                 )
-            state = file_state.digest(source.file_states)
+            state = source.files_digest
             if state not in examined:
                 equivalence.check_beginning(
                     source,
@@ -111,9 +109,9 @@ def serving(
             # The graph of a tf.function cannot hold what is loaded.
             with lock, tf.init_scope():
                 if not tf.executing_eagerly():
-                    raise candidate_lib.NotApplicable("it is called inside of a tf.Graph")
+                    raise NotApplicable("it is called inside of a tf.Graph")
                 return build(
-                    source_lib.RecordSource(
+                    RecordSource(
                         file_patterns=_patterns(file_pattern),
                         default_factory=default_factory,
                         options=options,
@@ -121,7 +119,7 @@ def serving(
                         parse=parser_for(schema, options) if parser_for else None,
                     )
                 )
-        except candidate_lib.NotApplicable as refusal:
+        except NotApplicable as refusal:
             reason = str(refusal)
         except Exception as error:  # whatever it is, training must go on
             reason = f"{type(error).__name__}: {error}"
@@ -133,11 +131,11 @@ def serving(
 
 
 def _metered(
-    candidate: candidate_lib.Candidate,
-) -> contextlib.AbstractContextManager[memory_meter.MemoryMeter | None]:
+    candidate: Candidate,
+) -> contextlib.AbstractContextManager[MemoryMeter | None]:
     """Measures what loading takes, where there is something to load."""
     if candidate.holds_split:
-        return memory_meter.MemoryMeter()
+        return MemoryMeter()
     gc.collect()  # datasets that nobody uses any more count until then
     return contextlib.nullcontext()
 
@@ -150,7 +148,7 @@ def _patterns(file_pattern: Any) -> tuple[str, ...]:
     """
     if isinstance(file_pattern, tf.Tensor):
         if not hasattr(file_pattern, "numpy"):
-            raise candidate_lib.NotApplicable("its files are known only while they are read")
+            raise NotApplicable("its files are known only while they are read")
         file_pattern = file_pattern.numpy()
     if isinstance(file_pattern, str | bytes):
         file_pattern = [file_pattern]

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from tfx_perf.input import limits as limits_lib
-    from tfx_perf.input import source as source_lib
-
+    from tfx_perf.input.limits import Limits
+    from tfx_perf.input.source import RecordSource
 
 DEFAULT = "default"  # the name of TFXIO's own pipeline
 
@@ -25,7 +24,6 @@ class OverMemoryBudget(NotApplicable):
     """
 
     def __init__(self, message: str, *, needed_bytes: float) -> None:
-        """Takes the reason, and what it would need."""
         super().__init__(message)
         self.needed_bytes = needed_bytes
 
@@ -40,19 +38,17 @@ class Candidate(abc.ABC):
 
     Attributes:
         name: how plans and reports call it.
+        description: how it works, in one sentence.
+        holds_split: whether it keeps the whole split in RAM, so that once it is loaded the files
+            do not matter.
     """
 
     name: str
-
-    @property
-    @abc.abstractmethod
-    def description(self) -> str:
-        """How it works, in one sentence."""
+    description: str
+    holds_split = False
 
     @abc.abstractmethod
-    def build(
-        self, source: "source_lib.RecordSource", *, limits: "limits_lib.Limits"
-    ) -> "tf.data.Dataset":
+    def build(self, source: "RecordSource", *, limits: "Limits") -> "tf.data.Dataset":
         """Returns the dataset for `source`.
 
         What is held in memory is loaded at the first call and shared by later calls with the
@@ -65,11 +61,6 @@ class Candidate(abc.ABC):
     def fresh(self) -> "Candidate":
         """Returns a candidate like this one that holds nothing yet."""
         return self
-
-    @property
-    def holds_split(self) -> bool:
-        """Whether it keeps the whole split in RAM, so that once loaded the files do not matter."""
-        return False
 
     @property
     def held_bytes(self) -> int:

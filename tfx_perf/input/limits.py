@@ -1,17 +1,71 @@
-"""What preparing a candidate may cost."""
+"""How much time and memory preparing a candidate may take, and how much memory it takes."""
 
 import dataclasses
+import gc
 import math
 import time
+from types import TracebackType
+from typing import Any
 
-from tfx_perf import formatting
+import tensorflow as tf
+
+from tfx_perf import formatting, periodic
 from tfx_perf.hardware import host
-from tfx_perf.input import candidate
-from tfx_perf.input.timing import memory_meter
+from tfx_perf.input.candidate import NotApplicable, OverMemoryBudget
+
+STRING_HEADER_BYTES = 24  # sizeof(tensorflow::tstring)
 
 _TOLERANCE = 0.3  # of a forecast at the beginning; it goes by the size of the files
 _SURE_SECONDS = 1.0  # before that, the speed is not known
 _RESERVED_SHARE = 0.1  # of the machine's memory, for everybody else
+_SAMPLING_SECONDS = 0.02
+
+
+class MemoryMeter:
+    """Measures how far this process grows inside a `with` block, at any time and at most.
+
+    What an allocator keeps of memory that was freed before would hide growth, so it is given
+    back to the system first. Pages of files (libraries, mapped data) do not count: the
+    system takes them back when it needs them. The peak is sampled every 20 ms by a thread,
+    because resetting the kernel's own peak would disturb whoever else reads it.
+    """
+
+    def __enter__(self) -> "MemoryMeter":
+        self.restart()
+        self._sampling = periodic.calling(self.growth_bytes, seconds=_SAMPLING_SECONDS)
+        self._sampling.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._sampling.__exit__(kind, error, traceback)
+
+    def restart(self) -> None:
+        """Counts from now on, where memory was freed that would hide growth."""
+        gc.collect()
+        host.return_freed_memory()
+        self._before_bytes = host.anonymous_memory_bytes()
+        self._peak_bytes = self._before_bytes
+
+    def growth_bytes(self) -> int:
+        """Returns how much more memory the process has now than at the start."""
+        now_bytes = host.anonymous_memory_bytes()
+        self._peak_bytes = max(self._peak_bytes, now_bytes)
+        return now_bytes - self._before_bytes
+
+    def settled_growth_bytes(self) -> int:
+        """Returns the growth without memory that was freed meanwhile."""
+        host.return_freed_memory()
+        return self.growth_bytes()
+
+    @property
+    def peak_growth_bytes(self) -> int:
+        """The largest growth seen."""
+        return self._peak_bytes - self._before_bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +80,7 @@ class Limits:
 
     memory_bytes: float
     deadline_seconds: float = math.inf
-    meter: memory_meter.MemoryMeter | None = None
+    meter: MemoryMeter | None = None
 
     def check(self, held_bytes: float) -> None:
         """Raises NotApplicable if too much memory is taken (OverMemoryBudget), or the time is up.
@@ -39,17 +93,13 @@ class Limits:
             held_bytes = max(held_bytes, self.meter.growth_bytes())
         left_bytes = host.available_memory_bytes()
         if left_bytes < _RESERVED_SHARE * host.memory_limit_bytes():
-            raise candidate.NotApplicable(
+            raise NotApplicable(
                 f"only {formatting.format_bytes(left_bytes)} of memory is left on this machine"
             )
         if held_bytes > self.memory_bytes:
-            raise candidate.OverMemoryBudget(
-                f"needs more than {formatting.format_bytes(held_bytes)} of memory, the budget "
-                f"is {formatting.format_bytes(self.memory_bytes)}",
-                needed_bytes=held_bytes,
-            )
+            raise self._over("needs more than", held_bytes)
         if self.remaining_seconds <= 0:
-            raise candidate.NotApplicable("the time budget ended while it was being prepared")
+            raise NotApplicable("the time budget ended while it was being prepared")
 
     def check_forecast(self, held_bytes: float, *, progress: float, seconds: float) -> None:
         """Raises NotApplicable if the end, going on like this, is sure to be over the limits.
@@ -59,17 +109,12 @@ class Limits:
             progress: share of the work that is done, above 0; an estimate.
             seconds: that it took.
         """
-        needed_bytes = held_bytes / progress
         tolerated = 1 + _TOLERANCE * (1 - progress)
-        if needed_bytes > tolerated * self.memory_bytes:
-            raise candidate.OverMemoryBudget(
-                f"would need about {formatting.format_bytes(needed_bytes)} of memory, the budget "
-                f"is {formatting.format_bytes(self.memory_bytes)}",
-                needed_bytes=needed_bytes,
-            )
+        if held_bytes / progress > tolerated * self.memory_bytes:
+            raise self._over("would need about", held_bytes / progress)
         needed_seconds = seconds / progress - seconds
         if seconds > _SURE_SECONDS and needed_seconds > tolerated * self.remaining_seconds:
-            raise candidate.NotApplicable(
+            raise NotApplicable(
                 f"would take {needed_seconds:.0f} more seconds to load, the time budget leaves "
                 f"{max(0.0, self.remaining_seconds):.0f}"
             )
@@ -84,3 +129,22 @@ class Limits:
     def remaining_seconds(self) -> float:
         """Time until the deadline."""
         return self.deadline_seconds - time.monotonic()
+
+    def _over(self, needs: str, needed_bytes: float) -> OverMemoryBudget:
+        return OverMemoryBudget(
+            f"{needs} {formatting.format_bytes(needed_bytes)} of memory, the budget "
+            f"is {formatting.format_bytes(self.memory_bytes)}",
+            needed_bytes=needed_bytes,
+        )
+
+
+def tensor_bytes(structure: Any) -> int:
+    """Returns the bytes of dense, ragged and sparse tensors, strings by their length."""
+    return sum(map(_bytes_of_one, tf.nest.flatten(structure, expand_composites=True)))
+
+
+def _bytes_of_one(value: tf.Tensor) -> int:
+    if value.dtype == tf.string:
+        content = int(tf.reduce_sum(tf.cast(tf.strings.length(value), tf.int64)))
+        return content + STRING_HEADER_BYTES * int(tf.size(value))
+    return int(tf.size(value)) * value.dtype.size

@@ -9,24 +9,24 @@ import time
 
 from tfx_perf.config import InputSettings
 from tfx_perf.hardware import host
-from tfx_perf.input import candidate as candidate_lib
 from tfx_perf.input import candidates
-from tfx_perf.input import record as record_lib
-from tfx_perf.input import source as source_lib
-from tfx_perf.input.proof import file_state
-from tfx_perf.input.search import examination
+from tfx_perf.input.candidate import NotApplicable
+from tfx_perf.input.examination import Examination
+from tfx_perf.input.record import DEFAULT, MeasuredData, TuningRecord
+from tfx_perf.input.source import RecordSource
+from tfx_perf.config import InputSettings
 
 _LARGEST_RATIO = 1.25  # of two amounts that are about the same
 _REFERENCE_SHARE = 0.05  # of the time budget, for reading the default; as in a search
 
 
 def for_other_data(
-    plan: record_lib.TuningRecord,
-    source: source_lib.RecordSource,
+    plan: TuningRecord,
+    source: RecordSource,
     *,
     settings: InputSettings,
     example_count: int | None = None,
-) -> record_lib.TuningRecord:
+) -> TuningRecord:
     """Returns the plan as one for these data, once it has proved to serve them.
 
     What it says of the data is said of these; its speeds are those of `measured_on`. With that
@@ -44,10 +44,10 @@ def for_other_data(
         UserError: the data cannot be read.
     """
     if source.compression != plan.compression:
-        raise candidate_lib.NotApplicable(
+        raise NotApplicable(
             f"its data were compressed otherwise: {plan.compression or 'not at all'}"
         )
-    measured_on = plan.measured_on or record_lib.MeasuredData(
+    measured_on = plan.measured_on or MeasuredData(
         file_count=plan.file_count,
         file_bytes=plan.file_bytes,
         example_count=plan.example_count,
@@ -58,31 +58,31 @@ def for_other_data(
     }
     for unit, (was, now) in amounts.items():
         if max(was, now) > _LARGEST_RATIO * min(was, now):
-            raise candidate_lib.NotApplicable(f"its data were {was} {unit}, these are {now}")
+            raise NotApplicable(f"its data were {was} {unit}, these are {now}")
     facts = {
         "measured_on": measured_on,
         "file_count": len(source.files),
         "file_bytes": source.total_bytes,
         "example_count": example_count,
     }
-    if plan.chosen == record_lib.DEFAULT:  # of which there is nothing to prove
+    if plan.chosen == DEFAULT:  # of which there is nothing to prove
         return plan.model_copy(
             update={**facts, "checked_example_count": 0, "examined_state": ""}
         )
     endless = source.replace_options(num_epochs=None, shuffle=True, batch_size=plan.batch_size)
-    examined_state = file_state.digest(endless.file_states)
-    examined = examination.Examination(
+    examined_state = endless.files_digest
+    examined = Examination(
         endless,
         memory_budget_bytes=settings.memory_budget_bytes or host.available_memory_bytes() // 2,
         reference_seconds=_REFERENCE_SHARE * settings.time_budget_seconds,
         allow_weaker_shuffle=settings.allow_weaker_shuffle,
     )
     found = examined.examine(
-        candidates.make(plan.chosen, plan.parameters),
+        candidates.make(plan.chosen, service_address=plan.service_address),
         deadline_seconds=time.monotonic() + settings.time_budget_seconds,
     )
     if found.dataset is None:
-        raise candidate_lib.NotApplicable(
+        raise NotApplicable(
             f"on these data {plan.chosen} does not hold: {found.outcome.reason}"
         )
     reference = examined.reference

@@ -6,12 +6,10 @@ import pydantic
 
 from tfx_perf import records, statistics
 from tfx_perf.advice import Advice
-from tfx_perf.input import parameters as parameters_lib
+from tfx_perf.input import measure
 from tfx_perf.input.candidate import DEFAULT
-from tfx_perf.input.diagnosis import diagnosis as diagnosis_lib
-from tfx_perf.input.proof import shuffle_quality as quality_lib
-from tfx_perf.input.search import final as final_lib
-from tfx_perf.input.timing import measure
+from tfx_perf.input.diagnosis import Diagnosis
+from tfx_perf.input.shuffle import ShuffleQuality
 
 FILE_NAME = "plan.json"
 
@@ -52,7 +50,35 @@ class CandidateOutcome(records.Record):
     resident_bytes: float | None = None
     peak_memory_bytes: float | None = None
     needed_bytes: float | None = None
-    shuffle: quality_lib.ShuffleQuality | None = None
+    shuffle: ShuffleQuality | None = None
+
+
+class FinalComparison(records.Record):
+    """How the best candidate did against the default in the end.
+
+    Candidates are compared before with rounds that stop when decided, and the best of
+    several is picked: both flatter it. These samples are new, and their number does
+    not depend on them.
+
+    Attributes:
+        candidate: what was compared with the default.
+        on_train_step: whether the user's own train step consumed the batches; otherwise
+            they were only taken.
+        default_examples_per_second: with TFXIO's default.
+        tuned_examples_per_second: with the candidate.
+        ratio: tuned to default, of paired samples.
+        fed_ratio: tuned to one batch repeated from memory, of paired samples: 1 means that no
+            faster input could help. None without a train step.
+        rounds: number of samples of each.
+    """
+
+    candidate: str
+    on_train_step: bool
+    default_examples_per_second: statistics.Interval
+    tuned_examples_per_second: statistics.Interval
+    ratio: statistics.Interval
+    fed_ratio: statistics.Interval | None
+    rounds: int
 
 
 class MeasuredData(records.Record):
@@ -75,7 +101,7 @@ class TuningRecord(records.Record):
     Attributes:
         chosen: name of the candidate to use.
         reason: why, in a sentence.
-        parameters: what the candidate must be made with.
+        service_address: dispatcher of the tf.data service that may be used; None for none.
         outcomes: every candidate, the default first.
         batch_size: examples in a batch while measuring.
         rounds: how often each candidate was measured, in turns.
@@ -91,8 +117,8 @@ class TuningRecord(records.Record):
         file_count: record files.
         file_bytes: their size on disk.
         compression: `GZIP` or the empty string.
-        examined_state: `file_state.digest` of the files that the choice was examined on; empty
-            where there was nothing to examine, and in plans of versions that did not know it.
+        examined_state: `files_digest` of the files that the choice was examined on; empty where
+            there was nothing to examine, and in plans of versions that did not know it.
         tuning_time_seconds: wall time of the search; of a plan that is used again, what finding
             out took that it holds.
         planned_runs: trainings that the search was for; None in plans of versions that did not say.
@@ -112,11 +138,11 @@ class TuningRecord(records.Record):
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.input/3"
-    GONE: ClassVar[frozenset[str]] = frozenset({"copy_trial", "statistics"})
+    GONE: ClassVar[frozenset[str]] = frozenset({"copy_trial", "parameters", "statistics"})
 
     chosen: str
     reason: str
-    parameters: parameters_lib.Parameters = parameters_lib.Parameters()
+    service_address: str | None = None
     outcomes: tuple[CandidateOutcome, ...]
     batch_size: int
     rounds: int
@@ -133,9 +159,9 @@ class TuningRecord(records.Record):
     examined_state: str = ""
     tuning_time_seconds: float
     planned_runs: int | None = None
-    diagnosis: diagnosis_lib.Diagnosis | None = None
+    diagnosis: Diagnosis | None = None
     advice: tuple[Advice, ...] = ()
-    final: final_lib.FinalComparison | None = None
+    final: FinalComparison | None = None
     key: dict[str, str] = pydantic.Field(default_factory=dict)
     reused_from: str | None = None
     measured_on: MeasuredData | None = None

@@ -2,27 +2,85 @@
 
 import dataclasses
 import functools
+import os
 import zlib
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
-from tfx_perf.input import candidate
-from tfx_perf.input.building import blocks, record_sizes, tensor_size
-from tfx_perf.input.proof import file_state
+from tfx_perf import cache_key, storage
+from tfx_perf.input.candidate import NotApplicable
+from tfx_perf.input.limits import STRING_HEADER_BYTES, tensor_bytes
 
 Factory = Callable[[Any, Any, Any], tf.data.Dataset]
 Parse = Callable[[tf.Tensor], Any]
 
 READER_BUFFER_BYTES = 2**20
-_EXPANSION_SAMPLE_BYTES = 2**20
-# Of a serialised one.
-RECORD_SIZE = blocks.RowSize(padding_bytes=tensor_size.STRING_HEADER_BYTES, ratio=1)
-_LIST_RATIO = 24
 FRAME_BYTES = 16  # length and checksums around each record of a TFRecord file
+_EXPANSION_SAMPLE_BYTES = 2**20
+_LIST_RATIO = 24
 _GZIP_WINDOW_BITS = 31  # zlib's number for a gzip header
 _TRIED_FILES = 256  # more than tf.data reads in turns
+
+# The sample of records by whose size everything else is estimated.
+_SAMPLED_FILES = 8
+_SAMPLED_RECORDS = 2048  # of a file
+_SAMPLED_BYTES = 2**20  # likewise
+_RECORDS_AT_ONCE = 64
+_PARSED_BYTES = 2**16
+
+
+class RowSize(NamedTuple):
+    """How large a row is at the most, by the size of its record.
+
+    Attributes:
+        padding_bytes: what it takes whatever is in the record.
+        ratio: what each byte of the record becomes.
+    """
+
+    padding_bytes: int
+    ratio: int
+
+    def of(self, records: tf.Tensor) -> tf.Tensor:
+        """Returns the sizes of the rows of serialised records, int64."""
+        return self.padding_bytes + self.ratio * tf.cast(tf.strings.length(records), tf.int64)
+
+
+RECORD_SIZE = RowSize(padding_bytes=STRING_HEADER_BYTES, ratio=1)
+"""Of a serialised record."""
+
+
+class FileState(NamedTuple):
+    """A file as it is now; whoever writes it anew changes its state.
+
+    Attributes:
+        path: of the file.
+        size_bytes: on disk.
+        modified_nanoseconds: when it was written, since the epoch.
+        inode: of a local file: one put in its place has another,
+        changed_nanoseconds: and came there at another time, whatever it says of its writing.
+    """
+
+    path: str
+    size_bytes: int
+    modified_nanoseconds: int
+    inode: int = 0
+    changed_nanoseconds: int = 0
+
+    @classmethod
+    def of(cls, path: str) -> "FileState":
+        """Returns the state of a file.
+
+        Raises:
+            tf.errors.OpError, OSError: it is gone, or cannot be reached.
+        """
+        if storage.is_remote(path):
+            found = tf.io.gfile.stat(path)
+            return cls(path, found.length, found.mtime_nsec)
+        local = os.stat(path)  # of which TensorFlow hands on the seconds only
+        return cls(path, local.st_size, local.st_mtime_ns, local.st_ino, local.st_ctime_ns)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +113,7 @@ class RecordSource:
             NotApplicable: nobody knows how to parse.
         """
         if self.parse is None:
-            raise candidate.NotApplicable("nobody knows how to parse these records")
+            raise NotApplicable("nobody knows how to parse these records")
         return self.parse
 
     @functools.cached_property
@@ -70,9 +128,15 @@ class RecordSource:
         return tuple(name.decode() for name in names)
 
     @functools.cached_property
-    def file_states(self) -> tuple[file_state.FileState, ...]:
+    def file_states(self) -> tuple[FileState, ...]:
         """The files as they are now."""
-        return file_state.of_files(self.files)
+        states = {path: FileState.of(path) for path in dict.fromkeys(self.files)}
+        return tuple(states[path] for path in self.files)
+
+    @property
+    def files_digest(self) -> str:
+        """A short name of what the files are now, for a plan."""
+        return cache_key.digest(repr([tuple(state) for state in self.file_states]).encode())
 
     @functools.cached_property
     def total_bytes(self) -> int:
@@ -88,31 +152,26 @@ class RecordSource:
         """
         examples = {"GZIP" if name.endswith(".gz") else "": name for name in self.files}
         if len(examples) > 1:
-            raise candidate.NotApplicable(
+            raise NotApplicable(
                 f"{examples['GZIP']} is gzip by its name and {examples['']} is not"
             )
         return next(iter(examples), "")
 
     @functools.cached_property
-    def record_sizes(self) -> record_sizes.RecordSizes:
-        """Sizes of serialised records, by a sample of the files.
+    def record_bytes(self) -> float:
+        """Mean size of a serialised record, by a sample of the files.
 
         Raises:
             NotApplicable: there are no examples.
         """
         with tf.init_scope():
-            found = record_sizes.sampled(self.files, compression=self.compression)
+            found = mean_record_bytes(self.files, compression=self.compression)
         if found is None:
-            raise candidate.NotApplicable("there are no examples")
+            raise NotApplicable("there are no examples")
         return found
 
-    @property
-    def record_bytes(self) -> float:
-        """Mean size of a serialised record."""
-        return self.record_sizes.mean_bytes
-
     @functools.cached_property
-    def example_size(self) -> blocks.RowSize:
+    def example_size(self) -> RowSize:
         """How large a parsed example is at the most.
 
         Dense features are as large as the spec says, whatever is in the record: small numbers
@@ -121,7 +180,7 @@ class RecordSource:
         """
         parts = tf.nest.flatten(self.element_spec)
         dense = [part for part in parts if isinstance(part, tf.TensorSpec)]
-        return blocks.RowSize(
+        return RowSize(
             padding_bytes=sum(map(_dense_bytes, dense)),
             ratio=1 if len(dense) == len(parts) else _LIST_RATIO,
         )
@@ -134,18 +193,12 @@ class RecordSource:
             return padding_bytes + ratio * self.record_bytes
         read, parsed = 0, 0
         with tf.init_scope():
-            for records in record_sizes.beginnings(
+            for records in beginnings(
                 self.files, compression=self.compression, record_bytes=self.record_bytes
             ):
                 read += int(tf.size(records))
-                parsed += tensor_size.of(self.parse(records))
+                parsed += tensor_bytes(self.parse(records))
         return parsed / read
-
-    @property
-    def high_example_bytes(self) -> float:
-        """Mean size of the largest parsed examples that follow one another."""
-        mean_bytes, high_bytes = self.record_sizes
-        return self.example_bytes * high_bytes / max(mean_bytes, 1)
 
     @property
     def expected_bytes(self) -> float:
@@ -158,7 +211,7 @@ class RecordSource:
         framed_bytes = self.record_bytes + FRAME_BYTES
         if not self.compression:
             return framed_bytes
-        largest = max(self.files, key=lambda name: tf.io.gfile.stat(name).length)
+        largest = max(self.file_states, key=lambda state: state.size_bytes).path
         with tf.io.gfile.GFile(largest, "rb") as file:
             sample = file.read(_EXPANSION_SAMPLE_BYTES)
         decompressor = zlib.decompressobj(_GZIP_WINDOW_BITS)
@@ -224,19 +277,71 @@ class RecordSource:
         long as this one, for the same order.
         """
         files = tf.data.Dataset.list_files(list(self.file_patterns), shuffle=False)
-        compression = self.compression
         return files.interleave(
-            lambda name: tf.data.TFRecordDataset(
-                name, compression, buffer_size=READER_BUFFER_BYTES
-            ),
-            cycle_length=_files_in_turns(self.options.reader_num_threads),
+            self.read_file, cycle_length=_files_in_turns(self.options.reader_num_threads)
         )
 
+    def read_file(self, name: tf.Tensor) -> tf.data.Dataset:
+        """Returns the serialised records of one of the files."""
+        return tf.data.TFRecordDataset(name, self.compression, buffer_size=READER_BUFFER_BYTES)
 
-def read_bytes(records: tf.Tensor) -> tf.Tensor:
-    """Returns what serialised records take in uncompressed files, int64 scalar."""
-    lengths = tf.cast(tf.strings.length(records), tf.int64)
-    return tf.reduce_sum(lengths + FRAME_BYTES)
+
+def mean_record_bytes(files: Sequence[str], *, compression: str) -> float | None:
+    """Returns the mean size of the records at the beginnings of some files; None without any.
+
+    Args:
+        files: of which those in equal distances are looked at, and the others only if these are
+            empty.
+        compression: `GZIP` or the empty string.
+
+    Raises:
+        tf.errors.OpError: one of them cannot be read.
+    """
+    chosen = _spread(files)
+    for names in (chosen, [name for name in files if name not in chosen]):
+        lengths = [length for name in names for length in _lengths(name, compression=compression)]
+        if lengths:
+            return float(np.mean(lengths))
+    return None
+
+
+def beginnings(
+    files: Sequence[str], *, compression: str, record_bytes: float
+) -> Iterator[tf.Tensor]:
+    """Yields a vector of serialised records from the beginning of each of some files.
+
+    Args:
+        files: see `mean_record_bytes`.
+        compression: see there.
+        record_bytes: mean size of a record, so that a vector takes 64 KiB, or one record.
+    """
+    count = max(1, min(_RECORDS_AT_ONCE, int(_PARSED_BYTES / max(record_bytes, 1))))
+    found = False
+    for names in (_spread(files), files):
+        if not found:
+            for name in names:
+                for vector in tf.data.TFRecordDataset(name, compression).batch(count).take(1):
+                    found = True
+                    yield vector
+
+
+def _spread(files: Sequence[str]) -> list[str]:
+    """Returns a few files in equal distances."""
+    places = np.unique(np.linspace(0, len(files) - 1, num=_SAMPLED_FILES, dtype=int))
+    return [files[place] for place in places] if files else []
+
+
+def _lengths(file: str, *, compression: str) -> list[int]:
+    """Returns the sizes of the first records of a file."""
+    records = tf.data.TFRecordDataset(file, compression, buffer_size=_SAMPLED_BYTES)
+    found: list[int] = []
+    # A length at a time: of large records a vector of a few would take more than is allowed.
+    lengths = records.take(_SAMPLED_RECORDS).map(tf.strings.length).batch(_RECORDS_AT_ONCE)
+    for vector in lengths:
+        found += vector.numpy().tolist()
+        if sum(found) > _SAMPLED_BYTES:
+            break
+    return found
 
 
 def _of_any_batch_size(spec: tf.TypeSpec) -> tf.TypeSpec:
@@ -250,7 +355,7 @@ def _of_any_batch_size(spec: tf.TypeSpec) -> tf.TypeSpec:
 def _dense_bytes(spec: tf.TensorSpec) -> int:
     """Returns the size of a row without the content of strings."""
     width = spec.shape[1:].num_elements() or 1
-    return width * (tensor_size.STRING_HEADER_BYTES if spec.dtype == tf.string else spec.dtype.size)
+    return width * (STRING_HEADER_BYTES if spec.dtype == tf.string else spec.dtype.size)
 
 
 @functools.cache

@@ -1,54 +1,161 @@
 """The whole split as parsed columns in RAM."""
 
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 from tfx_perf.hardware import host
-from tfx_perf.input import limits as limits_lib
-from tfx_perf.input import source as source_lib
-from tfx_perf.input.building import batching
-from tfx_perf.input.candidates import table_candidate
+from tfx_perf.input import batching
+from tfx_perf.input import table as table_lib
+from tfx_perf.input.candidate import Candidate
+from tfx_perf.input.limits import Limits
+from tfx_perf.input.sharding import Worker
+from tfx_perf.input.source import FRAME_BYTES, FileState, RecordSource
 from tfx_perf.tf_internals import datasets
 
+_WHILE_LOADING = 2  # times what will be held: until a table is complete its strings are held twice
 
-class Columns(table_candidate.TableCandidate):
+
+class Columns(Candidate):
     """Reads and parses once; afterwards a batch is a gather of rows from columns in RAM.
 
     The same idea as the "single tensor" of TensorFlow Datasets and FFCV's in-memory random
-    order: no work per record is left.
+    order: no work per record is left. An epoch is a full uniform shuffle of the split, which the
+    default's buffer of `shuffle_buffer_size` records only comes near to. Of several workers each
+    shuffles every n-th row.
     """
 
     name = "columns"
     description = "The whole split parsed once into columns in RAM; row numbers are shuffled."
+    holds_split = True
 
-    def chunks(
-        self, source: source_lib.RecordSource, *, limits: limits_lib.Limits
-    ) -> tf.data.Dataset:
-        """Reads blocks of records, or, if nobody knows how to parse them, through TFXIO."""
-        parse = source.parse
-        if parse is not None:
-            return datasets.mapped(
-                batching.chunks(source, limits=limits, row_size=source.example_size),
-                lambda records: (parse(records), source_lib.read_bytes(records)),
-                num_parallel_calls=host.cpu_count(),
-                deterministic=True,
-            )
-        batches = source.replace_options(
-            batch_size=batching.rows_per_block(source.example_bytes),
-            num_epochs=1,
-            shuffle=False,
-            drop_final_batch=False,
-        ).default()
-        framed_bytes = int(source.record_bytes) + source_lib.FRAME_BYTES
-        return datasets.mapped(
-            batches,
-            lambda *batch: (
-                batch if len(batch) > 1 else batch[0],
-                framed_bytes * datasets.row_count(batch),
-            ),
+    def __init__(self) -> None:
+        # By what is read: what the files were then, and what was read. The latest use comes last.
+        self._tables: dict[tuple[Any, ...], tuple[tuple[FileState, ...], table_lib.Table]] = {}
+        self._in_use: weakref.WeakKeyDictionary[tf.data.Dataset, table_lib.Table] = (
+            weakref.WeakKeyDictionary()
         )
 
-    def finish(self, rows: Any, source: source_lib.RecordSource) -> Any:
-        """Returns the rows as they are: they were parsed when they were loaded."""
-        return rows
+    def fresh(self) -> "Columns":
+        """Returns one without tables."""
+        return type(self)()
+
+    @property
+    def held_bytes(self) -> int:
+        """Size of the tables that are kept for later calls."""
+        return sum(table.held_bytes for _, table in self._tables.values())
+
+    @property
+    def claimed_bytes(self) -> float:
+        """Size of these, and of those that datasets still read although their files changed."""
+        kept = [table for _, table in self._tables.values()]
+        used = self._in_use.values()
+        return sum({id(table): table.held_bytes for table in (*kept, *used)}.values())
+
+    def build(self, source: RecordSource, *, limits: Limits) -> tf.data.Dataset:
+        """Loads the split if it is not yet loaded, and returns the dataset over it."""
+        table = self._table(source, limits=limits)
+        dataset = batching.to_batches(
+            row_numbers(table.count, source.options),
+            finish=table.take,
+            source=source,
+            limits=limits,
+            beside=table.held,
+        )
+        self._in_use[dataset] = table
+        return dataset
+
+    def _table(self, source: RecordSource, *, limits: Limits) -> table_lib.Table:
+        claimed_bytes = self.claimed_bytes
+        # Taken out, because its use is the latest now, or its files have been written anew.
+        states, table = self._tables.pop(source.identity, (None, None))
+        if table is None or states != source.file_states:
+            table = None  # which may free it
+            chunks = self.chunks(source, limits=limits)
+            self._make_room(
+                _WHILE_LOADING * source.estimated_count * source.example_bytes,
+                budget_bytes=limits.memory_bytes + claimed_bytes,
+            )
+            limits = limits.raised(claimed_bytes - self.claimed_bytes)
+            table = table_lib.load(chunks, limits=limits, expected_bytes=source.expected_bytes)
+        self._tables[source.identity] = source.file_states, table
+        return table
+
+    def chunks(self, source: RecordSource, *, limits: Limits) -> tf.data.Dataset:
+        """Returns the split in its unshuffled order, once, as `table.load` wants it.
+
+        Blocks of records are read, or, if nobody knows how to parse them, TFXIO's batches.
+        """
+        parse = source.parse
+        if parse is None:
+            batches = source.replace_options(
+                batch_size=batching.rows_per_block(source.example_bytes),
+                num_epochs=1,
+                shuffle=False,
+                drop_final_batch=False,
+            ).default()
+            framed_bytes = int(source.record_bytes) + FRAME_BYTES
+            return datasets.mapped(
+                batches,
+                lambda *batch: (
+                    batch if len(batch) > 1 else batch[0],
+                    framed_bytes * datasets.row_count(batch),
+                ),
+            )
+        limit_bytes = batching.bytes_per_block(limits)
+        padding_bytes, ratio = source.example_size
+        row_bytes = padding_bytes + ratio * source.record_bytes
+        turn = max(1, min(batching.TURN, int(limit_bytes / max(row_bytes, 1))))
+        vectors = batching.joined(
+            source.records().batch(turn),
+            rows=batching.ROWS_PER_BLOCK,
+            limit_bytes=limit_bytes,
+            row_size=source.example_size,
+        )
+        return datasets.mapped(
+            vectors,
+            lambda records: (parse(records), _read_bytes(records)),
+            num_parallel_calls=host.cpu_count(),
+            deterministic=True,
+        )
+
+    def _make_room(self, needed_bytes: float, *, budget_bytes: float) -> None:
+        """Gives up tables that no dataset reads any more, those of long ago first.
+
+        Args:
+            needed_bytes: about what loading takes.
+            budget_bytes: for all tables.
+        """
+        used = set(map(id, self._in_use.values()))
+        for identity, (_, table) in tuple(self._tables.items()):
+            if self.claimed_bytes + needed_bytes <= budget_bytes:
+                return
+            if id(table) not in used:
+                del self._tables[identity]
+
+
+def row_numbers(count: int, options: Any) -> Callable[[Worker], tf.data.Dataset]:
+    """Returns what makes one int64 vector an epoch: a worker's rows, shuffled if asked for.
+
+    Args:
+        count: rows of all workers together.
+        options: `num_epochs`, `shuffle` and `shuffle_seed`.
+    """
+    seeds = batching.epochs(options)
+
+    def numbers(worker: Worker) -> tf.data.Dataset:
+        def epoch(seed: tf.Tensor) -> tf.Tensor:
+            rows = worker.rows(count)
+            return tf.random.experimental.stateless_shuffle(rows, seed) if options.shuffle else rows
+
+        # One epoch ahead, so that its permutation does not hold up the first batch.
+        return seeds.map(epoch).prefetch(1)
+
+    return numbers
+
+
+def _read_bytes(records: tf.Tensor) -> tf.Tensor:
+    """Returns what serialised records take in uncompressed files, int64 scalar."""
+    return tf.reduce_sum(tf.cast(tf.strings.length(records), tf.int64) + FRAME_BYTES)

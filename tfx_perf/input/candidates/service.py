@@ -7,21 +7,20 @@ import socket
 import tensorflow as tf
 
 from tfx_perf.hardware import host
-from tfx_perf.input import candidate
-from tfx_perf.input import limits as limits_lib
-from tfx_perf.input import parameters as parameters_lib
-from tfx_perf.input import source as source_lib
-from tfx_perf.input.building import batching
+from tfx_perf.input import batching
+from tfx_perf.input.candidate import Candidate, NotApplicable
+from tfx_perf.input.candidates.block_reader import FILES_AT_ONCE
+from tfx_perf.input.limits import Limits
+from tfx_perf.input.source import RecordSource
 from tfx_perf.settings import base
 from tfx_perf.tf_internals import random_state
 
 _CONNECT_SECONDS = 2.0
 _BLOCKS_AHEAD = 2
-_FILES_AT_ONCE = 16
 _SERVICE = tf.data.experimental.service
 
 
-class Service(candidate.Candidate):
+class Service(Candidate):
     """Hands out files to the service's workers; each file goes to one of them in an epoch.
 
     The workers must see the files under the same names. They shuffle as the default does, and send
@@ -32,13 +31,11 @@ class Service(candidate.Candidate):
     name = "service"
     description = "The workers of a tf.data service read, shuffle and parse."
 
-    def __init__(self, parameters: parameters_lib.Parameters) -> None:
-        """Takes the parameters of the plan, with the dispatcher's address."""
-        self._address = parameters.service_address
+    def __init__(self, address: str | None) -> None:
+        """Takes the dispatcher's address, e.g. `grpc://host:5050`."""
+        self._address = address
 
-    def build(
-        self, source: source_lib.RecordSource, *, limits: limits_lib.Limits
-    ) -> tf.data.Dataset:
+    def build(self, source: RecordSource, *, limits: Limits) -> tf.data.Dataset:
         """Returns a dataset that holds a few blocks here, and shuffle buffers on the workers."""
         self._check(source, limits)
         options = source.options
@@ -46,10 +43,8 @@ class Service(candidate.Candidate):
         limits.check(_BLOCKS_AHEAD * rows * source.record_bytes)
         names = tf.data.Dataset.from_tensor_slices(list(source.files)).shuffle(len(source.files))
         records = names.interleave(
-            lambda name: tf.data.TFRecordDataset(
-                name, source.compression, buffer_size=source_lib.READER_BUFFER_BYTES
-            ),
-            cycle_length=min(len(source.files), _FILES_AT_ONCE),
+            source.read_file,
+            cycle_length=min(len(source.files), FILES_AT_ONCE),
             num_parallel_calls=min(len(source.files), host.cpu_count()),
         )
         blocks = (
@@ -66,24 +61,24 @@ class Service(candidate.Candidate):
         final = {"batch_size": options.batch_size, "drop_remainder": source.drops_remainder}
         return batching.finished(batches.rebatch(**final), source)
 
-    def _check(self, source: source_lib.RecordSource, limits: limits_lib.Limits) -> None:
+    def _check(self, source: RecordSource, limits: Limits) -> None:
         if self._address is None:
-            raise candidate.NotApplicable("no dispatcher of a tf.data service is given")
+            raise NotApplicable("no dispatcher of a tf.data service is given")
         source.need_parse()
         if not source.options.shuffle or source.options.shuffle_seed is not None:
-            raise candidate.NotApplicable("a tf.data service keeps no order")
+            raise NotApplicable("a tf.data service keeps no order")
         if random_state.global_seed() is not None:
             # The workers start every epoch from one graph, into which the seed is written.
-            raise candidate.NotApplicable(
+            raise NotApplicable(
                 "with a global seed (tf.random.set_seed) a tf.data service would repeat one order"
             )
         if _training_workers() > 1:
-            raise candidate.NotApplicable("each of several training workers would get all examples")
+            raise NotApplicable("each of several training workers would get all examples")
         try:  # TensorFlow itself would wait for the dispatcher for hours
             seconds = max(0.1, min(_CONNECT_SECONDS, limits.remaining_seconds))
             socket.create_connection(base.grpc_address(self._address), seconds).close()
         except (OSError, ValueError) as error:
-            raise candidate.NotApplicable(
+            raise NotApplicable(
                 f"no dispatcher answers at {self._address}: {error}"
             ) from error
 

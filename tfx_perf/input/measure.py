@@ -1,17 +1,21 @@
-"""How fast datasets are, measured side by side."""
+"""How fast datasets are, measured side by side, alone or inside of the user's training step."""
 
 import dataclasses
 import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 import tensorflow as tf
 
+from tfx_perf import errors
+from tfx_perf.input.source import Factory
+
 MIN_ROUNDS = 3
+MAX_ROUNDS = 9
 BEYOND_DOUBT = 2.0
 """A ratio of which fewer rounds are proof, if none of them is below it."""
 
-_MAX_ROUNDS = 9
 _BLOCK_SECONDS = 0.3
 _WARM_UP_SECONDS = 0.15
 
@@ -37,10 +41,44 @@ Samples = dict[str, list[Sample]]
 Decided = Callable[[Samples], bool]
 
 
-def never(samples: Samples) -> bool:
-    """Always wants the full number of rounds."""
-    del samples
-    return False
+class StepFailedError(errors.MeasurementError):
+    """The user's training step raised something; the input can be measured alone."""
+
+
+class TrainStep(Protocol):
+    """The user's training step as a consumer of input.
+
+    Implemented where the training code can be run (`components/input_tuner`, the benchmarks);
+    the search only uses it.
+
+    Attributes:
+        batch_size: examples in a batch of the user's training.
+    """
+
+    batch_size: int
+
+    def prepare(self) -> None:
+        """Makes the step ready to be timed, which may take seconds; the rest needs no step.
+
+        Raises:
+            StepFailedError: it raised something.
+        """
+
+    def trained_example_count(self, split_example_count: int | None) -> float | None:
+        """Returns how many examples the user's training reads; None if that is not known.
+
+        Args:
+            split_example_count: examples in the split; None if that is not known.
+        """
+
+    def dataset(self, factory: Factory) -> tf.data.Dataset:
+        """Returns the endless dataset that `fit` would get if the user's code used `factory`."""
+
+    def repeated_batch(self) -> tf.data.Dataset:
+        """Returns one batch of the user's data from memory, for ever."""
+
+    def consume(self, dataset: tf.data.Dataset) -> Take:
+        """Returns what trains on that many batches of a new iterator; call `prepare` before."""
 
 
 def rates(samples: Sequence[Sample]) -> list[float]:
@@ -77,9 +115,9 @@ def measure(
     *,
     batch_size: int,
     deadline_seconds: float,
-    decided: Decided = never,
+    decided: Decided = lambda samples: False,
     min_rounds: int = MIN_ROUNDS,
-    max_rounds: int = _MAX_ROUNDS,
+    max_rounds: int = MAX_ROUNDS,
     turn_share: float = 1.0,
 ) -> Samples:
     """Returns the speed of each dataset, one sample a round.

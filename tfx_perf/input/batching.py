@@ -1,4 +1,8 @@
-"""From vectors of rows to batches with TFXIO's semantics, with little work per batch."""
+"""From records or row numbers to batches with TFXIO's semantics, with little work per batch.
+
+How large records are is known for certain only once they are read: those at the beginning of a
+file may be a thousand times smaller than the rest. So vectors of them are bounded in bytes.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,43 +10,25 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf.hardware import host
-from tfx_perf.input import limits as limits_lib
-from tfx_perf.input import source as source_lib
-from tfx_perf.input.building import blocks, sharding
+from tfx_perf.input import sharding
+from tfx_perf.input.limits import Limits
+from tfx_perf.input.source import RecordSource, RowSize
 from tfx_perf.tf_internals import datasets
 
-_ROWS_PER_BLOCK = 16384
+TURN = 256
+"""Records to hand on at once, where they are not large: a call for each would cost more than it."""
+
+ROWS_PER_BLOCK = 16384
 _BYTES_PER_BLOCK = 32 * 2**20
 _BLOCK_SHARE = 1 / 64  # of the memory; a few blocks are under way at a time
 
 
 def rows_per_block(row_bytes: float) -> int:
     """Returns how many rows of `row_bytes` to handle at once: 16384, fewer if they are large."""
-    return max(1, min(_ROWS_PER_BLOCK, int(_BYTES_PER_BLOCK / max(row_bytes, 1))))
+    return max(1, min(ROWS_PER_BLOCK, int(_BYTES_PER_BLOCK / max(row_bytes, 1))))
 
 
-def chunks(
-    source: source_lib.RecordSource, *, limits: limits_lib.Limits, row_size: blocks.RowSize
-) -> tf.data.Dataset:
-    """Returns all records in their unshuffled order, in vectors to handle at once.
-
-    Args:
-        source: of the records.
-        limits: of which a vector's rows take a small part.
-        row_size: of what will be made of them.
-    """
-    limit_bytes = bytes_per_block(limits)
-    row_bytes = row_size.padding_bytes + row_size.ratio * source.record_bytes
-    turn = max(1, min(blocks.TURN, int(limit_bytes / max(row_bytes, 1))))
-    return blocks.joined(
-        source.records().batch(turn),
-        rows=_ROWS_PER_BLOCK,
-        limit_bytes=limit_bytes,
-        row_size=row_size,
-    )
-
-
-def bytes_per_block(limits: limits_lib.Limits) -> float:
+def bytes_per_block(limits: Limits) -> float:
     """Returns how large what is handled at once may become: 32 MiB, less if memory is scarce."""
     return max(1.0, min(_BYTES_PER_BLOCK, _BLOCK_SHARE * limits.memory_bytes))
 
@@ -58,34 +44,12 @@ def epochs(options: Any) -> tf.data.Dataset:
     return seeds.take(-1 if options.num_epochs is None else options.num_epochs)
 
 
-def row_numbers(
-    count: int, options: Any
-) -> Callable[[sharding.Worker], tf.data.Dataset]:
-    """Returns what makes one int64 vector an epoch: a worker's rows, shuffled if asked for.
-
-    Args:
-        count: rows of all workers together.
-        options: `num_epochs`, `shuffle` and `shuffle_seed`.
-    """
-    seeds = epochs(options)
-
-    def numbers(worker: sharding.Worker) -> tf.data.Dataset:
-        def epoch(seed: tf.Tensor) -> tf.Tensor:
-            rows = worker.rows(count)
-            return tf.random.experimental.stateless_shuffle(rows, seed) if options.shuffle else rows
-
-        # One epoch ahead, so that its permutation does not hold up the first batch.
-        return seeds.map(epoch).prefetch(1)
-
-    return numbers
-
-
 def to_batches(
     rows: Callable[[sharding.Worker], tf.data.Dataset],
     *,
     finish: Callable[..., Any],
-    source: source_lib.RecordSource,
-    limits: limits_lib.Limits,
+    source: RecordSource,
+    limits: Limits,
     cut: Callable[[tf.data.Dataset], tf.data.Dataset] | None = None,
     beside: tf.data.Dataset | None = None,
 ) -> tf.data.Dataset:
@@ -106,14 +70,13 @@ def to_batches(
             `finish` captures would be copied into the graph whenever tf.data rewrites it;
             a dataset's element is not.
     """
-    batch_size = source.options.batch_size
+    batch_size, spec = source.options.batch_size, source.element_spec
     final = {"batch_size": batch_size, "drop_remainder": source.drops_remainder}
     # rebatch would take sparse and ragged tensors apart row by row
-    spec = source.element_spec
     is_dense = all(isinstance(part, tf.TensorSpec) for part in tf.nest.flatten(spec))
     # What is held may be far smaller: records of missing features, numbers of long strings.
     most = bytes_per_block(limits) / max(source.example_bytes, 1)
-    block = max(1, int(min(_ROWS_PER_BLOCK, most)) // batch_size) * batch_size
+    block = max(1, int(min(ROWS_PER_BLOCK, most)) // batch_size) * batch_size
 
     def vectors(worker: sharding.Worker) -> tf.data.Dataset:
         if not is_dense:
@@ -124,28 +87,19 @@ def to_batches(
             cut_rows = rows(worker).rebatch(block)
         return tf.data.Dataset.zip((cut_rows, beside.repeat())) if beside else cut_rows
 
-    pieces = sharding.split(vectors)
-    if is_dense:
-        return finished(datasets.mapped(pieces, finish, **parallel()).rebatch(**final), source)
-    return finished(
-        datasets.mapped(
-            pieces, lambda *rows: with_row_count(finish(*rows), spec), **parallel()
-        ),
-        source,
+    def finished_rows(*given: Any) -> Any:
+        return tf.nest.map_structure(_with_row_count, finish(*given), spec)
+
+    made = datasets.mapped(
+        sharding.split(vectors),
+        finish if is_dense else finished_rows,
+        num_parallel_calls=host.cpu_count(),
+        deterministic=True,
     )
+    return finished(made.rebatch(**final) if is_dense else made, source)
 
 
-def parallel() -> dict[str, Any]:
-    """Returns the arguments that make a stage parallel and keep the order."""
-    return {"num_parallel_calls": host.cpu_count(), "deterministic": True}
-
-
-def with_row_count(batch: Any, spec: Any) -> Any:
-    """Gives ragged and sparse tensors the static number of rows of `spec`, if it has one."""
-    return tf.nest.map_structure(_with_row_count, batch, spec)
-
-
-def finished(batches: tf.data.Dataset, source: source_lib.RecordSource) -> tf.data.Dataset:
+def finished(batches: tf.data.Dataset, source: RecordSource) -> tf.data.Dataset:
     """Returns the batches with what every pipeline of ours ends with: options, cardinality."""
     if source.is_endless:  # nested datasets forget it, and Keras asks for it
         endless = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
@@ -157,6 +111,7 @@ def finished(batches: tf.data.Dataset, source: source_lib.RecordSource) -> tf.da
 
 
 def _with_row_count(value: Any, spec: tf.TypeSpec) -> Any:
+    """Gives a ragged or sparse tensor the static number of rows of its spec, if that has one."""
     if isinstance(value, tf.Tensor) or spec.shape[0] is None:
         return value
     if isinstance(value, tf.SparseTensor):
@@ -167,3 +122,71 @@ def _with_row_count(value: Any, spec: tf.TypeSpec) -> Any:
         return tf.SparseTensor(value.indices, value.values, tf.stack(shape))
     splits = tf.ensure_shape(value.row_splits, [spec.shape[0] + 1])
     return tf.RaggedTensor.from_row_splits(value.values, splits, validate=False)
+
+
+def joined(
+    vectors: tf.data.Dataset, *, rows: int, limit_bytes: float, row_size: RowSize
+) -> tf.data.Dataset:
+    """Returns the records of a finite dataset in larger blocks.
+
+    Nothing is copied until a block is complete: what it will be made of is kept as a list.
+
+    Args:
+        vectors: of serialised records, each a string tensor of shape [n].
+        rows: a block ends with the vector that gives it as many rows as these,
+        limit_bytes: or as many bytes.
+        row_size: what a row counts for.
+    """
+    # An empty vector at the end tells that what is left is a block.
+    marked = vectors.map(lambda vector: (vector, False)).concatenate(
+        tf.data.Dataset.from_tensors((tf.constant([], tf.string), True))
+    )
+
+    def step(state: tuple[tf.Tensor, ...], item: tuple[tf.Tensor, ...]) -> tuple[Any, tf.Tensor]:
+        kept, row_count, size_bytes = state
+        vector, is_last = item
+        kept = tf.raw_ops.TensorListPushBack(input_handle=kept, tensor=vector)
+        row_count += tf.size(vector, tf.int64)
+        size_bytes += tf.reduce_sum(row_size.of(vector))
+        return tf.cond(
+            is_last | (row_count >= rows) | (size_bytes >= int(limit_bytes)),
+            lambda: (_nothing(), _concatenated(kept)),
+            lambda: ((kept, row_count, size_bytes), tf.constant([], tf.string)),
+        )
+
+    return marked.scan(_nothing(), step).filter(lambda block: tf.size(block) > 0)
+
+
+def cut(blocks: tf.data.Dataset, *, limit_bytes: float, row_size: RowSize) -> tf.data.Dataset:
+    """Returns the same records in vectors of about `limit_bytes`, or of one record.
+
+    Args:
+        blocks: of serialised records, each a string tensor of shape [n].
+        limit_bytes: of the rows that are made of a vector.
+        row_size: what a row takes.
+    """
+
+    def pieces(block: tf.Tensor) -> tf.data.Dataset:
+        before = tf.cumsum(row_size.of(block), exclusive=True)
+        number = before // int(limit_bytes)
+        begins = 1 + tf.where(number[1:] != number[:-1])[:, 0]
+        splits = tf.concat([[0], begins, tf.shape(block, tf.int64)], axis=0)
+        places = tf.data.Dataset.from_tensor_slices((splits[:-1], splits[1:]))
+        return places.map(lambda begin, end: block[begin:end])
+
+    return blocks.flat_map(pieces)
+
+
+def _nothing() -> tuple[tf.Tensor, ...]:
+    kept = tf.raw_ops.EmptyTensorList(
+        element_shape=[-1], max_num_elements=-1, element_dtype=tf.string
+    )
+    return kept, tf.constant(0, tf.int64), tf.constant(0, tf.int64)
+
+
+def _concatenated(kept: tf.Tensor) -> tf.Tensor:
+    block, _ = tf.raw_ops.TensorListConcatV2(
+        input_handle=kept, element_shape=[-1], leading_dims=tf.constant([], tf.int64),
+        element_dtype=tf.string,
+    )  # fmt: skip
+    return block

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfx_perf.input.proof import permutation
-from tfx_perf.input.proof.shuffle_quality import ShuffleQuality, file_order_deviation
+from tfx_perf.input.shuffle import Permutation, ShuffleQuality, file_order_deviation
 
 pytestmark = pytest.mark.each_choice
 
@@ -17,7 +16,7 @@ IN_ORDER = np.random.default_rng(1).permutation(COUNT).astype(np.int64)  # finge
 
 def quality(orders, *, batch_size=40, in_order=IN_ORDER):
     """The quality of epochs, each given as the places of its examples in `in_order`."""
-    unshuffled = permutation.Permutation(in_order)
+    unshuffled = Permutation(in_order)
     ratios = [unshuffled.ratios(in_order[order], batch_size=batch_size) for order in orders]
     return ShuffleQuality.of_epochs(ratios, example_count=unshuffled.example_count)
 
@@ -108,7 +107,7 @@ def test_examples_that_occur_twice_are_left_out():
     ],
 )
 def test_too_few_that_differ_tell_nothing(in_order, tells):
-    assert permutation.Permutation(in_order).tells is tells
+    assert Permutation(in_order).tells is tells
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,10 @@
-"""Narrow columns side by side, strings as numbers: all come back as they were.
-
-Strings get their numbers by `dictionary_encoding`; what they take in memory is a `tensor_size`.
-"""
+"""Narrow columns side by side, strings as numbers: all come back as they were."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfx_perf.input.building import assembling, column, packing
+from tfx_perf.input import column, table
 
 pytestmark = pytest.mark.each_choice
 
@@ -18,7 +15,7 @@ def spec(dtype, *shape):
 
 def test_a_pack_has_one_dtype_and_fills_a_cache_line():
     specs = [spec(tf.int64, 1)] * 10 + [spec(tf.float32), spec(tf.float32, 3)]
-    assert packing.packs(specs) == (tuple(range(8)), (8, 9), (10, 11))
+    assert table.packed(specs) == (tuple(range(8)), (8, 9), (10, 11))
 
 
 @pytest.mark.parametrize(
@@ -34,7 +31,7 @@ def test_a_pack_has_one_dtype_and_fills_a_cache_line():
 )
 def test_what_is_wide_or_not_dense_stays_alone(alone):
     narrow = spec(tf.int64, 1)
-    assert packing.packs([narrow, alone, narrow]) == ((0, 2), (1,))
+    assert table.packed([narrow, alone, narrow]) == ((0, 2), (1,))
 
 
 @pytest.mark.parametrize("dtype", [tf.int64, tf.float32, tf.bool])
@@ -45,20 +42,23 @@ def test_columns_come_back(dtype):
         for kind in specs
     ]
     pieces = [[column[:2], column[2:2], column[2:]] for column in columns]
-    joined = assembling.side_by_side(pieces)
+    joined = column.side_by_side(pieces)
     assert not any(pieces)
-    taken = packing.split(joined, specs)
+    taken = table.unpacked(joined, specs)
     for one, other in zip(taken, columns, strict=True):
         np.testing.assert_array_equal(one, other)
 
 
 def test_nothing_is_held_twice_but_strings():
     numbers, strings = [tf.range(3), tf.range(2)], [tf.constant(["a"]), tf.constant(["b", "c"])]
-    assert not assembling.is_held_twice(numbers[0].dtype)
-    assert assembling.is_held_twice(strings[0].dtype)
-    assert assembling.joined(numbers).numpy().tolist() == [0, 1, 2, 0, 1]
-    assert assembling.joined(strings).numpy().tolist() == [b"a", b"b", b"c"]
-    assert assembling.joined([tf.zeros([0, 3]), tf.zeros([0, 3])]).shape == [0, 3]
+    for pieces, is_held_twice in ((numbers, False), (strings, True)):
+        found = column.Column(spec(pieces[0].dtype))
+        for piece in pieces:
+            found.add(piece)
+        assert bool(found.doubled_bytes) == is_held_twice
+    assert column.side_by_side([numbers]).numpy().tolist() == [0, 1, 2, 0, 1]
+    assert column.side_by_side([strings]).numpy().tolist() == [b"a", b"b", b"c"]
+    assert column.side_by_side([[tf.zeros([0, 3]), tf.zeros([0, 3])]]).shape == [0, 3]
 
 
 def column_of(*chunks):

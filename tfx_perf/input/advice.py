@@ -3,14 +3,13 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import tensorflow as tf
-
-from tfx_perf import formatting, statistics
+from tfx_perf import statistics
 from tfx_perf.advice import Advice
+from tfx_perf.formatting import counted, format_bytes
 from tfx_perf.hardware import host
-from tfx_perf.input import source as source_lib
-from tfx_perf.input.diagnosis import diagnosis as diagnosis_lib
-from tfx_perf.input.diagnosis.diagnosis import Stage
+from tfx_perf.input.diagnosis import Diagnosis
+from tfx_perf.input.source import RecordSource
+from tfx_perf.input.stages import Stage
 
 _READING = ("read", "decompress", "records")
 _PER_BATCH = ("batch", "parse", "rename")
@@ -25,9 +24,9 @@ _NOISE = 0.2  # half width of an interval over its value
 
 
 def advise(
-    source: source_lib.RecordSource,
+    source: RecordSource,
     *,
-    diagnosis: diagnosis_lib.Diagnosis,
+    diagnosis: Diagnosis,
     example_count: int | None = None,
     mixing_ratio: float | None = None,
     trial_rates: Sequence[statistics.Interval] = (),
@@ -62,23 +61,23 @@ def advise(
     return tuple(found)
 
 
-def _of_files(source: source_lib.RecordSource, worst: Stage) -> Iterator[Advice]:
+def _of_files(source: RecordSource, worst: Stage) -> Iterator[Advice]:
     count, cpus = len(source.files), host.cpu_count()
     takes = f"{worst.name} takes {worst.share:.0%} of the input's time"
     if count == 1 and source.compression:
         yield Advice(
             code="one_gzip_file",
             message=f"{takes}, and the split is one gzip file of "
-            f"{formatting.format_bytes(source.total_bytes)}, which only one thread can "
+            f"{format_bytes(source.total_bytes)}, which only one thread can "
             "decompress: write more files, or keep it in RAM.",
         )
     elif count < cpus:
         yield Advice(
             code="few_files",
-            message=f"{takes}, and the split has {_number(count, 'file')} for {cpus} CPUs: write "
+            message=f"{takes}, and the split has {counted(count, 'file')} for {cpus} CPUs: write "
             f"at least {cpus} files, so that all of them can read.",
         )
-    largest = max(tf.io.gfile.stat(name).length for name in source.files)
+    largest = max(state.size_bytes for state in source.file_states)
     share = largest / max(source.total_bytes, 1)
     if count > 1 and share > max(_LARGEST_FILE_SHARE, _FAIR_SHARES / count):
         yield Advice(
@@ -89,7 +88,7 @@ def _of_files(source: source_lib.RecordSource, worst: Stage) -> Iterator[Advice]
 
 
 def _of_shuffling(
-    source: source_lib.RecordSource, *, example_count: int | None, mixing_ratio: float | None
+    source: RecordSource, *, example_count: int | None, mixing_ratio: float | None
 ) -> Iterator[Advice]:
     buffer = source.options.shuffle_buffer_size
     if not source.options.shuffle or (example_count is not None and buffer >= example_count):
@@ -105,7 +104,7 @@ def _of_shuffling(
         yield Advice(
             code="small_shuffle_buffer",
             message=f"The shuffle buffer of {buffer:,} examples is small for "
-            f"{_number(len(source.files), 'file')}: {evidence}; raise shuffle_buffer_size, write "
+            f"{counted(len(source.files), 'file')}: {evidence}; raise shuffle_buffer_size, write "
             "more files, or use a pipeline that shuffles all of it (columns).",
         )
 
@@ -129,7 +128,7 @@ def _of_batches(batch_size: int, worst: Stage) -> Iterator[Advice]:
         yield Advice(
             code="tiny_batch",
             message=f"{worst.name} takes {worst.share:.0%} of the input's time at "
-            f"{_number(batch_size, 'example')} a batch, where what a call costs is shared by few: "
+            f"{counted(batch_size, 'example')} a batch, where what a call costs is shared by few: "
             "finish many batches in one call (block_reader, columns), or train on larger ones.",
         )
 
@@ -142,7 +141,3 @@ def _of_noise(rates: Sequence[statistics.Interval]) -> Iterator[Advice]:
             message=f"The same pipeline's rate varied by ±{noise:.0%} between rounds, so only "
             "large differences show: measure again on a quiet machine.",
         )
-
-
-def _number(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")

@@ -2,9 +2,10 @@
 
 import tensorflow as tf
 
-from tfx_perf.input.building import blocks
+from tfx_perf.input import batching
+from tfx_perf.input.source import RowSize
 
-ITSELF = blocks.RowSize(padding_bytes=0, ratio=1)
+ITSELF = RowSize(padding_bytes=0, ratio=1)
 
 
 def records(*sizes):
@@ -23,7 +24,7 @@ def of(dataset):
 
 
 def joined(*lists, rows=100, limit_bytes=100):
-    found = blocks.joined(vectors(*lists), rows=rows, limit_bytes=limit_bytes, row_size=ITSELF)
+    found = batching.joined(vectors(*lists), rows=rows, limit_bytes=limit_bytes, row_size=ITSELF)
     return of(found)
 
 
@@ -42,12 +43,12 @@ def test_empty_vectors_make_no_block():
 
 def test_what_is_cut_comes_in_its_order_and_a_large_record_alone():
     made = records(10, 10, 10, 500, 10, 10)
-    pieces = of(blocks.cut(vectors(made), limit_bytes=25, row_size=ITSELF))
+    pieces = of(batching.cut(vectors(made), limit_bytes=25, row_size=ITSELF))
     assert sum(pieces, []) == made
     assert all(sum(map(len, piece[:-1])) < 25 for piece in pieces)
-    assert of(blocks.cut(vectors(made), limit_bytes=1000, row_size=ITSELF)) == [made]
+    assert of(batching.cut(vectors(made), limit_bytes=1000, row_size=ITSELF)) == [made]
 
 
 def test_a_row_takes_more_than_its_record():
-    size = blocks.RowSize(padding_bytes=8, ratio=3)
+    size = RowSize(padding_bytes=8, ratio=3)
     assert size.of(tf.constant([b"", b"four"])).numpy().tolist() == [8, 20]

@@ -1,1 +1,0 @@
-"""What candidates are built of: rows, columns and batches."""

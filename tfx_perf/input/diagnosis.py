@@ -1,0 +1,241 @@
+"""Whether the input holds up training, and what there is to gain."""
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar, Literal
+
+import tensorflow as tf
+
+from tfx_perf import records, statistics
+from tfx_perf.input import measure
+from tfx_perf.input.source import RecordSource
+from tfx_perf.input.stages import Stage, measure_stages
+
+_FED_RATIO = 1.03  # what a free input may bring at most if training counts as fed
+_RATES_SHARE = 0.6  # of the time; the stages get what is left
+
+_PIPELINE, _TRAIN, _TOGETHER = "pipeline", "train", "together"
+_TURNS = 3
+
+Bound = Literal["input", "compute", "contention", "unknown"]
+
+
+class Diagnosis(records.Record):
+    """Three rates of the default, and where the input's time goes.
+
+    Attributes:
+        pipeline_examples_per_second: the pipeline alone, as the training code builds it.
+        train_examples_per_second: the training step alone, on one batch from memory; None
+            without training code.
+        together_examples_per_second: the training step fed by the pipeline; None without
+            training code.
+        headroom_ratio: the step alone over both together, paired: how many times as fast
+            training would be if its input cost nothing. No pipeline can bring more.
+        bound: what holds up training. `compute`: its input costs next to nothing. `input`: the
+            pipeline alone is slower than the step alone. `contention`: each alone is fast
+            enough, but not both at once, because they take turns or share the CPU.
+            `unknown`: noise allows more than one of these, or there is no training code.
+        rounds: how often each rate was measured.
+        round_time_seconds: of measuring all three once; 0 in plans of versions that did not know.
+        stages: of the pipeline, from the files on; empty if there was no time for them.
+    """
+
+    GONE: ClassVar[frozenset[str]] = frozenset({"autotune"})
+
+    pipeline_examples_per_second: statistics.Interval
+    train_examples_per_second: statistics.Interval | None = None
+    together_examples_per_second: statistics.Interval | None = None
+    headroom_ratio: statistics.Interval | None = None
+    bound: Bound = "unknown"
+    rounds: int
+    round_time_seconds: float = 0.0
+    stages: tuple[Stage, ...] = ()
+
+    @property
+    def is_fed(self) -> bool:
+        """Whether the default feeds training as fast as it can go: leave it as it is."""
+        return self.bound == "compute"
+
+    @property
+    def bottleneck(self) -> Stage | None:
+        """The stage that takes most of the input's time; None if they are not known."""
+        return max(self.stages, key=lambda stage: stage.seconds_per_example, default=None)
+
+    @property
+    def user_share(self) -> float:
+        """Share of the input's time that goes into what the training code adds; 0 if unknown."""
+        return sum(stage.share for stage in self.stages if stage.name == "transform")
+
+    @property
+    def verdict(self) -> str:
+        """What was found, in plain sentences with the numbers."""
+        return " ".join(filter(None, (self._rates(), self._time())))
+
+    def _rates(self) -> str:
+        pipeline = _examples(self.pipeline_examples_per_second)
+        alone, both = self.train_examples_per_second, self.together_examples_per_second
+        gain = self.headroom_ratio
+        if not (alone and both and gain):
+            return f"The default input pipeline alone yields {pipeline} examples/s."
+        train, together = _examples(alone), _examples(both)
+        free = f"a free input would be {gain.value:.3g} times as fast"
+        if self.bound == "compute":
+            return (
+                f"Compute-bound: the step alone trains {train} examples/s, fed by the default "
+                f"{together}; a free input would bring {max(gain.high - 1, 0):.1%} at most "
+                f"({gain.name}), so the default stays."
+            )
+        if self.bound == "input":
+            return (
+                f"Input-bound: the step alone trains {train} examples/s, fed by the default "
+                f"{together}; {free}."
+            )
+        if self.bound == "contention":
+            return (
+                f"Contention: the step alone trains {train} examples/s and the pipeline alone "
+                f"yields {pipeline}, but together they reach {together}; {free}. An input that "
+                "takes less CPU time leaves more to the step."
+            )
+        return (
+            f"Not clear after {self.rounds} round{'s' * (self.rounds != 1)}: the step alone trains "
+            f"{train} examples/s, the pipeline alone yields {pipeline}, together they reach "
+            f"{together}; {free} ({gain.spread})."
+        )
+
+    def _time(self) -> str:
+        worst = self.bottleneck
+        if not worst or self.is_fed:
+            return ""
+        return (
+            f"Most of the input's time goes into {worst.name} ({worst.share:.0%}): {worst.remedy}."
+        )
+
+
+def _examples(rate: statistics.Interval) -> str:
+    """Returns a rate to three digits, e.g. `54,300`."""
+    value = float(f"{rate.value:.3g}")
+    return f"{value:,.0f}" if value >= 100 else f"{value:g}"
+
+
+def diagnose(
+    source: RecordSource,
+    *,
+    train: measure.TrainStep | None,
+    seconds: float,
+    most_seconds: float = math.inf,
+    is_worth_it: Callable[[Diagnosis], bool] = lambda rates: True,
+    details_worth: Callable[[Diagnosis], float] = lambda rates: math.inf,
+) -> Diagnosis:
+    """Returns how fast the default and training are, alone and together, and where time goes.
+
+    First comes the pipeline alone: where all that it takes is not worth a search, the step is not
+    even traced. Then the three rates are taken side by side, one round at the least if that ends
+    within `most_seconds`; then the stages are looked at in the time that is left.
+
+    Args:
+        source: the data; it is read for ever, whatever its `num_epochs`.
+        train: the training step; None if there is no training code, and then only the
+            pipeline is measured.
+        seconds: wall time of it all.
+        most_seconds: after which no measurement may end that has a choice.
+        is_worth_it: given the rates, or that of the pipeline, says whether anything depends on
+            them; if not, they are not measured more exactly.
+        details_worth: given the rates, returns what the stages may take of it.
+
+    Raises:
+        StepFailedError: the training step raised something.
+    """
+    began = time.monotonic()
+    deadline = began + seconds
+    source = source.replace_options(num_epochs=None)
+    if train:
+        dataset = train.dataset(source.default_factory)
+        batch_size = train.batch_size
+        alone = _alone(dataset, batch_size=batch_size)
+        if not is_worth_it(alone):
+            return alone
+        train.prepare()
+        if time.monotonic() + alone.round_time_seconds > began + most_seconds:
+            return alone
+        timed_datasets = {
+            _PIPELINE: measure.TimedDataset(dataset),
+            _TRAIN: measure.TimedDataset(train.repeated_batch(), train.consume),
+            _TOGETHER: measure.TimedDataset(dataset, train.consume),
+        }
+    else:
+        dataset = source.default()
+        batch_size = source.options.batch_size
+        timed_datasets = {_PIPELINE: measure.TimedDataset(dataset)}
+    began = time.monotonic()
+
+    def judged(samples: measure.Samples) -> Diagnosis:
+        rates = judge(samples)
+        round_seconds = (time.monotonic() - began) / rates.rounds
+        return rates.model_copy(update={"round_time_seconds": round_seconds})
+
+    def decided(samples: measure.Samples) -> bool:
+        rates = judged(samples)
+        return train is None or rates.bound != "unknown" or not is_worth_it(rates)
+
+    samples = measure.measure(
+        timed_datasets,
+        batch_size=batch_size,
+        deadline_seconds=deadline - (1 - _RATES_SHARE) * seconds,
+        decided=decided,
+        min_rounds=1 if train else measure.MIN_ROUNDS,  # of which `judge` takes fewer if it may
+    )
+    diagnosis = judged(samples)
+    deadline = min(deadline, time.monotonic() + details_worth(diagnosis))
+    left_seconds = deadline - time.monotonic()
+    turn_seconds = diagnosis.round_time_seconds / len(timed_datasets)
+    if left_seconds <= turn_seconds:  # of which filling the buffers takes a part
+        return diagnosis
+    found = measure_stages(source, seconds=left_seconds, train=train)
+    return diagnosis.model_copy(update={"stages": found})
+
+
+def _alone(dataset: tf.data.Dataset, *, batch_size: int) -> Diagnosis:
+    """Returns the rate of the pipeline, as one turn gives it."""
+    began = time.monotonic()
+    timed = {_PIPELINE: measure.TimedDataset(dataset)}
+    samples = measure.measure(timed, batch_size=batch_size, deadline_seconds=began, max_rounds=1)
+    turn_seconds = time.monotonic() - began
+    # That of the step takes as long, and that of both at least.
+    return judge(samples).model_copy(update={"round_time_seconds": _TURNS * turn_seconds})
+
+
+def judge(samples: measure.Samples) -> Diagnosis:
+    """Returns what samples say.
+
+    Args:
+        samples: of `pipeline`, and with training code of `train` and `together`.
+    """
+    rates = {name: measure.rates(own) for name, own in samples.items()}
+    intervals = {name: statistics.median_interval(own) for name, own in rates.items()}
+    return Diagnosis(
+        pipeline_examples_per_second=intervals[_PIPELINE],
+        train_examples_per_second=intervals.get(_TRAIN),
+        together_examples_per_second=intervals.get(_TOGETHER),
+        headroom_ratio=(
+            statistics.ratio_interval(rates[_TRAIN], rates[_TOGETHER]) if _TRAIN in rates else None
+        ),
+        bound=_bound(rates),
+        rounds=len(rates[_PIPELINE]),
+    )
+
+
+def _bound(rates: Mapping[str, Sequence[float]]) -> Bound:
+    """Returns what holds up training, if the intervals leave no doubt."""
+    if _TRAIN not in rates:
+        return "unknown"
+    headroom = statistics.ratio_interval(rates[_TRAIN], rates[_TOGETHER])
+    few = len(rates[_TRAIN]) < measure.MIN_ROUNDS
+    if few and headroom.low < measure.BEYOND_DOUBT:
+        return "unknown"
+    if headroom.high <= _FED_RATIO:
+        return "compute"
+    if headroom.low <= _FED_RATIO:
+        return "unknown"
+    supply = statistics.ratio_interval(rates[_PIPELINE], rates[_TRAIN])
+    return "input" if supply.surely_below(1) else "contention"

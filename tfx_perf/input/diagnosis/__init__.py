@@ -1,1 +1,0 @@
-"""Whether the input holds up training, and where its time goes."""

@@ -1,0 +1,298 @@
+"""Whether a candidate yields what the default yields, in whatever order and batching."""
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfx_perf.hardware import host
+from tfx_perf.input.candidate import NotApplicable
+from tfx_perf.input.shuffle import Permutation, ShuffleQuality, file_order_deviation
+from tfx_perf.input.source import RecordSource
+from tfx_perf.tf_internals import datasets
+
+Build = Callable[[RecordSource], tf.data.Dataset]
+
+# Of the time to read the default:
+_SAMPLE_SHARE = 1.0  # for finding files that can be read completely
+_EPOCHS_SHARE = 0.25  # for shuffled epochs; the first is read in any case
+_MAX_EPOCHS = 8
+
+_BEGINNING = 64  # examples of files that a candidate was not examined on
+
+
+@dataclasses.dataclass(frozen=True)
+class Digest:
+    """A multiset of examples in constant space.
+
+    The 64-bit fingerprints of the examples added up modulo 2^64 (Clarke et al., "Incremental
+    Multiset Hash Functions", 2003: an additive multiset hash), and their number. It finds lost,
+    doubled and changed examples; it is no defence against an adversary.
+    """
+
+    count: int
+    total: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Prefix:
+    """The examples in a dataset's first batches, by their fingerprints.
+
+    Attributes:
+        fingerprints: int64, shape [number of examples], in the dataset's order.
+        batches: how many batches they are.
+        complete: whether the dataset ended within them.
+    """
+
+    fingerprints: np.ndarray
+    batches: int
+    complete: bool
+
+    @property
+    def digest(self) -> Digest:
+        """The same examples as a multiset."""
+        total = self.fingerprints.sum(dtype=np.int64)  # wraps around, as it must
+        return Digest(self.fingerprints.size, int(total))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Sample:
+    """Whole files of which complete epochs can be read.
+
+    Attributes:
+        source: one epoch, shuffled.
+        digest: of its examples.
+        unshuffled: their order without shuffling.
+    """
+
+    source: RecordSource
+    digest: Digest
+    unshuffled: Permutation
+
+
+class Equivalence:
+    """Holds candidates against the default, on as many examples as there is time for.
+
+    If the default can be read completely, shuffled epochs of the whole split are compared as
+    multisets. Of larger data the first batches of the unshuffled order are, and shuffled
+    epochs of the first files.
+
+    Attributes:
+        reference: the default's first batches in the unshuffled order.
+    """
+
+    def __init__(self, source: RecordSource, *, seconds: float) -> None:
+        """Reads the default.
+
+        Args:
+            source: what the candidates will be built for.
+            seconds: time for its unshuffled order; if it is larger than that, half as much
+                again goes to the first files.
+        """
+        self._in_order = source.replace_options(
+            num_epochs=1, shuffle=False, drop_final_batch=False
+        )
+        self._epochs_seconds = _EPOCHS_SHARE * seconds
+        self.reference = prefix(self._in_order.default(), seconds=seconds)
+        self._sample = (
+            _sample(self._in_order, self.reference)
+            if self.reference.complete
+            else self._first_files(seconds=_SAMPLE_SHARE * seconds)
+        )
+
+    def check_start(self, build: Build, *, seconds: float) -> None:
+        """Compares the first batches of the unshuffled order with the default's.
+
+        Raises:
+            NotApplicable: they hold other examples, or could not be read in `seconds`.
+        """
+        batches = build(self._in_order).take(self.reference.batches)
+        _check_same(prefix(batches, seconds=seconds), self.reference.digest)
+
+    def shuffle_quality(self, build: Build, *, seconds: float) -> ShuffleQuality | None:
+        """Compares shuffled epochs with the default's examples and measures their order.
+
+        One epoch is always read, and more as the time allows, to average over.
+
+        Args:
+            build: of the candidate. Where `reference` is not complete it is asked for the
+                first files only, and should not share its tables with the rest.
+            seconds: in which the first epoch must have been read.
+
+        Returns:
+            The quality; None where it cannot be known: no file can be read in the time, too few
+            examples differ from all others, or the candidate does not serve the first files.
+
+        Raises:
+            NotApplicable: an epoch holds other examples, or the time ended.
+        """
+        sample = self._sample
+        if sample is None:
+            return None
+        try:
+            batches = build(sample.source)
+        except NotApplicable:
+            if self.reference.complete:
+                raise
+            return None
+        batch_size, unshuffled = sample.source.options.batch_size, sample.unshuffled
+        ratios = []
+        for epoch in self._epochs(batches, seconds=seconds):
+            _check_same(epoch, sample.digest)
+            if not unshuffled.tells:
+                return None
+            ratios.append(unshuffled.ratios(epoch.fingerprints, batch_size=batch_size))
+        return ShuffleQuality.of_epochs(ratios, example_count=unshuffled.example_count)
+
+    def shortfall(self, found: ShuffleQuality | None, default: ShuffleQuality | None) -> str:
+        """Says how `found` falls short of the default's; empty if not, or if unknown."""
+        if found is None or default is None or self._sample is None:
+            return ""
+        sizes = [state.size_bytes for state in self._sample.source.file_states]
+        return found.shortfall(default, file_order_deviation=file_order_deviation(sizes))
+
+    def _epochs(self, batches: tf.data.Dataset, *, seconds: float) -> Iterator[Prefix]:
+        fingerprints = of_batches(batches)
+        stop = time.monotonic() + min(seconds, self._epochs_seconds)
+        for _ in range(_MAX_EPOCHS):
+            started = time.monotonic()
+            yield _read(fingerprints, seconds=seconds)
+            if 2 * time.monotonic() - started > stop:  # no time for another
+                break
+
+    def _first_files(self, *, seconds: float) -> _Sample | None:
+        """Returns the smallest 1, 2, 4, ... files, as many as the default reads in the time."""
+        deadline = time.monotonic() + seconds
+        states = sorted(self._in_order.file_states, key=lambda state: state.size_bytes)
+        files, count, sample = tuple(state.path for state in states), 1, None
+        while count < len(files):
+            part = dataclasses.replace(self._in_order, file_patterns=files[:count])
+            try:
+                found = prefix(part.default(), seconds=deadline - time.monotonic())
+            except tf.errors.OpError:  # a damage that the default would only meet later
+                break
+            if not found.complete:
+                break
+            sample, count = _sample(part, found), 2 * count
+        return sample
+
+
+def check_beginning(source: RecordSource, build: Build) -> None:
+    """Compares the first batch of the unshuffled order with the default's.
+
+    Args:
+        source: of which files.
+        build: of the candidate.
+
+    Raises:
+        NotApplicable: they hold other examples.
+    """
+    in_order = source.replace_options(
+        num_epochs=1, shuffle=False, drop_final_batch=False, batch_size=_BEGINNING
+    )
+    found, expected = map(_first_batch, (build(in_order), in_order.default()))
+    _check_same(found, expected.digest)
+
+
+def digest(dataset: tf.data.Dataset) -> Digest:
+    """Returns the digest of a finite dataset of batches."""
+    return prefix(dataset).digest
+
+
+def prefix(dataset: tf.data.Dataset, *, seconds: float = math.inf) -> Prefix:
+    """Returns as many batches as can be read in `seconds`, at least one.
+
+    Args:
+        dataset: of batches, see `of_batches`.
+        seconds: time for all but the first batch.
+    """
+    return _read(of_batches(dataset), seconds=seconds)
+
+
+def of_batches(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Returns the examples' fingerprints, int64 of shape [batch], in place of the batches.
+
+    Args:
+        dataset: of features in a dictionary, or of them and labels.
+    """
+    return datasets.mapped(
+        dataset,
+        lambda *batch: _of_examples(batch),
+        num_parallel_calls=host.cpu_count(),
+        deterministic=True,
+    )
+
+
+def _sample(in_order: RecordSource, found: Prefix) -> _Sample:
+    return _Sample(
+        source=in_order.replace_options(shuffle=True),
+        digest=found.digest,
+        unshuffled=Permutation(found.fingerprints),
+    )
+
+
+def _check_same(found: Prefix, expected: Digest) -> None:
+    if not found.complete:
+        raise NotApplicable("the time budget ended while it was being checked")
+    if found.digest != expected:
+        count = found.fingerprints.size
+        raise NotApplicable(
+            "its examples are not those of the default: "
+            f"{count} examples against {expected.count}"
+            + (", with other values" if count == expected.count else "")
+        )
+
+
+def _first_batch(dataset: tf.data.Dataset) -> Prefix:
+    """Returns what `prefix` does of the first batch, if there is one.
+
+    Thousands of features take seconds to trace and have it read by tf.data; it is done here
+    without a graph.
+    """
+    for batch in datasets.without_autotune(dataset.take(1)):
+        parts = batch if isinstance(batch, tuple) else (batch,)
+        return Prefix(_of_examples(parts).numpy(), batches=1, complete=True)
+    return Prefix(np.empty(0, np.int64), batches=0, complete=True)
+
+
+def _read(fingerprints: tf.data.Dataset, *, seconds: float) -> Prefix:
+    """Reads what `of_batches` returned, which can be read several times."""
+    deadline = time.monotonic() + seconds
+    found = [np.empty(0, np.int64)]
+    complete = True
+    for batch in fingerprints.as_numpy_iterator():
+        if len(found) > 1 and time.monotonic() > deadline:
+            complete = False
+            break
+        found.append(batch)
+    return Prefix(np.concatenate(found), len(found) - 1, complete)
+
+
+def _of_examples(batch: tuple[Any, ...]) -> tf.Tensor:
+    """Returns one int64 fingerprint an example, shape [batch]."""
+    parts = [_of_component(part) for part in tf.nest.flatten(batch)]
+    return _as_integers(tf.fingerprint(tf.stack(parts, axis=1)))
+
+
+def _of_component(value: Any) -> tf.Tensor:
+    """Returns one int64 fingerprint a row of a tensor of any kind, shape [batch]."""
+    if isinstance(value, tf.RaggedTensor):
+        value = value.to_sparse()
+    if isinstance(value, tf.Tensor) and value.shape[1:].num_elements() == 0:
+        return tf.zeros(tf.shape(value)[:1], tf.int64)  # of no strings the op makes random numbers
+    if not isinstance(value, tf.SparseTensor):
+        return _as_integers(tf.fingerprint(tf.reshape(value, [tf.shape(value)[0], -1])))
+    # Each value with its place in the row; padding, which depends on the batch, is left out.
+    values = _as_integers(tf.fingerprint(value.values[:, tf.newaxis]))
+    cells = tf.concat([values[:, tf.newaxis], value.indices[:, 1:]], axis=1)
+    return tf.math.unsorted_segment_sum(
+        _as_integers(tf.fingerprint(cells)), value.indices[:, 0], value.dense_shape[0]
+    )
+
+
+def _as_integers(fingerprints: tf.Tensor) -> tf.Tensor:
+    return tf.bitcast(fingerprints, tf.int64)

@@ -1,1 +1,0 @@
-"""Whether a candidate yields what the default yields."""

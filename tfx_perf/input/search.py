@@ -1,0 +1,334 @@
+"""The search among the candidates: examine, measure, compare."""
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_perf import console, statistics
+from tfx_perf.hardware import host
+from tfx_perf.input import apply, choice, examination, measure
+from tfx_perf.input.candidate import DEFAULT, Candidate
+from tfx_perf.input.candidates import Autotune
+from tfx_perf.input.choice import Choice, Gain
+from tfx_perf.input.diagnosis import Diagnosis
+from tfx_perf.input.measure import TimedDataset
+from tfx_perf.input.record import FinalComparison
+from tfx_perf.input.source import Factory, Parse, RecordSource
+from tfx_perf.config import InputSettings
+
+# When the phases end, as shares of the time budget.
+BEGUN = 0.32
+COMPARED = 0.86
+_REFERENCE, _PREPARED, _MEASURED, _SETTLED = 0.05, 0.5, 0.6, 0.68
+_ENOUGH_RATIO = 0.97  # of a free input's speed, from which on there is nothing left to gain
+_PATIENCE = 0.7  # share of the time left for preparations that one candidate may take
+_LATEST = 0.65  # share of the budget up to which one may be prepared if there is no other
+_USER_SHARE = 0.05  # of the input's time, from which on what the user's code adds counts
+_FEWEST_ROUNDS = 2  # of the last comparison that may be proof
+_REPEATED = "repeated"
+
+
+class TimeBudget:
+    """Wall time that starts when it is made; phases of the search end at shares of it.
+
+    What one phase leaves over, the next may use.
+
+    Attributes:
+        seconds: of the whole, as the shares count them.
+        is_limited: whether it ends earlier than it was to when it began.
+    """
+
+    def __init__(self, seconds: float, *, spent_seconds: float = 0.0) -> None:
+        """Starts a budget.
+
+        Args:
+            seconds: of it all.
+            spent_seconds: of these, what is gone already; the phases share the rest.
+        """
+        self.seconds, self.is_limited = max(0.0, seconds - spent_seconds), False
+        self._started = time.monotonic()
+        self._began = self._started - spent_seconds
+
+    def limit(self, seconds: float, *, reached: float) -> None:
+        """Has what is left take no more than some seconds from now.
+
+        Args:
+            seconds: no longer than this, if it is less than what is left.
+            reached: the share of the budget at which the phases have arrived.
+        """
+        now = time.monotonic()
+        if now + seconds < self.until(1.0):
+            self.seconds, self.is_limited = seconds / (1 - reached), True
+            self._started = now - reached * self.seconds
+
+    @property
+    def elapsed_seconds(self) -> float:
+        """Time since the start."""
+        return time.monotonic() - self._began
+
+    def until(self, share: float) -> float:
+        """Returns the value of `time.monotonic()` when this share of the budget is used up."""
+        return self._started + share * self.seconds
+
+    def left(self, share: float) -> float:
+        """Returns the seconds until this share of the budget is used up, at least 0."""
+        return max(0.0, self.until(share) - time.monotonic())
+
+
+class Search:
+    """One search; after it, what is known of every candidate.
+
+    Attributes:
+        outcomes: by name, the default first.
+        rounds: the most samples that any comparison took.
+        memory_budget_bytes: what a candidate may hold.
+        reference: the default's first batches, unshuffled.
+    """
+
+    def __init__(
+        self,
+        source: RecordSource,
+        *,
+        settings: InputSettings,
+        train: measure.TrainStep | None,
+        budget: TimeBudget,
+    ) -> None:
+        """Reads the default.
+
+        Args:
+            source: endless and shuffled.
+            settings: budgets and margin.
+            train: the user's train step; None to measure the pipelines alone.
+            budget: for everything; the search leaves some of it.
+
+        Raises:
+            UserError: the default cannot be read, or there are no examples.
+        """
+        self._source, self._train, self._budget = source, train, budget
+        self._margin = settings.margin
+        self.memory_budget_bytes = (
+            settings.memory_budget_bytes or host.available_memory_bytes() // 2
+        )
+        self._examination = examination.Examination(
+            source,
+            memory_budget_bytes=self.memory_budget_bytes,
+            reference_seconds=_REFERENCE * budget.seconds,
+            allow_weaker_shuffle=settings.allow_weaker_shuffle,
+        )
+        self._default = self._examination.default.dataset
+        self.reference = self._examination.reference
+        self.outcomes = {DEFAULT: self._examination.default.outcome}
+        self._prepared: dict[str, tuple[Candidate, tf.data.Dataset]] = {}
+        self._turn_seconds = 0.0  # what a sample took in the diagnosis
+        self.rounds = 0
+
+    @staticmethod
+    def least_seconds(diagnosis: Diagnosis, *, example_count: int | None) -> float:
+        """Returns how long a search takes that ends with its first candidate.
+
+        Args:
+            diagnosis: of the default; a candidate is compared in training in the same turns.
+            example_count: examples in the split, which that candidate reads; None if not known.
+        """
+        reading_seconds = (example_count or 0) / diagnosis.pipeline_examples_per_second.value
+        return (1 + measure.MIN_ROUNDS) * diagnosis.round_time_seconds + reading_seconds
+
+    def run(
+        self, candidates: Sequence[Candidate], *, diagnosis: Diagnosis, gain: Gain
+    ) -> Choice:
+        """Searches among the candidates.
+
+        The first is tried in training at once. If it is faster there, and leaves less to gain
+        than it takes to look at another one, it is chosen. If there is no time for another one,
+        it or the default is.
+
+        Args:
+            candidates: what to compare with the default; what wins most often comes first.
+            diagnosis: of the default; says what is fast enough, and whether the training code
+                adds stages that take time.
+            gain: what a faster input brings.
+        """
+        self._turn_seconds = diagnosis.round_time_seconds / (3 if self._train else 1)
+        first, *others = candidates
+        found = self._tried_at_once(first, gain)
+        if found:
+            for candidate in others:
+                skipped = examination.dropped(candidate, choice.NOT_WORTH_IT)
+                self.outcomes[candidate.name] = skipped.outcome
+            return found
+        for candidate in others:
+            self._examine(candidate)
+        examined = [self.outcomes[candidate.name] for candidate in candidates]
+        budget_bytes = self.memory_budget_bytes
+        if not self._prepared:
+            return choice.none_measured(examined, memory_budget_bytes=budget_bytes)
+        if not self._has_time(1 + len(self._prepared)):
+            return self._without_time()
+        self._measure([*self._prepared], decided=choice.is_decided)
+        found = self._compared(user_share=diagnosis.user_share)
+        without = choice.without_memory(examined, memory_budget_bytes=budget_bytes)
+        if found.name == DEFAULT and without:
+            return dataclasses.replace(found, reason=f"{found.reason} {without}")
+        return found
+
+    def release(self) -> None:
+        """Lets go of the candidates and of what they hold in memory."""
+        self._prepared.clear()
+
+    def _tried_at_once(self, candidate: Candidate, gain: Gain) -> Choice | None:
+        """Returns the candidate as the choice, None if others have to be looked at."""
+        began = time.monotonic()
+        name = candidate.name
+        if not (self._examine(candidate) and self._train):
+            return None
+        if not self._has_time(2):
+            return self._without_time()
+        self._measure([name], decided=choice.is_beyond_doubt, min_rounds=1)
+        if not self._has_time(0):
+            return self._without_time()
+        final = self._final(name, rounds=measure.MIN_ROUNDS)
+        found = choice.verdict(final, margin=self._margin)
+        took_seconds = time.monotonic() - began
+        if self._budget.left(COMPARED) < took_seconds:  # which another one would take, too
+            return found
+        is_fed = final.fed_ratio is not None and final.fed_ratio.value >= _ENOUGH_RATIO
+        is_enough = is_fed or gain.left_seconds(final) < took_seconds
+        return found if is_enough and found.name == name else None
+
+    def _compared(self, *, user_share: float) -> Choice:
+        """Returns the choice among the candidates that have been measured."""
+        best = choice.best_of(self.outcomes.values(), margin=self._margin)
+        if best is None:
+            return choice.none_is_faster(self._margin)
+        name = best.name
+        if user_share > _USER_SHARE:
+            name = self._settle_autotune(name)
+        if not self._has_time(0):
+            return self._without_time()
+        return choice.verdict(self._final(name), margin=self._margin)
+
+    def _has_time(self, turns: int) -> bool:
+        """Returns whether there is time for turns, and for the last comparison after them."""
+        proof = _FEWEST_ROUNDS * (3 if self._train else 2)
+        return self._budget.left(COMPARED) >= self._turn_seconds * (turns + proof)
+
+    def _without_time(self) -> Choice:
+        self.rounds = 0  # of a comparison; those before it decide nothing
+        return choice.too_few_rounds()
+
+    def _examine(self, candidate: Candidate) -> bool:
+        """Prepares and checks a candidate; returns whether it can be measured."""
+        console.set_status(f"examining {candidate.name}")
+        if not self._prepared:  # on a slow machine better one than a share of the time for each
+            deadline_seconds = self._budget.until(_LATEST)
+        else:
+            deadline_seconds = time.monotonic() + _PATIENCE * self._budget.left(_PREPARED)
+        found = self._examination.examine(candidate, deadline_seconds=deadline_seconds)
+        self.outcomes[candidate.name] = found.outcome
+        if found.dataset is not None:
+            self._prepared[candidate.name] = candidate, found.dataset
+        return found.dataset is not None
+
+    def _measure(
+        self,
+        names: Sequence[str],
+        *,
+        decided: Callable[[measure.Samples], bool],
+        min_rounds: int = measure.MIN_ROUNDS,
+    ) -> None:
+        """Measures the default and the named candidates, and fills in their outcomes."""
+        console.set_status(f"measuring {', '.join([DEFAULT, *names])} in turns")
+        timed_datasets = {DEFAULT: TimedDataset(self._default)}
+        timed_datasets |= {name: TimedDataset(self._prepared[name][1]) for name in names}
+        samples = measure.measure(
+            timed_datasets,
+            batch_size=self._source.options.batch_size,
+            deadline_seconds=self._budget.until(_MEASURED),
+            decided=decided,
+            min_rounds=min_rounds,
+        )
+        self.rounds = max(self.rounds, len(samples[DEFAULT]))
+        for name in timed_datasets:
+            self.outcomes[name] = choice.with_figures(self.outcomes[name], samples)
+
+    def _settle_autotune(self, name: str) -> str:
+        """Returns the candidate, with autotune on if that makes the user's stages faster."""
+        train = self._train
+        proof_seconds = measure.MIN_ROUNDS * 3 * self._turn_seconds
+        deadline_seconds = min(
+            self._budget.until(_SETTLED), self._budget.until(COMPARED) - proof_seconds
+        )
+        if train is None or time.monotonic() + 2 * self._turn_seconds > deadline_seconds:
+            return name
+        candidate, dataset = self._prepared[name]
+        variant = Autotune(candidate)
+        samples = measure.measure(
+            {
+                item.name: TimedDataset(train.dataset(self._factory(item)))
+                for item in (candidate, variant)
+            },
+            batch_size=train.batch_size,
+            deadline_seconds=deadline_seconds,
+            max_rounds=measure.MIN_ROUNDS,
+        )
+        with_it, without = (measure.rates(samples[each.name]) for each in (variant, candidate))
+        if not statistics.ratio_interval(with_it, without).surely_above(1 + self._margin):
+            return name
+        self._prepared[variant.name] = variant, dataset
+        self.outcomes[variant.name] = self.outcomes[name].model_copy(
+            update={"name": variant.name, "description": variant.description}
+        )
+        return variant.name
+
+    def _final(self, name: str, *, rounds: int = measure.MAX_ROUNDS) -> FinalComparison:
+        """Compares a prepared candidate with the default, in training if that is known."""
+        console.set_status(f"comparing {name} with the default in training")
+        train, (candidate, tuned) = self._train, self._prepared[name]
+        if train is None:
+            timed_datasets = {DEFAULT: TimedDataset(self._default), name: TimedDataset(tuned)}
+        else:
+            made = {
+                DEFAULT: train.dataset(self._source.default_factory),
+                name: train.dataset(self._factory(candidate)),
+                _REPEATED: train.repeated_batch(),
+            }
+            timed_datasets = {
+                each: TimedDataset(dataset, train.consume) for each, dataset in made.items()
+            }
+        samples = measure.measure(
+            timed_datasets,
+            batch_size=train.batch_size if train else self._source.options.batch_size,
+            deadline_seconds=self._budget.until(COMPARED),
+            max_rounds=rounds,
+        )
+        rates = {each: measure.rates(taken) for each, taken in samples.items()}
+        return FinalComparison(
+            candidate=name,
+            on_train_step=train is not None,
+            default_examples_per_second=statistics.median_interval(rates[DEFAULT]),
+            tuned_examples_per_second=statistics.median_interval(rates[name]),
+            ratio=statistics.ratio_interval(rates[name], rates[DEFAULT]),
+            fed_ratio=(
+                statistics.ratio_interval(rates[name], rates[_REPEATED]) if train else None
+            ),
+            rounds=len(rates[name]),
+        )
+
+    def _factory(self, candidate: Candidate) -> Factory:
+        """Returns the factory that training would use; it shares what the candidate holds."""
+        source = self._source
+
+        def parser_for(schema: object, options: Any) -> Parse | None:
+            same = options.label_key == source.options.label_key
+            return source.parse if same else None
+
+        return apply.serving(
+            candidate,
+            source.default_factory,
+            memory_budget_bytes=self.memory_budget_bytes,
+            parser_for=parser_for,
+            examined_state=source.files_digest,
+        )

@@ -1,1 +1,0 @@
-"""Which candidate is the fastest one that may be used."""

@@ -1,0 +1,258 @@
+"""Where the default's time goes: its pipeline cut after each stage, the cuts measured side by side.
+
+Differences of whole runs instead of a profiler, as DS-Analyzer does it (Mohan et al., "Analyzing
+and Mitigating Data Stalls in DNN Training", VLDB 2021), here over the stages of one pipeline.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfx_perf import records
+from tfx_perf.input import measure
+from tfx_perf.input.source import RecordSource
+from tfx_perf.tf_internals import ancestry
+
+_READ = "read"
+_ROUNDS = 5  # more would only sharpen shares of a few per cent
+_SHORTEST_TURN = 0.2  # of the usual length, where there is little time
+_READ_BYTES = 256 * 2**10  # the buffer of TFRecordDataset
+
+# The kind of node that a stage begins with, in the order of the stages.
+_BEGINNINGS = {
+    "Interleave": "records",
+    "Shuffle": "shuffle",
+    "Batch": "batch",
+    "Parse": "parse",
+    "Map": "rename",
+}
+_BEFORE_BATCHING = {"records", "shuffle"}
+
+_REMEDIES = {
+    "read": "keep the split in RAM (columns), or put it on a faster disk",
+    "decompress": "decompress once (columns), or take records from several files at a time and in "
+    "blocks (block_reader)",
+    "records": "keep the split in RAM (columns), or take records from several files at a time and "
+    "in blocks (block_reader)",
+    "shuffle": "shuffle row numbers (columns) or whole blocks (block_reader) instead of records",
+    "batch": "batch rows in RAM (columns) or blocks of records (block_reader)",
+    "parse": "parse once (columns) or big blocks in parallel (block_reader), and leave out the "
+    "features that the model does not read",
+    "rename": "finish many batches in one call (columns, block_reader)",
+    "transform": "transform once, in the Transform component, instead of in every epoch",
+    "pipeline": "keep the split in RAM (columns)",
+}
+
+
+class Stage(records.Record):
+    """What one stage adds to the time of the stages before it.
+
+    A stage that runs hidden behind a slower one adds nothing.
+
+    Attributes:
+        name: `read`: the bytes of the files; `decompress`: also handing over single records;
+            `records`: the same of plain files; `shuffle`; `batch`; `parse`; `rename`: names,
+            label and prefetch; `transform`: what the training code adds after the factory;
+            `pipeline`: all that could not be taken apart.
+        seconds_per_example: the time it adds.
+        share: of the time of the whole pipeline, from 0 to 1.
+        examples_per_second: of the pipeline up to and with this stage.
+        bytes_per_second: the same in bytes that go into this stage: of the files for `read`, of
+            serialised records after it.
+    """
+
+    name: str
+    seconds_per_example: float
+    share: float
+    examples_per_second: float
+    bytes_per_second: float
+
+    @property
+    def remedy(self) -> str:
+        """What makes this stage cheaper, as the end of a sentence."""
+        return _REMEDIES[self.name]
+
+
+def measure_stages(
+    source: RecordSource,
+    *,
+    seconds: float,
+    train: measure.TrainStep | None = None,
+) -> tuple[Stage, ...]:
+    """Returns the stages of the default's pipeline, from the files on.
+
+    See `divide` for what a stage is charged with.
+
+    Args:
+        source: the data; it is read for ever, whatever its `num_epochs`.
+        seconds: wall time of the measurement. With little of it, turns are shorter. If, going by
+            the first two batches, not even one round of these fits in, none is begun and there
+            are no stages.
+        train: the training, whose own code after the factory is then the last stage.
+    """
+    deadline = time.monotonic() + seconds
+    source = source.replace_options(num_epochs=None)
+    if train:
+        source = source.replace_options(batch_size=train.batch_size)
+    whole = train.dataset(source.default_factory) if train else source.default()
+    least_seconds = _least_seconds(whole)
+    batch_bytes = source.stored_record_bytes * source.options.batch_size
+    timed_datasets = {
+        name: measure.TimedDataset(
+            dataset, _reader(batch_bytes) if name == _READ else measure.take_only
+        )
+        for name, dataset in prefixes_of(source).items()
+    }
+    if train:
+        timed_datasets["transform"] = measure.TimedDataset(whole)
+    left_seconds = (deadline - time.monotonic()) / len(timed_datasets) - least_seconds
+    turn_share = min(1.0, left_seconds / measure.turn_seconds())
+    if turn_share < _SHORTEST_TURN:
+        return ()
+    samples = measure.measure(
+        timed_datasets,
+        batch_size=source.options.batch_size,
+        deadline_seconds=deadline,
+        decided=lambda samples: len(samples[_READ]) >= _ROUNDS,
+        turn_share=turn_share,
+    )
+    return divide(
+        {name: [1 / rate for rate in measure.rates(own)] for name, own in samples.items()},
+        compressed_bytes=source.stored_record_bytes,
+        record_bytes=source.record_bytes,
+    )
+
+
+def divide(
+    seconds_up_to: Mapping[str, Sequence[float]], *, compressed_bytes: float, record_bytes: float
+) -> tuple[Stage, ...]:
+    """Divides the time of a pipeline over its stages.
+
+    A prefix takes the median over the rounds of its share in the whole pipeline's time, and no
+    more than any longer prefix, which does all its work and more. So it can be measured: with
+    nothing else to do, the consumer waits for each record, and waking up costs more than the
+    work that a longer prefix does meanwhile.
+
+    Args:
+        seconds_up_to: seconds per example of the pipeline up to and with each stage, in order,
+            one figure a round.
+        compressed_bytes: mean size of an example in its file.
+        record_bytes: mean size of a serialised example.
+    """
+    rounds = np.array(list(seconds_up_to.values()))  # [stage, round]
+    measured = np.median(rounds / rounds[-1], axis=1)
+    shares_up_to = np.minimum.accumulate(measured[::-1])[::-1]
+    shares = np.diff(shares_up_to, prepend=0.0)
+    whole_seconds = float(np.median(rounds[-1]))
+    stages = []
+    for name, share, share_up_to in zip(seconds_up_to, shares, shares_up_to, strict=True):
+        examples_per_second = 1 / (float(share_up_to) * whole_seconds)
+        example_bytes = compressed_bytes if name == _READ else record_bytes
+        stages.append(
+            Stage(
+                name=name,
+                seconds_per_example=float(share) * whole_seconds,
+                share=float(share),
+                examples_per_second=examples_per_second,
+                bytes_per_second=examples_per_second * example_bytes,
+            )
+        )
+    return tuple(stages)
+
+
+def _least_seconds(dataset: tf.data.Dataset) -> float:
+    """Predicts what a turn takes beside `measure.turn_seconds` from the first two batches.
+
+    The first fills buffers, as it does in every turn; the warm-up and the block each take at
+    least one more.
+    """
+    iterator = iter(dataset)
+    first, second = (_seconds(iterator) for _ in range(2))
+    return first + 2 * second
+
+
+def _seconds(iterator: Iterator[Any]) -> float:
+    started = time.perf_counter()
+    next(iterator)
+    return time.perf_counter() - started
+
+
+def prefixes_of(source: RecordSource) -> dict[str, tf.data.Dataset]:
+    """Returns the prefixes of an endless source's default by the name of their last stage.
+
+    The default's own dataset is cut after each stage, so that what is measured is what TFXIO
+    builds for this kind of data. An element of each prefix takes the work of a batch: of what is
+    not yet batched, all but one record of a batch are thrown away, in C++, where a record
+    costs no call. The first, `read`, yields file names; a `reader` must consume it.
+
+    See `Stage.name` for the names.
+    """
+    default = source.default()
+    names = tf.data.Dataset.from_tensor_slices(list(source.files)).repeat()
+    ends = _ends(default)
+    if "batch" not in ends:
+        return {_READ: names, "pipeline": default}
+    if "parse" not in ends and "rename" in ends:  # parsed by a map like any other
+        ends["parse"] = ends.pop("rename")
+    for stage in _BEFORE_BATCHING & ends.keys():
+        ends[stage] = _endless(ends[stage]).shard(source.options.batch_size, 0)
+    renamed = {"records": "decompress"} if source.compression else {}
+    return {_READ: names, **{renamed.get(stage, stage): end for stage, end in ends.items()}}
+
+
+def _ends(dataset: tf.data.Dataset) -> dict[str, tf.data.Dataset]:
+    """Returns the last node of each stage that `dataset` is built from."""
+    ends = {}
+    stage = ""
+    for node in _nodes(dataset):
+        for word, begun in _BEGINNINGS.items():
+            # Before the records the names of the files are shuffled; that is part of reading.
+            if word in type(node).__name__ and (stage or begun == "records"):
+                stage = begun
+        if stage:
+            ends[stage] = node
+    return ends
+
+
+def _nodes(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
+    """Returns the datasets that `dataset` is built from, the source first and itself last."""
+    nodes = [dataset]
+    while len(inputs := ancestry.inputs(nodes[-1])) == 1:
+        nodes.append(inputs[0])
+    return nodes[::-1]
+
+
+def _endless(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    endless = int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY
+    return dataset if endless else dataset.repeat()
+
+
+def _reader(batch_bytes: float) -> measure.Consumer:
+    """Returns a consumer of file names that reads `batch_bytes` of the files for a batch.
+
+    No dataset could do that: those of records decompress or expect records of one length.
+    """
+
+    def consumer(names: tf.data.Dataset) -> measure.Take:
+        blocks = _blocks(names)
+        missing = 0.0
+
+        def take(count: int) -> None:
+            nonlocal missing
+            missing += count * batch_bytes
+            while missing > 0:
+                missing -= len(next(blocks))
+
+        return take
+
+    return consumer
+
+
+def _blocks(names: tf.data.Dataset) -> Iterator[bytes]:
+    for name in names.as_numpy_iterator():
+        with tf.io.gfile.GFile(name.decode(), "rb") as file:
+            while block := file.read(_READ_BYTES):
+                yield block

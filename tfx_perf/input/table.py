@@ -1,0 +1,220 @@
+"""The rows of a split in RAM, so laid out that taking some at random is cheap.
+
+Narrow columns are held side by side, so that a row of them lies together in memory: taking rows at
+random from columns that are apart costs a cache miss for each column.
+"""
+
+import dataclasses
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_perf.input import column as column_lib
+from tfx_perf.input.candidate import NotApplicable
+from tfx_perf.input.column import Column
+from tfx_perf.input.limits import Limits, tensor_bytes
+from tfx_perf.tf_internals import datasets
+
+_CACHE_LINE_BYTES = 64
+
+# One tuple of tensors a pack, and the lists of distinct strings.
+Held = tuple[tuple[tuple[tf.Tensor, ...], ...], tuple[tf.Tensor, ...]]
+Pack = tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Columns: narrow ones side by side, strings that repeat themselves as numbers.
+
+    Attributes:
+        held: dataset of one element. Of each pack of columns the values of all rows, for ragged
+            and sparse columns after their row splits (int64; nested ones outermost first);
+            then the distinct strings of each coded column.
+        packs: the numbers of the columns in each pack.
+        coded: the numbers of the columns whose strings are held as numbers.
+        element_spec: structure of the specs of the columns; batch sizes are of no account.
+        count: number of rows.
+        held_bytes: memory of the tensors.
+    """
+
+    held: tf.data.Dataset
+    packs: tuple[Pack, ...]
+    coded: tuple[int, ...]
+    element_spec: Any
+    count: int
+    held_bytes: int
+
+    @classmethod
+    def of_columns(cls, columns: Sequence[Column], *, element_spec: Any) -> "Table":
+        """Makes a table.
+
+        Args:
+            columns: with all rows; they are emptied on the way, so that little is held twice.
+            element_spec: what the rows are taken as.
+        """
+        specs = tf.nest.flatten(element_spec)
+        distinct = {number: each.distinct for number, each in enumerate(columns)}
+        lists = tuple(strings for strings in distinct.values() if strings is not None)
+        coded = tuple(number for number, strings in distinct.items() if strings is not None)
+        packs = packed(_held_specs(specs, coded))
+        held = tuple(_tensors([columns[number] for number in pack]) for pack in packs)
+        splits_or_values = held[0][0]
+        is_splits = len(held[0]) > 1
+        return cls(
+            held=tf.data.Dataset.from_tensors((held, lists)),
+            packs=packs,
+            coded=coded,
+            element_spec=element_spec,
+            count=int(splits_or_values.shape[0]) - is_splits,
+            held_bytes=tensor_bytes((held, lists)),
+        )
+
+    def take(self, rows: tf.Tensor, held: Held) -> Any:
+        """Returns rows in the structure of `element_spec`.
+
+        Args:
+            rows: their numbers, int64, shape [n].
+            held: the element of `self.held`; not taken from `self`, because tensors captured by
+                a dataset's function are copied when tf.data rewrites its graph.
+        """
+        packs, dictionaries = held
+        specs = _held_specs(tf.nest.flatten(self.element_spec), self.coded)
+        taken: dict[int, Any] = {}
+        for pack, parts in zip(self.packs, packs, strict=True):
+            own_specs = [specs[number] for number in pack]
+            taken.update(zip(pack, _take(parts, rows, own_specs), strict=True))
+        for number, distinct in zip(self.coded, dictionaries, strict=True):
+            taken[number] = tf.gather(distinct, taken[number])
+        in_order = [taken[number] for number in range(len(specs))]
+        return tf.nest.pack_sequence_as(self.element_spec, in_order)
+
+
+def load(chunks: tf.data.Dataset, *, limits: Limits, expected_bytes: float) -> Table:
+    """Reads a finite dataset of batches into memory.
+
+    Args:
+        chunks: pairs of a structure of dense, ragged or sparse tensors of shape [n, ...] and
+            the bytes that were read for it, int64 scalar.
+        limits: checked after every chunk, for what is held and for what is to come, so that
+            data too large is given up early.
+        expected_bytes: about how many bytes there are to be read.
+
+    Raises:
+        NotApplicable: over the limits, sparse tensors that are not lists of values, or no
+            rows.
+    """
+    spec, _ = chunks.element_spec
+    columns = [column_lib.of_spec(part) for part in tf.nest.flatten(spec)]
+    read_bytes, started = 0, time.monotonic()
+    # Host memory even where a GPU is the default device, and outside of any graph.
+    with tf.init_scope(), tf.device("/CPU:0"):
+        for structure, chunk_bytes in datasets.without_autotune(chunks):
+            for each, value in zip(columns, tf.nest.flatten(structure), strict=True):
+                each.add(value)
+            needed_bytes = _needed_bytes(columns)
+            read_bytes += int(chunk_bytes)
+            limits.check_forecast(  # first, because it says how much would do
+                needed_bytes,
+                progress=min(1.0, read_bytes / expected_bytes),
+                seconds=time.monotonic() - started,
+            )
+            limits.check(needed_bytes)
+        if not read_bytes:
+            raise NotApplicable("there are no examples")
+        for each in columns:
+            each.end()
+        limits.check(_needed_bytes(columns))
+        return Table.of_columns(columns, element_spec=spec)
+
+
+def _needed_bytes(columns: list[Column]) -> int:
+    """Returns what a table of what was read so far takes while it is put together."""
+    held_bytes = sum(each.size_bytes for each in columns)
+    return held_bytes + max((each.doubled_bytes for each in columns), default=0)
+
+
+def packed(specs: Sequence[tf.TypeSpec]) -> tuple[Pack, ...]:
+    """Divides columns into packs of one dtype whose rows fill a cache line at the most.
+
+    Args:
+        specs: of the columns, with the rows as their first dimension.
+
+    Returns:
+        The numbers of the columns in each pack. What is sparse, ragged, wide, of unknown
+        width or a string stays alone.
+    """
+    found: list[list[int]] = []
+    filling: dict[tf.DType, tuple[list[int], int]] = {}  # by dtype: the pack, its row's bytes
+    for number, spec in enumerate(specs):
+        width = _row_bytes(spec)
+        pack, filled_bytes = filling.get(spec.dtype, ([], _CACHE_LINE_BYTES))
+        if width is None or filled_bytes + width > _CACHE_LINE_BYTES:
+            pack, filled_bytes = [], 0
+            found.append(pack)
+        pack.append(number)
+        if width is not None:
+            filling[spec.dtype] = pack, filled_bytes + width
+    return tuple(map(tuple, found))
+
+
+def _row_bytes(spec: tf.TypeSpec) -> int | None:
+    """Returns the size of a row, None if it is not to be packed."""
+    if not isinstance(spec, tf.TensorSpec) or not spec.shape[1:].is_fully_defined():
+        return None
+    if spec.dtype == tf.string:  # copying one costs more than looking it up
+        return None
+    row_bytes = spec.shape[1:].num_elements() * spec.dtype.size
+    return row_bytes if 0 < row_bytes <= _CACHE_LINE_BYTES else None
+
+
+def _tensors(pack: Sequence[Column]) -> tuple[tf.Tensor, ...]:
+    """Returns the tensors of the columns of a pack, which are emptied."""
+    if len(pack) == 1:
+        return pack[0].tensors()
+    return (column_lib.side_by_side([each.parts[0] for each in pack]),)
+
+
+def _held_specs(specs: Sequence[tf.TypeSpec], coded: Sequence[int]) -> list[tf.TypeSpec]:
+    return [
+        tf.TensorSpec(spec.shape, tf.int32) if number in coded else spec
+        for number, spec in enumerate(specs)
+    ]
+
+
+def _take(
+    parts: tuple[tf.Tensor, ...], rows: tf.Tensor, specs: Sequence[tf.TypeSpec]
+) -> list[Any]:
+    """Returns rows of the columns of a pack."""
+    *splits, values = parts
+    if not splits:
+        return unpacked(tf.gather(values, rows), specs)
+    (spec,) = specs
+    lists = _take_lists(splits, values, rows)
+    if isinstance(spec, tf.SparseTensorSpec):
+        return [lists.to_sparse()]
+    return [lists.with_row_splits_dtype(spec.row_splits_dtype)]
+
+
+def unpacked(rows: tf.Tensor, specs: Sequence[tf.TensorSpec]) -> list[tf.Tensor]:
+    """Returns the columns that `column.side_by_side` put together, of however many rows."""
+    if len(specs) == 1:
+        return [rows]
+    columns = tf.split(rows, [spec.shape[1:].num_elements() for spec in specs], axis=1)
+    return [
+        column if spec.shape.rank == 2 else tf.reshape(column, [-1, *spec.shape[1:]])
+        for column, spec in zip(columns, specs, strict=True)
+    ]
+
+
+def _take_lists(
+    splits: Sequence[tf.Tensor], values: tf.Tensor, rows: tf.Tensor
+) -> tf.RaggedTensor:
+    """Does what `tf.gather` does, which checks the splits of the whole column at each call."""
+    outer, *inner = splits
+    taken = tf.ragged.range(tf.gather(outer, rows), tf.gather(outer, rows + 1))
+    content = (
+        _take_lists(inner, values, taken.values) if inner else tf.gather(values, taken.values)
+    )
+    return tf.RaggedTensor.from_row_splits(content, taken.row_splits, validate=False)
