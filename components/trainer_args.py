@@ -22,8 +22,8 @@ from tfx.types import (
 from tfx.utils import json_utils, proto_utils
 
 from tfx_perf import cache_key, errors, storage
+from tfx_perf.components import examples as examples_lib
 from tfx_perf.components import user_wheel
-from tfx_perf.components.examples import auto_sharding, sources
 from tfx_perf.input import record as input_record
 
 INPUT_PLAN_KEY = "input_plan"
@@ -168,10 +168,10 @@ def fn_args(
     _check_examples(arguments.train_files, arguments.data_accessor)
     factory = arguments.data_accessor.tf_dataset_factory
     if worker_count > 1:  # also where a plan does not serve, or is the default
-        factory = auto_sharding.by_rows_if_few_files(factory, worker_count=worker_count)
+        factory = examples_lib.by_rows_if_few_files(factory, worker_count=worker_count)
     record = input_plan(input_dict)
     if record:
-        factory = sources.plan_factory(examples, record, default=factory)
+        factory = examples_lib.plan_factory(examples, record, default=factory)
     arguments.data_accessor = arguments.data_accessor._replace(tf_dataset_factory=factory)
     if not record and (missing := missing_plan(input_dict, exec_properties)) is not None:
         _LOGGER.warning("%s", missing)
@@ -300,7 +300,7 @@ def _check_splits(examples: list[types.Artifact], exec_properties: Mapping[str, 
 
 def _check_examples(patterns: list[str], accessor: fn_args_utils.DataAccessor) -> None:
     try:
-        if sources.has_examples(patterns, accessor.record_batch_factory):
+        if examples_lib.has_examples(patterns, accessor.record_batch_factory):
             return
     except Exception:  # of a format that the training code may know
         _LOGGER.info("TFXIO cannot read the examples.", exc_info=True)

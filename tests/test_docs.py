@@ -99,7 +99,7 @@ def test_metrics_page_lists_the_catalogue() -> None:
 
 def test_pages_have_a_row_for_each_candidate_and_default_rule() -> None:
     names = {*candidates.CANDIDATES} - {"default"}
-    names |= {f"+{kind}" for kind in candidates.WRAPPERS}
+    names |= {f"+{candidates.Autotune.kind}", candidates.Service.name}
     for page, keys in (("input", names), ("gate", gate_defaults.RULES)):
         text = (_ROOT / "docs" / f"{page}.md").read_text()
         rows = re.findall(r"^\| (`.+?) \|", text, re.MULTILINE)

@@ -9,10 +9,10 @@ import tensorflow as tf
 
 from benchmarks.input import examples, layout, pipelines, results, user_code
 from benchmarks.input.workloads import WORKLOADS, workload
-from tfx_perf.components.examples import parsers, sources
+from tfx_perf.components import examples as examples_lib
+from tfx_perf.config import InputSettings
 from tfx_perf.input import apply, candidates, measure, tuner
 from tfx_perf.input import record as record_lib
-from tfx_perf.config import InputSettings
 
 # Measured anyway; as InputTuner's choice they need no second measurement.
 _SAME_AS = (results.DEFAULT, results.BLOCK_READER)
@@ -86,7 +86,7 @@ class _Job:
                 self.files.examples_uri(shards=cell.shards, compression=cell.compression)
             )
         ]
-        self.source = sources.record_source(
+        self.source = examples_lib.record_source(
             self._examples,
             split=layout.SPLIT,
             schema=self.files.schema(),
@@ -102,7 +102,7 @@ class _Job:
             candidates.make(results.BLOCK_READER),
             source.default_factory,
             memory_budget_bytes=None,
-            parser_for=parsers.parser_for(self._examples),
+            parser_for=examples_lib.parser_for(self._examples),
         )
         datasets = {
             results.DEFAULT: code.dataset(source.default_factory),
@@ -111,7 +111,7 @@ class _Job:
             results.BLOCK_READER: code.dataset(block_reader),
         }
         if plan.chosen not in _SAME_AS:
-            tuned = sources.plan_factory(self._examples, plan)
+            tuned = examples_lib.plan_factory(self._examples, plan)
             datasets[results.TUNED] = code.dataset(tuned)
         if self.cell.consumer == results.NO_MODEL:
             datasets[results.GUIDE_CACHED] = self._filled(

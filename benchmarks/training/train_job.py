@@ -9,7 +9,7 @@ from benchmarks.training import results
 from benchmarks.training.artifacts import Artifacts
 from benchmarks.training.user_modules import common
 from benchmarks.training.workloads import WORKLOADS
-from tfx_perf.components.examples import sources
+from tfx_perf.components import examples as examples_lib
 from tfx_perf.components.optimized_trainer import executor
 from tfx_perf.config import InputSettings, PerfConfig
 from tfx_perf.input import record as input_record
@@ -57,7 +57,7 @@ def _plan(workload: str, given: Artifacts, *, data_folder: str) -> None:
     """Tunes the input for the pipeline alone, once for all trainings of the workload."""
     kept = pathlib.Path(data_folder, f"{workload}-{input_record.FILE_NAME}")
     if not kept.exists():
-        source = sources.record_source(
+        source = examples_lib.record_source(
             given.inputs["examples"],
             split=layout.SPLIT,
             schema=given.schema,

@@ -6,12 +6,12 @@ from typing import Any
 
 from tfx.dsl.components.base import base_executor
 from tfx.types import artifact, artifact_utils
-from tfx.utils import io_utils, json_utils
+from tfx.utils import json_utils
 
 from tfx_perf import errors, isolate, storage, unmeasured
 from tfx_perf.components import artifacts, trainer_args
-from tfx_perf.components.examples import sources
-from tfx_perf.components.input_tuner import planning
+from tfx_perf.components import examples as examples_lib
+from tfx_perf.components.input_tuner import child
 from tfx_perf.config import InputSettings, PerfConfig
 from tfx_perf.hardware import host
 from tfx_perf.input import candidate, candidates, record, source
@@ -25,7 +25,7 @@ _Artifacts = dict[str, list[artifact.Artifact]]
 
 
 class Executor(base_executor.BaseExecutor):
-    """Runs `planning.plan_split` in a child process and publishes its plan."""
+    """Runs `child.plan_split` in a child process and publishes its plan."""
 
     def Do(  # noqa: N802 (TFX's name)
         self, input_dict: _Artifacts, output_dict: _Artifacts, exec_properties: dict[str, Any]
@@ -57,7 +57,7 @@ class Executor(base_executor.BaseExecutor):
             log_path = pathlib.Path(folder, _LOG_FILE)
             try:
                 isolate.run(
-                    f"{planning.__name__}:plan_split",
+                    f"{child.__name__}:plan_split",
                     {
                         "inputs": json_utils.dumps(input_dict),
                         "exec_properties": dict(exec_properties),
@@ -103,11 +103,8 @@ def _default_plan(
 ) -> record.TuningRecord:
     """Returns the plan that changes nothing; TensorFlow is not run for it."""
     data = source.RecordSource(
-        file_patterns=tuple(
-            io_utils.all_files_pattern(uri)
-            for uri in artifact_utils.get_split_uris(examples, split)
-        ),
-        default_factory=sources.default_factory(examples),
+        file_patterns=examples_lib.split_patterns(examples, split),
+        default_factory=examples_lib.default_factory(examples),
         options=None,
     )
     default = candidates.Default()
@@ -123,7 +120,7 @@ def _default_plan(
                 name=default.name, description=default.description, status="chosen"
             ),
         ),
-        batch_size=settings.batch_size or planning.BATCH_SIZE,
+        batch_size=settings.batch_size or child.BATCH_SIZE,
         rounds=0,
         margin=settings.margin,
         memory_budget_bytes=settings.memory_budget_bytes or host.available_memory_bytes() // 2,

@@ -13,7 +13,6 @@ from tfx_perf.config import InputSettings
 from tfx_perf.hardware import devices
 from tfx_perf.input import candidate, candidates, recheck, record
 from tfx_perf.input import source as source_lib
-from tfx_perf.config import InputSettings
 
 _LOGGER = logging.getLogger(__name__)
 _DATA = "data"

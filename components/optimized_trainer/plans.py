@@ -11,7 +11,7 @@ from tfx.utils import io_utils
 
 from tfx_perf import cache_key, errors, formatting, storage
 from tfx_perf.components import artifacts, trainer_args
-from tfx_perf.components.examples import sources
+from tfx_perf.components import examples as examples_lib
 from tfx_perf.components.optimized_trainer.workers.known_plan import KnownPlan
 from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.input.record import TuningRecord
@@ -240,7 +240,7 @@ def of_node(target: artifact.Artifact) -> Runs:
 def _schema_digest(input_dict: _Artifacts) -> str:
     """Returns a digest of the form of the examples, empty if they have no schema."""
     try:
-        schema = sources.read_schema(
+        schema = examples_lib.read_schema(
             transform_graph=input_dict.get("transform_graph"), schema=input_dict.get("schema")
         )
     except errors.UserError:  # a module that knows its data needs none

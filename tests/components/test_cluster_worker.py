@@ -10,8 +10,8 @@ import training_cases
 from tfx.types import standard_artifacts
 
 from tfx_perf import errors
+from tfx_perf.components import examples as examples_lib
 from tfx_perf.components import types
-from tfx_perf.components.examples import auto_sharding
 from tfx_perf.components.optimized_trainer import worker
 from tfx_perf.components.optimized_trainer.child import TrainingResult
 from tfx_perf.components.optimized_trainer.cluster import names, tf_config
@@ -192,7 +192,7 @@ def test_rows_are_divided_where_there_are_too_few_files(worker_count, policy, tm
     def default(files, options, schema=None):
         return tf.data.Dataset.range(6).batch(2)
 
-    factory = auto_sharding.by_rows_if_few_files(default, worker_count=worker_count)
+    factory = examples_lib.by_rows_if_few_files(default, worker_count=worker_count)
     for pattern in (str(tmp_path / "part-*"), [str(tmp_path / "part-*")]):
         data = factory(pattern, None, schema=None)
         assert data.options().experimental_distribute.auto_shard_policy.name == policy

@@ -14,7 +14,7 @@ from tfx.types import artifact_utils, standard_artifacts
 from tfx_bsl.coders import tf_graph_record_decoder
 
 from tfx_perf import errors
-from tfx_perf.components.examples import sources
+from tfx_perf.components import examples as examples_lib
 from tfx_perf.input import candidate, candidates, equivalence, limits, record
 
 pytestmark = pytest.mark.each_choice
@@ -152,7 +152,7 @@ def case(request, tmp_path_factory):
 
 
 def source_of(item, schema, label_key=None, **options):
-    found = sources.record_source(
+    found = examples_lib.record_source(
         [item], split="train", schema=schema, batch_size=16, label_key=label_key
     )
     return found.replace_options(**options)
@@ -200,7 +200,7 @@ def test_a_plan_serves_every_kind(case, caplog):
     plan = record.TuningRecord.model_construct(
         chosen="block_reader", service_address=None, memory_budget_configured=False
     )
-    factory = sources.plan_factory([item], plan)
+    factory = examples_lib.plan_factory([item], plan)
     dataset = factory(list(source.file_patterns), source.options, schema)
     assert dataset.element_spec == source.element_spec
     assert equivalence.digest(dataset) == equivalence.digest(source.default())
@@ -217,9 +217,9 @@ def test_rows_that_are_not_records_are_left_to_tfxio(tmp_path):
 def test_a_data_view_needs_no_schema(tmp_path):
     item = viewed(tmp_path, RowPerRecord())
     nothing = {"transform_graph": None, "schema": None}
-    assert sources.read_schema(**nothing, examples=[item]) is None
+    assert examples_lib.read_schema(**nothing, examples=[item]) is None
     with pytest.raises(errors.UserError, match="Expected a schema"):
-        sources.read_schema(**nothing, examples=[examples(tmp_path / "more")])
+        examples_lib.read_schema(**nothing, examples=[examples(tmp_path / "more")])
 
 
 @pytest.mark.parametrize(

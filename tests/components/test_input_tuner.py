@@ -22,9 +22,9 @@ from tfx.utils import json_utils
 from tfx_bsl.tfxio import dataset_options
 
 from tfx_perf import errors, metrics
+from tfx_perf.components import examples as examples_lib
 from tfx_perf.components import trainer_args, types
-from tfx_perf.components.examples import sources
-from tfx_perf.components.input_tuner import component, executor, planning, previous
+from tfx_perf.components.input_tuner import child, component, executor, previous
 from tfx_perf.config import InputSettings, PerfConfig
 from tfx_perf.input import measure
 from tfx_perf.input.record import CandidateOutcome, MeasuredData, TuningRecord
@@ -66,7 +66,7 @@ def plan_split(tmp_path, monkeypatch):
     monkeypatch.setattr(measure, "_WARM_UP_SECONDS", 0.01)
 
     def run(inputs, **properties) -> TuningRecord:
-        planning.plan_split(
+        child.plan_split(
             inputs=json_utils.dumps({key: [value] for key, value in inputs.items()}),
             exec_properties=tuning_cases.properties(**properties),
             folder=str(tmp_path),
@@ -121,13 +121,13 @@ def test_publishes_a_plan_that_the_trainer_can_apply(inputs, transform_graph, tm
     assert all(item.examples_per_second or item.reason for item in record.outcomes)
     assert (record.batch_size, record.training_note) == (16, "")  # the code's own
 
-    proto = sources.read_schema(transform_graph=[transform_graph], schema=None)
+    proto = examples_lib.read_schema(transform_graph=[transform_graph], schema=None)
     options = dataset_options.TensorFlowDatasetOptions(
         batch_size=8, label_key="label_xf", num_epochs=1
     )
     examples = inputs["examples"]
     for name in ("default", "columns", "block_reader"):
-        factory = sources.plan_factory([examples], record.model_copy(update={"chosen": name}))
+        factory = examples_lib.plan_factory([examples], record.model_copy(update={"chosen": name}))
         batches = list(factory([f"{examples.uri}/Split-train/*"], options, proto))
         numbers = np.concatenate([features["number_xf"] for features, _ in batches]).ravel()
         labels = np.concatenate([label for _, label in batches]).ravel()
@@ -253,7 +253,7 @@ class TestReuse:
     @pytest.fixture
     def source(self, examples):
         proto = text_format.Parse(tuning_cases.SCHEMA, schema_pb2.Schema())
-        return sources.record_source(
+        return examples_lib.record_source(
             [examples], split="train", schema=proto, batch_size=8, label_key=None
         )
 

@@ -13,7 +13,7 @@ from tfx_bsl.tfxio import dataset_options
 
 from tfx_perf import errors, metrics, unmeasured
 from tfx_perf.components import InputTuner, MemoryProfiler, OptimizedTrainer, trainer_args, types
-from tfx_perf.components.examples import sources
+from tfx_perf.components import examples as examples_lib
 from tfx_perf.components.memory_profiler import child, component, executor
 from tfx_perf.config import PerfConfig
 from tfx_perf.input.record import CandidateOutcome, TuningRecord
@@ -229,7 +229,7 @@ def test_input_plan_is_applied(examples, schema, input_plan, tmp_path):
     )
     assert stock.train_steps == tuned.train_steps == 10
     assert tuned.serving_model_dir.startswith(str(tmp_path / "model"))
-    proto = sources.read_schema(transform_graph=None, schema=[schema])
+    proto = examples_lib.read_schema(transform_graph=None, schema=[schema])
     options = dataset_options.TensorFlowDatasetOptions(batch_size=8, label_key="label")
     datasets = [
         arguments.data_accessor.tf_dataset_factory(arguments.train_files, options, proto)

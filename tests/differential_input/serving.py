@@ -8,7 +8,7 @@ from tfx.components.util import examples_utils
 from tfx.proto import example_gen_pb2
 from tfx.types import standard_artifacts
 
-from tfx_perf.components.examples import parsers, sources
+from tfx_perf.components import examples as examples_lib
 from tfx_perf.input import apply, candidates
 
 from .cases import Call, Case
@@ -21,7 +21,7 @@ _FELL_BACK = "TFXIO's default reads"
 @functools.cache
 def default_factory() -> Any:
     """Returns TFX's own factory."""
-    return sources.default_factory([_artifact()])
+    return examples_lib.default_factory([_artifact()])
 
 
 def candidate_of(case: Case) -> Any:
@@ -35,7 +35,7 @@ def factory_of(case: Case, candidate: Any) -> Any:
         candidate,
         default_factory(),
         memory_budget_bytes=case.memory_budget_bytes,
-        parser_for=parsers.parser_for([_artifact()]),
+        parser_for=examples_lib.parser_for([_artifact()]),
     )
 
 

@@ -1,4 +1,4 @@
-"""Every candidate keeps to the semantics of TFXIO's default."""
+"""Every candidate keeps to the semantics of TFXIO's default: `block_reader`, `columns`."""
 
 import json
 import pathlib

@@ -277,7 +277,7 @@ def test_other_errors_are_named_and_logged(run, tmp_path):
 def test_child_has_the_parents_keras_line(tmp_path, legacy, is_forked):
     """Even if tensorflow_transform is imported there first, and set the variable here later."""
     # What another component's child has left in the server.
-    imports = "import tfx_perf.components.input_tuner.planning" if is_forked else ""
+    imports = "import tfx_perf.components.input_tuner.child" if is_forked else ""
     (tmp_path / "child_cases.py").write_text(imports + CASES)
     script = f"""
 import os, tensorflow as tf

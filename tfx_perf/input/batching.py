@@ -158,7 +158,7 @@ def joined(
 
 
 def cut(blocks: tf.data.Dataset, *, limit_bytes: float, row_size: RowSize) -> tf.data.Dataset:
-    """Returns the same records in vectors of about `limit_bytes`, or of one record.
+    """Returns the same records in vectors whose rows take about `limit_bytes`, or of one record.
 
     Args:
         blocks: of serialised records, each a string tensor of shape [n].

@@ -48,12 +48,7 @@ class Gain:
         return self._seconds(rate, ratio=1 / final.fed_ratio.value)
 
     def too_little(self, diagnosis: Diagnosis, *, search_seconds: float) -> str:
-        """Returns why nothing is searched for.
-
-        Args:
-            diagnosis: of the default.
-            search_seconds: what the shortest search would take.
-        """
+        """Returns why there is no search, the shortest of which takes `search_seconds`."""
         fed = diagnosis.together_examples_per_second
         possible_seconds = self.possible_seconds(diagnosis)
         if not possible_seconds:
@@ -85,13 +80,7 @@ class Gain:
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """What the search came to.
-
-    Attributes:
-        name: of the chosen candidate.
-        reason: why, in a sentence.
-        final: the last comparison; None if no candidate got so far.
-    """
+    """The chosen candidate, why in a sentence, and the last comparison if it came to that."""
 
     name: str
     reason: str
@@ -152,12 +141,7 @@ def best_of(outcomes: Iterable[CandidateOutcome], *, margin: float) -> Candidate
 def none_measured(
     outcomes: Sequence[CandidateOutcome], *, memory_budget_bytes: float
 ) -> Choice:
-    """Returns the default where every candidate was dropped.
-
-    Args:
-        outcomes: of the candidates.
-        memory_budget_bytes: what they were allowed to hold.
-    """
+    """Returns the default where every candidate was dropped."""
     names: dict[str, list[str]] = {}
     for outcome in outcomes:
         if outcome.needed_bytes is None:
@@ -178,12 +162,7 @@ def none_measured(
 def without_memory(
     outcomes: Iterable[CandidateOutcome], *, memory_budget_bytes: float
 ) -> str:
-    """Returns which candidates the budget left out and what would let one in; empty if none.
-
-    Args:
-        outcomes: of the candidates.
-        memory_budget_bytes: what they were allowed to hold.
-    """
+    """Returns which candidates the budget left out and what would let one in; empty if none."""
     over = {
         outcome.name: outcome.needed_bytes
         for outcome in outcomes

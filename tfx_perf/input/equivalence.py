@@ -61,16 +61,10 @@ class Prefix:
 
 @dataclasses.dataclass(frozen=True)
 class _Sample:
-    """Whole files of which complete epochs can be read.
+    """Whole files of which complete epochs can be read."""
 
-    Attributes:
-        source: one epoch, shuffled.
-        digest: of its examples.
-        unshuffled: their order without shuffling.
-    """
-
-    source: RecordSource
-    digest: Digest
+    source: RecordSource  # one epoch, shuffled
+    digest: Digest  # of its examples
     unshuffled: Permutation
 
 
@@ -90,8 +84,7 @@ class Equivalence:
 
         Args:
             source: what the candidates will be built for.
-            seconds: time for its unshuffled order; if it is larger than that, half as much
-                again goes to the first files.
+            seconds: time for its unshuffled order; of larger data, as much for the first files.
         """
         self._in_order = source.replace_options(
             num_epochs=1, shuffle=False, drop_final_batch=False
@@ -184,10 +177,6 @@ class Equivalence:
 def check_beginning(source: RecordSource, build: Build) -> None:
     """Compares the first batch of the unshuffled order with the default's.
 
-    Args:
-        source: of which files.
-        build: of the candidate.
-
     Raises:
         NotApplicable: they hold other examples.
     """
@@ -204,12 +193,7 @@ def digest(dataset: tf.data.Dataset) -> Digest:
 
 
 def prefix(dataset: tf.data.Dataset, *, seconds: float = math.inf) -> Prefix:
-    """Returns as many batches as can be read in `seconds`, at least one.
-
-    Args:
-        dataset: of batches, see `of_batches`.
-        seconds: time for all but the first batch.
-    """
+    """Returns as many batches as can be read in `seconds`, at least one."""
     return _read(of_batches(dataset), seconds=seconds)
 
 

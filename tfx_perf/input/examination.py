@@ -177,14 +177,7 @@ def dropped(
     shuffle: ShuffleQuality | None = None,
     needed_bytes: float | None = None,
 ) -> Prepared:
-    """Returns what is known of a candidate that is not measured.
-
-    Args:
-        candidate: that is left out.
-        reason: why.
-        shuffle: how well it shuffles, if that was measured.
-        needed_bytes: what it would need, if it was memory.
-    """
+    """Returns what is known of a candidate that is not measured: why, and what was found out."""
     return Prepared(
         CandidateOutcome(
             name=candidate.name,
@@ -213,12 +206,7 @@ class DamageSearch:
         self._found: dict[bool, Damage | None] = {}
 
     def reason(self, error: Exception, *, seconds: float) -> str:
-        """Returns why a candidate failed, in one line.
-
-        Args:
-            error: what it raised.
-            seconds: to look for the damaged file, and at most 5 s.
-        """
+        """Returns why a candidate failed, in one line; takes so many seconds, or 5, at most."""
         from_tensorflow = isinstance(error, tf.errors.OpError)
         damage = self._find(error, seconds=seconds) if from_tensorflow else None
         if damage:
@@ -261,13 +249,9 @@ class DamageSearch:
 def damaged_file(
     files: Sequence[str], compression: str, *, seconds: float, parse: Parse | None = None
 ) -> Damage | None:
-    """Returns the first file that cannot be read to its end; None if none was found.
+    """Returns the first file that cannot be read to its end; None if none was found in the time.
 
-    Args:
-        files: record files.
-        compression: `GZIP` or the empty string.
-        seconds: after this the search is given up.
-        parse: also parses the records, to find one that lacks a feature.
+    With `parse` the records are parsed, too, to find one that lacks a feature.
     """
     deadline = time.monotonic() + seconds
     for name in files:

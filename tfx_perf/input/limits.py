@@ -85,9 +85,8 @@ class Limits:
     def check(self, held_bytes: float) -> None:
         """Raises NotApplicable if too much memory is taken (OverMemoryBudget), or the time is up.
 
-        Args:
-            held_bytes: what the candidate knows to hold. If the process has grown by more,
-                that counts.
+        `held_bytes` is what the candidate knows to hold; if the process has grown by more, that
+        counts.
         """
         if self.meter:
             held_bytes = max(held_bytes, self.meter.growth_bytes())

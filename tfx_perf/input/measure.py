@@ -65,11 +65,7 @@ class TrainStep(Protocol):
         """
 
     def trained_example_count(self, split_example_count: int | None) -> float | None:
-        """Returns how many examples the user's training reads; None if that is not known.
-
-        Args:
-            split_example_count: examples in the split; None if that is not known.
-        """
+        """Returns how many examples the user's training reads; None if that is not known."""
 
     def dataset(self, factory: Factory) -> tf.data.Dataset:
         """Returns the endless dataset that `fit` would get if the user's code used `factory`."""
@@ -98,12 +94,10 @@ def take_only(dataset: tf.data.Dataset) -> Take:
 
 @dataclasses.dataclass(frozen=True)
 class TimedDataset:
-    """A dataset and who consumes it.
+    """An endless dataset and who consumes it.
 
-    Attributes:
-        dataset: endless.
-        consumer: given the dataset, makes a new iterator and returns a function that takes that
-            many batches from it and returns when they are used up.
+    Given the dataset, a consumer makes a new iterator and returns a function that takes that many
+    batches from it and returns when they are used up.
     """
 
     dataset: tf.data.Dataset

@@ -82,13 +82,7 @@ class FinalComparison(records.Record):
 
 
 class MeasuredData(records.Record):
-    """The data that a plan was measured on, where it is used again on others.
-
-    Attributes:
-        file_count: record files.
-        file_bytes: their size on disk.
-        example_count: examples in the split; None if they were not counted.
-    """
+    """The data that a plan was measured on, where it is used again on others."""
 
     file_count: int
     file_bytes: int

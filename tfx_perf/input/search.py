@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf import console, statistics
+from tfx_perf.config import InputSettings
 from tfx_perf.hardware import host
 from tfx_perf.input import apply, choice, examination, measure
 from tfx_perf.input.candidate import DEFAULT, Candidate
@@ -17,7 +18,6 @@ from tfx_perf.input.diagnosis import Diagnosis
 from tfx_perf.input.measure import TimedDataset
 from tfx_perf.input.record import FinalComparison
 from tfx_perf.input.source import Factory, Parse, RecordSource
-from tfx_perf.config import InputSettings
 
 # When the phases end, as shares of the time budget.
 BEGUN = 0.32
@@ -42,23 +42,13 @@ class TimeBudget:
     """
 
     def __init__(self, seconds: float, *, spent_seconds: float = 0.0) -> None:
-        """Starts a budget.
-
-        Args:
-            seconds: of it all.
-            spent_seconds: of these, what is gone already; the phases share the rest.
-        """
+        """Starts a budget of which some seconds are gone already; the phases share the rest."""
         self.seconds, self.is_limited = max(0.0, seconds - spent_seconds), False
         self._started = time.monotonic()
         self._began = self._started - spent_seconds
 
     def limit(self, seconds: float, *, reached: float) -> None:
-        """Has what is left take no more than some seconds from now.
-
-        Args:
-            seconds: no longer than this, if it is less than what is left.
-            reached: the share of the budget at which the phases have arrived.
-        """
+        """Has what is left after the share that is reached take no more than some seconds."""
         now = time.monotonic()
         if now + seconds < self.until(1.0):
             self.seconds, self.is_limited = seconds / (1 - reached), True
@@ -129,9 +119,7 @@ class Search:
     def least_seconds(diagnosis: Diagnosis, *, example_count: int | None) -> float:
         """Returns how long a search takes that ends with its first candidate.
 
-        Args:
-            diagnosis: of the default; a candidate is compared in training in the same turns.
-            example_count: examples in the split, which that candidate reads; None if not known.
+        That candidate reads all examples, and is compared in training in the diagnosis' turns.
         """
         reading_seconds = (example_count or 0) / diagnosis.pipeline_examples_per_second.value
         return (1 + measure.MIN_ROUNDS) * diagnosis.round_time_seconds + reading_seconds

@@ -84,8 +84,6 @@ def measure_stages(
 ) -> tuple[Stage, ...]:
     """Returns the stages of the default's pipeline, from the files on.
 
-    See `divide` for what a stage is charged with.
-
     Args:
         source: the data; it is read for ever, whatever its `num_epochs`.
         seconds: wall time of the measurement. With little of it, turns are shorter. If, going by

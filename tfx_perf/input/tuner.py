@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 
 from tfx_perf import console
+from tfx_perf.config import InputSettings
 from tfx_perf.input import candidates as candidates_lib
 from tfx_perf.input import choice
 from tfx_perf.input.advice import advise
@@ -13,7 +14,6 @@ from tfx_perf.input.measure import TrainStep
 from tfx_perf.input.record import DEFAULT, TuningRecord
 from tfx_perf.input.search import BEGUN, COMPARED, Search, TimeBudget
 from tfx_perf.input.source import RecordSource
-from tfx_perf.config import InputSettings
 
 # Of what there is to gain: what a search may cost, and each figure that is for people alone.
 _SEARCH_SHARE, _FIGURE_SHARE = 0.5, 0.05

@@ -15,8 +15,8 @@ from tfx.types import artifact, artifact_utils
 from tfx.utils import json_utils
 
 from tfx_perf import console, errors, unmeasured
+from tfx_perf.components import examples as examples_lib
 from tfx_perf.components import latest, trainer_args
-from tfx_perf.components.examples import sources
 from tfx_perf.components.input_tuner import previous, training
 from tfx_perf.config import PerfConfig
 from tfx_perf.input import measure, record, tuner
@@ -53,7 +53,7 @@ def plan_split(
     logging.getLogger("tfx_perf").setLevel(logging.INFO)
     artifacts = json_utils.loads(inputs)
     planning = _Planning(artifacts, exec_properties)
-    obstacle = sources.reading_obstacle(artifacts["examples"], split=exec_properties["split"])
+    obstacle = examples_lib.reading_obstacle(artifacts["examples"], split=exec_properties["split"])
     if obstacle:
         found = unmeasured.Unmeasured(reason=obstacle)
         found.write(pathlib.Path(folder, unmeasured.FILE_NAME))
@@ -139,11 +139,11 @@ class _Planning:
         return source
 
     def _source(self, *, label_key: str | None, schema: Any = None) -> source_lib.RecordSource:
-        return sources.record_source(
+        return examples_lib.record_source(
             self._inputs["examples"],
             split=self._properties["split"],
             schema=schema
-            or sources.read_schema(
+            or examples_lib.read_schema(
                 transform_graph=self._inputs.get("transform_graph"),
                 schema=self._inputs.get("schema"),
                 examples=self._inputs["examples"],

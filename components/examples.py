@@ -1,0 +1,270 @@
+"""From Examples artifacts to what is read of them: sources, parsers, dataset factories."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import tensorflow as tf
+import tensorflow_transform as tft
+from tensorflow_metadata.proto.v0 import schema_pb2
+from tfx.components.util import tfxio_utils
+from tfx.dsl.io import fileio
+from tfx.proto import example_gen_pb2
+from tfx.types import artifact, artifact_utils
+from tfx.utils import io_utils
+from tfx_bsl.coders import tf_graph_record_decoder
+from tfx_bsl.tfxio import dataset_options, tensor_representation_util
+
+from tfx_perf import errors
+from tfx_perf.input import apply
+from tfx_perf.input.record import TuningRecord
+from tfx_perf.input.source import Factory, Parse, RecordSource
+
+_TELEMETRY = ["InputTuner"]
+
+Examples = Sequence[artifact.Artifact]
+_Features = dict[str, Any]
+_Schema: TypeAlias = "schema_pb2.Schema | None"
+# Turns serialised records into features.
+_ParseFeatures = Callable[[tf.Tensor, _Schema], _Features]
+
+
+def plan_factory(
+    examples: Examples, record: TuningRecord, *, default: Factory | None = None
+) -> Factory:
+    """Returns the factory that carries out a plan, for the user's unmodified `_input_fn`.
+
+    Args:
+        examples: the artifacts that the user's code reads.
+        record: InputTuner's choice.
+        default: what reads where the plan does not; None: TFX's own factory.
+
+    Example:
+        ```python
+        accessor = fn_args.data_accessor
+        tuned = accessor._replace(tf_dataset_factory=plan_factory(examples, record))
+        ```
+    """
+    return apply.tuned_factory(
+        default or default_factory(examples), record, parser_for=parser_for(examples)
+    )
+
+
+def default_factory(examples: Examples) -> Factory:
+    """Returns TFX's own factory, the one that Trainer gives to the user's code."""
+    return tfxio_utils.get_tf_dataset_factory_from_artifact(list(examples), _TELEMETRY)
+
+
+def by_rows_if_few_files(default: Factory, *, worker_count: int) -> Factory:
+    """Returns TFX's factory with datasets that have something for every worker.
+
+    A strategy divides TFX's datasets by their files. Where there are fewer files than workers,
+    some workers would get nothing, and `fit` would fail; there each reads all and takes its part.
+
+    Args:
+        default: TFX's own.
+        worker_count: among how many.
+    """
+
+    def factory(file_pattern: Any, *arguments: Any, **keywords: Any) -> tf.data.Dataset:
+        data = default(file_pattern, *arguments, **keywords)
+        patterns = [file_pattern] if isinstance(file_pattern, str) else file_pattern
+        if sum(len(fileio.glob(pattern)) for pattern in patterns) >= worker_count:
+            return data
+        options = tf.data.Options()
+        policy = tf.data.experimental.AutoShardPolicy.DATA
+        options.experimental_distribute.auto_shard_policy = policy
+        return data.with_options(options)
+
+    return factory
+
+
+def has_examples(patterns: Sequence[str], record_batch_factory: Any) -> bool:
+    """Returns whether TFXIO finds an example in files.
+
+    Args:
+        patterns: of the files.
+        record_batch_factory: of a `DataAccessor`.
+
+    Raises:
+        Exception: of any kind, TFXIO cannot read these files.
+    """
+    if not any(fileio.glob(pattern) for pattern in patterns):
+        return False
+    # A shuffle would read thousands of them for the first one.
+    options = dataset_options.RecordBatchesOptions(batch_size=1, num_epochs=1, shuffle=False)
+    first = next(iter(record_batch_factory(list(patterns), options, None)), None)
+    return first is not None and bool(first.num_rows)
+
+
+def reading_obstacle(examples: Examples, *, split: str) -> str | None:
+    """Returns why TFXIO cannot read a split, which the training code may; None if it can.
+
+    Also None of a split that does not exist.
+    """
+    items = list(examples)
+    if any(split not in artifact_utils.decode_split_names(item.split_names) for item in items):
+        return None
+    factory = tfxio_utils.get_record_batch_factory_from_artifact(items, _TELEMETRY)
+    try:
+        has_examples(split_patterns(items, split), factory)
+    except Exception as error:  # assertions, TensorFlow's and others, depending on the format
+        return f"TFXIO cannot read the examples ({errors.in_one_line(error)})"
+    return None
+
+
+def split_patterns(examples: Examples, split: str) -> tuple[str, ...]:
+    """Returns the patterns of a split's files, as TFX gives them to the user's code."""
+    uris = artifact_utils.get_split_uris(list(examples), split)
+    return tuple(map(io_utils.all_files_pattern, uris))
+
+
+def record_source(
+    examples: Examples, *, split: str, schema: _Schema, batch_size: int, label_key: str | None
+) -> RecordSource:
+    """Returns a split of the artifacts as a source, with TFXIO's default options.
+
+    Raises:
+        UserError: the split, its files or the label do not exist, or TFXIO itself cannot make a
+            dataset of the examples.
+    """
+    for item in examples:
+        splits = artifact_utils.decode_split_names(item.split_names)
+        if split not in splits:
+            raise errors.UserError(
+                f"Expected one of the examples' splits {splits}. Received: split={split!r}. "
+                "Set InputTuner(split=...)."
+            )
+    found = RecordSource(
+        file_patterns=split_patterns(examples, split),
+        default_factory=default_factory(examples),
+        options=dataset_options.TensorFlowDatasetOptions(batch_size=batch_size),
+        schema=schema,
+    )
+    if not found.files:
+        raise errors.UserError(
+            f"Expected files of examples. Received: split={split!r}, which has none in "
+            f"{', '.join(item.uri for item in examples)}. Check the component before."
+        )
+    try:
+        names = sorted(found.element_spec)
+    except Exception as error:  # assertions, ValueErrors and others, depending on the format
+        raise errors.UserError(
+            "Expected examples that TFXIO's dataset factory can read. Received: "
+            f"file_patterns={list(found.file_patterns)} ({errors.in_one_line(error)})."
+        ) from error
+    if label_key is not None and label_key not in names:
+        raise errors.UserError(
+            f"Expected one of the features {names}. Received: label_key={label_key!r}. "
+            "Transformed features often have a suffix such as `_xf`."
+        )
+    options = found.options._replace(label_key=label_key)
+    make_parse = parser_for(examples)
+    return dataclasses.replace(
+        found, options=options, parse=make_parse(schema, options) if make_parse else None
+    )
+
+
+def read_schema(
+    *,
+    transform_graph: Examples | None,
+    schema: Examples | None,
+    examples: Examples = (),
+) -> schema_pb2.Schema | None:
+    """Returns the schema of the examples: the transformed one if there is a transform graph.
+
+    Args:
+        transform_graph: of Transform, or None or empty.
+        schema: of raw examples, or None or empty.
+        examples: those with a data view need no schema, None is returned for them.
+
+    Raises:
+        UserError: neither is given, and the examples need one.
+    """
+    if transform_graph:
+        output = tft.TFTransformOutput(artifact_utils.get_single_uri(list(transform_graph)))
+        return output.transformed_metadata.schema
+    if schema:
+        folder = artifact_utils.get_single_uri(list(schema))
+        return io_utils.SchemaReader().read(io_utils.get_only_uri_in_dir(folder))
+    if examples and _payload_and_view(examples)[1] is not None:
+        return None
+    raise errors.UserError(
+        "Expected a schema, to parse the examples with. Received: schema=None and "
+        "transform_graph=None. Give `transform_graph` for transformed examples, else `schema`."
+    )
+
+
+def parser_for(examples: Examples) -> apply.ParserFor | None:
+    """Returns what makes the parser of the artifacts' records: `(schema, options) -> parse`.
+
+    The parser does what TFXIO's factory does with the same kind of record, by tfx_bsl's own
+    translation of a schema. It is None if only TFXIO can tell records and examples apart.
+
+    Args:
+        examples: tf.Examples, tf.SequenceExamples, or records with a data view.
+    """
+    payload, data_view = _payload_and_view(examples)
+    if payload == example_gen_pb2.PayloadFormat.FORMAT_TF_EXAMPLE:
+        return functools.partial(_parser, _parse_examples)
+    if payload == example_gen_pb2.PayloadFormat.FORMAT_TF_SEQUENCE_EXAMPLE:
+        return functools.partial(_parser, _parse_sequence_examples)
+    return functools.partial(_data_view_parser, data_view) if data_view is not None else None
+
+
+def _payload_and_view(examples: Examples) -> tuple[Any, str | None]:
+    return tfxio_utils.resolve_payload_format_and_data_view_uri(list(examples))
+
+
+def _parser(parse_features: _ParseFeatures, schema: _Schema, options: Any) -> Parse:
+    """Returns a parser that splits off `options.label_key`, if it is not None."""
+
+    def parse(serialized: tf.Tensor) -> Any:
+        # In here, so that a schema it cannot express costs the candidate, not the component.
+        features = parse_features(serialized, schema)
+        if options.label_key is None:
+            return features
+        label = features.pop(options.label_key)
+        return features, label
+
+    return parse
+
+
+def _parse_examples(serialized: tf.Tensor, schema: Any) -> _Features:
+    """Parses tf.Examples; a tensor's name and its column's differ if the schema says so."""
+    types = {feature.name: feature.type for feature in schema.feature}
+    config, name_by_key = {}, {}
+    representations = tensor_representation_util.InferTensorRepresentationsFromMixedSchema(schema)
+    for name, representation in representations.items():
+        column = tensor_representation_util.GetSourceValueColumnFromTensorRepresentation(
+            representation
+        ).initial_step()
+        kind = tensor_representation_util.CreateTfExampleParserConfig(
+            representation, types[column]
+        )
+        # These name their columns themselves; a key of their own cannot clash with a column.
+        names_columns = isinstance(kind, tf.io.SparseFeature | tf.io.RaggedFeature)
+        key = f"{name}/{column}/" if names_columns else column
+        config[key], name_by_key[key] = kind, name
+    parsed = tf.io.parse_example(serialized, config)
+    for value in parsed.values():
+        if isinstance(value, tf.SparseTensor):
+            # TFXIO's `parse_example_dataset` knows the number of rows; this op forgets it.
+            value.set_shape(serialized.shape.concatenate(value.shape[1:]))
+    return {name_by_key[key]: value for key, value in parsed.items()}
+
+
+def _parse_sequence_examples(serialized: tf.Tensor, schema: _Schema) -> _Features:
+    """Parses tf.SequenceExamples into context and sequence features, side by side."""
+    config = tensor_representation_util.CreateTfSequenceExampleParserConfig(schema)
+    context, sequence, _ = tf.io.parse_sequence_example(serialized, *config)
+    return {**context, **sequence}
+
+
+def _data_view_parser(data_view: str, schema: _Schema, options: Any) -> Parse | None:
+    """Returns the parser for the data view at a URI, None if its rows are not the records."""
+    decoder = tf_graph_record_decoder.load_decoder(data_view)
+    if decoder.record_index_tensor_name is not None:
+        return None
+    return _parser(lambda serialized, _: dict(decoder.decode_record(serialized)), schema, options)

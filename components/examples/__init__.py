@@ -1,1 +1,0 @@
-"""From Examples artifacts to what is read of them."""
