@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent import futures
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 import numpy as np
 import tensorflow as tf
@@ -91,7 +91,9 @@ def train(
     deadline = time.monotonic() + start_seconds + seconds
     log_folder.mkdir(parents=True, exist_ok=True)
     processes = [
-        (name, process) for name, job in trainings.items() for process in _processes(name, job)
+        (name, *process)
+        for name, job in trainings.items()
+        for process in _environments(name, job).items()
     ]
     # Alike for all, so that what is compared differs in nothing else. The variables of a plan are
     # those that TensorFlow reads when it is imported.
@@ -108,7 +110,7 @@ def train(
         server.bind(address)
         server.listen()
         running = []
-        for name, process in processes:
+        for name, log_name, environment in processes:
             job = trainings[name]
             started = isolate.started(
                 f"{__name__}:{train_in_turns.__name__}",
@@ -120,8 +122,8 @@ def train(
                     "is_first": name == next(iter(trainings)),
                     "loss_passes": loss_passes,
                 },
-                log_path=log_folder / process.log_name,
-                environment={**_ENVIRONMENT, **job.plan.environment, **process.environment},
+                log_path=log_folder / log_name,
+                environment={**_ENVIRONMENT, **job.plan.environment, **environment},
                 is_forked=is_forked,
             )
             each = children.enter_context(started)
@@ -148,26 +150,13 @@ def train(
     ]
 
 
-class _Process(NamedTuple):
-    """One of those that train together.
-
-    Attributes:
-        log_name: of the file for its output.
-        environment: variables that tell it which one it is.
-    """
-
-    log_name: str
-    environment: Mapping[str, str]
-
-
-def _processes(name: str, job: TrainingJob) -> list[_Process]:
-    distribution = job.settings.distribution
-    if distribution.workers_here == 1:
-        return [_Process(f"{name}.log", {})]
-    return [
-        _Process(f"{name}-{workers.log_file(task.name)}", task.environment)
-        for task in worker_tasks.tasks(worker_count=distribution.workers_here)
-    ]
+def _environments(name: str, job: TrainingJob) -> dict[str, Mapping[str, str]]:
+    """Returns the variables of each process of a training, by the name of its log."""
+    count = job.settings.distribution.workers_here
+    if count == 1:
+        return {f"{name}.log": {}}
+    tasks = worker_tasks.tasks(worker_count=count)
+    return {f"{name}-{workers.log_file(task.name)}": task.environment for task in tasks}
 
 
 def _accepted(

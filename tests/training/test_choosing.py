@@ -15,7 +15,7 @@ from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.team import Team
 from tfx_perf.training.trials import choosing, equivalence, plan_key, trials, turns
 from tfx_perf.training.trials.choice import TRIALS_OFF, PlanChoice, TrialRecord, plain
-from tfx_perf.training.trials.equivalence import EquivalenceCheck, ShortTrainings
+from tfx_perf.training.trials.equivalence import EquivalenceCheck
 from tfx_perf.training.trials.plan_key import fit_key
 from tfx_perf.training.trials.trials import Trials
 from tfx_perf.training.trials.turns import Contender, Contest
@@ -44,7 +44,7 @@ def known_times(same_plans, monkeypatch):
 
     What is worth its time follows from that.
     """
-    train = ShortTrainings.train
+    train = EquivalenceCheck._train
 
     def timed(self, plan, **given):
         found = train(self, plan, **given)
@@ -52,7 +52,7 @@ def known_times(same_plans, monkeypatch):
         found.contender.compile_seconds = 0.3
         return found
 
-    monkeypatch.setattr(ShortTrainings, "train", timed)
+    monkeypatch.setattr(EquivalenceCheck, "_train", timed)
 
 
 def small(keras, *, model=None, batch_size=8, steps=40):
@@ -279,14 +279,14 @@ def test_nothing_more_is_tried_once_the_time_is_over(keras, monkeypatch):
 @pytest.mark.one_case
 @pytest.mark.parametrize("budget_seconds", [30, 70, 110, 170])
 def test_trials_keep_their_budget(keras, monkeypatch, budget_seconds):
-    train, real, late = ShortTrainings.train, time.perf_counter, []
+    train, real, late = EquivalenceCheck._train, time.perf_counter, []
     monkeypatch.setattr(time, "perf_counter", lambda: real() + sum(late))
 
     def take_long(self, plan, **given):
         late.append(20.0)
         return train(self, plan, **given)
 
-    monkeypatch.setattr(ShortTrainings, "train", take_long)
+    monkeypatch.setattr(EquivalenceCheck, "_train", take_long)
     call = small(keras)
     settings = settings_with(xla=True, trial_budget_seconds=budget_seconds)
     began = real()
@@ -516,7 +516,7 @@ def test_a_fit_without_epochs_has_no_trials(keras):
 
 def test_one_slow_look_is_no_reason_to_leave_a_plan_out(keras, monkeypatch):
     """The machine may have been busy with something else just then."""
-    train, looks = ShortTrainings.train, []
+    train, looks = EquivalenceCheck._train, []
 
     def once_slow(self, plan, **arguments):
         found = train(self, plan, **arguments)
@@ -526,7 +526,7 @@ def test_one_slow_look_is_no_reason_to_leave_a_plan_out(keras, monkeypatch):
                 found.contender.step_seconds *= 1000
         return found
 
-    monkeypatch.setattr(ShortTrainings, "train", once_slow)
+    monkeypatch.setattr(EquivalenceCheck, "_train", once_slow)
     call = small(keras, steps=2000)
     found = choosing.by_trials(call, Loop(call), settings=settings_with(planned_runs=3))
     assert len(looks) == 2

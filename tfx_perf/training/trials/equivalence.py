@@ -33,7 +33,7 @@ _Logs = Mapping[str, np.ndarray]  # figures by name
 
 @dataclasses.dataclass(frozen=True)
 class ShortTraining:
-    """What a short training came to.
+    """What a training of a few steps came to.
 
     Attributes:
         contender: the plan, with 0 s a step if the training ended with the first call.
@@ -46,97 +46,6 @@ class ShortTraining:
     logs: _Logs
 
 
-class ShortTrainings:
-    """Trainings of a few steps with any plan, always on the same batches, kept in memory.
-
-    Attributes:
-        fewest: steps that tell anything.
-        step_count: steps of a training that is not stopped.
-        example_count: rows of all batches.
-        one_batch: one batch of the data from memory, for ever.
-    """
-
-    def __init__(
-        self,
-        loop: Loop,
-        data: tf.data.Dataset,
-        *,
-        start: StartingPoint,
-        limit: Callable[[], float],
-        team: Team,
-    ) -> None:
-        """Reads the batches: few if they are large or slow to come.
-
-        Args:
-            loop: runs the plans.
-            data: endless.
-            start: where all trainings begin.
-            limit: returns when what begins now must end, on `time.perf_counter`'s clock.
-            team: which train together; all of them do what the chief decides.
-        """
-        self._loop, self._team = loop, team
-        self._start, self._limit = start, limit
-        self.fewest = _MIN_CALLS * loop.users_steps_per_call
-        batches = self._read_ahead(data)
-        self.step_count = len(batches)
-        self.example_count = sum(int(datasets.row_count(batch)) for batch in batches)
-        self._spec = data.element_spec
-        self._data = self._from_memory(batches)
-        self.one_batch = self._from_memory(batches[:1]).repeat()
-
-    def train(
-        self,
-        plan: TrainingPlan,
-        *,
-        restore: Callable[[], None] | None = None,
-        stop_when: Callable[[StepTimer], bool] | None = None,
-    ) -> ShortTraining:
-        """Trains a few steps.
-
-        Args:
-            plan: how to run them.
-            restore: puts the variables to where to begin; by default to where all begin.
-            stop_when: the chief is asked after every call; by default true when the time is up.
-        """
-        limit = self._limit()
-        is_over = stop_when or (lambda timer: time.perf_counter() > limit)
-        (restore or self._start.restore)()
-        history, timer = self._loop.try_out(
-            plan,
-            self._data,
-            step_count=self.step_count,
-            stop_when=lambda timer: self._team.decides(is_over(timer)),
-        )
-        own_seconds = percentile(timer.steady_seconds(), 50) or 0.0
-        step_seconds = self._team.of_chief(own_seconds)
-        logs = {name: _as_array(values[-1]) for name, values in history.history.items()}
-        contender = Contender(
-            plan=plan,
-            loss=float(np.mean(logs["loss"])) if "loss" in logs else None,
-            compile_seconds=self._team.of_chief(max(0.0, timer.first_call_seconds - own_seconds)),
-            step_seconds=step_seconds,
-        )
-        return ShortTraining(contender, timer.step_count, logs)
-
-    def _read_ahead(self, data: tf.data.Dataset) -> list[Any]:
-        per_call = self._loop.users_steps_per_call
-        wanted = max(self.fewest, _STEPS // per_call * per_call)  # whole calls of plain fit
-        limit = self._limit()
-        batches, held_bytes = [], 0
-        for batch in data.take(wanted):
-            batches.append(batch)
-            held_bytes += tensor_bytes(batch)
-            enough = self._team.decides(held_bytes > _MAX_BYTES or time.perf_counter() > limit)
-            if enough and len(batches) >= self.fewest and len(batches) % per_call == 0:
-                break
-        return batches
-
-    def _from_memory(self, batches: list[Any]) -> tf.data.Dataset:
-        """Returns a dataset of the batches with the specs of the user's own."""
-        data = tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=self._spec)
-        return datasets.without_autotune(data.cache())
-
-
 class EquivalenceCheck:
     """Trains a few steps with each plan, all from the same weights on the same batches.
 
@@ -145,6 +54,7 @@ class EquivalenceCheck:
     same weights, to see whether it is random in a way that nobody can repeat.
 
     Attributes:
+        one_batch: one batch of the data from memory, for ever.
         ran_out_of_time: whether a check was stopped because its time was up.
     """
 
@@ -169,33 +79,31 @@ class EquivalenceCheck:
             limit: returns when a check that begins now must end, on `time.perf_counter`'s clock.
             loss_tolerance: relative difference of figures in the logs that is allowed where the
                 model is random.
-            team: see `ShortTrainings`.
+            team: which train together; all of them do what the chief decides.
         """
-        self._loop, self._team = loop, team
-        self._model = loop.functions.model
+        self._loop, self._model, self._team = loop, loop.functions.model, team
         self._reference = reference
-        self.ran_out_of_time = False
-        self._start = start
-        self._limit = limit
+        self._start, self._limit = start, limit
         self._loss_tolerance = loss_tolerance
+        self.ran_out_of_time = False
         self._hopeless_seconds = 0.0
         self._expected: TrainedState  # the reference's; from `first_look` on
         self._rounding: Yardstick  # from `reference` on
         self._chance: Yardstick | None = None
-        self._trainings = ShortTrainings(loop, data, start=start, limit=limit, team=team)
-
-    @property
-    def one_batch(self) -> tf.data.Dataset:
-        """One batch of the data from memory, for ever."""
-        return self._trainings.one_batch
+        self._fewest_steps = _MIN_CALLS * loop.users_steps_per_call  # that tell anything
+        batches = self._read_ahead(data)
+        self._step_count = len(batches)  # of a training that is not stopped
+        self._example_count = sum(int(datasets.row_count(batch)) for batch in batches)
+        self._data = _from_memory(batches, spec=data.element_spec)
+        self.one_batch = _from_memory(batches[:1], spec=data.element_spec).repeat()
 
     def first_look(self) -> Contender:
         """Returns what is seen of the reference; of no use if `ran_out_of_time` even for it."""
-        first = self._trainings.train(self._reference)
-        if first.step_count < self._trainings.fewest:
+        first = self._train(self._reference)
+        if first.step_count < self._fewest_steps:
             self.ran_out_of_time = True
             return first.contender
-        self._trainings.step_count = first.step_count  # all others have as many
+        self._step_count = first.step_count  # all others have as many
         self._expected = self._seen(first.logs).kept()
         return first.contender
 
@@ -239,11 +147,11 @@ class EquivalenceCheck:
     def _check(self, plan: TrainingPlan) -> Contender | TrialRecord:
         # Step by step, so that it can be stopped.
         may_be_slow = any(each.may_be_slow for each in plan.optimizations)
-        half = self._trainings.step_count // 2
+        half = self._step_count // 2
         per_call = 1 if may_be_slow else min(plan.steps_per_call, half)
         limit, hopeless_seconds = self._limit(), self._hopeless_seconds
         train = functools.partial(
-            self._trainings.train,
+            self._train,
             plan.model_copy(update={"steps_per_call": per_call}),
             stop_when=lambda timer: (
                 time.perf_counter() > limit or timer.settled_seconds() > hopeless_seconds
@@ -262,7 +170,7 @@ class EquivalenceCheck:
             ratio = found.step_seconds / hopeless_seconds * _HOPELESS
             reason = f"{ratio:.0f} times the step time of {self._reference} in the check"
             return refused(status="slower", reason=reason)
-        if ended.step_count < self._trainings.step_count:
+        if ended.step_count < self._step_count:
             # With the same budget a compilation would take too long again.
             is_compiled = ended.step_count > per_call
             self.ran_out_of_time |= is_compiled
@@ -306,7 +214,7 @@ class EquivalenceCheck:
         }
         variables = variables_of(self._model, self._loop.keras_api)
         metrics = [name for name, variable in variables.items() if id(variable) in counting]
-        return Yardstick(self._expected, metrics=metrics, examples=self._trainings.example_count)
+        return Yardstick(self._expected, metrics=metrics, examples=self._example_count)
 
     def _seen(self, logs: _Logs) -> TrainedState:
         """Returns the state after the training that has just ended; it is not copied."""
@@ -314,9 +222,60 @@ class EquivalenceCheck:
 
     def _train_reference(self, restore: Callable[[], None]) -> ShortTraining:
         """Runs the reference to the end, from where `restore` leads."""
-        return self._trainings.train(
-            self._reference, restore=restore, stop_when=lambda timer: False
+        return self._train(self._reference, restore=restore, stop_when=lambda timer: False)
+
+    def _train(
+        self,
+        plan: TrainingPlan,
+        *,
+        restore: Callable[[], None] | None = None,
+        stop_when: Callable[[StepTimer], bool] | None = None,
+    ) -> ShortTraining:
+        """Trains a few steps.
+
+        Args:
+            plan: how to run them.
+            restore: puts the variables to where to begin; by default to where all begin.
+            stop_when: the chief is asked after every call; by default true when the time is up.
+        """
+        limit = self._limit()
+        is_over = stop_when or (lambda timer: time.perf_counter() > limit)
+        (restore or self._start.restore)()
+        history, timer = self._loop.try_out(
+            plan,
+            self._data,
+            step_count=self._step_count,
+            stop_when=lambda timer: self._team.decides(is_over(timer)),
         )
+        own_seconds = percentile(timer.steady_seconds(), 50) or 0.0
+        step_seconds = self._team.of_chief(own_seconds)
+        logs = {name: _as_array(values[-1]) for name, values in history.history.items()}
+        contender = Contender(
+            plan=plan,
+            loss=float(np.mean(logs["loss"])) if "loss" in logs else None,
+            compile_seconds=self._team.of_chief(max(0.0, timer.first_call_seconds - own_seconds)),
+            step_seconds=step_seconds,
+        )
+        return ShortTraining(contender, timer.step_count, logs)
+
+    def _read_ahead(self, data: tf.data.Dataset) -> list[Any]:
+        per_call = self._loop.users_steps_per_call
+        wanted = max(self._fewest_steps, _STEPS // per_call * per_call)  # whole calls of plain fit
+        limit = self._limit()
+        batches, held_bytes = [], 0
+        for batch in data.take(wanted):
+            batches.append(batch)
+            held_bytes += tensor_bytes(batch)
+            enough = self._team.decides(held_bytes > _MAX_BYTES or time.perf_counter() > limit)
+            if enough and len(batches) >= self._fewest_steps and len(batches) % per_call == 0:
+                break
+        return batches
+
+
+def _from_memory(batches: list[Any], *, spec: Any) -> tf.data.Dataset:
+    """Returns a dataset of batches with the specs of the user's own."""
+    data = tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=spec)
+    return datasets.without_autotune(data.cache())
 
 
 def _as_array(value: Any) -> np.ndarray:
