@@ -18,7 +18,7 @@ _DAMAGES = ("truncated", "garbage", "flipped", "no_bytes")
 
 def names(base: str) -> Any:
     """Draws a candidate with its wrappers."""
-    return mostly(base, [f"{base}+{kind}" for kind in candidates.WRAPPERS], share=2)
+    return mostly(base, [f"{base}+{candidates.Autotune.kind}"], share=2)
 
 
 def _features(*, may_lack: bool) -> Any:
