@@ -12,13 +12,13 @@ from google.protobuf import json_format
 from tfx import components as tfx_components
 from tfx import v1 as tfx
 from tfx.dsl.components.base import base_node
-from tfx.orchestration import data_types
 from tfx.orchestration.kubeflow.v2 import kubeflow_v2_dag_runner, pipeline_builder
 from tfx.types import standard_component_specs
 
 from tfx_perf import errors
 from tfx_perf.kubeflow import lint, notes, spec
 from tfx_perf.kubeflow.settings import KubeflowSettings
+from tfx_perf.pipelines import parameters
 from tfx_perf.settings import validation
 
 _LOGGER = logging.getLogger(__name__)
@@ -73,7 +73,8 @@ def compile_pipeline(
     root = _pipeline_root(pipeline, settings)
     if root:
         document["defaultPipelineRoot"] = root
-    spec.add_defaults(document, _runtime_parameters(kept.components))
+    written = parameters.written(kept.components)
+    spec.add_defaults(document, {name: value.default for name, value in written.items()})
     spec.drop_unresolved(document)
     documents = [document]
     if settings.target == "kubeflow":
@@ -200,16 +201,6 @@ def _pipeline_root(pipeline: tfx.dsl.Pipeline, settings: KubeflowSettings) -> st
         return settings.pipeline_root
     own = str(pipeline.pipeline_info.pipeline_root)
     return own if own.partition("://")[0] in schemes and "://" in own else None
-
-
-def _runtime_parameters(nodes: Sequence[base_node.BaseNode]) -> dict[str, Any]:
-    """Returns the defaults of the run's parameters, by name; TFX leaves them out."""
-    return {
-        value.name: value.default
-        for node in nodes
-        for value in node.exec_properties.values()
-        if isinstance(value, data_types.RuntimeParameter) and value.default is not None
-    }
 
 
 def _write(path: pathlib.Path, documents: list[dict[str, Any]]) -> None:

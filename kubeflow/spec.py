@@ -53,7 +53,7 @@ def add_defaults(spec: _Spec, defaults: Mapping[str, Any]) -> None:
     """Adds the defaults of the run's parameters, which TFX leaves out."""
     parameters = spec["root"].get("inputDefinitions", {}).get("parameters", {})
     for name, definition in parameters.items():
-        if name in defaults:
+        if defaults.get(name) is not None:
             definition["defaultValue"] = defaults[name]
 
 

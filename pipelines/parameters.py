@@ -5,6 +5,8 @@ from typing import Any
 
 from google.protobuf import message
 from tfx.dsl.compiler import constants
+from tfx.dsl.components.base import base_node
+from tfx.orchestration import data_types
 from tfx.orchestration.portable import runtime_parameter_utils
 from tfx.proto.orchestration import pipeline_pb2
 
@@ -28,6 +30,19 @@ def declared(pipeline: pipeline_pb2.Pipeline) -> dict[str, type]:
     found = {parameter.name: _TYPES[parameter.type] for parameter in _parameters(pipeline)}
     found.pop(constants.PIPELINE_RUN_ID_PARAMETER_NAME, None)  # the runner's own
     return found
+
+
+def written(nodes: Iterable[base_node.BaseNode]) -> dict[str, data_types.RuntimeParameter]:
+    """Returns the runtime parameters of nodes as their author wrote them, by name.
+
+    The compiled pipeline has neither descriptions nor the defaults 0 and "".
+    """
+    return {
+        value.name: value
+        for node in nodes
+        for value in node.exec_properties.values()
+        if isinstance(value, data_types.RuntimeParameter)
+    }
 
 
 def bind(pipeline: pipeline_pb2.Pipeline, values: Mapping[str, Value]) -> None:

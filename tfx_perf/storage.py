@@ -121,43 +121,26 @@ def _write_aside(file: pathlib.Path, content: bytes, *, is_durable: bool) -> Non
 
 
 def exists(file: str | pathlib.Path | upath.UPath) -> bool:
-    """Returns whether there is such a file or folder.
-
-    Raises:
-        UserError: the store cannot be asked; see also `path`.
-    """
+    """Returns whether there is such a file or folder; a UserError if the store cannot be asked."""
     with _readable(file):
         return path(file).exists()
 
 
 def is_file(file: str | pathlib.Path | upath.UPath) -> bool:
-    """Returns whether there is a file, and no folder.
-
-    Raises:
-        UserError: the store cannot be asked; see also `path`.
-    """
+    """Returns whether there is a file, and no folder; raises as `exists`."""
     with _readable(file):
         return path(file).is_file()
 
 
 def modified_time(file: str | pathlib.Path | upath.UPath) -> datetime.datetime:
-    """Returns when a file was last written.
-
-    Raises:
-        UserError: the store cannot be asked; see also `path`.
-    """
+    """Returns when a file was last written; raises as `exists`."""
     with _readable(file):
         found = path(file)
         return found.fs.modified(found.path)
 
 
 def make_folder(uri: str | upath.UPath) -> upath.UPath:
-    """Returns a folder's path; makes it where there are folders.
-
-    Raises:
-        OSError: it cannot be made.
-        UserError: see `path`.
-    """
+    """Returns a folder's path; makes it where there are folders; raises as `write_bytes`."""
     folder = path(uri)
     with _plain_errors():
         folder.mkdir(parents=True, exist_ok=True)
@@ -181,12 +164,7 @@ def copy_tree(source: pathlib.Path | upath.UPath, target: pathlib.Path | upath.U
 
 
 def copy(source: pathlib.Path, folder: str) -> None:
-    """Copies a local file into a folder.
-
-    Raises:
-        OSError: it cannot be read or written.
-        UserError: see `path`.
-    """
+    """Copies a local file into a folder; raises as `write_bytes`."""
     with _plain_errors():
         (path(folder) / source.name).write_bytes(source.read_bytes())
 

@@ -14,7 +14,6 @@ from typing import Any
 from google.protobuf import json_format
 from tfx.dsl.compiler import compiler, constants
 from tfx.dsl.components.base import base_component
-from tfx.orchestration import data_types
 from tfx.orchestration import pipeline as tfx_pipeline
 
 # Imported because a pipeline's deployment_config is made of their messages.
@@ -152,17 +151,8 @@ def _node(
 def _parameters(
     source: tfx_pipeline.Pipeline, ir: pipeline_pb2.Pipeline, settings: AirflowSettings
 ) -> list[dict[str, Any]]:
-    """Returns name, type, default and description of every runtime parameter.
-
-    The author's own objects are asked, since the compiled pipeline has neither descriptions nor
-    the defaults 0 and "".
-    """
-    written = {
-        value.name: value
-        for node in source.components
-        for value in node.exec_properties.values()
-        if isinstance(value, data_types.RuntimeParameter)
-    }
+    """Returns name, type, default and description of every runtime parameter."""
+    written = parameters.written(source.components)
     defaults = {name: value.default for name, value in written.items()}
     defaults[constants.PIPELINE_ROOT_PARAMETER_NAME] = source.pipeline_info.pipeline_root
     defaults.update(parameters.typed(ir, settings.parameters))

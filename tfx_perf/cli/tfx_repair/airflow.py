@@ -18,12 +18,11 @@ from tfx.tools.cli import labels
 
 from tfx_perf import errors
 from tfx_perf.cli.tfx_repair.catching import CatchingHandler, Caught
-from tfx_perf.pipelines import airflow
-from tfx_perf.pipelines.airflow import deployment
+from tfx_perf.pipelines import airflow, parameters
+from tfx_perf.pipelines.airflow import deployment, topology
 
 _TOPOLOGY = "topology.json"
 _COLUMNS = ("run_id", "state", "execution_date", "start_date", "end_date")
-_CONVERSIONS = {"integer": int, "number": float, "string": str}
 # Airflow logs to standard output, where its JSON goes too.
 _QUIET = {"AIRFLOW__LOGGING__LOGGING_LEVEL": "ERROR", "PYTHONWARNINGS": "ignore"}
 
@@ -89,7 +88,8 @@ class AirflowHandler(CatchingHandler):
         """Unpauses the DAG and starts a run."""
         name = self.flags_dict[labels.PIPELINE_NAME]
         folder = self._check_exists(deployment.find_dags_folder(), name)
-        conf = json.dumps(_typed(folder, self.flags_dict[labels.RUNTIME_PARAMETER]))
+        declared = topology.read(str(folder / "pipeline.json"))
+        conf = json.dumps(parameters.typed(declared, self.flags_dict[labels.RUNTIME_PARAMETER]))
         _check_command()
         # Airflow knows a DAG when its scheduler has read it, which may be minutes from now.
         self._subprocess_call(["airflow", "dags", "reserialize", "--subdir", str(folder)])
@@ -174,23 +174,3 @@ def _of_tfx(runner: Any) -> dict[str, Any]:
     if "schedule_interval" in given:
         given["schedule"] = given.pop("schedule_interval")
     return given
-
-
-def _typed(folder: pathlib.Path, values: dict[str, str]) -> dict[str, Any]:
-    """Returns the parameters of a run in the types that the pipeline gave them."""
-    declared = json.loads((folder / _TOPOLOGY).read_text(encoding="utf-8"))["parameters"]
-    kinds = {item["name"]: item["type"] for item in declared}
-    typed = {}
-    for name, value in values.items():
-        if name not in kinds:
-            raise errors.UserError(
-                f"Expected one of the parameters {', '.join(kinds) or '(none)'}. "
-                f"Received: runtime_parameter={name}."
-            )
-        try:
-            typed[name] = _CONVERSIONS[kinds[name]](value)
-        except ValueError as error:
-            raise errors.UserError(
-                f"Expected a value of type {kinds[name]}. Received: {name}={value}."
-            ) from error
-    return typed
