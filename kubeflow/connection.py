@@ -27,11 +27,6 @@ _FIRST_PAUSE_SECONDS = 1.0
 class Connection:
     """A `kfp.Client` that is tried again where that does no harm.
 
-    Args:
-        host: address of the server; None for where `kfp.Client` looks.
-        attempts: how often a call is tried.
-        client_options: of `kfp.Client`.
-
     Attributes:
         client: the `kfp.Client`.
 

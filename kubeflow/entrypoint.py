@@ -18,14 +18,11 @@ from tfx_perf.kubeflow.staging import Invocation, Staging
 
 
 def run(argv: Sequence[str], *, staging_root: pathlib.Path = pathlib.Path("/")) -> None:
-    """Runs one task and writes what the launcher reads.
+    """Runs one task and writes what the launcher reads; raises as the executor does.
 
     Args:
         argv: the arguments; those that are not known go to Beam.
         staging_root: folder that the launcher's `minio`, `s3` and `gcs` are in.
-
-    Raises:
-        UserError: as the executor does.
     """
     arguments, beam_arguments = _parser().parse_known_args(argv)
     inputs_spec = json.loads(arguments.json_serialized_inputs_spec_args)

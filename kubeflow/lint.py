@@ -84,11 +84,7 @@ def _checked(path: pathlib.Path) -> tuple[list[Any], list[str]]:
 
 
 def problems(documents: Sequence[_Spec]) -> list[str]:
-    """Returns what the server would refuse or choke on, a line each; empty if nothing.
-
-    Args:
-        documents: the YAML documents: the pipeline spec, and optionally the platform spec.
-    """
+    """Returns what the server would refuse or choke on in YAML documents, a line each."""
     return _broken_rules(documents) or _refused_by_parser(documents)
 
 

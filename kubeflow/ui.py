@@ -44,8 +44,7 @@ def write(kind: str, source: "artifact.Artifact", target: dict[str, Any]) -> Non
     Args:
         kind: `system.HTML`, `system.Metrics` or `system.Markdown`.
         source: the output that is shown; its `uri` is a local folder.
-        target: the artifact for the UI as JSON; its `uri` is the local file to write. Figures
-            go into its metadata.
+        target: the artifact for the UI as JSON, with the file to write as `uri`; gets figures.
     """
     figures = {
         key: source.get_float_custom_property(key)

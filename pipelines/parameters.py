@@ -22,11 +22,7 @@ _TYPES = {
 
 
 def declared(pipeline: pipeline_pb2.Pipeline) -> dict[str, type]:
-    """Returns the type of each runtime parameter that a run may set.
-
-    Args:
-        pipeline: in TFX's intermediate representation.
-    """
+    """Returns the type of each runtime parameter of a compiled pipeline that a run may set."""
     found = {parameter.name: _TYPES[parameter.type] for parameter in _parameters(pipeline)}
     found.pop(constants.PIPELINE_RUN_ID_PARAMETER_NAME, None)  # the runner's own
     return found
@@ -46,11 +42,7 @@ def written(nodes: Iterable[base_node.BaseNode]) -> dict[str, data_types.Runtime
 
 
 def bind(pipeline: pipeline_pb2.Pipeline, values: Mapping[str, Value]) -> None:
-    """Sets parameters in a compiled pipeline; the others take their defaults.
-
-    Args:
-        pipeline: in TFX's intermediate representation; changed in place.
-        values: by name. A text is converted, so that they may come from a command line.
+    """Sets parameters in a compiled pipeline, which changes; the others take their defaults.
 
     Raises:
         UserError: there is no such parameter, or the value is not of its type.
@@ -59,11 +51,7 @@ def bind(pipeline: pipeline_pb2.Pipeline, values: Mapping[str, Value]) -> None:
 
 
 def typed(pipeline: pipeline_pb2.Pipeline, values: Mapping[str, Value]) -> dict[str, Value]:
-    """Returns values of parameters in their types.
-
-    Args:
-        pipeline: in TFX's intermediate representation.
-        values: by name, as for `bind`.
+    """Returns values of parameters in their types; text, as of a command line, is converted.
 
     Raises:
         UserError: as `bind`.

@@ -57,10 +57,7 @@ class StockTrainerExecutor(trainer_executor.GenericExecutor):
 def write_project(folder: pathlib.Path, *, batch_size: int) -> None:
     """Writes the stock taxi project, with its two batch sizes set, unless it is there already.
 
-    Args:
-        folder: where to; a project in it stays as it is (ExampleGen's cache goes by the age
-            of the data files).
-        batch_size: for `TRAIN_BATCH_SIZE` and `EVAL_BATCH_SIZE`.
+    A project in the folder stays as it is: ExampleGen's cache goes by the age of the data files.
     """
     if folder.exists():
         return

@@ -45,19 +45,11 @@ class Addition:
         return [path for path in self.files if path != self.changed]
 
     def patch(self, paths: list[str] | None = None) -> str:
-        """Returns a unified diff, for `patch -p1` or `git apply` in the project.
-
-        Args:
-            paths: of these files only; None for all.
-        """
+        """Returns a unified diff of some or all files, for `patch -p1` in the project."""
         return "".join(self._diff(path) for path in (self.files if paths is None else paths))
 
     def write(self, paths: list[str] | None = None) -> list[pathlib.Path]:
-        """Writes the files and returns them.
-
-        Args:
-            paths: of these files only; None for all.
-        """
+        """Writes some or all of the files and returns them."""
         written = [self.project / path for path in (self.files if paths is None else paths)]
         for path in written:
             draft = path.with_name(f".{path.name}.draft")

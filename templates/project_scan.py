@@ -128,11 +128,7 @@ def import_root(project: pathlib.Path, path: pathlib.Path) -> pathlib.Path:
     """Returns the folder from which a project imports its own modules.
 
     That is the project's folder, even if it is a package (TFX's templates are, and do not import
-    it), unless some module imports from it by its name. For a file, the packages decide.
-
-    Args:
-        project: its folder, or a file.
-        path: the pipeline's file.
+    it), unless some module imports from it by its name. For a file, the packages around it decide.
     """
     if project.is_dir():
         by_name = re.compile(rf"^\s*(?:from|import)\s+{re.escape(project.name)}\b", re.MULTILINE)
@@ -145,11 +141,7 @@ def import_root(project: pathlib.Path, path: pathlib.Path) -> pathlib.Path:
 
 
 def sources(project: pathlib.Path) -> Iterator[Source]:
-    """Yields a project's own modules, sorted, without those that Python could not decode.
-
-    Args:
-        project: its folder, or a file, which is then the only one.
-    """
+    """Yields a project's own modules, sorted, without those that Python could not decode."""
     yield from filter(None, map(_read, _python_files(project)))
 
 

@@ -111,9 +111,7 @@ def _write(folder: pathlib.Path, texts: Mapping[str, str]) -> None:
 def find_dags_folder(given: str | os.PathLike[str] | None = None) -> pathlib.Path:
     """Returns the folder that DAGs are deployed to.
 
-    Args:
-        given: a folder; None for that of the Airflow home, which AIRFLOW_HOME names, as its
-            settings say.
+    Without one `given` that is the one in the settings of the Airflow home, see AIRFLOW_HOME.
 
     Raises:
         UserError: it does not exist or cannot be written, or the Airflow home is none yet.

@@ -100,11 +100,6 @@ def topology_of(
 ) -> dict[str, Any]:
     """Returns the document that `dag.py` builds the DAG from.
 
-    Args:
-        source: the pipeline.
-        ir: what it was compiled to.
-        settings: of the DAG and its tasks.
-
     Raises:
         UserError: the settings name a node or parameter that the pipeline has not, or a
             scheduled run would lack the value of a parameter.
@@ -207,10 +202,7 @@ def as_data_uri(ir: pipeline_pb2.Pipeline, *, node_id: str) -> str:
 
 
 def read(source: str) -> pipeline_pb2.Pipeline:
-    """Reads what `pipeline_as_json` or `as_data_uri` made.
-
-    Args:
-        source: path of the JSON, or the data URI.
+    """Reads what `pipeline_as_json` has written into a file, or a data URI of `as_data_uri`.
 
     Raises:
         UserError: there is no such file, or it holds something else.

@@ -144,11 +144,7 @@ def _run(
 
 @contextlib.contextmanager
 def _following(path: pathlib.Path) -> Iterator[None]:
-    """Shows on standard error, while the context lasts, what `pipelines.progress` writes.
-
-    Args:
-        path: where the process that runs the pipeline has it written; need not exist yet.
-    """
+    """Shows on standard error, while it lasts, what `pipelines.progress` writes into a file."""
     out = Console(stderr=True, highlight=False)
     position = 0
 

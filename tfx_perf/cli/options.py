@@ -51,14 +51,10 @@ class WholeNumber(click.IntRange):
 
 
 def load_pipeline(reference: str, folder: pathlib.Path) -> Any:
-    """Returns the TFX pipeline that `MODULE:NAME` refers to, a Pipeline or a function's.
-
-    Args:
-        reference: the function takes no arguments.
-        folder: from which the module may be imported, too.
+    """Returns the TFX pipeline that `MODULE:NAME` refers to: a Pipeline, or a function's.
 
     Raises:
-        UserError: it cannot be imported, or is neither.
+        UserError: it cannot be imported from the folder or elsewhere, or is neither.
     """
     module_name, _, name = reference.partition(":")
     sys.path.insert(0, str(folder))

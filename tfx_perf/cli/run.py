@@ -79,11 +79,7 @@ def command(
 def _check_settings(path: pathlib.Path) -> None:
     """Says what is wrong with a project's settings before TFX is imported, which takes seconds.
 
-    Args:
-        path: where they are as a rule; a file without the outer key may be somebody else's.
-
-    Raises:
-        UserError: they are wrong.
+    A file without the outer key may be somebody else's.
     """
     if not path.is_file():
         return

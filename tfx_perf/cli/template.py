@@ -65,11 +65,11 @@ class Copied:
 
 
 def copy_template(name: str, *, pipeline_name: str, destination: pathlib.Path) -> Copied:
-    """Copies a template: a new project, or new files in one that exists.
+    """Copies a template: a new project, or new files in one that exists, which keeps its name.
 
     Args:
         name: of the template.
-        pipeline_name: of the new project's pipeline; an existing project keeps its own.
+        pipeline_name: of the new project's pipeline.
         destination: a folder that is free; for `perf-addon` that of the project.
 
     Raises:

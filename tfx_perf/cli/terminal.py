@@ -34,13 +34,9 @@ def show_progress(text: str) -> None:
 
 @contextlib.contextmanager
 def working(text: str, *, file: TextIO | None = None) -> Iterator[None]:
-    """Says, while the context lasts, what is done: a spinner.
+    """Says, while the context lasts, what is done, on standard error or in a file: a spinner.
 
     Without a terminal a line comes now and then, and none if it takes a few seconds only.
-
-    Args:
-        text: what is done.
-        file: where; None: standard error.
     """
     out = Console(file=file, stderr=file is None, highlight=False)
     if out.is_terminal:

@@ -60,13 +60,10 @@ def command(*, install: bool, restore: bool, arguments: tuple[str, ...]) -> None
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs `tfx` and ends the process.
+    """Runs `tfx` with arguments, by default those of the process, and ends the process.
 
     What the user got wrong, as far as tfx-perf finds it, is one line on standard error and
     exit code 2; the rest is TFX's own behaviour.
-
-    Args:
-        arguments: what follows `tfx`; None for those of the process.
     """
     # TFX takes some ten seconds to import, and others have much to say meanwhile.
     with console.libraries():
