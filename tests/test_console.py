@@ -34,6 +34,13 @@ def _logs(folder: pathlib.Path) -> list[pathlib.Path]:
     return list((folder / "temporary").iterdir())
 
 
+def test_projects_from_templates_of_0_1_find_it_by_its_old_name():
+    from tfx_perf import quiet
+
+    assert quiet is console
+    assert {"libraries", "script"} <= set(dir(quiet))
+
+
 def test_only_own_lines_are_shown_and_nothing_is_left(tmp_path):
     done = _run(
         tmp_path,
