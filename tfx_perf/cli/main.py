@@ -68,8 +68,6 @@ def main() -> None:
         console.tell_error(f"{needs}. Received: {error}. {remedy}", program="tfx-perf")
         code = console.EXIT_USER_ERROR
     except (click.Abort, KeyboardInterrupt):
-        from tfx_perf.cli import terminal  # with rich, which takes longer to import than all else
-
-        terminal.show_interrupted()
-        code = terminal.EXIT_INTERRUPTED
+        console.tell_error("interrupted", program="tfx-perf")
+        code = console.EXIT_INTERRUPTED
     sys.exit(code)

@@ -108,7 +108,7 @@ def _run(script: str, log: pathlib.Path) -> _End:
     except errors.UserError:
         raise
     except KeyboardInterrupt:
-        return _End(terminal.EXIT_INTERRUPTED, "interrupted.")
+        return _End(console.EXIT_INTERRUPTED, "interrupted.")
     except SystemExit as error:  # as Python has it
         if error.code is None or isinstance(error.code, int):
             return _End(error.code or 0, _complaint(script, log) if error.code else "")
@@ -116,7 +116,7 @@ def _run(script: str, log: pathlib.Path) -> _End:
     except Exception as error:
         traceback.print_exc()  # into the log
         if str(error).startswith(KeyboardInterrupt.__name__):  # Beam makes an error of it
-            return _End(terminal.EXIT_INTERRUPTED, "interrupted.")
+            return _End(console.EXIT_INTERRUPTED, "interrupted.")
         return _End(_FAILED, f"{errors.in_one_line(error).rstrip('.')}. The log has the traceback.")
     return _End()
 

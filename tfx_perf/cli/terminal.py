@@ -16,8 +16,6 @@ from tfx_perf import console, periodic
 _WIDTH_WITHOUT_TERMINAL = 160
 _STATUS_SECONDS = 15.0
 
-EXIT_INTERRUPTED = console.EXIT_INTERRUPTED
-
 
 def show(content: table.Table | str) -> None:
     """Writes a rich table, or text with rich markup, to standard output."""
@@ -49,11 +47,6 @@ def working(text: str, *, file: TextIO | None = None) -> Iterator[None]:
     )
     with periodic.calling(lambda: lines(text), seconds=_STATUS_SECONDS):
         yield
-
-
-def show_interrupted() -> None:
-    """Writes to standard error that the user interrupted the command."""
-    click.echo("tfx-perf: interrupted", err=True)
 
 
 def show_json(value: Any) -> None:
