@@ -59,15 +59,10 @@ def test_values_and_parameters_of_the_run_reach_a_component(cluster, results):
 
 
 @pytest.mark.slow
-def test_properties_that_the_store_refuses_are_rewritten_or_left_out(results):
+def test_properties_that_the_store_refuses_are_mended_and_paths_in_them_are_uris(results):
     model = results["refused"].artifacts["model"]
     assert model["metadata"]["flag"] == 1
     assert not {"not_a_number", "unset"} & set(model["metadata"])
-
-
-@pytest.mark.slow
-def test_paths_in_properties_become_uris_again(results):
-    model = results["refused"].artifacts["model"]
     assert model["metadata"]["folder"] == model["uri"]
 
 
@@ -78,12 +73,8 @@ def test_an_empty_folder_is_not_in_the_store_and_does_no_harm(cluster, results):
 
 
 @pytest.mark.slow
-def test_what_a_condition_excludes_is_skipped(results):
+def test_a_condition_excludes_one_task_and_another_is_tried_again(results):
     assert results["measure"] is None
-
-
-@pytest.mark.slow
-def test_a_container_that_fails_once_succeeds_when_it_is_tried_again(results):
     assert results["use"].tries == 2
 
 

@@ -1,4 +1,4 @@
-"""What deploying writes, what it refuses before it has written anything, and where (`home`)."""
+"""What deploying writes, what it refuses before it has written anything, and where."""
 
 import json
 import pathlib
@@ -166,14 +166,10 @@ def test_a_home_without_a_database_is_refused(tmp_path, home):
     assert _listing(home) == []
 
 
-def test_the_dags_folder_of_the_home(tmp_path, home):
+@pytest.mark.parametrize("settings", ["", "[core]\ndags_folder = {home}/dags\n"])
+def test_the_dags_folder_of_a_home_that_is_new_or_names_it(tmp_path, home, settings):
     (home / "airflow.db").touch()
-    assert deploy(light.everything(tmp_path)) == home / "dags" / "light"
-
-
-def test_the_dags_folder_that_a_new_home_names(tmp_path, home):
-    (home / "airflow.db").touch()
-    (home / "airflow.cfg").write_text(f"[core]\ndags_folder = {home / 'dags'}\n")
+    (home / "airflow.cfg").write_text(settings.format(home=home))
     assert deploy(light.everything(tmp_path)) == home / "dags" / "light"
 
 
