@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tfx_perf import errors
-from tfx_perf.isolate import forks, serving
+from tfx_perf.isolate import forks
 from tfx_perf.isolate.child import Child
 
 PATH = "PYTHONPATH"
@@ -143,6 +143,8 @@ class Server:
                 if stream > _STANDARD_ERROR:
                     os.close(stream)
             os.environ.update(environment)
+            from tfx_perf.isolate import serving  # with TensorFlow, which only children need
+
             serving.serve(theirs, parent=parent)
 
         with theirs:
@@ -150,7 +152,7 @@ class Server:
                 self._process = forks.Forked(serve)
                 return
             self._process = subprocess.Popen(
-                [sys.executable, "-m", str(serving.__package__), str(parent)],
+                [sys.executable, "-m", str(__package__), str(parent)],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
