@@ -8,10 +8,8 @@ _PACKAGE = "tfx_perf.components"
 # What children are asked to run, by the package of the component that asks.
 _MODULES = {
     f"{_PACKAGE}.input_tuner": (f"{_PACKAGE}.input_tuner.child",),
-    f"{_PACKAGE}.memory_profiler": (f"{_PACKAGE}.memory_profiler.jobs",),
-    f"{_PACKAGE}.optimized_trainer": (
-        f"{_PACKAGE}.optimized_trainer.child",
-    ),
+    f"{_PACKAGE}.memory_profiler": (f"{_PACKAGE}.memory_profiler.child",),
+    f"{_PACKAGE}.optimized_trainer": (f"{_PACKAGE}.optimized_trainer.child",),
 }
 
 
