@@ -84,11 +84,12 @@ class LatestStrategy(tfx.dsl.experimental.ResolverStrategy):
             if event.type == mlmd.Event.INPUT and is_source:
                 read[event.execution_id].add(event.artifact_id)
         first_id, decided_ids = math.inf, set()
+        source_ids = {each.id for each in source}
         for execution in store.get_executions_by_id(list(made)):
             label = execution.custom_properties["run_label"].string_value
             if execution.type == ledger_artifacts.EXECUTION_TYPE:  # people have said something
                 decided_ids |= made[execution.id]
-            elif label == self._run_label and read[execution.id] == {each.id for each in source}:
+            elif label == self._run_label and read.get(execution.id) == source_ids:
                 first_id = min(first_id, *made[execution.id])
         return [item for item in items if item.id < first_id or item.id in decided_ids]
 
