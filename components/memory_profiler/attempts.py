@@ -145,7 +145,6 @@ class Attempts:
         return found.model_copy(
             update={
                 "footprints": tuple(sorted(taken, key=lambda item: item.batch_size)),
-                "footprint_line": said.line,
                 "largest_batch_size": said.largest,
                 "largest_is_lower_bound": said.is_lower_bound,
                 "largest_remark": said.remark + remark,

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from tfx_perf.memory import fragmentation
+from tfx_perf.memory import peak
 
 _MIB = 2**20
 
@@ -22,4 +22,4 @@ def index_after(*, freed):
         del held[::2]
     else:
         del held[50:]
-    return fragmentation.at_peak(lambda: _tensor(_MIB // 2))
+    return peak.fragmentation(lambda: _tensor(_MIB // 2))

@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from tfx_perf import errors, isolate
-from tfx_perf.memory import fragmentation, peak
+from tfx_perf.memory import peak
 
 
 def index_after(tmp_path, *, freed):
@@ -27,12 +27,12 @@ def test_holes_count_and_one_large_rest_does_not(tmp_path):
 
 def test_an_allocator_that_does_not_tell():
     with pytest.raises(errors.MeasurementError, match="CPU:0 does not say"):
-        fragmentation.at_peak(lambda: tf.zeros(10) + 1)
+        peak.fragmentation(lambda: tf.zeros(10) + 1)
 
 
 def test_the_users_own_profiler_goes_on(tmp_path):
     tf.profiler.experimental.start(str(tmp_path))
     with pytest.raises(errors.MeasurementError, match="not free"):
-        fragmentation.at_peak(lambda: tf.zeros(10) + 1)
+        peak.fragmentation(lambda: tf.zeros(10) + 1)
     tf.profiler.experimental.stop()
     assert list(tmp_path.rglob("*.xplane.pb"))

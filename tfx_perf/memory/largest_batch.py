@@ -6,9 +6,9 @@ far below the largest one the limit is. Another one, through the allocator's pea
 XLA, says which steps are not to be run at all.
 """
 
-import dataclasses
 import math
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,20 +30,17 @@ _OVER = ("out of memory", "killed")
 _RAISED = "the step raised "
 
 
-@dataclasses.dataclass(frozen=True)
-class Claim:
+class Claim(NamedTuple):
     """What can be said of the largest batch.
 
     Attributes:
         largest: the batch size; None if nothing can be said.
         is_lower_bound: whether larger ones may fit, too.
-        line: growth of the footprint; None if it does not stand out.
         remark: what `largest` rests on, or why there is none; a sentence without its full stop.
     """
 
     largest: int | None
     is_lower_bound: bool
-    line: Prediction | None
     remark: str
 
 
@@ -66,26 +63,25 @@ def claim(
     taken = _taken(footprints)
     if not taken:
         endings = "; ".join(_endings(tried, math.inf))
-        return Claim(None, False, None, endings or "no batch size was trained on")
-    line = _line(taken)
+        return Claim(None, False, endings or "no batch size was trained on")
     base = max(taken)
-    if line is None and taken[base] > limit_bytes:
+    bound, grows = _bound(taken, limit_bytes)
+    if not grows and taken[base] > limit_bytes:
         remark = f"batch {base} alone takes {formatting.format_bytes(taken[base])}"
-        return Claim(None, False, None, remark)
-    bound = _bound(taken, line, limit_bytes)
+        return Claim(None, False, remark)
     fits = min(bound, base)
-    is_lower_bound = line is None or bound > fits / _NEAR
+    is_lower_bound = not grows or bound > fits / _NEAR
     over = min((item.batch_size for item in tried if item.status in _OVER), default=None)
     if over is not None and fits >= over:
         # The largest of those that did fit; the line is refuted.
         fits = max((size for size in taken if size < over), default=0)
         is_lower_bound = True
     parts = [f"a batch of {base:,} was trained on and took {formatting.format_bytes(taken[base])}"]
-    if line is not None and bound > base:
+    if grows and bound > base:
         parts.append(f"a straight line says that {bound / base:.2g} times as many fit")
     if base >= most:
         parts.append("there are no more examples")
-    return Claim(fits or None, is_lower_bound, line, "; ".join([*parts, *_endings(tried, base)]))
+    return Claim(fits or None, is_lower_bound, "; ".join([*parts, *_endings(tried, base)]))
 
 
 def next_size(
@@ -106,9 +102,9 @@ def next_size(
     taken = _taken(footprints)
     if not taken or any(item.status in ("killed", "timed out") for item in footprints):
         return None
-    line, base = _line(taken), max(taken)
+    base = max(taken)
     known = max([base, *(step.batch_size for step in steps if step.status == "measured")])
-    bound = _CAUTION * _bound(taken, line, limit_bytes)
+    bound = _CAUTION * _bound(taken, limit_bytes)[0]
     tried: tuple[Footprint | StepMemory, ...] = (*footprints, *steps)
     ended = min(
         (
@@ -200,16 +196,12 @@ def _taken(footprints: Sequence[Footprint]) -> dict[int, int]:
     }
 
 
-def _bound(taken: dict[int, int], line: Prediction | None, limit_bytes: int) -> int:
-    """Returns the batch that fits by the line; without one, if everything grew with the batch."""
-    if line:
-        return line.largest_batch_size(limit_bytes)
-    base = max(taken)
-    return int(base * limit_bytes / max(1, taken[base]))
+def _bound(taken: dict[int, int], limit_bytes: int) -> tuple[int, bool]:
+    """Returns the batch that fits, and whether the growth stands out.
 
-
-def _line(taken: dict[int, int]) -> Prediction | None:
-    """Returns the steepest line through the largest batch and another one that stands out."""
+    It is by the steepest line through the largest batch and another one that stands out; without
+    one, as if everything grew with the batch.
+    """
     base = max(taken)
     slopes = [
         (taken[base] - size_bytes) / (base - size)
@@ -217,13 +209,8 @@ def _line(taken: dict[int, int]) -> Prediction | None:
         if taken[base] - size_bytes > max(_NOISE_BYTES, _RESOLUTION * size_bytes)
     ]
     if not slopes:
-        return None
-    slope = max(slopes)
-    fixed_bytes = taken[base] - slope * base
-    misses = (abs(fixed_bytes + slope * size - found) / found for size, found in taken.items())
-    return Prediction(
-        fixed_bytes=fixed_bytes, bytes_per_example=slope, deviation_ratio=max(misses)
-    )
+        return int(base * limit_bytes / max(1, taken[base])), False
+    return max(0, int(base + (limit_bytes - taken[base]) / max(slopes))), True
 
 
 def _endings(tried: Sequence[Footprint | StepMemory], base: float) -> list[str]:

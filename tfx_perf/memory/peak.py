@@ -1,8 +1,11 @@
-"""The allocator's peak over real training steps, and what of it follows from shapes alone."""
+"""The allocator's peak over real training steps: how high, of what, and how fragmented."""
 
 import gc
 import math
-from collections.abc import Iterable
+import operator
+import pathlib
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -12,6 +15,7 @@ from tfx_perf.hardware import devices
 from tfx_perf.memory import batches
 from tfx_perf.memory.record import StateSizes
 from tfx_perf.tf_internals import datasets
+from tfx_perf.tf_internals.messages import xplane_pb2
 
 # With what a process must start for its CPU peaks to be true. The default CPU allocator (with
 # oneDNN) leaves tensors under 256 KiB out of its statistics; this one counts all.
@@ -21,6 +25,9 @@ _PROBE_BYTES = 2**16
 _WARM_UP_STEPS = 2  # tracing, and whatever is made once
 _STEPS = 3
 _ROUNDS = 3
+_ALLOCATORS = {"CPU": "cpu", "GPU": "gpu_0"}  # parts of their names
+_EVENTS = ("MemoryAllocation", "MemoryDeallocation")
+_IN_USE, _INDEX, _NAME = "bytes_allocated", "fragmentation", "allocator_name"
 
 
 class StepPeak(NamedTuple):
@@ -131,3 +138,58 @@ def state_sizes(model: Any) -> StateSizes:
 def _variables_bytes(variables: Iterable[Any]) -> int:
     unique = {id(variable): variable for variable in variables}.values()
     return sum(math.prod(variable.shape) * tf.as_dtype(variable.dtype).size for variable in unique)
+
+
+def fragmentation(work: Callable[[], None]) -> float:
+    """Returns the allocator's fragmentation index, 0-1, when most is in use while `work` runs.
+
+    TensorFlow's BFC allocator takes regions from the device and cuts them into chunks. What is free
+    in them is of use to a large tensor only in one piece. The index is the share of the free bytes
+    outside of the largest free chunk (`BFCAllocator::GetFragmentation` in
+    tensorflow/tsl/framework/bfc_allocator.cc); TensorFlow tells it to its profiler alone.
+
+    Args:
+        work: runs a few training steps.
+
+    Raises:
+        MeasurementError: another profiler is running, or the allocator is not a BFC allocator,
+            as TensorFlow's usual one on a CPU; see `ENVIRONMENT`.
+    """
+    # Level 2 holds the allocator's events; Python's calls are many and of no use here.
+    options = tf.profiler.experimental.ProfilerOptions(host_tracer_level=2, python_tracer_level=0)
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            with tf.profiler.experimental.Profile(folder, options):
+                work()
+        except (tf.errors.AlreadyExistsError, tf.errors.UnavailableError) as error:
+            raise errors.MeasurementError(f"TensorFlow's profiler is not free ({error})") from error
+        files = pathlib.Path(folder).rglob("*.xplane.pb")
+        spaces = [xplane_pb2.XSpace.FromString(file.read_bytes()) for file in files]
+    device = devices.allocator_device()
+    moments = [each for space in spaces for each in _moments(space, device)]
+    if not moments:
+        raise errors.MeasurementError(f"the allocator of {device} does not say")
+    return max(moments, key=operator.itemgetter(0))[1]
+
+
+def _moments(space: xplane_pb2.XSpace, device: str) -> Iterator[tuple[int, float]]:
+    """Yields bytes in use and the index, whenever a chunk is handed out or taken back."""
+    allocator = _ALLOCATORS[device.partition(":")[0]]
+    for plane in space.planes:
+        events = {key: item.name for key, item in plane.event_metadata.items()}
+        names = {key: item.name for key, item in plane.stat_metadata.items()}
+        for event in (event for line in plane.lines for event in line.events):
+            if events[event.metadata_id] not in _EVENTS:
+                continue
+            stats = {names[stat.metadata_id]: stat for stat in event.stats}
+            if allocator in _text(stats[_NAME], names).lower():
+                yield _number(stats[_IN_USE]), float(_number(stats[_INDEX]))
+
+
+def _text(stat: xplane_pb2.XStat, names: dict[int, str]) -> str:
+    kind = stat.WhichOneof("value")
+    return names[stat.ref_value] if kind == "ref_value" else str(getattr(stat, kind))
+
+
+def _number(stat: xplane_pb2.XStat) -> Any:
+    return getattr(stat, stat.WhichOneof("value"))

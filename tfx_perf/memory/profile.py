@@ -9,7 +9,7 @@ import tensorflow as tf
 from tfx_perf import console, errors, formatting, interception
 from tfx_perf.config import MemorySettings
 from tfx_perf.hardware import devices
-from tfx_perf.memory import batches, fragmentation, largest_batch, peak
+from tfx_perf.memory import batches, largest_batch, peak
 from tfx_perf.memory.record import (
     Plan,
     ProfileProgress,
@@ -289,7 +289,7 @@ def _peaks(steps: Iterable[StepMemory]) -> dict[int, int]:
 def _fragmentation(call: interception.FitCall, batch: Any) -> dict[str, Any]:
     """Returns the fields on fragmentation."""
     try:
-        return {"fragmentation_ratio": fragmentation.at_peak(lambda: peak.run_steps(call, batch))}
+        return {"fragmentation_ratio": peak.fragmentation(lambda: peak.run_steps(call, batch))}
     except errors.MeasurementError as error:
         return {"fragmentation_gap": str(error)}
 

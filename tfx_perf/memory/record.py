@@ -53,10 +53,6 @@ class Prediction(records.Record):
         """Returns the predicted peak for a batch size."""
         return self.fixed_bytes + self.bytes_per_example * batch_size
 
-    def largest_batch_size(self, limit_bytes: float) -> int:
-        """Returns the largest batch predicted to stay within the limit; 0 if none does."""
-        return max(0, int((limit_bytes - self.fixed_bytes) / self.bytes_per_example))
-
 
 class StepMemory(records.Record):
     """One training step at one batch size under one plan.
@@ -135,7 +131,6 @@ class ProfileRecord(records.Record):
         trained_plan: what the module's `fit` trains with; None in older records.
         footprints: what training took with that plan; empty in older records, whose
             `largest_batch_size` is that of `prediction`.
-        footprint_line: growth of the footprint; None if it does not stand out.
         largest_batch_size: that fits, and is no larger than one that was trained on; None if
             unknown.
         largest_is_lower_bound: whether larger batches may fit, too.
@@ -143,11 +138,12 @@ class ProfileRecord(records.Record):
         memory_limit_bytes: what the prediction counts as available.
         limit_source: where the limit comes from.
         fragmentation_ratio: at the peak of a step without XLA at the module's batch size; see
-            `tfx_perf.memory.fragmentation`.
+            `tfx_perf.memory.peak`.
         fragmentation_gap: why that is not known; empty if it is.
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.memory/1"
+    GONE: ClassVar[frozenset[str]] = frozenset({"footprint_line"})
 
     module_batch_size: int
     epoch_example_count: int | None = None
@@ -160,7 +156,6 @@ class ProfileRecord(records.Record):
     reason: str = ""
     trained_plan: Plan | None = None
     footprints: tuple[Footprint, ...] = ()
-    footprint_line: Prediction | None = None
     largest_batch_size: int | None = None
     largest_is_lower_bound: bool = False
     largest_remark: str = ""

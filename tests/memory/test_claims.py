@@ -159,14 +159,12 @@ def peaks(**sizes):
     ]
 
 
-def test_the_line_through_peaks_and_its_largest_batch():
+def test_the_line_through_peaks():
     line, reason = largest_batch.peak_line(peaks(b10=(1100, 0), b20=(1200, 40)))
     assert not reason
     assert line.bytes_per_example == pytest.approx(10)
     assert line.fixed_bytes == pytest.approx(1000)
     assert line.deviation_ratio == pytest.approx(0, abs=1e-9)
-    assert line.largest_batch_size(1509) == 50
-    assert line.largest_batch_size(900) == 0
 
 
 def test_the_deviation_is_that_of_the_worst_peak():
