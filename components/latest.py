@@ -18,7 +18,7 @@ from tfx.proto.orchestration import driver_output_pb2
 from tfx.types import artifact
 
 from tfx_perf.components import artifacts, types
-from tfx_perf.gate import ledger_artifacts
+from tfx_perf.gate import ledger_store
 
 FAILED_BEFORE = "failed_before"
 """Execution property: how many executions on the same inputs have found nothing, if any have."""
@@ -87,7 +87,7 @@ class LatestStrategy(tfx.dsl.experimental.ResolverStrategy):
         source_ids = {each.id for each in source}
         for execution in store.get_executions_by_id(list(made)):
             label = execution.custom_properties["run_label"].string_value
-            if execution.type == ledger_artifacts.EXECUTION_TYPE:  # people have said something
+            if execution.type == ledger_store.EXECUTION_TYPE:  # people have said something
                 decided_ids |= made[execution.id]
             elif label == self._run_label and read.get(execution.id) == source_ids:
                 first_id = min(first_id, *made[execution.id])

@@ -29,8 +29,8 @@ from tfx.types import standard_artifacts
 
 from tfx_perf import console, errors, interception, periodic, storage
 from tfx_perf.components import artifacts, types
-from tfx_perf.gate import explanation
-from tfx_perf.gate import record as gate_record
+from tfx_perf.gate import decision as gate_record
+from tfx_perf.gate import messages
 from tfx_perf.report import page as report_page
 
 _FAILED = "failed"
@@ -218,7 +218,7 @@ def _outcome_lines(outputs: Iterable[mlmd.Artifact], *, database: str) -> Sequen
             try:
                 file = storage.path(artifact.uri) / gate_record.FILE_NAME
                 decision = gate_record.GateRecord.read(file)
-                return list(explanation.lines(decision, database=database))
+                return list(messages.lines(decision, database=database))
             except errors.UserError:  # removed, or of another version
                 return [headline]
         if headline:

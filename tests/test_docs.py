@@ -11,7 +11,7 @@ from tfx.types import standard_artifacts
 from tfx_perf import metrics
 from tfx_perf.config import PerfConfig
 from tfx_perf.input import candidates
-from tfx_perf.settings import gate_defaults
+from tfx_perf.settings import gate as gate_settings
 
 _ROOT = pathlib.Path(__file__).parent.parent
 _README = (_ROOT / "README.md").read_text()
@@ -100,7 +100,7 @@ def test_metrics_page_lists_the_catalogue() -> None:
 def test_pages_have_a_row_for_each_candidate_and_default_rule() -> None:
     names = {*candidates.CANDIDATES} - {"default"}
     names |= {f"+{candidates.Autotune.kind}", candidates.Service.name}
-    for page, keys in (("input", names), ("gate", gate_defaults.RULES)):
+    for page, keys in (("input", names), ("gate", gate_settings.DEFAULT_RULES)):
         text = (_ROOT / "docs" / f"{page}.md").read_text()
         rows = re.findall(r"^\| (`.+?) \|", text, re.MULTILINE)
         named = {name for row in rows for name in re.findall(r"`([^`]+)`", row)}

@@ -9,8 +9,8 @@ import pathlib
 
 import pytest
 
+from tfx_perf.gate.decision import GateRecord
 from tfx_perf.gate.ledger import Ledger
-from tfx_perf.gate.record import GateRecord
 from tfx_perf.input.record import TuningRecord
 from tfx_perf.memory.record import ProfileRecord
 from tfx_perf.training.record import TrainingRecord

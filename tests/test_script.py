@@ -19,7 +19,7 @@ import tfx_perf
 from tfx_perf import config, errors, interception, script
 from tfx_perf.cli import main
 from tfx_perf.components.processes import script_side
-from tfx_perf.gate.record import GateRecord
+from tfx_perf.gate.decision import GateRecord
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.session import TrainingSession
 

@@ -14,11 +14,13 @@ from typing import Any
 import tfx_perf
 from tfx_perf import cache_key, config, console, errors, interception, records, workers
 from tfx_perf.config import ScheduleSettings
-from tfx_perf.gate import baseline, candidate, explanation, verdict
-from tfx_perf.gate import record as gate_record
-from tfx_perf.gate.record import GateRecord
-from tfx_perf.report import gate_report, training_report
+from tfx_perf.gate import decision as gate_record
+from tfx_perf.gate import ledger_store, messages, verdict
+from tfx_perf.gate.decision import GateRecord
+from tfx_perf.gate.run import Run
+from tfx_perf.report import gate as gate_report
 from tfx_perf.report import page as report_page
+from tfx_perf.report import training as training_report
 from tfx_perf.tf_internals import autograph
 from tfx_perf.training import custom_loop, scaling
 from tfx_perf.training import record as training_record
@@ -294,8 +296,8 @@ class _Output:
     def _judge(self, training: TrainingRecord) -> GateRecord:
         settings = self.settings.gate
         now = datetime.datetime.now(datetime.timezone.utc)
-        known = baseline.known(settings)
-        run = candidate.run_of(
+        known = ledger_store.known(settings)
+        run = Run.of_training(
             training,
             figures={},
             settings=settings,
@@ -311,9 +313,9 @@ class _Output:
         evaluation = (self.folder or pathlib.Path()) / gate_record.FILE_NAME  # needs a folder
         uri = shlex.quote(str(settings.baseline_uri))
         which = f"{shlex.quote(str(evaluation))} --reason TEXT --baseline-uri {uri}"
-        details = [*explanation.lines(decision, run_to_bless=which)][1:]
+        details = [*messages.lines(decision, run_to_bless=which)][1:]
         _say(page.verdict, *details, *_place(report))
-        baseline.extended(known, decision, settings=settings)
+        ledger_store.extended(known, decision, settings=settings)
         if settings.fail_pipeline and not decision.blessed:
             raise errors.RefusalError(decision.headline)
         return decision
@@ -335,7 +337,7 @@ def _output(
 
     The folder goes again if nothing was written. Of several workers the first one has it.
     """
-    baseline.known(settings.gate)
+    ledger_store.known(settings.gate)
     if folder is None or not workers.this().is_chief:
         yield _Output(settings, name, None)
         return

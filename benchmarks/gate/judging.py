@@ -5,8 +5,8 @@ import datetime
 import numpy as np
 
 from benchmarks.gate.histories import METRICS, Histories
+from tfx_perf.gate.decision import Verdict
 from tfx_perf.gate.ledger import Ledger
-from tfx_perf.gate.outcome import Verdict
 from tfx_perf.gate.run import Run
 from tfx_perf.gate.verdict import evaluate
 from tfx_perf.settings.gate import GateSettings

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from benchmarks.gate import months
-from tfx_perf.gate.mirror import Mirror
+from tfx_perf.gate.ledger_store import Mirror
 from tfx_perf.gate.verdict import evaluate
 from tfx_perf.settings.gate import GateSettings
 

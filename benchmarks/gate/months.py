@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from tfx_perf import records
-from tfx_perf.gate.act import Act
-from tfx_perf.gate.ledger import Ledger
+from tfx_perf.gate.ledger import Act, Ledger
 from tfx_perf.gate.run import Run
 from tfx_perf.gate.verdict import evaluate
 from tfx_perf.settings.gate import GateSettings

@@ -8,8 +8,8 @@ import numpy as np
 
 from benchmarks.gate import histories
 from tfx_perf import records, statistics
+from tfx_perf.gate.decision import Verdict
 from tfx_perf.gate.ledger import Ledger
-from tfx_perf.gate.outcome import Verdict
 from tfx_perf.gate.run import Run
 from tfx_perf.gate.verdict import evaluate
 from tfx_perf.settings.gate import GateSettings

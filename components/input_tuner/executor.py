@@ -15,7 +15,7 @@ from tfx_perf.components.input_tuner import child
 from tfx_perf.config import InputSettings, PerfConfig
 from tfx_perf.hardware import host
 from tfx_perf.input import candidate, candidates, record, source
-from tfx_perf.report import input_report
+from tfx_perf.report import input as input_report
 
 _LOG_FILE = "tuning.log"
 # The search keeps its time budget; the rest is for imports and the user's own code.

@@ -13,7 +13,7 @@ from tfx_perf.components import artifacts, trainer_args
 from tfx_perf.components.memory_profiler import attempts
 from tfx_perf.config import PerfConfig
 from tfx_perf.memory import record
-from tfx_perf.report import memory_report
+from tfx_perf.report import memory as memory_report
 
 _Artifacts = dict[str, list[artifact.Artifact]]
 

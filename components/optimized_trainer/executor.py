@@ -19,7 +19,7 @@ from tfx_perf.components.optimized_trainer import (
 )
 from tfx_perf.components.optimized_trainer.workers.known_plan import KnownPlan
 from tfx_perf.components.training_job import TrainingJob
-from tfx_perf.report import training_report
+from tfx_perf.report import training as training_report
 from tfx_perf.report.origin import Origin
 from tfx_perf.training import record, scaling
 from tfx_perf.training.record import TrainingRecord

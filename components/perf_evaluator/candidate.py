@@ -6,7 +6,7 @@ from tfx.types import artifact, artifact_utils
 
 from tfx_perf import cache_key, storage, unmeasured
 from tfx_perf.components.perf_evaluator import quality
-from tfx_perf.gate import candidate
+from tfx_perf.gate.run import Run
 from tfx_perf.gate.run import Run
 from tfx_perf.input import record as input_record
 from tfx_perf.input.record import TuningRecord
@@ -54,7 +54,7 @@ def read(
     run_id = context.pipeline_run_id if context else None
     node = context.pipeline_node if context else None
     pipeline = context.pipeline_info if context else None
-    return candidate.run_of(
+    return Run.of_training(
         training,
         figures=figures,
         settings=settings,

@@ -17,7 +17,7 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.gate import baseline, explanation, record, verdict
 from tfx_perf.gate import ledger as ledgers
 from tfx_perf.gate import remeasured as remeasured_lib
-from tfx_perf.gate.record import GateRecord
+from tfx_perf.gate.decision import GateRecord
 from tfx_perf.report import gate_junit, gate_markdown, gate_report, refusal_guide
 from tfx_perf.report import page as report_page
 
@@ -57,7 +57,7 @@ class Executor(base_executor.BaseExecutor):
         evaluation = artifact_utils.get_single_instance(output_dict["evaluation"])
         if settings.escalate_seconds and decision.may_be_settled:
             with storage.local_folder(evaluation.uri) as log_folder:
-                remeasured = remeasuring.measure(
+                remeasured = remeasure.measure(
                     judged,
                     decision.baseline_runs,
                     seconds=settings.escalate_seconds,
@@ -76,7 +76,7 @@ class Executor(base_executor.BaseExecutor):
             },
             page=gate_report.report_on(decision),
             origin=artifacts.origin_of(self._context, input_dict),
-            details=itertools.islice(explanation.lines(decision), 1, None),
+            details=itertools.islice(messages.lines(decision), 1, None),
         )
         for name, text in (
             (gate_markdown.FILE_NAME, gate_markdown.markdown_of(decision)),

@@ -15,12 +15,10 @@ from tfx_perf import errors
 from tfx_perf.cli import main, names
 from tfx_perf.config import PerfConfig
 from tfx_perf.gate import history, verdict
-from tfx_perf.gate.act import Act
-from tfx_perf.gate.ledger import Ledger
-from tfx_perf.gate.ledger_artifacts import LedgerArtifacts
-from tfx_perf.gate.mirror import Mirror
+from tfx_perf.gate.ledger import Act, Ledger
+from tfx_perf.gate.ledger_store import LedgerArtifacts, Mirror
 from tfx_perf.gate.run import Run
-from tfx_perf.mlmd import metadata_store
+from tfx_perf.mlmd import store as metadata_store
 
 _START = datetime.datetime(2026, 1, 2, tzinfo=datetime.timezone.utc)
 

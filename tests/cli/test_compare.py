@@ -6,11 +6,11 @@ import json
 import pytest
 
 from tfx_perf import errors
+from tfx_perf.cli import compare as comparison
 from tfx_perf.cli import main
-from tfx_perf.gate import comparison
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.run import Run
-from tfx_perf.mlmd.recorded_runs import RecordedRun
+from tfx_perf.mlmd.runs import RecordedRun
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.record import TrainingRecord
 

@@ -8,7 +8,8 @@ from importlib import metadata
 import pytest
 from click import testing
 
-from tfx_perf.cli import checks, main
+from tfx_perf.cli import doctor as checks
+from tfx_perf.cli import main
 from tfx_perf.hardware import versions
 
 

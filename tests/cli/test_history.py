@@ -1,4 +1,4 @@
-"""The runs on record, from all `cli.sources`: their states and figures, as a table or a page."""
+"""The runs on record, from all sources: their states and figures, as a table or a page."""
 
 import datetime
 import json
@@ -12,14 +12,12 @@ from ml_metadata.proto import metadata_store_pb2 as mlmd
 from perf_records import training_record
 
 from tfx_perf import errors
-from tfx_perf.cli import main, sparkline
-from tfx_perf.gate import candidate
-from tfx_perf.gate.act import Act
-from tfx_perf.gate.ledger import Ledger
-from tfx_perf.gate.mirror import Mirror
+from tfx_perf.cli import history, main
+from tfx_perf.gate.ledger import Act, Ledger
+from tfx_perf.gate.ledger_store import Mirror
 from tfx_perf.gate.run import Run
 from tfx_perf.gate.verdict import evaluate
-from tfx_perf.mlmd import recorded_runs
+from tfx_perf.mlmd import runs as recorded_runs
 from tfx_perf.settings.gate import GateSettings
 
 _START = datetime.datetime(2026, 1, 2, tzinfo=datetime.timezone.utc)
@@ -238,7 +236,7 @@ def test_a_training_from_cache_is_told_from_one_that_was_trained(recorder, datab
 def test_the_folder_of_a_script_has_its_last_run(kinds, tmp_path, capsys):
     training = training_record(0.01).model_copy(update={"runs_before": 2})
     decision = evaluate(
-        candidate.run_of(training, figures={}, settings=GateSettings(), run_id="now"),
+        Run.of_training(training, figures={}, settings=GateSettings(), run_id="now"),
         ledger=Ledger(),
         settings=GateSettings(),
     )
@@ -471,10 +469,10 @@ def test_the_page_opens_without_a_network(ledger, tmp_path, capsys):
 
 
 def test_sparkline():
-    assert sparkline.draw([]) == ""
-    assert sparkline.draw([None, None]) == "  "
-    assert sparkline.draw([3.0, None, 3.0]) == "▅ ▅"
-    assert sparkline.draw([-1.0, 0.0, None, 1.0]) == "▁▅ █"
+    assert history.bars([]) == ""
+    assert history.bars([None, None]) == "  "
+    assert history.bars([3.0, None, 3.0]) == "▅ ▅"
+    assert history.bars([-1.0, 0.0, None, 1.0]) == "▁▅ █"
 
 
 def test_relative_folders_are_found_from_the_database(tmp_path, monkeypatch):

@@ -1,6 +1,6 @@
 """What PerfEvaluator reads of a run: figures, cost, step times, and Evaluator's metrics.
 
-The run is made by `gate.candidate`.
+The run is made by `gate.run`.
 """
 
 import pandas as pd
@@ -12,7 +12,7 @@ from tfx.types import standard_artifacts
 
 from tfx_perf import errors
 from tfx_perf.components import types
-from tfx_perf.components.perf_evaluator import candidate, quality
+from tfx_perf.components.perf_evaluator import executor
 from tfx_perf.settings.gate import GateSettings
 
 
@@ -51,7 +51,7 @@ def inputs(tmp_path):
 
 
 def test_the_metrics_over_all_examples_are_read_with_tfmas_loader(evaluation):
-    found, gains = quality.overall_metrics(str(evaluation))
+    found, gains = executor.overall_metrics(str(evaluation))
     assert found == {"auc": pytest.approx(0.75, abs=0.01), "example_count": 4.0}
     assert gains == {}
 
@@ -73,20 +73,20 @@ def test_what_they_are_above_the_baseline_models_is_read_too(tmp_path):
         {"label": [0, 0, 1, 1], "score": [0.1, 0.6, 0.4, 0.9], "before": [0.1, 0.3, 0.4, 0.9]}
     )
     tfma.analyze_raw_data(table, config, output_path=str(tmp_path))
-    found, gains = quality.overall_metrics(str(tmp_path))
+    found, gains = executor.overall_metrics(str(tmp_path))
     assert found == {"auc": pytest.approx(0.75, abs=0.01)}
     assert gains == {"auc": pytest.approx(-0.25, abs=0.01)}
 
 
 def test_what_is_no_evaluation_is_refused(tmp_path):
     with pytest.raises(errors.UserError, match="Received: uri="):
-        quality.overall_metrics(str(tmp_path))
+        executor.overall_metrics(str(tmp_path))
 
 
 def test_a_run_has_the_metrics_of_the_evaluation_beside_the_figures(inputs, evaluation):
     artifact = standard_artifacts.ModelEvaluation()
     artifact.uri = str(evaluation)
-    run = candidate.read(
+    run = executor.read_run(
         {**inputs, "model_evaluation": [artifact]}, settings=GateSettings(), context=None
     )
     assert run.run_id == str(inputs["perf_metrics"][0].uri)
@@ -96,16 +96,16 @@ def test_a_run_has_the_metrics_of_the_evaluation_beside_the_figures(inputs, eval
 
 
 def test_the_price_of_the_machine_gives_the_cost_of_examples(inputs):
-    assert "cost_per_million_examples" not in candidate.read(
+    assert "cost_per_million_examples" not in executor.read_run(
         inputs, settings=GateSettings(), context=None
     ).figures
-    run = candidate.read(inputs, settings=GateSettings(price_per_hour=3.6), context=None)
+    run = executor.read_run(inputs, settings=GateSettings(price_per_hour=3.6), context=None)
     seconds = 1e6 / (64 / 0.010)
     assert run.figure("cost_per_million_examples") == pytest.approx(3.6 * seconds / 3600)
 
 
 def test_the_step_times_after_warm_up_are_kept_as_quantiles(inputs):
-    run = candidate.read(inputs, settings=GateSettings(), context=None)
+    run = executor.read_run(inputs, settings=GateSettings(), context=None)
     assert len(run.step_times) == 41
     assert run.step_times[0] == pytest.approx(0.01021)
     assert run.step_times[20] == pytest.approx(0.010605)

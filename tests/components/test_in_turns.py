@@ -15,11 +15,10 @@ from tfx.types import standard_artifacts
 
 from tfx_perf import errors
 from tfx_perf.components import in_turns, training_job, types
-from tfx_perf.components.perf_evaluator import candidate, executor, remeasuring
+from tfx_perf.components.perf_evaluator import executor, remeasure
 from tfx_perf.config import PerfConfig
+from tfx_perf.gate.decision import GateRecord, Verdict
 from tfx_perf.gate.ledger import Ledger
-from tfx_perf.gate.outcome import Verdict
-from tfx_perf.gate.record import GateRecord
 from tfx_perf.gate.run import Run
 
 # A layer with much to do.
@@ -65,7 +64,7 @@ def trainer_of(tmp_path_factory):
 
 
 def run_of(trainer, name):
-    found = candidate.read(
+    found = executor.read_run(
         {"perf_metrics": [trainer.perf_metrics]}, settings=PerfConfig().gate, context=None
     )
     return found.model_copy(
@@ -77,7 +76,7 @@ def run_of(trainer, name):
 def test_a_slower_model_is_slower_in_turns(trainer_of, tmp_path):
     ratios = {}
     for name in ("same", "slow"):
-        found = remeasuring.measure(
+        found = remeasure.measure(
             run_of(trainer_of(name), name),
             [run_of(trainer_of("blessed"), "blessed")],
             seconds=90,
@@ -140,7 +139,7 @@ def test_a_run_of_several_workers_is_trained_again_by_as_many(tmp_path):
         figures={},
         source=trainer.perf_metrics.uri,
     )
-    found = remeasuring.measure(
+    found = remeasure.measure(
         run, [run], seconds=200, is_clear=lambda ratio: True, log_folder=tmp_path / "logs"
     )
     assert found.against == "blessed", found.reason
@@ -156,7 +155,7 @@ def test_code_that_is_gone_leaves_it_undecided(trainer_of, tmp_path):
     blessed = run_of(trainer_of("blessed"), "blessed")
     assert training_job.TrainingJob.read(pathlib.Path(blessed.source, "job.json")).is_unchanged
     gone = blessed.model_copy(update={"source": str(tmp_path)})
-    found = remeasuring.measure(
+    found = remeasure.measure(
         blessed, [gone], seconds=90, is_clear=lambda ratio: True, log_folder=tmp_path
     )
     assert found.ratio is None
@@ -171,7 +170,7 @@ def test_code_that_fails_is_named(trainer_of, tmp_path):
     for path in pathlib.Path(trainer.examples.uri).glob("*/*"):
         path.unlink()
     assert job.is_unchanged
-    found = remeasuring.measure(
+    found = remeasure.measure(
         run_of(trainer, "failing"), [run_of(trainer_of("blessed"), "blessed")], seconds=90,
         is_clear=lambda ratio: True, log_folder=tmp_path,
     )  # fmt: skip
@@ -181,7 +180,7 @@ def test_code_that_fails_is_named(trainer_of, tmp_path):
 @pytest.mark.slow
 def test_a_training_that_dies_is_named(trainer_of, tmp_path):
     trainer = trained(tmp_path / "dying", beginning=DIES, layer="Dies()")
-    found = remeasuring.measure(
+    found = remeasure.measure(
         run_of(trainer, "dying"), [run_of(trainer_of("blessed"), "blessed")], seconds=90,
         is_clear=lambda ratio: True, log_folder=tmp_path,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Where PerfEvaluator's `baseline` comes from: `resolved_ledgers`, `baseline_uri`, or both."""
+"""Where PerfEvaluator finds its baseline: ledgers from a resolver, `baseline_uri`, or both."""
 
 import pathlib
 import shutil
@@ -7,8 +7,8 @@ import pytest
 from test_perf_evaluator import FAST, SETTINGS, SLOW, Gate, ledger_in
 
 from tfx_perf import errors
-from tfx_perf.gate.mirror import Mirror
-from tfx_perf.gate.record import GateRecord
+from tfx_perf.gate.decision import GateRecord
+from tfx_perf.gate.ledger_store import Mirror
 
 
 @pytest.fixture

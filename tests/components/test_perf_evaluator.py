@@ -17,8 +17,8 @@ from tfx_perf import errors, unmeasured
 from tfx_perf.components import types
 from tfx_perf.components.perf_evaluator import component, executor
 from tfx_perf.config import PerfConfig
+from tfx_perf.gate.decision import GateRecord
 from tfx_perf.gate.ledger import Ledger
-from tfx_perf.gate.record import GateRecord
 
 pytestmark = pytest.mark.each_choice
 

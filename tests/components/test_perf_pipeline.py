@@ -11,9 +11,9 @@ from tfx_perf import errors, metrics
 from tfx_perf.cli import main
 from tfx_perf.components import PerfEvaluator, artifacts, latest_ledger, types
 from tfx_perf.gate import history
+from tfx_perf.gate.decision import GateRecord
 from tfx_perf.gate.ledger import Ledger
-from tfx_perf.gate.mirror import Mirror
-from tfx_perf.gate.record import GateRecord
+from tfx_perf.gate.ledger_store import Mirror
 
 pytestmark = pytest.mark.each_choice
 

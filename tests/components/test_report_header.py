@@ -12,7 +12,7 @@ from tfx.types import standard_artifacts
 from tfx_perf import unmeasured
 from tfx_perf.components import artifacts, types
 from tfx_perf.components.optimized_trainer import executor as optimized_trainer
-from tfx_perf.components.perf_evaluator import candidate, executor
+from tfx_perf.components.perf_evaluator import executor
 from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.config import PerfConfig
 from tfx_perf.report import page as report_page
@@ -115,5 +115,5 @@ def test_the_gate_is_told_the_plan(place):
     trained = place(types.PerfMetrics, "OptimizedTrainer", "perf_metrics")
     record = training_record(0.01).model_copy(update={"plan": TrainingPlan(steps_per_call=50)})
     record.write(pathlib.Path(trained.uri) / "metrics.json")
-    run = candidate.read({"perf_metrics": [trained]}, settings=GateSettings(), context=None)
+    run = executor.read_run({"perf_metrics": [trained]}, settings=GateSettings(), context=None)
     assert run.plan == "50 steps per call"

@@ -14,7 +14,7 @@ from tfx.types import standard_artifacts
 
 from tfx_perf import cache_key
 from tfx_perf.components import InputTuner, MemoryProfiler, OptimizedTrainer, trainer_args
-from tfx_perf.mlmd import metadata_store
+from tfx_perf.mlmd import store as metadata_store
 
 COMPONENTS = [InputTuner, MemoryProfiler, OptimizedTrainer]
 

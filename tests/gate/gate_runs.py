@@ -4,8 +4,7 @@ import datetime
 
 import numpy as np
 
-from tfx_perf.gate.act import Act
-from tfx_perf.gate.ledger import Ledger
+from tfx_perf.gate.ledger import Act, Ledger
 from tfx_perf.gate.run import Run
 from tfx_perf.settings.gate import GateSettings
 from tfx_perf.settings.rule import Rule

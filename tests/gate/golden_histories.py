@@ -14,11 +14,10 @@ from gate_runs import run
 
 from tfx_perf import cache_key, statistics
 from tfx_perf.config import PerfConfig
-from tfx_perf.gate import candidate, explanation
-from tfx_perf.gate.act import Act
-from tfx_perf.gate.ledger import Ledger
-from tfx_perf.gate.outcome import Verdict
-from tfx_perf.gate.remeasured import Remeasured
+from tfx_perf.gate import messages
+from tfx_perf.gate.decision import Remeasured, Verdict
+from tfx_perf.gate.ledger import Act, Ledger
+from tfx_perf.gate.run import Run
 from tfx_perf.gate.verdict import evaluate
 
 FILE = pathlib.Path(__file__).parent / "golden" / "decisions.json"
@@ -383,7 +382,7 @@ def impossible_figures():
     yield Gate().nights().next(fields={"not_finite": ("train_loss",)}, train_loss=None)
     gate = Gate().nights(2, mfu_ratio=1.7)
     yield gate.next()
-    made = candidate.run_of(None, figures=FIGURES, settings=gate.settings, run_id="a")
+    made = Run.of_training(None, figures=FIGURES, settings=gate.settings, run_id="a")
     yield gate.judge(made.model_copy(update={"time": night(9).time}))
 
 
@@ -585,7 +584,7 @@ def in_lines(decision, outcomes):
             yield str(outcome.remedy)
         if outcome.shortness:
             yield f"{outcome.shortness.factor:.6g} {outcome.shortness.is_of_baseline}"
-    yield from itertools.islice(explanation.lines(decision), 1, None)
+    yield from itertools.islice(messages.lines(decision), 1, None)
     yield ", ".join(run.run_id for run in decision.baseline_runs)
     yield f"{decision.differences} {decision.unread} {decision.host_factor:.6g}"
 

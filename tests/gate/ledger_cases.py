@@ -3,9 +3,8 @@
 import datetime
 import sys
 
-from tfx_perf.gate.act import Act
-from tfx_perf.gate.ledger import Ledger
-from tfx_perf.gate.mirror import Mirror
+from tfx_perf.gate.ledger import Act, Ledger
+from tfx_perf.gate.ledger_store import Mirror
 from tfx_perf.gate.run import Run
 
 HERE = {"device_kind": "CPU", "global_batch_size": "64"}

@@ -7,12 +7,12 @@ from click.testing import CliRunner
 from gate_runs import ELSEWHERE, ledger_of, noisy, only, run
 
 from tfx_perf.cli import calibrate
-from tfx_perf.gate import history, judged_runs
+from tfx_perf.gate import history
 from tfx_perf.gate.calibration import replay
 from tfx_perf.gate.ledger import Ledger
-from tfx_perf.gate.mirror import Mirror
+from tfx_perf.gate.ledger_store import Mirror
 from tfx_perf.gate.verdict import evaluate
-from tfx_perf.mlmd import recorded_runs
+from tfx_perf.mlmd import runs as recorded_runs
 
 KEY = "step_time_seconds"
 SETTINGS = only(step_time_seconds={"margin": 0.03, "max": 1e-9}, mfu_ratio={"min": 0.9})
@@ -120,7 +120,7 @@ def pipeline_runs(monkeypatch, tmp_path):
 @pytest.mark.usefixtures("pipeline_runs")
 def test_runs_of_a_pipeline_come_from_their_evaluations_and_refused_ones_on_demand():
     def ids(**options):
-        return [found.run_id for found in judged_runs.read("metadata.sqlite", **options)]
+        return [found.run_id for found in history.judged_runs("metadata.sqlite", **options)]
 
     assert ids() == ["a"]
     assert ids(with_refused=True) == ["a", "b"]

@@ -1,10 +1,14 @@
-"""A figure against the blessed runs: at and around its bounds, in both directions."""
+"""A figure against the blessed runs: around its bounds, and beside the step time."""
 
+import numpy as np
 import pytest
-from gate_runs import ledger_of, noisy, only, run
+from gate_runs import blessed_by_a_person, ledger_of, noisy, only, run
 
-from tfx_perf.gate.outcome import Verdict
+from tfx_perf import metrics
+from tfx_perf.gate.decision import Verdict
+from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.verdict import evaluate
+from tfx_perf.settings.gate import GateSettings
 
 SLOW = "step_time_seconds"  # lower is better
 FAST = "examples_per_second"  # higher is better
@@ -142,3 +146,206 @@ def test_the_smallest_detectable_change_shrinks_with_runs_and_grows_with_noise()
     loud = judge(SLOW, 1.0, noisy(30, sd=0.05), margin=0.03)
     assert many.detectable < few.detectable
     assert many.detectable < loud.detectable
+
+
+TIME_AND_RATE = only(
+    step_time_seconds={"margin": 0.03}, examples_per_second={"margin": 0.03, "optional": True}
+)
+
+
+def of_short_training(*, step_time_seconds=1.0, examples_per_second, error_ratio):
+    """Returns the verdicts on a run beside one of a step a second and 100 examples a second."""
+    before = run("old", step_time_seconds=1.0, examples_per_second=100.0)
+    decision = evaluate(
+        run(
+            "new",
+            step_time_seconds=step_time_seconds,
+            examples_per_second=examples_per_second,
+            step_time_error_ratio=error_ratio,
+        ),
+        ledger=Ledger(entries=(before,)),
+        settings=TIME_AND_RATE,
+    )
+    return {outcome.metric: outcome for outcome in decision.outcomes}, decision.blessed
+
+
+@pytest.mark.parametrize("examples_per_second", [100.0, 80.0, 50.0])
+def test_a_stall_does_not_refuse_it(examples_per_second):
+    found, blessed = of_short_training(examples_per_second=examples_per_second, error_ratio=0.3)
+    assert blessed
+    rate = found["examples_per_second"]
+    assert rate.verdict in (Verdict.NOT_CHECKED, Verdict.PASS)
+    if rate.verdict is Verdict.NOT_CHECKED:
+        assert "uncertain by 30.0%" in rate.reason
+
+
+def test_a_slower_median_refuses_it_all_the_same():
+    found, blessed = of_short_training(
+        step_time_seconds=1.3, examples_per_second=77.0, error_ratio=0.3
+    )
+    assert not blessed
+    assert found["step_time_seconds"].verdict is Verdict.REGRESSION
+    assert found["examples_per_second"].verdict is Verdict.INCONCLUSIVE
+
+
+def test_a_long_training_is_held_to_its_mean():
+    found, blessed = of_short_training(examples_per_second=80.0, error_ratio=0.01)
+    assert not blessed
+    assert found["examples_per_second"].verdict is Verdict.REGRESSION
+
+
+def test_noise_between_runs_stays_inconclusive():
+    settings = only(
+        step_time_seconds={"margin": 0.3},
+        examples_per_second={"margin": 0.03, "noise": 0.2, "optional": True},
+    )
+    before = run("old", step_time_seconds=1.0, examples_per_second=100.0)
+    decision = evaluate(
+        run("new", step_time_seconds=1.0, examples_per_second=95.0, step_time_error_ratio=0.01),
+        ledger=Ledger(entries=(before,)),
+        settings=settings,
+    )
+    verdicts = {outcome.metric: outcome.verdict for outcome in decision.outcomes}
+    assert verdicts["examples_per_second"] is Verdict.INCONCLUSIVE
+
+
+STEP, RATE, MFU = "step_time_seconds", "examples_per_second", "mfu_ratio"
+OF_A_STEP = only(**{STEP: {"margin": 0.03}, RATE: {"margin": 0.03}, MFU: {"margin": 0.03}})
+
+
+def of(steps, rates, *, mfus=None):
+    """Returns a ledger with a run for each pair, the oldest first."""
+    entries = []
+    for index, (step, rate) in enumerate(zip(steps, rates, strict=True)):
+        figures = {STEP: step, RATE: rate}
+        if mfus and mfus[index] is not None:
+            figures[MFU] = mfus[index]
+        entries.append(run(f"r{index}", minute=index, **figures))
+    return Ledger(entries=tuple(entries))
+
+
+def baselines(ledger, **figures):
+    """Returns what each figure of a new run is compared with."""
+    decision = evaluate(run("new", minute=90, **figures), ledger=ledger, settings=OF_A_STEP)
+    compared = [item for item in decision.outcomes if item.kind == "change"]
+    return {item.metric: item.baseline for item in compared if item.metric in figures}
+
+
+@pytest.mark.parametrize(
+    ("steps", "rates", "since"),
+    [
+        # The rate is too loud to show what the median shows, or the other way round.
+        ([1.0, 1.0, 0.8, 0.8], [80.0, 120.0, 115.0, 125.0], slice(2, 4)),
+        ([1.0, 1.0, 1.0, 1.0], [50.0, 50.0, 100.0, 100.0], slice(2, 4)),
+        # Each shows a change of its own: the runs after both count.
+        ([1.0, 0.5, 0.5, 0.5, 0.5], [100.0, 100.0, 100.0, 200.0, 200.0], slice(3, 5)),
+        # By the median the new run is nearer to those before the last one, by the rate to that.
+        ([1.0, 1.0, 1.0, 0.5], [100.0, 100.0, 100.0, 200.0], slice(0, 3)),
+        ([1.0, 1.0, 1.0, 1.0], [100.0, 101.0, 99.0, 100.0], slice(0, 4)),
+    ],
+)
+def test_both_are_compared_with_the_runs_since_the_last_change_of_either(steps, rates, since):
+    found = baselines(of(steps, rates), **{STEP: 0.9 * max(steps), RATE: max(rates)})
+    expected = {STEP: np.mean(steps[since]), RATE: np.mean(rates[since])}
+    assert found == pytest.approx(expected)
+
+
+def test_a_figure_that_those_runs_lack_is_compared_with_the_runs_that_have_it():
+    ledger = of([1.0, 1.0, 0.5], [100.0, 100.0, 200.0], mfus=[0.03, 0.0302, None])
+    found = baselines(ledger, **{STEP: 0.5, RATE: 200.0, MFU: 0.05})
+    assert found == pytest.approx({STEP: 0.5, RATE: 200.0, MFU: 0.0301})
+
+
+# Step time in milliseconds, what stalls add to the mean, and what replicas wait.
+STRATEGIES = {
+    "one_device": (1.0, 0.01, None),
+    "MirroredStrategy": (1.6, 0.02, 0.2),
+    "MultiWorkerMirroredStrategy": (4.0, 0.6, 0.45),
+}
+ALONE, MIRRORED, WORKERS = STRATEGIES
+
+
+def trained(random, strategy, *, minute, faster=1.0):
+    milliseconds, stalls, waits = STRATEGIES[strategy]
+    step = 1e-3 * milliseconds * faster * (1 + 0.01 * random.normal())
+    mean = step * (1 + stalls) * (1 + 0.02 * abs(random.normal()))
+    shares = {}
+    if waits:
+        share = waits * (1 + 0.1 * random.uniform(-1, 1)) / faster
+        shares = {"communication_share_ratio": min(1.0, share)}
+    return run(
+        f"run {minute}",
+        minute=minute,
+        environment={"device_kind": "CPU", "strategy": strategy, "global_batch_size": "64"},
+        step_time_error_ratio=0.01,
+        training_memory_bytes=5e8,
+        train_step_count=2000.0,
+        train_loss=0.5 * (1 + 0.005 * random.normal()),
+        trace_count=1.0,
+        **{STEP: step, RATE: 64 / mean},
+        **shares,
+    )
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        [(ALONE, 1.0)] * 3 + [(MIRRORED, 1.0)] * 2 + [(WORKERS, 1.0)] * 2 + [(ALONE, 1.0)] * 2,
+        # The first run under each strategy has no plan yet.
+        [(ALONE, 2.0), (ALONE, 1.0), (WORKERS, 2.0), (WORKERS, 1.0), (WORKERS, 1.0),
+         (MIRRORED, 1.5), (MIRRORED, 1.0), (ALONE, 1.0), (WORKERS, 1.0), (ALONE, 1.0)],
+    ],
+    ids=["as fast from the first run on", "with a plan from the second run on"],
+)  # fmt: skip
+def test_whoever_tries_strategies_may_go_back(history):
+    judged = refused = 0
+    for seed in range(20):
+        random, ledger = np.random.default_rng(seed), Ledger()
+        for minute, (strategy, faster) in enumerate(history):
+            candidate = trained(random, strategy, minute=minute, faster=faster)
+            decision = evaluate(candidate, ledger=ledger, settings=GateSettings())
+            if any(item.is_far_worse for item in decision.outcomes):
+                # As the first run under a strategy that is so much slower has to be.
+                ledger = blessed_by_a_person(ledger, candidate)
+                continue
+            judged, refused = judged + 1, refused + (not decision.blessed)
+            if decision.blessed:
+                ledger = ledger.append(candidate, keep=100)
+    assert refused / judged <= GateSettings().false_alarm_rate
+
+
+def share_of(*, step_time_seconds, share, key="input_wait_ratio", rule=None, earlier=1):
+    """Returns the outcomes of the share for a run after some with a wait of 0.3 ms."""
+    before = {"step_time_seconds": 1.5e-3, key: 0.2}
+    ledger = Ledger(entries=tuple(run(f"r{i}", minute=i, **before) for i in range(earlier)))
+    candidate = run("new", minute=60, **{"step_time_seconds": step_time_seconds, key: share})
+    rules = {"step_time_seconds": {"margin": 0.25}, key: rule or {"margin": 0.1, "scale": 0.2}}
+    decision = evaluate(candidate, ledger=ledger, settings=only(**rules))
+    return [item for item in decision.outcomes if item.metric == key]
+
+
+@pytest.mark.parametrize("earlier", [1, 8])  # with eight there is an anchor, too
+@pytest.mark.parametrize("key", metrics.SHARES_OF_A_STEP)
+def test_the_same_wait_in_a_shorter_step_passes(key, earlier):
+    found = share_of(step_time_seconds=0.5e-3, share=0.55, key=key, earlier=earlier)
+    assert {outcome.verdict for outcome in found} == {Verdict.PASS}
+    assert "55.0 % of a step of 500 µs" in found[0].reason
+    assert "18.3 % of the baseline's, 1.50 ms" in found[0].reason
+
+
+@pytest.mark.parametrize(
+    ("step_time_seconds", "share"),
+    [
+        (0.8e-3, 0.8),  # a wait of 0.64 ms: longer, although the step is shorter
+        (1.5e-3, 0.5),
+        (3.0e-3, 0.5),
+    ],
+)
+def test_a_longer_wait_is_refused(step_time_seconds, share):
+    found = share_of(step_time_seconds=step_time_seconds, share=share)
+    assert [outcome.verdict for outcome in found] == [Verdict.REGRESSION]
+
+
+def test_a_limit_of_the_user_holds_whatever_the_step_takes():
+    (found,) = share_of(step_time_seconds=0.5e-3, share=0.55, rule={"max": 0.5})
+    assert found.verdict is Verdict.LIMIT

@@ -8,13 +8,11 @@ import pytest
 from gate_runs import ELSEWHERE, only, run
 
 from tfx_perf import metrics
-from tfx_perf.gate import explanation
+from tfx_perf.gate import messages
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.verdict import evaluate
-from tfx_perf.report import gate_report, refusal_guide
-from tfx_perf.report.gate_junit import junit_of
-from tfx_perf.report.gate_markdown import markdown_of
-from tfx_perf.report.gate_report import report_on
+from tfx_perf.report import gate as gate_report
+from tfx_perf.report.gate import junit_of, markdown_of, report_on
 
 SETTINGS = only(
     mfu_ratio={"min": 0.1}, step_time_seconds={"margin": 0.25}, train_loss={"margin": 0.1}
@@ -147,7 +145,7 @@ def test_a_refusal_leads_to_what_would_let_the_run_pass(refused):
 
 
 def test_the_page_on_refusals_needs_no_other_file():
-    html = refusal_guide.render()
+    html = gate_report.refused_page()
     assert "<h1>I was refused</h1>" in html
     assert "<table>" in html
     assert "<a href=" not in html
@@ -162,7 +160,7 @@ def test_of_a_script_pages_and_lines_name_no_component_nor_a_file_that_it_lacks(
         candidate.model_copy(update={"is_of_script": True}), ledger=Ledger(), settings=only(**rules)
     )
     assert len([outcome for outcome in decision.outcomes if outcome.refuses]) == 2
-    said = "\n".join([report_on(decision).render(), *explanation.lines(decision)])
+    said = "\n".join([report_on(decision).render(), *messages.lines(decision)])
     assert "May this run count as good?" in said
     assert "The script's training recorded no such figure" in said
     assert "the training's report says why" in said

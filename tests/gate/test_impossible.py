@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from tfx_perf import errors, metrics
 from tfx_perf.config import PerfConfig
-from tfx_perf.gate import candidate, explanation
+from tfx_perf.gate import messages
+from tfx_perf.gate.decision import Verdict
 from tfx_perf.gate.ledger import Ledger
-from tfx_perf.gate.outcome import Verdict
 from tfx_perf.gate.run import Run
 from tfx_perf.gate.verdict import evaluate
 from tfx_perf.settings.gate import GateSettings
@@ -78,7 +78,7 @@ def test_a_run_with_an_impossible_figure_is_never_blessed(found, is_first):
     assert decision.verdict is Verdict.INVALID
     (outcome,) = [item for item in decision.outcomes if item.metric == key]
     assert f"Received: {key}={value:g}." in outcome.reason
-    assert "gate.policy.invalid" in "\n".join(explanation.lines(decision))
+    assert "gate.policy.invalid" in "\n".join(messages.lines(decision))
 
 
 @given(impossible())
@@ -135,7 +135,7 @@ def test_a_negative_loss_is_impossible_where_its_name_says_so(loss, is_impossibl
 
 
 def test_a_loss_that_is_not_finite_is_not_blessed_though_it_is_the_first_run():
-    made = candidate.run_of(
+    made = Run.of_training(
         None,
         figures={**GOOD, "train_loss": math.nan},
         settings=GateSettings(),

@@ -3,9 +3,8 @@
 import pytest
 from gate_runs import ledger_of, only, run
 
-from tfx_perf.gate import explanation
-from tfx_perf.gate.outcome import Verdict
-from tfx_perf.gate.remeasured import Remeasured, is_clear
+from tfx_perf.gate import messages
+from tfx_perf.gate.decision import Remeasured, Verdict, is_clear
 from tfx_perf.gate.verdict import evaluate
 from tfx_perf.statistics import Interval
 
@@ -50,7 +49,7 @@ def test_the_interval_decides(key, ratio, verdict):
     assert "In turns with r2 on one host, a step took" in outcome.reason
     assert outcome.reason.endswith(" So it passes.") == record.blessed
     if record.blessed:  # the terminal's figures are those of comparing runs
-        assert f"  {outcome.reason[outcome.reason.index('In turns'):]}" in explanation.lines(record)
+        assert f"  {outcome.reason[outcome.reason.index('In turns'):]}" in messages.lines(record)
 
 
 def test_it_is_said_in_as_many_digits_as_other_figures():

@@ -9,7 +9,7 @@ from tfx_perf.cli import demo
 from tfx_perf.config import PerfConfig
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.verdict import evaluate
-from tfx_perf.settings import gate_defaults
+from tfx_perf.settings import gate as gate_settings
 from tfx_perf.templates import copying
 
 _NOISE = 0.01
@@ -63,10 +63,10 @@ def test_small_slowdowns_are_refused_before_they_come_to_a_third(settings, histo
 
 
 def test_no_rule_is_looser_than_the_default_one(settings):
-    for key, default in gate_defaults.RULES.items():
+    for key, default in gate_settings.DEFAULT_RULES.items():
         found = settings.rules_for(()).get(key)
         if found is not None:
             assert found.largest_change <= default.largest_change
             assert (found.noise, found.scale) == (default.noise, default.scale)
-    lost = gate_defaults.RULES.keys() - settings.rules_for(()).keys()
+    lost = gate_settings.DEFAULT_RULES.keys() - settings.rules_for(()).keys()
     assert lost == {"cost_per_million_examples"}  # which needs a price

@@ -11,7 +11,7 @@ import wheels
 
 from tests.pipelines.airflow import airflow_environment
 from tfx_perf.hardware import versions
-from tfx_perf.mlmd import recorded_runs
+from tfx_perf.mlmd import runs as recorded_runs
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(5400)]
 

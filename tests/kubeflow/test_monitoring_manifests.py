@@ -14,7 +14,7 @@ from kubeflow_pipelines import compiled, four_components
 from prometheus_client.parser import text_string_to_metric_families
 
 from tfx_perf.config import PerfConfig
-from tfx_perf.settings import gate_defaults
+from tfx_perf.settings import gate as gate_settings
 
 ROOT = pathlib.Path(__file__).parents[2]
 FOLDER = ROOT / "kubeflow" / "manifests" / "monitoring"
@@ -103,7 +103,7 @@ def test_the_port_is_the_same_everywhere():
 
 
 def test_limits_are_those_of_the_gate():
-    limit = gate_defaults.RULES["peak_memory_share_ratio"].max
+    limit = gate_settings.DEFAULT_RULES["peak_memory_share_ratio"].max
     rule = RULES["TfxPerfMemoryNearlyFull"]
     assert rule["expr"] == f"tfx_perf_peak_memory_share_ratio > {limit}"
 

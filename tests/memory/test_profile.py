@@ -12,7 +12,7 @@ from tfx_perf import errors, interception, isolate
 from tfx_perf.config import MemorySettings
 from tfx_perf.memory import batches, peak, profile
 from tfx_perf.memory.record import ProfileRecord, StateSizes, StepMemory
-from tfx_perf.report import memory_report
+from tfx_perf.report import memory as memory_report
 
 pytestmark = pytest.mark.each_choice
 

@@ -18,8 +18,8 @@ from tfx_perf.components.optimized_trainer import executor as optimized_trainer
 from tfx_perf.components.perf_evaluator import executor as perf_evaluator
 from tfx_perf.config import PerfConfig
 from tfx_perf.gate import history
+from tfx_perf.gate.decision import GateRecord
 from tfx_perf.gate.ledger import Ledger
-from tfx_perf.gate.record import GateRecord
 
 _SETTINGS = {
     "input": {"time_budget_seconds": 5},

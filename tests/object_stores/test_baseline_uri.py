@@ -10,7 +10,7 @@ from object_store import run_python
 WRITERS, ENTRIES = 8, 5
 _WRITER = str(pathlib.Path(__file__).parents[1] / "gate" / "ledger_cases.py")
 _READ = (
-    "import sys; from tfx_perf.gate.mirror import Mirror; "
+    "import sys; from tfx_perf.gate.ledger_store import Mirror; "
     "print(*[entry.run_id for entry in Mirror(sys.argv[1]).read().entries])"
 )
 

@@ -10,7 +10,8 @@ from tfx.types import standard_artifacts
 
 from tfx_perf import console
 from tfx_perf.components import artifacts, types
-from tfx_perf.gate import ledger, record, run, verdict
+from tfx_perf.gate import decision as decision_file
+from tfx_perf.gate import ledger, run, verdict
 from tfx_perf.settings import gate, rule
 
 
@@ -94,4 +95,4 @@ def Evaluate(
     settings = gate.GateSettings(rules={"step_time_seconds": rule.Rule(max=1.0)})
     decision = verdict.evaluate(judged, ledger=ledger.Ledger(), settings=settings)
     pathlib.Path(evaluation.uri).mkdir(parents=True, exist_ok=True)
-    decision.write(pathlib.Path(evaluation.uri, record.FILE_NAME))
+    decision.write(pathlib.Path(evaluation.uri, decision_file.FILE_NAME))

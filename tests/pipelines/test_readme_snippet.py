@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tfx_perf.mlmd import recorded_runs
+from tfx_perf.mlmd import runs as recorded_runs
 from tfx_perf.templates import copying
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]

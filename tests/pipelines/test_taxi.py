@@ -10,8 +10,8 @@ from ml_metadata.proto import metadata_store_pb2 as mlmd
 from tfx_perf import errors, isolate, metrics
 from tfx_perf.config import PerfConfig
 from tfx_perf.input.record import TuningRecord
-from tfx_perf.mlmd import recorded_runs
-from tfx_perf.mlmd.recorded_runs import RecordedRun
+from tfx_perf.mlmd import runs as recorded_runs
+from tfx_perf.mlmd.runs import RecordedRun
 from tfx_perf.pipelines import taxi
 from tfx_perf.training.record import TrainingRecord
 

@@ -12,19 +12,15 @@ import re
 
 from drawn import texts
 
-from tfx_perf.gate.record import GateRecord
+from tfx_perf.gate.decision import GateRecord
 from tfx_perf.input.record import TuningRecord
 from tfx_perf.memory.record import ProfileRecord
-from tfx_perf.mlmd.recorded_runs import RecordedRun
-from tfx_perf.report import (
-    gate_junit,
-    gate_markdown,
-    gate_report,
-    history_report,
-    input_report,
-    memory_report,
-    training_report,
-)
+from tfx_perf.mlmd.runs import RecordedRun
+from tfx_perf.report import gate as gate_report
+from tfx_perf.report import history as history_report
+from tfx_perf.report import input as input_report
+from tfx_perf.report import memory as memory_report
+from tfx_perf.report import training as training_report
 from tfx_perf.training.record import TrainingRecord
 
 _FOLDER = pathlib.Path(__file__).parent / "golden"
@@ -57,8 +53,8 @@ def lines():
     for name in ("gate_refused", "gate_elsewhere", "gate_of_script"):
         record = _read(GateRecord, name)
         found[name] = _shown(gate_report.report_on(record).render())
-        found[f"{name} in Markdown"] = gate_markdown.markdown_of(record).splitlines()
-        found[f"{name} in JUnit XML"] = gate_junit.junit_of(record).splitlines()
+        found[f"{name} in Markdown"] = gate_report.markdown_of(record).splitlines()
+        found[f"{name} in JUnit XML"] = gate_report.junit_of(record).splitlines()
     for name in ("memory", "memory_unmeasured"):
         found[name] = _shown(memory_report.report_on(_read(ProfileRecord, name)).render())
     keys = ["step_time_seconds", "train_loss"]

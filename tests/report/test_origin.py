@@ -8,7 +8,7 @@ from urllib import parse
 import pytest
 
 import tfx_perf
-from tfx_perf import report
+from tfx_perf.report import page as report
 from tfx_perf.report.origin import Origin
 
 PLAN = "InputTuner/input_plan/1/report.html"

@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from tfx_perf import report
+from tfx_perf.report import page as report
 from tfx_perf.report import plots
 from tfx_perf.statistics import Interval
 
@@ -33,7 +33,7 @@ DRAWINGS = {
 }
 
 
-def page():
+def made_page():
     made = report.Report(title="A <title>", verdict="5 > 4 & good", tone="good")
     made.add_table("Table", columns=["a<b", "c"], rows=[["<script>", 2], ["x", None]], note="n&m")
     made.add_figure("Figure", svg=DRAWINGS["lines"](), note="a note")
@@ -42,7 +42,7 @@ def page():
 
 
 def test_everything_is_there_in_order_and_escaped():
-    html = page().render()
+    html = made_page().render()
     heading = ["A &lt;title&gt;", "5 &gt; 4 &amp; good"]
     parts = [*heading, "a&lt;b", "&lt;script&gt;", "<svg", "only words"]
     places = [html.index(part) for part in parts]
@@ -64,7 +64,7 @@ def test_a_long_name_goes_on_in_the_next_line_and_nothing_else_does():
 
 
 def test_a_page_needs_no_network():
-    html = page().render()
+    html = made_page().render()
     assert not re.search(r"""(src|href)=["'](?!#)""", html)
     assert "@import" not in html
     assert "url(http" not in html

@@ -5,7 +5,7 @@ import datetime
 import pytest
 from drawn import texts
 
-from tfx_perf.gate.record import GateRecord
+from tfx_perf.gate.decision import GateRecord
 from tfx_perf.gate.run import Run
 from tfx_perf.report import page, step_parts
 

@@ -6,8 +6,8 @@ import pytest
 from drawn import texts
 
 from tfx_perf import metrics
-from tfx_perf.gate import validity
-from tfx_perf.report import training_report
+from tfx_perf.gate import verdict
+from tfx_perf.report import training as training_report
 from tfx_perf.statistics import Interval
 from tfx_perf.training import advice, precision, scaling
 from tfx_perf.training.measuring.accounts import CommunicationAccount, ReplicaAccount
@@ -359,7 +359,7 @@ def test_figures_of_the_steps_are_known_to_need_enough_of_them():
     )
     neither = metrics.Direction.NONE
     better = {key for key in made if metrics.CATALOGUE[key].direction is not neither}
-    assert better | {"cost_per_million_examples"} == validity._PER_STEP
+    assert better | {"cost_per_million_examples"} == verdict.PER_STEP
 
 
 def test_the_start_and_xla_have_tables_of_their_own():

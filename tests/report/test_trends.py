@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from drawn import dots, texts, ticks
 
-from tfx_perf.mlmd.recorded_runs import RecordedRun
-from tfx_perf.report import history_report, plots
+from tfx_perf.mlmd.runs import RecordedRun
+from tfx_perf.report import history as history_report
+from tfx_perf.report import plots
 
 ROWS = {
     "step_time_seconds": [0.0100, 0.0101, 0.0104],

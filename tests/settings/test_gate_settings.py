@@ -9,7 +9,7 @@ import pytest
 from tfx_perf import errors, metrics
 from tfx_perf.config import PerfConfig
 from tfx_perf.metrics import Direction
-from tfx_perf.settings import gate_defaults
+from tfx_perf.settings import gate as gate_settings
 from tfx_perf.settings.gate import GateSettings
 from tfx_perf.settings.rule import Rule
 
@@ -73,7 +73,7 @@ def test_a_rule_stands_beside_the_default_null_takes_it_away_and_the_others_stay
     rules = changed.rules_for(())
     assert rules["step_time_seconds"] == Rule(max=1, margin=0.03)
     assert "train_loss" not in rules
-    assert rules["training_memory_bytes"] == gate_defaults.RULES["training_memory_bytes"]
+    assert rules["training_memory_bytes"] == gate_settings.DEFAULT_RULES["training_memory_bytes"]
     assert GateSettings(use_defaults=False, rules={"train_loss": Rule(max=1)}).rules_for(
         ("auc",)
     ) == {"train_loss": Rule(max=1)}
@@ -90,7 +90,7 @@ def test_a_looser_step_time_loosens_the_figures_that_follow_from_it():
         rule.check_for(key)
     others = set(rules) - set(metrics.STEP_TIME_EXPONENTS)
     assert {key: rules[key] for key in others} == {
-        key: rule for key, rule in gate_defaults.RULES.items() if key in others
+        key: rule for key, rule in gate_settings.DEFAULT_RULES.items() if key in others
     }
     advisory = Rule(margin=0.03, advisory=True)
     assert GateSettings(rules={"step_time_seconds": advisory}).rules_for(())[
@@ -110,7 +110,7 @@ def test_a_looser_step_time_loosens_the_figures_that_follow_from_it():
 def test_other_rules_loosen_nothing_else(rules):
     found = GateSettings(rules=rules).rules_for(())
     for key in {"step_time_seconds", "examples_per_second", "mfu_ratio"} - rules.keys():
-        rule, default = found[key], gate_defaults.RULES[key]
+        rule, default = found[key], gate_settings.DEFAULT_RULES[key]
         assert (rule.margin, rule.largest_change) == (default.margin, default.largest_change)
         assert rule.advisory == default.advisory
 
@@ -124,7 +124,7 @@ def test_a_rule_for_a_figure_that_follows_holds_as_it_is():
 
 
 def test_every_default_rule_can_fire():
-    for key, rule in gate_defaults.RULES.items():
+    for key, rule in gate_settings.DEFAULT_RULES.items():
         rule.check_for(key)
 
 

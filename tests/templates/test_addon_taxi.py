@@ -11,7 +11,7 @@ import pytest
 from tfx.tools.cli import labels
 from tfx.tools.cli.handler import template_handler
 
-from tfx_perf.mlmd import recorded_runs
+from tfx_perf.mlmd import runs as recorded_runs
 from tfx_perf.templates import addon
 
 _COMPILE = """

@@ -8,11 +8,11 @@ import memory_in_process
 import pytest
 
 from tfx_perf import metrics
+from tfx_perf.gate.decision import Verdict
 from tfx_perf.gate.ledger import Ledger
-from tfx_perf.gate.outcome import Verdict
 from tfx_perf.gate.run import Run
 from tfx_perf.gate.verdict import evaluate
-from tfx_perf.settings import gate_defaults
+from tfx_perf.settings import gate as gate_settings
 from tfx_perf.settings.gate import GateSettings
 
 pytestmark = pytest.mark.slow  # each process takes twenty seconds
@@ -28,7 +28,7 @@ def figures_of(package, *, before="nothing", width=WIDTH):
 
 def verdict_on(figures, *, blessed):
     """Returns what the default rule says of a training after another one."""
-    rules = {KEY: gate_defaults.RULES[KEY]}
+    rules = {KEY: gate_settings.DEFAULT_RULES[KEY]}
     old, new = (
         Run(
             run_id=str(day),

@@ -6,7 +6,7 @@ import tensorflow as tf
 from model_cases import captured
 
 from tfx_perf.config import PerfConfig
-from tfx_perf.gate import size
+from tfx_perf.gate import run as runs
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.session import TrainingSession
@@ -57,14 +57,14 @@ def test_the_order_of_the_data_makes_no_difference(keras):
     # Nor does it much where the files themselves are in another order.
     moved = record_of(keras, padded(sentences(order=3)))
     assert moved.flops_per_step == pytest.approx(one.flops_per_step, rel=0.15)
-    assert not size.differences(moved.environment, one.environment)
+    assert not runs.differences(moved.environment, one.environment)
 
 
 @pytest.mark.slow
 def test_a_larger_model_shows(keras):
     small = record_of(keras, padded(sentences(), seed=1))
     large = record_of(keras, padded(sentences(), seed=2), width=2 * WIDTH)
-    assert "flops_per_step" in size.differences(small.environment, large.environment)
+    assert "flops_per_step" in runs.differences(small.environment, large.environment)
 
 
 @pytest.mark.slow
@@ -89,5 +89,5 @@ def test_batches_that_cannot_be_read_again_do_not_decide_what_is_comparable(kera
     data = tf.data.Dataset.from_generator(lambda: read, output_signature=read.element_spec)
     record = record_of(keras, data)
     assert record.flops_per_step
-    assert size.of(record.environment).keys() == {"parameter_count"}
+    assert runs.sizes(record.environment).keys() == {"parameter_count"}
     assert any("first batch" in note for note in record.notes)

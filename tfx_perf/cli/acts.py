@@ -15,10 +15,10 @@ from tfx_perf.cli import names, terminal
 
 if TYPE_CHECKING:
     from tfx_perf.gate.ledger import Ledger
-    from tfx_perf.gate.ledger_artifacts import LedgerArtifacts
-    from tfx_perf.gate.mirror import Mirror
+    from tfx_perf.gate.ledger_store import LedgerArtifacts
+    from tfx_perf.gate.ledger_store import Mirror
     from tfx_perf.gate.run import Run
-    from tfx_perf.mlmd import recorded_runs
+    from tfx_perf.mlmd import runs as recorded_runs
 
 _OPTIONS = (
     click.option("--reason", metavar="TEXT", required=True, help="Why; recorded."),
@@ -72,7 +72,7 @@ def record(
         UserError: nobody knows the run, or the ledger cannot be read or written.
     """
     from tfx_perf.gate import history
-    from tfx_perf.gate.act import Act
+    from tfx_perf.gate.ledger import Act
     from tfx_perf.gate.ledger import Ledger
     from tfx_perf.gate.run import Run
 
@@ -138,8 +138,8 @@ def _places(
     source: str | None, *, baseline_uri: str | None, pipeline: str | None
 ) -> "list[Mirror | LedgerArtifacts]":
     """Returns where the ledger is; the first place is the one to write to."""
-    from tfx_perf.gate.ledger_artifacts import LedgerArtifacts
-    from tfx_perf.gate.mirror import Mirror
+    from tfx_perf.gate.ledger_store import LedgerArtifacts
+    from tfx_perf.gate.ledger_store import Mirror
 
     places: list[Any] = []
     if baseline_uri:

@@ -12,7 +12,7 @@ from tfx_perf.cli import names, terminal
 
 if TYPE_CHECKING:
     from tfx_perf.gate.comparison import Comparison, Difference
-    from tfx_perf.mlmd.recorded_runs import RecordedRun
+    from tfx_perf.mlmd.runs import RecordedRun
 
 
 @click.command("compare")

@@ -176,7 +176,7 @@ def _metadata_path(folder: pathlib.Path) -> pathlib.Path:
 
 
 def _completed_runs(folder: pathlib.Path) -> int:
-    from tfx_perf.mlmd import recorded_runs
+    from tfx_perf.mlmd import runs as recorded_runs
 
     if not _metadata_path(folder).exists():
         return 0
@@ -188,8 +188,8 @@ def _summary(
     folder: pathlib.Path, *, batch_size: int, log_path: pathlib.Path
 ) -> dict[str, Any]:
     """Returns the figures of the newest run, the stock Trainer's beside them."""
-    from tfx_perf.gate import record as gate_record
-    from tfx_perf.mlmd import recorded_runs
+    from tfx_perf.gate import decision as gate_record
+    from tfx_perf.mlmd import runs as recorded_runs
     from tfx_perf.training import record as training_record
 
     run = recorded_runs.read_runs(_metadata_path(folder), limit=1)[0]

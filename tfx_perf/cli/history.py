@@ -12,7 +12,7 @@ from tfx_perf import errors, formatting, metrics
 from tfx_perf.cli import names, options, sources, sparkline, terminal
 
 if TYPE_CHECKING:
-    from tfx_perf.mlmd.recorded_runs import RecordedRun
+    from tfx_perf.mlmd.runs import RecordedRun
 
 _DEFAULT_METRICS = (
     "examples_per_second",
@@ -61,7 +61,7 @@ def command(
     keys = tuple(_key(name) for name in keys)
     # Imported here: its protobufs and gRPC take longer than the rest of the command line.
     from tfx_perf.gate import history
-    from tfx_perf.mlmd import recorded_runs
+    from tfx_perf.mlmd import runs as recorded_runs
 
     runs = history.read(source, pipeline=pipeline, limit=limit)
     if not runs:
@@ -93,7 +93,7 @@ def _key(name: str) -> str:
 
 
 def _write_page(runs: "Sequence[RecordedRun]", keys: Sequence[str], path: str) -> None:
-    from tfx_perf.report import history_report
+    from tfx_perf.report import history as history_report
 
     try:
         page = history_report.report_on(runs, keys, folder=pathlib.Path(path).parent)

@@ -1,1 +1,0 @@
-"""Decides whether a run is fast and small enough to be pushed."""

@@ -1,45 +1,226 @@
-"""The runs that a gate knows, and how it adds one: what ledgers and `baseline_uri` come to."""
+"""What a run is compared with: figures of which blessed runs, and what they were at its size."""
 
-from collections.abc import Iterable
+import dataclasses
+import math
+from collections.abc import Collection, Mapping, Sequence
 
+import numpy as np
+
+from tfx_perf import metrics
+from tfx_perf.gate import noise
+from tfx_perf.gate.change import Change
 from tfx_perf.gate.ledger import Ledger
-from tfx_perf.gate.mirror import Mirror
-from tfx_perf.gate.record import GateRecord
+from tfx_perf.gate.run import Run, sizes
 from tfx_perf.settings.gate import GateSettings
+from tfx_perf.settings.rule import Rule
+
+LARGEST_UNCERTAINTY = 0.03
+"""Figures for which the size leaves open more than this, relative to them, are not compared."""
+
+_STEPS_RATIO = 1.05
+# Which way a figure goes with the size, by its unit; all others do not follow it.
+_EXPONENTS = {"seconds": 1.0, "joules": 1.0, "currency": 1.0, "bytes": 1.0, "1/second": -1.0}
+# A figure may follow the size or not follow it at all: half of it, give or take a half.
+_USUAL_SLOPE = 0.5
+# First what decides where others disagree.
+_OF_A_STEP = (*metrics.STEP_TIME_EXPONENTS, *metrics.SHARES_OF_A_STEP)
 
 
-def known(settings: GateSettings, ledgers: Iterable[Ledger] = ()) -> Ledger:
-    """Returns the merge of the ledgers and the one at `baseline_uri`.
+def changes(
+    rules: Mapping[str, Rule], *, candidate: Run, ledger: Ledger, settings: GateSettings
+) -> tuple[dict[str, Change], float]:
+    """Returns what can be compared, by metric, and the host's factor for times."""
+    found = {}
+    for key, rule in rules.items():
+        value = candidate.figure(key)
+        blessed = comparable_runs(key, candidate=candidate, ledger=ledger)
+        history = figures_before(key, rule, candidate=candidate, blessed=blessed, ledger=ledger)
+        if history and value is not None:
+            found[key] = Change(
+                key,
+                value,
+                history=history,
+                baseline_runs=settings.baseline_runs,
+                rule=rule,
+                own_errors=noise.own_errors(key, candidate=candidate, blessed=blessed),
+            )
+    found = _at_one_level(found)
+    factors = {kind: _host_factor(found.values(), kind) for kind in noise.Kind}
+    return {
+        key: dataclasses.replace(change, host_factor=factors[noise.kind(key)])
+        for key, change in found.items()
+    }, factors[noise.Kind.TIME]
+
+
+def _at_one_level(found: Mapping[str, Change]) -> dict[str, Change]:
+    """Returns the comparisons, those of a step's figures with the same runs.
+
+    The step time is a median, and what follows from it is made of a mean, so that the one may show
+    a change of level that the other does not. Held against other runs, one figure would say that a
+    run is faster, and the other that it is slower. A run is of the present level if it is by each.
+    """
+    own = {key: found[key] for key in _OF_A_STEP if key in found}
+    runs: list[str] = []
+    for change in own.values():
+        common = [run for run in change.own_level_runs if run in runs]
+        # Where they have none in common, the first one is right: no stall moves a median.
+        runs = common or runs or list(change.own_level_runs)
+    shared = {key: dataclasses.replace(change, level_runs=runs) for key, change in own.items()}
+    return {**found, **shared}
+
+
+def _host_factor(found: Collection[Change], kind: noise.Kind) -> float:
+    """Returns by how much figures of a kind vary more than expected; see `noise.host_factor`."""
+    return noise.host_factor(
+        [
+            (change.level, math.hypot(change.prior, change.prediction.usual_error))
+            for change in found
+            if noise.kind(change.key) is kind and not (change.is_exact or change.rule.advisory)
+        ]
+    )
+
+
+def levels(found: Mapping[str, Change], *, rate: float) -> dict[str, float]:
+    """Returns the level of each test that may refuse; exact figures need none."""
+    family = [
+        key for key, change in found.items() if not (change.is_exact or change.rule.advisory)
+    ]
+    p_values = [found[key].p_value for key in family]
+    return dict(zip(family, noise.holm_levels(p_values, rate=rate), strict=True))
+
+
+def comparable_runs(key: str, *, candidate: Run, ledger: Ledger) -> Sequence[Run]:
+    """Returns the blessed runs that a metric of a run is compared with, oldest first.
+
+    Speed and memory: those that were measured in the same environment, at about the same size.
+    Quality depends on neither, so that it is compared with every run of the node; the loss of a
+    training only with those that trained about as many steps on batches of one size, with the same
+    loss function. What only a whole training tells is compared with none if there is only a part.
+    """
+    if is_of_a_part(key, candidate):
+        return ()
+    if noise.kind(key) is not noise.Kind.QUALITY:
+        return [run for run in ledger.comparable(candidate) if not is_of_a_part(key, run)]
+    known = ledger.of_node(candidate)
+    if metrics.lookup(key).unit != "loss":
+        return known
+    return [run for run in known if _trains_alike(run, candidate)]
+
+
+def is_of_a_part(key: str, run: Run) -> bool:
+    """Whether a figure is of the last process of a training that was interrupted, and only that."""
+    return run.is_resumed and key in metrics.OF_ONE_PROCESS
+
+
+def is_of_other_trainings(key: str, *, candidate: Run, ledger: Ledger) -> bool:
+    """Whether comparable runs have a training's loss, and trained more or fewer steps."""
+    if metrics.lookup(key).unit != "loss":
+        return False
+    having = [run for run in ledger.comparable(candidate) if run.figure(key) is not None]
+    return bool(having) and not any(_trains_alike(run, candidate) for run in having)
+
+
+def _trains_alike(run: Run, other: Run) -> bool:
+    batch_sizes = {each.environment.get("global_batch_size") for each in (run, other)}
+    if len(batch_sizes) > 1 or run.loss != other.loss:
+        return False
+    own, others = run.trained_steps, other.trained_steps
+    if not own or not others:
+        return own == others
+    return max(own, others) <= _STEPS_RATIO * min(own, others)
+
+
+def figures_before(
+    key: str, rule: Rule, *, candidate: Run, blessed: Sequence[Run], ledger: Ledger
+) -> dict[str, float]:
+    """Returns the figures to compare with, by the runs that have them, oldest first.
 
     Args:
-        settings: the gate's.
-        ledgers: of runs before.
-
-    Raises:
-        UserError: `baseline_uri` cannot be read.
+        key: the metric.
+        rule: with a margin.
+        candidate: the run to judge.
+        blessed: what `comparable_runs` returned.
+        ledger: with what people have decided.
     """
-    found = list(ledgers)
-    if settings.baseline_uri:
-        found.append(Mirror(settings.baseline_uri).read())
-    return Ledger().merge(*found).last(settings.kept_runs, pinned=settings.anchor)
+    gain, value = candidate.gain(key), candidate.figure(key)
+    if gain is not None and value is not None:  # on the same examples, so free of their variation
+        return {"Evaluator's baseline model": value - gain}
+    known = [(run, figure) for run in blessed if (figure := run.figure(key)) is not None]
+    runs = [run for run, _ in known]
+    figures, uncertainty = at_size_of(
+        candidate.environment,
+        key=key,
+        figures=[figure for _, figure in known],
+        environments=[run.environment for run in runs],
+        prior=rule.noise or noise.prior(key),
+    )
+    if uncertainty > LARGEST_UNCERTAINTY:
+        return {}
+    begin = since_decision(key, figures, runs=runs, rule=rule, ledger=ledger)
+    return {run.run_id: figure for run, figure in list(zip(runs, figures, strict=True))[begin:]}
 
 
-def extended(before: Ledger, decision: GateRecord, *, settings: GateSettings) -> Ledger:
-    """Returns the ledger for the next run, and adds a blessed run to `baseline_uri`.
+def since_decision(
+    key: str, figures: Sequence[float], *, runs: Sequence[Run], rule: Rule, ledger: Ledger
+) -> int:
+    """Returns the place of the last change for the worse that a person has blessed, 0 if none has.
+
+    The runs before it would refuse what was decided, through the anchor for years. A blessed run
+    that is no worse than those before it was refused for something else, and changes nothing.
 
     Args:
-        before: what `known` returned.
-        decision: on this run; a refusal leaves everything as it is.
-        settings: the gate's.
-
-    Raises:
-        UserError: `baseline_uri` cannot be written. The run must then not be blessed.
+        key: the metric.
+        figures: of comparable blessed runs, oldest first.
+        runs: whose figures they are.
+        rule: with a margin.
+        ledger: with what people have decided.
     """
-    if not decision.blessed:
-        return before
-    updated = before.append(decision.candidate, keep=settings.kept_runs, pinned=settings.anchor)
-    if settings.baseline_uri:
-        mirror = Mirror(settings.baseline_uri)
-        mirror.add(updated)
-        mirror.prune(decision.candidate, keep=settings.kept_runs, pinned=settings.anchor)
-    return updated
+    sign = rule.worse_sign(key)
+    for place in reversed(range(1, len(runs))):
+        usual = float(np.median(figures[:place]))
+        worse = sign * (figures[place] - usual)
+        is_worse = worse > rule.smallest_change * max(abs(usual), rule.scale)
+        if is_worse and ledger.is_decided(runs[place]):
+            return place
+    return 0
+
+
+def at_size_of(
+    environment: Mapping[str, str],
+    *,
+    key: str,
+    figures: Sequence[float],
+    environments: Sequence[Mapping[str, str]],
+    prior: float,
+) -> tuple[list[float], float]:
+    """Returns what a metric of some runs would have been in a model of another size.
+
+    A power of the size, between none and the first, which the runs themselves tell as far as
+    they can: the slope of a linear regression in logarithms with a normal prior (Gelman et al.,
+    "Bayesian Data Analysis", 3rd ed., section 14.8).
+
+    Args:
+        environment: of the run whose model has that size.
+        key: the metric.
+        figures: one a run.
+        environments: one a run.
+        prior: relative standard deviation of a run.
+
+    Returns:
+        The figures, as they are where all models are of one size or the metric does not follow
+        it; and the relative standard deviation that not knowing the power adds to their mean.
+    """
+    way = _EXPONENTS.get(metrics.lookup(key).unit, 0.0)
+    field = "parameter_count" if noise.kind(key) is noise.Kind.MEMORY else "flops_per_step"
+    field = field if field in sizes(environment) else "parameter_count"
+    own = sizes(environment).get(field)
+    others = [sizes(one).get(field) for one in environments]
+    if not way or own is None or None in others or min(figures, default=0.0) <= 0:
+        return list(figures), 0.0
+    x, y = np.log(np.asarray(others) / own), np.log(figures)
+    x_centred = x - np.mean(x)
+    weight, usual = (prior / _USUAL_SLOPE) ** 2, way * _USUAL_SLOPE
+    slope = (usual * weight + x_centred @ y) / (weight + x_centred @ x_centred)
+    slope = float(np.clip(slope, min(0.0, way), max(0.0, way)))
+    uncertainty = prior / math.sqrt(weight + x_centred @ x_centred) * abs(float(np.mean(x)))
+    return (np.asarray(figures) * np.exp(-slope * x)).tolist(), uncertainty

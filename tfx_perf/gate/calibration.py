@@ -6,12 +6,10 @@ from typing import ClassVar
 import numpy as np
 
 from tfx_perf import records
-from tfx_perf.gate import limits
+from tfx_perf.gate.decision import GateRecord, Verdict
 from tfx_perf.gate.ledger import Ledger
-from tfx_perf.gate.outcome import Verdict
-from tfx_perf.gate.record import GateRecord
 from tfx_perf.gate.run import Run
-from tfx_perf.gate.verdict import evaluate
+from tfx_perf.gate.verdict import check_limits, evaluate
 from tfx_perf.settings.gate import GateSettings
 from tfx_perf.settings.rule import Rule
 
@@ -101,7 +99,7 @@ def _beyond_limits(settings: GateSettings, runs: Sequence[Run]) -> dict[str, set
             value = run.figure(key)
             if value is None or rule.advisory or (rule.min, rule.max) == (None, None):
                 continue
-            if limits.check(key, value, rule=rule).verdict is Verdict.LIMIT:
+            if check_limits(key, value, rule=rule).verdict is Verdict.LIMIT:
                 found.setdefault(key, set()).add(number)
     return found
 

@@ -8,17 +8,18 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from tfx_perf import formatting, metrics
-from tfx_perf.gate import level as levels
 from tfx_perf.gate import noise
-from tfx_perf.gate.outcome import Outcome, Verdict
-from tfx_perf.gate.own_error import OwnErrors
-from tfx_perf.gate.prediction import PredictiveDistribution, predict
-from tfx_perf.gate.shortness import Shortness, shortness_of
-from tfx_perf.metrics import Direction
-from tfx_perf.settings.rule import Rule
+from tfx_perf.gate.decision import Outcome, Shortness, Verdict
+from tfx_perf.gate.noise import OwnErrors, PredictiveDistribution, predict
+from tfx_perf.settings.rule import FOLLOWERS, LEADER, Rule
 
 # A run passes if a change beyond the budget is ruled out with 95 % confidence.
 _BUDGET_LEVEL = 0.05
+# The share of the budget, or of what the noise between runs leaves of it, that a run's own error
+# may take, so that most runs that are no worse can be told from those that are beyond the budget.
+_OWN_SHARE = 0.5
+# What is longer by less is of the same kind.
+_LEAST_FACTOR = 2.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Change:
         history: the blessed runs' figures by their ids, oldest first, at least one.
         baseline_runs: so many of the last of them are the baseline.
         rule: with a margin.
-        host_factor: see `prediction.host_factor`.
+        host_factor: see `noise.host_factor`.
         own_errors: of this run's figure and of the blessed runs'.
         level_runs: the runs of the present level, where other figures tell it, too; where this one
             has none of them, it tells it alone.
@@ -64,7 +65,7 @@ class Change:
     @functools.cached_property
     def sign(self) -> float:
         """1 where higher is worse, else -1; times a figure, more is always worse."""
-        return 1.0 if self.rule.direction_of(self.key) is Direction.LOWER else -1.0
+        return self.rule.worse_sign(self.key)
 
     @functools.cached_property
     def own_level_runs(self) -> Collection[str]:
@@ -130,12 +131,30 @@ class Change:
 
     @functools.cached_property
     def shortness(self) -> Shortness | None:
-        """How much longer trainings would decide; None where they would not."""
-        return shortness_of(
-            self.prediction,
-            budget=self.rule.largest_change * self.scale,
-            level=_BUDGET_LEVEL,
-        )
+        """How much longer trainings would decide; None where they would be inconclusive, too.
+
+        The median of a few hundred quick steps on a busy machine may be off by half: that such a
+        run seems slower says nothing of its code. Its owner has to know that it is too short.
+        """
+        expected = self.prediction
+        by_noise, by_own, by_baseline = (
+            expected.quantile(_BUDGET_LEVEL) * error
+            for error in (
+                expected.spread_of_difference(), expected.own_error, expected.centre_error
+            )
+        )  # fmt: skip
+        left = self.rule.largest_change * self.scale - by_noise
+        if left <= 0 or not (by_own or by_baseline):
+            return None
+        # Errors fall with the square root of the steps. Beside blessed runs whose own errors are
+        # too large, no run is long enough.
+        room = (_OWN_SHARE * left) ** 2
+        is_of_baseline = by_baseline**2 >= room
+        if is_of_baseline:
+            factor = (by_own**2 + by_baseline**2) / room
+        else:
+            factor = by_own**2 / (room - by_baseline**2)
+        return Shortness(factor=max(_LEAST_FACTOR, factor), is_of_baseline=is_of_baseline)
 
     def threshold(self, level: float) -> float:
         """Returns by how much a figure must be worse to be a regression, in its unit."""
@@ -183,7 +202,10 @@ class Change:
         if is_worse and (self.is_exact or self.p_value <= level):
             because = "the margin allows" if self.is_exact else "margin and noise allow"
             return Verdict.REGRESSION, f"{found}, beyond what {because} ({shown(allowed)})."
-        worst = min(self.worse + interval, self._worst)
+        # By how much it may be worse; a rate falls to 0 at the most.
+        lowest, highest = metrics.lookup(self.key).bounds
+        most = highest - self.baseline if self.sign > 0 else self.baseline - lowest
+        worst = min(self.worse + interval, most)
         is_best = self.sign * self.value <= min(self.sign * sample for sample in self.level)
         must_be_ruled_out = not (self.is_exact or is_best or self.varies_with_the_data)
         if must_be_ruled_out and worst > self.rule.largest_change * self.scale:
@@ -201,12 +223,6 @@ class Change:
         short = "the blessed runs are" if self.shortness.is_of_baseline else "the training is"
         uncertainty = self._percent(self.uncertainty_by_shortness)
         return f"{short} so short that the difference is known to within {uncertainty}"
-
-    @property
-    def _worst(self) -> float:
-        """By how much any figure can be worse: a rate falls to 0 at the most."""
-        lowest, highest = metrics.lookup(self.key).bounds
-        return highest - self.baseline if self.sign > 0 else self.baseline - lowest
 
     @functools.cached_property
     def _runs_of_level(self) -> Sequence[str]:
@@ -233,11 +249,11 @@ class Change:
         usual = max(abs(float(np.median(figures))), self.rule.scale)
         usual_error = float(np.sqrt(np.mean(np.square(self._errors(runs)))))
         noise_then = math.hypot(self._relative_prior * usual, usual_error)
-        found = levels.latest(figures, noise=noise_then)
+        found = noise.latest_level(figures, noise=noise_then)
         last = len(figures)
         if len(found) == 1 < last:
             # One run may have been luck, and would then refuse all that follow.
-            before = levels.latest(figures[:-1], noise=noise_then)
+            before = noise.latest_level(figures[:-1], noise=noise_then)
             if abs(self.value - np.median(before)) < abs(self.value - found[0]):
                 found, last = before, last - 1
         return {run: history[run] for run in runs[last - len(found) : last]}
@@ -261,3 +277,66 @@ class Change:
 
     def _relative(self, difference: float) -> float | None:
         return difference / self.scale if self.scale else None
+
+
+def beside_step_time(
+    outcome: Outcome, found: Mapping[str, Change], *, leader: Outcome | None
+) -> Outcome:
+    """Returns the answer to a rule, which is another one where the step time explains the figure.
+
+    Args:
+        outcome: from comparing runs.
+        found: what was compared, by metric.
+        leader: the answer to the rule on the median step time; None if there is none.
+    """
+    if outcome.metric in found:
+        outcome = _left_to_the_median(outcome, found[outcome.metric], leader=leader)
+    return _of_shorter_steps(outcome, found)
+
+
+def _left_to_the_median(outcome: Outcome, change: Change, *, leader: Outcome | None) -> Outcome:
+    """Returns the outcome, not checked where only the shortness of the training leaves it open.
+
+    The rate, MFU and cost are made of the mean step time. In a training of a tenth of a second one
+    stall of the machine halves the rate: such a mean says nothing, and would refuse healthy runs
+    for ever. The median of the same steps does not move.
+    """
+    is_open = outcome.kind == "change" and outcome.verdict is Verdict.INCONCLUSIVE
+    if not (is_open and outcome.metric in FOLLOWERS):
+        return outcome
+    if leader is None or leader.verdict is not Verdict.PASS:
+        return outcome
+    if change.uncertainty_by_shortness <= _OWN_SHARE * change.rule.largest_change * change.scale:
+        return outcome
+    reason = (
+        "The training was too short: the mean of its step times is uncertain by "
+        f"{change.own_errors.candidate:.1%}. Their median was compared."
+    )
+    return outcome.model_copy(update={"verdict": Verdict.NOT_CHECKED, "reason": reason})
+
+
+def _of_shorter_steps(outcome: Outcome, found: Mapping[str, Change]) -> Outcome:
+    """Returns the outcome, passed where it would be no larger share of the baseline's step.
+
+    A plan that halves the computation of a step doubles the share of the same wait, for data or for
+    other replicas. Training does not wait longer then, and a run that is faster must not be refused
+    for it.
+    """
+    step = found.get(LEADER)
+    if outcome.metric not in metrics.SHARES_OF_A_STEP or outcome.value is None or step is None:
+        return outcome
+    if step.value >= step.baseline or outcome.kind == "limit":
+        return outcome
+    share = outcome.value * step.value / step.baseline
+    # With noise that leaves the share open, it must not be longer at all.
+    bounds = {Verdict.REGRESSION: outcome.highest, Verdict.INCONCLUSIVE: outcome.baseline}
+    bound = bounds.get(outcome.verdict)
+    if bound is None or share > bound:
+        return outcome
+    shown = functools.partial(formatting.format_value, outcome.metric)
+    now, then = (formatting.format_seconds(seconds) for seconds in (step.value, step.baseline))
+    reason = (
+        f"{shown(outcome.value)} of a step of {now} is no longer than "
+        f"{shown(share)} of the baseline's, {then}."
+    )
+    return outcome.model_copy(update={"verdict": Verdict.PASS, "reason": reason})

@@ -5,24 +5,24 @@ import dataclasses
 import json
 import logging
 import pathlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import upath
 
 from tfx_perf import errors, metrics, storage
-from tfx_perf.gate import environments
-from tfx_perf.gate import record as gate_record
+from tfx_perf.gate import decision as decisions
+from tfx_perf.gate.decision import GateRecord
 from tfx_perf.gate.ledger import Ledger
-from tfx_perf.gate.ledger_artifacts import LedgerArtifacts
-from tfx_perf.gate.mirror import Mirror
-from tfx_perf.gate.record import GateRecord
-from tfx_perf.mlmd import metadata_store, recorded_runs
-from tfx_perf.mlmd.recorded_runs import RecordedRun
+from tfx_perf.gate.ledger_store import LedgerArtifacts, Mirror
+from tfx_perf.gate.run import Run, completed
+from tfx_perf.mlmd import runs as recorded_runs
+from tfx_perf.mlmd import store as metadata_store
+from tfx_perf.mlmd.runs import RecordedRun
 from tfx_perf.training import record as training_record
 from tfx_perf.training.record import TrainingRecord
 
 _DATABASES = "metadata.sqlite", "metadata.db"  # as our templates name it, and TFX's
-_ARTIFACTS = gate_record.FILE_NAME, training_record.FILE_NAME
+_ARTIFACTS = decisions.FILE_NAME, training_record.FILE_NAME
 _SHOWN = 3
 _DEPTH = 3  # TFX's templates have tfx_metadata/PIPELINE/metadata.db
 _EXPECTED = (
@@ -117,9 +117,53 @@ def read_artifact(path: str) -> RecordedRun:
         pushed=None,
         folders={},
         plans={"training plan": training.trained_with},
-        environment=environments.completed(training.environment),
+        environment=completed(training.environment),
         replaced_runs=training.runs_before,
     )
+
+
+def judged_runs(
+    source: str, *, pipeline: str | None = None, with_refused: bool = False
+) -> list[Run]:
+    """Returns the runs as the gate saw them, oldest first, for judging them again.
+
+    What cannot be read is left out with a warning.
+
+    Args:
+        source: see `read`. A ledger has only what was blessed.
+        pipeline: only this pipeline's runs; see `read`.
+        with_refused: also the runs that the gate refused.
+
+    Raises:
+        UserError: there is nothing there, or it is damaged, or it has no such pipeline.
+    """
+    source = resolved(source)
+    if not is_metadata(source):
+        entries = read_ledger(source).entries
+        return [run for run in entries if pipeline is None or run.pipeline in ("", pipeline)]
+    runs: dict[str, Run] = {}  # several runs may have taken one from cache
+    for run in reversed(read(source, pipeline=pipeline)):
+        if run.blessed is None or not (run.blessed or with_refused):
+            continue
+        try:
+            folder = run.folders["PerfEvaluation"]
+            runs[folder] = read_judged(folder)
+        except (KeyError, errors.UserError) as error:
+            _LOGGER.warning("The run %s is left out: %s", run.run_id, error)
+    return list(runs.values())
+
+
+def read_judged(path: str) -> Run:
+    """Returns the run that an evaluation is about.
+
+    Args:
+        path: `evaluation.json` or its folder, local or remote.
+
+    Raises:
+        UserError: it is not there, or damaged.
+    """
+    file = storage.path(path)
+    return GateRecord.read(file if storage.is_file(file) else file / decisions.FILE_NAME).candidate
 
 
 def resolved(source: str) -> str:
@@ -208,7 +252,7 @@ def _completed(run: RecordedRun) -> RecordedRun:
     environment: dict[str, str] = {}
     for kind, file_name in (
         ("PerfMetrics", training_record.FILE_NAME),
-        ("PerfEvaluation", gate_record.FILE_NAME),
+        ("PerfEvaluation", decisions.FILE_NAME),
     ):
         if kind in run.folders:
             with contextlib.suppress(errors.UserError):  # gone, or e.g. of an older version
@@ -220,7 +264,7 @@ def _completed(run: RecordedRun) -> RecordedRun:
 
 def _decided(run: RecordedRun, ledger: Ledger) -> RecordedRun:
     """Adds what a person decided."""
-    act = next((act for act in reversed(ledger.acts) if act.is_about(run)), None)
+    act = next((act for act in reversed(ledger.acts) if act.is_about(run.key)), None)
     if act is None:
         return run
     return dataclasses.replace(
@@ -238,7 +282,8 @@ def _of_ledger(ledger: Ledger) -> list[RecordedRun]:
             node=entry.node,
             created=entry.time,
             state="complete",
-            metrics={**entry.figures, **_prefixed(entry.evaluation)},
+            metrics=entry.figures
+            | {metrics.EVALUATION_PREFIX + name: each for name, each in entry.evaluation.items()},
             blessed=entry in ledger.entries,
             pushed=None,
             folders={},
@@ -248,10 +293,6 @@ def _of_ledger(ledger: Ledger) -> list[RecordedRun]:
     )
     newest_first = sorted(runs, key=lambda run: run.created, reverse=True)
     return [_decided(run, ledger) for run in newest_first]
-
-
-def _prefixed(evaluation: Mapping[str, float]) -> dict[str, float]:
-    return {metrics.EVALUATION_PREFIX + name: value for name, value in evaluation.items()}
 
 
 def _schema(path: upath.UPath) -> str | None:

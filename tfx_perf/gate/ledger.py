@@ -1,20 +1,48 @@
-"""The blessed runs that later runs are compared with."""
+"""The blessed runs that later runs are compared with, and what people decided about them."""
 
 import collections
 import datetime
 import functools
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
+
+import pydantic
 
 from tfx_perf import records
-from tfx_perf.gate import size
-from tfx_perf.gate.act import Act
+from tfx_perf.gate import run as runs
 from tfx_perf.gate.run import Run
 
 FILE_NAME = "ledger.json"
 
 # So that a ledger stays small however many environments a node has; a run is some 3 KB.
 _ENVIRONMENTS = 5
+
+
+class Act(records.Record):
+    """One decision of a person; it outweighs the gate's, and an earlier one of a person.
+
+    Attributes:
+        kind: `bless`: the run counts as baseline from now on; `unbless`: it no longer does.
+        run_id: the run's, in its pipeline.
+        pipeline: the run's; empty means any, as in acts of earlier versions.
+        node: the run's; likewise.
+        who: who decided.
+        time: when, with its time zone.
+        reason: why, in the person's words.
+    """
+
+    kind: Literal["bless", "unbless"]
+    run_id: str
+    pipeline: str = ""
+    node: str = ""
+    who: str
+    time: pydantic.AwareDatetime
+    reason: str
+
+    def is_about(self, key: tuple[str, str, str]) -> bool:
+        """Whether it was decided about the run of a key; see `Run.key`."""
+        pipeline, node, run_id = key
+        return self.run_id == run_id and self.pipeline in ("", pipeline) and self.node in ("", node)
 
 
 class Ledger(records.Record):
@@ -81,9 +109,7 @@ class Ledger(records.Record):
         acts = sorted({act for ledger in ledgers for act in ledger.acts}, key=_place_of_act)
         evaluated = sorted((run for ledger in ledgers for run in ledger.runs), key=_place_of_run)
         latest = {run.key: run for run in evaluated}.values()
-        last_act = {
-            run.key: act for run in latest for act in acts if act.is_about(run)
-        }
+        last_act = {run.key: act for run in latest for act in acts if act.is_about(run.key)}
         once: dict[Any, Run] = {}
         # First the run that somebody has decided about, so that the decision holds for all.
         for run in sorted(latest, key=lambda run: (run.key not in last_act, _place_of_run(run))):
@@ -118,7 +144,9 @@ class Ledger(records.Record):
         kept = []
         for entry in reversed(self.entries):
             node = entry.pipeline, entry.node
-            environment = frozenset(size.others(entry.environment).items())
+            sizes = runs.sizes(entry.environment)
+            others = {name: each for name, each in entry.environment.items() if name not in sizes}
+            environment = frozenset(others.items())
             newer[node, environment] += 1
             if entry.run_id == pinned:
                 kept.append(entry)
@@ -146,7 +174,7 @@ class Ledger(records.Record):
 
     def is_decided(self, entry: Run) -> bool:
         """Whether a person has blessed one of the entries, against the gate."""
-        return any(act.kind == "bless" and act.is_about(entry) for act in self.acts)
+        return any(act.kind == "bless" and act.is_about(entry.key) for act in self.acts)
 
     def of_node(self, candidate: Run) -> tuple[Run, ...]:
         """Returns the runs of a run's node, oldest first, whatever they were measured on.
@@ -164,7 +192,7 @@ class Ledger(records.Record):
         return tuple(
             entry
             for entry in self.of_node(candidate)
-            if not size.differences(entry.environment, candidate.environment)
+            if not runs.differences(entry.environment, candidate.environment)
         )
 
 

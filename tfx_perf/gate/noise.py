@@ -1,8 +1,30 @@
-"""How much a figure may be expected to vary from run to run, before runs have shown it."""
+"""How much figures vary from run to run: what to expect before runs have shown it, and by runs.
 
+The unit is the run, never the step: steps of one run share its disturbances.
+
+A few runs say little about their own spread: two have one degree of freedom, and the 95 %
+quantile of t is then 6.3. The prior counts as `PRIOR_DEGREES` further degrees of freedom
+(scaled inverse chi-squared prior of the variance, Gelman et al., "Bayesian Data Analysis",
+3rd ed., section 3.3), so that one formula serves from the first run on, and the runs take
+over as they become more. The prior itself follows the host: see `host_factor`.
+
+A run's figure has an error of its own, too, which its steps show: of a short training it is larger
+than all that differs between runs. What the runs differ by beyond their own errors is between them
+(the moment estimator of random effects: Cochran, "The combination of estimates from different
+experiments", Biometrics 10, 1954), and each counts for the mean by how well its figure is known.
+"""
+
+import dataclasses
 import enum
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from scipy import special
 
 from tfx_perf import metrics
+from tfx_perf.gate.run import Run
 
 
 class Kind(enum.Enum):
@@ -33,12 +55,17 @@ _ONCE = frozenset(
     )
 )  # fmt: skip
 
+PRIOR_DEGREES = 4.0
+_POWER = 0.8
+# A level is another one if it is so many standard deviations of a run away. A single run shows
+# that only where it cannot be luck.
+_DEVIATIONS, _DEVIATIONS_OF_ONE = 8.0, 15.0
+# Median of the absolute difference of two normal samples, in standard deviations.
+_MEDIAN_DIFFERENCE = 0.9539
+
 
 def prior(key: str) -> float:
     """Returns the relative standard deviation to expect of a metric.
-
-    Args:
-        key: see `tfx_perf.metrics.lookup`.
 
     Raises:
         KeyError: there is no such metric.
@@ -49,10 +76,233 @@ def prior(key: str) -> float:
 def kind(key: str) -> Kind:
     """Returns what disturbs a metric; shares and rates are made of times.
 
-    Args:
-        key: as for `prior`.
-
     Raises:
         KeyError: there is no such metric.
     """
     return _KINDS.get(metrics.lookup(key).unit, Kind.TIME)
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnErrors:
+    """The standard errors of one figure of some runs, as shares of it; 0: nothing is known.
+
+    How far the steps of a run scatter from one part of it to the next says how far their median
+    and mean are off, because they are few.
+
+    Attributes:
+        candidate: of the run to judge; no less than usual, because a run that happened to have a
+            calm minute does not know it.
+        blessed: of the blessed runs, by their ids.
+        usual: what blessed runs of as many steps have as a rule, likewise. Runs count by it: by
+            their own errors, those that had a calm minute would be the measure of all others.
+    """
+
+    candidate: float = 0.0
+    blessed: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    usual: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+
+def own_errors(key: str, *, candidate: Run, blessed: Sequence[Run]) -> OwnErrors:
+    """Returns the errors of a figure of the run to judge and of those it is compared with."""
+    known_by = metrics.ERROR_RATIOS.get(key)
+    if known_by is None:
+        return OwnErrors()
+    known = {run.run_id: run.figure(known_by) or 0.0 for run in blessed}
+    # Errors fall with the square root of the steps.
+    of_a_step = [known[run.run_id] * math.sqrt(_steps(run)) for run in blessed]
+    usual = statistics.median([error for error in of_a_step if error] or [0.0])
+    return OwnErrors(
+        candidate=max(candidate.figure(known_by) or 0.0, usual / math.sqrt(_steps(candidate))),
+        blessed=known,
+        usual={run.run_id: usual / math.sqrt(_steps(run)) for run in blessed},
+    )
+
+
+def _steps(run: Run) -> float:
+    return max(1.0, run.figure("train_step_count") or 1.0)
+
+
+def latest_level(figures: Sequence[float], *, noise: float) -> Sequence[float]:
+    """Returns the figures since the last change of level; all, if there was none.
+
+    An improvement, or a slowdown that a person has blessed, is no noise. Runs from before it would
+    make the mean one that no run has ever had, and the noise as large as the change.
+
+    Args:
+        figures: one a run, oldest first.
+        noise: the standard deviation of a run to expect at least, in the figure's unit.
+    """
+    while True:
+        since = _last_change(np.asarray(figures, np.float64), noise=noise)
+        if not since:
+            return figures
+        figures = figures[since:]
+
+
+def level_spread(figures: Sequence[float], *, noise: float) -> float:
+    """Returns the standard deviation from one run to the next, which a change of level spares.
+
+    Args:
+        figures: one a run, oldest first; at least two.
+        noise: what it is at least.
+    """
+    return max(noise, float(np.median(np.abs(np.diff(figures)))) / _MEDIAN_DIFFERENCE)
+
+
+def _last_change(figures: np.ndarray, *, noise: float) -> int:
+    """Returns where the figures are best cut in two levels; 0 where they are one."""
+    if len(figures) < 2:
+        return 0
+    # Least absolute deviations: one run that is far off is no level.
+    halves = [(figures[:cut], figures[cut:]) for cut in range(1, len(figures))]
+    costs = [sum(np.sum(np.abs(half - np.median(half))) for half in pair) for pair in halves]
+    before, since = halves[int(np.argmin(costs))]
+    steps = np.concatenate([np.abs(np.diff(half)) for half in (before, since)])
+    within = float(np.median(steps)) / _MEDIAN_DIFFERENCE if len(steps) else 0.0
+    needed = _DEVIATIONS if len(since) > 1 else _DEVIATIONS_OF_ONE
+    is_another = abs(np.median(before) - np.median(since)) > needed * max(noise, within)
+    return len(before) if is_another else 0
+
+
+@dataclasses.dataclass(frozen=True)
+class PredictiveDistribution:
+    """A further run of the same kind: Student's t around `centre`.
+
+    `centre + t * sqrt(spread**2 * (1 + 1/count) + own_error**2 + centre_error**2)`: Hahn and
+    Meeker, "Statistical Intervals" (1991), chapter 4, with the pooled spread and the errors of the
+    figures themselves.
+
+    Attributes:
+        centre: mean of the runs, weighted where their figures are not known equally well.
+        spread: standard deviation from run to run beyond the figures' own errors, in their unit.
+        degrees: degrees of freedom of the spread.
+        count: how many runs there are; where they count by weights, as many equal ones as are
+            worth the same.
+        own_error: standard error of the further run's figure, where the run is so short that its
+            steps do not average out; in the figure's unit.
+        usual_error: the same of one of the runs, root mean square.
+        centre_error: what the runs' own errors make of the mean's.
+    """
+
+    centre: float
+    spread: float
+    degrees: float
+    count: float
+    own_error: float = 0.0
+    usual_error: float = 0.0
+    centre_error: float = 0.0
+
+    @property
+    def noise(self) -> float:
+        """The standard deviation of the further run's figure."""
+        return math.hypot(self.spread, self.own_error)
+
+    def spread_of_difference(self, count: float | None = None) -> float:
+        """Returns what only the spread adds to `error`."""
+        return self.spread * math.sqrt(1 + 1 / (self.count if count is None else count))
+
+    def error(self, *, count: float | None = None) -> float:
+        """Returns the standard deviation of a further run less the mean of `count` runs.
+
+        Args:
+            count: None for the runs that are predicted from.
+        """
+        of_mean = self.centre_error if count is None else self.usual_error / math.sqrt(count)
+        return math.hypot(self.spread_of_difference(count), self.own_error, of_mean)
+
+    def quantile(self, level: float) -> float:
+        """Returns how many standard deviations are exceeded with probability `level`, one-sided."""
+        return float(special.stdtrit(self.degrees, 1 - level))
+
+    def half_width(self, level: float, *, count: float | None = None) -> float:
+        """Returns what a further run exceeds the mean of `count` runs by with that probability."""
+        return self.quantile(level) * self.error(count=count)
+
+    def p_value(self, excess: float) -> float:
+        """Returns the probability that a further run lies as far above the centre."""
+        if not self.error():
+            return 0.0 if excess > 0 else 1.0
+        return float(special.stdtr(self.degrees, -excess / self.error()))
+
+    def detectable(self, threshold: float) -> float:
+        """Returns the true excess that is above `threshold` with a probability of 80 %."""
+        return threshold + float(special.ndtri(_POWER)) * self.error()
+
+
+def predict(
+    samples: Sequence[float],
+    *,
+    prior: float,
+    errors: Sequence[float] = (),
+    usual_errors: Sequence[float] = (),
+) -> PredictiveDistribution:
+    """Returns what the runs and the prior say about a further run.
+
+    Args:
+        samples: one figure a run, at least one.
+        prior: standard deviation of one run to expect, in the figure's unit.
+        errors: the standard errors of the samples themselves, likewise; empty: 0.
+        usual_errors: those to expect, by which samples count; empty: all count alike.
+    """
+    freedom = len(samples) - 1
+    degrees = PRIOR_DEGREES + freedom
+    own = np.square(errors) if len(errors) else np.zeros(len(samples))
+    deviations = np.asarray(samples) - np.mean(samples)
+    between = max(0.0, float(np.sum(deviations**2) - freedom * np.mean(own)))
+    variance = (PRIOR_DEGREES * prior**2 + between) / degrees
+    weights = np.ones(len(samples))
+    if variance and len(usual_errors):
+        weights = variance / (variance + np.square(usual_errors))
+    weights /= np.sum(weights)
+    return PredictiveDistribution(
+        centre=float(weights @ samples),
+        spread=math.sqrt(variance),
+        degrees=degrees,
+        count=1 / float(weights @ weights),
+        usual_error=math.sqrt(float(np.mean(own))),
+        centre_error=math.sqrt(float(weights**2 @ own)),
+    )
+
+
+def host_factor(figures: Sequence[tuple[Sequence[float], float]]) -> float:
+    """Returns by how much the runs of a host vary more than the priors say, at least 1.
+
+    A busy host disturbs every metric of a kind. The factor is the median over the metrics of the
+    variance over its prior, each over the median it has if the prior is right; this is the
+    empirical prior of Smyth, "Linear models and empirical Bayes methods" (2004), made robust.
+    Metrics of a kind follow each other, so that they count as one; and two runs that happen to
+    lie far apart must not make every further run inconclusive, for then none could tell the truth.
+    So 1 counts as much as the prior does, `PRIOR_DEGREES`, beside the runs' own degrees.
+
+    Args:
+        figures: for each metric one figure a run, and its prior standard deviation.
+    """
+    ratios, freedoms = [], []
+    for samples, prior_deviation in figures:
+        freedom = float(len(samples) - 1)
+        if freedom and prior_deviation:
+            usual = 2 * special.gammaincinv(freedom / 2, 0.5) / freedom  # median of chi2 / freedom
+            ratios.append(float(np.var(samples, ddof=1)) / prior_deviation**2 / usual)
+            freedoms.append(freedom)
+    if not ratios:
+        return 1.0
+    ratio, freedom = float(np.median(ratios)), float(np.median(freedoms))
+    pooled = (PRIOR_DEGREES + freedom * ratio) / (PRIOR_DEGREES + freedom)
+    return math.sqrt(max(1.0, pooled))
+
+
+def holm_levels(p_values: Sequence[float], *, rate: float) -> list[float]:
+    """Returns the level of each test; a test rejects if its p-value is at or below it.
+
+    The probability that any true hypothesis is rejected is then at most `rate`, however the
+    tests depend on each other (Holm, "A simple sequentially rejective multiple test procedure",
+    Scand. J. Statist. 6, 1979).
+    """
+    found = [0.0] * len(p_values)
+    left = len(p_values)
+    for index in sorted(range(len(p_values)), key=p_values.__getitem__):
+        found[index] = rate / left
+        # After the first that does not reject, the others are held to its level.
+        if p_values[index] <= found[index] and left > 1:
+            left -= 1
+    return found

@@ -1,12 +1,29 @@
-"""One training run as the gate sees it."""
+"""One training run as the gate sees it: its figures, and what they were measured on."""
 
+import datetime
 import functools
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pydantic
 
-from tfx_perf import metrics, records
-from tfx_perf.gate import environments
+from tfx_perf import cache_key, metrics, records
+from tfx_perf.settings.gate import GateSettings
+from tfx_perf.training.record import TrainingRecord
+
+_EXAMPLES, _SECONDS_IN_HOUR = 1e6, 3600.0
+_FORMER_NAMES = {"_DefaultDistributionStrategy": "one_device"}
+_OF_ONE_REPLICA = {
+    "", "one_device", "OneDeviceStrategy", "model_parallel", "ParameterServerStrategy"
+}  # fmt: skip
+_OF_WORKERS = "MultiWorkerMirroredStrategy"
+
+SIZE_FIELDS = "parameter_count", "flops_per_step"
+"""Fields of an environment that say how large the model is."""
+
+LARGEST_SIZE_RATIO = 1.25
+"""Runs whose models differ by more are not compared."""
 
 
 class Run(records.Record):
@@ -19,7 +36,7 @@ class Run(records.Record):
         artifact: names the training itself, which several runs take from cache; None if
             nobody knows it.
         time: when the gate saw the run, with its time zone.
-        environment: the fingerprint; see `tfx_perf.cache_key`, and `environments.completed`.
+        environment: the fingerprint; see `tfx_perf.cache_key`, and `completed`.
         figures: catalogue key to value. Only finite ones can be held, so that a NaN can
             never pass a comparison; what is missing here is what could not be measured.
         evaluation: metrics of Evaluator's output over all examples, by their names there.
@@ -60,7 +77,46 @@ class Run(records.Record):
     @pydantic.field_validator("environment")
     @classmethod
     def _completed(cls, environment: dict[str, str]) -> dict[str, str]:
-        return environments.completed(environment)
+        return completed(environment)
+
+    @classmethod
+    def of_training(
+        cls,
+        training: TrainingRecord | None,
+        *,
+        figures: Mapping[str, float | int | None],
+        settings: GateSettings,
+        **names: Any,
+    ) -> "Run":
+        """Returns the run to be judged, with what it cost if the price of a machine is known.
+
+        Args:
+            training: None if it could not be measured.
+            figures: from elsewhere than the training; catalogue key to value.
+            settings: the gate's.
+            **names: the other fields.
+        """
+        figures = {**(training.figures() if training else {}), **figures}
+        speed = figures.get("examples_per_second")
+        if settings.price_per_hour is not None and speed:
+            hours = _EXAMPLES / speed / _SECONDS_IN_HOUR
+            hosts = training.host_count if training else 1
+            figures["cost_per_million_examples"] = settings.price_per_hour * hosts * hours
+        return cls(
+            loss=training.loss if training else "",
+            not_finite=tuple(
+                key
+                for key, value in figures.items()
+                if value is not None and not math.isfinite(value)
+            ),
+            time=datetime.datetime.now(datetime.timezone.utc),
+            environment=training.environment if training else {},
+            figures=metrics.checked(figures),
+            step_times=training.step_time_quantiles() if training else (),
+            plan=training.trained_with if training else "",
+            budget_lack=training.budget_lack if training else "",
+            **names,
+        )
 
     @property
     def is_resumed(self) -> bool:
@@ -70,24 +126,19 @@ class Run(records.Record):
     @functools.cached_property
     def impossible(self) -> Mapping[str, tuple[float, float]]:
         """Figures that no measurement can come to: key to the range that was to be expected."""
-        keys = [*self.figures, *(metrics.EVALUATION_PREFIX + name for name in self.evaluation)]
-        expected = {key: self._possible(key) for key in keys if self._is_known(key)}
         found = {}
-        for key, (lowest, highest) in expected.items():
+        keys = [*self.figures, *(metrics.EVALUATION_PREFIX + name for name in self.evaluation)]
+        for key in keys:
+            if not (metrics.is_evaluation(key) or key in metrics.CATALOGUE):
+                continue  # of another version
+            metric = metrics.lookup(key)
+            if metric.unit == "loss" and self.loss:
+                metric = metrics.lookup(metrics.EVALUATION_PREFIX + self.loss)
+            lowest, highest = metric.possible
             value = self.figure(key)
             if value is not None and not lowest <= value <= highest:
                 found[key] = lowest, highest
         return found
-
-    def _possible(self, key: str) -> tuple[float, float]:
-        metric = metrics.lookup(key)
-        if metric.unit == "loss" and self.loss:
-            return metrics.lookup(metrics.EVALUATION_PREFIX + self.loss).possible
-        return metric.possible
-
-    @staticmethod
-    def _is_known(key: str) -> bool:
-        return metrics.is_evaluation(key) or key in metrics.CATALOGUE  # not of another version
 
     @property
     def trained_steps(self) -> float | None:
@@ -111,22 +162,70 @@ class Run(records.Record):
         is_cached = self.artifact is not None and self.artifact == other.artifact
         return self.key == other.key or (is_cached and self.is_of_node_of(other))
 
-    def gain(self, key: str) -> float | None:
-        """Returns what a figure is above that of Evaluator's baseline model on the same examples.
+    def figure(self, key: str) -> float | None:
+        """Returns a figure by its key in `metrics.lookup`, None if the run does not have it."""
+        if metrics.is_evaluation(key):
+            return self.evaluation.get(key.removeprefix(metrics.EVALUATION_PREFIX))
+        return self.figures.get(key)
 
-        Args:
-            key: see `tfx_perf.metrics.lookup`.
-        """
+    def gain(self, key: str) -> float | None:
+        """Returns what a figure is above that of Evaluator's baseline model; None without one."""
         if not metrics.is_evaluation(key):
             return None
         return self.evaluation_gains.get(key.removeprefix(metrics.EVALUATION_PREFIX))
 
-    def figure(self, key: str) -> float | None:
-        """Returns a figure, None if the run does not have it.
 
-        Args:
-            key: see `tfx_perf.metrics.lookup`.
-        """
-        if metrics.is_evaluation(key):
-            return self.evaluation.get(key.removeprefix(metrics.EVALUATION_PREFIX))
-        return self.figures.get(key)
+def completed(environment: Mapping[str, str]) -> dict[str, str]:
+    """Returns an environment with the counts of who trained, as far as they are certain.
+
+    Records leave out counts of one. Those of earlier versions have fewer counts, and call no
+    strategy by TensorFlow's own name. What a run certainly had is told, so that it is compared with
+    runs that say so; what is not certain stays unsaid. One without a strategy is left as it is.
+    """
+    if "strategy" not in environment:
+        return dict(environment)
+    strategy = _FORMER_NAMES.get(environment["strategy"], environment["strategy"])
+    found = {
+        "parameter_server_count": "0",
+        "worker_count": "1",
+        "host_count": "1",  # of several workers in old records nobody knows better
+        **environment,
+        "strategy": strategy,
+    }
+    has_one_device = found.get("device_count") == "1"
+    if strategy in _OF_ONE_REPLICA or (has_one_device and found["worker_count"] == "1"):
+        found.setdefault("replica_count", "1")
+    elif has_one_device and strategy == _OF_WORKERS:
+        found.setdefault("replica_count", found["worker_count"])
+    return found
+
+
+def sizes(
+    environment: Mapping[str, str], *, fields: Sequence[str] = SIZE_FIELDS
+) -> dict[str, float]:
+    """Returns the fields of an environment that say how large something is, where they do."""
+    found = {}
+    for field in fields:
+        try:
+            number = float(environment[field])
+        except (KeyError, ValueError):
+            continue
+        if number > 0 and math.isfinite(number):
+            found[field] = number
+    return found
+
+
+def differences(a: Mapping[str, str], b: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Returns the fields for which two environments are not comparable, with both values.
+
+    A vocabulary that grows with the data makes a model of every day another one: sizes that are
+    about the same are comparable.
+    """
+    size, other_size = sizes(a), sizes(b)
+    alike = {
+        field
+        for field in size.keys() & other_size.keys()
+        if abs(math.log(size[field] / other_size[field])) <= math.log(LARGEST_SIZE_RATIO)
+    }
+    found = cache_key.differences(a, b)
+    return {field: values for field, values in found.items() if field not in alike}

@@ -1,40 +1,29 @@
 """The decision on a run: every rule, then one answer."""
 
-import dataclasses
+import functools
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Literal
 
-from tfx_perf import errors
-from tfx_perf.gate import (
-    comparability,
-    decided_level,
-    drift,
-    holm_bonferroni,
-    limits,
-    mean_step,
-    noise,
-    one_step,
-    other_size,
-    own_error,
-    prediction,
-    remedies,
-    shares,
-    size,
-    unexplained,
-    validity,
-)
-from tfx_perf.gate.change import Change
-from tfx_perf.gate.circumstances import Circumstances
-from tfx_perf.gate.headline import headline, not_judged
+from tfx_perf import errors, formatting, metrics
+from tfx_perf.gate import anchor, baseline, messages, noise
+from tfx_perf.gate import run as runs
+from tfx_perf.gate.change import Change, beside_step_time
+from tfx_perf.gate.decision import GateRecord, Outcome, Remeasured, Verdict
 from tfx_perf.gate.ledger import Ledger
-from tfx_perf.gate.outcome import Outcome, Verdict
-from tfx_perf.gate.record import GateRecord
-from tfx_perf.gate.remeasured import Remeasured
 from tfx_perf.gate.run import Run
-from tfx_perf.settings import following
-from tfx_perf.settings.gate import GateSettings
-from tfx_perf.settings.policy import Policy
-from tfx_perf.settings.rule import Rule
+from tfx_perf.settings.gate import GateSettings, Policy
+from tfx_perf.settings.rule import LEADER, Rule
+
+# What is taken over the steps of a training, and says nothing after a few.
+PER_STEP = frozenset(
+    (
+        "step_time_seconds", "step_time_p90_seconds", "step_time_p99_seconds",
+        "examples_per_second", "achieved_flops_per_second", "mfu_ratio",
+        "cost_per_million_examples",
+    )
+)  # fmt: skip
+# Of the process that trains, which beside parameter servers computes nothing.
+_PER_PROCESS = frozenset(("training_memory_bytes",))
 
 
 def evaluate(
@@ -61,58 +50,20 @@ def evaluate(
     """
     _check_anchor(settings.anchor, ledger, candidate=candidate)
     ledger = ledger.without(candidate)
-    comparable = ledger.comparable(candidate)
-    known = ledger.of_node(candidate)
+    known, comparable = ledger.of_node(candidate), ledger.comparable(candidate)
     before = known[-1] if known else None
-    rules = settings.rules_for([*candidate.evaluation, *(before.evaluation if before else ())])
-    impossible = validity.impossible(candidate)
-    rules |= {key: Rule(optional=False) for key in impossible}
-    problems = {
-        key: impossible.get(key)
-        or validity.problem(key, rule, candidate=candidate, settings=settings, before=before)
-        for key, rule in rules.items()
-    }
-    judged = {key: rule for key, rule in rules.items() if rule.margin is not None}
-    judged = {key: rule for key, rule in judged.items() if not problems[key]}
-    changes, factor = _changes(judged, candidate=candidate, ledger=ledger, settings=settings)
-    # Small losses against each day's baseline model add up, so that the anchor is no gain's.
-    of_gains = {key: rule for key, rule in judged.items() if candidate.gain(key) is not None}
-    without_gains = candidate.model_copy(update={"evaluation_gains": {}})
-    own, _ = _changes(of_gains, candidate=without_gains, ledger=ledger, settings=settings)
-    since_anchor = {**changes, **dict.fromkeys(of_gains), **own}
-    levels = _levels(changes, rate=settings.false_alarm_rate)
-    smallest_level = min(levels.values(), default=settings.false_alarm_rate)
-    found = [
-        (rule, outcome)
-        for key, rule in rules.items()
-        for outcome in _check(
-            key,
-            rule,
-            candidate=candidate,
-            problem=problems[key],
-            change=changes.get(key),
-            since_anchor=since_anchor.get(key),
-            level=levels.get(key, smallest_level),
-            smallest_level=smallest_level,
-            ledger=ledger,
-            pinned=settings.anchor,
-            baseline_runs=settings.baseline_runs,
-        )
-    ]
-    baseline = comparable[-settings.baseline_runs :]
-    circumstances = Circumstances(candidate, baseline)
+    compared = comparable[-settings.baseline_runs :]
+    found, changes, host_factor = _answers(
+        candidate, ledger=ledger, settings=settings, before=before
+    )
     if remeasured:
-        found = [
-            (rule, remeasured.settle(item, rule, baseline=baseline)) for rule, item in found
-        ]
-    leader = next((item for _, item in found if _is_change_of(item, following.LEADER)), None)
+        found = [(rule, remeasured.settle(item, rule, baseline=compared)) for rule, item in found]
+    leader = next(
+        (item for _, item in found if item.metric == LEADER and item.kind == "change"), None
+    )
     found = [
-        (rule, mean_step.left_to_the_median(item, changes[item.metric], leader=leader))
-        if item.metric in changes
-        else (rule, item)
-        for rule, item in found
+        (rule, beside_step_time(item, changes, leader=leader)) for rule, item in found
     ]
-    found = [(rule, shares.of_shorter_steps(item, changes)) for rule, item in found]
     quality_holds = any(
         item.kind == "change"
         and item.verdict is Verdict.PASS
@@ -124,79 +75,95 @@ def evaluate(
     for rule, outcome in found:
         answer = _refuses(settings.policy, outcome, quality_holds=quality_holds)
         refuses = answer and not rule.advisory
-        of_rule = [item for _, item in found if item.metric == outcome.metric]
         remedy = None
         if refuses:
-            remedy = remedies.remedy(
-                outcome, rule, settings=settings, outcomes=of_rule, circumstances=circumstances
+            remedy = messages.remedy(
+                outcome,
+                rule,
+                settings=settings,
+                of_rule=[item for _, item in found if item.metric == outcome.metric],
+                candidate=candidate,
+                baseline=compared,
             )
-        answers = {"refuses": refuses, "advisory": rule.advisory, "remedy": remedy}
-        outcomes.append(outcome.model_copy(update=answers))
-    differences, slower_steps = {}, ""
-    if known and not comparable:
-        differences = size.differences(known[-1].environment, candidate.environment)
-        slower_steps = other_size.slower_steps(
-            candidate, known[-1], differences=differences, outcomes=outcomes
-        )
-    unread = settings.unruled(candidate.evaluation)
+        update = {"refuses": refuses, "advisory": rule.advisory, "remedy": remedy}
+        outcomes.append(outcome.model_copy(update=update))
+    differences = {}
+    if before and not comparable:
+        differences = runs.differences(before.environment, candidate.environment)
     blessed = bool(outcomes) and not any(outcome.refuses for outcome in outcomes)
-    said = headline(
+    unread = settings.unruled(candidate.evaluation)
+    headline = messages.headline(
         outcomes,
         blessed=blessed,
-        baseline_count=len(baseline),
+        candidate=candidate,
+        baseline=compared,
         differences=differences,
-        slower_steps=slower_steps,
-        circumstances=circumstances,
+        last=before,
     )
     return GateRecord(
         blessed=blessed,
-        headline=said + not_judged(unread),
+        headline=headline + messages.not_judged(unread),
         outcomes=tuple(outcomes),
         candidate=candidate,
-        baseline_runs=baseline,
+        baseline_runs=compared,
         differences=differences,
         false_alarm_rate=settings.false_alarm_rate,
-        host_factor=factor,
+        host_factor=host_factor,
         unread=unread,
         remeasured=remeasured,
     )
 
 
-def _is_change_of(outcome: Outcome, key: str) -> bool:
-    return outcome.metric == key and outcome.kind == "change"
-
-
-def _check(
-    key: str,
-    rule: Rule,
-    *,
-    candidate: Run,
-    problem: Outcome | None,
-    change: Change | None,
-    since_anchor: Change | None,
-    level: float,
-    smallest_level: float,
-    ledger: Ledger,
-    pinned: str | None,
-    baseline_runs: int,
-) -> Iterator[Outcome]:
-    """Yields the outcomes of one rule."""
-    if problem:
-        yield problem
-        return
-    value = candidate.figure(key)
-    if value is not None and (rule.min is not None or rule.max is not None):
-        yield limits.check(key, value, rule=rule)
-    if rule.margin is None:
-        return
-    if change is None:
-        yield _uncompared(
-            key, rule, candidate=candidate, ledger=ledger, baseline_runs=baseline_runs
-        )
-        return
-    yield change.outcome(level=level, smallest_level=smallest_level)
-    if since_anchor:
-        yield from drift.check(since_anchor, pinned=pinned, level=smallest_level)
+def _answers(
+    candidate: Run, *, ledger: Ledger, settings: GateSettings, before: Run | None
+) -> tuple[list[tuple[Rule, Outcome]], dict[str, Change], float]:
+    """Returns what each rule says by itself, what was compared, and the host's factor for times."""
+    impossible = _impossible(candidate)
+    rules = settings.rules_for([*candidate.evaluation, *(before.evaluation if before else ())])
+    rules |= {key: Rule(optional=False) for key in impossible}
+    problems = {
+        key: impossible.get(key)
+        or _problem(key, rule, candidate=candidate, settings=settings, before=before)
+        for key, rule in rules.items()
+    }
+    judged = {
+        key: rule for key, rule in rules.items() if rule.margin is not None and not problems[key]
+    }
+    compared = functools.partial(baseline.changes, ledger=ledger, settings=settings)
+    changes, host_factor = compared(judged, candidate=candidate)
+    # Small losses against each day's baseline model add up, so that the anchor is no gain's.
+    of_gains = {key: rule for key, rule in judged.items() if candidate.gain(key) is not None}
+    own, _ = compared(
+        of_gains, candidate=candidate.model_copy(update={"evaluation_gains": {}})
+    )
+    since_anchor = {**changes, **dict.fromkeys(of_gains), **own}
+    levels = baseline.levels(changes, rate=settings.false_alarm_rate)
+    smallest_level = min(levels.values(), default=settings.false_alarm_rate)
+    found: list[tuple[Rule, Outcome]] = []
+    for key, rule in rules.items():
+        if problem := problems[key]:
+            found.append((rule, problem))
+            continue
+        value = candidate.figure(key)
+        if value is not None and (rule.min is not None or rule.max is not None):
+            found.append((rule, check_limits(key, value, rule=rule)))
+        if key in changes:
+            level = levels.get(key, smallest_level)
+            outcome = changes[key].outcome(level=level, smallest_level=smallest_level)
+            found.append((rule, outcome))
+            if since := since_anchor[key]:
+                drifts = anchor.drift(since, pinned=settings.anchor, level=smallest_level)
+                found += [(rule, drift) for drift in drifts]
+        elif rule.margin is not None:
+            outcome = _uncompared(
+                key,
+                rule,
+                candidate=candidate,
+                ledger=ledger,
+                baseline_runs=settings.baseline_runs,
+            )
+            found.append((rule, outcome))
+    return found, changes, host_factor
 
 
 def _uncompared(
@@ -206,17 +173,17 @@ def _uncompared(
     having = [
         run
         for run in ledger.of_node(candidate)
-        if run.figure(key) is not None and not comparability.is_of_a_part(key, run)
+        if run.figure(key) is not None and not baseline.is_of_a_part(key, run)
     ]
     verdict, reason = Verdict.NOT_COMPARED, "No blessed run has this figure yet."
-    if comparability.is_of_a_part(key, candidate):
+    if baseline.is_of_a_part(key, candidate):
         verdict = Verdict.NOT_CHECKED
         reason = "The training was interrupted: it is known only of the part that came after."
-    elif far_worse := unexplained.check(
+    elif far_worse := anchor.far_worse(
         key, rule, candidate=candidate, ledger=ledger, baseline_runs=baseline_runs
     ):
         return far_worse
-    elif having and comparability.is_of_other_trainings(key, candidate=candidate, ledger=ledger):
+    elif having and baseline.is_of_other_trainings(key, candidate=candidate, ledger=ledger):
         # It says nothing, while speed and memory do; a run that stops early must not be refused.
         verdict = Verdict.NOT_CHECKED
         reason = "No blessed run trained about as many steps, and then losses differ anyway."
@@ -227,73 +194,114 @@ def _uncompared(
     )
 
 
-def _changes(
-    rules: Mapping[str, Rule], *, candidate: Run, ledger: Ledger, settings: GateSettings
-) -> tuple[dict[str, Change], float]:
-    """Returns what can be compared, by metric, and the host's factor for times."""
+def check_limits(key: str, value: float, *, rule: Rule) -> Outcome:
+    """Checks a figure against absolute bounds, which are inclusive.
+
+    Args:
+        key: the metric.
+        value: this run's figure in the metric's unit.
+        rule: with `min`, `max` or both.
+    """
+
+    def shown(bound: float) -> str:
+        return formatting.format_value(key, bound)
+
+    verdict = Verdict.LIMIT
+    if rule.min is not None and value < rule.min:
+        reason = f"{shown(value)} is below the minimum {shown(rule.min)}."
+    elif rule.max is not None and value > rule.max:
+        reason = f"{shown(value)} is above the maximum {shown(rule.max)}."
+    else:
+        verdict, reason = Verdict.PASS, f"{shown(value)} is within the limits."
+    if metrics.lookup(key).unit == "flag":  # `yes` and `no` are no amounts
+        passes = verdict is Verdict.PASS
+        wanted = "as it has to be" if passes else f"and has to be {shown(1 - value)}"
+        reason = f"The answer is {shown(value)}, {wanted}."
+    return Outcome(
+        metric=key,
+        kind="limit",
+        verdict=verdict,
+        reason=reason,
+        value=value,
+        lowest=rule.min,
+        highest=rule.max,
+    )
+
+
+def _impossible(candidate: Run) -> dict[str, Outcome]:
+    """Returns by metric why a run is no measurement: figures that none can come to.
+
+    They refuse whether or not a rule asks for them: whatever made them up made the others, too.
+    """
     found = {}
-    for key, rule in rules.items():
+    for key, (lowest, highest) in candidate.impossible.items():
         value = candidate.figure(key)
-        blessed = comparability.runs(key, candidate=candidate, ledger=ledger)
-        history = _history(key, rule, candidate=candidate, blessed=blessed, ledger=ledger)
-        if history and value is not None:
-            found[key] = Change(
-                key,
-                value,
-                history=history,
-                baseline_runs=settings.baseline_runs,
-                rule=rule,
-                own_errors=own_error.of(key, candidate=candidate, blessed=blessed),
-            )
-    found = one_step.at_one_level(found)
-    factors = {kind: _host_factor(found.values(), kind) for kind in noise.Kind}
-    return {
-        key: dataclasses.replace(change, host_factor=factors[noise.kind(key)])
-        for key, change in found.items()
-    }, factors[noise.Kind.TIME]
+        found[key] = Outcome(
+            metric=key,
+            kind="limit",
+            verdict=Verdict.INVALID,
+            reason=(
+                f"Expected a value from {lowest:g} to {highest:g}, beyond which none can be. "
+                f"Received: {key}={value:g}. So it counts as not measured."
+            ),
+            value=value,
+            lowest=lowest if math.isfinite(lowest) else None,
+            highest=highest if math.isfinite(highest) else None,
+        )
+    for key in candidate.not_finite:
+        found[key] = Outcome(
+            metric=key, kind="limit", verdict=Verdict.INVALID,
+            reason="It is NaN or infinite, so that it counts as not measured.",
+        )  # fmt: skip
+    return found
 
 
-def _history(
-    key: str, rule: Rule, *, candidate: Run, blessed: Sequence[Run], ledger: Ledger
-) -> dict[str, float]:
-    """Returns the figures to compare with, by the runs that have them, oldest first."""
-    gain, value = candidate.gain(key), candidate.figure(key)
-    if gain is not None and value is not None:  # on the same examples, so free of their variation
-        return {"Evaluator's baseline model": value - gain}
-    known = [(run, figure) for run in blessed if (figure := run.figure(key)) is not None]
-    runs = [run for run, _ in known]
-    figures, uncertainty = size.at_size_of(
-        candidate.environment,
-        key=key,
-        figures=[figure for _, figure in known],
-        environments=[run.environment for run in runs],
-        prior=rule.noise or noise.prior(key),
-    )
-    if uncertainty > size.LARGEST_UNCERTAINTY:
-        return {}
-    begin = decided_level.beginning(key, figures, runs=runs, rule=rule, ledger=ledger)
-    names = [run.run_id for run in runs]
-    return dict(zip(names[begin:], figures[begin:], strict=True))
+def _problem(
+    key: str, rule: Rule, *, candidate: Run, settings: GateSettings, before: Run | None
+) -> Outcome | None:
+    """Returns why a figure cannot be judged, None if it can.
 
+    A loss or a metric of Evaluator's that was there before, and is NaN or gone, is no figure that a
+    run need not have. What cannot be measured is not checked for a change; a limit that cannot be
+    checked refuses.
 
-def _host_factor(changes: Collection[Change], kind: noise.Kind) -> float:
-    """Returns by how much figures of a kind vary more than expected; see `prediction`."""
-    return prediction.host_factor(
-        [
-            (change.level, math.hypot(change.prior, change.prediction.usual_error))
-            for change in changes
-            if noise.kind(change.key) is kind and not (change.is_exact or change.rule.advisory)
-        ]
-    )
-
-
-def _levels(changes: Mapping[str, Change], *, rate: float) -> dict[str, float]:
-    """Returns the level of each test that may refuse; exact figures need none."""
-    family = [
-        key for key, change in changes.items() if not (change.is_exact or change.rule.advisory)
-    ]
-    p_values = [changes[key].p_value for key in family]
-    return dict(zip(family, holm_bonferroni.levels(p_values, rate=rate), strict=True))
+    Args:
+        key: the metric.
+        rule: an optional one leaves a missing figure unchecked.
+        candidate: the run.
+        settings: how many steps a figure needs, and the user's own rules.
+        before: the last blessed run of its node.
+    """
+    kind: Literal["limit", "change"] = "limit" if rule.margin is None else "change"
+    value = candidate.figure(key)
+    if value is None:
+        component = metrics.lookup(key).component
+        recorder = "The script's training" if candidate.is_of_script else component
+        reason = f"{recorder} recorded no such figure, or none that is finite"
+        if candidate.unmeasured and component == "OptimizedTrainer":
+            reason = f"Nothing was measured: {candidate.unmeasured}"
+        is_missed = before is not None and before.figure(key) is not None
+        own = settings.rules.get(key)
+        is_served = candidate.environment.get("parameter_server_count", "0") != "0"
+        if is_missed and noise.kind(key) is noise.Kind.QUALITY and not (own and own.optional):
+            verdict = Verdict.INVALID
+            reason = f"{reason}, and the blessed runs have it."
+        elif key in _PER_PROCESS and rule.margin is not None and is_served:
+            verdict = Verdict.NOT_CHECKED
+            reason = "It is not measured beside parameter servers, whose workers compute."
+        elif rule.optional:
+            verdict, reason = Verdict.NOT_CHECKED, f"{reason}; the rule is optional."
+        else:
+            verdict, reason = Verdict.INVALID, f"{reason}, and a rule without its figure refuses."
+        return Outcome(metric=key, kind=kind, verdict=verdict, reason=reason)
+    steps = candidate.figure("train_step_count")
+    if key in PER_STEP and steps is not None and steps < settings.minimum_steps:
+        since = " since the training was interrupted" if candidate.is_resumed else ""
+        return Outcome(
+            metric=key, kind=kind, verdict=Verdict.INVALID, value=value,
+            reason=f"It rests on {steps:.0f} steps{since}, and needs {settings.minimum_steps}.",
+        )  # fmt: skip
+    return None
 
 
 def _refuses(policy: Policy, outcome: Outcome, *, quality_holds: bool) -> bool:

@@ -3,7 +3,7 @@
 import re
 from xml.etree import ElementTree
 
-from tfx_perf.gate.record import GateRecord
+from tfx_perf.gate.decision import GateRecord
 
 FILE_NAME = "junit.xml"
 _SUITE = "tfx-perf gate"

@@ -1,8 +1,8 @@
 """The gate's decision as Markdown, for a pull request or a CI system's summary."""
 
 from tfx_perf import formatting
-from tfx_perf.gate.record import GateRecord
-from tfx_perf.report import gate_report
+from tfx_perf.gate.decision import GateRecord
+from tfx_perf.report import gate as gate_report
 
 FILE_NAME = "evaluation.md"
 

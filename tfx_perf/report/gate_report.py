@@ -4,8 +4,8 @@ import numpy as np
 
 from tfx_perf import cache_key, formatting, metrics
 from tfx_perf.gate import comparability
-from tfx_perf.gate.outcome import Outcome
-from tfx_perf.gate.record import GateRecord
+from tfx_perf.gate.decision import Outcome
+from tfx_perf.gate.decision import GateRecord
 from tfx_perf.report import page, plots, refusal_guide, step_parts
 
 _TITLE = "PerfEvaluator: may this model be pushed?"

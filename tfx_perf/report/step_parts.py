@@ -7,7 +7,7 @@ import numpy as np
 
 from tfx_perf import formatting
 from tfx_perf.gate import step_division
-from tfx_perf.gate.record import GateRecord
+from tfx_perf.gate.decision import GateRecord
 from tfx_perf.gate.run import Run
 from tfx_perf.report import page, plots
 

@@ -16,6 +16,12 @@ BUDGET_MARGINS = 4.0
 _LARGEST_SHARE = 10.0
 _DIRECTIONS = {"lower": Direction.LOWER, "higher": Direction.HIGHER}
 
+LEADER = "step_time_seconds"
+FOLLOWERS = {
+    key: exponent for key, exponent in metrics.STEP_TIME_EXPONENTS.items() if key != LEADER
+}
+"""What follows from the step time is the same measurement in other units."""
+
 
 class Rule(Section):
     """What PerfEvaluator asks of a metric: absolute limits, a limit to its change, or both.
@@ -107,9 +113,36 @@ class Rule(Section):
         fields |= default.model_dump(include={"min", "max"} - own)
         return Rule(**fields)
 
+    def loosened(self, key: str, *, leader: "Rule") -> "Rule":
+        """Returns the default rule of a follower, as loose as the user's for the step time.
+
+        Who tolerates a slower step tolerates the lower rate and the higher cost that come with it.
+        A rule without margin says nothing about changes, and one that is stricter than the default
+        says nothing about the followers.
+        """
+        if leader.margin is None or self.margin is None:
+            return self
+        margin, budget = (
+            abs((1 + slower) ** FOLLOWERS[key] - 1)
+            for slower in (leader.margin, leader.largest_change)
+        )
+        return Rule(
+            **{
+                **self.model_dump(),
+                "margin": max(self.margin, margin),
+                "budget": max(self.largest_change, budget),
+                "noise": self.noise or leader.noise,
+                "advisory": self.advisory or leader.advisory,
+            }
+        )
+
     def direction_of(self, key: str) -> Direction:
         """Returns which way the metric gets better."""
         return _DIRECTIONS[self.direction] if self.direction else metrics.lookup(key).direction
+
+    def worse_sign(self, key: str) -> float:
+        """Returns 1 where a higher figure is worse, else -1."""
+        return 1.0 if self.direction_of(key) is Direction.LOWER else -1.0
 
     def check_for(self, key: str) -> None:
         """Checks that the rule can fire for a metric.

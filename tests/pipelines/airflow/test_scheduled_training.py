@@ -11,7 +11,7 @@ from airflow_home import AirflowHome
 from tfx import v1 as tfx
 
 from tfx_perf.config import PerfConfig
-from tfx_perf.mlmd import recorded_runs
+from tfx_perf.mlmd import runs as recorded_runs
 from tfx_perf.pipelines import taxi
 from tfx_perf.pipelines.airflow import AirflowSettings, TaskSettings, deploy
 from tfx_perf.pipelines.training_pipeline import TrainingCode, create_pipeline

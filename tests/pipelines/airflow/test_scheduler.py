@@ -7,7 +7,7 @@ import light_components as light
 import pytest
 from airflow_home import AirflowHome
 
-from tfx_perf.mlmd import recorded_runs
+from tfx_perf.mlmd import runs as recorded_runs
 from tfx_perf.pipelines.airflow import deploy
 
 # About a minute where nothing else runs.

@@ -8,7 +8,7 @@ import pytest
 from airflow_home import AirflowHome
 from week_project import DAYS, SLOW_DAY, WeekProject
 
-from tfx_perf.gate.mirror import Mirror
+from tfx_perf.gate.ledger_store import Mirror
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(10_800)]
 

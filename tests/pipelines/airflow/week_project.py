@@ -8,7 +8,7 @@ import subprocess
 import sys
 from typing import Any
 
-from tfx_perf.mlmd import recorded_runs
+from tfx_perf.mlmd import runs as recorded_runs
 from tfx_perf.templates import copying
 
 DAYS = 7

@@ -13,7 +13,7 @@ from ledger_cases import act, ledger, names, run
 
 from tfx_perf import errors
 from tfx_perf.gate.ledger import Ledger
-from tfx_perf.gate.mirror import Mirror
+from tfx_perf.gate.ledger_store import Mirror
 
 WRITERS, ENTRIES = 8, 5
 

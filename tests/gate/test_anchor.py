@@ -1,13 +1,126 @@
-"""What no comparable run explains: far worse figures are never blessed unseen, whatever differs."""
+"""Many small changes do not add up to a large one, nor hides one behind another machine."""
 
 import pytest
-from gate_runs import blessed_by_a_person, run
+from gate_runs import ELSEWHERE, HERE, blessed_by_a_person, ledger_of, noisy, only, run
 
+from tfx_perf import errors
+from tfx_perf.gate import anchor
+from tfx_perf.gate.decision import Verdict
 from tfx_perf.gate.ledger import Ledger
-from tfx_perf.gate.outcome import Verdict
 from tfx_perf.gate.verdict import evaluate
-from tfx_perf.settings.gate import GateSettings
-from tfx_perf.settings.policy import Policy
+from tfx_perf.settings.gate import GateSettings, Policy
+
+KEY = "step_time_seconds"
+SETTINGS = only(step_time_seconds={"margin": 0.03, "budget": 0.12})
+
+
+def ratchet(settings, *, step, count=80):
+    """Returns how much slower than the first the last blessed run is, and what refused."""
+    ledger, value = ledger_of(KEY, [1.0] * 8), 1.0
+    for number in range(count):
+        candidate = run(f"new{number}", minute=10 + number, **{KEY: value * (1 + step)})
+        record = evaluate(candidate, ledger=ledger, settings=settings)
+        if not record.blessed:
+            return value - 1, [found.kind for found in record.outcomes if found.refuses]
+        ledger = ledger.append(candidate, keep=settings.kept_runs)
+        value = candidate.figures[KEY]
+    return value - 1, []
+
+
+def test_small_steps_stop_at_the_budget():
+    slower, refused = ratchet(SETTINGS, step=0.004)
+    assert refused == ["drift"]
+    assert 0.11 < slower <= 0.12
+
+
+def test_without_memory_of_the_best_level_they_would_not():
+    forgetful = SETTINGS.model_copy(update={"kept_runs": 8})
+    slower, _ = ratchet(forgetful, step=0.004)
+    assert slower > 0.2
+
+
+def test_the_best_level_is_no_single_lucky_run():
+    assert anchor.best_level([5.0, 1.0, 5.0, 5.0, 5.0, 4.0], sign=1.0) == 5.0
+    assert anchor.best_level([1, 1, 1, 1, 1, 9, 9, 9], sign=-1.0) == 9.0
+    ledger = ledger_of(KEY, [1.0, 1.0, 0.5, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0])
+    assert evaluate(run("new", **{KEY: 1.0}), ledger=ledger, settings=SETTINGS).blessed
+
+
+def test_noise_alone_does_not_exhaust_the_budget():
+    for seed in range(20):
+        values = noisy(100, sd=0.02, seed=seed)
+        ledger = ledger_of(KEY, values[:-1])
+        record = evaluate(run("new", **{KEY: values[-1]}), ledger=ledger, settings=SETTINGS)
+        drifts = [found for found in record.outcomes if found.kind == "drift"]
+        assert [found.verdict for found in drifts] == [Verdict.PASS]
+
+
+def test_a_regression_after_a_level_shift_is_seen_though_the_mean_is_between():
+    ledger = ledger_of(KEY, [1.0] * 3 + [0.7] * 5)
+    record = evaluate(run("new", **{KEY: 0.98}), ledger=ledger, settings=SETTINGS)
+    assert "drift" in [found.kind for found in record.outcomes if found.refuses]
+
+
+def test_a_pinned_run_is_the_anchor():
+    ledger = ledger_of(KEY, [0.8, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0])
+    candidate = run("new", **{KEY: 1.0})
+    pinned = SETTINGS.model_copy(update={"anchor": "r0"})
+    assert evaluate(candidate, ledger=ledger, settings=SETTINGS).blessed
+    record = evaluate(candidate, ledger=ledger, settings=pinned)
+    assert not record.blessed
+    assert "run r0" in record.headline
+
+
+def test_a_pinned_run_that_is_not_there_is_an_error_and_one_from_elsewhere_no_anchor():
+    pinned = SETTINGS.model_copy(update={"anchor": "gone"})
+    with pytest.raises(errors.UserError, match="Received: gate.anchor='gone'"):
+        evaluate(run("new", **{KEY: 1.0}), ledger=ledger_of(KEY, [1.0]), settings=pinned)
+    foreign = run("gone", environment=ELSEWHERE, **{KEY: 0.1})
+    ledger = Ledger(entries=(foreign, run("here", environment=HERE, **{KEY: 1.0})))
+    record = evaluate(run("new", **{KEY: 1.0}), ledger=ledger, settings=pinned)
+    assert [found.kind for found in record.outcomes] == ["change"]
+
+
+def test_runs_on_poor_data_do_not_refuse_a_good_one_after_them():
+    # The last blessed ones lie below what the best five allow; refused ones never replace them.
+    values = [0.84] * 5 + [0.80] * 20 + [0.815, 0.772, 0.765, 0.749]
+    ledger = ledger_of("train_loss", [1.6 - value for value in values])
+    settings = only(train_loss={"margin": 0.02})
+    for value, blessed in ((0.80, True), (0.70, False)):
+        candidate = run("new", minute=100, train_loss=1.6 - value)
+        assert evaluate(candidate, ledger=ledger, settings=settings).blessed is blessed
+
+
+def test_the_variation_of_the_data_is_that_of_all_runs_and_not_of_the_last():
+    # Eight runs on data that happen to be alike say little of how much data vary.
+    values = [*noisy(60, sd=0.03, seed=1), *noisy(8, sd=0.002, seed=2)]
+    record = evaluate(
+        run("new", minute=100, train_loss=1.045),
+        ledger=ledger_of("train_loss", values), settings=only(train_loss={"margin": 0.02}),
+    )  # fmt: skip
+    assert record.blessed
+    faster = evaluate(
+        run("new", minute=100, **{KEY: 1.045}), ledger=ledger_of(KEY, values),
+        settings=only(**{KEY: {"margin": 0.02}}),
+    )  # fmt: skip
+    assert not faster.blessed
+
+
+def test_an_anchor_of_another_pipeline_is_refused_and_one_that_differs_is_named():
+    settings = SETTINGS.model_copy(update={"anchor": "old"})
+    others = Ledger(entries=(run("old", pipeline="taxi", **{KEY: 1.0}),))
+    candidate = run("new", minute=9, pipeline="orders", **{KEY: 1.0})
+    with pytest.raises(errors.UserError, match="blessed run of this node, which has 0"):
+        evaluate(candidate, ledger=others, settings=settings)
+    entries = (
+        run("old", environment=ELSEWHERE, **{KEY: 1.0}),
+        *(run(f"r{i}", minute=1 + i, **{KEY: 1.0}) for i in range(6)),
+    )
+    found = evaluate(run("new", minute=9, **{KEY: 1.0}), ledger=Ledger(entries=entries),
+                     settings=settings)  # fmt: skip
+    drifts = [item.reason for item in found.outcomes if item.kind == "drift"]
+    assert "the anchor old has no comparable figure" in drifts[0]
+
 
 BEFORE = {
     "device_kind": "CPU", "cpu_model": "EPYC", "cpu_count": "2", "tensorflow": "2.16.1",

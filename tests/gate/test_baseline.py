@@ -1,5 +1,6 @@
-"""What is compared: models that grow, other machines and `environments`, quality everywhere."""
+"""What is compared: models that grow, other machines, quality everywhere, since a decision."""
 
+import datetime
 import functools
 
 import numpy as np
@@ -7,9 +8,10 @@ import pytest
 from gate_runs import ELSEWHERE, HERE, only, run
 
 from tfx_perf import metrics
-from tfx_perf.gate import size
-from tfx_perf.gate.ledger import Ledger
-from tfx_perf.gate.outcome import Verdict
+from tfx_perf.gate.baseline import at_size_of
+from tfx_perf.gate.decision import Verdict
+from tfx_perf.gate.ledger import Act, Ledger
+from tfx_perf.gate.run import differences
 from tfx_perf.gate.verdict import evaluate
 from tfx_perf.settings.gate import GateSettings
 from tfx_perf.settings.rule import Rule
@@ -62,14 +64,14 @@ def test_a_slowdown_in_a_model_that_grows_is_found_within_three_runs(follows):
 
 
 def test_a_model_of_about_the_same_size_is_comparable_and_one_of_another_is_not():
-    assert size.differences(sized(1.0), sized(1.2)) == {}
-    assert set(size.differences(sized(1.0), sized(1.3))) == {"parameter_count", "flops_per_step"}
-    assert size.differences(sized(1.0), sized(1.2, device_kind="A100")) == {
+    assert differences(sized(1.0), sized(1.2)) == {}
+    assert set(differences(sized(1.0), sized(1.3))) == {"parameter_count", "flops_per_step"}
+    assert differences(sized(1.0), sized(1.2, device_kind="A100")) == {
         "device_kind": ("CPU", "A100")
     }
     # What could not be counted agrees only with what could not be counted.
-    assert size.differences(sized(1.0, flops_per_step="None"), sized(1.0))
-    assert not size.differences(sized(1.0, flops_per_step="None"), sized(1, flops_per_step="None"))
+    assert differences(sized(1.0, flops_per_step="None"), sized(1.0))
+    assert not differences(sized(1.0, flops_per_step="None"), sized(1, flops_per_step="None"))
 
 
 @pytest.mark.parametrize(
@@ -103,7 +105,7 @@ def test_what_goes_without_saying_in_a_record_makes_no_run_another_one(before, n
 def test_figures_of_models_of_one_size_stay_as_they_are():
     figures = [1.0, 1.1, 0.9]
     environments = [sized(1.0)] * 3
-    found, _ = size.at_size_of(
+    found, _ = at_size_of(
         sized(1.0), key=KEY, figures=figures, environments=environments, prior=0.01
     )
     assert found == pytest.approx(figures)
@@ -112,7 +114,7 @@ def test_figures_of_models_of_one_size_stay_as_they_are():
 @pytest.mark.parametrize("follows", [0.0, 0.5, 1.0])
 def test_runs_themselves_tell_how_a_figure_follows_the_size(follows):
     factors = [1 + 0.01 * day for day in range(20)]
-    found, _ = size.at_size_of(
+    found, _ = at_size_of(
         sized(1.2), key=KEY, figures=[factor**follows for factor in factors],
         environments=[sized(factor) for factor in factors], prior=0.001,
     )  # fmt: skip
@@ -305,3 +307,75 @@ def test_the_losses_of_a_training_that_went_on_are_those_of_all_its_steps():
     settings = only(train_loss=Rule(margin=0.05))
     found = evaluate(resumed("c", train_loss=0.7), ledger=before, settings=settings)
     assert found.outcomes[0].verdict is Verdict.REGRESSION
+
+
+RULES = only(
+    step_time_seconds={"margin": 0.03},
+    examples_per_second={"margin": 0.03, "optional": True},
+    peak_rss_bytes={"margin": 0.05, "optional": True},
+)
+
+
+def at(name, speed, *, minute=0, memory=1e9):
+    """Returns a run whose steps are so many times as long as usual."""
+    return run(
+        name, minute=minute, step_time_seconds=speed, examples_per_second=100 / speed,
+        peak_rss_bytes=memory,
+    )  # fmt: skip
+
+
+def blessed_by_hand(entry):
+    """Returns the ledger that a person's decision adds."""
+    later = entry.time + datetime.timedelta(seconds=1)
+    act = Act(kind="bless", run_id=entry.run_id, who="me", time=later, reason="by design")
+    return Ledger(entries=(entry,), acts=(act,))
+
+
+def refusals(candidate, ledger):
+    """Returns what refuses a run, by metric."""
+    decision = evaluate(candidate, ledger=ledger, settings=RULES)
+    return {item.metric: item.verdict for item in decision.outcomes if item.refuses}
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 8, 12])
+@pytest.mark.parametrize("slower", [1.3, 2.0, 15.0])
+@pytest.mark.parametrize("spread", [0.0, 0.3])
+def test_the_runs_after_it_are_compared_with_it_alone(count, slower, spread):
+    before = [at(f"r{i}", 1.0 + spread * (i % 2), minute=i) for i in range(count)]
+    known = Ledger(entries=tuple(before))
+    decided = at("decided", slower * (1 + spread), minute=50)
+    ledger = known.merge(blessed_by_hand(decided))
+    again = at("again", 1.01 * slower * (1 + spread), minute=60)
+    assert not refusals(again, ledger)
+    worse = at("worse", 1.5 * slower * (1 + spread), minute=60)
+    assert refusals(worse, ledger)["step_time_seconds"] is Verdict.REGRESSION
+
+
+def test_the_anchor_is_sought_since_then():
+    before = tuple(at(f"r{i}", 1.0, minute=i) for i in range(8))
+    ledger = Ledger(entries=before).merge(blessed_by_hand(at("decided", 2.0, minute=50)))
+    after = tuple(at(f"s{i}", 2.0, minute=60 + i) for i in range(8))
+    ledger = ledger.merge(Ledger(entries=after))
+    assert not refusals(at("again", 2.01, minute=90), ledger)
+
+
+def test_of_other_figures_the_runs_before_still_count():
+    before = tuple(at(f"r{i}", 1.0, minute=i) for i in range(8))
+    ledger = Ledger(entries=before).merge(blessed_by_hand(at("decided", 2.0, minute=50)))
+    larger = at("larger", 2.0, minute=60, memory=1.5e9)
+    assert set(refusals(larger, ledger)) == {"peak_rss_bytes"}
+    decision = evaluate(larger, ledger=ledger, settings=RULES)
+    (memory,) = [item for item in decision.outcomes if item.refuses and item.kind == "change"]
+    assert memory.detectable < 0.06  # known from nine runs
+
+
+def test_who_takes_the_decision_back_has_the_level_before():
+    before = tuple(at(f"r{i}", 1.0, minute=i) for i in range(8))
+    decided = at("decided", 2.0, minute=50)
+    taken_back = Act(
+        kind="unbless", run_id="decided", who="me", reason="too dear",
+        time=decided.time + datetime.timedelta(seconds=9),
+    )  # fmt: skip
+    ledger = Ledger(entries=before).merge(blessed_by_hand(decided), Ledger(acts=(taken_back,)))
+    assert "step_time_seconds" in refusals(at("again", 2.0, minute=60), ledger)
+    assert not refusals(at("healthy", 1.0, minute=60), ledger)

@@ -14,7 +14,7 @@ import pathlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from tfx_perf import errors, formatting, metrics
-from tfx_perf.mlmd import metadata_store as stores
+from tfx_perf.mlmd import store as stores
 
 if importlib.util.find_spec("ml_metadata"):  # runs of scripts are read without
     from ml_metadata.metadata_store import metadata_store
@@ -79,6 +79,11 @@ class RecordedRun:
     headline: str = ""
     is_cached: bool = False
     replaced_runs: int = 0
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What no two runs of any pipelines have in common."""
+        return self.pipeline, self.node, self.run_id
 
     @property
     def state_in_words(self) -> str:

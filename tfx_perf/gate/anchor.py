@@ -1,0 +1,231 @@
+"""What the last blessed runs alone would let through, and the runs since the anchor do not.
+
+A gate that compares with the last blessed runs only lets any slowdown through in small steps: each
+is within the margin, and becomes the next one's baseline. And another version, machine or batch
+size makes speed and memory incomparable, not any value of them a good one.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from tfx_perf import cache_key, formatting, metrics
+from tfx_perf.gate import baseline, noise
+from tfx_perf.gate import run as run_lib
+from tfx_perf.gate.change import Change
+from tfx_perf.gate.decision import Outcome, Verdict
+from tfx_perf.gate.ledger import Ledger
+from tfx_perf.gate.run import Run
+from tfx_perf.settings.rule import LEADER, Rule
+
+# The best level is the best median of so many runs in a row: the best single run is luck.
+WINDOW = 5
+# Variance of the median of many normal samples over that of their mean.
+_MEDIAN_VARIANCE = math.pi / 2
+# So many budgets are too much where no blessed run is comparable.
+_BUDGETS = 2.0
+_PER_EXAMPLE = frozenset(
+    ("examples_per_second", "energy_per_example_joules", "cost_per_million_examples")
+)
+_OF_WORK = ("seconds", "bytes", "joules")
+_MOST = 5  # differences that are named
+
+
+def drift(change: Change, *, pinned: str | None, level: float) -> Iterator[Outcome]:
+    """Checks the change since the anchor against the rule's budget.
+
+    The anchor is the pinned run if it is comparable, else the best level that five runs in a
+    row have held; there is none with fewer runs.
+
+    Args:
+        change: the comparison with the last runs; its noise holds here too.
+        pinned: run id; None for the best level.
+        level: of significance; a change must be beyond both budget and noise.
+    """
+    known = list(change.history.values())
+    if change.varies_with_the_data:  # one run says little of a level
+        recent = float(np.median([*change.samples[1 - WINDOW :], change.value]))
+        # Nor may bad luck of the runs before refuse a good one: it would refuse all that follow,
+        # since a refused run is never one of those before.
+        value = change.sign * min(change.sign * recent, change.sign * change.value)
+        change = dataclasses.replace(change, value=value)
+    if pinned is not None and pinned in change.history:
+        anchor = change.history[pinned]
+        yield _since(change, anchor=anchor, name=f"run {pinned}", runs=1.0, level=level)
+    elif len(known) >= WINDOW:
+        anchor = best_level(known, sign=change.sign)
+        name = "the best level"
+        if pinned is not None:
+            name += f" (the anchor {pinned} has no comparable figure)"
+        yield _since(change, anchor=anchor, name=name, runs=WINDOW / _MEDIAN_VARIANCE, level=level)
+
+
+def best_level(figures: Sequence[float], *, sign: float) -> float:
+    """Returns the best median of five runs in a row.
+
+    Args:
+        figures: at least five, oldest first.
+        sign: 1 where higher is worse, else -1.
+    """
+    windows = np.lib.stride_tricks.sliding_window_view(np.asarray(figures, dtype=float), WINDOW)
+    return float(sign * np.min(sign * np.median(windows, axis=1)))
+
+
+def _since(change: Change, *, anchor: float, name: str, runs: float, level: float) -> Outcome:
+    scale = max(abs(anchor), change.rule.scale)
+    allowed = change.rule.largest_change * scale
+    if not change.is_exact:
+        # Around the mean, what an improvement adds would hide that the improvement is lost again.
+        expected = change.prediction
+        if len(change.samples) > 1:
+            # The runs' own errors are in it, too, and once more in `expected`. Of short runs the
+            # best of several medians is luck, which that makes up for.
+            spread = noise.level_spread(
+                change.samples, noise=math.hypot(change.prior, expected.usual_error)
+            )
+            expected = dataclasses.replace(expected, spread=spread)
+        allowed = max(allowed, expected.half_width(level, count=runs))
+    refused = change.sign * (change.value - anchor) > allowed
+    bound = anchor + change.sign * allowed
+    relative = (change.value - anchor) / scale if scale else None
+    value, level_then, end = (
+        formatting.format_value(change.key, figure) for figure in (change.value, anchor, bound)
+    )
+    amount = "" if relative is None else f"{formatting.signed_percent(relative)}% "
+    return Outcome(
+        metric=change.key,
+        kind="drift",
+        verdict=Verdict.REGRESSION if refused else Verdict.PASS,
+        reason=(
+            f"{value} is {amount}against {name}, {level_then}; all changes together "
+            f"{'go beyond' if refused else 'are within'} {end}."
+        ),
+        value=change.value,
+        baseline=anchor,
+        change=relative,
+        margin=change.rule.largest_change,
+        lowest=bound if change.sign < 0 else None,
+        highest=bound if change.sign > 0 else None,
+    )
+
+
+def far_worse(
+    key: str, rule: Rule, *, candidate: Run, ledger: Ledger, baseline_runs: int
+) -> Outcome | None:
+    """Returns that a figure without comparable runs is too bad to be blessed unseen, else None.
+
+    What differs may explain a factor: a step on a hundred times the batch may take a hundred times
+    as long. What is beyond that factor and twice the budget a person has to bless.
+
+    It is held against the median of the last blessed runs, which are those of one environment, and
+    against the best level that five blessed runs in a row have held, whatever they were run on:
+    else it could get worse by twice the budget with every version.
+
+    Args:
+        key: the metric.
+        rule: with a margin.
+        candidate: the run, which has the figure and none to compare it with.
+        ledger: the blessed runs.
+        baseline_runs: how many of the last ones count.
+    """
+    value = candidate.figure(key)
+    known = [
+        run
+        for run in ledger.of_node(candidate)
+        if run.figure(key) is not None and not baseline.is_of_a_part(key, run)
+    ]
+    if value is None or not known:
+        return None
+    sign = rule.worse_sign(key)
+    figures = [_explained(key, run, candidate, sign=sign) for run in known]
+    begin = baseline.since_decision(key, figures, runs=known, rule=rule, ledger=ledger)
+    last = known[-1]
+    recent = [
+        (run, figure)
+        for run, figure in list(zip(known, figures, strict=True))[begin:]
+        if not run_lib.differences(run.environment, last.environment)
+    ][-baseline_runs:]
+    level = float(np.median([figure for _, figure in recent]))
+    if len(figures[begin:]) >= WINDOW:
+        best = best_level(figures[begin:], sign=sign)
+        level = sign * min(sign * level, sign * best)
+    bound = level + sign * _BUDGETS * rule.largest_change * max(abs(level), rule.scale)
+    if sign * value <= sign * bound:
+        return None
+    before = float(np.median([run.figures.get(key, figure) for run, figure in recent]))
+    told = "" if not ledger.comparable(candidate) else f" ({_changed(last, candidate)})"
+    return Outcome(
+        metric=key,
+        kind="change",
+        verdict=Verdict.NOT_COMPARABLE,
+        reason=(
+            f"{_against(key, value, before)}, and what differs from them{told} explains no more "
+            f"than {formatting.format_value(key, level)}: that is worse by more than twice the "
+            f"budget of {rule.largest_change:.0%}. If it is meant, `tfx-perf bless` accepts it."
+        ),
+        value=value,
+        baseline=before,
+        change=(value - before) / max(abs(before), rule.scale),
+        margin=rule.margin,
+        lowest=bound if sign < 0 else None,
+        highest=bound if sign > 0 else None,
+    )
+
+
+def _explained(key: str, run: Run, candidate: Run, *, sign: float) -> float:
+    """Returns the worst that a blessed run's figure could be with what differs in the candidate."""
+    figure = run.figure(key) or 0.0
+    factor = max(1.0, _factor(key, run, candidate))
+    if sign < 0:
+        return figure / factor if figure > 0 else figure * factor
+    return figure + abs(figure) * (factor - 1)
+
+
+def _factor(key: str, run: Run, candidate: Run) -> float:
+    """Returns how many times as bad a figure may be for the size of batch, model and training."""
+    unit = metrics.lookup(key).unit
+    fields = ("global_batch_size", *run_lib.SIZE_FIELDS)
+    before, now = (run_lib.sizes(each.environment, fields=fields) for each in (run, candidate))
+    batch, parameters, flops = (
+        now[field] / before[field] if field in before and field in now else 1.0 for field in fields
+    )
+    if unit == "loss":
+        trained = (run.trained_steps or 0.0), (candidate.trained_steps or 0.0)
+        return trained[0] / trained[1] / batch if all(trained) else 1.0
+    if key in metrics.SHARES_OF_A_STEP:
+        return (run.figure(LEADER) or 0.0) / (candidate.figure(LEADER) or 1.0)
+    if unit not in _OF_WORK and key not in _PER_EXAMPLE:
+        return 1.0
+    # Nobody knows the work of a step without its FLOPs: then of more examples, each in full.
+    is_counted = all("flops_per_step" in each for each in (before, now))
+    work = max(1.0, batch, parameters, flops if is_counted else batch * parameters)
+    return work / batch if key in _PER_EXAMPLE else work
+
+
+def _changed(last: Run, candidate: Run) -> str:
+    found = cache_key.differences(last.environment, candidate.environment)
+    before, now = (
+        cache_key.ABSENT if steps is None else f"{steps:g}"
+        for steps in (last.trained_steps, candidate.trained_steps)
+    )
+    if before != now:
+        found["trained steps"] = before, now
+    return in_words(found)
+
+
+def in_words(differences: Mapping[str, Sequence[str]]) -> str:
+    """Returns the first differences of two runs, field to both values; the report has all."""
+    found = [f"{field} {old} -> {new}" for field, (old, new) in differences.items()]
+    rest = [f"and {len(found) - _MOST} more"] if found[_MOST:] else []
+    return "; ".join([*found[:_MOST], *rest])
+
+
+def _against(key: str, value: float, before: float) -> str:
+    now, then = (formatting.format_value(key, figure) for figure in (value, before))
+    if before > 0 and value / before >= 2:  # per cent are hard to read then
+        return f"{now} is {value / before:.1f} times the last blessed runs' {then}"
+    if before > 0:
+        return f"{now} is {value / before - 1:+.1%} against the last blessed runs' {then}"
+    return f"{now} is against the last blessed runs' {then}"

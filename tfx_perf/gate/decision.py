@@ -1,0 +1,286 @@
+"""What the gate says about a run, as it goes to disk: an answer to each rule, and the decision."""
+
+import enum
+import math
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+import pydantic
+
+from tfx_perf import formatting, metrics, records, statistics
+from tfx_perf.gate.run import Run
+from tfx_perf.settings.gate import GateSettings
+from tfx_perf.settings.rule import Rule
+
+FILE_NAME = "evaluation.json"
+
+
+class Verdict(str, enum.Enum):
+    """A rule's answer. What each does is up to `tfx_perf.settings.gate.Policy`."""
+
+    PASS = "pass"
+    LIMIT = "limit"
+    REGRESSION = "regression"
+    INCONCLUSIVE = "inconclusive"
+    INVALID = "invalid"
+    NOT_COMPARED = "not compared"
+    NOT_COMPARABLE = "not comparable"
+    NOT_CHECKED = "not checked"
+
+
+# What stands for the whole run if it is refused for several reasons.
+_MOST_SERIOUS_FIRST = (
+    Verdict.INVALID, Verdict.LIMIT, Verdict.REGRESSION, Verdict.INCONCLUSIVE,
+    Verdict.NOT_COMPARABLE, Verdict.NOT_COMPARED,
+)  # fmt: skip
+
+
+class Shortness(records.Record):
+    """How far a comparison is open only because runs are short.
+
+    Attributes:
+        factor: how many times as many steps would decide.
+        is_of_baseline: whether that takes a longer blessed run, too.
+    """
+
+    factor: float
+    is_of_baseline: bool
+
+
+class Remedy(records.Record):
+    """What would let a run pass that a rule refuses.
+
+    Attributes:
+        setting: that decides, e.g. `gate.rules.step_time_seconds.margin`.
+        value: what it is.
+        suggestion: what to do, in a sentence without its full stop.
+    """
+
+    setting: str
+    value: str
+    suggestion: str
+
+    def __str__(self) -> str:
+        return f"{self.setting} is {self.value}: {self.suggestion}."
+
+
+class Outcome(records.Record):
+    """A rule's answer with the figures it rests on, in the metric's unit.
+
+    Changes are relative to the baseline, or to the rule's `scale` where that is larger.
+
+    Attributes:
+        metric: see `tfx_perf.metrics.lookup`.
+        kind: `limit` (absolute bounds), `change` (against the last blessed runs) or `drift`
+            (against the anchor).
+        verdict: the answer.
+        reason: the answer in a sentence.
+        refuses: whether the run may not be blessed for it; set by the gate's policy.
+        advisory: whether the rule only reports.
+        value: this run's figure; None if there is none.
+        baseline: what it was compared with; None if with nothing. Of a figure that is not
+            comparable: the last blessed runs', if it is far worse.
+        change: relative change from the baseline, e.g. 0.1 for 10 % more.
+        change_low: lower end of the change's 90 % interval.
+        change_high: upper end.
+        margin: the relative change for the worse that is never called a regression.
+        lowest: the smallest value that passes; None if any small value does.
+        highest: the largest value that passes; None if any large value does.
+        detectable: the smallest change for the worse that is called a regression in four of
+            five runs.
+        shortness: how much longer trainings would decide; None if it is decided, or if they would
+            not.
+        remedy: what would let the run pass; None if the rule does not refuse.
+    """
+
+    metric: str
+    kind: Literal["limit", "change", "drift"]
+    verdict: Verdict
+    reason: str
+    refuses: bool = False
+    advisory: bool = False
+    value: float | None = None
+    baseline: float | None = None
+    change: float | None = None
+    change_low: float | None = None
+    change_high: float | None = None
+    margin: float | None = None
+    lowest: float | None = None
+    highest: float | None = None
+    detectable: float | None = None
+    shortness: Shortness | None = None
+    remedy: Remedy | None = None
+
+    @property
+    def from_baseline(self) -> statistics.Interval | None:
+        """The change and its interval as shares of the baseline, whatever changes count by.
+
+        As `change` has them where the baseline is not above 0; None if nothing was compared. What
+        cannot be below 0 cannot fall by more than all of it.
+        """
+        if self.change is None:
+            return None
+        low, high = (
+            self.change if end is None else end for end in (self.change_low, self.change_high)
+        )
+        if self.value is None or self.baseline is None or self.baseline <= 0 or not self.change:
+            return statistics.Interval(value=self.change, low=low, high=high)
+        factor = (self.value / self.baseline - 1) / self.change
+        least = -1.0 if metrics.lookup(self.metric).bounds[0] >= 0 else -math.inf
+        return statistics.Interval(
+            value=factor * self.change,
+            low=max(least, factor * low),
+            high=max(least, factor * high),
+        )
+
+    @property
+    def is_far_worse(self) -> bool:
+        """Whether it is not comparable, and too bad to be blessed unseen; see `anchor`."""
+        return self.verdict is Verdict.NOT_COMPARABLE and self.change is not None
+
+    @property
+    def checked(self) -> bool:
+        """Whether there was something to check and to check against."""
+        return self.verdict not in (
+            Verdict.NOT_CHECKED, Verdict.NOT_COMPARED, Verdict.NOT_COMPARABLE,
+        )  # fmt: skip
+
+    @property
+    def may_be_settled(self) -> bool:
+        """Whether measuring in turns may change the answer from comparing runs."""
+        refusal = self.verdict in (Verdict.INCONCLUSIVE, Verdict.REGRESSION)
+        return refusal and self.metric in metrics.STEP_TIME_EXPONENTS
+
+
+class Remeasured(records.Record):
+    """The ratio of two step times on one host, measured in turns; or why there is none.
+
+    Attributes:
+        against: the blessed run that was trained beside the candidate.
+        ratio: the candidate's step time over the blessed run's, with its 95 % interval.
+        reason: why it could not be measured.
+    """
+
+    against: str | None = None
+    ratio: statistics.Interval | None = None
+    reason: str | None = None
+
+    def answer(self, verdict: Verdict) -> str:
+        """Returns it in a sentence, and what follows for a run that would else be refused."""
+        if self.ratio is None:
+            return f"Not measured again in turns: {self.reason}."
+        ends = self.ratio.value, self.ratio.low, self.ratio.high
+        value, low, high = map(formatting.short, ends)
+        passes = " So it passes." if verdict is Verdict.PASS else ""
+        return (
+            f"In turns with {self.against} on one host, a step took {value} times as long ({low} "
+            f"to {high}).{passes}"
+        )
+
+    def settle(self, outcome: Outcome, rule: Rule, *, baseline: Sequence[Run]) -> Outcome:
+        """Returns the answer to a rule, which is another one if the interval is clear.
+
+        An open question becomes a regression if the whole interval is beyond the margin, and
+        passes if it is within the budget. A regression passes only if the whole interval is
+        within the margin; one against the anchor, if the blessed run's figure times the
+        interval is within that check's bound.
+        """
+        if not outcome.may_be_settled:
+            return outcome
+        verdict = outcome.verdict
+        if self.ratio is not None:
+            exponent = metrics.STEP_TIME_EXPONENTS[outcome.metric]
+            factors = self.ratio.low**exponent, self.ratio.high**exponent
+            if outcome.kind == "drift":
+                verdict = self._judge_drift(factors, outcome, baseline)
+            else:
+                worse = [math.copysign(1, exponent) * (factor - 1) for factor in factors]
+                verdict = self._judge_change(min(worse), max(worse), outcome, rule)
+        return outcome.model_copy(
+            update={"verdict": verdict, "reason": f"{outcome.reason} {self.answer(verdict)}"}
+        )
+
+    @staticmethod
+    def _judge_change(least: float, most: float, outcome: Outcome, rule: Rule) -> Verdict:
+        """Answers by how much worse it is than the blessed run."""
+        is_open = outcome.verdict is Verdict.INCONCLUSIVE
+        if least > rule.smallest_change:
+            return Verdict.REGRESSION
+        if most <= (rule.largest_change if is_open else rule.smallest_change):
+            return Verdict.PASS
+        return outcome.verdict
+
+    def _judge_drift(
+        self, factors: tuple[float, float], outcome: Outcome, baseline: Sequence[Run]
+    ) -> Verdict:
+        """Answers by what the blessed run's figure would be with this run's code."""
+        blessed = next(run for run in baseline if run.run_id == self.against)
+        figure = blessed.figure(outcome.metric)
+        if figure is None:
+            return outcome.verdict
+        low, high = sorted(figure * factor for factor in factors)
+        above = outcome.lowest is None or low >= outcome.lowest
+        below = outcome.highest is None or high <= outcome.highest
+        return Verdict.PASS if above and below else outcome.verdict
+
+
+def is_clear(ratio: statistics.Interval, *, settings: GateSettings) -> bool:
+    """Whether the interval of the ratio is on one side of what the step time may change by."""
+    rule = settings.rules_for(()).get("step_time_seconds")
+    limit = 1 + (rule.smallest_change if rule else 0.0)
+    return ratio.low > limit or ratio.high <= limit
+
+
+class GateRecord(records.Record):
+    """The decision on one run and everything it rests on.
+
+    Attributes:
+        blessed: whether the run may be pushed.
+        headline: the decision in a sentence.
+        outcomes: one for each check; a rule may need several.
+        candidate: the run that was judged.
+        baseline_runs: the comparable blessed runs it was compared with, oldest first.
+        differences: environment field to its value in the latest blessed run of the node and in
+            this one, where no blessed run is comparable.
+        false_alarm_rate: what the checks were held to, all together.
+        host_factor: how many times as much the host's runs vary as was to be expected.
+        unread: metrics of Evaluator's output that were not judged, as nobody knows by their names
+            which way they are better, and no rule says it.
+        remeasured: what training it again beside a blessed run has shown; None if nobody did.
+    """
+
+    SCHEMA: ClassVar[str] = "tfx_perf.gate/2"
+
+    blessed: bool
+    headline: str
+    outcomes: tuple[Outcome, ...]
+    candidate: Run
+    baseline_runs: tuple[Run, ...]
+    differences: dict[str, tuple[str, str]]
+    false_alarm_rate: float
+    host_factor: pydantic.FiniteFloat = 1.0
+    unread: tuple[str, ...] = ()
+    remeasured: Remeasured | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        """The most serious verdict that refuses."""
+        if self.blessed:
+            return Verdict.PASS
+        refusals = {item.verdict for item in self.outcomes if item.refuses}
+        return next((item for item in _MOST_SERIOUS_FIRST if item in refusals), Verdict.INVALID)
+
+    @property
+    def may_be_settled(self) -> bool:
+        """Whether the run is refused for nothing but what measuring in turns may answer."""
+        refusals = [item for item in self.outcomes if item.refuses]
+        return bool(refusals) and all(item.may_be_settled for item in refusals)
+
+    def figures(self) -> dict[str, float | None]:
+        """Returns the decision's figures, keyed by the catalogue."""
+        return {
+            "rule_count": float(sum(outcome.checked for outcome in self.outcomes)),
+            "failed_rule_count": float(sum(outcome.refuses for outcome in self.outcomes)),
+            "baseline_run_count": float(len(self.baseline_runs)),
+            "cost_per_million_examples": self.candidate.figure("cost_per_million_examples"),
+        }

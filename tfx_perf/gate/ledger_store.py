@@ -1,0 +1,296 @@
+"""Where ledgers are kept: a folder at `baseline_uri`, and the `PerfLedger`s in ML Metadata."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import logging
+from collections.abc import Iterable, Iterator
+
+from fsspec import core
+from fsspec.implementations import local
+
+from tfx_perf import cache_key, errors, storage
+from tfx_perf.gate import ledger as ledgers
+from tfx_perf.gate.decision import GateRecord
+from tfx_perf.gate.ledger import Act, Ledger
+from tfx_perf.gate.run import Run
+from tfx_perf.mlmd import runs as recorded_runs
+from tfx_perf.mlmd import store as metadata_store
+from tfx_perf.settings.gate import GateSettings
+
+if importlib.util.find_spec("ml_metadata"):
+    from ml_metadata import errors as mlmd_errors
+    from ml_metadata.metadata_store.metadata_store import MetadataStore
+    from ml_metadata.proto import metadata_store_pb2 as mlmd
+
+_LOGGER = logging.getLogger(__name__)
+
+_TYPE = "tfx_perf.PerfLedger"
+EXECUTION_TYPE = "tfx_perf.Acts"
+"""Type of the executions with which people decide."""
+
+_OUTPUT_KEY = "updated_ledger"  # as PerfEvaluator's
+_CONTEXT_TYPE = "pipeline"
+_COUNT = 10  # as many as latest_ledger() resolves
+
+
+def known(settings: GateSettings, before: Iterable[Ledger] = ()) -> Ledger:
+    """Returns the merge of the ledgers of runs before and the one at `baseline_uri`.
+
+    Raises:
+        UserError: `baseline_uri` cannot be read.
+    """
+    found = list(before)
+    if settings.baseline_uri:
+        found.append(Mirror(settings.baseline_uri).read())
+    return Ledger().merge(*found).last(settings.kept_runs, pinned=settings.anchor)
+
+
+def extended(before: Ledger, decision: GateRecord, *, settings: GateSettings) -> Ledger:
+    """Returns the ledger for the next run, and adds a blessed run to `baseline_uri`.
+
+    Args:
+        before: what `known` returned.
+        decision: on this run; a refusal leaves everything as it is.
+        settings: the gate's.
+
+    Raises:
+        UserError: `baseline_uri` cannot be written. The run must then not be blessed.
+    """
+    if not decision.blessed:
+        return before
+    updated = before.append(decision.candidate, keep=settings.kept_runs, pinned=settings.anchor)
+    if settings.baseline_uri:
+        mirror = Mirror(settings.baseline_uri)
+        mirror.add(updated)
+        mirror.prune(decision.candidate, keep=settings.kept_runs, pinned=settings.anchor)
+    return updated
+
+
+class Mirror:
+    """A folder of ledgers whose merge is the ledger.
+
+    Each writer adds a file of its own, with what the folder does not hold yet, and never
+    changes one. So writers cannot overwrite each other, on any store and without a lock:
+    an object store needs no more than single puts and a listing that shows what was put,
+    which S3 and Google Cloud Storage both promise. A local file is written aside and renamed.
+    Files whose runs are all too old to count are removed by later writers.
+
+    Every file has a checksum. As long as the folder holds one `*.json` that is damaged or no
+    ledger, it is neither read nor written, so that no run is judged by half a baseline.
+
+    Example:
+        >>> Mirror("gs://bucket/taxi/baseline").read().comparable(run)
+    """
+
+    def __init__(self, uri: str) -> None:
+        """Finds the driver; the store itself is not touched yet.
+
+        Args:
+            uri: the folder: a local path, or a URL that fsspec knows, e.g. `gs://` or `s3://`.
+                It need not exist.
+
+        Raises:
+            UserError: an unknown kind of store, or one whose driver is not installed.
+        """
+        self._uri = uri
+        self._store = storage.path(uri, name="baseline_uri").fs
+        self._folder = core.strip_protocol(uri)
+        self._parts: dict[str, Ledger] = {}  # by path; a file never changes
+
+    def read(self) -> Ledger:
+        """Returns the ledger; empty if the folder does not exist or is empty.
+
+        Raises:
+            UserError: the store cannot be read, or holds a file that is damaged or no ledger.
+        """
+        return Ledger().merge(*self._files().values())
+
+    def add(self, ledger: Ledger) -> None:
+        """Writes the runs and acts that the folder does not hold yet.
+
+        Raises:
+            UserError: the store cannot be read or written; the folder is as it was.
+        """
+        news = ledger.beyond(self.read())
+        if news != Ledger():
+            self._put(news)
+
+    def prune(self, run: Run, *, keep: int, pinned: str | None = None) -> None:
+        """Removes files whose runs are all of one node, and too old to count.
+
+        Args:
+            run: one of the node; what others keep is for their own gates to say.
+            keep: as `pinned`, see `Ledger.last`.
+            pinned: id of a run that is kept.
+
+        Raises:
+            UserError: the store cannot be read or written.
+        """
+        files = self._files()
+        counting = Ledger().merge(*files.values()).last(keep, pinned=pinned)
+        for path, part in files.items():
+            is_own = all(one.is_of_node_of(run) for one in part.runs)
+            if is_own and not part.acts and not any(map(counting.holds, part.runs)):
+                with self._access("written"), contextlib.suppress(FileNotFoundError):
+                    self._store.rm_file(path)  # unless another writer was quicker
+
+    def _files(self) -> dict[str, Ledger]:
+        with self._access("read"):
+            if self._store.isfile(self._folder):
+                raise errors.UserError(
+                    f"Expected baseline_uri to be a folder. Received: baseline_uri={self._uri}, "
+                    "which is a file; name its folder, or one that does not exist yet."
+                )
+            try:
+                found = self._store.ls(self._folder, detail=False)
+            except FileNotFoundError:
+                return {}
+            paths = sorted(path for path in found if path.endswith(".json"))
+            new = [path for path in paths if path not in self._parts]
+            # All at a time. Unlike cat(), it takes no path with a * or [ for a pattern.
+            texts = self._store.cat_ranges(new, None, None, on_error="return")
+            for path, text in zip(new, texts, strict=True):
+                if isinstance(text, FileNotFoundError):
+                    continue  # too old, and removed since it was listed
+                if isinstance(text, Exception):
+                    raise text
+                source = self._store.unstrip_protocol(path)
+                self._parts[path] = Ledger.from_text(text, source=source)
+        return {path: self._parts[path] for path in paths if path in self._parts}
+
+    def _put(self, ledger: Ledger) -> None:
+        text = ledger.to_text().encode()
+        items: tuple[Run | Act, ...] = (*ledger.runs, *ledger.acts)
+        newest = max(item.time for item in items)
+        # The same content has the same name, so that a repeated write changes nothing.
+        name = f"{newest:%Y%m%dT%H%M%S}-{cache_key.digest(text)}.json"
+        with self._access("written"):
+            if isinstance(self._store, local.LocalFileSystem):
+                folder = storage.make_folder(self._folder)
+                storage.write_bytes(folder / name, text, is_durable=True)
+            else:
+                self._store.pipe_file(f"{self._folder}/{name}", text)
+
+    @contextlib.contextmanager
+    def _access(self, verb: str) -> Iterator[None]:
+        """Makes one line of whatever a driver raises: each has exceptions of its own."""
+        try:
+            yield
+        except errors.UserError:
+            raise
+        except Exception as error:
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise errors.UserError(
+                f"Expected a baseline_uri that can be {verb}. "
+                f"Received: baseline_uri={self._uri} ({reason})."
+            ) from error
+
+
+class LedgerArtifacts:
+    """Reads what `latest_ledger()` resolves in a pipeline's next run, and adds to it.
+
+    What is added becomes an artifact of its own, the output of an execution of its own in the
+    pipeline's context. The artifacts' folders must be local.
+
+    Example:
+        >>> LedgerArtifacts("metadata.sqlite", pipeline="taxi").read().entries
+    """
+
+    def __init__(self, source: str, *, pipeline: str | None) -> None:
+        """Finds the pipeline.
+
+        Args:
+            source: see `metadata_store.open_store`.
+            pipeline: its name; None for the only one there.
+
+        Raises:
+            UserError: the database cannot be opened, or has none or several pipelines.
+        """
+        self._source = source
+        self._pipeline = pipeline or _only_pipeline(source)
+
+    def read(self) -> Ledger:
+        """Returns the merge of the last ledgers; those whose files are gone are left out.
+
+        Raises:
+            UserError: the database cannot be opened, or a ledger is damaged.
+        """
+        return _merged(self._latest(metadata_store.open_store(self._source)))
+
+    def add(self, ledger: Ledger) -> None:
+        """Publishes the merge of the last ledgers and this one, with the runs and acts to add.
+
+        Raises:
+            UserError: the database cannot be opened or written, the pipeline has no ledger
+                yet, a ledger is damaged, or its folder cannot be written.
+        """
+        store = metadata_store.open_store(self._source, writable=True)
+        latest = self._latest(store)
+        parents = [storage.path(item.uri).parent for item in latest]
+        folders = [folder for folder in parents if storage.exists(folder)]
+        if not folders:
+            raise errors.UserError(
+                "Expected a pipeline with a ledger whose folder is at hand. Received: "
+                f"pipeline={self._pipeline}. Run PerfEvaluator first, or name a baseline_uri."
+            )
+        merged = _merged(latest).merge(ledger)
+        folder = folders[-1] / f"acts-{cache_key.digest(merged.to_text().encode())}"
+        try:
+            storage.make_folder(folder)
+            merged.write(folder / ledgers.FILE_NAME)
+        except OSError as error:
+            raise errors.UserError(
+                "Expected a folder that can be written. "
+                f"Received: path={folder} ({error.strerror or error})."
+            ) from error
+        execution = mlmd.Execution(
+            type_id=store.put_execution_type(mlmd.ExecutionType(name=EXECUTION_TYPE)),
+            last_known_state=mlmd.Execution.COMPLETE,
+        )
+        for key in ("kind", "run_id", "who", "reason"):
+            said = "; ".join(str(getattr(act, key)) for act in ledger.acts)
+            execution.custom_properties[key].string_value = said
+        event = mlmd.Event(type=mlmd.Event.OUTPUT)
+        event.path.steps.add().key = _OUTPUT_KEY
+        event.path.steps.add().index = 0
+        artifact = mlmd.Artifact(
+            type_id=latest[-1].type_id, uri=str(folder), state=mlmd.Artifact.LIVE
+        )
+        context = store.get_context_by_type_and_name(_CONTEXT_TYPE, self._pipeline)
+        try:
+            store.put_execution(execution, [(artifact, event)], [context])
+        except mlmd_errors.StatusError as error:
+            raise errors.UserError(
+                "Expected a database that can be written. "
+                f"Received: {metadata_store.without_password(self._source)} ({error})."
+            ) from error
+
+    def _latest(self, store: MetadataStore) -> list[mlmd.Artifact]:
+        context = store.get_context_by_type_and_name(_CONTEXT_TYPE, self._pipeline)
+        artifacts = store.get_artifacts_by_context(context.id) if context else []
+        found = [
+            item for item in artifacts if item.type == _TYPE and item.state == mlmd.Artifact.LIVE
+        ]
+        for item in found:
+            item.uri = metadata_store.located(item.uri, self._source)
+        return sorted(found, key=lambda item: item.id)[-_COUNT:]
+
+
+def _only_pipeline(source: str) -> str:
+    found = recorded_runs.pipelines(source)
+    if len(found) != 1:
+        raise errors.UserError(
+            f"Expected the name of a pipeline, one of {', '.join(found) or 'none yet'}. "
+            "Received: pipeline=None."
+        )
+    return found[0]
+
+
+def _merged(artifacts: list[mlmd.Artifact]) -> Ledger:
+    paths = [storage.path(item.uri) / ledgers.FILE_NAME for item in artifacts]
+    found = [path for path in paths if storage.exists(path)]
+    if paths and not found:
+        _LOGGER.warning("The ledgers are gone, the last one from %s.", paths[-1])
+    return Ledger().merge(*map(Ledger.read, found))

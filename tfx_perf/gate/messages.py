@@ -1,0 +1,358 @@
+"""What people read of a decision: its headline, remedies, and lines for a terminal."""
+
+import decimal
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+
+from tfx_perf import formatting, metrics
+from tfx_perf.gate import anchor
+from tfx_perf.gate import run as run_lib
+from tfx_perf.gate.decision import GateRecord, Outcome, Remedy, Verdict
+from tfx_perf.gate.run import Run
+from tfx_perf.settings.gate import GateSettings
+from tfx_perf.settings.rule import BUDGET_MARGINS, LEADER, Rule
+from tfx_perf.training import scaling
+
+_PEAK = "peak_flops_per_second"
+# The measured peaks of one machine differ by some per cent from run to run.
+_SLOWER = 0.8
+_WORK = {
+    "flops_per_step": "A step does {} times the work of the last blessed run's, and takes",
+    "parameter_count": "The model has {} times the last blessed run's parameters, and a step takes",
+}
+# A gate that tolerates more tolerates everything.
+_LARGEST_MARGIN = 1.0
+_MOST_TIMES_AS_LONG = 100  # which somebody may still do
+_DIGITS = 2
+_BLESS = "if the run is good, bless it"
+_LEADING = (
+    "step_time_seconds", "examples_per_second", "training_memory_bytes", "train_loss",
+    "validation_loss", "cost_per_million_examples",
+)  # fmt: skip
+_MOST_REFUSALS = 5
+
+
+def headline(
+    outcomes: Sequence[Outcome],
+    *,
+    blessed: bool,
+    candidate: Run,
+    baseline: Sequence[Run],
+    differences: Mapping[str, tuple[str, str]],
+    last: Run | None,
+) -> str:
+    """Returns the decision, with what it rests on; what was not compared comes first.
+
+    Of a run of which nothing was recorded the reason comes first.
+
+    Args:
+        outcomes: one for each check.
+        blessed: the decision.
+        candidate: the run.
+        baseline: comparable blessed runs.
+        differences: environment field to its value in the last blessed run and in this one, where
+            blessed runs exist and none is comparable.
+        last: the last blessed run of the node.
+    """
+    if not outcomes:
+        return "Refused: the gate has no rule, so nothing was checked."
+    decision = _decision(outcomes, blessed=blessed)
+    if any(item.refuses and item.may_be_settled for item in outcomes):
+        decision = f"{decision} {_circumstances(candidate, baseline)}".rstrip()
+    if differences and not candidate.environment:
+        return f"{decision} No blessed run is comparable: nothing was recorded of this one."
+    compared = [item.metric for item in outcomes if item.kind == "change" and item.checked]
+    if differences and last:
+        fields = anchor.in_words(differences)
+        rest = "quality and absolute limits only" if compared else "absolute limits only"
+        slower = _slower_steps(candidate, last, differences=differences, outcomes=outcomes)
+        parts = (f"Not comparable with any blessed run ({fields}): {rest}.", slower, decision)
+        return " ".join(filter(None, parts))
+    if not baseline and compared:
+        return f"{decision} Compared with Evaluator's baseline model: {', '.join(compared)}."
+    if not baseline:
+        return f"{decision} Nothing was compared: no blessed run is on record yet."
+    said = f"{decision} Compared with {formatting.counted(len(baseline), 'blessed run')}"
+    if len(baseline) == 1:
+        return f"{said}."
+    return f"{said}: a figure with their mean at its present level, a counter with the last."
+
+
+def not_judged(unread: Sequence[str]) -> str:
+    """Returns a sentence on the metrics that no rule reads, behind a space; empty if all are read.
+
+    Args:
+        unread: see `GateRecord.unread`.
+    """
+    if not unread:
+        return ""
+    return (
+        f" Not judged, as no name says which way is better: {', '.join(unread)}; rules: "
+        f"{{{unread[0]}: {{direction: higher, margin: 0.02}}}}, or lower, would."
+    )
+
+
+def _decision(outcomes: Sequence[Outcome], *, blessed: bool) -> str:
+    count = formatting.counted(len(outcomes), "check")
+    checked = sum(item.checked for item in outcomes)
+    if not blessed:
+        refusals = [outcome for outcome in outcomes if outcome.refuses]
+        first = refusals[0]
+        if first.verdict is Verdict.NOT_COMPARABLE:  # of which some say more
+            first = next((item for item in refusals if item.is_far_worse), first)
+        said = f"{first.metric} ({first.verdict.value}): {first.reason}"
+        return f"Refused by {len(refusals)} of {count}. {said}"
+    if not checked:
+        return f"Blessed unchecked: none of {count} applies yet."
+    beyond = [item for item in outcomes if item.checked and item.verdict is not Verdict.PASS]
+    incomparable = [item for item in outcomes if item.verdict is Verdict.NOT_COMPARABLE]
+    return (
+        f"Blessed: {checked} of {count} made, none refused."
+        f"{_listed('Worse, and only reported', beyond)}"
+        f"{_listed('Not comparable with a blessed run', incomparable)}"
+    )
+
+
+def _listed(heading: str, outcomes: Sequence[Outcome]) -> str:
+    """Returns the metrics of some outcomes, behind a space; empty if there are none."""
+    found = ", ".join(dict.fromkeys(item.metric for item in outcomes))
+    return f" {heading}: {found}." if found else ""
+
+
+def _circumstances(candidate: Run, baseline: Sequence[Run]) -> str:
+    """Returns what else than the user's code may have made steps slower; empty if nothing was."""
+    said = []
+    plans = {candidate.plan, *(run.plan for run in baseline[-1:])}
+    if "" not in plans and len(plans) > 1:
+        last = baseline[-1]
+        said.append(
+            f"It was trained with another plan: {candidate.plan}; "
+            f"blessed run {last.run_id} with: {last.plan}."
+        )
+        if candidate.budget_lack:
+            said.append(f"Its trials ended with their budget: {candidate.budget_lack}.")
+    if peaks := slower_peaks(candidate, baseline):
+        peak, lowest = (f"{each / 1e9:.3g}" for each in peaks)
+        said.append(
+            f"The machine was slower: a matrix product ran at {peak} GFLOP/s, in the blessed "
+            f"runs at no less than {lowest}."
+        )
+    return " ".join(said)
+
+
+def slower_peaks(candidate: Run, baseline: Sequence[Run]) -> tuple[float, float] | None:
+    """Returns this run's FLOP/s and the lowest of the blessed runs'; None if it is not lower.
+
+    A GPU's are those of its datasheet, which never change.
+    """
+    own = candidate.figure(_PEAK)
+    known = [peak for run in baseline if (peak := run.figure(_PEAK)) is not None]
+    if own is None or not known or own >= _SLOWER * min(known):
+        return None
+    return own, min(known)
+
+
+def _slower_steps(
+    candidate: Run,
+    last: Run,
+    *,
+    differences: Mapping[str, tuple[str, str]],
+    outcomes: Sequence[Outcome],
+) -> str:
+    """Returns that steps take longer in a model of another size, and what can refuse that.
+
+    Nobody can say how long the steps of a larger model may take but its owner: whoever reads the
+    decision must not take the run for one that was compared. Empty where they do not take longer,
+    or where more than the size differs, so that times say nothing.
+    """
+    seconds, before = candidate.figure(LEADER), last.figure(LEADER)
+    sizes, others = run_lib.sizes(candidate.environment), run_lib.sizes(last.environment)
+    field = next((field for field in _WORK if field in differences), None)
+    is_of_size_alone = differences.keys() <= sizes.keys() & others.keys()
+    if not (field and is_of_size_alone and seconds and before and seconds > before):
+        return ""
+    work = _WORK[field].format(f"{sizes[field] / others[field]:.3g}")
+    found = f"{work} {seconds / before:.3g} times as long"
+    of_step = [item for item in outcomes if item.metric == LEADER]
+    if any(item.refuses or item.kind == "limit" for item in of_step):
+        return f"{found}."
+    return f"{found}; not refused for it: rules: {{{LEADER}: {{max: SECONDS}}}} would set a limit."
+
+
+def remedy(
+    outcome: Outcome,
+    rule: Rule,
+    *,
+    settings: GateSettings,
+    of_rule: Sequence[Outcome],
+    candidate: Run,
+    baseline: Sequence[Run],
+) -> Remedy:
+    """Returns what lets a refused run pass, where it should: the setting that decides, and to what.
+
+    Args:
+        outcome: which refuses.
+        rule: that it is the answer to.
+        settings: the gate's.
+        of_rule: all answers to that rule, which one setting has to satisfy.
+        candidate: the run.
+        baseline: that it was compared with.
+    """
+    setting, value, words = _suggested(outcome, rule, settings=settings, of_rule=of_rule)
+    is_doubtful = outcome.verdict is Verdict.INCONCLUSIVE or slower_peaks(candidate, baseline)
+    if is_doubtful and outcome.may_be_settled:
+        if candidate.is_of_script:
+            words += "; run the script again while the machine does no other work"
+        elif not settings.escalate_seconds:
+            words += "; with gate.escalate_seconds it is measured again beside a blessed run"
+    return Remedy(setting=setting, value=value, suggestion=words)
+
+
+def _suggested(
+    outcome: Outcome, rule: Rule, *, settings: GateSettings, of_rule: Sequence[Outcome]
+) -> tuple[str, str, str]:
+    """Returns the setting, its value, and what to do."""
+    of_key = f"gate.rules.{outcome.metric}"
+    if outcome.verdict is Verdict.LIMIT:
+        value = outcome.value or 0.0  # what is beyond a limit is known
+        is_max = rule.min is None or value >= rule.min
+        bound = _rounded(value, up=is_max)
+        lowest, highest = metrics.lookup(outcome.metric).bounds
+        # Where every value would pass, there is no such limit.
+        can_fire = float(bound) < highest if is_max else float(bound) > lowest
+        words = f"{bound} would let this run pass"
+        name, limit = ("max", rule.max) if is_max else ("min", rule.min)
+        words = words if can_fire else "with advisory: true it is only reported"
+        return f"{of_key}.{name}", f"{limit:g}", words
+    if outcome.verdict is Verdict.REGRESSION:
+        words = "if the change is meant, bless the run"
+        # A counter that rises at all has changed.
+        if not metrics.lookup(outcome.metric).is_deterministic:
+            words += _tolerating(rule, of_rule)
+        return f"{of_key}.margin", f"{rule.margin:g}", words
+    if outcome.verdict is Verdict.INCONCLUSIVE:
+        how = "longer or on a quieter machine"
+        if outcome.shortness and outcome.shortness.factor <= _MOST_TIMES_AS_LONG:
+            how = f"{_rounded(outcome.shortness.factor, up=True)} times as long"
+            if outcome.shortness.is_of_baseline:
+                how += " and bless the first such run"
+        words = f"train {how}{_tolerating(rule, of_rule)}"
+        return f"{of_key}.margin", f"{rule.margin:g}", words
+    if outcome.verdict is Verdict.NOT_COMPARABLE:
+        words = f"{_BLESS}, and it begins a baseline of its own"
+        return "gate.policy.not_comparable", repr(settings.policy.not_comparable), words
+    if outcome.verdict is Verdict.NOT_COMPARED:
+        words = f"{_BLESS}, and the next one is compared with it"
+        return "gate.policy.not_compared", repr(settings.policy.not_compared), words
+    if outcome.lowest is not None or outcome.highest is not None:
+        words = "find out what wrote such a figure, and train again"
+        return "gate.policy.invalid", repr(settings.policy.invalid), words
+    if outcome.value is not None:
+        words = "train for more steps, or lower it"
+        return "gate.minimum_steps", f"{settings.minimum_steps}", words
+    words = "find out why the figure is missing; with true in a rule of yours it may be"
+    own = settings.rules.get(outcome.metric)
+    return f"{of_key}.optional", f"{bool(own and own.optional)}".lower(), words
+
+
+def _tolerating(rule: Rule, outcomes: Sequence[Outcome]) -> str:
+    """Returns the margin, and the budget where the rule has its own, that let the run pass.
+
+    Empty where they would tolerate everything, or where a baseline of 0 has no share to rise by.
+    """
+    changes = [item for item in outcomes if item.kind == "change"]
+    drifts = [item for item in outcomes if item.kind == "drift"]
+    if any(item.change is None for item in (*changes, *drifts)):
+        return ""
+    # Within the margin a run may still be so uncertain that it could be beyond the budget, and
+    # all changes together have to be within the budget, too.
+    margin = max([rule.smallest_change, *(_worse(item, rule, item.change) for item in changes)])
+    budget = max(
+        [margin]
+        + [max(_worse(item, rule, item.change_low), _worse(item, rule, item.change_high))
+           for item in changes if item.change_low is not None]
+        + [_worse(item, rule, item.change) for item in drifts]
+    )  # fmt: skip
+    if rule.budget is None:
+        margin = max(margin, budget / BUDGET_MARGINS)
+    shown = _rounded(margin, up=True)
+    if float(shown) >= _LARGEST_MARGIN:
+        return ""
+    fields = f"margin: {shown}"
+    if rule.budget is not None:
+        larger = max(_rounded(budget, up=True), shown, f"{rule.budget:g}", key=float)
+        fields += f", budget: {larger}"
+    return f"; the rule {{{fields}}} would let it pass"
+
+
+def _worse(outcome: Outcome, rule: Rule, change: float | None) -> float:
+    """Returns by how much a change is for the worse; 0 of one that is not known."""
+    return rule.worse_sign(outcome.metric) * (change or 0.0)
+
+
+def _rounded(value: float, *, up: bool) -> str:
+    """Returns a number of two digits that is no less, or no more."""
+    exact = decimal.Decimal(repr(float(value)))
+    if not exact:
+        return "0"
+    unit = decimal.Decimal(1).scaleb(exact.adjusted() - _DIGITS + 1)
+    rounding = decimal.ROUND_CEILING if up else decimal.ROUND_FLOOR
+    return f"{float((exact / unit).to_integral_value(rounding) * unit):g}"
+
+
+def lines(
+    decision: GateRecord, *, run_to_bless: str | None = None, database: str = ""
+) -> Iterator[str]:
+    """Yields the decision; then the figures, and of a refusal the reasons and what to do.
+
+    Args:
+        decision: on a run.
+        run_to_bless: arguments of `tfx-perf bless`; None: those for a pipeline's run.
+        database: path of ML Metadata, where the pipeline's run is recorded; empty if not known.
+    """
+    run = decision.candidate
+    yield decision.headline
+    figures = ", ".join(_figures(decision))
+    if figures:
+        yield f"  {figures}"
+    if decision.blessed and decision.remeasured:  # of a refused run the reasons have it
+        yield f"  {decision.remeasured.answer(decision.verdict)}"
+    speedup = run.figure("replica_speedup_ratio")
+    if speedup is not None and 0 < speedup < scaling.SURELY_SLOWER:
+        whose = "the training's" if run.is_of_script else "OptimizedTrainer's"
+        yield (
+            f"  {formatting.compared_speed(speedup)} the last run on one replica: "
+            f"{whose} report says why, and what to do"
+        )
+    refusals = [outcome for outcome in decision.outcomes if outcome.refuses]
+    for outcome in refusals[:_MOST_REFUSALS]:
+        if outcome is not refusals[0]:  # which the headline has
+            yield f"  {outcome.metric} ({outcome.verdict.value}): {outcome.reason}"
+        if outcome.remedy:
+            yield f"  What to do: {outcome.remedy}"
+    if refusals[_MOST_REFUSALS:]:
+        yield f"  and {len(refusals) - _MOST_REFUSALS} more, see the report"
+    if refusals:
+        node = f" --node {run.node}" if run.node else ""  # a pipeline may have several gates
+        recorded = shlex.quote(database) if database else "DB"
+        which = run_to_bless or f"{run.run_id}{node} --reason TEXT --metadata {recorded}"
+        yield f"  To let it count as good: tfx-perf bless {which}"
+
+
+def _figures(decision: GateRecord) -> Iterator[str]:
+    """Yields e.g. `step time 258 µs (-0.8 %)`, the change where there was a comparison."""
+    compared = {item.metric: item for item in decision.outcomes if item.kind == "change"}
+    for key in _LEADING:
+        value = decision.candidate.figure(key)
+        if value is not None:
+            shown = f"{formatting.label(key)} {formatting.format_value(key, value)}"
+            yield f"{shown}{_change(compared.get(key))}"
+
+
+def _change(outcome: Outcome | None) -> str:
+    if outcome is None or outcome.from_baseline is None:
+        return ""
+    change = outcome.from_baseline.value
+    if change > 1 and (outcome.baseline or 0) > 0:
+        return f" ({1 + change:.1f} times)"
+    return f" ({formatting.signed_percent(change)} %)"
