@@ -28,12 +28,7 @@ from tfx_perf.components.input_tuner import child, component, executor, previous
 from tfx_perf.config import InputSettings, PerfConfig
 from tfx_perf.input import measure
 from tfx_perf.input.record import CandidateOutcome, MeasuredData, TuningRecord
-<<<<<<< HEAD
 from tfx_perf.report import input as input_report
-=======
-from tfx_perf.input.timing import measure
-from tfx_perf.report import input as input_report
->>>>>>> 5ac82c80 (Merge the gate by question, and its tests along with it)
 
 pytestmark = pytest.mark.each_choice
 

@@ -15,13 +15,7 @@ from tfx_perf.config import InputSettings
 from tfx_perf.input import candidate, choice, measure, search, stages, tuner
 from tfx_perf.input.candidates import Columns, Default
 from tfx_perf.input.record import TuningRecord
-<<<<<<< HEAD
 from tfx_perf.report import input as input_report
-=======
-from tfx_perf.input.search import choice, search
-from tfx_perf.input.timing import measure
-from tfx_perf.report import input as input_report
->>>>>>> 5ac82c80 (Merge the gate by question, and its tests along with it)
 
 
 class Twin(Default):

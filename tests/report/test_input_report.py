@@ -3,17 +3,10 @@
 import pytest
 
 from tfx_perf import statistics
-<<<<<<< HEAD
 from tfx_perf.input.diagnosis import Diagnosis
 from tfx_perf.input.record import CandidateOutcome, FinalComparison, TuningRecord
 from tfx_perf.input.stages import Stage
 from tfx_perf.report import input as input_report
-=======
-from tfx_perf.input.diagnosis.diagnosis import Diagnosis, Stage
-from tfx_perf.input.record import CandidateOutcome, TuningRecord
-from tfx_perf.input.search.final import FinalComparison
-from tfx_perf.report import input as input_report
->>>>>>> 5ac82c80 (Merge the gate by question, and its tests along with it)
 
 
 def record(**fields):

@@ -1,18 +1,27 @@
-"""`tfx-perf compare`: what differs between two runs."""
+"""`tfx-perf compare`: what differs between two runs, and what of it contributes most."""
 
 import dataclasses
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 from rich import box, markup, table
 
-from tfx_perf import errors, formatting, storage
+from tfx_perf import cache_key, errors, formatting, metrics, storage
 from tfx_perf.cli import names, terminal
 
 if TYPE_CHECKING:
-    from tfx_perf.gate.comparison import Comparison, Difference
     from tfx_perf.mlmd.runs import RecordedRun
+
+# The parts of a training's wall time, as sums of metrics with a sign; no part holds another.
+_TIMES = {
+    "before fit": {"setup_time_seconds": 1},
+    "trials": {"trial_time_seconds": 1},
+    "first step": {"time_to_first_step_seconds": 1, "trial_time_seconds": -1},
+}
+_BETWEEN = "validation, and all else between steps"
+_AFTER_FIRST_STEP = {"fit_time_seconds": 1, "time_to_first_step_seconds": -1}
 
 
 @click.command("compare")
@@ -39,14 +48,127 @@ def command(
     Each RUN is the id of a run in SOURCE, or the beginning of one; or the path of an
     evaluation.json or metrics.json, or of its folder.
     """
-    from tfx_perf.gate import comparison
-
     runs = [_find(name, source=source, pipeline=pipeline, node=node) for name in (before, after)]
-    found = comparison.compare(*runs)
+    found = compare(*runs)
     if as_json:
         terminal.show_json(_as_json(runs, found))
     else:
         _show(runs, found)
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """One figure of two runs.
+
+    Attributes:
+        name: a metric's key (see `metrics.lookup`), or a part of the time.
+        before: the first run's; None if it has none.
+        after: the second run's; None if it has none.
+    """
+
+    name: str
+    before: float | None
+    after: float | None
+
+    @property
+    def ratio(self) -> float | None:
+        """The second over the first; None where a factor says nothing."""
+        if self.before is None or self.after is None or self.before * self.after <= 0:
+            return None
+        return self.after / self.before
+
+    @property
+    def seconds(self) -> float:
+        """The second less the first."""
+        return (self.after or 0.0) - (self.before or 0.0)
+
+    @property
+    def better(self) -> bool | None:
+        """Whether the second is better; None if neither is, or one is missing."""
+        way = metrics.lookup(self.name).direction
+        if way is metrics.Direction.NONE or self.before is None or self.after is None:
+            return None
+        return (self.after > self.before) is (way is metrics.Direction.HIGHER)
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """Everything in which two runs differ.
+
+    Attributes:
+        plans: what was done for speed, to both values.
+        environment: field of the fingerprint to both values; empty means comparable.
+        times: the parts of the wall time of training, largest difference first; empty if one
+            of the runs does not have them all.
+        figures: metrics that differ, largest factor first; those without a factor last.
+        equal_count: metrics that both have and that do not differ.
+    """
+
+    plans: Mapping[str, tuple[str, str]]
+    environment: Mapping[str, tuple[str, str]]
+    times: tuple[Difference, ...]
+    figures: tuple[Difference, ...]
+    equal_count: int
+
+
+def compare(before: "RecordedRun", after: "RecordedRun") -> Comparison:
+    """Compares two runs."""
+    pairs = [
+        Difference(key, before.metrics.get(key), after.metrics.get(key))
+        for key in sorted({*before.metrics, *after.metrics})
+    ]
+    different = [pair for pair in pairs if pair.before != pair.after]
+    return Comparison(
+        plans=cache_key.differences(before.plans, after.plans),
+        environment=cache_key.differences(before.environment, after.environment),
+        times=_times((before.metrics, after.metrics)),
+        figures=tuple(sorted(different, key=_weight, reverse=True)),
+        equal_count=len(pairs) - len(different),
+    )
+
+
+def _weight(difference: Difference) -> tuple[bool, float]:
+    ratio = difference.ratio
+    return ratio is not None, abs(math.log(ratio)) if ratio else 0.0
+
+
+def _times(runs: Sequence[Mapping[str, float]]) -> tuple[Difference, ...]:
+    needed = {key for parts in (*_TIMES.values(), _AFTER_FIRST_STEP) for key in parts}
+    if not all(needed <= run.keys() for run in runs):
+        return ()
+    times = [
+        {name: _sum(run, terms) for name, terms in _TIMES.items()} | further
+        for run, further in zip(runs, _after_first_step(runs), strict=True)
+    ]
+    parts = [Difference(name, *(time[name] for time in times)) for name in times[0]]
+    return tuple(sorted(parts, key=lambda part: abs(part.seconds), reverse=True))
+
+
+def _after_first_step(runs: Sequence[Mapping[str, float]]) -> list[dict[str, float]]:
+    """Returns the same parts of the time after the first step for each run, as far as all tell."""
+    from tfx_perf.report import step_parts  # with matplotlib
+
+    whole = [_sum(run, _AFTER_FIRST_STEP) for run in runs]
+    means = [step_parts.mean_seconds(run) for run in runs]
+    if None in means or not all("train_step_count" in run for run in runs):
+        return [{"further steps, and what is between them": seconds} for seconds in whole]
+    parts = step_parts.known_parts(runs)
+    found = []
+    for run, seconds, mean in zip(runs, whole, means, strict=True):
+        # Those after the steps of the first call.
+        further = max(0.0, run["train_step_count"] - run.get("steps_per_call", 1.0))
+        in_steps = min(seconds, (mean or 0.0) * further)
+        saving = min(seconds - in_steps, run.get("checkpoint_time_seconds", 0.0))
+        divided = step_parts.divided(in_steps, run, parts=parts)
+        found.append(
+            {f"further steps: {part}": time for part, time in divided.items()}
+            | {"saving checkpoints": saving, _BETWEEN: seconds - in_steps - saving}
+        )
+    return found
+
+
+def _sum(figures: Mapping[str, float], terms: Mapping[str, int]) -> float:
+    return sum(sign * figures[key] for key, sign in terms.items())
 
 
 def _find(
@@ -64,7 +186,7 @@ def _find(
     return names.pick_run(name, history.read(source, pipeline=pipeline), node=node)
 
 
-def _as_json(runs: "list[RecordedRun]", found: "Comparison") -> dict[str, Any]:
+def _as_json(runs: "Sequence[RecordedRun]", found: Comparison) -> dict[str, Any]:
     document = dataclasses.asdict(found)
     for key in ("figures", "times"):
         for values, difference in zip(document[key], getattr(found, key), strict=True):
@@ -72,9 +194,8 @@ def _as_json(runs: "list[RecordedRun]", found: "Comparison") -> dict[str, Any]:
     return {"runs": [run.run_id for run in runs], "comparable": not found.environment, **document}
 
 
-def _show(runs: "list[RecordedRun]", found: "Comparison") -> None:
-    headings = ("before", "after")
-    for heading, run in zip(headings, runs, strict=True):
+def _show(runs: "Sequence[RecordedRun]", found: Comparison) -> None:
+    for heading, run in zip(("before", "after"), runs, strict=True):
         terminal.show(f"{heading:<7} {markup.escape(run.run_id)}")
     _show_values("Plan", found.plans)
     _show_values("Environment: not comparable", found.environment)
@@ -112,7 +233,7 @@ def _table(title: str, last: str) -> table.Table:
     return rows
 
 
-def _row(difference: "Difference") -> tuple[str, ...]:
+def _row(difference: Difference) -> tuple[str, ...]:
     key = difference.name
     shown = (formatting.format_value(key, value) for value in (difference.before, difference.after))
     change = formatting.MISSING

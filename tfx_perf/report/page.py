@@ -113,13 +113,7 @@ class Report:
             origin: what its header says beside date and version.
             folder: where the page will lie; links to other reports start there.
         """
-        environment = jinja2.Environment(
-            loader=jinja2.FileSystemLoader(_TEMPLATE_FOLDER),
-            autoescape=True,
-            undefined=jinja2.StrictUndefined,
-        )
-        environment.filters["pieces"] = _pieces
-        return environment.get_template("page.html.j2").render(
+        return template("page.html.j2").render(
             title=self.title,
             first_lines=self._first_lines,
             tone=self.tone,
@@ -144,6 +138,17 @@ class Report:
             "tfx-perf": tfx_perf.__version__,
         }
         return [(name, value) for name, value in known.items() if value]
+
+
+def template(name: str) -> jinja2.Template:
+    """Returns a template of the pages."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_TEMPLATE_FOLDER),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.filters["pieces"] = _pieces
+    return environment.get_template(name)
 
 
 def _pieces(cell: Any) -> list[str]:

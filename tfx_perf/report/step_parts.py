@@ -1,62 +1,93 @@
 """Where the time of a training step goes, in blessed runs and in this one."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from tfx_perf import formatting
-from tfx_perf.gate import step_division
 from tfx_perf.gate.decision import GateRecord
 from tfx_perf.gate.run import Run
 from tfx_perf.report import page, plots
 
+_REST = "compute (the rest)"  # what is in none of the parts that are known
+_INPUT, _HOST = "waiting for input", "host (Keras, callbacks)"
+_OTHERS = "waiting for other replicas"  # which only replicas have
+# Each part to the shares that it is the sum of. First what was measured in the training itself: it
+# is more certain than what trials have measured.
+_PARTS = {
+    _HOST: ("host_share_ratio",),
+    _OTHERS: ("communication_share_ratio", "load_imbalance_ratio"),
+    _INPUT: ("input_wait_ratio",),
+}
 _UNKNOWN = {
-    "waiting for input": "What waits for input is not known of both, and is in the rest.",
-    "host (Keras, callbacks)": "What the host takes is not known of both, and is in the rest.",
+    _INPUT: "What waits for input is not known of both, and is in the rest.",
+    _HOST: "What the host takes is not known of both, and is in the rest.",
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class _Split:
-    """The mean step time of some runs: their median, in parts.
+def mean_seconds(figures: Mapping[str, float]) -> float | None:
+    """Returns a run's mean step time, of which the parts are shares; None if unknown."""
+    speed, batch_size = figures.get("examples_per_second"), figures.get("global_batch_size")
+    return batch_size / speed if speed and batch_size else None
 
-    Attributes:
-        plan: what the runs trained with.
-        seconds: part to its size.
+
+def known_parts(runs: Sequence[Mapping[str, float]]) -> list[str]:
+    """Returns the parts that the figures of all runs tell, and one has; one replica has no others.
+
+    Args:
+        runs: the figures of each, by the catalogue.
     """
+    return [
+        part
+        for part, keys in _PARTS.items()
+        if any(keys[0] in run for run in runs)
+        and all(_share(part, run) is not None for run in runs)
+    ]
 
-    plan: str
-    seconds: Mapping[str, float]
+
+def divided(
+    seconds: float, figures: Mapping[str, float], *, parts: Sequence[str]
+) -> dict[str, float]:
+    """Returns a time of steps in the rest and its parts.
+
+    Args:
+        seconds: all of it.
+        figures: of the run.
+        parts: what `known_parts` returned.
+    """
+    return _cut(seconds, {part: seconds * (_share(part, figures) or 0.0) for part in parts})
+
+
+def _cut(seconds: float, parts: Mapping[str, float]) -> dict[str, float]:
+    """Returns the rest and the parts, of which none has more than the ones before it leave."""
+    found: dict[str, float] = {}
+    for part, own in parts.items():
+        found[part] = min(own, seconds - sum(found.values()))
+    return {_REST: seconds - sum(found.values()), **found}
+
+
+def _share(part: str, figures: Mapping[str, float]) -> float | None:
+    shares = [figures[key] for key in _PARTS[part] if key in figures]
+    if len(shares) == len(_PARTS[part]):
+        return sum(shares)
+    return 0.0 if part == _OTHERS and figures.get("replica_count") == 1 else None
 
 
 def add_to(report: page.Report, record: GateRecord) -> None:
-    """Adds a picture of both, where there is something to split.
-
-    Args:
-        report: PerfEvaluator's.
-        record: what it is about.
-    """
+    """Adds a picture of both to PerfEvaluator's report, where there is something to split."""
     own = record.candidate
-    known = [
-        run
-        for run in record.baseline_runs
-        if step_division.mean_seconds(run.figures) is not None
-    ]
-    if step_division.mean_seconds(own.figures) is None or not known:
+    known = [run for run in record.baseline_runs if mean_seconds(run.figures) is not None]
+    if mean_seconds(own.figures) is None or not known:
         return
-    parts = step_division.known_parts([run.figures for run in (own, *known)])
+    parts = known_parts([run.figures for run in (own, *known)])
     if not parts:
         return
-    before, now = _split(known, parts), _split([own], parts)
+    before, now = _median(known, parts), _median([own], parts)
     name = "last blessed run" if len(known) == 1 else f"{len(known)} blessed runs, median"
     report.add_figure(
         "Where a step's time goes",
         svg=plots.stacked_bars(
-            {
-                f"{name}\n{before.plan}": before.seconds,
-                f"this run\n{now.plan}": now.seconds,
-            },
+            {f"{name}\n{_plan_of(known)}": before, f"this run\n{_plan_of([own])}": now},
             xlabel="time of a step, mean after warm-up",
             format_size=formatting.format_seconds,
         ),
@@ -64,8 +95,8 @@ def add_to(report: page.Report, record: GateRecord) -> None:
     )
 
 
-def _note(before: _Split, now: _Split, parts: Sequence[str]) -> str:
-    differences = {part: now.seconds[part] - before.seconds[part] for part in now.seconds}
+def _note(before: Mapping[str, float], now: Mapping[str, float], parts: Sequence[str]) -> str:
+    differences = {part: now[part] - before[part] for part in now}
     ordered = sorted(differences, key=lambda part: abs(differences[part]), reverse=True)
     words = [
         f"{part} {formatting.format_seconds(abs(differences[part]))} "
@@ -76,7 +107,7 @@ def _note(before: _Split, now: _Split, parts: Sequence[str]) -> str:
         f"Beside the blessed runs, a step of this run took: {', '.join(words)}.",
         "These are mean step times, in which rare slow steps count; the median is checked, too.",
     ]
-    if "waiting for input" in parts:
+    if _INPUT in parts:
         sentences.append(
             "The wait for input is the share that trials of the plan measured, before the training "
             "or, where the plan is used again, in an earlier run."
@@ -84,21 +115,18 @@ def _note(before: _Split, now: _Split, parts: Sequence[str]) -> str:
     return " ".join([*sentences, *(said for part, said in _UNKNOWN.items() if part not in parts)])
 
 
-def _split(runs: Sequence[Run], parts: Sequence[str]) -> _Split:
-    means = [step_division.mean_seconds(run.figures) or 0.0 for run in runs]
-    mean = float(np.median(means))
-    seconds = {
-        part: float(
-            np.median(
-                [
-                    own * step_division.share_of(part, run.figures)
-                    for run, own in zip(runs, means, strict=True)
-                ]
-            )
-        )
+def _median(runs: Sequence[Run], parts: Sequence[str]) -> dict[str, float]:
+    """Returns the median of the runs' mean step times, in parts."""
+    means = [mean_seconds(run.figures) or 0.0 for run in runs]
+    of_parts = {
+        part: [
+            mean * (_share(part, run.figures) or 0.0)
+            for run, mean in zip(runs, means, strict=True)
+        ]
         for part in parts
     }
-    return _Split(_plan_of(runs), step_division.divided(mean, seconds))
+    medians = {part: float(np.median(seconds)) for part, seconds in of_parts.items()}
+    return _cut(float(np.median(means)), medians)
 
 
 def _plan_of(runs: Sequence[Run]) -> str:

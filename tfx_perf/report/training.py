@@ -4,8 +4,9 @@ import math
 from collections.abc import Mapping, Sequence
 
 from tfx_perf import formatting, metrics, payback
-from tfx_perf.report import page, plots, replicas
+from tfx_perf.report import page, plots
 from tfx_perf.training import precision, scaling
+from tfx_perf.training.measuring.accounts import CommunicationAccount
 from tfx_perf.training.placement.placement import DevicePart, Placement
 from tfx_perf.training.record import TrainingRecord, XlaAccount
 from tfx_perf.training.trials.choice import TrialRecord
@@ -22,6 +23,7 @@ _BESIDE_BUDGET = (
 )
 # What lost to another plan may still be faster than plain fit.
 _OUTCOMES: dict[str, str] = {"slower": "not chosen"}
+_WORKER_FACTORS = (1, 2, 4, 8)  # times the workers that trained
 
 
 def report_on(
@@ -49,7 +51,8 @@ def report_on(
             f"host and the versions are those of an earlier run, {record.reused_from}. The "
             "trials shown are its.",
         )
-    replicas.add_to(report, record)
+    if record.communication:
+        _add_replicas(report, record.communication)
     _add_losses(report, record)
     timed = [trial for trial in record.trials if trial.step_time]
     if any(trial.speedup for trial in timed):  # not by the few steps of a check
@@ -104,6 +107,54 @@ def report_on(
         note="Runs are compared only if this is equal; the size of the model, about.",
     )
     return report
+
+
+def _add_replicas(report: page.Report, account: CommunicationAccount) -> None:
+    """Adds what several replicas wait for each other, and what more of them would bring."""
+    step_time, start = account.step_time_seconds, account.epoch_start_seconds
+    mean = formatting.format_seconds(step_time + start)
+    begun = (
+        f" The beginnings of epochs take {formatting.format_seconds(start)} more, spread over all "
+        f"steps: a step takes {mean} on average."
+        if start
+        else ""
+    )
+    report.add_table(
+        "Replicas",
+        columns=["replica", "worker", "computes", "waits", "worker's peak memory"],
+        rows=[
+            (
+                f"{index}, the slowest" if index == account.slowest else str(index),
+                str(each.worker),
+                formatting.format_seconds(max(0.0, step_time - each.wait_time_seconds)),
+                formatting.format_seconds(each.wait_time_seconds),
+                formatting.format_value("peak_memory_bytes", each.peak_memory_bytes),
+            )
+            for index, each in enumerate(account.replicas)
+        ],
+        note=f"Of a step within an epoch, {formatting.format_seconds(step_time)} on average. A "
+        "replica waits from its own gradients to their sum over all: for the transfer "
+        f"({account.communication_share:.0%} of a step, that of the one that waits least) and for "
+        f"the slowest ({account.load_imbalance:.0%}). All else counts as computing.{begun}",
+    )
+    if account.worker_count > 1:
+        _add_more_workers(report, account)
+
+
+def _add_more_workers(report: page.Report, account: CommunicationAccount) -> None:
+    one_seconds = scaling.step_time_seconds(account, 1)
+    rows = []
+    for count in (account.worker_count * factor for factor in _WORKER_FACTORS):
+        seconds = scaling.step_time_seconds(account, count)
+        speed = f"{count * one_seconds / seconds:.1f} times"
+        rows.append((str(count), formatting.format_seconds(seconds), speed))
+    report.add_table(
+        "More workers",
+        columns=["workers", "step time", "speed of all, over one of them alone"],
+        rows=rows,
+        note="The first row is measured, the others are predicted: each worker with a machine of "
+        "its own and the batch that it has now, gradients summed in a ring, no slower network.",
+    )
 
 
 def _add_losses(report: page.Report, record: TrainingRecord) -> None:

@@ -1,13 +1,24 @@
-"""PerfEvaluator's report."""
+"""The gate's decision: as PerfEvaluator's page, as Markdown, and as JUnit XML."""
 
+import pathlib
+import re
+from xml.etree import ElementTree
+
+import markdown
 import numpy as np
 
 from tfx_perf import cache_key, formatting, metrics
-from tfx_perf.gate import comparability
-from tfx_perf.gate.decision import Outcome
-from tfx_perf.gate.decision import GateRecord
-from tfx_perf.report import page, plots, refusal_guide, step_parts
+from tfx_perf.gate import baseline
+from tfx_perf.gate.decision import GateRecord, Outcome
+from tfx_perf.report import page, plots, step_parts
 
+_REFUSED_FILE_NAME = "refused.html"
+_REFUSED = pathlib.Path(__file__).with_name("refused.md")
+# Other pages of the docs are not where this one is read; the name says which one it is, and whose.
+_LINK = re.compile(r"\[([^\]]+)\]\((?:\.\./)*(docs/[^)#]+)[^)]*\)")
+_SUITE = "tfx-perf gate"
+# What XML 1.0 cannot hold, not even escaped.
+_FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _TITLE = "PerfEvaluator: may this model be pushed?"
 _SCRIPT_TITLE = "May this run count as good?"
 _COLUMNS = ("metric", "value", "baseline", "change", "margin", "allowed", "verdict", "reason")
@@ -71,7 +82,7 @@ def _add_remedies(report: page.Report, outcomes: list[Outcome], *, is_of_script:
             ],
             # The guide is about pipelines, and lies beside the pages of these alone.
             note=f"{note}." if is_of_script else f"{note}:",
-            link=("", "") if is_of_script else (refusal_guide.FILE_NAME, "I was refused"),
+            link=("", "") if is_of_script else (_REFUSED_FILE_NAME, "I was refused"),
         )  # fmt: skip
 
 
@@ -144,7 +155,7 @@ def _add_trend(report: page.Report, outcome: Outcome, record: GateRecord) -> Non
     known = [
         run.figure(outcome.metric)
         for run in record.baseline_runs
-        if not comparability.is_of_a_part(outcome.metric, run)
+        if not baseline.is_of_a_part(outcome.metric, run)
     ]
     if outcome.value is None or outcome.baseline is None:
         return
@@ -220,3 +231,91 @@ def _add_environment(report: page.Report, record: GateRecord) -> None:
             rows=[[field, own.get(field, cache_key.ABSENT)] for field in sorted(own)],
             note=agreement,
         )
+
+
+def files_beside(record: GateRecord) -> dict[str, str]:
+    """Returns the texts that lie beside a pipeline's page, by the names of their files."""
+    found = {"evaluation.md": markdown_of(record), "junit.xml": junit_of(record)}
+    return found if record.blessed else {**found, _REFUSED_FILE_NAME: refused_page()}
+
+
+def markdown_of(record: GateRecord) -> str:
+    """Returns the decision, a table row for each check, and what to do, for a pull request.
+
+    A budget has a row only if it is used up.
+    """
+    columns = ["metric", "value", "baseline", "change", "allowed", "verdict", "reason"]
+    lines = [
+        f"**{'Blessed' if record.blessed else 'Refused'}** {_escaped(record.candidate.run_id)}",
+        "",
+        _escaped(record.headline),
+        "",
+        f"| {' | '.join(columns)} |",
+        f"|{'---|' * len(columns)}",
+    ]
+    for outcome in record.outcomes:
+        verdict = outcome.verdict.value
+        if outcome.kind == "drift" and not outcome.refuses:
+            continue
+        cells = [
+            f"`{outcome.metric}`",
+            formatting.format_value(outcome.metric, outcome.value),
+            formatting.format_value(outcome.metric, outcome.baseline),
+            change_in_words(outcome),
+            allowed_in_words(outcome),
+            f"**{verdict}**" if outcome.refuses else verdict,
+            outcome.reason,
+        ]
+        lines.append(f"| {' | '.join(map(_escaped, cells))} |")
+    remedies = [f"- {_escaped(str(item.remedy))}" for item in record.outcomes if item.remedy]
+    if remedies:
+        lines += ["", "What to do:", "", *remedies]
+    return "\n".join(lines) + "\n"
+
+
+def _escaped(text: str) -> str:
+    """Keeps a text from ending its cell or its line."""
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def junit_of(record: GateRecord) -> str:
+    """Returns one test case for each check, and one for the decision, for a CI system.
+
+    A check that refuses is a failure; one that could not be made, or that only reports and
+    has something to report, is skipped, with its reason.
+    """
+    suite = ElementTree.Element("testsuite", name=_SUITE)
+    decision = _case(suite, "decision")
+    if not record.blessed:
+        _add(decision, "failure", record.headline)
+    for outcome in record.outcomes:
+        case = _case(suite, f"{outcome.metric} {outcome.kind}")
+        if outcome.refuses:
+            _add(case, "failure", outcome.reason, type=outcome.verdict.value)
+        elif outcome.verdict.value != "pass":
+            _add(case, "skipped", f"{outcome.verdict.value}: {outcome.reason}")
+    for kind, tag in (("failures", "failure"), ("skipped", "skipped")):
+        suite.set(kind, str(len(suite.findall(f"testcase/{tag}"))))
+    suite.set("tests", str(len(suite)))
+    suite.set("errors", "0")
+    suite.set("timestamp", record.candidate.time.isoformat(timespec="seconds"))
+    root = ElementTree.Element("testsuites")
+    root.append(suite)
+    ElementTree.indent(root)
+    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _case(suite: ElementTree.Element, name: str) -> ElementTree.Element:
+    return ElementTree.SubElement(suite, "testcase", name=name, classname=_SUITE, time="0")
+
+
+def _add(case: ElementTree.Element, tag: str, message: str, **attributes: str) -> None:
+    text = _FORBIDDEN.sub("�", message)
+    ElementTree.SubElement(case, tag, {"message": text, **attributes}).text = text
+
+
+def refused_page() -> str:
+    """Returns the page on what to do about a refusal as HTML that needs no other file."""
+    text = _LINK.sub(r"\1: \2 in tfx-perf's repository", _REFUSED.read_text(encoding="utf-8"))
+    body = markdown.markdown(text, extensions=["tables", "fenced_code"])
+    return page.template("guide.html.j2").render(body=body)
