@@ -1,26 +1,43 @@
-"""Runs the gate on the artifacts of a pipeline run."""
+"""Runs the gate on the artifacts of a pipeline run: reads it, judges it, writes the decision."""
 
 import functools
 import itertools
 import logging
+import math
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import tensorflow_model_analysis as tfma
 import upath
 from tfx.components.evaluator import constants
 from tfx.dsl.components.base import base_executor
 from tfx.types import artifact, artifact_utils
 
-from tfx_perf import errors, storage
+from tfx_perf import cache_key, errors, storage, unmeasured
 from tfx_perf.components import artifacts
-from tfx_perf.components.perf_evaluator import candidate, remeasuring, resolved_ledgers
+from tfx_perf.components.perf_evaluator import remeasure
 from tfx_perf.config import PerfConfig
-from tfx_perf.gate import baseline, explanation, record, verdict
+from tfx_perf.gate import decision as decisions
 from tfx_perf.gate import ledger as ledgers
-from tfx_perf.gate import remeasured as remeasured_lib
+from tfx_perf.gate import ledger_store, messages, verdict
 from tfx_perf.gate.decision import GateRecord
-from tfx_perf.report import gate_junit, gate_markdown, gate_report, refusal_guide
+from tfx_perf.gate.ledger import Ledger
+from tfx_perf.gate.run import Run
+from tfx_perf.input import record as input_record
+from tfx_perf.input.record import TuningRecord
+from tfx_perf.memory import record as memory_record
+from tfx_perf.memory.record import ProfileRecord
+from tfx_perf.report import gate as gate_report
 from tfx_perf.report import page as report_page
+from tfx_perf.settings.gate import GateSettings
+from tfx_perf.training import record as training_record
+from tfx_perf.training.record import TrainingRecord
 
+_OPTIONAL_RECORDS: dict[str, tuple[type[ProfileRecord] | type[TuningRecord], str]] = {
+    "memory_profile": (ProfileRecord, memory_record.FILE_NAME),
+    "input_plan": (TuningRecord, input_record.FILE_NAME),
+}
+_DIFFERENCE = "_diff"  # TFMA's suffix for what it adds where there is a baseline model
 # InfraValidator's file names, which its module keeps private.
 _MARKERS = {True: "INFRA_BLESSED", False: "INFRA_NOT_BLESSED"}
 
@@ -50,8 +67,8 @@ class Executor(base_executor.BaseExecutor):
                 evaluation is kept.
         """
         settings = PerfConfig.from_json(exec_properties["config"]).gate
-        known = baseline.known(settings, resolved_ledgers.read(input_dict.get("ledger") or ()))
-        judged = candidate.read(input_dict, settings=settings, context=self._context)
+        known = ledger_store.known(settings, _ledgers_in(input_dict.get("ledger") or ()))
+        judged = read_run(input_dict, settings=settings, context=self._context)
         judge = functools.partial(verdict.evaluate, judged, ledger=known, settings=settings)
         decision = judge()
         evaluation = artifact_utils.get_single_instance(output_dict["evaluation"])
@@ -61,14 +78,14 @@ class Executor(base_executor.BaseExecutor):
                     judged,
                     decision.baseline_runs,
                     seconds=settings.escalate_seconds,
-                    is_clear=functools.partial(remeasured_lib.is_clear, settings=settings),
+                    is_clear=functools.partial(decisions.is_clear, settings=settings),
                     log_folder=log_folder,
                 )
             decision = judge(remeasured=remeasured)
         artifacts.publish(
             evaluation,
             decision,
-            file_name=record.FILE_NAME,
+            file_name=decisions.FILE_NAME,
             figures=decision.figures(),
             labels={
                 "verdict": decision.verdict.value,
@@ -78,15 +95,11 @@ class Executor(base_executor.BaseExecutor):
             origin=artifacts.origin_of(self._context, input_dict),
             details=itertools.islice(messages.lines(decision), 1, None),
         )
-        for name, text in (
-            (gate_markdown.FILE_NAME, gate_markdown.markdown_of(decision)),
-            (gate_junit.FILE_NAME, gate_junit.junit_of(decision)),
-            *([] if decision.blessed else [(refusal_guide.FILE_NAME, refusal_guide.render())]),
-        ):
+        for name, text in gate_report.files_beside(decision).items():
             storage.write_text(storage.path(evaluation.uri) / name, text)
         artifacts.publish(
             artifact_utils.get_single_instance(output_dict["updated_ledger"]),
-            baseline.extended(known, decision, settings=settings),
+            ledger_store.extended(known, decision, settings=settings),
             file_name=ledgers.FILE_NAME,
             figures={},
         )
@@ -145,3 +158,130 @@ def _kept(evaluation: upath.UPath) -> upath.UPath:
     kept = evaluation.parent.with_name("refused") / evaluation.name
     storage.copy_tree(evaluation, kept)
     return kept
+
+
+def read_run(
+    input_dict: dict[str, list[artifact.Artifact]],
+    *,
+    settings: GateSettings,
+    context: base_executor.BaseExecutor.Context | None,
+) -> Run:
+    """Reads the run's figures from every input that has some.
+
+    Args:
+        input_dict: of the executor.
+        settings: with the price of the machine, if it is known.
+        context: names pipeline, node and run; None: the folder of the figures stands for them.
+
+    Raises:
+        UserError: an input cannot be read.
+    """
+    source = artifact_utils.get_single_instance(input_dict["perf_metrics"])
+    file, training, why_unmeasured = _training_in(storage.path(source.uri))
+    figures: dict[str, float | int | None] = {}
+    for key, (record_class, file_name) in _OPTIONAL_RECORDS.items():
+        for item in input_dict.get(key) or []:
+            if unmeasured.reason_in(item.uri) is None:
+                figures |= record_class.read(storage.path(item.uri) / file_name).figures()
+    evaluation: dict[str, float] = {}
+    gains: dict[str, float] = {}
+    for item in input_dict.get("model_evaluation") or []:
+        found, gained = overall_metrics(item.uri)
+        evaluation |= found
+        gains |= gained
+    run_id = context.pipeline_run_id if context else None
+    node = context.pipeline_node if context else None
+    pipeline = context.pipeline_info if context else None
+    return Run.of_training(
+        training,
+        figures=figures,
+        settings=settings,
+        run_id=run_id or source.uri,
+        pipeline=pipeline.id if pipeline else "",
+        node=node.node_info.id if node else "",
+        # The path alone is used again where the pipeline's root and metadata have been removed.
+        artifact=cache_key.digest(source.uri.encode(), storage.read_bytes(file)),
+        evaluation=evaluation,
+        evaluation_gains=gains,
+        unmeasured=why_unmeasured,
+        source=source.uri,
+    )
+
+
+def _training_in(folder: upath.UPath) -> tuple[upath.UPath, TrainingRecord | None, str]:
+    """Returns the file that names the training, its record, and why it has none."""
+    reason = unmeasured.reason_in(folder)
+    if reason is not None:
+        return folder / unmeasured.FILE_NAME, None, reason
+    file = folder / training_record.FILE_NAME
+    return file, TrainingRecord.read(file), ""
+
+
+def overall_metrics(uri: str) -> tuple[dict[str, float], dict[str, float]]:
+    """Returns the candidate's metrics over all examples, and what they are above the baseline's.
+
+    Both by name, and only those that are finite; the second is empty where Evaluator had no
+    baseline model. A model with several outputs has them as `OUTPUT/NAME`. Slices are not read:
+    TFMA's own thresholds are the place for those.
+
+    Args:
+        uri: of a `ModelEvaluation`.
+
+    Raises:
+        UserError: TFMA cannot read the folder.
+    """
+    try:
+        result = tfma.load_eval_result(uri)
+    except Exception as error:  # TFMA documents none, and raises what its readers do
+        raise errors.UserError(
+            f"Expected the evaluation that TFX's Evaluator has written. Received: uri={uri} "
+            f"({' '.join(str(error).split())[:200]})."
+        ) from error
+    if not result.slicing_metrics:  # TFMA takes a folder without an evaluation for an empty one
+        raise errors.UserError(
+            "Expected the evaluation that TFX's Evaluator has written, with metrics of the "
+            f"candidate. Received: uri={uri}, which has none."
+        )
+    found: dict[str, float] = {}
+    gains: dict[str, float] = {}
+    for slice_key, outputs in result.slicing_metrics:
+        if slice_key:
+            continue
+        for output, by_class in outputs.items():
+            for name, value in by_class.get("", {}).items():
+                number = float(value.get("doubleValue", math.nan))
+                own = name.removesuffix(_DIFFERENCE)
+                is_gain = own != name and own in by_class[""]  # not a metric of that name
+                if math.isfinite(number):
+                    key = own if is_gain else name
+                    group = gains if is_gain else found
+                    group[f"{output}/{key}" if output else key] = number
+    return found, gains
+
+
+def _ledgers_in(resolved: Sequence[artifact.Artifact]) -> Iterator[Ledger]:
+    """Yields the ledgers of runs before that a resolver found; none on the first run.
+
+    Several are resolved because runs at the same time extend the same ledger, each without the
+    other's entry. Some may be gone; if all are, or one is damaged, that is a `UserError`.
+    """
+    paths = [storage.path(item.uri) / ledgers.FILE_NAME for item in resolved]
+    gone = [path for path in paths if not storage.exists(path)]
+    if paths and len(gone) == len(paths):
+        raise errors.UserError(
+            f"Expected the ledger of a run before. Received: path={gone[-1]}, which does not exist."
+            " Restore the file. If you have deleted the pipeline's output, delete its metadata "
+            "database, too; or run once without the ledger input to begin a new one."
+        )
+    for path in gone:
+        _LOGGER.warning("The ledger %s is gone; newer ones have its runs.", path)
+    for path in paths:
+        if path in gone:
+            continue
+        try:
+            yield Ledger.read(path)
+        except errors.UserError as error:
+            raise errors.UserError(
+                f"{error} Restore the file; or remove it and, if no other ledger is left, run "
+                "once without the ledger input to begin a new one."
+            ) from error

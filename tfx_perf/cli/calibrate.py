@@ -6,7 +6,7 @@ import click
 from rich import box, markup, table
 
 from tfx_perf import formatting
-from tfx_perf.cli import sources, terminal
+from tfx_perf.cli import names, terminal
 from tfx_perf.config import PerfConfig
 
 if TYPE_CHECKING:
@@ -34,12 +34,12 @@ def command(
     runs vary by, and the smallest change that is found in four of five runs.
     """
     # Imported here: SciPy and ML Metadata take longer than the rest of the command line.
-    from tfx_perf.gate import calibration, judged_runs
+    from tfx_perf.gate import calibration, history
 
     settings = PerfConfig.from_yaml(settings_path) if settings_path else PerfConfig()
-    runs = judged_runs.read(source, pipeline=pipeline, with_refused=refused)
+    runs = history.judged_runs(source, pipeline=pipeline, with_refused=refused)
     if not runs:
-        sources.check_not_empty(source)
+        names.check_not_empty(source)
     found = calibration.replay(runs, settings.gate)
     if as_json:
         document = found.model_dump(mode="json")

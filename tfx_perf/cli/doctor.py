@@ -1,15 +1,71 @@
 """`tfx-perf doctor`: what is installed, what the machine offers, and what is wrong."""
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator, Sequence
+from importlib import metadata
+from typing import Any, Literal
 
 import click
+from packaging import requirements
 from rich import markup, table
 
+from tfx_perf import formatting
 from tfx_perf.cli import terminal
+from tfx_perf.cli import tfx as tfx_command
+from tfx_perf.hardware import host, versions
 
+Status = Literal["ok", "warn", "missing", "broken"]
+
+_PACKAGES = ("keras", "numpy", "protobuf")
+_TFX_PACKAGES = (
+    "apache-beam",
+    "ml-metadata",
+    "tensorflow-data-validation",
+    "tensorflow-model-analysis",
+    "tensorflow-transform",
+)
+_OPTIONAL_PARTS = {"airflow": "apache-airflow", "kfp": "kfp"}
+_BFLOAT16_FEATURES = ("amx_bf16", "avx512_bf16", "bf16")
+_LOW_DISK_BYTES = 2 * 2**30
+_PROBE_TIMEOUT_SECONDS = 300
+_COMMAND_TIMEOUT_SECONDS = 20
 _COLOURS = {"ok": "green", "warn": "yellow", "missing": "dim", "broken": "red"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at.
+
+    Attributes:
+        item: what was looked at.
+        value: what was found.
+        status: `ok`; `warn`: works, but not as well as it could; `missing`; `broken`.
+        remark: what follows from it, and the remedy if there is something to mend.
+        required: whether tfx-perf cannot work without it.
+    """
+
+    item: str
+    value: str
+    status: Status = "ok"
+    remark: str = ""
+    required: bool = False
+
+    @property
+    def open(self) -> bool:
+        """Whether it is not known if tfx-perf can work."""
+        return self.required and self.status == "warn"
+
+    @property
+    def fatal(self) -> bool:
+        """Whether tfx-perf cannot work because of this."""
+        return self.required and self.status in ("missing", "broken")
 
 
 @click.command("doctor")
@@ -20,10 +76,8 @@ def command(ctx: click.Context, *, as_json: bool) -> None:
 
     The exit code is 1 if something is wrong without which tfx-perf cannot work, or if nobody knows.
     """
-    from tfx_perf.cli import checks
-
     with terminal.working("Loading TFX and TensorFlow"):
-        findings = list(checks.examine())
+        findings = list(examine())
     fatal = [finding for finding in findings if finding.fatal]
     unknown = [finding for finding in findings if finding.open]
     if as_json:
@@ -48,8 +102,168 @@ def command(ctx: click.Context, *, as_json: bool) -> None:
     ctx.exit(1 if fatal or unknown else 0)
 
 
-def _verdict(fatal: Sequence[Any], unknown: Sequence[Any]) -> str:
+def _verdict(fatal: Sequence[Finding], unknown: Sequence[Finding]) -> str:
     names = ", ".join(finding.item for finding in fatal or unknown)
     if fatal:
         return f"[red]Does not work: {names}.[/]"
     return f"[yellow]Not known yet: {names}.[/]" if unknown else "Everything required works."
+
+
+def examine() -> Iterator[Finding]:
+    """Yields all findings; the one that loads TFX takes some seconds."""
+    yield from software()
+    yield from _tools()
+    answer, loading = load_tfx()
+    yield loading
+    yield from _machine(needed_memory_bytes=answer.get("peak_rss_bytes", 0))
+    yield _gpu(answer)
+    for extra, distribution in _OPTIONAL_PARTS.items():
+        yield optional(extra, distribution)
+
+
+def software() -> Iterator[Finding]:
+    """Yields what is installed, against what the supported line needs."""
+    python = ".".join(map(str, sys.version_info[:3]))
+    line = versions.line_of(python)
+    packages: tuple[str, ...] = _PACKAGES
+    if line:
+        commands = " or ".join(f"`{command}`" for command in versions.install_commands(python))
+        remark = f"{commands} installs it in a clone{_of_a_wheel()}"
+        if versions.has_tfx():
+            packages += _TFX_PACKAGES
+            yield Finding("supported line", line.name, remark=remark, required=True)
+        else:
+            yield Finding("TFX", "not installed", "missing", f"pipelines need it: {remark}")
+    else:
+        yield Finding("supported line", "none for this Python", "broken", required=True)
+    for check in versions.check():
+        status: Status = "ok" if check.passed else "broken" if check.found else "missing"
+        remark = "" if check.passed else f"expected {check.name}{check.expected}"
+        yield Finding(check.name, check.found or "not installed", status, remark, required=True)
+    for name, version in versions.installed(*packages).items():
+        yield Finding(name, version or "not installed", "ok" if version else "missing",
+                      "" if version else "see supported line", required=True)  # fmt: skip
+
+
+def _of_a_wheel() -> str:
+    """Returns how the commands are meant where there is no clone; empty if a clone is installed."""
+    shared = pathlib.Path(sysconfig.get_path("data"), "share", "tfx-perf")
+    if not shared.is_dir():
+        return ""
+    return f"; a wheel takes the dot's place, and both files are in {shared}"
+
+
+def _tools() -> Iterator[Finding]:
+    if not versions.has_tfx():
+        return
+    configured = (sysconfig.get_config_var("CXX") or "c++").split()[0]
+    compiler = next(filter(None, map(shutil.which, (configured, "c++", "g++", "clang++"))), None)
+    yield Finding(
+        "C++ compiler",
+        compiler or "none",
+        "ok" if compiler else "warn",
+        "" if compiler else "installing TFDV on a new machine compiles pyfarmhash; install g++",
+    )
+    uv = _output_of("uv", "--version")
+    yield Finding("uv", uv or "none", remark="" if uv else "pip does as well")
+    pip = versions.installed("pip")["pip"]
+    yield Finding(
+        "pip",
+        pip or "none",
+        "ok" if pip else "warn",
+        "" if pip else "TFX installs module files with it; python -m ensurepip puts it in",
+    )
+    repaired = tfx_command.is_repaired()
+    yield Finding(
+        "tfx command",
+        "repaired" if repaired else "as TFX has it",
+        "ok" if repaired else "warn",
+        "" if repaired else "tfx-perf tfx --install repairs it",
+    )
+
+
+def load_tfx() -> tuple[dict[str, Any], Finding]:
+    """Loads TFX in a child process; returns its answer, empty if that failed."""
+    item = "loading TFX" if versions.has_tfx() else "loading TensorFlow"
+    try:
+        child = subprocess.run(
+            [sys.executable, "-m", "tfx_perf.cli.probe"],
+            capture_output=True,
+            text=True,
+            timeout=_PROBE_TIMEOUT_SECONDS,
+            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        remark = (
+            f"no answer after {_PROBE_TIMEOUT_SECONDS} s; after an installation files are compiled "
+            "first, and other work takes its share: run it again"
+        )
+        return {}, Finding(item, "not finished", "warn", remark, required=True)
+    if child.returncode:
+        remark = (child.stderr.strip().splitlines() or [f"exit code {child.returncode}"])[-1]
+        return {}, Finding(item, "failed", "broken", remark, required=True)
+    answer = json.loads(child.stdout.splitlines()[-1])
+    time_taken = formatting.format_seconds(answer["load_time_seconds"])
+    memory = formatting.format_bytes(answer["peak_rss_bytes"])
+    return answer, Finding(item, f"{time_taken}, {memory} of memory", required=True)
+
+
+def _machine(*, needed_memory_bytes: int) -> Iterator[Finding]:
+    features = host.cpu_features()
+    fast_bfloat16 = [name for name in _BFLOAT16_FEATURES if name in features]
+    yield Finding("CPU", host.cpu_model())
+    yield Finding("CPU cores", str(host.cpu_count()), remark="that this process may use")
+    yield Finding("CPU features", " ".join(features) or "unknown")
+    yield Finding(
+        "bfloat16 on the CPU",
+        " ".join(fast_bfloat16) or "none",
+        remark="" if fast_bfloat16 else "no bfloat16 instructions, so it brings no speed here",
+    )
+    yield Finding("memory limit", formatting.format_bytes(host.memory_limit_bytes()))
+    free = host.available_memory_bytes()
+    # A component may hold TFX in two processes: its own and a child that measures.
+    scarce = free < 2 * needed_memory_bytes
+    yield Finding("memory free", formatting.format_bytes(free), "warn" if scarce else "ok",
+                  "less than two processes with TFX need" if scarce else "")  # fmt: skip
+    disk = shutil.disk_usage(os.getcwd()).free
+    scarce = disk < _LOW_DISK_BYTES
+    yield Finding("disk free", formatting.format_bytes(disk), "warn" if scarce else "ok",
+                  "pipelines write copies of the data and models" if scarce else "")  # fmt: skip
+
+
+def _gpu(answer: dict[str, Any]) -> Finding:
+    driver = _output_of("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
+    gpus = answer.get("gpus", [])
+    if gpus:
+        built_for = f"TensorFlow built for CUDA {answer['cuda']}, cuDNN {answer['cudnn']}"
+        return Finding("GPU", ", ".join(gpus), remark=f"driver {driver or 'unknown'}; {built_for}")
+    if driver:
+        remark = "there is a driver, but TensorFlow sees no GPU; install the extra tfx-perf[gpu]"
+        return Finding("GPU", f"driver {driver}", "warn", remark)
+    return Finding("GPU", "none", remark="training runs on the CPU")
+
+
+def optional(extra: str, distribution: str) -> Finding:
+    """Compares an optional distribution with what the extra of tfx-perf asks for."""
+    declared = map(requirements.Requirement, metadata.requires("tfx-perf") or [])
+    requirement = next(item for item in declared if item.name == distribution)
+    if requirement.marker and not requirement.marker.evaluate({"extra": extra}):
+        return Finding(extra, "not available", "missing", f"only with {requirement.marker}")
+    found = versions.installed(distribution)[distribution]
+    if found is None:
+        return Finding(extra, "not installed", "missing", f"optional: extra tfx-perf[{extra}]")
+    supported = requirement.specifier.contains(found, prereleases=True)
+    remark = "" if supported else f"expected {distribution}{requirement.specifier}"
+    return Finding(extra, found, "ok" if supported else "broken", remark)
+
+
+def _output_of(*command: str) -> str | None:
+    """Returns the first line a command writes, or None if it is not there or fails."""
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=True, timeout=_COMMAND_TIMEOUT_SECONDS
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return next(iter(done.stdout.strip().splitlines()), None)

@@ -9,7 +9,7 @@ import click
 from rich import box, markup, table
 
 from tfx_perf import errors, formatting, metrics
-from tfx_perf.cli import names, options, sources, sparkline, terminal
+from tfx_perf.cli import names, options, terminal
 
 if TYPE_CHECKING:
     from tfx_perf.mlmd.runs import RecordedRun
@@ -21,6 +21,7 @@ _DEFAULT_METRICS = (
     "mfu_ratio",
     "train_loss",
 )
+_BARS = "▁▂▃▄▅▆▇█"
 _MARKS = {True: ("●", "green"), False: ("✗", "red"), None: ("·", "dim")}
 
 
@@ -65,7 +66,7 @@ def command(
 
     runs = history.read(source, pipeline=pipeline, limit=limit)
     if not runs:
-        sources.check_not_empty(source)
+        names.check_not_empty(source)
     if html_path:
         _write_page(runs, keys or _DEFAULT_METRICS, html_path)
     if as_json:
@@ -183,11 +184,33 @@ def _trends(runs: "Sequence[RecordedRun]", keys: Sequence[str]) -> table.Table:
         values = [run.metrics.get(key) for run in runs]
         known = [value for value in values if value is not None]
         if known:
-            bars = zip(sparkline.draw(values), marks, strict=True)
+            drawn = zip(bars(values), marks, strict=True)
             figures = (min(known), max(known), values[-1])
             rows.add_row(
                 formatting.label(key),
-                "".join(f"[{colour}]{bar}[/]" for bar, (_, colour) in bars),
+                "".join(f"[{colour}]{bar}[/]" for bar, (_, colour) in drawn),
                 *(formatting.format_value(key, figure) for figure in figures),
             )
     return rows
+
+
+def bars(values: Sequence[float | None]) -> str:
+    """Returns one character a value, from the lowest to the highest bar; None is a space.
+
+    Args:
+        values: in order; where all are equal, every bar is a middle one.
+
+    Example:
+        >>> bars([1.0, 2.0, None, 8.0])
+        '▁▂ █'
+    """
+    known = [value for value in values if value is not None]
+    if not known:
+        return " " * len(values)
+    low, span = min(known), max(known) - min(known)
+
+    def bar(value: float) -> str:
+        share = (value - low) / span if span else 0.5
+        return _BARS[min(int(share * len(_BARS)), len(_BARS) - 1)]
+
+    return "".join(" " if value is None else bar(value) for value in values)

@@ -1,10 +1,10 @@
-"""Finds what a person means by a name."""
+"""Finds the runs that a person means: by a name, and where they are recorded."""
 
 import difflib
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
-from tfx_perf import errors
+from tfx_perf import errors, storage
 
 _SHOWN = 5
 
@@ -84,3 +84,28 @@ def pick_run(
             f"Expected one run. Received: run={run_id}, of which there are {len(found)}: {places}."
         )
     return next(iter(found.values()))
+
+
+def check_not_empty(source: str) -> None:
+    """Checks that there is something in which runs are recorded.
+
+    A database or a ledger's file without runs is an answer. A folder without any is, as a rule,
+    another one than was meant.
+
+    Args:
+        source: see `gate.history.read`.
+
+    Raises:
+        UserError: it is a folder, local or remote, with neither a database nor a ledger.
+    """
+    from tfx_perf.gate import history
+
+    place = history.resolved(source)
+    if history.is_metadata(place) or storage.is_file(place) or history.read_ledger(place).runs:
+        return
+    raise errors.UserError(
+        "Expected ML Metadata or a ledger. "
+        f"Received: path={source}, a folder that holds neither, or none yet. "
+        "Give the file that the pipeline's metadata_connection_config names, or the gate's "
+        "baseline_uri."
+    )

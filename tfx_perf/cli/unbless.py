@@ -4,16 +4,16 @@ from typing import Any
 
 import click
 
-from tfx_perf.cli import acts
+from tfx_perf.cli import bless
 
 
 @click.command("unbless")
 @click.argument("run")
-@acts.options
+@bless.options
 def command(*, run: str, **options: Any) -> None:
     """Makes RUN no longer count as baseline.
 
     RUN is the id of a run in the ledger, or the beginning of one. Who, when and why are
     recorded. A model that was pushed stays where it is.
     """
-    acts.record("unbless", run, **options)
+    bless.record("unbless", run, **options)
