@@ -1,7 +1,5 @@
 """Imports for the children of our components, made before a process does anything else."""
 
-from collections.abc import Iterable
-
 from tfx_perf import isolate
 
 _PACKAGE = "tfx_perf.components"
@@ -13,22 +11,16 @@ _MODULES = {
 }
 
 
-def begin(names: Iterable[str]) -> None:
-    """Has the imports of nodes' children begin in the background.
+def begin(name: str, *, is_sure: bool = True) -> None:
+    """Has the imports of a node's children begin in the background, if it has any.
 
-    In a process that has done nothing but imports so far, they are there at once; else they take
+    In a process that has done nothing but imports so far, most are there at once; else they take
     ten seconds on two cores, which the first of our nodes would wait for.
 
     Args:
-        names: of classes of all nodes that will run in this process, components' or executors';
-            if none of them has children, nothing is imported.
+        name: of the node's class, the component's or the executor's, or of its module.
+        is_sure: whether this process runs the node: it may be that it compiles a pipeline.
     """
-    names = list(names)
-    modules = [
-        module
-        for package, found in _MODULES.items()
-        if any(name.startswith(f"{package}.") for name in names)
-        for module in found
-    ]
-    if modules:
-        isolate.import_early(modules)
+    for package, modules in _MODULES.items():
+        if name.startswith(f"{package}."):
+            isolate.import_early(modules, is_sure=is_sure)

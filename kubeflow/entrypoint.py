@@ -34,7 +34,7 @@ def run(argv: Sequence[str], *, staging_root: pathlib.Path = pathlib.Path("/")) 
     from tfx_perf.components import early_imports
     from tfx_perf.kubeflow import task_run
 
-    early_imports.begin([arguments.executor_class_path])
+    early_imports.begin(arguments.executor_class_path)
     with tempfile.TemporaryDirectory(prefix="tfx-task-") as folder:
         task = task_run.TaskRun(
             invocation.executor_input(pathlib.Path(folder, "driver.json")),

@@ -52,8 +52,8 @@ def run(
             run_options: pipeline_pb2.RunOptions | None = None,
         ) -> None:
             runtime_parameters.bind(pipeline, parameters or {})
-            nodes = (node.pipeline_node for node in pipeline.nodes)
-            early_imports.begin(node.node_info.type.name for node in nodes)
+            for node in pipeline.nodes:  # before ML Metadata starts its threads
+                early_imports.begin(node.pipeline_node.node_info.type.name)
             super().run_with_ir(pipeline, run_options)
 
     try:

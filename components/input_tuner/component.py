@@ -10,7 +10,7 @@ from tfx.orchestration import data_types
 from tfx.proto import trainer_pb2
 from tfx.types import component_spec, standard_artifacts, standard_component_specs
 
-from tfx_perf.components import latest, trainer_args, types
+from tfx_perf.components import early_imports, latest, trainer_args, types
 from tfx_perf.components.input_tuner import executor
 from tfx_perf.config import PerfConfig
 
@@ -123,6 +123,7 @@ class InputTuner(base_component.BaseComponent):
         """
         if run_fn or module_file:
             trainer_args.check_one_module(module_file=module_file, run_fn=run_fn)
+        early_imports.begin(__name__, is_sure=False)
         super().__init__(
             InputTunerSpec(
                 examples=examples,

@@ -10,7 +10,7 @@ from tfx.orchestration import data_types
 from tfx.proto import trainer_pb2
 from tfx.types import component_spec, standard_component_specs
 
-from tfx_perf.components import latest, trainer_args, types
+from tfx_perf.components import early_imports, latest, trainer_args, types
 from tfx_perf.components.memory_profiler import executor
 from tfx_perf.config import PerfConfig
 
@@ -110,6 +110,7 @@ class MemoryProfiler(base_component.BaseComponent):
                 mapping with a wrong key or value.
         """
         trainer_args.check_one_module(module_file=module_file, run_fn=run_fn)
+        early_imports.begin(__name__, is_sure=False)
         super().__init__(
             MemoryProfilerSpec(
                 examples=examples,

@@ -93,7 +93,7 @@ def run_node(pipeline: str, node_id: str, *, run_id: str, values: dict[str, Any]
     run = {constants.PIPELINE_RUN_ID_PARAMETER_NAME: run_id}
     runtime_parameter_utils.substitute_runtime_parameter(ir, run)
     node = _find(ir, node_id)
-    early_imports.begin([node.node_info.type.name])  # before ML Metadata starts its threads
+    early_imports.begin(node.node_info.type.name)  # before ML Metadata starts its threads
     deployment = runner_utils.extract_local_deployment_config(ir)
     connection = _connection(deployment.metadata_connection_config)
     with metadata.Metadata(connection) as handle:

@@ -16,11 +16,13 @@ MODULES = [(package, name) for package, found in early_imports._MODULES.items() 
 @pytest.mark.parametrize("kind", [InputTuner, MemoryProfiler, OptimizedTrainer])
 def test_it_knows_our_nodes_by_the_names_that_tfx_gives_them(kind, monkeypatch):
     asked = []
-    monkeypatch.setattr(isolate, "import_early", asked.append)
-    early_imports.begin([name_utils.get_full_name(kind)])
-    early_imports.begin([name_utils.get_full_name(kind.EXECUTOR_SPEC.executor_class)])
+    monkeypatch.setattr(isolate, "import_early", lambda *given, is_sure: asked.append(given))
+    early_imports.begin(name_utils.get_full_name(kind))
+    early_imports.begin(name_utils.get_full_name(kind.EXECUTOR_SPEC.executor_class))
+    early_imports.begin(kind.__module__)
     package = kind.__module__.rpartition(".")[0]
-    assert asked == 2 * [[name for of, name in MODULES if of == package]] != []
+    assert asked == 3 * [(tuple(name for of, name in MODULES if of == package),)]
+    assert "early_imports.begin(__name__, is_sure=False)" in inspect.getsource(kind)
 
 
 @pytest.mark.parametrize(("package", "name"), MODULES)
@@ -35,5 +37,6 @@ def test_what_it_imports_is_what_the_nodes_have_run_in_children(package, name):
 def test_nothing_is_imported_for_pipelines_without_our_nodes(monkeypatch):
     asked = []
     monkeypatch.setattr(isolate, "import_early", asked.append)
-    early_imports.begin(["tfx.components.trainer.component.Trainer", ""])
+    early_imports.begin("tfx.components.trainer.component.Trainer")
+    early_imports.begin("")
     assert not asked

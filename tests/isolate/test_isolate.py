@@ -185,19 +185,19 @@ def test_a_child_that_was_stopped_with_its_server_ends_with_the_context(is_forke
     wait_for_the_end_of(pids)
 
 
-def wait_for(pid_file):
+def wait_until(is_so):
     deadline = time.monotonic() + 120
-    while not (pid_file.exists() and pid_file.read_text()):
+    while not is_so():
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
 
+def wait_for(pid_file):
+    wait_until(lambda: pid_file.exists() and pid_file.read_text())
+
+
 def wait_for_the_end_of(pids):
-    deadline = time.monotonic() + 60
-    for pid in pids.split():
-        while is_alive(pid):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+    wait_until(lambda: not any(map(is_alive, pids.split())))
 
 
 def is_alive(pid):
@@ -484,6 +484,52 @@ def test_imports_that_began_early_are_there_for_the_child(tmp_path):
         capture_output=True, text=True, check=False, timeout=120,
     )  # fmt: skip
     assert done.stdout.strip() == "True", done.stderr
+
+
+_UNSURE = """
+import os, sys, time
+from tfx_perf import isolate
+from tfx_perf.isolate import server
+server._UNSURE_SECONDS = float(sys.argv[1])
+isolate.import_early(["imported_early"], is_sure=False)
+print(isolate._SERVER._process.pid, flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("ends", ["by itself", "killed"])
+@pytest.mark.parametrize("imports", [False, True], ids=["waits", "imports"])
+def test_where_no_child_is_sure_nothing_is_left_of_the_server_with_its_caller(
+    tmp_path, imports, ends
+):
+    """Neither before it begins to import nor meanwhile."""
+    (tmp_path / "imported_early.py").write_text(
+        f"import time; open({str(tmp_path / 'begun')!r}, 'w').close(); time.sleep(600)"
+    )
+    caller = subprocess.Popen(
+        [sys.executable, "-c", _UNSURE, "0" if imports else "600"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
+    )  # fmt: skip
+    server = caller.stdout.readline().strip()
+    if imports:
+        wait_until((tmp_path / "begun").exists)
+    assert is_alive(server)
+    if ends == "killed":
+        caller.kill()
+    caller.communicate("", timeout=60)
+    wait_for_the_end_of(server)
+    assert imports == (tmp_path / "begun").exists()
+
+
+def test_where_no_child_is_sure_and_a_fork_is_not_safe_there_is_no_server(tmp_path):
+    script = (
+        "import threading; from tfx_perf import isolate\n"
+        "threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+        "isolate.import_early(['json'], is_sure=False)\n"
+        "assert isolate._SERVER._process is None"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
 
 
 def test_who_only_starts_children_loads_no_tensorflow():

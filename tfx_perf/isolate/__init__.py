@@ -124,14 +124,17 @@ def started(
         yield child
 
 
-def import_early(modules: Sequence[str]) -> None:
+def import_early(modules: Sequence[str], *, is_sure: bool = True) -> None:
     """Has the server of `is_forked` import modules in the background, where there may be one.
 
     Args:
         modules: those that targets are in.
+        is_sure: whether children follow; else nothing is imported for some seconds, in which a
+            process that only describes a pipeline ends, and nothing at all where the server is no
+            fork of this process.
     """
     if not host.may_have_accelerators():
-        _SERVER.import_early(modules, environment=_environment())
+        _SERVER.import_early(modules, environment=_environment(), is_sure=is_sure)
 
 
 def release_server() -> None:

@@ -27,6 +27,7 @@ PATH = "PYTHONPATH"
 """The variable that may differ from child to child of one server."""
 
 _STANDARD_ERROR = 2
+_UNSURE_SECONDS = 3.0
 
 
 class Server:
@@ -82,16 +83,22 @@ class Server:
                 self._end()
         raise errors.ChildError(request["target"], "could not be started", log=request["log"])
 
-    def import_early(self, modules: Sequence[str], *, environment: Mapping[str, str]) -> None:
+    def import_early(
+        self, modules: Sequence[str], *, environment: Mapping[str, str], is_sure: bool
+    ) -> None:
         """Starts the server and has it import modules; waits for nothing.
 
         Args:
             modules: what children will need.
             environment: see `start`.
+            is_sure: whether there will be children; else see `isolate.import_early`.
         """
         with self._lock:
-            if self._prepare(environment, needs_alike=True):
-                self._send(list(modules))
+            is_there = self._process is not None and self._process.poll() is None
+            if (is_sure or is_there or forks.may_fork()) and self._prepare(
+                environment, needs_alike=True
+            ):
+                self._send([0.0 if is_sure else _UNSURE_SECONDS, *modules])
 
     def release(self) -> None:
         """Ends the server, unless it has children, as of another thread; the next child starts one.
@@ -121,7 +128,7 @@ class Server:
         self._environment = own
         return True
 
-    def _send(self, order: str | list[str], *, descriptors: Sequence[int] = ()) -> bool:
+    def _send(self, order: str | list[Any], *, descriptors: Sequence[int] = ()) -> bool:
         """Sends the server an order; returns whether it is there."""
         assert self._orders is not None  # it was prepared
         try:

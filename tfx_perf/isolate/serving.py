@@ -9,6 +9,7 @@ import select
 import signal
 import socket
 import sys
+import time
 import traceback
 from collections.abc import Mapping, Sequence
 from typing import IO, Any
@@ -41,7 +42,8 @@ def serve(orders: socket.socket, *, parent: int) -> None:
     Ends, and all children with it, when the caller ends or closes its end of the socket.
 
     Args:
-        orders: each is JSON, the path of a request, or a list of modules that are to be imported.
+        orders: each is JSON, the path of a request, or a list of seconds and the modules that are
+            to be imported then.
         parent: the caller's process id.
     """
     guard.adopt_orphans()
@@ -49,10 +51,16 @@ def serve(orders: socket.socket, *, parent: int) -> None:
     told = _told_of_ends()
     guard.tell_of_parents_end(signal.SIGUSR1)
     running: dict[int, _Running] = {}
+    later: list[tuple[float, list[str]]] = []  # what to import, and when
     try:
         while os.getppid() == parent:
             patience = _LOOK_SECONDS if running else _IDLE_SECONDS
+            if later:
+                patience = min(patience, max(0.0, later[0][0] - time.monotonic()))
             ready = select.select([orders.fileno(), told], [], [], patience)[0]
+            if not ready and later:
+                _import(later.pop(0)[1], ends_with_caller=not running)
+                continue
             if not ready and not running:
                 return
             if told in ready:
@@ -62,7 +70,11 @@ def serve(orders: socket.socket, *, parent: int) -> None:
                 line, descriptors, *_ = socket.recv_fds(orders, _ORDER_BYTES, _DESCRIPTORS)
                 if not line:
                     return
-                _obey(json.loads(line), descriptors, orders=orders, running=running)
+                order = json.loads(line)
+                if isinstance(order, list):
+                    later.append((time.monotonic() + order[0], order[1:]))
+                else:
+                    _obey(order, descriptors, orders=orders, running=running)
     finally:
         for pid, child in running.items():
             guard.end_all(pid, child.mark)
@@ -93,18 +105,15 @@ def _answer_ended(running: dict[int, _Running]) -> None:
 
 
 def _obey(
-    order: str | list[str],
+    order: str,
     descriptors: Sequence[int],
     *,
     orders: socket.socket,
     running: dict[int, _Running],
 ) -> None:
-    if isinstance(order, list):
-        _import(order)
-        return
     request = json.loads(pathlib.Path(order).read_text())
     if request["is_forked"]:
-        _import([request["target"].partition(":")[0]])
+        _import([request["target"].partition(":")[0]], ends_with_caller=not running)
     forks.freeze()
     answers = os.fdopen(descriptors[0], "wb", 0)
     server = os.getpid()
@@ -121,10 +130,14 @@ def _obey(
         os.close(stream)
 
 
-def _import(modules: Sequence[str]) -> None:
+def _import(modules: Sequence[str], *, ends_with_caller: bool) -> None:
+    """Imports what there is; it may take seconds, in which nothing else is noticed."""
+    if ends_with_caller:
+        guard.tell_of_parents_end(signal.SIGKILL)
     for module in modules:
         with contextlib.suppress(Exception):  # the child meets it again, and reports it
             importlib.import_module(module)
+    guard.tell_of_parents_end(signal.SIGUSR1)
 
 
 def _become_child(
