@@ -23,8 +23,8 @@ import tensorflow as tf
 
 from tfx_perf import console, errors, interception, isolate, workers
 from tfx_perf.components import trainer_args, training_job
-from tfx_perf.components.processes import worker_tasks
 from tfx_perf.components.training_job import TrainingJob
+from tfx_perf.distribute import supervise
 from tfx_perf.tf_internals import autograph, datasets, worker_server
 from tfx_perf.training import as_one_device, precision
 from tfx_perf.training.eligibility import obstacle
@@ -155,7 +155,7 @@ def _environments(name: str, job: TrainingJob) -> dict[str, Mapping[str, str]]:
     count = job.settings.distribution.workers_here
     if count == 1:
         return {f"{name}.log": {}}
-    tasks = worker_tasks.tasks(worker_count=count)
+    tasks = supervise.tasks(worker_count=count)
     return {f"{name}-{workers.log_file(task.name)}": task.environment for task in tasks}
 
 

@@ -163,7 +163,7 @@ def _pipeline(
 def run_in_process(
     *, folder: str, settings: str, progress_path: str, **run: Any
 ) -> dict[str, float]:
-    """Runs the pipeline from plain values; what `components.processes.child` calls.
+    """Runs the pipeline from plain values; what `isolate.run` calls.
 
     Args:
         folder: for project, artifacts and metadata; a second run in it finds the first's ledger.

@@ -18,7 +18,7 @@ import tensorflow as tf
 import tfx_perf
 from tfx_perf import config, errors, interception, script
 from tfx_perf.cli import main
-from tfx_perf.components.processes import script_side
+from tfx_perf.distribute import launch
 from tfx_perf.gate.decision import GateRecord
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.session import TrainingSession
@@ -325,7 +325,7 @@ def test_the_digest_is_of_the_users_code_and_of_none_that_is_in_no_file(tmp_path
     with monkeypatch.context() as patch:
         patch.setattr(sys, "modules", modules)
         known = script._code_digest()
-        modules[script_side.__name__] = script_side  # with which `tfx-perf launch` runs a script
+        modules[launch.__name__] = launch  # with which `tfx-perf launch` runs a script
         launched = script._code_digest()
         modules["archived"] = archived
         unknown = script._code_digest()

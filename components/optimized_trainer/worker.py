@@ -37,9 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"tfx-perf: {error}", file=sys.stderr)
         return _EXIT_USER_ERROR
     # Imported here, after TF_CONFIG is set, and because it takes long.
-    from tfx_perf.components.optimized_trainer.workers import worker_process
+    from tfx_perf.components.optimized_trainer.workers import one_worker
 
-    return worker_process.run(folder, worker)
+    return one_worker.run(folder, worker)
 
 
 if __name__ == "__main__":

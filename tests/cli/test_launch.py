@@ -1,6 +1,4 @@
-"""`tfx-perf launch`: real processes (`launching`), each of which is one worker; `options`.
-
-Each runs the script by `script_side`, and an attempt of all is `together`.
+"""`tfx-perf launch`: real processes, each of which is one worker; `options`.
 
 Workers that start again find what the ones before have left (`kept_choice`).
 What is wrong in an option (`options.WholeNumber`) is told in one line.
@@ -18,9 +16,8 @@ import time
 import psutil
 import pytest
 
-from tfx_perf import console, isolate
+from tfx_perf import console
 from tfx_perf.cli import launch
-from tfx_perf.components.processes import launching, watching, worker_tasks
 
 pytestmark = pytest.mark.each_choice
 
@@ -129,7 +126,7 @@ def test_json_has_standard_output_for_itself(tmp_path):
         (
             "killed",
             137,
-            "Worker 0: was ended by SIGKILL, by hand or because memory ran out. All were ended. ",
+            "Worker 0: was killed (SIGKILL), by hand or because memory ran out. All were ended. ",
         ),
     ],
 )
@@ -294,7 +291,7 @@ def test_trials_that_end_a_worker_are_not_made_again(tmp_path):
     process = started(tmp_path, _ENDING + _TRAINING, "keras", options=["--restarts", "1"])
     output, error = process.communicate(timeout=300)
     assert process.returncode == 0, output + error
-    assert "All workers start again (1 of 1). Worker 1: was ended by SIGKILL" in error
+    assert "All workers start again (1 of 1). Worker 1: was killed (SIGKILL)" in error
     assert record_of(tmp_path)["plan_reason"] == "trials of it have ended the workers"
 
 
@@ -425,145 +422,3 @@ def test_a_worker_that_has_left_the_others_is_named_where_these_lose_it(tmp_path
     assert process.returncode == 1, output + error
     left = "connection reset; before that worker 1 had ended, with exit code 0"
     assert left in error.splitlines()[-1]
-
-
-class Launched:
-    """Workers that end when they are told to."""
-
-    def __init__(self, *codes, lost=()):
-        self.codes = list(codes)
-        self.tasks = [
-            worker_tasks.Task(f"worker {i}", str(i), {}, may_be_lost=i in lost)
-            for i in range(len(codes))
-        ]
-
-    def ending(self, index):
-        return launching.ending(self.codes[index])
-
-    def kill_silent(self, timeout_seconds):
-        """Has nobody to kill."""
-
-
-def first_failure(launched, *, is_over, say, restarts=0):
-    return watching.first_failure(
-        launched, restarts=restarts, heartbeat_timeout_seconds=2, is_over=is_over, say=say
-    )
-
-
-def test_a_worker_that_leaves_the_others_is_told(monkeypatch):
-    monkeypatch.setattr(watching, "_TOGETHER_SECONDS", -1.0)
-    launched, said = Launched(None, 0, 0), []
-
-    def say(text):
-        said.append(text)
-        launched.codes[0] = 3
-
-    failed = first_failure(launched, is_over=lambda: False, say=say)
-    assert failed == 0
-    (text,) = said
-    assert text.startswith("Worker 1, 2 has ended, and others still run.")
-
-
-@pytest.mark.parametrize(
-    ("lost", "failed", "words"),
-    [
-        ((1, 2), None, ["because memory ran out. The others go on without it."]),
-        ((1,), 1, []),
-    ],
-)
-def test_others_go_on_without_a_lost_worker_only_where_there_are_others(lost, failed, words):
-    launched, said = Launched(None, -signal.SIGKILL, None, lost=lost), []
-    looks = iter([False, True])
-    found = first_failure(launched, is_over=lambda: next(looks), say=said.append)
-    assert found == failed
-    assert len(said) == len(words) and all(map(str.endswith, said, words))
-
-
-_CASES = """
-import os, pathlib, signal, time
-from tfx_perf import heartbeat
-
-def serve(folder):
-    with heartbeat.given(), pathlib.Path(folder, "began").open("a") as begun:
-        print(os.getpid(), file=begun, flush=True)
-        time.sleep(60)
-
-def coordinate(folder):
-    while not pathlib.Path(folder, "again").exists():
-        time.sleep(0.05)
-
-def sleep(folder):
-    print(os.getpid(), flush=True)
-    time.sleep(60)
-
-def ignore(folder):
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    print("up", flush=True)
-    time.sleep(60)
-"""
-
-
-@pytest.fixture
-def start(tmp_path, monkeypatch):
-    """Returns what returns what starts a function for each kind of task."""
-    (tmp_path / "launched_cases.py").write_text(_CASES)
-    monkeypatch.syspath_prepend(tmp_path)
-
-    def of(*names, show=None):
-        return lambda task: isolate.started(
-            f"launched_cases:{names[task.only_serves]}",
-            {"folder": str(tmp_path)},
-            environment=task.environment,
-            log_path=tmp_path / "log",
-            show=show,
-        )
-
-    return of
-
-
-def test_a_stopped_worker_of_a_coordinator_is_killed_and_started_again(tmp_path, start):
-    tasks = [
-        worker_tasks.Task("coordinator", "coordinator", {}),
-        worker_tasks.Task("worker 0", "worker 0", {}, only_serves=True, may_be_lost=True),
-    ]
-    said, begun = [], tmp_path / "began"
-
-    def look():
-        ids = begun.read_text().split() if begun.exists() else []
-        if len(ids) == 1 and not (tmp_path / "stopped").exists():
-            (tmp_path / "stopped").touch()
-            os.kill(int(ids[0]), signal.SIGSTOP)
-        if len(ids) == 2:
-            (tmp_path / "again").touch()
-        return False
-
-    both = start("coordinate", "serve")
-    with launching.started(tasks, start=both, say=said.append) as launched:
-        assert first_failure(launched, restarts=1, is_over=look, say=said.append) is None
-    assert said == [
-        "Worker 0 gave no heartbeat for 2 s, since it was stopped or hangs, so that it was "
-        "killed, and is started again."
-    ]
-
-
-def test_a_stopped_process_ends_when_it_is_told_to(start):
-    said, shown = [], []
-    tasks, one = worker_tasks.tasks(worker_count=1), start("sleep", show=shown.append)
-    with launching.started(tasks, start=one, say=said.append) as launched:
-        while not shown:
-            time.sleep(0.05)
-        os.kill(int(shown[0]), signal.SIGSTOP)
-    assert launched.codes == [-signal.SIGTERM]
-    assert said == []  # it would have been killed after half a minute
-
-
-def test_a_worker_that_has_to_be_killed_is_told(start, monkeypatch):
-    monkeypatch.setattr(launching, "_PATIENCE_SECONDS", 0.5)
-    said, shown = [], []
-    tasks, one = worker_tasks.tasks(worker_count=1), start("ignore", show=shown.append)
-    with launching.started(tasks, start=one, say=said.append) as launched:
-        while not shown:
-            time.sleep(0.05)
-    assert said == ["Worker 0 did not end within 0 s, and was killed."]
-    assert shown == ["up\n"]
-    assert launched.codes == [-signal.SIGKILL]

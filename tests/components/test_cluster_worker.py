@@ -17,8 +17,9 @@ from tfx_perf.components.optimized_trainer.child import TrainingResult
 from tfx_perf.components.optimized_trainer.cluster import names, tf_config
 from tfx_perf.components.optimized_trainer.workers.exchange import Exchange
 from tfx_perf.components.optimized_trainer.workers.known_plan import KnownPlan
-from tfx_perf.components.processes.worker_failure import WorkerFailure
 from tfx_perf.components.training_job import TrainingJob
+from tfx_perf.distribute import failure
+from tfx_perf.distribute.failure import WorkerFailure
 from tfx_perf.unmeasured import Unmeasured
 from tfx_perf.workers import Worker
 
@@ -170,18 +171,17 @@ def test_results_are_taken_to_the_end_if_that_was_interrupted(trainer, exchange)
 def test_what_workers_leave(exchange):
     exchange.folder.mkdir()
     assert exchange.result is None
-    assert exchange.failures == {}
+    assert failure.left_in(exchange.folder) == {}
     exchange.report(TrainingResult(record=Unmeasured(reason="a test")))
     assert exchange.result.record.reason == "a test"
     for number, seconds in ((0, 2.0), (1, 1.0)):
-        exchange.report_failure(
-            WorkerFailure(
-                worker=number, seconds=seconds, message="m", is_users=False, may_pass=True
-            )
-        )
-    assert {worker: each.seconds for worker, each in exchange.failures.items()} == {0: 2, 1: 1}
+        WorkerFailure(
+            worker=number, seconds=seconds, message="m", is_users=False, may_pass=True
+        ).leave_in(exchange.folder)
+    left = failure.left_in(exchange.folder)
+    assert {worker: each.seconds for worker, each in left.items()} == {0: 2, 1: 1}
     exchange.forget_results()
-    assert (exchange.failures, exchange.result) == ({}, None)
+    assert (failure.left_in(exchange.folder), exchange.result) == ({}, None)
 
 
 @pytest.mark.parametrize(("worker_count", "policy"), [(2, "AUTO"), (3, "DATA")])

@@ -130,7 +130,7 @@ def test_all_go_on_after_a_server_was_killed(trainer, tmp_path):
     assert (tmp_path / "flag").exists()
     assert record.resumed_step >= 40
     (note,) = [each for each in record.notes if "started again" in each]
-    assert "server 0: was ended by SIGKILL" in note
+    assert "server 0: was killed (SIGKILL)" in note
 
 
 STANDS_IN = "import time; time.sleep(600)"

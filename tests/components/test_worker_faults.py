@@ -99,7 +99,7 @@ def test_where_one_worker_runs_out_of_memory_all_go_on_in_slices(trainer, tmp_pa
     ("fault", "cause", "note"),
     [
         ("worker_faults.limit_memory()", "on worker 1", "worker 1: FailedAloneError: "),
-        ("os.kill(os.getpid(), 9)", "a worker ended in it", "worker 1: was ended by SIGKILL"),
+        ("os.kill(os.getpid(), 9)", "a worker ended in it", "worker 1: was killed (SIGKILL)"),
         ("raise ValueError('here alone')", "a worker ended in it", "worker "),
     ],
     ids=["memory", "killed", "alone"],

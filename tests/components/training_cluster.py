@@ -28,7 +28,7 @@ from tests.ports import free_port
 from tfx_perf import isolate
 from tfx_perf.components.optimized_trainer import worker
 from tfx_perf.components.optimized_trainer.cluster import job_api, job_run
-from tfx_perf.components.optimized_trainer.workers import worker_process
+from tfx_perf.components.optimized_trainer.workers import one_worker
 from tfx_perf.isolate import forks
 
 _ROOT = pathlib.Path(__file__).parents[2]
@@ -420,7 +420,7 @@ def at_hand(folder, monkeypatch):
     monkeypatch.setattr(job_api, "_LONGEST_PAUSE_SECONDS", 0.05)
     monkeypatch.setattr(job_run, "_END_POLL_SECONDS", 0.05)
     # Here, because a server of children ends with the thread that has started it.
-    isolate.import_early([worker_process.__name__])
+    isolate.import_early([one_worker.__name__])
     cluster = TrainingCluster(folder / "cluster")
     with cluster.running() as path:
         monkeypatch.setenv("KUBECONFIG", str(path))

@@ -102,7 +102,7 @@ def test_the_others_go_on_without_a_worker_which_is_started_again(tmp_path):
         tmp_path, workers=2, restarts=1, epochs=20, epoch=2, kills="worker", optimizer="Nadam"
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "Worker 0 was ended by SIGKILL" in done.stderr
+    assert "Worker 0 was killed (SIGKILL)" in done.stderr
     assert "and is started again." in done.stderr
     assert "All were ended" not in done.stderr
     found = outcome(tmp_path)
@@ -138,7 +138,7 @@ def test_after_the_loss_of_a_server_all_go_on_from_the_last_checkpoint(tmp_path)
         tmp_path, workers=2, restarts=1, epochs=5, epoch=3, kills="ps", training=training
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "All workers start again (1 of 1). Server 0: was ended by SIGKILL" in done.stderr
+    assert "All workers start again (1 of 1). Server 0: was killed (SIGKILL)" in done.stderr
     found = outcome(tmp_path)
     assert found["resumed_step"] >= 40
     assert len(found["history"]["loss"]) == 5 - found["resumed_step"] // 20

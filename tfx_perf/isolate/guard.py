@@ -79,7 +79,7 @@ def in_words(code: int) -> str:
         return "was told to end (SIGTERM)"
     if code < 0:
         return f"crashed ({signal.Signals(-code).name})"
-    return f"ended the process with exit code {code}"
+    return f"ended with exit code {code}"
 
 
 def _descendants(child: int, mark: str) -> Iterator[psutil.Process]:

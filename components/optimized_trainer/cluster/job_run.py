@@ -13,7 +13,7 @@ from tfx_perf.components.optimized_trainer.cluster.job_api import JobApi
 from tfx_perf.components.optimized_trainer.cluster.job_kind import KINDS
 from tfx_perf.components.optimized_trainer.cluster.worker_logs import WorkerLogs
 from tfx_perf.components.optimized_trainer.workers.exchange import Exchange
-from tfx_perf.components.processes import restarting
+from tfx_perf.distribute import failure
 from tfx_perf.settings.distribution import ClusterJob
 
 # So long may it take until the pods of a deleted job are gone. Kubernetes gives each half a
@@ -75,7 +75,7 @@ class JobRun:
             MeasurementError: a worker failed, the job was deleted, or the time is over.
         """
         try:
-            notes = restarting.until_done(
+            notes = failure.until_done(
                 lambda: self._wait(self._start(prepare)),
                 restarts=self._restarts,
                 begin_again=self._begin_again,
@@ -203,7 +203,7 @@ class JobRun:
     def _raise_restarted(self) -> NoReturn:
         """The operator does not count how often it starts a worker again."""
         again = self._logs.started_again
-        cause = restarting.Cause(
+        cause = failure.Cause(
             self._names.index(again[-1].task),
             again[-1].task,
             f"{len(again)} pods were started again, and distribution.restarts={self._restarts}",
@@ -213,8 +213,8 @@ class JobRun:
 
     def _raise_failed(self, message: str) -> NoReturn:
         logs = self._logs.keep(folder=self._log_folder)
-        cause = restarting.cause_of(
-            self._exchange.failures,
+        cause = failure.cause_of(
+            failure.left_in(self._exchange.folder),
             {
                 self._names.index(pod.task): f"{message} {pod.name} {pod.state}"
                 for pod in self._logs.pods
@@ -228,9 +228,9 @@ class JobRun:
         raise self._failed(cause, logs)
 
     def _failed(
-        self, cause: restarting.Cause, logs: dict[str, str]
-    ) -> errors.UserError | restarting.WorkersFailedError:
-        return restarting.failed(
+        self, cause: failure.Cause, logs: dict[str, str]
+    ) -> errors.UserError | failure.WorkersFailedError:
+        return failure.failed(
             self._title,
             cause,
             logs={self._names.index(task): log for task, log in logs.items()},

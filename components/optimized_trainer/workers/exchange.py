@@ -13,8 +13,7 @@ from tfx_perf.components import training_job
 from tfx_perf.components.optimized_trainer.child import TrainingResult
 from tfx_perf.components.optimized_trainer.workers import known_plan
 from tfx_perf.components.optimized_trainer.workers.known_plan import KnownPlan
-from tfx_perf.components.processes import worker_failure
-from tfx_perf.components.processes.worker_failure import WorkerFailure
+from tfx_perf.distribute import failure
 from tfx_perf.workers import Worker
 
 _RESULT_FILE = "result.json"
@@ -106,24 +105,15 @@ class Exchange:
         """Leaves what the chief measured, when its outputs are complete."""
         result.write(self.folder / _RESULT_FILE)
 
-    def report_failure(self, failure: WorkerFailure) -> None:
-        """Leaves why a worker ended."""
-        failure.leave_in(self.folder)
-
     @property
     def result(self) -> TrainingResult | None:
         """What the chief reported; None if it has not come so far."""
         path = self.folder / _RESULT_FILE
         return TrainingResult.read(path) if path.exists() else None
 
-    @property
-    def failures(self) -> dict[int, WorkerFailure]:
-        """What workers have reported, by their indices."""
-        return worker_failure.left_in(self.folder)
-
     def forget_results(self) -> None:
         """Removes what workers have reported, so that others can begin."""
-        worker_failure.forget(self.folder)
+        failure.forget(self.folder)
         (self.folder / _RESULT_FILE).unlink(missing_ok=True)
 
     def collect(self, output_dict: _Artifacts) -> None:
@@ -142,9 +132,7 @@ class Exchange:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _fill(self, draft: pathlib.Path, job: training_job.TrainingJob) -> None:
-        inputs = {
-            key: items for key, items in job.input_dict.items() if key not in _UNUSED_INPUTS
-        }
+        inputs = {key: items for key, items in job.input_dict.items() if key not in _UNUSED_INPUTS}
         for key, items in inputs.items():
             for number, item in enumerate(items):
                 item.uri = self._shared(item.uri, draft, f"inputs/{key}-{number}")

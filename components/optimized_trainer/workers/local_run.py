@@ -6,16 +6,15 @@ import pathlib
 from collections.abc import Callable
 
 from tfx_perf import console, isolate, workers
-from tfx_perf.components.optimized_trainer.workers import failed_threads, worker_process
+from tfx_perf.components.optimized_trainer.workers import one_worker
 from tfx_perf.components.optimized_trainer.workers.exchange import Exchange
-from tfx_perf.components.processes import restarting, together, worker_tasks
-from tfx_perf.components.processes.worker_tasks import Task
+from tfx_perf.distribute import failure, supervise
 from tfx_perf.isolate.termination import Termination
 from tfx_perf.settings.distribution import DistributionSettings
 from tfx_perf.training.parameter_servers import server
 
 _TITLE = "this machine"
-_WORKER = f"{worker_process.__name__}:{worker_process.carry_out.__name__}"
+_WORKER = f"{one_worker.__name__}:{one_worker.carry_out.__name__}"
 _SERVER = f"{server.__name__}:{server.serve.__name__}"
 
 _LOGGER = logging.getLogger(__name__)
@@ -58,7 +57,7 @@ class LocalRun:
         self._log_folder.mkdir(parents=True, exist_ok=True)
         prepare()
         try:
-            notes = restarting.until_done(
+            notes = failure.until_done(
                 self._train,
                 restarts=self._settings.restarts,
                 begin_again=self._exchange.forget_results,
@@ -72,25 +71,25 @@ class LocalRun:
     def _failed_threads(self) -> tuple[str, ...]:
         settings = self._settings
         names = workers.names_of(settings.worker_count, settings.servers)
-        notes = failed_threads.notes(self._log_folder, names=names)
+        notes = failure.failed_threads(self._log_folder, names=names)
         for note in notes:
             _LOGGER.warning("%s.", note[:1].upper() + note[1:])
         return notes
 
     def _train(self) -> None:
         servers = self._settings.servers
-        tasks = worker_tasks.tasks(
+        tasks = supervise.tasks(
             worker_count=self._settings.worker_count,
             server_count=servers.server_count if servers else 0,
         )
         names = [task.name for task in tasks]
         _LOGGER.info("%s train on this machine; see %s.", ", ".join(names), self._log_folder)
         console.set_status(f"starting {', '.join(names)}")
-        attempt = together.train(
+        attempt = supervise.train(
             tasks,
             start=self._started,
             log_folder=self._log_folder,
-            failures=lambda: self._exchange.failures,
+            failure_folder=self._exchange.folder,
             restarts=self._settings.restarts,
             heartbeat_timeout_seconds=self._settings.heartbeat_timeout_seconds,
             is_over=lambda: self._termination.requested,
@@ -98,9 +97,9 @@ class LocalRun:
         )
         if attempt.cause is not None and attempt.log is not None:
             log = attempt.log.read_text(encoding="utf-8", errors="replace")
-            raise restarting.failed(_TITLE, attempt.cause, logs={attempt.cause.worker: log})
+            raise failure.failed(_TITLE, attempt.cause, logs={attempt.cause.worker: log})
 
-    def _started(self, task: Task) -> contextlib.AbstractContextManager[isolate.Child]:
+    def _started(self, task: supervise.Task) -> contextlib.AbstractContextManager[isolate.Child]:
         target, arguments = _WORKER, {"folder": str(self._exchange.folder)}
         if task.only_serves:
             target, arguments = _SERVER, {}

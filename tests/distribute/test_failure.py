@@ -1,10 +1,13 @@
 """Whose fault it is that workers ended, and whether they begin again."""
 
+import subprocess
+import sys
+
 import pytest
 
 from tfx_perf import errors
-from tfx_perf.components.processes import restarting
-from tfx_perf.components.processes.worker_failure import WorkerFailure
+from tfx_perf.distribute import failure as failure_lib
+from tfx_perf.distribute.failure import WorkerFailure
 
 
 def failure(worker, seconds, message="it broke", *, is_users=False, may_pass=False):
@@ -14,10 +17,10 @@ def failure(worker, seconds, message="it broke", *, is_users=False, may_pass=Fal
 
 
 def failed(*failures, endings=(), exited=(), message="it failed", logs=()):
-    cause = restarting.cause_of(
+    cause = failure_lib.cause_of(
         {each.worker: each for each in failures}, dict(endings), exited=exited, message=message
     )
-    return restarting.failed("the job", cause, logs=dict(logs))
+    return failure_lib.failed("the job", cause, logs=dict(logs))
 
 
 LOST = "UnavailableError: connection reset"
@@ -90,11 +93,11 @@ def attempts(*outcomes, restarts):
     def train():
         outcome = left.pop(0)
         if outcome is not None:
-            cause = restarting.Cause(1, "worker 1", "x", may_pass=outcome)
-            raise restarting.WorkersFailedError("all", cause=cause)
+            cause = failure_lib.Cause(1, "worker 1", "x", may_pass=outcome)
+            raise failure_lib.WorkersFailedError("all", cause=cause)
 
     try:
-        found = restarting.until_done(
+        found = failure_lib.until_done(
             train, restarts=restarts, begin_again=lambda: begun.append(len(left))
         )
     except errors.MeasurementError as error:
@@ -110,3 +113,23 @@ def test_they_begin_again_while_there_are_restarts():
     assert (str(error), count) == ("all", 2)
     error, count = attempts(False, None, restarts=2)
     assert (str(error), count) == ("all", 0)
+
+
+_FAILING = """
+import threading
+def work():
+    raise KeyError("absent")
+for name in ("writer", "reader"):
+    thread = threading.Thread(target=work, name=name)
+    thread.start()
+    thread.join()
+"""
+
+
+def test_threads_whose_tracebacks_are_in_a_log_are_named_with_it(tmp_path):
+    for name, code in (("worker-0", "print('fine')"), ("worker-1", _FAILING)):
+        with (tmp_path / f"{name}.log").open("wb") as log:
+            subprocess.run([sys.executable, "-c", code], check=True, stdout=log, stderr=log)
+    (note,) = failure_lib.failed_threads(tmp_path, names=["worker 0", "worker 1"])
+    log = tmp_path / "worker-1.log"
+    assert note == f"threads of worker 1 have failed (reader, writer); see {log}"

@@ -1,6 +1,11 @@
-"""One worker's part of a training on several."""
+"""One worker's part of a training on several, from the folder that it is given to its exit code."""
 
+import logging
+import pathlib
 import shutil
+import sys
+import time
+from typing import NoReturn
 
 from tfx_perf import console, errors, workers
 from tfx_perf.components import trainer_args, training_job
@@ -8,13 +13,79 @@ from tfx_perf.components.optimized_trainer import child
 from tfx_perf.components.optimized_trainer.child import TrainingResult
 from tfx_perf.components.optimized_trainer.workers.exchange import Exchange
 from tfx_perf.components.optimized_trainer.workers.known_plan import KnownPlan
+from tfx_perf.distribute import arrival
+from tfx_perf.distribute.failure import WorkerFailure
+from tfx_perf.isolate import forks
 from tfx_perf.settings.distribution import DistributionSettings
+from tfx_perf.tf_internals import worker_server
 from tfx_perf.training.trials import kept_choice
 from tfx_perf.training.trials.trials_together import TrialsTogether
 from tfx_perf.workers import ParameterServers, Worker
 
+_EXIT_FAILURE = 1
+_EXIT_USER_ERROR = 2
 
-def train(exchange: Exchange, worker: Worker) -> None:
+_LOGGER = logging.getLogger(__name__)
+
+
+def carry_out(folder: str) -> NoReturn:
+    """Trains as the worker that `TF_CONFIG` says, and ends this process, a child.
+
+    Args:
+        folder: see `run`.
+    """
+    logging.basicConfig(level=logging.INFO)
+    code = run(pathlib.Path(folder), workers.this())
+    forks.end(code, within_seconds=forks.LEFT_THREADS_SECONDS)
+
+
+def run(folder: pathlib.Path, worker: Worker) -> int:
+    """Trains as one of several workers; returns the exit code.
+
+    Args:
+        folder: which OptimizedTrainer has prepared.
+        worker: which one this is.
+    """
+    _LOGGER.info("Worker %d of %d.", worker.index, worker.count)
+    exchange = Exchange(folder)
+    if not exchange.is_prepared:
+        return _said(
+            errors.UserError(
+                f"Expected a folder that OptimizedTrainer prepared for its job. Received: "
+                f"job={folder}. Is the volume with distribution.job.shared_folder mounted?"
+            )
+        )
+
+    def report_absence(message: str) -> None:
+        WorkerFailure(
+            worker=worker.index,
+            seconds=time.time(),
+            message=message,
+            is_users=False,
+            may_pass=True,
+        ).leave_in(exchange.folder)
+
+    try:
+        if worker.count > 1:
+            seconds = exchange.job.settings.distribution.start_timeout_seconds
+            with arrival.awaited(workers.these_hosts(), seconds=seconds, report=report_absence):
+                worker_server.start()
+        _train(exchange, worker)
+    except Exception as error:  # reported, whatever it is
+        WorkerFailure.of(error, worker=worker.index).leave_in(exchange.folder)
+        if isinstance(error, errors.UserError):
+            return _said(error)
+        _LOGGER.exception("The training failed.")
+        return _EXIT_FAILURE
+    return 0
+
+
+def _said(error: errors.UserError) -> int:
+    print(f"tfx-perf: {error}", file=sys.stderr)
+    return _EXIT_USER_ERROR
+
+
+def _train(exchange: Exchange, worker: Worker) -> None:
     """Runs the user's `run_fn`, whose strategy finds the other workers by `TF_CONFIG`.
 
     All of them run it, and all of them save, because that may take steps together; but what any

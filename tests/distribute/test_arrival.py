@@ -12,7 +12,7 @@ from tests.training import script_forks
 SCRIPT = """
 import pathlib, sys
 from tfx_perf import workers
-from tfx_perf.components.optimized_trainer.workers import arrival
+from tfx_perf.distribute import arrival
 from tfx_perf.tf_internals import worker_server
 
 report = pathlib.Path(sys.argv[1]).write_text

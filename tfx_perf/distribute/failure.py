@@ -1,16 +1,83 @@
-"""Workers train again, from their last checkpoint, after what may pass."""
+"""Why workers have failed, and whether they train again, from their last checkpoint."""
 
 import dataclasses
 import logging
+import pathlib
+import re
+import sys
+import time
 import types
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import ClassVar
 
-from tfx_perf import errors
-from tfx_perf.components.processes.worker_failure import WorkerFailure
+from tfx_perf import errors, records, workers
 
+_PREFIX = "failure-"
 _QUOTED_LINES = 20
+# How `threading.excepthook` begins.
+_THREAD_FAILED = re.compile(r"Exception in thread (.+):$")
 
 _LOGGER = logging.getLogger(__name__)
+
+
+class WorkerFailure(records.Record):
+    """What a worker leaves when it cannot go on.
+
+    Attributes:
+        worker: its index.
+        seconds: when, since 1970.
+        message: one line.
+        is_users: whether the message is that of a `UserError`.
+        may_pass: whether it need not come again where all are started again; see `team.may_pass`.
+    """
+
+    SCHEMA: ClassVar[str] = "tfx_perf.worker_failure/1"
+
+    worker: int
+    seconds: float
+    message: str
+    is_users: bool
+    may_pass: bool
+
+    @classmethod
+    def of(cls, error: BaseException, *, worker: int) -> "WorkerFailure":
+        """Returns the failure of a worker whose code raised something.
+
+        An exit on purpose would come again, unless it was the answer to an error that need not.
+
+        Args:
+            error: what it raised.
+            worker: its index.
+        """
+        is_users, cause = isinstance(error, errors.UserError), error
+        message = str(error) if is_users else errors.in_one_line(error)
+        if isinstance(error, SystemExit):
+            is_number = isinstance(error.code, int)
+            message = f"ended with exit code {error.code}" if is_number else str(error.code)
+            cause = error.__context__ or error
+        return cls(
+            worker=worker,
+            seconds=time.time(),
+            message=message,
+            is_users=is_users,
+            may_pass=_may_pass(cause),
+        )
+
+    def leave_in(self, folder: pathlib.Path) -> None:
+        """Writes it where `left_in` finds it."""
+        self.write(folder / f"{_PREFIX}{self.worker}.json")
+
+
+def left_in(folder: pathlib.Path) -> dict[int, WorkerFailure]:
+    """Returns what workers have left in a folder, by their indices."""
+    found = map(WorkerFailure.read, folder.glob(f"{_PREFIX}*.json"))
+    return {failure.worker: failure for failure in found}
+
+
+def forget(folder: pathlib.Path) -> None:
+    """Removes what workers have left in a folder, so that others can begin."""
+    for path in folder.glob(f"{_PREFIX}*.json"):
+        path.unlink(missing_ok=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,3 +209,30 @@ def failed(
         lines = logs.get(cause.worker, "It is not there.").splitlines()[-_QUOTED_LINES:]
         text = "\n".join([text, "The end of its log:", *lines])
     return WorkersFailedError(text, cause=cause)
+
+
+def failed_threads(log_folder: pathlib.Path, *, names: Sequence[str]) -> tuple[str, ...]:
+    """Returns what there is to say of each worker with threads that have failed.
+
+    That ends no worker; the tracebacks are in its log.
+
+    Args:
+        log_folder: with the workers' logs.
+        names: of the workers.
+    """
+    notes = []
+    for name in names:
+        path = log_folder / workers.log_file(name)
+        with path.open(encoding="utf-8", errors="replace") as log:
+            threads = sorted({found[1] for line in log if (found := _THREAD_FAILED.match(line))})
+        if threads:
+            notes.append(f"threads of {name} have failed ({', '.join(threads)}); see {path}")
+    return tuple(notes)
+
+
+def _may_pass(error: BaseException) -> bool:
+    if "tensorflow" not in sys.modules:  # then it has lost no other worker
+        return False
+    from tfx_perf.training import team
+
+    return team.may_pass(error)

@@ -1,1 +1,0 @@
-"""Child processes that may crash, hang or be killed."""

@@ -1,0 +1,1 @@
+"""Trainings on several workers."""

@@ -1,0 +1,171 @@
+"""A script of the user's in several workers on this machine, as `tfx-perf launch` runs it."""
+
+import contextlib
+import functools
+import os
+import pathlib
+import runpy
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from tfx_perf import console, errors, isolate, workers
+from tfx_perf.distribute import failure, supervise
+from tfx_perf.distribute.failure import WorkerFailure
+from tfx_perf.distribute.supervise import Task
+from tfx_perf.hardware import cpu_binding
+from tfx_perf.isolate import forks
+from tfx_perf.isolate.termination import Termination
+
+_SERVER = "tfx_perf.training.parameter_servers.server:serve"
+# What says nothing of the training, once for each worker.
+_QUIET = {
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    "PYTHONWARNINGS": "ignore::FutureWarning:google.api_core._python_version_support",
+}
+_FAILED = 1
+
+
+def launch(
+    script: str,
+    arguments: Sequence[str],
+    *,
+    servers: workers.ParameterServers | None,
+    worker_count: int,
+    are_bound: bool,
+    restarts: int,
+    heartbeat_timeout_seconds: float,
+    log_folder: pathlib.Path,
+    show: Callable[[str], object],
+    say: supervise.Say,
+) -> supervise.Attempt:
+    """Runs a script in workers; returns what became of the last attempt.
+
+    SIGTERM ends them all before it takes effect.
+
+    Args:
+        script: its path.
+        arguments: its own.
+        servers: what serves the one that runs it; None: all workers run it.
+        worker_count: how many compute.
+        are_bound: whether these have CPUs to themselves.
+        restarts: how often all are started again, or those that only serve.
+        heartbeat_timeout_seconds: after which those that only serve are killed.
+        log_folder: where the log of each is.
+        show: is called, in a thread, with each line that they print.
+        say: is called with what there is to say of them, a sentence.
+
+    Raises:
+        UserError: there are fewer CPUs than workers to be bound to them.
+    """
+    with tempfile.TemporaryDirectory(prefix="tfx-perf-launch-") as name:
+        failure_folder = pathlib.Path(name)
+        given = {"script": script, "arguments": list(arguments), "failure_folder": name}
+        attempts = []
+
+        def attempt() -> None:
+            tasks = supervise.tasks(
+                worker_count=worker_count,
+                server_count=servers.server_count if servers else 0,
+                environment={workers.RESTART_FOLDER_VARIABLE: name} if restarts else {},
+                are_bound=are_bound,
+            )
+            for task in tasks:
+                if task.cpus is not None:
+                    cpus = cpu_binding.in_words(task.cpus)
+                    say(f"{task.name.capitalize()} has CPUs {cpus} to itself.")
+            names = ", ".join(task.name for task in tasks)
+            console.set_status(f"running {os.path.basename(script)} in {names}")
+            with Termination() as termination:  # it takes effect when all have been ended
+                last = supervise.train(
+                    tasks,
+                    start=functools.partial(_started, given, log_folder=log_folder, show=show),
+                    log_folder=log_folder,
+                    failure_folder=failure_folder,
+                    restarts=restarts,
+                    heartbeat_timeout_seconds=heartbeat_timeout_seconds,
+                    is_over=lambda: termination.requested,
+                    say=say,
+                )
+                attempts.append(last)
+                if termination.requested:
+                    say("All have ended, as they were told to.")
+            if last.cause is not None:
+                raise failure.WorkersFailedError(last.in_words, cause=last.cause)
+
+        with contextlib.suppress(failure.WorkersFailedError):  # that is in the attempt, too
+            failure.until_done(
+                attempt,
+                restarts=restarts,
+                begin_again=lambda: failure.forget(failure_folder),
+                say=say,
+            )
+        return attempts[-1]
+
+
+def _started(
+    given: dict[str, Any],
+    task: Task,
+    *,
+    log_folder: pathlib.Path,
+    show: Callable[[str], object],
+) -> contextlib.AbstractContextManager[isolate.Child]:
+    log_path = log_folder / workers.log_file(task.name)
+    target, arguments = f"{__name__}:{run_script.__name__}", {**given, "log_path": str(log_path)}
+    if task.only_serves:
+        target, arguments = _SERVER, {}
+    return isolate.started(
+        target,
+        arguments,
+        environment={
+            "PYTHONPATH": "", **_QUIET, **os.environ, "PYTHONUNBUFFERED": "1", **task.environment,
+        },
+        cpus=task.cpus,
+        log_path=log_path,
+        show=lambda line: show(f"{task.label}: {line.rstrip()}"),  # the last may lack its end
+    )  # fmt: skip
+
+
+def run_script(
+    script: str, *, arguments: Sequence[str], failure_folder: str, log_path: str
+) -> NoReturn:
+    """Runs a script as `python SCRIPT` does, and ends this process, a child.
+
+    Its standard error is the log; what the script prints there goes to standard output.
+
+    Args:
+        script: its path.
+        arguments: its own.
+        failure_folder: where it leaves a `WorkerFailure`.
+        log_path: of the log.
+    """
+    sys.argv = [script, *arguments]
+    script = os.path.abspath(script)
+    sys.path[0] = os.path.dirname(script)
+    code = _run(script, failure_folder=pathlib.Path(failure_folder), log_path=log_path)
+    # Where it has failed, the others wait for this worker.
+    forks.end(code, within_seconds=forks.LEFT_THREADS_SECONDS if code else None)
+
+
+def _run(script: str, *, failure_folder: pathlib.Path, log_path: str) -> int:
+    """Returns the exit code."""
+    log = console.leave_standard_error_to_libraries(log_path)
+    worker = workers.this().index
+    try:
+        runpy.run_path(script, run_name="__main__")
+    except SystemExit as error:  # as Python has it
+        failed, code = WorkerFailure.of(error, worker=worker), error.code or 0
+        if not isinstance(code, int):
+            print(code, file=log)  # the command says it, as it does of an exception
+        if failed.may_pass or not isinstance(code, int):  # else the exit code says it all
+            failed.leave_in(failure_folder)
+        return code if isinstance(code, int) else _FAILED
+    except (Exception, KeyboardInterrupt) as error:
+        WorkerFailure.of(error, worker=worker).leave_in(failure_folder)
+        with contextlib.redirect_stderr(log):
+            sys.excepthook(type(error), error, error.__traceback__)
+        if isinstance(error, KeyboardInterrupt):
+            return console.EXIT_INTERRUPTED
+        return console.EXIT_USER_ERROR if isinstance(error, errors.UserError) else _FAILED
+    return 0
