@@ -6,6 +6,7 @@ Loaded on first use, so that importing one does not import the others.
 import importlib
 from typing import Any
 
+from tfx_perf import errors
 from tfx_perf.hardware import versions
 
 _LAZY = {
@@ -20,13 +21,15 @@ _LAZY = {
 
 __all__ = list(_LAZY)
 
+if not versions.has_tfx():
+    raise ImportError(
+        "Expected TFX, which the components need. Received: no package tfx. "
+        f"{errors.INSTALL_TFX} Without it there is tfx_perf.optimized, for Keras scripts.",
+        name="tfx",
+    )
+
 
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if not versions.has_tfx():
-        raise ImportError(
-            f"Expected TFX, which {name} needs. Received: no package tfx. Install it: pip install "
-            "'tfx-perf[tfx]'. Without it there is tfx_perf.optimized, for Keras scripts."
-        )
     return getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)

@@ -17,6 +17,9 @@ _CAUSE = re.compile(r"\s+\w*(Error|Exception)\w*: ")
 _COLOURS = re.compile(r"\x1b\[\d*m")
 
 
+INSTALL_TFX = "Install it: pip install 'tfx-perf[tfx]'."
+"""The remedy where TFX or what comes with it is not there."""
+
 GIVEN_UP = Exception, SystemExit
 """What is caught of code that is only tried: whatever it raises but Ctrl-C, fit goes on."""
 

@@ -64,8 +64,8 @@ def main() -> None:
         if versions.has_tfx():
             raise
         needs = "Expected TFX, which this command needs"
-        remedy = "Install it: pip install 'tfx-perf[tfx]'."
-        console.tell_error(f"{needs}. Received: {error}. {remedy}", program="tfx-perf")
+        text = f"{needs}. Received: no package {error.name}. {errors.INSTALL_TFX}"
+        console.tell_error(text, program="tfx-perf")
         code = console.EXIT_USER_ERROR
     except (click.Abort, KeyboardInterrupt):
         console.tell_error("interrupted", program="tfx-perf")

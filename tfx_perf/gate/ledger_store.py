@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import logging
 from collections.abc import Iterable, Iterator
 
 from fsspec import core
 from fsspec.implementations import local
 
-from tfx_perf import cache_key, errors, storage
+from tfx_perf import cache_key, errors, mlmd, storage
 from tfx_perf.gate import ledger as ledgers
 from tfx_perf.gate.decision import GateRecord
 from tfx_perf.gate.ledger import Act, Ledger
@@ -18,11 +17,6 @@ from tfx_perf.gate.run import Run
 from tfx_perf.mlmd import runs as recorded_runs
 from tfx_perf.mlmd import store as metadata_store
 from tfx_perf.settings.gate import GateSettings
-
-if importlib.util.find_spec("ml_metadata"):
-    from ml_metadata import errors as mlmd_errors
-    from ml_metadata.metadata_store.metadata_store import MetadataStore
-    from ml_metadata.proto import metadata_store_pb2 as mlmd
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -245,33 +239,35 @@ class LedgerArtifacts:
                 "Expected a folder that can be written. "
                 f"Received: path={folder} ({error.strerror or error})."
             ) from error
-        execution = mlmd.Execution(
-            type_id=store.put_execution_type(mlmd.ExecutionType(name=EXECUTION_TYPE)),
-            last_known_state=mlmd.Execution.COMPLETE,
+        execution = mlmd.proto.Execution(
+            type_id=store.put_execution_type(mlmd.proto.ExecutionType(name=EXECUTION_TYPE)),
+            last_known_state=mlmd.proto.Execution.COMPLETE,
         )
         for key in ("kind", "run_id", "who", "reason"):
             said = "; ".join(str(getattr(act, key)) for act in ledger.acts)
             execution.custom_properties[key].string_value = said
-        event = mlmd.Event(type=mlmd.Event.OUTPUT)
+        event = mlmd.proto.Event(type=mlmd.proto.Event.OUTPUT)
         event.path.steps.add().key = _OUTPUT_KEY
         event.path.steps.add().index = 0
-        artifact = mlmd.Artifact(
-            type_id=latest[-1].type_id, uri=str(folder), state=mlmd.Artifact.LIVE
+        artifact = mlmd.proto.Artifact(
+            type_id=latest[-1].type_id, uri=str(folder), state=mlmd.proto.Artifact.LIVE
         )
         context = store.get_context_by_type_and_name(_CONTEXT_TYPE, self._pipeline)
         try:
             store.put_execution(execution, [(artifact, event)], [context])
-        except mlmd_errors.StatusError as error:
+        except mlmd.errors.StatusError as error:
             raise errors.UserError(
                 "Expected a database that can be written. "
                 f"Received: {metadata_store.without_password(self._source)} ({error})."
             ) from error
 
-    def _latest(self, store: MetadataStore) -> list[mlmd.Artifact]:
+    def _latest(self, store: mlmd.MetadataStore) -> list[mlmd.proto.Artifact]:
         context = store.get_context_by_type_and_name(_CONTEXT_TYPE, self._pipeline)
         artifacts = store.get_artifacts_by_context(context.id) if context else []
         found = [
-            item for item in artifacts if item.type == _TYPE and item.state == mlmd.Artifact.LIVE
+            item
+            for item in artifacts
+            if item.type == _TYPE and item.state == mlmd.proto.Artifact.LIVE
         ]
         for item in found:
             item.uri = metadata_store.located(item.uri, self._source)
@@ -288,7 +284,7 @@ def _only_pipeline(source: str) -> str:
     return found[0]
 
 
-def _merged(artifacts: list[mlmd.Artifact]) -> Ledger:
+def _merged(artifacts: list[mlmd.proto.Artifact]) -> Ledger:
     paths = [storage.path(item.uri) / ledgers.FILE_NAME for item in artifacts]
     found = [path for path in paths if storage.exists(path)]
     if paths and not found:

@@ -9,16 +9,11 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import importlib.util
 import pathlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from tfx_perf import errors, formatting, metrics
+from tfx_perf import errors, formatting, metrics, mlmd
 from tfx_perf.mlmd import store as stores
-
-if importlib.util.find_spec("ml_metadata"):  # runs of scripts are read without
-    from ml_metadata.metadata_store import metadata_store
-    from ml_metadata.proto import metadata_store_pb2 as mlmd
 
 # The context types of tfx/dsl/compiler/constants.py.
 _PIPELINE = "pipeline"
@@ -172,11 +167,11 @@ def read_runs(
 
 
 def _runs(
-    store: metadata_store.MetadataStore,
-    context: mlmd.Context,
+    store: mlmd.MetadataStore,
+    context: mlmd.proto.Context,
     pipeline: str,
     *,
-    executions: Sequence[mlmd.Execution],
+    executions: Sequence[mlmd.proto.Execution],
     database: str,
 ) -> list[RecordedRun]:
     """Returns the run; where it has several gates, what each of them has to do with."""
@@ -185,7 +180,7 @@ def _runs(
     cached = {
         artifact.id
         for execution in executions
-        if execution.last_known_state == mlmd.Execution.CACHED
+        if execution.last_known_state == mlmd.proto.Execution.CACHED
         for artifact in outputs[execution.id]
     }
     made: dict[str, set[int]] = {}  # by a gate
@@ -226,7 +221,7 @@ def _runs(
 
 def _completed(
     run: RecordedRun,
-    outputs: Iterable[Sequence[mlmd.Artifact]],
+    outputs: Iterable[Sequence[mlmd.proto.Artifact]],
     *,
     cached: Collection[int],
     database: str,
@@ -276,28 +271,28 @@ def _completed(
 
 
 def _artifacts(
-    store: metadata_store.MetadataStore, execution_ids: list[int]
-) -> tuple[dict[int, list[mlmd.Artifact]], dict[int, set[int]]]:
+    store: mlmd.MetadataStore, execution_ids: list[int]
+) -> tuple[dict[int, list[mlmd.proto.Artifact]], dict[int, set[int]]]:
     """Returns what each execution put out, and the ids of what it was given.
 
     Asking the context for its artifacts would not do: it also has the inputs, and with them
     the baseline of an earlier run.
     """
     events = store.get_events_by_execution_ids(execution_ids)
-    made = [event for event in events if event.type == mlmd.Event.OUTPUT]
+    made = [event for event in events if event.type == mlmd.proto.Event.OUTPUT]
     found = store.get_artifacts_by_id(list({event.artifact_id for event in made}))
     artifacts = {artifact.id: artifact for artifact in found}
-    outputs: dict[int, list[mlmd.Artifact]] = {id_: [] for id_ in execution_ids}
+    outputs: dict[int, list[mlmd.proto.Artifact]] = {id_: [] for id_ in execution_ids}
     inputs: dict[int, set[int]] = {id_: set() for id_ in execution_ids}
     for event in made:
         outputs[event.execution_id].append(artifacts[event.artifact_id])
     for event in events:
-        if event.type == mlmd.Event.INPUT:
+        if event.type == mlmd.proto.Event.INPUT:
             inputs[event.execution_id].add(event.artifact_id)
     return outputs, inputs
 
 
-def _figures(artifact: mlmd.Artifact) -> dict[str, float]:
+def _figures(artifact: mlmd.proto.Artifact) -> dict[str, float]:
     return {
         key: value.double_value
         for key, value in artifact.custom_properties.items()
@@ -305,23 +300,24 @@ def _figures(artifact: mlmd.Artifact) -> dict[str, float]:
     }
 
 
-def _flag(artifact: mlmd.Artifact | None, key: str) -> bool | None:
+def _flag(artifact: mlmd.proto.Artifact | None, key: str) -> bool | None:
     if artifact is None or key not in artifact.custom_properties:
         return None
     return bool(artifact.custom_properties[key].int_value)
 
 
-def _node(store: metadata_store.MetadataStore, execution: mlmd.Execution) -> str:
+def _node(store: mlmd.MetadataStore, execution: mlmd.proto.Execution) -> str:
     """Returns `<pipeline>.<node>`; something unique where the runner does not tell."""
     contexts = store.get_contexts_by_execution(execution.id)
     names = (context.name for context in contexts if context.type == _NODE)
     return next(names, str(execution.id))
 
 
-def _state(nodes: Mapping[int, str], executions: Sequence[mlmd.Execution]) -> str:
+def _state(nodes: Mapping[int, str], executions: Sequence[mlmd.proto.Execution]) -> str:
     """Sums up the states of the nodes; one that was tried again counts with its last try."""
     last = {nodes[execution.id]: execution.last_known_state for execution in executions}
     states = set(last.values())
-    if states & {mlmd.Execution.FAILED, mlmd.Execution.CANCELED}:
+    if states & {mlmd.proto.Execution.FAILED, mlmd.proto.Execution.CANCELED}:
         return "failed"
-    return "running" if states & {mlmd.Execution.NEW, mlmd.Execution.RUNNING} else "complete"
+    is_running = states & {mlmd.proto.Execution.NEW, mlmd.proto.Execution.RUNNING}
+    return "running" if is_running else "complete"

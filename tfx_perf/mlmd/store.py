@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import pathlib
 from urllib import parse
 
-from tfx_perf import errors
-
-if importlib.util.find_spec("ml_metadata"):  # runs of scripts are read without
-    from ml_metadata import errors as mlmd_errors
-    from ml_metadata.metadata_store import metadata_store
-    from ml_metadata.proto import metadata_store_pb2 as mlmd
+from tfx_perf import errors, mlmd
 
 _REASON_LENGTH = 160
 
@@ -29,7 +23,7 @@ def without_password(source: str) -> str:
     return f"url={scheme}://{rest.rpartition('@')[2]}"
 
 
-def open_store(source: str, *, writable: bool = False) -> metadata_store.MetadataStore:
+def open_store(source: str, *, writable: bool = False) -> mlmd.MetadataStore:
     """Opens an existing database.
 
     Args:
@@ -42,10 +36,10 @@ def open_store(source: str, *, writable: bool = False) -> metadata_store.Metadat
         UserError: there is no such file or database, it is none of ML Metadata, or that is not
             installed.
     """
-    if not importlib.util.find_spec("ml_metadata"):
+    if not mlmd.IS_INSTALLED:
         raise errors.UserError(
             f"Expected ML Metadata, to read a database. Received: {without_password(source)} and "
-            "no such package. Install it: pip install 'tfx-perf[tfx]'."
+            f"no such package. {errors.INSTALL_TFX}"
         )
     if is_url(source):
         connection = _server(source)
@@ -54,8 +48,8 @@ def open_store(source: str, *, writable: bool = False) -> metadata_store.Metadat
         connection = _file(pathlib.Path(source), writable=writable)
         expected = "Expected a SQLite database of ML Metadata"
     try:
-        return metadata_store.MetadataStore(connection)
-    except (RuntimeError, mlmd_errors.StatusError) as error:
+        return mlmd.MetadataStore(connection)
+    except (RuntimeError, mlmd.errors.StatusError) as error:
         reason = " ".join(str(error).split())[:_REASON_LENGTH]
         received = without_password(source)
         raise errors.UserError(f"{expected}. Received: {received} ({reason}).") from error
@@ -78,20 +72,20 @@ def located(uri: str, source: str) -> str:
     return next((str(base / path) for base in above if (base / path).exists()), uri)
 
 
-def _file(path: pathlib.Path, *, writable: bool) -> mlmd.ConnectionConfig:
+def _file(path: pathlib.Path, *, writable: bool) -> mlmd.proto.ConnectionConfig:
     if not path.is_file():
         raise errors.UserError(
             "Expected the SQLite file that a pipeline records its runs in. Received: "
             f"path={path}, which is not a file; run the pipeline first or correct the path."
         )
-    modes = mlmd.SqliteMetadataSourceConfig
-    connection = mlmd.ConnectionConfig()
+    modes = mlmd.proto.SqliteMetadataSourceConfig
+    connection = mlmd.proto.ConnectionConfig()
     connection.sqlite.filename_uri = str(path)
     connection.sqlite.connection_mode = modes.READWRITE if writable else modes.READONLY
     return connection
 
 
-def _server(source: str) -> mlmd.ConnectionConfig:
+def _server(source: str) -> mlmd.proto.ConnectionConfig:
     try:
         url = parse.urlsplit(source)
         port = url.port
@@ -106,7 +100,7 @@ def _server(source: str) -> mlmd.ConnectionConfig:
             f"Expected {url.scheme}://user:password@host:port/database. "
             f"Received: {without_password(source)}."
         )
-    connection = mlmd.ConnectionConfig()
+    connection = mlmd.proto.ConnectionConfig()
     if url.scheme == "mysql":
         target = connection.mysql
         target.database = database
