@@ -19,8 +19,8 @@ from tfx_perf.training.trials.choice import PlanChoice
 from .test_imports import CLI, ENGINE, MAPPED, ROOT, imported_names, module_name
 
 LIMITS = {
-    "product lines": 56_259,
-    "product files": 377,
+    "product lines": 56_121,
+    "product files": 371,
     "settings": 65,
     "loose modules in training": 18,
     "loose modules in gate": 12,
