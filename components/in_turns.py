@@ -24,14 +24,14 @@ import tensorflow as tf
 from tfx_perf import console, errors, interception, isolate, workers
 from tfx_perf.components import trainer_args, training_job
 from tfx_perf.components.training_job import TrainingJob
-from tfx_perf.distribute import supervise
-from tfx_perf.tf_internals import autograph, datasets, worker_server
-from tfx_perf.training import as_one_device, precision
+from tfx_perf.distribute import as_one_device, supervise, worker_server
+from tfx_perf.distribute.strategy_scope import StrategyScope
+from tfx_perf.tf_internals import autograph, datasets
+from tfx_perf.training import precision
 from tfx_perf.training.eligibility import obstacle
 from tfx_perf.training.keras_api import array_data
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import TrainingPlan
-from tfx_perf.training.strategy_scope import StrategyScope
 from tfx_perf.training.team import Team
 from tfx_perf.training.trials.processes import Trained
 from tfx_perf.training.trials.turns import Turn

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from tfx_perf import heartbeat
+from tfx_perf.distribute.parameter_server import heartbeat
 
 
 @pytest.fixture

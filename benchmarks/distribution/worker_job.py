@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tfx_perf import interception
 from tfx_perf.config import PerfConfig
+from tfx_perf.distribute import as_one_device
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.step import evaluation
@@ -73,7 +74,7 @@ def main(name: str, package: str, rounds: int) -> None:
     found: dict[str, list[float]] = {"plain": [], "planned": []}
     for _ in range(rounds):
         # Without which Keras 3 cannot train.
-        with keras_api.over_replicas(model), evaluation.as_one_device():
+        with as_one_device.over_replicas(model, keras_api), evaluation.as_one_device():
             found["plain"].append(step_seconds())
         with interception.intercepting_fit(session.fit):
             found["planned"].append(step_seconds())

@@ -23,9 +23,11 @@ from tfx_perf.components import trainer_args
 from tfx_perf.components.optimized_trainer.checkpoints import KeptModelRun
 from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.config import PerfConfig, ScheduleSettings
+from tfx_perf.distribute import as_one_device
+from tfx_perf.distribute.strategy_scope import StrategyScope
 from tfx_perf.interception import FitCall
 from tfx_perf.tf_internals import autograph
-from tfx_perf.training import as_one_device, precision
+from tfx_perf.training import precision
 from tfx_perf.training.keras_api import array_data, either_keras
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.measuring import memory
@@ -35,7 +37,6 @@ from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.recovery import generators
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.step import evaluation
-from tfx_perf.training.strategy_scope import StrategyScope
 from tfx_perf.training.trials import choosing, kept_choice, worth
 from tfx_perf.training.trials.choice import PlanChoice, TrialProgress, TrialRecord, plain
 from tfx_perf.training.trials.processes import Comparison

@@ -17,7 +17,8 @@ from tfx_perf.components.optimized_trainer import plans as known_plans
 from tfx_perf.components.optimized_trainer.workers.known_plan import KnownPlan
 from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.hardware import onednn
-from tfx_perf.training import made_strategy, precision
+from tfx_perf.tf_internals import devices
+from tfx_perf.training import precision
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.trials import kept_choice, processes
 from tfx_perf.training.trials.choice import StrategyChoice
@@ -227,7 +228,7 @@ def device_count(*, exec_properties: dict[str, Any]) -> int:
     Is run in a child: after that they can be configured no more.
     """
     trainer_args.load_run_fn(exec_properties)
-    return len(made_strategy.devices())
+    return len(devices.computing())
 
 
 def _devices(job: TrainingJob, *, log_folder: pathlib.Path) -> StrategyChoice:

@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     folder = parser.parse_args(arguments).job
     logging.basicConfig(level=logging.INFO)
     if workers.only_serves(os.environ.get(workers.VARIABLE, "")):
-        from tfx_perf.training.parameter_servers import server
+        from tfx_perf.distribute.parameter_server import server
 
         server.serve()
     try:

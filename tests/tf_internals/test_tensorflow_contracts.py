@@ -18,19 +18,17 @@ from tensorflow.python.eager import context
 from tensorflow.python.tools import saved_model_cli
 
 from tests.contracts import contract
+from tfx_perf.distribute.model_parallel import following, moved_variables, sharded_variable
 from tfx_perf.tf_internals import (
     ancestry,
     autograph,
     built_optimizer,
     clusters,
     devices,
-    following,
     graphs,
     iterators,
     messages,
-    moved_variables,
     random_state,
-    sharded_variable,
 )
 
 

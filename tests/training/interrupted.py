@@ -140,12 +140,12 @@ def _train(
 
     from tfx_perf import interception
     from tfx_perf.config import PerfConfig
+    from tfx_perf.distribute.strategy_scope import StrategyScope
     from tfx_perf.tf_internals import autograph
     from tfx_perf.training import model_flops
     from tfx_perf.training.plan import TrainingPlan
     from tfx_perf.training.recovery import saver
     from tfx_perf.training.session import TrainingSession
-    from tfx_perf.training.strategy_scope import StrategyScope
     from tfx_perf.training.trials.choice import PlanChoice
 
     saver._SAVE_SHARE = 0  # these trainings are too short for a save to be a small share

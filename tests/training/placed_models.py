@@ -15,12 +15,12 @@ from model_cases import assert_same_history, captured
 from tensorflow.python.eager import context
 
 from tfx_perf.config import PerfConfig
+from tfx_perf.distribute.model_parallel import layer_chain
+from tfx_perf.distribute.strategy_scope import StrategyScope
 from tfx_perf.tf_internals import autograph
 from tfx_perf.training.keras_api import either_keras, slots, variables
-from tfx_perf.training.placement import layer_chain
 from tfx_perf.training.recovery import saver
 from tfx_perf.training.session import TrainingSession
-from tfx_perf.training.strategy_scope import StrategyScope
 
 BATCH_SIZE, STEPS = 8, 20
 COMPUTING = {

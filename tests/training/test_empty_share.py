@@ -10,7 +10,7 @@ import tf_keras
 from tensorflow.python.data.experimental.ops import distribute
 
 from tfx_perf import errors
-from tfx_perf.training.fit import empty_share
+from tfx_perf.distribute import empty_share
 from tfx_perf.training.team import Team
 
 _NOTHING = tf.data.Dataset.from_tensor_slices((np.zeros((0, 1)),) * 2).batch(8).repeat()

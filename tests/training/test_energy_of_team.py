@@ -6,8 +6,8 @@ That of one host's workers is measured in `test_communication`.
 import numpy as np
 import pytest
 
+from tfx_perf.distribute import energy_of_team
 from tfx_perf.hardware.energy import Energy
-from tfx_perf.training.measuring import energy_of_team
 from tfx_perf.training.team import Team
 
 

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tfx_perf import errors
-from tfx_perf.training.parameter_servers.fit_data import FitData
+from tfx_perf.distribute.parameter_server.fit_data import FitData
 
 DATA = tf.data.Dataset.range(10).batch(2)
 ARGUMENTS = {

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from tfx_perf import workers
 from tfx_perf.config import PerfConfig
-from tfx_perf.training import made_strategy
+from tfx_perf.distribute import made_strategy
 from tfx_perf.training.measuring import strategies
 
 

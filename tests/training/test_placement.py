@@ -15,7 +15,7 @@ from model_cases import captured
 from tests.training import script_forks
 from tfx_perf import errors
 from tfx_perf.config import PerfConfig
-from tfx_perf.training.placement.placing import over_devices
+from tfx_perf.distribute.model_parallel.placing import over_devices
 from tfx_perf.training.session import TrainingSession
 
 SCRIPT = pathlib.Path(__file__).with_name("placed_models.py")

@@ -6,8 +6,8 @@ import pytest
 import tensorflow as tf
 
 from tfx_perf import errors, interception
-from tfx_perf.training import made_strategy
-from tfx_perf.training.strategy_scope import StrategyScope
+from tfx_perf.distribute import made_strategy
+from tfx_perf.distribute.strategy_scope import StrategyScope
 
 pytestmark = pytest.mark.each_choice
 

@@ -1,1 +1,1 @@
-"""Trainings on several workers."""
+"""What only several replicas, workers or devices need; imported where there are several."""

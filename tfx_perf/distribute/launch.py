@@ -18,7 +18,7 @@ from tfx_perf.hardware import cpu_binding
 from tfx_perf.isolate import forks
 from tfx_perf.isolate.termination import Termination
 
-_SERVER = "tfx_perf.training.parameter_servers.server:serve"
+_SERVER = "tfx_perf.distribute.parameter_server.server:serve"
 # What says nothing of the training, once for each worker.
 _QUIET = {
     "TF_CPP_MIN_LOG_LEVEL": "3",

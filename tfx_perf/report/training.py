@@ -7,7 +7,7 @@ from tfx_perf import formatting, metrics, payback
 from tfx_perf.report import page, plots
 from tfx_perf.training import precision, scaling
 from tfx_perf.training.measuring.accounts import CommunicationAccount
-from tfx_perf.training.placement.placement import DevicePart, Placement
+from tfx_perf.training.measuring.placement import DevicePart, Placement
 from tfx_perf.training.record import TrainingRecord, XlaAccount
 from tfx_perf.training.trials.choice import TrialRecord
 

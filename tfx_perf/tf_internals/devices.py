@@ -1,5 +1,6 @@
 """What TensorFlow knows of its devices and its kernels."""
 
+import tensorflow as tf
 from tensorflow.python.client import device_lib
 from tensorflow.python.eager import context
 from tensorflow.python.util import _pywrap_util_port
@@ -27,3 +28,12 @@ def allocator_limit_bytes(device: str) -> int:
 def uses_onednn() -> bool:
     """Returns whether this process runs oneDNN's kernels."""
     return _pywrap_util_port.IsMklEnabled()
+
+
+def computing() -> list[str]:
+    """Returns the names of this machine's GPUs, or of its CPUs where there is none.
+
+    TensorFlow's devices can be configured no more after that.
+    """
+    found = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
+    return [device.name for device in found]

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfx_perf.interception import FitCall
 from tfx_perf.memory import batches
 from tfx_perf.tf_internals import datasets
-from tfx_perf.training.fit import agreed_stop, callback_hooks, empty_share, one_average
+from tfx_perf.training.fit import callback_hooks
 from tfx_perf.training.fit.epochs import Epochs, StepCounts
 from tfx_perf.training.fit.fit_arguments import (
     callback_list,
@@ -436,15 +436,19 @@ class Loop:
 
     def _proceed(self, arguments: dict[str, Any], callback: Any, *, history: Any = None) -> Any:
         callbacks = [*callback_list(arguments["callbacks"]), callback]
-        team = Team(self._model.distribute_strategy)
+        told: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
         if self._replica_count > 1:
+            from tfx_perf.distribute import agreed_stop, empty_share, one_average
+
+            team = Team(self._model.distribute_strategy)
             callbacks.insert(0, one_average.callback(self._model, self.keras_api, team))
-        if team.count > 1:
-            callbacks.append(agreed_stop.callback(self._model, self.keras_api, team))
+            if team.count > 1:
+                callbacks.append(agreed_stop.callback(self._model, self.keras_api, team))
+                told = empty_share.told(team)
         given = self._call.arguments["callbacks"]
         if history is not None and history not in callbacks and not is_container(given):
             callbacks.append(history)
-        with in_given(given, callbacks, model=self._model) as used, empty_share.told(team):
+        with in_given(given, callbacks, model=self._model) as used, told:
             return self._call.proceed(**{**arguments, "callbacks": used})
 
 

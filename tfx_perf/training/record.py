@@ -8,7 +8,7 @@ from tfx_perf import formatting, records, statistics
 from tfx_perf.advice import Advice
 from tfx_perf.memory.growth import MemoryGrowth
 from tfx_perf.training.measuring.accounts import CommunicationAccount, RunBefore
-from tfx_perf.training.placement.placement import Placement
+from tfx_perf.training.measuring.placement import Placement
 from tfx_perf.training.trials.choice import PlanChoice
 
 FILE_NAME = "metrics.json"

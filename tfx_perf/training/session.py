@@ -7,38 +7,33 @@ import logging
 import pathlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from tfx_perf import config, console, errors, workers
 from tfx_perf.hardware import energy
 from tfx_perf.interception import FitCall
-from tfx_perf.training import as_one_device, recording
+from tfx_perf.training import recording
 from tfx_perf.training.eligibility import obstacle, recovery_obstacle
-from tfx_perf.training.fit import callback_hooks, same_start
+from tfx_perf.training.fit import callback_hooks
 from tfx_perf.training.keras_api import array_data, either_keras
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.measuring import (
-    collector,
-    energy_of_team,
-    memory,
-    strategies,
-)
+from tfx_perf.training.measuring import collector, memory, strategies
 from tfx_perf.training.measuring.accounts import CommunicationAccount
 from tfx_perf.training.measuring.communication import CommunicationMeter
+from tfx_perf.training.measuring.placement import Placement
 from tfx_perf.training.monitoring.live_training import LiveTraining
 from tfx_perf.training.monitoring.serving import announcing, serving
 from tfx_perf.training.optimizations import OPTIMIZATIONS
 from tfx_perf.training.optimizations.optimization import Fit
-from tfx_perf.training.parameter_servers.fit import AsynchronousFit
-from tfx_perf.training.placement.placement import Placement
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.recovery import generators, shortage
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
 from tfx_perf.training.recovery.folder_lock import FolderLock
-from tfx_perf.training.recovery.recovery import FitResult, Recovery
+from tfx_perf.training.recovery.recovery import FitGuard, FitResult, Recovery
 from tfx_perf.training.recovery.saver import SaveClock
+from tfx_perf.training.step import evaluation
 from tfx_perf.training.team import LostWorkerError, Team
 from tfx_perf.training.trials import choosing, families
 from tfx_perf.training.trials.choice import PlanChoice, plain
@@ -196,19 +191,15 @@ class TrainingSession:
         While another thread's `fit` is carried out, this one is Keras' own, and not measured.
 
         Raises:
-            UserError: see `reserve`; also what `as_one_device`, `same_start.check`, `Recovery.fit`
-                and `AsynchronousFit` raise.
+            UserError: see `reserve`; also what `Recovery.fit` and `distribute` raise.
         """
         if not _TAKES_OVER.acquire(blocking=False):
             return self._train_beside(call)
         try:
             call = array_data.on_datasets(call)
-            keras_api, strategy = either_keras.api_of(call.model), call.model.distribute_strategy
-            # What is measured is what is sent, so that narrowing stands outside of it.
             with (
-                keras_api.as_compiled(call.model),
-                self._communication.metered(strategy, keras_api),
-                as_one_device.trained(call, self._settings.distribution) as placement,
+                either_keras.api_of(call.model).as_compiled(call.model),
+                self._distributed(call) as placement,
                 contextlib.ExitStack() as stack,
             ):
                 return self._carry_out(call, placement, stack=stack)
@@ -217,6 +208,27 @@ class TrainingSession:
             raise
         finally:
             _TAKES_OVER.release()
+
+    @contextlib.contextmanager
+    def _distributed(self, call: FitCall) -> Iterator[Placement | None]:
+        """Has replicas and devices train as one while the context lasts, and measures them.
+
+        Yields:
+            Where the layers are, if they were placed.
+        """
+        settings, strategy = self._settings.distribution, call.model.distribute_strategy
+        if strategies.is_of_one_device(strategy) and not settings.sharding_invariant_random:
+            with evaluation.as_one_device():
+                yield None
+            return
+        from tfx_perf.distribute import as_one_device
+
+        # What is measured is what is sent, so that narrowing stands outside of it.
+        with (
+            self._communication.metered(strategy, either_keras.api_of(call.model)),
+            as_one_device.trained(call, settings) as placement,
+        ):
+            yield placement
 
     def _train_beside(self, call: FitCall) -> Any:
         """Carries out a `fit` while another thread's is taken over."""
@@ -238,11 +250,14 @@ class TrainingSession:
         self._began = None  # a second `fit` has none of its own
         loop, strategy = self._loop_for(call), call.model.distribute_strategy
         team = Team(strategy)
-        same_start.check(call, train_length=loop.train_length, team=team)
+        if team.count > 1:
+            from tfx_perf.distribute import same_start
+
+            same_start.check(call, train_length=loop.train_length, team=team)
         recovery, notes = self._recovery(call, loop)
         notes = (*notes, *_alone(call))
         before = recovery.plan if recovery is not None else None
-        is_served = isinstance(recovery, AsynchronousFit)
+        is_served = strategies.servers_of(strategy) is not None
         if not (placement or is_served) and self._is_told_first(call, loop, recovery):
             stack.enter_context(_told(call, loop, recovery))
         if self._fit_count == 1 and (recovery is None or recovery.step is None):
@@ -279,8 +294,11 @@ class TrainingSession:
                 )
             fit_seconds = time.perf_counter() - started  # without the end of the server
         communication = self._communicated(call, result)
-        taken = _asked(lambda: energy_of_team.of_team(used, team), what="energy")
-        taken = taken or energy.Energy(reason="not all of the workers have told")
+        if team.count > 1:
+            from tfx_perf.distribute import energy_of_team
+
+            taken = _asked(lambda: energy_of_team.of_team(used, team), what="energy")
+            used = taken or energy.Energy(reason="not all of the workers have told")
         left = loop.speed_watch and loop.speed_watch.note
         if loop.single_steps_note:
             result = dataclasses.replace(result, notes=(*result.notes, loop.single_steps_note))
@@ -298,8 +316,8 @@ class TrainingSession:
             setup_time_seconds=setup_seconds,
             trial_trace_count=trial_trace_count if result.plan == choice.plan else 0,
             garbage_collection_seconds=live.pauses.seconds,
-            energy_joules=taken.joules,
-            energy_gap=taken.reason,
+            energy_joules=used.joules,
+            energy_gap=used.reason,
             idle_settings=strategies.idle_settings(self._settings, strategy),
             communication=communication,
             placement=placement,
@@ -325,7 +343,7 @@ class TrainingSession:
         loop: Loop,
         *,
         choice: PlanChoice,
-        recovery: Recovery | AsynchronousFit | None,
+        recovery: FitGuard | None,
         notes: tuple[str, ...],
     ) -> FitResult:
         is_one_of_several = strategies.worker_count(call.model.distribute_strategy) > 1
@@ -384,13 +402,15 @@ class TrainingSession:
 
     def _recovery(
         self, call: FitCall, loop: Loop
-    ) -> tuple[Recovery | AsynchronousFit | None, tuple[str, ...]]:
+    ) -> tuple[FitGuard | None, tuple[str, ...]]:
         """Returns what guards the training, None if nothing can, and notes for the record."""
         folder = self._folder_of(self._fit_count)
         self._fit_count += 1
         if strategies.servers_of(call.model.distribute_strategy):
             self.reserve()
             settings, clock = self._settings, self._clock
+            from tfx_perf.distribute.parameter_server.fit import AsynchronousFit
+
             return AsynchronousFit(call, loop, settings=settings, folder=folder, clock=clock), ()
         reason = recovery_obstacle(call, loop)
         if reason:
@@ -418,7 +438,7 @@ class TrainingSession:
         return self._loop
 
     def _is_told_first(
-        self, call: FitCall, loop: Loop, recovery: Recovery | AsynchronousFit | None
+        self, call: FitCall, loop: Loop, recovery: FitGuard | None
     ) -> bool:
         """Whether callbacks may change the model before its steps are tried or traced."""
         module = loop.keras_api.callbacks
@@ -492,7 +512,7 @@ def _plain_step_seconds(choice: PlanChoice) -> float | None:
 
 
 def _told(
-    call: FitCall, loop: Loop, recovery: Recovery | AsynchronousFit | None
+    call: FitCall, loop: Loop, recovery: FitGuard | None
 ) -> contextlib.AbstractContextManager[None]:
     """Returns the context in which callbacks have been told of the training."""
 

@@ -4,9 +4,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tfx_perf import heartbeat
 from tfx_perf.components.optimized_trainer.cluster import tf_config
 from tfx_perf.components.optimized_trainer.cluster.job_kind import KINDS
+from tfx_perf.distribute.parameter_server import heartbeat
 from tfx_perf.settings.distribution import ClusterJob
 
 DIGEST_LABEL = "tfx-perf/training"

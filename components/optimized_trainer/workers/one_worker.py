@@ -13,11 +13,10 @@ from tfx_perf.components.optimized_trainer import child
 from tfx_perf.components.optimized_trainer.child import TrainingResult
 from tfx_perf.components.optimized_trainer.workers.exchange import Exchange
 from tfx_perf.components.optimized_trainer.workers.known_plan import KnownPlan
-from tfx_perf.distribute import arrival
+from tfx_perf.distribute import arrival, worker_server
 from tfx_perf.distribute.failure import WorkerFailure
 from tfx_perf.isolate import forks
 from tfx_perf.settings.distribution import DistributionSettings
-from tfx_perf.tf_internals import worker_server
 from tfx_perf.training.trials import kept_choice
 from tfx_perf.training.trials.trials_together import TrialsTogether
 from tfx_perf.workers import ParameterServers, Worker

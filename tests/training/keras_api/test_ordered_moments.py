@@ -5,7 +5,8 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from tfx_perf.training.keras_api import ordered_moments, slots
+from tfx_perf.distribute.parameter_server import ordered_moments
+from tfx_perf.training.keras_api import slots
 
 
 def stepping(optimizer, table):

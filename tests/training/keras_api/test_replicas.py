@@ -1,9 +1,9 @@
-"""Several replicas train as one device does (`tfx_perf.training.as_one_device`), also with plans.
+"""Several replicas train as one device does (`tfx_perf.distribute.as_one_device`), also with plans.
 
 So do `replicas`, `optimizers_over_replicas` and `row_shares`. Each replica counts what its
 `replica_part` of a batch does, and may draw by the row (`row_draws`). What they sum in a call of
 several steps keeps its shape (`constant_shapes`). They evaluate as one device does, too
-(`evaluation`), with the averages of all (`one_average`).
+(`evaluation`, `evaluating_replicas`), with the averages of all (`one_average`).
 """
 
 import contextlib
@@ -16,6 +16,7 @@ import pytest
 import tensorflow as tf
 
 from tests.training import script_forks, two_workers
+from tfx_perf.distribute import as_one_device
 from tfx_perf.training.keras_api import either_keras
 
 _PATIENCE_SECONDS = 3600  # each case of a slow test is traced and trained anew, on a busy machine
@@ -126,7 +127,7 @@ def test_one_replica_updates_in_some_steps_only(options):
             model.compile(keras.optimizers.AdamW(0.05, **options), "mse")
         rows = np.random.default_rng(1).normal(size=(32, 4)).astype("float32")
         data = tf.data.Dataset.from_tensor_slices((rows, rows[:, :1])).batch(4)
-        with either_keras.api_of(model).over_replicas(model):
+        with as_one_device.over_replicas(model, either_keras.api_of(model)):
             model.fit(data, epochs=2, verbose=0)
         return model.get_weights()
 

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tfx_perf import errors
+from tfx_perf.distribute import as_one_device
 from tfx_perf.training.keras_api import either_keras, row_draws
 
 pytestmark = pytest.mark.each_choice
@@ -51,7 +52,7 @@ def test_a_layer_draws_for_some_rows_what_it_draws_for_all(keras, name, rows_are
             seed.assign(value)
         return draw(batch[begin : begin + rows]).numpy()
 
-    with keras_api.drawing_by_rows(model):
+    with as_one_device.drawing_by_rows(model, keras_api):
         first_seeds = [seed.numpy() for seed in keras_api.seeds(model)]
         whole = drawn(0, ROWS)
         assert np.abs(whole - drawn(0, ROWS)).max() < 1e-6, "the same seeds give the same numbers"
@@ -67,7 +68,7 @@ def test_another_step_draws_other_numbers(keras):
     model = keras.Sequential([keras.layers.Input((100,)), layer, keras.layers.Dense(1)])
     model.compile("sgd", "mse")
     ones = np.ones((1, 100), "float32")
-    with either_keras.api_of(model).drawing_by_rows(model):
+    with as_one_device.drawing_by_rows(model, either_keras.api_of(model)):
         found = [layer(ones, training=True).numpy() for _ in range(2)]
         model.fit(ones, ones[:, :1], verbose=0)
         found.append(layer(ones, training=True).numpy())
@@ -84,6 +85,6 @@ def test_a_train_step_of_ones_own_cannot_say_which_rows_it_computes(keras):
     model.compile("sgd", "mse")
     with (
         pytest.raises(errors.UserError, match=r"Received: .*sharding_invariant_random=True"),
-        either_keras.api_of(model).drawing_by_rows(model),
+        as_one_device.drawing_by_rows(model, either_keras.api_of(model)),
     ):
         pass

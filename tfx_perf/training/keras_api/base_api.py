@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfx_perf import errors, interception
-from tfx_perf.training.keras_api import row_draws, variables
+from tfx_perf import interception
+from tfx_perf.training.keras_api import variables
 from tfx_perf.training.keras_api.keras_function import KerasFunction, KerasFunctions, TracedNumbers
 from tfx_perf.training.keras_api.private_attributes import is_of_package, overrides
 from tfx_perf.training.keras_api.row_draws import Rows
@@ -365,26 +365,6 @@ class KerasApi(abc.ABC):
             value: the new one's, of any shape.
         """
 
-    @contextlib.contextmanager
-    def drawing_by_rows(self, model: Any) -> Iterator[None]:
-        """Has random layers draw by rows while the context lasts; see `row_draws`.
-
-        Raises:
-            UserError: nobody knows which rows the model's `train_step` computes.
-        """
-        if self.overrides_train_step(model):
-            raise errors.UserError(
-                "Expected Keras' own train_step, to draw random numbers by the row. Received: "
-                "distribution.sharding_invariant_random=True and a model with a train_step of its "
-                "own. Override compute_loss instead, or leave the setting out."
-            )
-        with traced_apart(model), row_draws.lasting(), self._drawing_by_rows(model):
-            yield
-
-    @abc.abstractmethod
-    def _drawing_by_rows(self, model: Any) -> contextlib.AbstractContextManager[None]:
-        """Returns what `drawing_by_rows` puts in the place of Keras' own."""
-
     @abc.abstractmethod
     def is_seed(self, name: str, variable: tf.Variable) -> bool:
         """Whether a variable of `named_state`, of this name, is what layers draw seeds from."""
@@ -409,22 +389,6 @@ class KerasApi(abc.ABC):
         """Returns what the layers of a model draw seeds from."""
         named = self.named_state(model)
         return [each for name, each in named.items() if self.is_seed(name, each)]
-
-    @abc.abstractmethod
-    def over_replicas(
-        self, model: Any, *, reduction_dtype: str | None = None, draws_by_rows: bool = False
-    ) -> contextlib.AbstractContextManager[None]:
-        """Returns a context in which a model's replicas, if several, train as one device would.
-
-        Args:
-            model: compiled.
-            reduction_dtype: in which gradients are summed; None: their own.
-            draws_by_rows: whether `drawing_by_rows` lasts, too; else each replica draws other
-                numbers.
-
-        Raises:
-            UserError: the optimizer's gradients can be summed in their own way only.
-        """
 
     def evaluating_over_replicas(self) -> contextlib.AbstractContextManager[None]:
         """Returns a context in which every model can evaluate and predict over replicas."""

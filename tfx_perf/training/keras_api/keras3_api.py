@@ -10,7 +10,7 @@ import tensorflow as tf
 from typing_extensions import override
 
 from tfx_perf import errors, interception
-from tfx_perf.training.keras_api import private_attributes, replicas, variables
+from tfx_perf.training.keras_api import evaluating_replicas, private_attributes, variables
 from tfx_perf.training.keras_api.base_api import (
     KerasApi,
     NodeParts,
@@ -45,20 +45,6 @@ class Keras3(KerasApi):
         return own(value, dtype=variable.dtype, trainable=variable.trainable, name=variable.name)
 
     @override
-    def over_replicas(
-        self, model: Any, *, reduction_dtype: str | None = None, draws_by_rows: bool = False
-    ) -> contextlib.AbstractContextManager[None]:
-        if model.distribute_strategy.num_replicas_in_sync == 1:
-            return replicas.one_replica()
-        return replicas.as_one_device(
-            model, reduction_dtype=reduction_dtype, draws_by_rows=draws_by_rows
-        )
-
-    @override
-    def _drawing_by_rows(self, model: Any) -> contextlib.AbstractContextManager[None]:
-        return replicas.drawing_by_rows()
-
-    @override
     def is_seed(self, name: str, variable: tf.Variable) -> bool:
         return _SEED in variable.name
 
@@ -73,7 +59,7 @@ class Keras3(KerasApi):
 
     @override
     def evaluating_over_replicas(self) -> contextlib.AbstractContextManager[None]:
-        return replicas.evaluating()
+        return evaluating_replicas.evaluating()
 
     @override
     @contextlib.contextmanager

@@ -2,15 +2,13 @@
 
 import contextlib
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 from typing_extensions import override
 
-from tfx_perf import errors, interception
 from tfx_perf.tf_internals.graphs import QuickFunction
-from tfx_perf.training.keras_api import random_layers
 from tfx_perf.training.keras_api.base_api import (
     KerasApi,
     NodeParts,
@@ -20,7 +18,6 @@ from tfx_perf.training.keras_api.base_api import (
     optimizers,
 )
 from tfx_perf.training.keras_api.private_attributes import is_of_package
-from tfx_perf.training.keras_api.reduction import summed
 
 # What `minimize`, which is called in a step of Keras' own, calls before the gradients are applied;
 # the last three are those of the optimizers in `tf_keras.optimizers.legacy`.
@@ -82,41 +79,6 @@ class TfKeras(KerasApi):
     def variable_like(self, variable: Any, value: tf.Tensor) -> Any:
         name = variable.name.partition(":")[0]
         return tf.Variable(value, trainable=variable.trainable, name=name)
-
-    @override
-    def over_replicas(
-        self, model: Any, *, reduction_dtype: str | None = None, draws_by_rows: bool = False
-    ) -> contextlib.AbstractContextManager[None]:
-        if model.distribute_strategy.num_replicas_in_sync == 1:
-            return contextlib.nullcontext()
-        legacy = importlib.import_module("tf_keras").optimizers.legacy.Optimizer
-        for optimizer in optimizers(model) if reduction_dtype else ():
-            if isinstance(optimizer, legacy):
-                raise errors.UserError(
-                    "Expected an optimizer that has its gradients summed by tf_keras, to send less "
-                    f"of them. Received: legacy.{type(optimizer).__name__}, which sums them "
-                    "itself. Take the one of tf_keras.optimizers, or leave "
-                    "distribution.reduction_dtype out."
-                )
-
-        def summed_by_us(own: Callable[..., Any]) -> Callable[..., Any]:
-            def sum_gradients(grads_and_vars: Any) -> Any:
-                pairs = list(grads_and_vars)
-                gradients, variables = [each for each, _ in pairs], [each for _, each in pairs]
-
-                def sum_up(given: Any, weights: Any) -> Any:
-                    return [total for total, _ in own(zip(given, weights, strict=True))]
-
-                sums = summed(gradients, variables, sum_up=sum_up, dtype=reduction_dtype)
-                return list(zip(sums, variables, strict=True))
-
-            return sum_gradients
-
-        return interception.replacing(*_own_sum(), summed_by_us)
-
-    @override
-    def _drawing_by_rows(self, model: Any) -> contextlib.AbstractContextManager[None]:
-        return random_layers.drawing_by_rows(model)
 
     @override
     def is_seed(self, name: str, variable: tf.Variable) -> bool:

@@ -27,6 +27,11 @@ def name(strategy: tf.distribute.Strategy) -> str:
     return ONE_DEVICE if found == _OUTSIDE_OF_SCOPES else found
 
 
+def is_of_one_device(strategy: tf.distribute.Strategy) -> bool:
+    """Whether the model was built outside of all strategies."""
+    return name(strategy) == ONE_DEVICE
+
+
 def counts(strategy: tf.distribute.Strategy) -> dict[str, Any]:
     """Returns how many replicas, processes and machines train together, as records have them."""
     servers = servers_of(strategy)

@@ -18,8 +18,7 @@ from tfx_perf.training.loop import Loop
 from tfx_perf.training.measuring import memory, strategies
 from tfx_perf.training.measuring.collector import Pauses
 from tfx_perf.training.measuring.communication import Totals
-from tfx_perf.training.parameter_servers.fit import AsynchronousFit
-from tfx_perf.training.recovery.recovery import Recovery
+from tfx_perf.training.recovery.recovery import FitGuard
 from tfx_perf.training.trials.choice import PlanChoice
 
 RECENT_CALLS = 200
@@ -104,7 +103,7 @@ class LiveTraining:
         loop: Loop,
         *,
         choice: PlanChoice,
-        recovery: Recovery | AsynchronousFit | None,
+        recovery: FitGuard | None,
         totals: Callable[[], Totals | None],
         started: float,
     ) -> None:

@@ -6,7 +6,7 @@ import logging
 import os
 import pathlib
 import shutil
-from typing import Any
+from typing import Any, Protocol
 
 import tensorflow as tf
 
@@ -75,6 +75,27 @@ class FitResult:
     resumed_step: int | None = None
     checkpoint_time_seconds: float = 0.0
     oom_count: int = 0
+
+
+class FitGuard(Protocol):
+    """What carries out a `fit` and saves it: `Recovery`, or `AsynchronousFit` beside servers.
+
+    Attributes:
+        oom_count: steps that did not fit into memory.
+    """
+
+    oom_count: int
+
+    @property
+    def step(self) -> int | None:
+        """Steps that are done before it goes on; None if it begins."""
+
+    @property
+    def plan(self) -> TrainingPlan | None:
+        """That it goes on with; None if it begins."""
+
+    def fit(self, plan: TrainingPlan, *, plain_step_seconds: float | None) -> FitResult:
+        """Trains to the end."""
 
 
 class Recovery:

@@ -5,16 +5,8 @@ import os
 import tensorflow as tf
 
 from tfx_perf import errors
-from tfx_perf.training.parameter_servers import strategy as parameter_servers
-
-
-def devices() -> list[str]:
-    """Returns the names of this machine's GPUs, or of its CPUs where there is none.
-
-    TensorFlow's devices can be configured no more after that.
-    """
-    found = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
-    return [device.name for device in found]
+from tfx_perf.distribute.parameter_server import strategy as parameter_servers
+from tfx_perf.tf_internals import devices
 
 
 def made(
@@ -30,7 +22,7 @@ def made(
         UserError: this machine has not what it takes.
     """
     if name == "mirrored":
-        return tf.distribute.MirroredStrategy(devices())
+        return tf.distribute.MirroredStrategy(devices.computing())
     if name == "model_parallel":
         # A model that no device can hold is built in the host's memory; `fit` places it.
         return tf.distribute.OneDeviceStrategy("/device:CPU:0")

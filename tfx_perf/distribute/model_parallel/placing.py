@@ -8,20 +8,24 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf import errors, formatting, interception
+from tfx_perf.distribute.model_parallel import (
+    chain_cuts,
+    divided_tables,
+    following,
+    layer_chain,
+    moved_variables,
+)
+from tfx_perf.distribute.model_parallel.layer_chain import LayerChain, PlacedLayer
 from tfx_perf.hardware import devices
 from tfx_perf.interception import FitCall
 from tfx_perf.memory import batches
 from tfx_perf.settings.distribution import DistributionSettings
 from tfx_perf.tf_internals import devices as tf_devices
-from tfx_perf.tf_internals import following, moved_variables
 from tfx_perf.tf_internals.built_optimizer import build_optimizer
-from tfx_perf.training import made_strategy
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.keras_api.base_api import KerasApi, optimizers
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.placement import chain_cuts, divided_tables, layer_chain
-from tfx_perf.training.placement.layer_chain import LayerChain, PlacedLayer
-from tfx_perf.training.placement.placement import DevicePart, Placement
+from tfx_perf.training.measuring.placement import DevicePart, Placement
 
 _FUNCTIONS = ("train_function", "test_function", "predict_function")
 
@@ -52,7 +56,7 @@ def over_devices(call: FitCall, settings: DistributionSettings) -> Iterator[Plac
     keras_api = either_keras.api_of(model)
     _check(model)
     _build(call)
-    names = made_strategy.devices()
+    names = tf_devices.computing()
     capacities = [_capacity_bytes(name, settings, count=len(names)) for name in names]
     size = batches.declared_batch_size(call) or 1
     chain = layer_chain.chain_of(model, keras_api, batch_size=size)

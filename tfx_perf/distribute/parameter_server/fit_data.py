@@ -8,8 +8,8 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf import errors
+from tfx_perf.distribute.parameter_server import serving_data
 from tfx_perf.training.fit.fit_arguments import length_of
-from tfx_perf.training.parameter_servers import serving_data
 
 _WHERE = "under ParameterServerStrategy"
 

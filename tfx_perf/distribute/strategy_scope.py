@@ -8,9 +8,9 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf import interception
+from tfx_perf.distribute import made_strategy
 from tfx_perf.interception import FitCall
 from tfx_perf.tf_internals import clusters
-from tfx_perf.training import made_strategy
 
 
 class StrategyScope:

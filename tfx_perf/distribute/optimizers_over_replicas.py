@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf.training.keras_api.reduction import summed
+from tfx_perf.distribute.reduction import summed
 
 Replacement = tuple[Any, str, Callable[..., Any]]  # owner and name; makes ours of Keras' own
 

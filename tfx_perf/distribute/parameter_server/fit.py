@@ -9,15 +9,14 @@ import tensorflow as tf
 
 from tfx_perf import errors, workers
 from tfx_perf.config import PerfConfig
+from tfx_perf.distribute.parameter_server import ordered_moments, sent_batches, state
+from tfx_perf.distribute.parameter_server.fit_data import FitData
+from tfx_perf.distribute.parameter_server.handing_out import HandingOut
 from tfx_perf.interception import FitCall
 from tfx_perf.tf_internals import clusters
 from tfx_perf.training.fit.fit_arguments import callback_list, in_given
-from tfx_perf.training.keras_api import ordered_moments, sent_batches
 from tfx_perf.training.keras_api.base_api import all_layers
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.parameter_servers import state
-from tfx_perf.training.parameter_servers.fit_data import FitData
-from tfx_perf.training.parameter_servers.handing_out import HandingOut
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.recovery import training_fingerprint
 from tfx_perf.training.recovery.checkpoint import Checkpoint

@@ -7,10 +7,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfx_perf.distribute.model_parallel.chain_cuts import Link
 from tfx_perf.training.keras_api import slots, variables
 from tfx_perf.training.keras_api.base_api import KerasApi, NodeParts, optimizers
 from tfx_perf.training.keras_api.functional_graph import graph_of, nodes_of
-from tfx_perf.training.placement.chain_cuts import Link
 
 
 @dataclasses.dataclass(frozen=True, eq=False)  # each is itself

@@ -1,11 +1,15 @@
 """Sums gradients over replicas: the constant-shaped ones together, the others each alone."""
 
+import contextlib
+import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from tfx_perf import errors, interception
 from tfx_perf.training.keras_api import constant_shapes, gradient_sum
+from tfx_perf.training.keras_api.base_api import KerasApi, optimizers
 from tfx_perf.training.keras_api.gradient_sum import Gradient
 
 # Sums what every replica gives it: gradients, and the variables that they are of.
@@ -52,3 +56,43 @@ def summed(
             )
             sums |= zip(changing, found, strict=True)
     return [sums[n] for n in range(len(gradients))]
+
+
+def of_tf_keras(
+    model: Any, keras_api: KerasApi, *, dtype: str | None
+) -> contextlib.AbstractContextManager[None]:
+    """Returns a context in which tf_keras sums the gradients of a model's replicas so.
+
+    Args:
+        model: of tf_keras, compiled.
+        keras_api: the model's.
+        dtype: in which gradients are summed; None: their own.
+
+    Raises:
+        UserError: the optimizer's gradients can be summed in their own way only.
+    """
+    legacy = importlib.import_module("tf_keras").optimizers.legacy.Optimizer
+    for optimizer in optimizers(model) if dtype else ():
+        if isinstance(optimizer, legacy):
+            raise errors.UserError(
+                "Expected an optimizer that has its gradients summed by tf_keras, to send less "
+                f"of them. Received: legacy.{type(optimizer).__name__}, which sums them "
+                "itself. Take the one of tf_keras.optimizers, or leave "
+                "distribution.reduction_dtype out."
+            )
+
+    def summed_by_us(own: Callable[..., Any]) -> Callable[..., Any]:
+        def sum_gradients(grads_and_vars: Any) -> Any:
+            pairs = list(grads_and_vars)
+            gradients, variables = [each for each, _ in pairs], [each for _, each in pairs]
+
+            def sum_up(given: Any, weights: Any) -> Any:
+                return [total for total, _ in own(zip(given, weights, strict=True))]
+
+            sums = summed(gradients, variables, sum_up=sum_up, dtype=dtype)
+            return list(zip(sums, variables, strict=True))
+
+        return sum_gradients
+
+    own_sum, _ = keras_api.gradient_sums
+    return interception.replacing(*own_sum, summed_by_us)

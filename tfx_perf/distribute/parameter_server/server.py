@@ -1,4 +1,4 @@
-"""A process that serves: `python -m tfx_perf.training.parameter_servers.server`.
+"""A process that serves: `python -m tfx_perf.distribute.parameter_server.server`.
 
 By its task in `TF_CONFIG` it computes steps (`worker`) or holds weights (`ps`). It knows nothing of
 the user's code: the coordinator sends what is to be computed.
@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import tensorflow as tf
 
-from tfx_perf import heartbeat
+from tfx_perf.distribute.parameter_server import heartbeat
 
 _PROTOCOL = "grpc"
 

@@ -1,0 +1,102 @@
+"""What stands around each `fit` of a user's, so that several replicas or devices train as one."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from tfx_perf import errors
+from tfx_perf.distribute import reduction, replicas, row_shares
+from tfx_perf.distribute.model_parallel.placing import over_devices
+from tfx_perf.interception import FitCall
+from tfx_perf.settings.distribution import DistributionSettings
+from tfx_perf.training.keras_api import either_keras, random_layers, row_draws
+from tfx_perf.training.keras_api.base_api import KerasApi, traced_apart
+from tfx_perf.training.measuring import strategies
+from tfx_perf.training.measuring.placement import Placement
+from tfx_perf.training.step import evaluation
+
+
+@contextlib.contextmanager
+def trained(call: FitCall, distribution: DistributionSettings) -> Iterator[Placement | None]:
+    """Has a `fit` come to one device's weights and figures, if it is run in the context.
+
+    Args:
+        call: the `fit`.
+        distribution: what is sent, how, and where the layers are.
+
+    Yields:
+        Where the layers are, if they were placed.
+
+    Raises:
+        UserError: the model, or this machine, cannot do what the settings say.
+    """
+    model, keras_api = call.model, either_keras.api_of(call.model)
+    is_alone = strategies.servers_of(model.distribute_strategy) is not None
+    draws_by_rows = distribution.sharding_invariant_random and not is_alone
+    with (
+        drawing_by_rows(model, keras_api) if draws_by_rows else contextlib.nullcontext(),
+        over_replicas(
+            model,
+            keras_api,
+            reduction_dtype=distribution.reduction_dtype,
+            draws_by_rows=draws_by_rows,
+        ),
+        row_shares.counting_rows(model, keras_api),
+        evaluation.as_one_device(),
+        over_devices(call, distribution) as placement,
+    ):
+        yield placement
+
+
+def over_replicas(
+    model: Any,
+    keras_api: KerasApi,
+    *,
+    reduction_dtype: str | None = None,
+    draws_by_rows: bool = False,
+) -> contextlib.AbstractContextManager[None]:
+    """Returns a context in which a model's replicas, if several, train as one device would.
+
+    Args:
+        model: compiled.
+        keras_api: the model's.
+        reduction_dtype: in which gradients are summed; None: their own.
+        draws_by_rows: whether `drawing_by_rows` lasts, too; else each replica draws other numbers.
+
+    Raises:
+        UserError: the optimizer's gradients can be summed in their own way only.
+    """
+    is_keras3 = keras_api.package == "keras"
+    if model.distribute_strategy.num_replicas_in_sync == 1:
+        return replicas.one_replica() if is_keras3 else contextlib.nullcontext()
+    if is_keras3:
+        return replicas.as_one_device(
+            model, reduction_dtype=reduction_dtype, draws_by_rows=draws_by_rows
+        )
+    return reduction.of_tf_keras(model, keras_api, dtype=reduction_dtype)
+
+
+@contextlib.contextmanager
+def drawing_by_rows(model: Any, keras_api: KerasApi) -> Iterator[None]:
+    """Has random layers draw by rows while the context lasts; see `row_draws`.
+
+    Args:
+        model: compiled.
+        keras_api: the model's.
+
+    Raises:
+        UserError: nobody knows which rows the model's `train_step` computes.
+    """
+    if keras_api.overrides_train_step(model):
+        raise errors.UserError(
+            "Expected Keras' own train_step, to draw random numbers by the row. Received: "
+            "distribution.sharding_invariant_random=True and a model with a train_step of its "
+            "own. Override compute_loss instead, or leave the setting out."
+        )
+    is_keras3 = keras_api.package == "keras"
+    with (
+        traced_apart(model),
+        row_draws.lasting(),
+        replicas.drawing_by_rows() if is_keras3 else random_layers.drawing_by_rows(model),
+    ):
+        yield

@@ -1,0 +1,1 @@
+"""Layers on several devices of one process: which, and that they are."""

@@ -1,0 +1,1 @@
+"""Steps that are handed out to others: which, on what data, and what is saved."""

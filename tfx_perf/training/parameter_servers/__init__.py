@@ -1,1 +1,0 @@
-"""Training with parameter servers: one process coordinates, others compute and hold the weights."""

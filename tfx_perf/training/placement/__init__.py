@@ -1,1 +1,0 @@
-"""Model parallelism in one process: which layers are on which device, and that they are."""
