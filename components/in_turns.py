@@ -25,7 +25,7 @@ from tfx_perf import console, errors, interception, isolate, workers
 from tfx_perf.components import trainer_args, training_job
 from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.distribute import as_one_device, supervise, worker_server
-from tfx_perf.distribute.strategy_scope import StrategyScope
+from tfx_perf.distribute.strategies import StrategyScope
 from tfx_perf.tf_internals import autograph, datasets
 from tfx_perf.training import precision
 from tfx_perf.training.eligibility import obstacle

@@ -24,7 +24,7 @@ from tfx_perf.components.optimized_trainer.checkpoints import KeptModelRun
 from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.config import PerfConfig, ScheduleSettings
 from tfx_perf.distribute import as_one_device
-from tfx_perf.distribute.strategy_scope import StrategyScope
+from tfx_perf.distribute.strategies import StrategyScope
 from tfx_perf.interception import FitCall
 from tfx_perf.tf_internals import autograph
 from tfx_perf.training import precision

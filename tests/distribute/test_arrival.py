@@ -13,7 +13,7 @@ SCRIPT = """
 import pathlib, sys
 from tfx_perf import workers
 from tfx_perf.distribute import arrival
-from tfx_perf.tf_internals import worker_server
+from tfx_perf.distribute import worker_server
 
 report = pathlib.Path(sys.argv[1]).write_text
 with arrival.awaited(workers.these_hosts(), seconds=float(sys.argv[2]), report=report):

@@ -140,7 +140,7 @@ def _train(
 
     from tfx_perf import interception
     from tfx_perf.config import PerfConfig
-    from tfx_perf.distribute.strategy_scope import StrategyScope
+    from tfx_perf.distribute.strategies import StrategyScope
     from tfx_perf.tf_internals import autograph
     from tfx_perf.training import model_flops
     from tfx_perf.training.plan import TrainingPlan

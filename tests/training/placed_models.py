@@ -16,7 +16,7 @@ from tensorflow.python.eager import context
 
 from tfx_perf.config import PerfConfig
 from tfx_perf.distribute.model_parallel import layer_chain
-from tfx_perf.distribute.strategy_scope import StrategyScope
+from tfx_perf.distribute.strategies import StrategyScope
 from tfx_perf.tf_internals import autograph
 from tfx_perf.training.keras_api import either_keras, slots, variables
 from tfx_perf.training.recovery import saver

@@ -10,7 +10,7 @@ import tf_keras
 from tensorflow.python.data.experimental.ops import distribute
 
 from tfx_perf import errors
-from tfx_perf.distribute import empty_share
+from tfx_perf.distribute import checks
 from tfx_perf.training.team import Team
 
 _NOTHING = tf.data.Dataset.from_tensor_slices((np.zeros((0, 1)),) * 2).batch(8).repeat()
@@ -44,13 +44,13 @@ def take_of_one_file(_):
 def test_a_worker_without_a_batch_is_told_what_divides_the_rows(take, received):
     with (
         pytest.raises(errors.UserError, match=f"Received: {received}.*AutoShardPolicy.DATA"),
-        empty_share.told(of_two(1)),
+        checks.checking_share(of_two(1)),
     ):
         take(_NOTHING)
 
 
 def test_other_errors_are_as_they_were():
-    with pytest.raises(ValueError, match="no such column"), empty_share.told(of_two(1)):
+    with pytest.raises(ValueError, match="no such column"), checks.checking_share(of_two(1)):
         raise ValueError("no such column")
-    with pytest.raises(StopIteration), empty_share.told(Team()):
+    with pytest.raises(StopIteration), checks.checking_share(Team()):
         next(iter(_NOTHING))

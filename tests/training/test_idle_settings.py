@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from tfx_perf import workers
 from tfx_perf.config import PerfConfig
-from tfx_perf.distribute import made_strategy
+from tfx_perf.distribute import strategies as made_strategies
 from tfx_perf.training.measuring import strategies
 
 
@@ -51,5 +51,5 @@ def test_what_is_as_by_default_is_not_named():
 
 
 def test_workers_reduce_within_the_time_of_the_setting():
-    made = made_strategy.made("multi_worker", collective_timeout_seconds=5.0)
+    made = made_strategies.made("multi_worker", collective_timeout_seconds=5.0)
     assert made.extended._communication_options.timeout_seconds == 5.0

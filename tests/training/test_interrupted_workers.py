@@ -1,7 +1,7 @@
 """Workers that are killed and started again train what they would have trained.
 
-And they stop together (`agreed_stop`), begin again in slices where one runs out of memory
-(`shortage`), and train on where nothing can be saved.
+And they stop together (`callbacks.stopping_together`), begin again in slices where one runs out of
+memory (`shortage`), and train on where nothing can be saved.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
-"""Workers that would not train the same are told so (`same_start`), and who gets no batch.
+"""Workers that would not train the same are told so (`checks`), and who gets no batch.
 
-The latter is `empty_share`. All are real processes.
+All are real processes.
 """
 
 import pathlib

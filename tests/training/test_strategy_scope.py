@@ -1,4 +1,4 @@
-"""A strategy around the user's code, made by its name (`made_strategy`), gives way to its own."""
+"""A strategy around the user's code, made by its name (`strategies`), gives way to its own."""
 
 import importlib
 
@@ -6,8 +6,8 @@ import pytest
 import tensorflow as tf
 
 from tfx_perf import errors, interception
-from tfx_perf.distribute import made_strategy
-from tfx_perf.distribute.strategy_scope import StrategyScope
+from tfx_perf.distribute import strategies
+from tfx_perf.distribute.strategies import StrategyScope
 
 pytestmark = pytest.mark.each_choice
 
@@ -101,5 +101,5 @@ def test_without_a_tpu_there_is_an_error_with_the_remedy(name, monkeypatch):
     if name is not None:
         monkeypatch.setenv("TPU_NAME", name)
     with pytest.raises(errors.UserError, match=r"distribution.strategy=tpu.* TPU_NAME") as caught:
-        made_strategy.made("tpu")
+        strategies.made("tpu")
     assert "\n" not in str(caught.value)

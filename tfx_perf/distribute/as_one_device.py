@@ -1,19 +1,20 @@
 """What stands around each `fit` of a user's, so that several replicas or devices train as one."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from tfx_perf import errors
-from tfx_perf.distribute import reduction, replicas, row_shares
+from tfx_perf import errors, interception
+from tfx_perf.distribute import reduction, replicas
 from tfx_perf.distribute.model_parallel.placing import over_devices
 from tfx_perf.interception import FitCall
 from tfx_perf.settings.distribution import DistributionSettings
 from tfx_perf.training.keras_api import either_keras, random_layers, row_draws
-from tfx_perf.training.keras_api.base_api import KerasApi, traced_apart
+from tfx_perf.training.keras_api.base_api import KerasApi, Tensors, traced_apart
 from tfx_perf.training.measuring import strategies
 from tfx_perf.training.measuring.placement import Placement
 from tfx_perf.training.step import evaluation
+from tfx_perf.training.step.split_step import SplitStep
 
 
 @contextlib.contextmanager
@@ -41,7 +42,7 @@ def trained(call: FitCall, distribution: DistributionSettings) -> Iterator[Place
             reduction_dtype=distribution.reduction_dtype,
             draws_by_rows=draws_by_rows,
         ),
-        row_shares.counting_rows(model, keras_api),
+        _counting_rows(model, keras_api),
         evaluation.as_one_device(),
         over_devices(call, distribution) as placement,
     ):
@@ -80,10 +81,6 @@ def over_replicas(
 def drawing_by_rows(model: Any, keras_api: KerasApi) -> Iterator[None]:
     """Has random layers draw by rows while the context lasts; see `row_draws`.
 
-    Args:
-        model: compiled.
-        keras_api: the model's.
-
     Raises:
         UserError: nobody knows which rows the model's `train_step` computes.
     """
@@ -99,4 +96,28 @@ def drawing_by_rows(model: Any, keras_api: KerasApi) -> Iterator[None]:
         row_draws.lasting(),
         replicas.drawing_by_rows() if is_keras3 else random_layers.drawing_by_rows(model),
     ):
+        yield
+
+
+@contextlib.contextmanager
+def _counting_rows(model: Any, keras_api: KerasApi) -> Iterator[None]:
+    """Has Keras' own step count rows while the context lasts, if there are several replicas.
+
+    Their parts of a batch, the last one say, may have different numbers of rows, and Keras has the
+    means of all replicas count alike. On one device every row does: there a replica's mean is worth
+    its share of the rows. One without rows has Keras 3's BatchNorm compute NaN.
+    """
+    if model.distribute_strategy.num_replicas_in_sync == 1:
+        yield
+        return
+
+    def of_parts(own: Callable[..., Any]) -> Callable[..., Any]:
+        def train_step(self: Any, data: Tensors) -> dict[str, Any]:
+            if self is not model or keras_api.parts_obstacle(model):
+                return own(self, data)
+            return SplitStep(model, keras_api, xla=False).run(data)
+
+        return train_step
+
+    with interception.replacing(keras_api.model_class, "train_step", of_parts):
         yield

@@ -438,13 +438,14 @@ class Loop:
         callbacks = [*callback_list(arguments["callbacks"]), callback]
         told: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
         if self._replica_count > 1:
-            from tfx_perf.distribute import agreed_stop, empty_share, one_average
+            from tfx_perf.distribute import callbacks as together
+            from tfx_perf.distribute import checks
 
             team = Team(self._model.distribute_strategy)
-            callbacks.insert(0, one_average.callback(self._model, self.keras_api, team))
+            callbacks.insert(0, together.averaging(self._model, self.keras_api, team))
             if team.count > 1:
-                callbacks.append(agreed_stop.callback(self._model, self.keras_api, team))
-                told = empty_share.told(team)
+                callbacks.append(together.stopping_together(self._model, self.keras_api, team))
+                told = checks.checking_share(team)
         given = self._call.arguments["callbacks"]
         if history is not None and history not in callbacks and not is_container(given):
             callbacks.append(history)

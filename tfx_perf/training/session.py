@@ -251,9 +251,9 @@ class TrainingSession:
         loop, strategy = self._loop_for(call), call.model.distribute_strategy
         team = Team(strategy)
         if team.count > 1:
-            from tfx_perf.distribute import same_start
+            from tfx_perf.distribute import checks
 
-            same_start.check(call, train_length=loop.train_length, team=team)
+            checks.check_same_start(call, train_length=loop.train_length, team=team)
         recovery, notes = self._recovery(call, loop)
         notes = (*notes, *_alone(call))
         before = recovery.plan if recovery is not None else None

@@ -4,16 +4,18 @@ import functools
 import logging
 import pathlib
 import time
+from typing import Any
 
 import tensorflow as tf
 
 from tfx_perf import errors, workers
 from tfx_perf.config import PerfConfig
-from tfx_perf.distribute.parameter_server import ordered_moments, sent_batches, state
+from tfx_perf.distribute.parameter_server import ordered_moments, sent_batches
 from tfx_perf.distribute.parameter_server.fit_data import FitData
 from tfx_perf.distribute.parameter_server.handing_out import HandingOut
 from tfx_perf.interception import FitCall
 from tfx_perf.tf_internals import clusters
+from tfx_perf.tf_internals.built_optimizer import build_optimizer
 from tfx_perf.training.fit.fit_arguments import callback_list, in_given
 from tfx_perf.training.keras_api.base_api import all_layers
 from tfx_perf.training.loop import Loop
@@ -29,6 +31,10 @@ from tfx_perf.training.team import Team
 # They update all rows of an embedding, also those of which another worker has noted the first
 # moment and not yet the second, by which they divide. Some are put in order.
 _RACING = ("Adam", "AdamW", "Adamax", "Nadam")
+
+_PREFIX = "state"
+# Else each server writes its own part, to a folder that it need not see.
+_DEVICE = f"/job:{workers.COORDINATOR}"
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -125,7 +131,7 @@ class AsynchronousFit:
         assert plain_step_seconds is None
         model, arguments = self._call.model, self._call.arguments
         if self._found:
-            state.restore(model, self._found[0])
+            _restore(model, self._found[0])
         begin, length = self.step or 0, self._data.length
         worker_count = len(self._cluster["worker"])
         notes = self._hazards(worker_count)
@@ -189,7 +195,7 @@ class AsynchronousFit:
             self._save_seconds += time.perf_counter() - began
 
     def _fill(self, step: int, plan: TrainingPlan, folder: pathlib.Path) -> Checkpoint:
-        state.save(self._call.model, folder)
+        _save(self._call.model, folder)
         epoch, step_in_epoch = divmod(step, self._data.length)
         return Checkpoint(
             step=step,
@@ -216,3 +222,16 @@ class AsynchronousFit:
             settings=self._settings,
             watches=False,
         )
+
+
+def _save(model: Any, folder: pathlib.Path) -> None:
+    """Writes the variables while workers go on: each as it is when it is read."""
+    options = tf.train.CheckpointOptions(experimental_io_device=_DEVICE)
+    tf.train.Checkpoint(model=model).write(str(folder / _PREFIX), options)
+
+
+def _restore(model: Any, folder: pathlib.Path) -> None:
+    """Reads the variables; those that are not there yet, when they are made."""
+    build_optimizer(model)
+    options = tf.train.CheckpointOptions(experimental_io_device=_DEVICE)
+    tf.train.Checkpoint(model=model).read(str(folder / _PREFIX), options)

@@ -1,9 +1,6 @@
-"""Averages that each replica keeps for itself, those of BatchNorm say, are one model's.
+"""What replicas and workers do together at the end of an epoch."""
 
-They move in proportion: replicas that begin an epoch with their mean end it with the same mean as
-replicas that go on with their own.
-"""
-
+import logging
 import zlib
 from typing import Any
 
@@ -14,17 +11,33 @@ from tfx_perf.training.keras_api import variables
 from tfx_perf.training.keras_api.base_api import KerasApi
 from tfx_perf.training.team import Team
 
+_LOGGER = logging.getLogger(__name__)
 
-def callback(model: Any, keras_api: KerasApi, team: Team) -> Any:
+
+def stopping_together(model: Any, keras_api: KerasApi, team: Team) -> Any:
+    """Returns the callback that has all workers stop after an epoch in which one of them would.
+
+    A callback that goes by the clock, say, does not stop them all; the others would wait for it.
+    This one stands behind the user's.
+    """
+
+    def ask(epoch: int, logs: Any = None) -> None:
+        stops = team.gathered([bool(model.stop_training)])[:, 0]
+        if stops.any() and not model.stop_training:
+            first = int(np.argmax(stops))
+            _LOGGER.warning("Worker %d stops the training after epoch %d.", first, epoch + 1)
+            model.stop_training = True
+
+    return keras_api.callback(on_epoch_end=ask)
+
+
+def averaging(model: Any, keras_api: KerasApi, team: Team) -> Any:
     """Returns the callback that gives each replica the mean over all, at the end of an epoch.
 
+    Averages that each keeps for itself, those of BatchNorm say, move in proportion: replicas that
+    begin an epoch with their mean end it with the same mean as those that go on with their own.
     All validate with it, and what other callbacks save then has it. What is the same on all
-    replicas stays as it is, to the last bit.
-
-    Args:
-        model: that is trained.
-        keras_api: the model's.
-        team: who trains it; all workers have the callback. It stands before the user's.
+    replicas stays as it is, to the last bit. All workers have the callback, before the user's.
     """
     averages = _Averages(model, team)
 
@@ -54,7 +67,7 @@ class _Averages:
             return
         if [id(each) for each in differing] != [id(each) for each in self._averaged]:
             self._averaged = differing
-            self._average = _averaging(differing, self._model.distribute_strategy)
+            self._average = _to_means(differing, self._model.distribute_strategy)
         self._average()
 
     def _differing(self, kept: list[tf.Variable]) -> list[tf.Variable]:
@@ -66,7 +79,7 @@ class _Averages:
         return [variable for variable, same in zip(kept, is_same, strict=True) if not same]
 
 
-def _averaging(differing: list[tf.Variable], strategy: tf.distribute.Strategy) -> Any:
+def _to_means(differing: list[tf.Variable], strategy: tf.distribute.Strategy) -> Any:
     """Returns what gives each replica the means of variables."""
 
     def average() -> None:

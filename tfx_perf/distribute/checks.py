@@ -1,7 +1,8 @@
-"""Workers that would not train the same are told so before their first step."""
+"""Workers that would not train the same, or get no batch, are told so."""
 
+import contextlib
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,11 @@ from tfx_perf import errors
 from tfx_perf.interception import FitCall
 from tfx_perf.training.team import Team
 
+_TOO_FEW_FILES = "FILE based sharding"
+_NO_STEP = "(Empty logs)"
 
-def check(call: FitCall, *, train_length: int | None, team: Team) -> None:
+
+def check_same_start(call: FitCall, *, train_length: int | None, team: Team) -> None:
     """Compares what the workers are about to train; what differs, they would never notice.
 
     With other weights each computes gradients of another model, and with other numbers of steps
@@ -72,3 +76,36 @@ def _bytes(value: Any) -> Any:
 
 def _value(variable: Any) -> np.ndarray:
     return tf.convert_to_tensor(variable).numpy()
+
+
+@contextlib.contextmanager
+def checking_share(team: Team) -> Iterator[None]:
+    """Has a `fit` of several workers say what it lacks, while the context lasts.
+
+    TensorFlow gives the first workers its own error, and the others the end of their data: Keras 3
+    lets that through, and tf_keras finds that no step has been made.
+
+    Raises:
+        UserError: this worker gets no batch, or there are fewer files than workers.
+    """
+    try:
+        yield
+    except (StopIteration, ValueError, tf.errors.InvalidArgumentError) as error:
+        received = _received(error, team)
+        if team.count == 1 or received is None:
+            raise
+        raise errors.UserError(
+            f"Expected batches for each of {team.count} workers. Received: {received}. Have the "
+            "workers divide rows: `options.experimental_distribute.auto_shard_policy = "
+            "tf.data.experimental.AutoShardPolicy.DATA` in the dataset's `tf.data.Options`; or "
+            f"have at least {team.count} files, and rows for every worker."
+        ) from error
+
+
+def _received(error: Exception, team: Team) -> str | None:
+    """Returns what is too little; None if it is another error."""
+    if _TOO_FEW_FILES in str(error):
+        return "fewer files than workers"
+    if isinstance(error, StopIteration) or _NO_STEP in str(error):
+        return f"none for worker {team.index}"
+    return None

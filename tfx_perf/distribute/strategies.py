@@ -1,0 +1,163 @@
+"""The `tf.distribute` strategies that are made for a user's code, and their scope around it."""
+
+import contextlib
+import os
+import types
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_perf import errors, interception, workers
+from tfx_perf.interception import FitCall
+from tfx_perf.tf_internals import clusters, devices
+
+
+def made(
+    name: str, *, collective_timeout_seconds: float | None = None
+) -> tf.distribute.Strategy:
+    """Returns a strategy.
+
+    Args:
+        name: as `DistributionSettings.made_strategy` has it.
+        collective_timeout_seconds: of the workers of `multi_worker`; see the setting.
+
+    Raises:
+        UserError: this machine has not what it takes.
+    """
+    if name == "mirrored":
+        return tf.distribute.MirroredStrategy(devices.computing())
+    if name == "model_parallel":
+        # A model that no device can hold is built in the host's memory; `fit` places it.
+        return tf.distribute.OneDeviceStrategy("/device:CPU:0")
+    if name == "multi_worker":
+        return tf.distribute.MultiWorkerMirroredStrategy(
+            communication_options=tf.distribute.experimental.CommunicationOptions(
+                timeout_seconds=collective_timeout_seconds
+            )
+        )
+    if name == "parameter_server":
+        return _parameter_servers()
+    if name == "tpu":
+        return _tpu()
+    # TensorFlow's own, outside of all scopes. Under `OneDeviceStrategy`, as under any other,
+    # Keras never chooses XLA.
+    return tf.distribute.get_strategy()
+
+
+def _tpu() -> tf.distribute.Strategy:
+    try:
+        # As its argument, `local` is the machine's own; as a variable, it would be looked up.
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(os.environ.get("TPU_NAME"))
+        tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+    except (ImportError, OSError, RuntimeError, ValueError, tf.errors.OpError) as error:
+        reason = errors.in_one_line(error)
+        raise errors.UserError(
+            f"Expected a TPU. Received: distribution.strategy=tpu, but there is none ({reason}). "
+            "Name it in the variable TPU_NAME, which is local on a machine that has one, or use "
+            "another strategy."
+        ) from error
+    return tf.distribute.TPUStrategy(resolver)
+
+
+def _parameter_servers() -> tf.distribute.Strategy:
+    """Variables of more than 256 KiB are divided among the servers of `TF_CONFIG`."""
+    servers = workers.these_servers()
+    if servers is None:
+        raise errors.UserError(
+            "Expected parameter servers in TF_CONFIG. Received: none. Set "
+            "distribution.parameter_servers, which starts them."
+        )
+    partitioner = tf.distribute.experimental.partitioners.MinSizePartitioner(
+        max_shards=servers.server_count
+    )
+    return tf.distribute.ParameterServerStrategy(
+        tf.distribute.cluster_resolver.TFConfigClusterResolver(), variable_partitioner=partitioner
+    )
+
+
+class StrategyScope:
+    """What is built while the context lasts is built under a strategy.
+
+    TensorFlow refuses to enter the scope of one strategy in that of another. So this one is left
+    for good when the code enters another one's.
+    """
+
+    def __init__(
+        self, name: str | None, *, collective_timeout_seconds: float | None = None
+    ) -> None:
+        """Makes nothing yet.
+
+        Args:
+            name: see `made`; None: the code alone decides.
+            collective_timeout_seconds: see `made`.
+        """
+        self._name, self._timeout_seconds = name, collective_timeout_seconds
+        self._strategy: tf.distribute.Strategy | None = None
+        self._is_open = False
+        self._undo = contextlib.ExitStack()
+
+    def __enter__(self) -> "StrategyScope":
+        """Makes the strategy.
+
+        Raises:
+            UserError: this machine has not what it takes.
+        """
+        if self._name is not None:
+            self._strategy = made(
+                self._name, collective_timeout_seconds=self._timeout_seconds
+            )
+            self._open()
+            if isinstance(self._strategy, tf.distribute.ParameterServerStrategy):
+                self._undo.enter_context(clusters.made_once(self._strategy))
+            self._undo.enter_context(
+                interception.replacing(tf.distribute.Strategy, "scope", self._giving_way)
+            )
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: types.TracebackType | None,
+    ) -> None:
+        """Leaves the scope, if it was not left."""
+        self._undo.close()
+        if self._is_open:
+            self._leave()
+
+    def outside(self, handler: Callable[[FitCall], Any]) -> Callable[[FitCall], Any]:
+        """Returns a handler that runs outside of the scope, as `fit` does behind a `with` block.
+
+        Args:
+            handler: of calls of `fit`, which are made in the scope.
+        """
+
+        def handle(call: FitCall) -> Any:
+            if not self._is_open:
+                return handler(call)
+            self._leave()
+            try:
+                return handler(call)
+            finally:
+                self._open()
+
+        return handle
+
+    def _giving_way(self, own: Callable[..., Any]) -> Callable[..., Any]:
+        def scope(strategy: tf.distribute.Strategy) -> Any:
+            if self._is_open and strategy is not self._strategy:
+                self._leave()
+            return own(strategy)
+
+        return scope
+
+    def _open(self) -> None:
+        if self._strategy is not tf.distribute.get_strategy():  # which needs no scope
+            tf.distribute.experimental_set_strategy(self._strategy)
+        self._is_open = True
+
+    def _leave(self) -> None:
+        tf.distribute.experimental_set_strategy(None)
+        self._is_open = False
