@@ -214,3 +214,15 @@ def test_tests_of_every_module_are_found_by_its_name():
         if not any(module == name or module.endswith(f".{name}") for name in named)
     ]
     assert not hidden, f"no test file imports or names (in its docstring, in backticks): {hidden}"
+
+
+def test_a_training_on_one_device_loads_nothing_of_several():
+    loaded = modules_after("""
+import keras, numpy, tfx_perf
+model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
+model.compile("adam", "mse")
+with tfx_perf.optimized():
+    model.fit(numpy.zeros((64, 4)), numpy.zeros(64), verbose=0)
+""")
+    assert "tfx_perf.training.loop" in loaded
+    assert not [name for name in loaded if name.startswith("tfx_perf.distribute")]

@@ -103,7 +103,6 @@ def checking_share(team: Team) -> Iterator[None]:
 
 
 def _received(error: Exception, team: Team) -> str | None:
-    """Returns what is too little; None if it is another error."""
     if _TOO_FEW_FILES in str(error):
         return "fewer files than workers"
     if isinstance(error, StopIteration) or _NO_STEP in str(error):

@@ -87,12 +87,7 @@ class StrategyScope:
     def __init__(
         self, name: str | None, *, collective_timeout_seconds: float | None = None
     ) -> None:
-        """Makes nothing yet.
-
-        Args:
-            name: see `made`; None: the code alone decides.
-            collective_timeout_seconds: see `made`.
-        """
+        """Makes nothing yet, and never does where the name is None: the code alone decides."""
         self._name, self._timeout_seconds = name, collective_timeout_seconds
         self._strategy: tf.distribute.Strategy | None = None
         self._is_open = False
