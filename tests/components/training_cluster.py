@@ -46,6 +46,14 @@ _GRACE_SECONDS = 5
 _LINGER_SECONDS = 1  # of a pod that is deleted while it runs
 
 
+def send_signal(process, number):
+    if isinstance(process, subprocess.Popen):
+        process.send_signal(number)
+    elif process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process._pid, number)
+
+
 class Refused(Exception):
     def __init__(self, status, message):
         super().__init__(message)
@@ -129,7 +137,7 @@ class Job:
                 pod = f"team.{self.pod_name(index)}"
                 self.events.append(("ExitedWithCode", f"Pod: {pod} exited with code {abs(code)}"))
             self.deleting.setdefault(index, time.monotonic() if code is None else -math.inf)
-            self.processes[index].send_signal(signal.SIGTERM)
+            send_signal(self.processes[index], signal.SIGTERM)
             self.events.append(("SuccessfulDeletePod", f"Deleted pod: {self.pod_name(index)}"))
 
     def restart(self, spec):
@@ -150,7 +158,7 @@ class Job:
 
     def signal(self, number):
         for process in self.processes:
-            process.send_signal(number)
+            send_signal(process, number)
 
     def document(self):
         types = [("Created", ""), ("Running", f"{self.kind} {self.name} is running.")]
