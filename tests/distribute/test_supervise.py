@@ -69,7 +69,7 @@ def test_others_go_on_without_a_lost_worker_only_where_there_are_others(lost, fa
 
 _CASES = """
 import os, pathlib, signal, time
-from tfx_perf import heartbeat
+from tfx_perf.distribute.parameter_server import heartbeat
 
 def serve(folder):
     with heartbeat.given(), pathlib.Path(folder, "began").open("a") as begun:
