@@ -66,6 +66,14 @@ def test_known_shapes_are_one_program_and_products_are_counted_once(keras):
     assert figures["hfu_ratio"] == figures["mfu_ratio"] > 0
 
 
+def test_a_call_of_another_length_is_another_program(keras):
+    loop = Loop(captured(model_cases.dense(keras), rows().batch(8, drop_remainder=True)))
+    for steps_per_call in (2, 4):
+        plan = TrainingPlan(steps_per_call=steps_per_call, xla_call=True)
+        loop.fit(plan)
+    assert loop.functions.compiled_shapes(plan) == ("2x8x4, 2x8x1", "4x8x4, 4x8x1")
+
+
 @pytest.mark.slow
 def test_a_whole_call_is_one_program(keras):
     plan = TrainingPlan(steps_per_call=4, xla_call=True)

@@ -63,7 +63,8 @@ class CompiledCall:
 
     def __init__(self, model: Any, keras_api: KerasApi, *, stepwise: steps_lib.MultiStep) -> None:
         self.stepwise = stepwise
-        self._shapes: dict[tuple[Any, ...], None] = {}  # of a computation's inputs, in order
+        # Of what was compiled, in order: batches, and the shapes of the parts of each.
+        self._shapes: dict[tuple[int, tuple[tf.TensorShape, ...]], None] = {}
         self._keras_api = keras_api
         self._strategy = model.distribute_strategy
         self._preparation = Preparation(model, keras_api)
@@ -90,7 +91,10 @@ class CompiledCall:
     @property
     def compiled_shapes(self) -> tuple[str, ...]:
         """The input shapes that XLA compiled for, one program each."""
-        return tuple(map(shapes_in_words, self._shapes))
+        return tuple(
+            shapes_in_words((length, *shape) for shape in shapes)
+            for length, shapes in self._shapes
+        )
 
     @property
     def trace_count(self) -> int:
@@ -134,13 +138,13 @@ class CompiledCall:
             The logs of the last; None if nothing was done, because they are not of one size or
             memory ran out, after which `may_compile` is False.
         """
-        if not self._have_one_size(batches):
+        shapes = self._common_shapes(batches)
+        if shapes is None:
             return None
         try:
             # Of one length, so that nothing is compiled for another; what is too much is not run.
             padded = batches + batches[-1:] * (length - len(batches))
-            if not (self._shapes and self._has_fixed_shapes):
-                self._shapes[tuple((length, *part.shape) for part in batches[0])] = None
+            self._shapes[length, shapes] = None
             with tf.device(_HOST):
                 stacked = [tf.stack(parts) for parts in zip(*padded, strict=True)]
             logs, count, _ = self._train(stacked, tf.constant(len(batches)))
@@ -221,19 +225,17 @@ class CompiledCall:
 
         return repeated(once, steps, state=(tf.constant(True), tf.constant(0)))
 
-    @property
-    def _has_fixed_shapes(self) -> bool:
-        return all(part.shape.is_fully_defined() for part in tf.nest.flatten(self._spec))
-
     def _bytes_of(self, batch: Parts) -> float:
         rows = batch[0].shape[0]
         return max(1, tensor_bytes(batch) + rows * self._preparation.row_bytes)
 
-    def _have_one_size(self, batches: list[Parts]) -> bool:
-        if self._has_fixed_shapes:
-            return True  # looking at each takes as long as taking it
-        first = [part.shape for part in batches[0]]
-        return all([part.shape for part in batch] == first for batch in batches[1:])
+    def _common_shapes(self, batches: list[Parts]) -> tuple[tf.TensorShape, ...] | None:
+        """Returns the shapes of the parts of each batch; None if they are not of one size."""
+        shapes = tuple(part.shape for part in tf.nest.flatten(self._spec))
+        if all(shape.is_fully_defined() for shape in shapes):
+            return shapes  # looking at each batch takes as long as taking it
+        first, *others = ([part.shape for part in batch] for batch in batches)
+        return tuple(first) if all(other == first for other in others) else None
 
     def iterator_over(self, batches: list[Parts]) -> Any:
         """Returns an iterator like the data's, so that nothing is traced for it alone."""
