@@ -109,6 +109,19 @@ def test_runs_of_a_ledger(source, call_command):
         assert words in done.stdout
 
 
+def test_figures_of_an_earlier_version_are_left_out(tmp_path, call_command):
+    ledger = Ledger(entries=[
+        Run(run_id=f"2026-{name}", time=_NOW, environment={},
+            figures={"step_time_seconds": speed, "cold_examples_per_second": 1 / speed},
+            evaluation={})
+        for name, speed in (("a", 0.25), ("b", 0.75))
+    ])  # fmt: skip
+    ledger.write(tmp_path / "ledger.json")
+    done = call_command("compare", "2026-a", "2026-b", "--source", tmp_path / "ledger.json")
+    assert done.returncode == 0, done.stderr
+    assert "step_time_seconds" in done.stdout and "cold_" not in done.stdout
+
+
 def test_json_has_plain_units(source, capsys):
     main.cli.main(
         ["compare", "2026-b", "2026-a", "--source", str(source), "--json"], standalone_mode=False

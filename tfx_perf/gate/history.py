@@ -282,7 +282,8 @@ def _of_ledger(ledger: Ledger) -> list[RecordedRun]:
             node=entry.node,
             created=entry.time,
             state="complete",
-            metrics=entry.figures
+            # A run of an earlier version may have figures that are none any more.
+            metrics={key: each for key, each in entry.figures.items() if key in metrics.CATALOGUE}
             | {metrics.EVALUATION_PREFIX + name: each for name, each in entry.evaluation.items()},
             blessed=entry in ledger.entries,
             pushed=None,
