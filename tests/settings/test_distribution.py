@@ -13,6 +13,10 @@ _MOUNTED = {
 _ON_NODE = {"spec": {"containers": [{"name": "node", "resources": {"limits": {"memory": "2Gi"}}}]}}
 
 
+def _with(**fields):
+    return {"spec": {"containers": [{"name": "tensorflow", **fields}]}}
+
+
 def _job(**changes):
     own = {
         "worker_count": 2, "image": "i", "shared_folder": "/a/b", "pod_template": _MOUNTED
@@ -190,6 +194,9 @@ def test_of_two_settings_each_has_what_it_takes_or_the_remedy_is_said(pair):
         (_job(cpu=2), ["was removed", "pod_template.spec.containers[0].resources.requests.cpu"]),
         (_job(pod_template={"containers": []}), ["metadata and spec, as in a PodTemplateSpec"]),
         (_job(pod_template={"spec": {"containers": [{}]}}), ["a name for each container"]),
+        (_job(pod_template=_with(volumeMounts={"/data": "claim"})), ["lists of keys with values"]),
+        (_job(pod_template=_with(volumeMounts=["/data"])), ["lists of keys with values"]),
+        (_job(pod_template=_with(env={"A": "b"})), ["in env and volumeMounts, as Kubernetes"]),
         (_job(image=None), ["an image for a TFJob"]),
         (_job(runtime="x", image=None), ["no runtime, which is for a TrainJob"]),
         (_job(kind="TrainJob"), ["the name of a TrainingRuntime"]),

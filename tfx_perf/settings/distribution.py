@@ -85,6 +85,12 @@ class ClusterJob(Section):
             raise ValueError("metadata and spec, as in a PodTemplateSpec of Kubernetes")
         if not all(isinstance(each, dict) and each.get("name") for each in containers):
             raise ValueError("a name for each container")
+        lists = (each.get(key) or [] for each in containers for key in ("env", "volumeMounts"))
+        if not all(
+            isinstance(items, list) and all(isinstance(item, dict) for item in items)
+            for items in lists
+        ):
+            raise ValueError("lists of keys with values in env and volumeMounts, as Kubernetes has")
         return template
 
     @pydantic.model_validator(mode="after")

@@ -121,7 +121,7 @@ def _train_job_spec(settings: ClusterJob, *, name: str, command: list[str]) -> d
     trainer = {
         "numNodes": settings.worker_count,
         "command": command,
-        "env": [hosts_variable, *container.get("env", ())],
+        "env": [hosts_variable, *(container.get("env") or ())],
         "resourcesPerNode": container.get("resources", {}),
     }
     if settings.image:
