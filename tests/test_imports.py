@@ -82,6 +82,11 @@ def test_importing_the_package_imports_neither_tfx_nor_tensorflow():
     assert not loaded & {*TFX_PACKAGES, "tensorflow", "keras", "tf_keras", "numpy"}
 
 
+def test_scripts_load_no_metadata_store_and_comparisons_no_plots():
+    assert "ml_metadata" not in modules_after("import tfx_perf.script")
+    assert "matplotlib" not in modules_after("from tfx_perf.report import step_parts")
+
+
 @pytest.mark.parametrize("path", ENGINE, ids=module_name)
 def test_engine_does_not_name_tfx(path):
     assert not {name.split(".")[0] for name in imported_names(path)} & TFX_PACKAGES

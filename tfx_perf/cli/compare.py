@@ -146,7 +146,7 @@ def _times(runs: Sequence[Mapping[str, float]]) -> tuple[Difference, ...]:
 
 def _after_first_step(runs: Sequence[Mapping[str, float]]) -> list[dict[str, float]]:
     """Returns the same parts of the time after the first step for each run, as far as all tell."""
-    from tfx_perf.report import step_parts  # with matplotlib
+    from tfx_perf.report import step_parts
 
     whole = [_sum(run, _AFTER_FIRST_STEP) for run in runs]
     means = [step_parts.mean_seconds(run) for run in runs]

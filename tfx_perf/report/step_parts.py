@@ -7,7 +7,7 @@ import numpy as np
 from tfx_perf import formatting
 from tfx_perf.gate.decision import GateRecord
 from tfx_perf.gate.run import Run
-from tfx_perf.report import page, plots
+from tfx_perf.report import page
 
 _REST = "compute (the rest)"  # what is in none of the parts that are known
 _INPUT, _HOST = "waiting for input", "host (Keras, callbacks)"
@@ -75,6 +75,8 @@ def _share(part: str, figures: Mapping[str, float]) -> float | None:
 
 def add_to(report: page.Report, record: GateRecord) -> None:
     """Adds a picture of both to PerfEvaluator's report, where there is something to split."""
+    from tfx_perf.report import plots  # with matplotlib, which `tfx-perf compare` does without
+
     own = record.candidate
     known = [run for run in record.baseline_runs if mean_seconds(run.figures) is not None]
     if mean_seconds(own.figures) is None or not known:
