@@ -112,7 +112,13 @@ def _since(change: Change, *, anchor: float, name: str, runs: float, level: floa
 
 
 def far_worse(
-    key: str, rule: Rule, *, candidate: Run, ledger: Ledger, baseline_runs: int
+    key: str,
+    rule: Rule,
+    *,
+    candidate: Run,
+    known: Sequence[Run],
+    ledger: Ledger,
+    baseline_runs: int,
 ) -> Outcome | None:
     """Returns that a figure without comparable runs is too bad to be blessed unseen, else None.
 
@@ -127,15 +133,11 @@ def far_worse(
         key: the metric.
         rule: with a margin.
         candidate: the run, which has the figure and none to compare it with.
+        known: the blessed runs of its node that have the figure.
         ledger: the blessed runs.
         baseline_runs: how many of the last ones count.
     """
     value = candidate.figure(key)
-    known = [
-        run
-        for run in ledger.of_node(candidate)
-        if run.figure(key) is not None and not baseline.is_of_a_part(key, run)
-    ]
     if value is None or not known:
         return None
     sign = rule.worse_sign(key)

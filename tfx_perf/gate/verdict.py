@@ -180,7 +180,12 @@ def _uncompared(
         verdict = Verdict.NOT_CHECKED
         reason = "The training was interrupted: it is known only of the part that came after."
     elif far_worse := anchor.far_worse(
-        key, rule, candidate=candidate, ledger=ledger, baseline_runs=baseline_runs
+        key,
+        rule,
+        candidate=candidate,
+        known=having,
+        ledger=ledger,
+        baseline_runs=baseline_runs,
     ):
         return far_worse
     elif having and baseline.is_of_other_trainings(key, candidate=candidate, ledger=ledger):
