@@ -1,4 +1,4 @@
-"""Where a slower step's time went (`step_division`): the picture in PerfEvaluator's report."""
+"""Where a slower step's time went (`step_parts`): the picture in PerfEvaluator's report."""
 
 import datetime
 

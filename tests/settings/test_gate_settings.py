@@ -1,6 +1,7 @@
 """Which rules are accepted, which are refused, and which hold by default.
 
-The default rules of the figures that follow from the step time are loosened with it (`following`).
+The default rules of the figures that follow from the step time are loosened with it
+(`Rule.loosened`).
 """
 
 import pydantic
