@@ -23,7 +23,7 @@ def _main() -> None:
     )
     parser.add_argument("--cases", type=int, default=200, help="so many, each for all candidates")
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
-    parser.add_argument("--candidate", choices=BASES, help="only this one, with any wrappers")
+    parser.add_argument("--candidate", choices=BASES, help="only this one, with autotune on or off")
     parser.add_argument("--memory", action="store_true", help="measure it, each in a process")
     parser.add_argument("--case", help="one case as JSON, instead of drawn ones")
     parser.add_argument("--shrink", action="store_true", help="the smallest case of each group")

@@ -153,11 +153,6 @@ class Case(JsonCase):
         return self.candidate.split("+")[0]
 
     @property
-    def wrappers(self) -> list[str]:
-        """What is around it."""
-        return self.candidate.split("+")[1:]
-
-    @property
     def names(self) -> list[list[str]]:
         """Names of the columns of each feature."""
         return [

@@ -12,6 +12,7 @@ from typing import Any
 
 from tests.fuzzing import shrinking
 from tests.fuzzing.differences import Difference, gist
+from tfx_perf.input import candidates
 
 from . import promises, reading, serving
 from .cases import Call, Case, consistent
@@ -51,7 +52,7 @@ class Checker:
         self.count += 1
         expected = self._expected(case)
         split = self._split(case)
-        factory = serving.factory_of(case, serving.candidate_of(case))
+        factory = serving.factory_of(case, candidates.make(case.candidate))
         fell_back = None
         try:
             for call, one in zip(case.calls, expected, strict=True):

@@ -82,6 +82,7 @@ class MemoryChecker:
     Attributes:
         count: cases that were measured.
         remarks: calls that were left to the default.
+        refused: cases that were left to the default, and why.
         measured: what was measured of each served case.
     """
 
@@ -89,6 +90,7 @@ class MemoryChecker:
         """Starts the process that readings are forks of."""
         self.count = 0
         self.remarks: collections.Counter[str] = collections.Counter()
+        self.refused: list[tuple[Case, list[str]]] = []
         self.measured: list[tuple[Case, dict[str, Any]]] = []
         self._forks = forks.Forks(_SERVER)
         self._folder = pathlib.Path(tempfile.mkdtemp(prefix="differential-input-memory-"))
@@ -107,6 +109,7 @@ class MemoryChecker:
         allowed_bytes = _TOLERANCE * case.memory_budget_bytes
         if values["reasons"]:
             self.remarks[f"{case.base} falls back"] += 1
+            self.refused.append((case, values["reasons"]))
             default = self._run(dataclasses.replace(case, candidate="default")).values
             allowed_bytes = max(allowed_bytes, _TOLERANCE * default["peak_bytes"])
         else:

@@ -1,10 +1,11 @@
 """Reads cases in processes of their own; run as a module by `memory.MemoryChecker`."""
 
+import os
 import pathlib
 from typing import Any
 
 from tests.fuzzing import forks
-from tfx_perf.input import limits
+from tfx_perf.input import candidates, limits
 from tfx_perf.tf_internals import datasets
 
 from . import serving
@@ -21,10 +22,10 @@ def _read(request: dict[str, Any]) -> dict[str, Any]:
     small = Case(candidate=case.base)
     with limits.MemoryMeter() as starting:
         for name in dict.fromkeys(("default", case.base)):
-            candidate = serving.candidate_of(Case(candidate=name))
+            candidate = candidates.make(name)
             _exhaust(_built(small, Call(shuffle=True), request["small"], candidate))
     del candidate
-    candidate = serving.candidate_of(case)
+    candidate = candidates.make(case.candidate)
     with limits.MemoryMeter() as meter, serving.Fallbacks() as reasons:
         dataset = _built(case, case.calls[0], request["split"], candidate)
         rows = _exhaust(dataset)
@@ -53,4 +54,6 @@ def _exhaust(dataset: Any) -> int:
 
 
 if __name__ == "__main__":
+    if hasattr(os, "sched_setaffinity"):  # what a stream claims goes by the CPUs
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])
     forks.serve(_read)

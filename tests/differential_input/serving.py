@@ -9,7 +9,7 @@ from tfx.proto import example_gen_pb2
 from tfx.types import standard_artifacts
 
 from tfx_perf.components import examples as examples_lib
-from tfx_perf.input import apply, candidates
+from tfx_perf.input import apply
 
 from .cases import Call, Case
 from .examples import Split, schema_of
@@ -22,11 +22,6 @@ _FELL_BACK = "TFXIO's default reads"
 def default_factory() -> Any:
     """Returns TFX's own factory."""
     return examples_lib.default_factory([_artifact()])
-
-
-def candidate_of(case: Case) -> Any:
-    """Returns the case's candidate."""
-    return candidates.make(case.candidate)
 
 
 def factory_of(case: Case, candidate: Any) -> Any:

@@ -17,7 +17,7 @@ _DAMAGES = ("truncated", "garbage", "flipped", "no_bytes")
 
 
 def names(base: str) -> Any:
-    """Draws a candidate with its wrappers."""
+    """Draws a candidate, at times with autotune on."""
     return mostly(base, [f"{base}+{candidates.Autotune.kind}"], share=2)
 
 
