@@ -106,8 +106,8 @@ def reading_obstacle(examples: Examples, *, split: str) -> str | None:
     items = list(examples)
     if any(split not in artifact_utils.decode_split_names(item.split_names) for item in items):
         return None
-    factory = tfxio_utils.get_record_batch_factory_from_artifact(items, _TELEMETRY)
     try:
+        factory = tfxio_utils.get_record_batch_factory_from_artifact(items, _TELEMETRY)
         has_examples(split_patterns(items, split), factory)
     except Exception as error:  # assertions, TensorFlow's and others, depending on the format
         return f"TFXIO cannot read the examples ({errors.in_one_line(error)})"
