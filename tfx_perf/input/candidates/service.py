@@ -16,6 +16,7 @@ from tfx_perf.settings import base
 from tfx_perf.tf_internals import random_state
 
 _CONNECT_SECONDS = 2.0
+_RECORDS_A_TURN = 16  # of each file: one at a time takes twice as long
 _BLOCKS_AHEAD = 2
 _SERVICE = tf.data.experimental.service
 
@@ -45,6 +46,7 @@ class Service(Candidate):
         records = names.interleave(
             source.read_file,
             cycle_length=min(len(source.files), FILES_AT_ONCE),
+            block_length=_RECORDS_A_TURN,
             num_parallel_calls=min(len(source.files), host.cpu_count()),
         )
         blocks = (
