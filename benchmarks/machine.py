@@ -1,6 +1,6 @@
 """The machine that a benchmark ran on."""
 
-from tfx_perf import formatting
+from tfx_perf.core import formatting
 from tfx_perf.hardware import host
 
 

@@ -6,7 +6,7 @@ Loaded on first use, so that importing one does not import the others.
 import importlib
 from typing import Any
 
-from tfx_perf import errors
+from tfx_perf.core import errors
 from tfx_perf.hardware import versions
 
 _LAZY = {

@@ -7,14 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from tfx.dsl.components.base import base_executor
 from tfx.types import artifact
 
-from tfx_perf import (
-    console,
-    errors,
-    metrics,
-    records,
-    storage,
-    unmeasured,
-)
+from tfx_perf.core import console, errors, metrics, records, storage, unmeasured
 from tfx_perf.report import origin as origins
 from tfx_perf.report import page as report_page
 

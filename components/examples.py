@@ -16,7 +16,7 @@ from tfx.utils import io_utils
 from tfx_bsl.coders import tf_graph_record_decoder
 from tfx_bsl.tfxio import dataset_options, tensor_representation_util
 
-from tfx_perf import errors
+from tfx_perf.core import errors
 from tfx_perf.input import apply
 from tfx_perf.input.record import TuningRecord
 from tfx_perf.input.source import Factory, Parse, RecordSource

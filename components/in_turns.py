@@ -21,9 +21,10 @@ from typing import IO, Any
 import numpy as np
 import tensorflow as tf
 
-from tfx_perf import console, errors, interception, isolate, workers
+from tfx_perf import isolate
 from tfx_perf.components import trainer_args, training_job
 from tfx_perf.components.training_job import TrainingJob
+from tfx_perf.core import console, errors, interception, workers
 from tfx_perf.distribute import as_one_device, supervise, worker_server
 from tfx_perf.distribute.strategies import StrategyScope
 from tfx_perf.tf_internals import autograph, datasets

@@ -21,9 +21,9 @@ from tfx.types import (
 )
 from tfx.utils import json_utils, proto_utils
 
-from tfx_perf import cache_key, errors, storage
 from tfx_perf.components import examples as examples_lib
 from tfx_perf.components import user_wheel
+from tfx_perf.core import cache_key, errors, storage
 from tfx_perf.input import record as input_record
 
 INPUT_PLAN_KEY = "input_plan"

@@ -8,12 +8,12 @@ import tensorflow as tf
 from tfx.types import artifact
 from tfx.utils import json_utils
 
-from tfx_perf import errors, records
 from tfx_perf.components import trainer_args
 from tfx_perf.config import MonitoringSettings, PerfConfig
-from tfx_perf.interception import FitCall
-from tfx_perf.settings.base import Section
-from tfx_perf.settings.distribution import DistributionSettings
+from tfx_perf.config.base import Section
+from tfx_perf.config.distribution import DistributionSettings
+from tfx_perf.core import errors, records
+from tfx_perf.core.interception import FitCall
 from tfx_perf.training import precision
 from tfx_perf.training.measuring import strategies
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan

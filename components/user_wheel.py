@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from tfx.utils import io_utils
 
-from tfx_perf import storage
+from tfx_perf.core import storage
 
 _OTHERS = 0o077  # of a mode: all rights but the owner's
 

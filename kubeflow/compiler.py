@@ -15,11 +15,10 @@ from tfx.dsl.components.base import base_node
 from tfx.orchestration.kubeflow.v2 import kubeflow_v2_dag_runner, pipeline_builder
 from tfx.types import standard_component_specs
 
-from tfx_perf import errors
+from tfx_perf.core import errors, validation
 from tfx_perf.kubeflow import lint, notes, spec
 from tfx_perf.kubeflow.settings import KubeflowSettings
 from tfx_perf.pipelines import parameters
-from tfx_perf.settings import validation
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import urllib3.exceptions
 
-from tfx_perf import errors
+from tfx_perf.core import errors
 
 ENDPOINT_VARIABLE = "KF_PIPELINES_ENDPOINT"
 

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 
-from tfx_perf import console, errors
+from tfx_perf.core import console, errors
 from tfx_perf.kubeflow import ui
 from tfx_perf.kubeflow.staging import Invocation, Staging
 

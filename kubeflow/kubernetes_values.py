@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
-from tfx_perf.settings.base import NotEmpty, PathText, Section
+from tfx_perf.config.base import NotEmpty, PathText, Section
 
 # https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity
 _QUANTITY = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(?:[numkMGTPE]|[KMGTPE]i|[eE][+-]?\d+)?")

@@ -13,10 +13,10 @@ from typing import Any
 
 from google.protobuf import json_format
 
-from tfx_perf import errors
+from tfx_perf.config import yaml_file
+from tfx_perf.core import errors
 from tfx_perf.kubeflow.spec import component as component_of
 from tfx_perf.kubeflow.spec import tasks
-from tfx_perf.settings import yaml_file
 
 # The server's rule for a pipeline; TFX's own limit is the shorter one.
 PIPELINE_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tfx_perf import errors
+from tfx_perf.core import errors
 from tfx_perf.kubeflow import lint
 from tfx_perf.kubeflow.connection import Connection
 

@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
+from tfx_perf.config.base import Count, NotEmpty, PathText, Section, Settings, Several
 from tfx_perf.kubeflow.kubernetes_values import (
     Mounts,
     PullPolicy,
@@ -12,7 +13,6 @@ from tfx_perf.kubeflow.kubernetes_values import (
     Toleration,
     check_accelerator,
 )
-from tfx_perf.settings.base import Count, NotEmpty, PathText, Section, Settings, Several
 
 # What Vertex knows, too, which runs no pods of ours.
 _PLAIN = {

@@ -8,7 +8,7 @@ import pathlib
 import shutil
 from typing import TYPE_CHECKING, Any
 
-from tfx_perf import formatting, metrics
+from tfx_perf.core import formatting, metrics
 from tfx_perf.report import page as report_page
 
 if TYPE_CHECKING:

@@ -7,8 +7,9 @@ from tfx import v1 as tfx
 from tfx.orchestration.portable import tfx_runner
 from tfx.proto.orchestration import pipeline_pb2
 
-from tfx_perf import console, errors, isolate
+from tfx_perf import isolate
 from tfx_perf.components import early_imports
+from tfx_perf.core import console, errors
 from tfx_perf.pipelines import parameters as runtime_parameters
 from tfx_perf.pipelines import progress
 

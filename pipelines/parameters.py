@@ -10,7 +10,7 @@ from tfx.orchestration import data_types
 from tfx.orchestration.portable import runtime_parameter_utils
 from tfx.proto.orchestration import pipeline_pb2
 
-from tfx_perf import errors
+from tfx_perf.core import errors
 
 Value = int | float | str
 

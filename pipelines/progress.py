@@ -27,8 +27,8 @@ from tfx.orchestration.portable import data_types, launcher
 from tfx.orchestration.portable.mlmd import execution_lib
 from tfx.types import standard_artifacts
 
-from tfx_perf import console, errors, interception, periodic, storage
 from tfx_perf.components import artifacts, types
+from tfx_perf.core import console, errors, interception, periodic, storage
 from tfx_perf.gate import decision as gate_record
 from tfx_perf.gate import messages
 from tfx_perf.report import page as report_page

@@ -17,8 +17,8 @@ from tfx.tools.cli import labels
 from tfx.tools.cli.handler import template_handler
 from tfx.types import artifact, artifact_utils
 
-from tfx_perf import errors, interception
 from tfx_perf.config import PerfConfig
+from tfx_perf.core import errors, interception
 from tfx_perf.pipelines import local_runner, progress
 from tfx_perf.pipelines.training_pipeline import TrainingCode, create_pipeline
 from tfx_perf.training import session

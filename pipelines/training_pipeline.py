@@ -8,7 +8,6 @@ import tensorflow_model_analysis as tfma
 from ml_metadata.proto import metadata_store_pb2
 from tfx import v1 as tfx
 
-from tfx_perf import cache_key, errors
 from tfx_perf.components import (
     InputTuner,
     MemoryProfiler,
@@ -19,6 +18,7 @@ from tfx_perf.components import (
     latest_plans,
 )
 from tfx_perf.config import PerfConfig
+from tfx_perf.core import cache_key, errors
 
 
 @dataclasses.dataclass(frozen=True)

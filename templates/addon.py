@@ -9,8 +9,8 @@ import pathlib
 import re
 from collections.abc import Iterable
 
-from tfx_perf import errors
 from tfx_perf.config import PerfConfig
+from tfx_perf.core import errors
 from tfx_perf.templates import copying, project_scan
 
 _MODULE = "perf_components"

@@ -6,7 +6,7 @@ import pathlib
 import re
 import shutil
 
-from tfx_perf import errors
+from tfx_perf.core import errors
 
 _PLACEHOLDER = "{{PIPELINE_NAME}}"
 # What Airflow and ML Metadata take; Kubeflow Pipelines take less, see docs/templates.md.

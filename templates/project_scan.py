@@ -9,7 +9,7 @@ import tokenize
 from collections.abc import Iterator
 from typing import TypeGuard, cast
 
-from tfx_perf import errors
+from tfx_perf.core import errors
 
 _SKIPPED = {"__pycache__", "build", "dist", "node_modules", "site-packages", "venv"}
 _LOOPS = ast.For | ast.AsyncFor | ast.While

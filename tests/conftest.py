@@ -8,7 +8,8 @@ import sys
 import pytest
 
 from tests import permutations
-from tfx_perf import console, isolate
+from tfx_perf import isolate
+from tfx_perf.core import console
 
 _OF_ONE_TEST = {"PYTEST_CURRENT_TEST", "KUBECONFIG"}
 

@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Iterator
 
-from tfx_perf import console, periodic
+from tfx_perf.core import console, periodic
 
 
 @contextlib.contextmanager

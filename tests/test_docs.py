@@ -8,10 +8,10 @@ from tfx import types
 from tfx.proto import trainer_pb2
 from tfx.types import standard_artifacts
 
-from tfx_perf import metrics
 from tfx_perf.config import PerfConfig
+from tfx_perf.config import gate as gate_settings
+from tfx_perf.core import metrics
 from tfx_perf.input import candidates
-from tfx_perf.settings import gate as gate_settings
 
 _ROOT = pathlib.Path(__file__).parent.parent
 _README = (_ROOT / "README.md").read_text()

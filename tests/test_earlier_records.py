@@ -9,12 +9,12 @@ import pathlib
 
 import pytest
 
+from tfx_perf.core.unmeasured import Unmeasured
 from tfx_perf.gate.decision import GateRecord
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.input.record import TuningRecord
 from tfx_perf.memory.record import ProfileRecord
 from tfx_perf.training.record import TrainingRecord
-from tfx_perf.unmeasured import Unmeasured
 
 RECORDS = (TrainingRecord, TuningRecord, ProfileRecord, GateRecord, Ledger, Unmeasured)
 WRITTEN = json.loads(pathlib.Path(__file__).with_name("earlier_records.json").read_text())

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tfx_perf.structural_hash import Describer, digest
+from tfx_perf.core.structural_hash import Describer, digest
 
 # A module of users, and what its functions hold in a cell, a global and a default.
 SOURCE = """

@@ -15,7 +15,7 @@ import yaml
 
 from tfx_perf.cli import main
 from tfx_perf.config import PerfConfig
-from tfx_perf.settings import validation
+from tfx_perf.config.removed import REMOVED
 
 ROOT = pathlib.Path(__file__).parent.parent
 SOURCES = ("benchmarks", "components", "kubeflow", "pipelines", "templates", "tfx_perf")
@@ -154,7 +154,7 @@ def test_settings_exist():
         for where, text in texts()
         for key in _SETTING.findall(text)
         if not setting_exists(key)
-        and key not in validation.REMOVED  # which the changelog names
+        and key not in REMOVED  # which the changelog names
         and not resolves(f"tfx_perf.{key}")
         and key.rpartition(".")[2] not in ("py", "outputs")
     }

@@ -16,8 +16,9 @@ import pytest
 import tensorflow as tf
 
 import tfx_perf
-from tfx_perf import config, errors, interception, script
+from tfx_perf import config, script
 from tfx_perf.cli import main
+from tfx_perf.core import errors, interception
 from tfx_perf.distribute import launch
 from tfx_perf.gate.decision import GateRecord
 from tfx_perf.training.record import TrainingRecord

@@ -7,6 +7,8 @@ The artifact types are importable here because TFX containers look a custom type
 import importlib
 from typing import Any
 
+from tfx_perf.core import VERSION
+
 _LAZY = {
     **dict.fromkeys(
         ("InputPlan", "MemoryProfile", "PerfMetrics", "PerfLedger", "PerfEvaluation"),
@@ -17,13 +19,13 @@ _LAZY = {
     "optimized": "tfx_perf.script",
 }
 
-__version__ = "0.1.0"
+__version__ = VERSION
 __all__ = ["__version__", *_LAZY]
 
 
 def __getattr__(name: str) -> Any:
     if name == "quiet":  # as projects from templates of 0.1 import it
-        return importlib.import_module("tfx_perf.console")
+        return importlib.import_module("tfx_perf.core.console")
     if name not in _LAZY:
         raise AttributeError(f"module 'tfx_perf' has no attribute {name!r}")
     return getattr(importlib.import_module(_LAZY[name]), name)

@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tfx_perf
-from tfx_perf import cache_key, config, console, errors, interception, records, workers
+from tfx_perf import config
 from tfx_perf.config import ScheduleSettings
+from tfx_perf.core import cache_key, console, errors, interception, records, workers
 from tfx_perf.gate import decision as gate_record
 from tfx_perf.gate import ledger_store, messages, verdict
 from tfx_perf.gate.decision import GateRecord

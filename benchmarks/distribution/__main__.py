@@ -9,7 +9,7 @@ import click
 
 from benchmarks import machine, options
 from benchmarks.distribution import worker_job, worker_processes
-from tfx_perf import records, statistics
+from tfx_perf.core import records, statistics
 from tfx_perf.hardware import versions
 
 _PACKAGES = ("tensorflow", "keras", "tf-keras")

@@ -9,7 +9,7 @@ import click
 
 from benchmarks import machine, options
 from benchmarks.distribution import reductions_job, shaped_network, worker_processes
-from tfx_perf import records
+from tfx_perf.core import records
 from tfx_perf.hardware import versions
 
 _PACKAGES = ("tensorflow", "keras", "tf-keras")

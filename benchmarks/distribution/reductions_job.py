@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfx_perf import interception
 from tfx_perf.config import PerfConfig
+from tfx_perf.core import interception
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.session import TrainingSession
 

@@ -7,7 +7,7 @@ import click
 
 from benchmarks import machine, options
 from benchmarks.distribution import scaling_job, shaped_network, worker_processes
-from tfx_perf import records
+from tfx_perf.core import records
 from tfx_perf.hardware import versions
 from tfx_perf.training import scaling
 from tfx_perf.training.measuring.accounts import CommunicationAccount

@@ -7,8 +7,8 @@ import time
 import numpy as np
 import tensorflow as tf
 
-from tfx_perf import interception
 from tfx_perf.config import PerfConfig
+from tfx_perf.core import interception
 from tfx_perf.training.session import TrainingSession
 
 _COMPUTE_SECONDS = 0.1  # asleep, so that workers on one machine do not slow one another down

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import click
 
-from tfx_perf import workers
+from tfx_perf.core import workers
 
 
 def last_line_of_first(

@@ -3,7 +3,7 @@
 from typing import ClassVar, Literal
 
 from benchmarks.first_run import run_job
-from tfx_perf import records, statistics
+from tfx_perf.core import records, statistics
 
 Kind = Literal["first", "second"]
 

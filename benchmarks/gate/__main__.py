@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks import machine
 from benchmarks.gate import histories, judging, many_runs, months, real, results, short_runs
-from tfx_perf.settings.gate import GateSettings
+from tfx_perf.config.gate import GateSettings
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _PATH = click.Path(path_type=pathlib.Path)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tfx_perf import records
+from tfx_perf.core import records
 
 METRICS = 9
 STEPS = 200

@@ -5,12 +5,12 @@ import datetime
 import numpy as np
 
 from benchmarks.gate.histories import METRICS, Histories
+from tfx_perf.config.gate import GateSettings
+from tfx_perf.config.rule import Rule
 from tfx_perf.gate.decision import Verdict
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.run import Run
 from tfx_perf.gate.verdict import evaluate
-from tfx_perf.settings.gate import GateSettings
-from tfx_perf.settings.rule import Rule
 
 # What they measure does not matter here, so all have the noise that is expected of a time.
 KEYS = (

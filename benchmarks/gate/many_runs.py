@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from benchmarks.gate import months
+from tfx_perf.config.gate import GateSettings
 from tfx_perf.gate.ledger_store import Mirror
 from tfx_perf.gate.verdict import evaluate
-from tfx_perf.settings.gate import GateSettings
 
 
 def judge(folder: pathlib.Path, *, count: int, seed: int = 0) -> Iterator[float]:

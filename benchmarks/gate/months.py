@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from tfx_perf import records
+from tfx_perf.config.gate import GateSettings
+from tfx_perf.core import records
 from tfx_perf.gate.ledger import Act, Ledger
 from tfx_perf.gate.run import Run
 from tfx_perf.gate.verdict import evaluate
-from tfx_perf.settings.gate import GateSettings
 
 _START = datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc)
 _DAYS, _CHANGE_DAY = 90, 60

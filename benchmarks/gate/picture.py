@@ -5,9 +5,9 @@ import pathlib
 import click
 from matplotlib import figure
 
+from tfx_perf.config.gate import GateSettings
+from tfx_perf.config.rule import Rule
 from tfx_perf.gate.change import Change
-from tfx_perf.settings.gate import GateSettings
-from tfx_perf.settings.rule import Rule
 
 _KEY = "step_time_seconds"
 _RULE = Rule(margin=0.03)

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from tfx_perf import isolate
+from tfx_perf.config.gate import GateSettings
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.run import Run
 from tfx_perf.gate.verdict import evaluate
-from tfx_perf.settings.gate import GateSettings
 
 SAME = "nothing changed"
 _MIB = 2**20

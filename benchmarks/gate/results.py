@@ -6,7 +6,7 @@ from typing import ClassVar
 from benchmarks.gate.histories import Cell
 from benchmarks.gate.months import Score
 from benchmarks.gate.short_runs import ShortRuns
-from tfx_perf import records
+from tfx_perf.core import records
 
 # Runs that are no worse and are refused by any of nine rules, in each cell of eight runs.
 _FALSE_ALARMS = 0.02

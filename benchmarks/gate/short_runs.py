@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from benchmarks.gate import histories
-from tfx_perf import records, statistics
+from tfx_perf.config.gate import GateSettings
+from tfx_perf.core import records, statistics
 from tfx_perf.gate.decision import Verdict
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.run import Run
 from tfx_perf.gate.verdict import evaluate
-from tfx_perf.settings.gate import GateSettings
 
 _STEP_SECONDS = 1e-3
 _RUN_SD = 0.01

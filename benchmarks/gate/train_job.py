@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfx_perf import interception, metrics
 from tfx_perf.config import PerfConfig
+from tfx_perf.core import interception, metrics
 from tfx_perf.gate.run import Run
 from tfx_perf.training.session import TrainingSession
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from benchmarks.input import results
 from benchmarks.input.workloads import WORKLOADS
-from tfx_perf import statistics
+from tfx_perf.core import statistics
 
 _LINE = "{:>9}  {:29} {:30} {:>21} {:>21} {:>21} {:>21} {:>13} {:>6}"
 

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Sequence
 from typing import ClassVar
 
-from tfx_perf import records, statistics
+from tfx_perf.core import records, statistics
 
 GZIP, PLAIN = "gzip", "plain"
 NO_MODEL, SMALL, HEAVY = "none", "small", "heavy"

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from benchmarks import machine
 from benchmarks.input import console, results, targets
 from benchmarks.input.workloads import WORKLOADS
-from tfx_perf import errors, isolate
+from tfx_perf import isolate
+from tfx_perf.core import errors
 from tfx_perf.hardware import versions
 
 _JOB = "benchmarks.input.cell_job:run"  # not imported here: it loads TensorFlow

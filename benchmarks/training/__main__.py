@@ -8,7 +8,7 @@ import click
 from benchmarks import machine, options
 from benchmarks.training import results, run, targets
 from benchmarks.training.workloads import NAMES, WORKLOADS
-from tfx_perf import errors, formatting, statistics
+from tfx_perf.core import errors, formatting, statistics
 from tfx_perf.hardware import versions
 
 _PACKAGES = ("tensorflow", "keras", "tf-keras", "tfx")

@@ -17,7 +17,7 @@ from concurrent import futures
 from typing import Any
 
 from benchmarks.training.clock import Clock
-from tfx_perf import errors
+from tfx_perf.core import errors
 
 _BLOCK_SECONDS = 3.0
 _FEWEST_CALLS = 4

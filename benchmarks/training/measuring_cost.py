@@ -13,7 +13,7 @@ import click
 import numpy as np
 import tensorflow as tf
 
-from tfx_perf import formatting, interception, statistics
+from tfx_perf.core import formatting, interception, statistics
 from tfx_perf.hardware import energy
 from tfx_perf.training.fit.timer import StepTimer
 from tfx_perf.training.keras_api.base_api import Function

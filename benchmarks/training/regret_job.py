@@ -10,9 +10,9 @@ import numpy as np
 from benchmarks.training import results
 from benchmarks.training.artifacts import Artifacts
 from benchmarks.training.workloads import WORKLOADS
-from tfx_perf import interception, statistics
 from tfx_perf.components import trainer_args
 from tfx_perf.config import PerfConfig
+from tfx_perf.core import interception, statistics
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.step import compiled_call, fused_update

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tfx_perf import records, statistics
+from tfx_perf.core import records, statistics
 
 STOCK, OPTIMIZED, TUNED = "stock", "optimized", "tuned"
 KINDS = (STOCK, OPTIMIZED, TUNED)

@@ -14,7 +14,8 @@ from typing import Any
 
 from benchmarks.training import in_turns, results
 from benchmarks.training.workloads import TAXI_BATCH_SIZES, WORKLOADS
-from tfx_perf import errors, isolate
+from tfx_perf import isolate
+from tfx_perf.core import errors
 from tfx_perf.hardware import onednn
 from tfx_perf.training.plan import PLAIN_FIT
 

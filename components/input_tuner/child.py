@@ -14,11 +14,11 @@ from tfx.components.trainer import fn_args_utils
 from tfx.types import artifact, artifact_utils
 from tfx.utils import json_utils
 
-from tfx_perf import console, errors, unmeasured
 from tfx_perf.components import examples as examples_lib
 from tfx_perf.components import latest, trainer_args
 from tfx_perf.components.input_tuner import previous, training
 from tfx_perf.config import PerfConfig
+from tfx_perf.core import console, errors, unmeasured
 from tfx_perf.input import measure, record, tuner
 from tfx_perf.input import source as source_lib
 from tfx_perf.tf_internals import autograph

@@ -8,11 +8,12 @@ from tfx.dsl.components.base import base_executor
 from tfx.types import artifact, artifact_utils
 from tfx.utils import json_utils
 
-from tfx_perf import errors, isolate, storage, unmeasured
+from tfx_perf import isolate
 from tfx_perf.components import artifacts, trainer_args
 from tfx_perf.components import examples as examples_lib
 from tfx_perf.components.input_tuner import child
 from tfx_perf.config import InputSettings, PerfConfig
+from tfx_perf.core import errors, storage, unmeasured
 from tfx_perf.hardware import host
 from tfx_perf.input import candidate, candidates, record, source
 from tfx_perf.report import input as input_report

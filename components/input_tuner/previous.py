@@ -7,9 +7,9 @@ from typing import Any
 
 from tfx.types import artifact
 
-from tfx_perf import cache_key
 from tfx_perf.components import artifacts
 from tfx_perf.config import InputSettings
+from tfx_perf.core import cache_key
 from tfx_perf.hardware import devices
 from tfx_perf.input import candidate, candidates, recheck, record
 from tfx_perf.input import source as source_lib

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 from tfx.components.trainer import fn_args_utils
 
-from tfx_perf import errors, interception
+from tfx_perf.core import errors, interception
 from tfx_perf.input import measure
 from tfx_perf.input.source import Factory
 from tfx_perf.tf_internals import ancestry, autograph

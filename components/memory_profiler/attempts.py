@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 
 from tfx.utils import json_utils
 
-from tfx_perf import console, errors, isolate, unmeasured
+from tfx_perf import isolate
 from tfx_perf.components import trainer_args
 from tfx_perf.components.memory_profiler import child
 from tfx_perf.config import MemorySettings
+from tfx_perf.core import console, errors, unmeasured
 from tfx_perf.hardware import host
 from tfx_perf.memory import footprint, largest_batch, peak, profile, record
 from tfx_perf.memory.record import Footprint, ProfileProgress, ProfileRecord, Status

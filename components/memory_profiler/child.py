@@ -9,9 +9,9 @@ from typing import Any
 
 from tfx.utils import json_utils
 
-from tfx_perf import errors, interception, unmeasured
 from tfx_perf.components import trainer_args
 from tfx_perf.config import PerfConfig
+from tfx_perf.core import errors, interception, unmeasured
 from tfx_perf.memory import footprint, largest_batch, profile, record
 from tfx_perf.tf_internals import autograph
 from tfx_perf.training import precision

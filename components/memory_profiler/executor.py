@@ -8,10 +8,10 @@ from tfx.dsl.components.base import base_executor
 from tfx.types import artifact, artifact_utils
 from tfx.utils import json_utils
 
-from tfx_perf import storage, unmeasured
 from tfx_perf.components import artifacts, trainer_args
 from tfx_perf.components.memory_profiler import attempts
 from tfx_perf.config import PerfConfig
+from tfx_perf.core import storage, unmeasured
 from tfx_perf.memory import record
 from tfx_perf.report import memory as memory_report
 

@@ -14,7 +14,7 @@ from tfx.components.trainer import fn_args_utils
 from tfx.dsl.components.base import base_executor
 from tfx.types import artifact
 
-from tfx_perf import cache_key, errors, storage, workers
+from tfx_perf.core import cache_key, errors, storage, workers
 from tfx_perf.training.recovery.folder_lock import FolderLock
 from tfx_perf.training.trials import kept_choice
 

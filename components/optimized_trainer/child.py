@@ -18,14 +18,16 @@ from tfx.components.trainer import fn_args_utils
 from tfx.dsl.io import fileio
 from tfx.utils import json_utils
 
-from tfx_perf import console, errors, interception, records, script, time_limit
+from tfx_perf import script
 from tfx_perf.components import trainer_args
 from tfx_perf.components.optimized_trainer.checkpoints import KeptModelRun
 from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.config import PerfConfig, ScheduleSettings
+from tfx_perf.core import console, errors, interception, records, time_limit
+from tfx_perf.core.interception import FitCall
+from tfx_perf.core.unmeasured import Unmeasured
 from tfx_perf.distribute import as_one_device
 from tfx_perf.distribute.strategies import StrategyScope
-from tfx_perf.interception import FitCall
 from tfx_perf.tf_internals import autograph
 from tfx_perf.training import precision
 from tfx_perf.training.keras_api import array_data, either_keras
@@ -40,7 +42,6 @@ from tfx_perf.training.step import evaluation
 from tfx_perf.training.trials import choosing, kept_choice, worth
 from tfx_perf.training.trials.choice import PlanChoice, TrialProgress, TrialRecord, plain
 from tfx_perf.training.trials.processes import Comparison
-from tfx_perf.unmeasured import Unmeasured
 
 # The processes that must start to have oneDNN: two in turns (which share the cores), and the one
 # that trains. None of them can be a fork, which has its imports.

@@ -11,11 +11,12 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from tfx_perf import errors, formatting, isolate
+from tfx_perf import isolate
 from tfx_perf.components import in_turns, trainer_args
 from tfx_perf.components.optimized_trainer import plans as known_plans
 from tfx_perf.components.optimized_trainer.workers.known_plan import KnownPlan
 from tfx_perf.components.training_job import TrainingJob
+from tfx_perf.core import errors, formatting
 from tfx_perf.hardware import onednn
 from tfx_perf.tf_internals import devices
 from tfx_perf.training import precision

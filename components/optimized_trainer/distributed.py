@@ -10,7 +10,6 @@ from typing import Optional
 from tfx.dsl.components.base import base_executor
 from tfx.types import artifact
 
-from tfx_perf import cache_key, errors
 from tfx_perf.components import training_job
 from tfx_perf.components.optimized_trainer import checkpoints, worker
 from tfx_perf.components.optimized_trainer.cluster import manifests, names
@@ -20,10 +19,11 @@ from tfx_perf.components.optimized_trainer.cluster.job_run import JobRun
 from tfx_perf.components.optimized_trainer.workers.exchange import Exchange
 from tfx_perf.components.optimized_trainer.workers.known_plan import KnownPlan
 from tfx_perf.components.optimized_trainer.workers.local_run import LocalRun
+from tfx_perf.config.distribution import ClusterJob
+from tfx_perf.core import cache_key, errors
+from tfx_perf.core.unmeasured import Unmeasured
 from tfx_perf.isolate.termination import Termination
-from tfx_perf.settings.distribution import ClusterJob
 from tfx_perf.training.record import TrainingRecord
-from tfx_perf.unmeasured import Unmeasured
 
 _POLL_SECONDS = 0.2
 # NFS may show a folder as it was up to a minute ago.

@@ -8,7 +8,6 @@ from tfx.dsl.components.base import base_executor
 from tfx.types import artifact, artifact_utils, standard_component_specs
 from tfx.utils import path_utils
 
-from tfx_perf import console, errors, storage
 from tfx_perf.components import artifacts, trainer_args, training_job
 from tfx_perf.components.optimized_trainer import (
     checkpoints,
@@ -19,12 +18,13 @@ from tfx_perf.components.optimized_trainer import (
 )
 from tfx_perf.components.optimized_trainer.workers.known_plan import KnownPlan
 from tfx_perf.components.training_job import TrainingJob
+from tfx_perf.core import console, errors, storage
+from tfx_perf.core.unmeasured import Unmeasured
 from tfx_perf.report import training as training_report
 from tfx_perf.report.origin import Origin
 from tfx_perf.training import record, scaling
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.trials.choice import TRIALS_OFF, StrategyChoice, plain
-from tfx_perf.unmeasured import Unmeasured
 from tfx_perf.xla import aot_export
 
 _LOGGER = logging.getLogger(__name__)

@@ -9,11 +9,11 @@ from tfx.dsl.io import fileio
 from tfx.types import artifact, artifact_utils, standard_component_specs
 from tfx.utils import io_utils
 
-from tfx_perf import cache_key, errors, formatting, storage
 from tfx_perf.components import artifacts, trainer_args
 from tfx_perf.components import examples as examples_lib
 from tfx_perf.components.optimized_trainer.workers.known_plan import KnownPlan
 from tfx_perf.components.training_job import TrainingJob
+from tfx_perf.core import cache_key, errors, formatting, storage
 from tfx_perf.input.record import TuningRecord
 from tfx_perf.training import record
 from tfx_perf.training.optimizations.onednn import OneDnn

@@ -15,11 +15,13 @@ from typing import Any
 from tfx.types import artifact
 from tfx.utils import json_utils
 
-from tfx_perf import console, errors, isolate
+from tfx_perf import isolate
 from tfx_perf.components.optimized_trainer import child, comparisons
 from tfx_perf.components.optimized_trainer.child import TrainingResult, TrialOrder
 from tfx_perf.components.optimized_trainer.workers.known_plan import KnownPlan
 from tfx_perf.components.training_job import TrainingJob
+from tfx_perf.core import console, errors
+from tfx_perf.core.unmeasured import Unmeasured
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.recovery import generators
@@ -32,7 +34,6 @@ from tfx_perf.training.trials.choice import (
     lost,
 )
 from tfx_perf.training.trials.processes import Comparison
-from tfx_perf.unmeasured import Unmeasured
 
 # A crash costs the plan that crashed; XLA has two to crash with.
 _LOG_FILES = "trials.log", "trials-2.log", "trials-3.log"

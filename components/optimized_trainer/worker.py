@@ -7,8 +7,8 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
-from tfx_perf import errors, workers
 from tfx_perf.components.optimized_trainer.cluster import tf_config
+from tfx_perf.core import errors, workers
 from tfx_perf.isolate import forks
 
 _EXIT_USER_ERROR = 2

@@ -13,10 +13,11 @@ from tfx.components.evaluator import constants
 from tfx.dsl.components.base import base_executor
 from tfx.types import artifact, artifact_utils
 
-from tfx_perf import cache_key, errors, storage, unmeasured
 from tfx_perf.components import artifacts
 from tfx_perf.components.perf_evaluator import remeasure
 from tfx_perf.config import PerfConfig
+from tfx_perf.config.gate import GateSettings
+from tfx_perf.core import cache_key, errors, storage, unmeasured
 from tfx_perf.gate import decision as decisions
 from tfx_perf.gate import ledger as ledgers
 from tfx_perf.gate import ledger_store, messages, verdict
@@ -29,7 +30,6 @@ from tfx_perf.memory import record as memory_record
 from tfx_perf.memory.record import ProfileRecord
 from tfx_perf.report import gate as gate_report
 from tfx_perf.report import page as report_page
-from tfx_perf.settings.gate import GateSettings
 from tfx_perf.training import record as training_record
 from tfx_perf.training.record import TrainingRecord
 

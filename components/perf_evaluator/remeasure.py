@@ -4,8 +4,8 @@ import logging
 import pathlib
 from collections.abc import Callable, Sequence
 
-from tfx_perf import errors, statistics, storage
 from tfx_perf.components import in_turns, training_job
+from tfx_perf.core import errors, statistics, storage
 from tfx_perf.gate.decision import Remeasured
 from tfx_perf.gate.run import Run
 from tfx_perf.training.trials import processes

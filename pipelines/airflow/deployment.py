@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from tfx_perf import errors
+from tfx_perf.core import errors
 from tfx_perf.pipelines.airflow.settings import AirflowSettings
 
 if TYPE_CHECKING:

@@ -26,10 +26,9 @@ from tfx.orchestration.portable import launcher, runtime_parameter_utils
 from tfx.orchestration.portable.mlmd import execution_lib
 from tfx.proto.orchestration import pipeline_pb2
 
-from tfx_perf import errors
-
 # TFX makes up a class for a type that nobody has imported, and no child process can be sent it.
 from tfx_perf.components import early_imports, types  # noqa: F401
+from tfx_perf.core import errors
 from tfx_perf.pipelines import parameters, progress
 from tfx_perf.pipelines.airflow import topology
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import pydantic
 
-from tfx_perf.settings.base import (
+from tfx_perf.config.base import (
     Count,
     Duration,
     NotEmpty,

@@ -24,10 +24,9 @@ from tfx.proto.orchestration import (  # noqa: F401
     pipeline_pb2,
 )
 
-from tfx_perf import console, errors
+from tfx_perf.core import console, errors, validation
 from tfx_perf.pipelines import parameters
 from tfx_perf.pipelines.airflow.settings import AirflowSettings
-from tfx_perf.settings import validation
 
 SCHEMA = "tfx_perf.airflow/1"
 

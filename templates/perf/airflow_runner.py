@@ -1,6 +1,6 @@
 """Deploys the pipeline to the Airflow that AIRFLOW_HOME names; scheduled daily, paused at first."""
 
-from tfx_perf import console
+from tfx_perf.core import console
 
 with console.libraries():  # TensorFlow and others say much while they are imported
     from tfx.orchestration import metadata

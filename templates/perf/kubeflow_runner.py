@@ -2,7 +2,7 @@
 
 import os
 
-from tfx_perf import console
+from tfx_perf.core import console
 
 with console.libraries():  # TensorFlow and others say much while they are imported
     from tfx_perf import kubeflow

@@ -2,8 +2,8 @@
 
 import argparse
 
-from tfx_perf import console, errors
 from tfx_perf.config import PerfConfig
+from tfx_perf.core import console, errors
 
 from pipeline import configs
 

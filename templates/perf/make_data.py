@@ -14,7 +14,7 @@ import math
 import pathlib
 import random
 
-from tfx_perf import console
+from tfx_perf.core import console
 
 CHANNELS = ("app", "shop", "web")
 COUNTRIES = ("DE", "FR", "IT", "NL", "PL")

@@ -5,9 +5,9 @@ import pytest
 
 from benchmarks.gate import histories, judging, real, results
 from benchmarks.gate.histories import Cell
+from tfx_perf.config.gate import GateSettings
+from tfx_perf.config.rule import Rule
 from tfx_perf.gate.run import Run
-from tfx_perf.settings.gate import GateSettings
-from tfx_perf.settings.rule import Rule
 
 
 def cell(**changes):

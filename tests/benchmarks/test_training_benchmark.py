@@ -8,7 +8,8 @@ import sys
 import pytest
 
 from benchmarks.training import in_turns, results, run, targets, workloads
-from tfx_perf import errors, isolate
+from tfx_perf import isolate
+from tfx_perf.core import errors
 
 
 def run_of(step_seconds, *, start=0.0):

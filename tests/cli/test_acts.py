@@ -11,9 +11,9 @@ import shutil
 import pytest
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
-from tfx_perf import errors
 from tfx_perf.cli import main, names
 from tfx_perf.config import PerfConfig
+from tfx_perf.core import errors
 from tfx_perf.gate import history, verdict
 from tfx_perf.gate.ledger import Act, Ledger
 from tfx_perf.gate.ledger_store import LedgerArtifacts, Mirror

@@ -78,7 +78,7 @@ def test_what_is_no_pipeline_is_one_line_and_exit_code_2(
 
 _DEPLOY = """
 import sys
-from tfx_perf import errors
+from tfx_perf.core import errors
 from tfx_perf.cli import main
 try:
     main.cli.main(

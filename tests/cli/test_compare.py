@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-from tfx_perf import errors
 from tfx_perf.cli import compare as comparison
 from tfx_perf.cli import main
+from tfx_perf.core import errors
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.run import Run
 from tfx_perf.mlmd.runs import RecordedRun

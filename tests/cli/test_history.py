@@ -11,14 +11,14 @@ import pytest
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 from perf_records import training_record
 
-from tfx_perf import errors
 from tfx_perf.cli import history, main
+from tfx_perf.config.gate import GateSettings
+from tfx_perf.core import errors
 from tfx_perf.gate.ledger import Act, Ledger
 from tfx_perf.gate.ledger_store import Mirror
 from tfx_perf.gate.run import Run
 from tfx_perf.gate.verdict import evaluate
 from tfx_perf.mlmd import runs as recorded_runs
-from tfx_perf.settings.gate import GateSettings
 
 _START = datetime.datetime(2026, 1, 2, tzinfo=datetime.timezone.utc)
 

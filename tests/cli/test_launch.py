@@ -16,8 +16,8 @@ import time
 import psutil
 import pytest
 
-from tfx_perf import console
 from tfx_perf.cli import launch
+from tfx_perf.core import console
 
 pytestmark = pytest.mark.each_choice
 
@@ -58,7 +58,7 @@ with tfx_perf.optimized(folder=f"perf-{index}"):
 # The second worker ends in the trials, for which the first one would wait.
 _ENDING = """
 import os, signal
-from tfx_perf import workers
+from tfx_perf.core import workers
 from tfx_perf.training.trials import trials
 
 def ending(*_):
@@ -297,7 +297,7 @@ def test_trials_that_end_a_worker_are_not_made_again(tmp_path):
 
 _FAILING = """
 import logging, os, sys, threading, warnings
-from tfx_perf import workers
+from tfx_perf.core import workers
 import absl.logging
 
 absl.logging.warning("absl says")
@@ -347,7 +347,7 @@ def test_an_error_of_the_script_ends_all_and_the_last_line_says_which(tmp_path):
 
 _ENDS = """
 import argparse, os, sys, threading
-from tfx_perf import workers
+from tfx_perf.core import workers
 
 class Unprintable(Exception):
     def __str__(self):
@@ -382,7 +382,7 @@ def test_the_last_line_says_how_a_worker_has_ended(tmp_path, ends, words, code):
 
 _LOSING = """
 import os, signal, sys
-from tfx_perf import workers
+from tfx_perf.core import workers
 
 if os.path.exists("again"):
     sys.exit()

@@ -128,7 +128,7 @@ def test_a_script_that_exits_by_itself_ends_as_others_do(tfx_perf, code, exit_co
 _REFUSALS = """
 import argparse
 import sys
-from tfx_perf import console, errors
+from tfx_perf.core import console, errors
 print("a library's line", file=sys.stderr)
 case, = sys.argv[1:]
 if case == "an argument":
@@ -145,7 +145,7 @@ sys.exit(int(case))
 _RUN = """
 import pathlib
 import sys
-from tfx_perf import console
+from tfx_perf.core import console
 from tfx_perf.cli import run
 log = pathlib.Path("here.log")
 for case in sys.argv[1:]:

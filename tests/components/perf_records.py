@@ -1,7 +1,7 @@
 """Records for the tests of components that read them."""
 
+from tfx_perf.core.statistics import Interval
 from tfx_perf.memory.record import ProfileRecord, StateSizes, StepMemory
-from tfx_perf.statistics import Interval
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.record import TrainingRecord
 

@@ -9,9 +9,9 @@ import tuning_cases
 from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 
-from tfx_perf import errors
 from tfx_perf.components import trainer_args
 from tfx_perf.components.input_tuner import training
+from tfx_perf.core import errors
 from tfx_perf.input import measure
 
 pytestmark = [pytest.mark.each_choice, pytest.mark.usefixtures("quick_traces")]

@@ -9,7 +9,6 @@ import tensorflow as tf
 import training_cases
 from tfx.types import standard_artifacts
 
-from tfx_perf import errors
 from tfx_perf.components import examples as examples_lib
 from tfx_perf.components import types
 from tfx_perf.components.optimized_trainer import worker
@@ -18,10 +17,11 @@ from tfx_perf.components.optimized_trainer.cluster import names, tf_config
 from tfx_perf.components.optimized_trainer.workers.exchange import Exchange
 from tfx_perf.components.optimized_trainer.workers.known_plan import KnownPlan
 from tfx_perf.components.training_job import TrainingJob
+from tfx_perf.core import errors
+from tfx_perf.core.unmeasured import Unmeasured
+from tfx_perf.core.workers import Worker
 from tfx_perf.distribute import failure
 from tfx_perf.distribute.failure import WorkerFailure
-from tfx_perf.unmeasured import Unmeasured
-from tfx_perf.workers import Worker
 
 HOSTS = "job-node-0-0.job:2222,job-node-0-1.job:2222"
 

@@ -10,10 +10,10 @@ from google.protobuf import text_format
 from perf_records import training_record
 from tfx.types import standard_artifacts
 
-from tfx_perf import errors
 from tfx_perf.components import types
 from tfx_perf.components.perf_evaluator import executor
-from tfx_perf.settings.gate import GateSettings
+from tfx_perf.config.gate import GateSettings
+from tfx_perf.core import errors
 
 
 @pytest.fixture(scope="module")

@@ -13,10 +13,10 @@ import pytest
 import training_cases
 from tfx.types import standard_artifacts
 
-from tfx_perf import errors
 from tfx_perf.components import in_turns, training_job, types
 from tfx_perf.components.perf_evaluator import executor, remeasure
 from tfx_perf.config import PerfConfig
+from tfx_perf.core import errors
 from tfx_perf.gate.decision import GateRecord, Verdict
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.run import Run

@@ -13,8 +13,8 @@ from tfx.proto import example_gen_pb2
 from tfx.types import artifact_utils, standard_artifacts
 from tfx_bsl.coders import tf_graph_record_decoder
 
-from tfx_perf import errors
 from tfx_perf.components import examples as examples_lib
+from tfx_perf.core import errors
 from tfx_perf.input import candidate, candidates, equivalence, limits, record
 
 pytestmark = pytest.mark.each_choice

@@ -21,11 +21,11 @@ from tfx.types import artifact_utils, standard_artifacts
 from tfx.utils import json_utils
 from tfx_bsl.tfxio import dataset_options
 
-from tfx_perf import errors, metrics
 from tfx_perf.components import examples as examples_lib
 from tfx_perf.components import trainer_args, types
 from tfx_perf.components.input_tuner import child, component, executor, previous
 from tfx_perf.config import InputSettings, PerfConfig
+from tfx_perf.core import errors, metrics
 from tfx_perf.input import measure
 from tfx_perf.input.record import CandidateOutcome, MeasuredData, TuningRecord
 from tfx_perf.report import input as input_report

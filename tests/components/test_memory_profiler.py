@@ -11,11 +11,11 @@ from tfx import v1 as tfx
 from tfx.types import artifact_utils, standard_artifacts, standard_component_specs
 from tfx_bsl.tfxio import dataset_options
 
-from tfx_perf import errors, metrics, unmeasured
 from tfx_perf.components import InputTuner, MemoryProfiler, OptimizedTrainer, trainer_args, types
 from tfx_perf.components import examples as examples_lib
 from tfx_perf.components.memory_profiler import child, component, executor
 from tfx_perf.config import PerfConfig
+from tfx_perf.core import errors, metrics, unmeasured
 from tfx_perf.input.record import CandidateOutcome, TuningRecord
 from tfx_perf.memory.record import ProfileRecord
 

@@ -13,10 +13,10 @@ from tfx import types as tfx_types
 from tfx.types import standard_artifacts
 
 from tests.ports import free_port
-from tfx_perf import errors, metrics, unmeasured
 from tfx_perf.components import types
 from tfx_perf.components.optimized_trainer import checkpoints, component, executor
 from tfx_perf.config import PerfConfig
+from tfx_perf.core import errors, metrics, unmeasured
 from tfx_perf.training import session
 
 pytestmark = pytest.mark.each_choice

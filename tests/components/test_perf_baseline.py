@@ -6,7 +6,7 @@ import shutil
 import pytest
 from test_perf_evaluator import FAST, SETTINGS, SLOW, Gate, ledger_in
 
-from tfx_perf import errors
+from tfx_perf.core import errors
 from tfx_perf.gate.decision import GateRecord
 from tfx_perf.gate.ledger_store import Mirror
 

@@ -13,10 +13,10 @@ from tfx.components.pusher import executor as pusher_executor
 from tfx.orchestration import metadata
 from tfx.types import standard_artifacts
 
-from tfx_perf import errors, unmeasured
 from tfx_perf.components import types
 from tfx_perf.components.perf_evaluator import component, executor
 from tfx_perf.config import PerfConfig
+from tfx_perf.core import errors, unmeasured
 from tfx_perf.gate.decision import GateRecord
 from tfx_perf.gate.ledger import Ledger
 

@@ -7,9 +7,9 @@ import pytest
 from gated_project import Project
 from test_perf_evaluator import FAST, SLOW, Gate, ledger_in
 
-from tfx_perf import errors, metrics
 from tfx_perf.cli import main
 from tfx_perf.components import PerfEvaluator, artifacts, latest_ledger, types
+from tfx_perf.core import errors, metrics
 from tfx_perf.gate import history
 from tfx_perf.gate.decision import GateRecord
 from tfx_perf.gate.ledger import Ledger

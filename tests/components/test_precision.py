@@ -7,10 +7,10 @@ import pytest
 import tensorflow as tf
 import training_cases
 
-from tfx_perf import errors
 from tfx_perf.components import types
 from tfx_perf.components.optimized_trainer import comparisons
 from tfx_perf.components.training_job import TrainingJob
+from tfx_perf.core import errors
 from tfx_perf.training import precision
 
 pytestmark = pytest.mark.each_choice

@@ -9,10 +9,10 @@ import pathlib
 import pytest
 import training_cases
 
-from tfx_perf import errors, unmeasured
 from tfx_perf.components import types
 from tfx_perf.components.memory_profiler import child, executor
 from tfx_perf.config import PerfConfig
+from tfx_perf.core import errors, unmeasured
 from tfx_perf.memory.record import ProfileRecord
 
 pytestmark = pytest.mark.each_choice

@@ -9,15 +9,15 @@ from tfx.dsl.components.base import base_executor
 from tfx.proto.orchestration import pipeline_pb2
 from tfx.types import standard_artifacts
 
-from tfx_perf import unmeasured
 from tfx_perf.components import artifacts, types
 from tfx_perf.components.optimized_trainer import executor as optimized_trainer
 from tfx_perf.components.perf_evaluator import executor
 from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.config import PerfConfig
+from tfx_perf.config.gate import GateSettings
+from tfx_perf.core import unmeasured
 from tfx_perf.report import page as report_page
 from tfx_perf.report.origin import Origin
-from tfx_perf.settings.gate import GateSettings
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 
 pytestmark = pytest.mark.each_choice

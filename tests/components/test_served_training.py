@@ -17,7 +17,8 @@ pytest.importorskip("kubernetes.client", reason="the extra tfx-perf[kfp] is not 
 import training_cluster  # noqa: E402 (which needs it)
 from training_cluster import job_settings  # noqa: E402
 
-from tfx_perf import errors, isolate
+from tfx_perf import isolate
+from tfx_perf.core import errors
 from tfx_perf.distribute.parameter_server import heartbeat
 from tfx_perf.hardware import host  # noqa: E402
 from tfx_perf.training.plan import TrainingPlan

@@ -12,8 +12,8 @@ from tfx.dsl.components.common import importer
 from tfx.orchestration import metadata
 from tfx.types import standard_artifacts
 
-from tfx_perf import cache_key
 from tfx_perf.components import InputTuner, MemoryProfiler, OptimizedTrainer, trainer_args
+from tfx_perf.core import cache_key
 from tfx_perf.mlmd import store as metadata_store
 
 COMPONENTS = [InputTuner, MemoryProfiler, OptimizedTrainer]

@@ -3,10 +3,10 @@
 import pytest
 import training_cases
 
-from tfx_perf import formatting, statistics
 from tfx_perf.components import trainer_args
 from tfx_perf.components.optimized_trainer import plans
 from tfx_perf.components.training_job import TrainingJob
+from tfx_perf.core import formatting, statistics
 from tfx_perf.input.diagnosis import Diagnosis
 from tfx_perf.input.record import TuningRecord
 from tfx_perf.training.optimizations.steps_per_call import CALL_SECONDS

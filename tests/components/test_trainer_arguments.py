@@ -13,8 +13,8 @@ from tfx.dsl.components.common import importer
 from tfx.orchestration import metadata
 from tfx.types import artifact_utils, standard_artifacts
 
-from tfx_perf import cache_key, errors
 from tfx_perf.components import InputTuner, MemoryProfiler, OptimizedTrainer, trainer_args
+from tfx_perf.core import cache_key, errors
 
 pytestmark = pytest.mark.each_choice
 

@@ -4,9 +4,9 @@ import keras
 import pytest
 import tensorflow as tf
 
-from tfx_perf import errors, interception
 from tfx_perf.components import training_job
-from tfx_perf.settings.distribution import DistributionSettings
+from tfx_perf.config.distribution import DistributionSettings
+from tfx_perf.core import errors, interception
 
 
 @pytest.fixture(scope="module")

@@ -13,9 +13,9 @@ from perf_records import training_record
 from tfx import v1 as tfx
 from tfx.types import standard_artifacts
 
-from tfx_perf import statistics
 from tfx_perf.components import OptimizedTrainer, latest_metrics, types
 from tfx_perf.components.optimized_trainer import plans
+from tfx_perf.core import statistics
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.trials.choice import StrategyChoice, TrialRecord

@@ -11,7 +11,7 @@ import subprocess
 import pytest
 import training_cases
 
-from tfx_perf import errors
+from tfx_perf.core import errors
 
 pytestmark = pytest.mark.slow
 
@@ -20,7 +20,7 @@ MODULE = {
     "line": "keras",
     "beginning": "import os, pathlib, sys\n"
     f"sys.path.insert(0, {_HELPERS!r})\nimport worker_faults\n"
-    "from tfx_perf import workers\n"
+    "from tfx_perf.core import workers\n"
     "from tfx_perf.training.recovery import decisions, saver\n"
     "saver._SAVE_SHARE = decisions._PERIOD_SECONDS = 0\n"
     "INDEX, CALLBACKS = workers.this().index, []",

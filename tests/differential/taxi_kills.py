@@ -29,7 +29,7 @@ _LIMIT_SECONDS = 60  # of a training that takes less than ten
 
 def _train(package: str, folder: pathlib.Path, run: pathlib.Path, *, kind: str) -> None:
     """Trains and writes the weights down; the export is left out."""
-    from tfx_perf import interception
+    from tfx_perf.core import interception
     from tfx_perf.training.keras_api import either_keras
 
     from . import taxi_module, training

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tfx_perf import interception
+from tfx_perf.core import interception
 
 from . import callbacks, data, interruption, layers, models, threads
 from .cases import Case

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.fuzzing import forks, shrinking
 from tests.fuzzing.differences import Difference
-from tfx_perf import formatting
+from tfx_perf.core import formatting
 
 from .cases import VARIABLE, Call, Case, Feature, File, consistent
 from .examples import Split

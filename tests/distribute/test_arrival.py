@@ -11,7 +11,7 @@ from tests.training import script_forks
 
 SCRIPT = """
 import pathlib, sys
-from tfx_perf import workers
+from tfx_perf.core import workers
 from tfx_perf.distribute import arrival
 from tfx_perf.distribute import worker_server
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tfx_perf import errors
+from tfx_perf.core import errors
 from tfx_perf.distribute import failure as failure_lib
 from tfx_perf.distribute.failure import WorkerFailure
 

@@ -4,10 +4,10 @@ import datetime
 
 import numpy as np
 
+from tfx_perf.config.gate import GateSettings
+from tfx_perf.config.rule import Rule
 from tfx_perf.gate.ledger import Act, Ledger
 from tfx_perf.gate.run import Run
-from tfx_perf.settings.gate import GateSettings
-from tfx_perf.settings.rule import Rule
 
 HERE = {"device_kind": "CPU", "global_batch_size": "64"}
 ELSEWHERE = {"device_kind": "A100", "global_batch_size": "64"}

@@ -3,12 +3,12 @@
 import pytest
 from gate_runs import ELSEWHERE, HERE, blessed_by_a_person, ledger_of, noisy, only, run
 
-from tfx_perf import errors
+from tfx_perf.config.gate import GateSettings, Policy
+from tfx_perf.core import errors
 from tfx_perf.gate import anchor
 from tfx_perf.gate.decision import Verdict
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.verdict import evaluate
-from tfx_perf.settings.gate import GateSettings, Policy
 
 KEY = "step_time_seconds"
 SETTINGS = only(step_time_seconds={"margin": 0.03, "budget": 0.12})

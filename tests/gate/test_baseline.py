@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from gate_runs import ELSEWHERE, HERE, only, run
 
-from tfx_perf import metrics
+from tfx_perf.config.gate import GateSettings
+from tfx_perf.config.rule import Rule
+from tfx_perf.core import metrics
 from tfx_perf.gate.baseline import at_size_of
 from tfx_perf.gate.decision import Verdict
 from tfx_perf.gate.ledger import Act, Ledger
 from tfx_perf.gate.run import differences
 from tfx_perf.gate.verdict import evaluate
-from tfx_perf.settings.gate import GateSettings
-from tfx_perf.settings.rule import Rule
 
 KEY = "step_time_seconds"
 SPEED = only(step_time_seconds={"margin": 0.03})

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from gate_runs import blessed_by_a_person, ledger_of, noisy, only, run
 
-from tfx_perf import metrics
+from tfx_perf.config.gate import GateSettings
+from tfx_perf.core import metrics
 from tfx_perf.gate.decision import Verdict
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.verdict import evaluate
-from tfx_perf.settings.gate import GateSettings
 
 SLOW = "step_time_seconds"  # lower is better
 FAST = "examples_per_second"  # higher is better

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 from gate_runs import ELSEWHERE, only, run
 
-from tfx_perf import metrics
+from tfx_perf.core import metrics
 from tfx_perf.gate import messages
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.verdict import evaluate

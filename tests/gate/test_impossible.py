@@ -7,14 +7,14 @@ from gate_runs import run
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tfx_perf import errors, metrics
 from tfx_perf.config import PerfConfig
+from tfx_perf.config.gate import GateSettings
+from tfx_perf.core import errors, metrics
 from tfx_perf.gate import messages
 from tfx_perf.gate.decision import Verdict
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.run import Run
 from tfx_perf.gate.verdict import evaluate
-from tfx_perf.settings.gate import GateSettings
 
 GOOD = {
     "step_time_seconds": 1e-3, "examples_per_second": 64e3, "training_memory_bytes": 1e9,

@@ -6,7 +6,7 @@ import json
 import pytest
 from ledger_cases import ELSEWHERE, act, ledger, names, run
 
-from tfx_perf import cache_key, errors
+from tfx_perf.core import cache_key, errors
 from tfx_perf.gate.ledger import Ledger
 
 

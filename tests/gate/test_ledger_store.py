@@ -11,7 +11,7 @@ import ledger_cases
 import pytest
 from ledger_cases import act, ledger, names, run
 
-from tfx_perf import errors
+from tfx_perf.core import errors
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.ledger_store import Mirror
 

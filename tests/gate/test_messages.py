@@ -7,13 +7,13 @@ import re
 import pytest
 from gate_runs import ELSEWHERE, HERE, ledger_of, only, run
 
+from tfx_perf.config.gate import GateSettings, Policy
+from tfx_perf.config.rule import Rule
 from tfx_perf.gate import messages
 from tfx_perf.gate.decision import GateRecord, Outcome, Verdict
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.verdict import evaluate
 from tfx_perf.report import gate as gate_report
-from tfx_perf.settings.gate import GateSettings, Policy
-from tfx_perf.settings.rule import Rule
 
 KEY = "step_time_seconds"
 

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from benchmarks.gate import many_runs, months
-from tfx_perf.settings.gate import GateSettings
+from tfx_perf.config.gate import GateSettings
 
 WORLDS = months.WORLDS
 

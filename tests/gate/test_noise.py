@@ -7,7 +7,9 @@ import pytest
 from gate_runs import ledger_of, noisy, only, run
 
 from benchmarks.gate import short_runs
-from tfx_perf import metrics
+from tfx_perf.config.gate import GateSettings
+from tfx_perf.core import metrics
+from tfx_perf.core.metrics import Direction
 from tfx_perf.gate import noise, verdict
 from tfx_perf.gate.decision import Verdict
 from tfx_perf.gate.ledger import Ledger
@@ -19,8 +21,6 @@ from tfx_perf.gate.noise import (
     predict,
 )
 from tfx_perf.gate.verdict import evaluate
-from tfx_perf.metrics import Direction
-from tfx_perf.settings.gate import GateSettings
 
 
 def test_a_time_that_can_regress_is_known_to_be_taken_once_or_over_the_steps():

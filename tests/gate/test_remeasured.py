@@ -3,10 +3,10 @@
 import pytest
 from gate_runs import ledger_of, only, run
 
+from tfx_perf.core.statistics import Interval
 from tfx_perf.gate import messages
 from tfx_perf.gate.decision import Remeasured, Verdict, is_clear
 from tfx_perf.gate.verdict import evaluate
-from tfx_perf.statistics import Interval
 
 RULE = {"margin": 0.03, "budget": 0.1}
 SLOW, FAST = "step_time_seconds", "examples_per_second"

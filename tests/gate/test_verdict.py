@@ -6,12 +6,12 @@ import pydantic
 import pytest
 from gate_runs import ELSEWHERE, HERE, ledger_of, noisy, only, run
 
+from tfx_perf.config.gate import GateSettings, Policy
+from tfx_perf.config.rule import Rule
 from tfx_perf.gate.decision import GateRecord, Verdict
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.verdict import evaluate
 from tfx_perf.report import gate as gate_report
-from tfx_perf.settings.gate import GateSettings, Policy
-from tfx_perf.settings.rule import Rule
 
 KEY = "step_time_seconds"
 CHANGE = only(step_time_seconds={"margin": 0.05, "budget": 0.25})

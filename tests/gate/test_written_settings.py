@@ -7,9 +7,9 @@ from gate_runs import run
 
 from tfx_perf.cli import demo
 from tfx_perf.config import PerfConfig
+from tfx_perf.config import gate as gate_settings
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.verdict import evaluate
-from tfx_perf.settings import gate as gate_settings
 from tfx_perf.templates import copying
 
 _NOISE = 0.01

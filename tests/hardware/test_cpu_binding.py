@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from tfx_perf import errors
+from tfx_perf.core import errors
 from tfx_perf.hardware import cpu_binding
 
 # By socket, the cores, each with its CPUs. Names say how many of each there are.

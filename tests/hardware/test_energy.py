@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-from tfx_perf import errors
+from tfx_perf.core import errors
 from tfx_perf.hardware import energy
 
 RANGE = 1_000_000

@@ -3,11 +3,11 @@
 import pytest
 import tensorflow as tf
 
+from tfx_perf.core.statistics import Interval
 from tfx_perf.hardware import host
 from tfx_perf.input import advice
 from tfx_perf.input.diagnosis import Diagnosis
 from tfx_perf.input.stages import Stage
-from tfx_perf.statistics import Interval
 
 pytestmark = pytest.mark.each_choice
 

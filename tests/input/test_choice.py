@@ -6,12 +6,12 @@ import time
 import pytest
 
 from tfx_perf.config import ScheduleSettings
+from tfx_perf.core.statistics import Interval
 from tfx_perf.input import choice, measure
 from tfx_perf.input.choice import Gain
 from tfx_perf.input.diagnosis import judge
 from tfx_perf.input.record import CandidateOutcome, FinalComparison
 from tfx_perf.input.search import TimeBudget
-from tfx_perf.statistics import Interval
 
 pytestmark = pytest.mark.each_choice
 

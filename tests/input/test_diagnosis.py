@@ -5,7 +5,7 @@ import time
 import pytest
 import tensorflow as tf
 
-from tfx_perf import statistics
+from tfx_perf.core import statistics
 from tfx_perf.input import measure
 from tfx_perf.input.diagnosis import Diagnosis, diagnose, judge
 from tfx_perf.input.stages import Stage

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from record_data import write_records
 
-from tfx_perf import errors
+from tfx_perf.core import errors
 from tfx_perf.input import candidate
 from tfx_perf.input.candidates import CANDIDATES, Columns, Default
 from tfx_perf.input.examination import Examination

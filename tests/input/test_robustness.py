@@ -10,7 +10,7 @@ import tensorflow as tf
 from damaged_data import CASES, NON_UTF8, flip_byte, write_shards
 from test_apply import call, plan, tuned
 
-from tfx_perf import errors
+from tfx_perf.core import errors
 from tfx_perf.input import candidate as candidate_lib
 from tfx_perf.input import equivalence
 from tfx_perf.input.candidates import CANDIDATES, BlockReader, Columns

@@ -10,8 +10,8 @@ import tensorflow as tf
 from slow_data import slow, slowed
 
 from tests import sayings
-from tfx_perf import errors, formatting, metrics
 from tfx_perf.config import InputSettings
+from tfx_perf.core import errors, formatting, metrics
 from tfx_perf.input import candidate, choice, measure, search, stages, tuner
 from tfx_perf.input.candidates import Columns, Default
 from tfx_perf.input.record import TuningRecord

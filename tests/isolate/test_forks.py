@@ -231,7 +231,7 @@ assert found == [random.random(), float(numpy.random.random())], found
 @pytest.mark.parametrize("first", ["", "tf.constant(1)"], ids=["fork", "interpreter"])
 def test_how_it_ended_is_told_whatever_the_words(run, first):
     then = """
-from tfx_perf import errors
+from tfx_perf.core import errors
 try:
     called("raise_bytes", log=None)
 except errors.ChildError as error:

@@ -16,13 +16,14 @@ from concurrent import futures
 import psutil
 import pytest
 
-from tfx_perf import errors, isolate
+from tfx_perf import isolate
+from tfx_perf.core import errors
 
 pytestmark = pytest.mark.each_choice
 
 CASES = """
 import multiprocessing, os, psutil, signal, subprocess, sys, time
-from tfx_perf import errors
+from tfx_perf.core import errors
 
 def add(left, right):
     print("adding")

@@ -17,8 +17,8 @@ from kubeflow_pipelines import (
 from tfx import v1 as tfx
 from tfx.dsl.components.common import resolver
 
-from tfx_perf import errors
 from tfx_perf.components import PerfEvaluator, types
+from tfx_perf.core import errors
 from tfx_perf.kubeflow import KubeflowSettings, compile_pipeline, lint, notes
 
 OURS = {

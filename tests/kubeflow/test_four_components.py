@@ -7,7 +7,7 @@ import pytest
 from cluster import Cluster
 from kubeflow_pipelines import SETTINGS, compile_pipeline, four_components
 
-from tfx_perf import metrics
+from tfx_perf.core import metrics
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,7 @@ from kubeflow_pipelines import compiled, four_components
 from prometheus_client.parser import text_string_to_metric_families
 
 from tfx_perf.config import PerfConfig
-from tfx_perf.settings import gate as gate_settings
+from tfx_perf.config import gate as gate_settings
 
 ROOT = pathlib.Path(__file__).parents[2]
 FOLDER = ROOT / "kubeflow" / "manifests" / "monitoring"

@@ -16,7 +16,7 @@ from test_lint import GOOD, changed
 
 pytest.importorskip("kfp", reason="kfp is not installed (extra kfp)")
 
-from tfx_perf import errors  # noqa: E402
+from tfx_perf.core import errors  # noqa: E402
 from tfx_perf.kubeflow import Job, PipelineServer, connection  # noqa: E402
 
 

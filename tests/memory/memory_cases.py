@@ -4,8 +4,8 @@ import importlib
 
 import tensorflow as tf
 
-from tfx_perf import interception
 from tfx_perf.config import MemorySettings
+from tfx_perf.core import interception
 from tfx_perf.memory import batches, peak, profile
 
 SIDE, CHANNELS = 32, 16

@@ -3,7 +3,8 @@
 import pytest
 import tensorflow as tf
 
-from tfx_perf import errors, isolate
+from tfx_perf import isolate
+from tfx_perf.core import errors
 from tfx_perf.memory import peak
 
 

@@ -8,8 +8,9 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from tfx_perf import errors, interception, isolate
+from tfx_perf import isolate
 from tfx_perf.config import MemorySettings
+from tfx_perf.core import errors, interception
 from tfx_perf.memory import batches, peak, profile
 from tfx_perf.memory.record import ProfileRecord, StateSizes, StepMemory
 from tfx_perf.report import memory as memory_report

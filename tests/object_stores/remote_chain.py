@@ -10,13 +10,13 @@ import sys
 from tfx.types import standard_artifacts
 from training_cases import Trainer
 
-from tfx_perf import storage
 from tfx_perf.components import types
 from tfx_perf.components.input_tuner import executor as input_tuner
 from tfx_perf.components.memory_profiler import executor as memory_profiler
 from tfx_perf.components.optimized_trainer import executor as optimized_trainer
 from tfx_perf.components.perf_evaluator import executor as perf_evaluator
 from tfx_perf.config import PerfConfig
+from tfx_perf.core import storage
 from tfx_perf.gate import history
 from tfx_perf.gate.decision import GateRecord
 from tfx_perf.gate.ledger import Ledger

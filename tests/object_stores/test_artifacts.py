@@ -8,7 +8,7 @@ import sys
 import pytest
 from training_cases import Trainer
 
-from tfx_perf import errors
+from tfx_perf.core import errors
 
 _CHAIN = pathlib.Path(__file__).with_name("remote_chain.py")
 

@@ -8,11 +8,11 @@ import time
 from tfx import v1 as tfx
 from tfx.types import standard_artifacts
 
-from tfx_perf import console
 from tfx_perf.components import artifacts, types
+from tfx_perf.config import gate, rule
+from tfx_perf.core import console
 from tfx_perf.gate import decision as decision_file
 from tfx_perf.gate import ledger, run, verdict
-from tfx_perf.settings import gate, rule
 
 
 @tfx.dsl.components.component

@@ -6,8 +6,8 @@ from tfx import v1 as tfx
 from tfx.dsl.compiler import compiler
 from tfx.proto.orchestration import executable_spec_pb2, pipeline_pb2
 
-from tfx_perf import errors
 from tfx_perf.components import trainer_args
+from tfx_perf.core import errors
 from tfx_perf.pipelines import local_runner, parameters
 from tfx_perf.pipelines.training_pipeline import TrainingCode, create_pipeline
 
@@ -23,7 +23,7 @@ def _pipeline(**arguments) -> tfx.dsl.Pipeline:
         data_path="data",
         # Any importable functions: only their sources are looked at.
         code=TrainingCode(
-            preprocessing_fn="tfx_perf.errors.f", run_fn="tfx_perf.errors.f",
+            preprocessing_fn="tfx_perf.core.errors.f", run_fn="tfx_perf.core.errors.f",
             train_steps=1000, eval_steps=10,
         ),  # fmt: skip
         eval_config=tfma.EvalConfig(),

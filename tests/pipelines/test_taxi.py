@@ -7,8 +7,9 @@ import pytest
 from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
-from tfx_perf import errors, isolate, metrics
+from tfx_perf import isolate
 from tfx_perf.config import PerfConfig
+from tfx_perf.core import errors, metrics
 from tfx_perf.input.record import TuningRecord
 from tfx_perf.mlmd import runs as recorded_runs
 from tfx_perf.mlmd.runs import RecordedRun

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tfx_perf import statistics
+from tfx_perf.core import statistics
 from tfx_perf.input.diagnosis import Diagnosis
 from tfx_perf.input.record import CandidateOutcome, FinalComparison, TuningRecord
 from tfx_perf.input.stages import Stage

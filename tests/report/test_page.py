@@ -5,9 +5,9 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
+from tfx_perf.core.statistics import Interval
 from tfx_perf.report import page as report
 from tfx_perf.report import plots
-from tfx_perf.statistics import Interval
 
 
 def interval(value, low, high):

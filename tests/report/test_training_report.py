@@ -5,10 +5,10 @@ import math
 import pytest
 from drawn import texts
 
-from tfx_perf import metrics
+from tfx_perf.core import metrics
+from tfx_perf.core.statistics import Interval
 from tfx_perf.gate import verdict
 from tfx_perf.report import training as training_report
-from tfx_perf.statistics import Interval
 from tfx_perf.training import advice, precision, scaling
 from tfx_perf.training.measuring.accounts import CommunicationAccount, ReplicaAccount
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan

@@ -11,9 +11,9 @@ import pytest
 import yaml
 from click import testing
 
-from tfx_perf import errors
 from tfx_perf.cli import main, template
 from tfx_perf.config import PerfConfig, ScheduleSettings
+from tfx_perf.core import errors
 from tfx_perf.templates import addon, copying
 
 _LISTED = '''"""A pipeline."""

@@ -5,7 +5,7 @@ import runpy
 
 import pytest
 
-from tfx_perf import errors
+from tfx_perf.core import errors
 from tfx_perf.templates import copying
 
 _ROOT = pathlib.Path(__file__).parents[2]

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 import tfx_perf
 from tests.ports import free_port
-from tfx_perf import workers
+from tfx_perf.core import workers
 from tfx_perf.hardware import energy
 from tfx_perf.report import training as training_report
 from tfx_perf.tf_internals import autograph

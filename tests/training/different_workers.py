@@ -10,8 +10,8 @@ import sys
 import numpy as np
 import tensorflow as tf
 
-from tfx_perf import errors, interception
 from tfx_perf.config import PerfConfig
+from tfx_perf.core import errors, interception
 from tfx_perf.training.session import TrainingSession
 
 

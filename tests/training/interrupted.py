@@ -138,8 +138,8 @@ def _train(
 
     import tensorflow as tf
 
-    from tfx_perf import interception
     from tfx_perf.config import PerfConfig
+    from tfx_perf.core import interception
     from tfx_perf.distribute.strategies import StrategyScope
     from tfx_perf.tf_internals import autograph
     from tfx_perf.training import model_flops

@@ -10,8 +10,8 @@ import sys
 import model_cases
 import numpy as np
 
-from tfx_perf import interception
 from tfx_perf.config import PerfConfig
+from tfx_perf.core import interception
 from tfx_perf.tf_internals import autograph
 from tfx_perf.training.session import TrainingSession
 

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 import tfx_perf
-from tfx_perf import workers
+from tfx_perf.core import workers
 
 
 def main(timeout_seconds):

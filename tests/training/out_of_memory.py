@@ -13,8 +13,8 @@ import tensorflow as tf
 from keras_api.replica_cases import strategy_of
 from model_cases import captured
 
-from tfx_perf import errors
 from tfx_perf.config import PerfConfig
+from tfx_perf.core import errors
 from tfx_perf.tf_internals import autograph
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan

@@ -7,7 +7,7 @@ import model_cases
 import pytest
 import tensorflow as tf
 
-from tfx_perf import errors
+from tfx_perf.core import errors
 from tfx_perf.xla import aot_export
 
 pytestmark = pytest.mark.one_case

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfx_perf import interception
 from tfx_perf.config import PerfConfig
+from tfx_perf.core import interception
 from tfx_perf.training import eligibility, model_flops
 from tfx_perf.training.fit import callback_hooks
 from tfx_perf.training.plan import TrainingPlan

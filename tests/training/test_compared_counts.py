@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from model_cases import captured
 
-from tfx_perf import errors, interception
 from tfx_perf.config import PerfConfig
+from tfx_perf.core import errors, interception
 from tfx_perf.training import model_flops
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import TrainingPlan

@@ -5,7 +5,7 @@ import time
 import pytest
 import tensorflow as tf
 
-from tfx_perf import errors
+from tfx_perf.core import errors
 from tfx_perf.tf_internals.iterators import FitIterators
 from tfx_perf.training.recovery.data_position import CapturedPosition, DataPosition
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 import tf_keras
 from tensorflow.python.data.experimental.ops import distribute
 
-from tfx_perf import errors
+from tfx_perf.core import errors
 from tfx_perf.distribute import checks
 from tfx_perf.training.team import Team
 

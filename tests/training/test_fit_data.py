@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfx_perf import errors
+from tfx_perf.core import errors
 from tfx_perf.distribute.parameter_server.fit_data import FitData
 
 DATA = tf.data.Dataset.range(10).batch(2)

@@ -7,8 +7,8 @@ import model_cases
 import pytest
 from model_cases import captured
 
-from tfx_perf import errors
 from tfx_perf.config import PerfConfig
+from tfx_perf.core import errors
 from tfx_perf.training.recovery.folder_lock import FolderLock
 from tfx_perf.training.session import TrainingSession
 

@@ -3,8 +3,8 @@
 import pytest
 import tensorflow as tf
 
-from tfx_perf import workers
 from tfx_perf.config import PerfConfig
+from tfx_perf.core import workers
 from tfx_perf.distribute import strategies as made_strategies
 from tfx_perf.training.measuring import strategies
 

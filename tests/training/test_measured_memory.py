@@ -14,10 +14,10 @@ import tf_keras
 from model_cases import captured
 
 from tfx_perf.config import PerfConfig
+from tfx_perf.config.gate import DEFAULT_RULES
 from tfx_perf.hardware import host
 from tfx_perf.memory import growth
 from tfx_perf.report import training as training_report
-from tfx_perf.settings.gate import DEFAULT_RULES
 from tfx_perf.training.measuring import memory
 from tfx_perf.training.measuring.memory import HeldMemory, Leftovers
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan

@@ -27,8 +27,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests import sayings
 from tests.ports import free_port
-from tfx_perf import metrics
 from tfx_perf.config import PerfConfig
+from tfx_perf.core import metrics
 from tfx_perf.training import model_flops, session
 from tfx_perf.training.fit.timer import StepTimer
 from tfx_perf.training.loop import Loop

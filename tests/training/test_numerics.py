@@ -13,7 +13,7 @@ import pytest
 from model_cases import Snapshot, assert_same_history, captured
 from numeric_models import FEATURES, MODELS, STEPS
 
-from tfx_perf import errors
+from tfx_perf.core import errors
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.step import recompute

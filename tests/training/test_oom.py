@@ -15,7 +15,7 @@ import out_of_memory
 import pytest
 import tensorflow as tf
 
-from tfx_perf import errors
+from tfx_perf.core import errors
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import TrainingPlan
 

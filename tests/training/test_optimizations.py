@@ -12,9 +12,9 @@ import pytest
 import toy_optimization
 
 from tests import contributed
-from tfx_perf import errors
 from tfx_perf.components.optimized_trainer import comparisons
 from tfx_perf.config import PerfConfig
+from tfx_perf.core import errors
 from tfx_perf.hardware import devices, onednn
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.optimizations import OPTIMIZATIONS

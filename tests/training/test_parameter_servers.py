@@ -14,10 +14,10 @@ import pytest
 import served_training
 import tf_keras
 
-from tfx_perf import errors
 from tfx_perf.config import PerfConfig
+from tfx_perf.core import errors
+from tfx_perf.core.interception import FitCall
 from tfx_perf.distribute.parameter_server.fit import AsynchronousFit
-from tfx_perf.interception import FitCall
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.recovery.saver import SaveClock
 

@@ -13,8 +13,8 @@ import tensorflow as tf
 from model_cases import captured
 
 from tests.training import script_forks
-from tfx_perf import errors
 from tfx_perf.config import PerfConfig
+from tfx_perf.core import errors
 from tfx_perf.distribute.model_parallel.placing import over_devices
 from tfx_perf.training.session import TrainingSession
 

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tfx_perf.config import PerfConfig
-from tfx_perf.interception import intercepting_fit
+from tfx_perf.core.interception import intercepting_fit
 from tfx_perf.training import model_flops
 from tfx_perf.training.session import TrainingSession
 

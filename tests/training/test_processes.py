@@ -2,8 +2,8 @@
 
 import pytest
 
-from tfx_perf import errors, statistics
-from tfx_perf.settings.training import TrainingSettings
+from tfx_perf.config.training import TrainingSettings
+from tfx_perf.core import errors, statistics
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.trials import processes
 from tfx_perf.training.trials.choice import PlanChoice, TrialRecord, plain

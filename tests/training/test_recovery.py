@@ -14,8 +14,8 @@ import pytest
 import tensorflow as tf
 from model_cases import Snapshot, assert_same, assert_same_history, captured
 
-from tfx_perf import errors, interception
 from tfx_perf.config import PerfConfig
+from tfx_perf.core import errors, interception
 from tfx_perf.training import model_flops
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from model_cases import captured
 
-from tfx_perf import interception
+from tfx_perf.core import interception
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.step.steps import repeated

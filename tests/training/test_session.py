@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 from model_cases import Snapshot, assert_same, assert_same_history, captured
 
-from tfx_perf import workers
 from tfx_perf.config import PerfConfig
+from tfx_perf.core import workers
 from tfx_perf.hardware import host
 from tfx_perf.training import recording
 from tfx_perf.training.plan import TrainingPlan

@@ -7,7 +7,7 @@ import types
 
 import pytest
 
-from tfx_perf import errors
+from tfx_perf.core import errors
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.recovery import shortage
 from tfx_perf.training.recovery.shortage import Shortage, Shortages

@@ -15,8 +15,8 @@ import tf_keras
 from model_cases import Snapshot, assert_same, assert_same_history, captured
 
 from tests.training import script_forks
-from tfx_perf import interception
 from tfx_perf.config import PerfConfig
+from tfx_perf.core import interception
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import TrainingPlan

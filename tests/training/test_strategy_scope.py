@@ -5,7 +5,7 @@ import importlib
 import pytest
 import tensorflow as tf
 
-from tfx_perf import errors, interception
+from tfx_perf.core import errors, interception
 from tfx_perf.distribute import strategies
 from tfx_perf.distribute.strategies import StrategyScope
 

@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 
 import tfx_perf
-from tfx_perf import interception
 from tfx_perf.config import PerfConfig
+from tfx_perf.core import interception
 from tfx_perf.training import model_flops
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.session import TrainingSession

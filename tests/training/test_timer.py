@@ -8,7 +8,7 @@ import model_cases
 import numpy as np
 import pytest
 
-from tfx_perf import interception
+from tfx_perf.core import interception
 from tfx_perf.training import model_flops
 from tfx_perf.training.fit.timer import StepTimer, percentile
 from tfx_perf.training.keras_api import either_keras

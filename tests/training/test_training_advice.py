@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 from model_cases import dense, regression
 
-from tfx_perf import interception
 from tfx_perf.config import PerfConfig
+from tfx_perf.core import interception
 from tfx_perf.tf_internals.graphs import QuickFunction
 from tfx_perf.training import advice, session
 from tfx_perf.training.plan import TrainingPlan

@@ -12,8 +12,8 @@ import pytest
 import tensorflow as tf
 from model_cases import assert_same_history
 
-from tfx_perf import interception
 from tfx_perf.config import PerfConfig
+from tfx_perf.core import interception
 from tfx_perf.training import model_flops
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.session import TrainingSession

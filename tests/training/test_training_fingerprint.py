@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfx_perf import cache_key, interception
 from tfx_perf.config import PerfConfig
+from tfx_perf.core import cache_key, interception
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.recovery import training_fingerprint
 from tfx_perf.training.session import TrainingSession

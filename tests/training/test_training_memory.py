@@ -7,13 +7,13 @@ import child_scripts
 import memory_in_process
 import pytest
 
-from tfx_perf import metrics
+from tfx_perf.config import gate as gate_settings
+from tfx_perf.config.gate import GateSettings
+from tfx_perf.core import metrics
 from tfx_perf.gate.decision import Verdict
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.run import Run
 from tfx_perf.gate.verdict import evaluate
-from tfx_perf.settings import gate as gate_settings
-from tfx_perf.settings.gate import GateSettings
 
 pytestmark = pytest.mark.slow  # each process takes twenty seconds
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tfx_perf import statistics
+from tfx_perf.core import statistics
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.trials import trials_together
 from tfx_perf.training.trials.choice import (

@@ -8,8 +8,8 @@ import click
 from rich import markup
 from rich.console import Console
 
-from tfx_perf import console
 from tfx_perf.cli import options, terminal
+from tfx_perf.core import console
 
 
 @click.group("airflow", cls=options.Group)

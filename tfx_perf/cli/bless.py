@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 from rich import markup
 
-from tfx_perf import errors, storage
 from tfx_perf.cli import names, terminal
+from tfx_perf.core import errors, storage
 
 if TYPE_CHECKING:
     from tfx_perf.gate.ledger import Ledger

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 import click
 from rich import box, markup, table
 
-from tfx_perf import formatting
 from tfx_perf.cli import names, terminal
 from tfx_perf.config import PerfConfig
+from tfx_perf.core import formatting
 
 if TYPE_CHECKING:
     from tfx_perf.gate.calibration import Calibration

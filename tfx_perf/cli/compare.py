@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich import box, markup, table
 
-from tfx_perf import cache_key, errors, formatting, metrics, storage
 from tfx_perf.cli import names, terminal
+from tfx_perf.core import cache_key, errors, formatting, metrics, storage
 
 if TYPE_CHECKING:
     from tfx_perf.mlmd.runs import RecordedRun

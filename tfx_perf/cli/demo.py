@@ -12,9 +12,9 @@ import click
 from rich import box, markup, table
 from rich.console import Console
 
-from tfx_perf import errors, formatting, periodic
 from tfx_perf.cli import options, terminal
 from tfx_perf.config import PerfConfig
+from tfx_perf.core import errors, formatting, periodic
 from tfx_perf.hardware import versions
 
 _TIMEOUT_SECONDS, _POLL_SECONDS = 1800.0, 0.2

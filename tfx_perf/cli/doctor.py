@@ -16,9 +16,9 @@ import click
 from packaging import requirements
 from rich import markup, table
 
-from tfx_perf import formatting
 from tfx_perf.cli import terminal
 from tfx_perf.cli import tfx as tfx_command
+from tfx_perf.core import formatting
 from tfx_perf.hardware import host, versions
 
 Status = Literal["ok", "warn", "missing", "broken"]

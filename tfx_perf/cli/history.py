@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich import box, markup, table
 
-from tfx_perf import errors, formatting, metrics
 from tfx_perf.cli import names, options, terminal
+from tfx_perf.core import errors, formatting, metrics
 
 if TYPE_CHECKING:
     from tfx_perf.mlmd.runs import RecordedRun

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich import markup
 
-from tfx_perf import console, errors
 from tfx_perf.cli import options, terminal
+from tfx_perf.core import console, errors
 
 if TYPE_CHECKING:
     from tfx_perf.kubeflow.server import Created, Job, PipelineServer, RunState

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 
 import click
 
-from tfx_perf import console, errors, periodic, workers
 from tfx_perf.cli import options, terminal
+from tfx_perf.config.distribution import DistributionSettings
+from tfx_perf.core import console, errors, periodic, workers
 from tfx_perf.distribute import launch
-from tfx_perf.settings.distribution import DistributionSettings
 
 _SIGNALLED = 128  # what shells add to a signal's number
 _LOOK_SECONDS = 1.0  # whether the terminal is silent

@@ -10,9 +10,9 @@ import sys
 
 import click
 
-import tfx_perf
-from tfx_perf import console, errors
+from tfx_perf import core
 from tfx_perf.cli import options
+from tfx_perf.core import console, errors
 from tfx_perf.hardware import versions
 
 SUBCOMMANDS = (
@@ -39,7 +39,7 @@ class _LazyGroup(options.Group):
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-@click.version_option(tfx_perf.__version__, message="%(prog)s %(version)s")
+@click.version_option(core.VERSION, message="%(prog)s %(version)s")
 @click.pass_context
 def cli(ctx: click.Context) -> None:
     """Makes TFX training fast, proves it, and stops regressions."""

@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
-from tfx_perf import errors, storage
+from tfx_perf.core import errors, storage
 
 _SHOWN = 5
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from tfx_perf import errors
+from tfx_perf.core import errors
 
 _WHOSE = (
     "Options stand before SCRIPT. What stands behind it is the script's own, as with `python "

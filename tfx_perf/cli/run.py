@@ -10,10 +10,9 @@ import traceback
 
 import click
 
-from tfx_perf import console, errors
 from tfx_perf.cli import options, terminal
-from tfx_perf.config import PerfConfig
-from tfx_perf.settings import yaml_file
+from tfx_perf.config import PerfConfig, yaml_file
+from tfx_perf.core import console, errors
 
 _FAILED = 1
 _SETTINGS = "perf.yaml"  # as the templates name it

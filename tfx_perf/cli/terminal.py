@@ -10,7 +10,7 @@ import click
 from rich import table
 from rich.console import Console
 
-from tfx_perf import console, periodic
+from tfx_perf.core import console, periodic
 
 # Pipes and files have no width of their own; narrow tables there would cut figures.
 _WIDTH_WITHOUT_TERMINAL = 160

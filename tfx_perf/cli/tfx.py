@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import click
 
-from tfx_perf import console, errors, storage
 from tfx_perf.cli import terminal
+from tfx_perf.core import console, errors, storage
 
 _FAILED_RUN = "Error while running"
 _MODULE = "tfx_perf.cli.tfx"

@@ -4,11 +4,11 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tfx_perf import errors, interception
+from tfx_perf.config.distribution import DistributionSettings
+from tfx_perf.core import errors, interception
+from tfx_perf.core.interception import FitCall
 from tfx_perf.distribute import reduction, replicas
 from tfx_perf.distribute.model_parallel.placing import over_devices
-from tfx_perf.interception import FitCall
-from tfx_perf.settings.distribution import DistributionSettings
 from tfx_perf.training.keras_api import either_keras, random_layers, row_draws
 from tfx_perf.training.keras_api.base_api import KerasApi, Tensors, traced_apart
 from tfx_perf.training.measuring import strategies

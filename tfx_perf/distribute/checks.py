@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfx_perf import errors
-from tfx_perf.interception import FitCall
+from tfx_perf.core import errors
+from tfx_perf.core.interception import FitCall
 from tfx_perf.training.team import Team
 
 _TOO_FEW_FILES = "FILE based sharding"

@@ -1,6 +1,6 @@
 """What all workers of a training took: hosts are added up, and what two of them share once."""
 
-from tfx_perf import cache_key
+from tfx_perf.core import cache_key
 from tfx_perf.hardware.energy import COUNTERS, Energy
 from tfx_perf.training.team import Team
 

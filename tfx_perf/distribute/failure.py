@@ -10,7 +10,7 @@ import types
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import ClassVar
 
-from tfx_perf import errors, records, workers
+from tfx_perf.core import errors, records, workers
 
 _PREFIX = "failure-"
 _QUOTED_LINES = 20

@@ -10,7 +10,8 @@ import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from tfx_perf import console, errors, isolate, workers
+from tfx_perf import isolate
+from tfx_perf.core import console, errors, workers
 from tfx_perf.distribute import failure, supervise
 from tfx_perf.distribute.failure import WorkerFailure
 from tfx_perf.distribute.supervise import Task

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf import errors, interception
+from tfx_perf.core import errors, interception
 from tfx_perf.training.keras_api import constant_shapes, gradient_sum
 from tfx_perf.training.keras_api.base_api import KerasApi, optimizers
 from tfx_perf.training.keras_api.gradient_sum import Gradient

@@ -14,7 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf import interception
+from tfx_perf.core import interception
 from tfx_perf.distribute import optimizers_over_replicas
 from tfx_perf.training.keras_api import row_draws
 from tfx_perf.training.keras_api.base_api import traced_apart

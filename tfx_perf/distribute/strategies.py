@@ -8,8 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf import errors, interception, workers
-from tfx_perf.interception import FitCall
+from tfx_perf.core import errors, interception, workers
+from tfx_perf.core.interception import FitCall
 from tfx_perf.tf_internals import clusters, devices
 
 

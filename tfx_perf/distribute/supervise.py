@@ -11,7 +11,8 @@ import time
 import types
 from collections.abc import Callable, Mapping, Sequence
 
-from tfx_perf import isolate, workers
+from tfx_perf import isolate
+from tfx_perf.core import workers
 from tfx_perf.distribute import failure
 from tfx_perf.distribute.parameter_server import heartbeat
 from tfx_perf.hardware import cpu_binding

@@ -11,14 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from tfx_perf import cache_key, formatting, metrics
+from tfx_perf.config.rule import LEADER, Rule
+from tfx_perf.core import cache_key, formatting, metrics
 from tfx_perf.gate import baseline, noise
 from tfx_perf.gate import run as run_lib
 from tfx_perf.gate.change import Change
 from tfx_perf.gate.decision import Outcome, Verdict
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.run import Run
-from tfx_perf.settings.rule import LEADER, Rule
 
 # The best level is the best median of so many runs in a row: the best single run is luck.
 WINDOW = 5

@@ -6,13 +6,13 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from tfx_perf import metrics
+from tfx_perf.config.gate import GateSettings
+from tfx_perf.config.rule import Rule
+from tfx_perf.core import metrics
 from tfx_perf.gate import noise
 from tfx_perf.gate.change import Change
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.run import Run, sizes
-from tfx_perf.settings.gate import GateSettings
-from tfx_perf.settings.rule import Rule
 
 LARGEST_UNCERTAINTY = 0.03
 """Figures for which the size leaves open more than this, relative to them, are not compared."""

@@ -5,13 +5,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from tfx_perf import records
+from tfx_perf.config.gate import GateSettings
+from tfx_perf.config.rule import Rule
+from tfx_perf.core import records
 from tfx_perf.gate.decision import GateRecord, Verdict
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.run import Run
 from tfx_perf.gate.verdict import check_limits, evaluate
-from tfx_perf.settings.gate import GateSettings
-from tfx_perf.settings.rule import Rule
 
 _ALARMS = (Verdict.REGRESSION, Verdict.INCONCLUSIVE)
 
@@ -20,7 +20,7 @@ class MetricCalibration(records.Record):
     """One metric over all replayed runs.
 
     Attributes:
-        metric: see `tfx_perf.metrics.lookup`.
+        metric: see `tfx_perf.core.metrics.lookup`.
         beyond_limit: runs that are beyond an absolute limit.
         compared: runs in which it was compared.
         regressions: how many of those were called a regression.

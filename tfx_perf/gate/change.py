@@ -7,11 +7,11 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from tfx_perf import formatting, metrics
+from tfx_perf.config.rule import FOLLOWERS, LEADER, Rule
+from tfx_perf.core import formatting, metrics
 from tfx_perf.gate import noise
 from tfx_perf.gate.decision import Outcome, Shortness, Verdict
 from tfx_perf.gate.noise import OwnErrors, PredictiveDistribution, predict
-from tfx_perf.settings.rule import FOLLOWERS, LEADER, Rule
 
 # A run passes if a change beyond the budget is ruled out with 95 % confidence.
 _BUDGET_LEVEL = 0.05

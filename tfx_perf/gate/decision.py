@@ -7,16 +7,16 @@ from typing import ClassVar, Literal
 
 import pydantic
 
-from tfx_perf import formatting, metrics, records, statistics
+from tfx_perf.config.gate import GateSettings
+from tfx_perf.config.rule import Rule
+from tfx_perf.core import formatting, metrics, records, statistics
 from tfx_perf.gate.run import Run
-from tfx_perf.settings.gate import GateSettings
-from tfx_perf.settings.rule import Rule
 
 FILE_NAME = "evaluation.json"
 
 
 class Verdict(str, enum.Enum):
-    """A rule's answer. What each does is up to `tfx_perf.settings.gate.Policy`."""
+    """A rule's answer. What each does is up to `tfx_perf.config.gate.Policy`."""
 
     PASS = "pass"
     LIMIT = "limit"
@@ -70,7 +70,7 @@ class Outcome(records.Record):
     Changes are relative to the baseline, or to the rule's `scale` where that is larger.
 
     Attributes:
-        metric: see `tfx_perf.metrics.lookup`.
+        metric: see `tfx_perf.core.metrics.lookup`.
         kind: `limit` (absolute bounds), `change` (against the last blessed runs) or `drift`
             (against the anchor).
         verdict: the answer.

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import upath
 
-from tfx_perf import errors, metrics, storage
+from tfx_perf.core import errors, metrics, storage
 from tfx_perf.gate import decision as decisions
 from tfx_perf.gate.decision import GateRecord
 from tfx_perf.gate.ledger import Ledger

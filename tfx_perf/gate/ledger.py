@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 import pydantic
 
-from tfx_perf import records
+from tfx_perf.core import records
 from tfx_perf.gate import run as runs
 from tfx_perf.gate.run import Run
 

@@ -9,14 +9,15 @@ from collections.abc import Iterable, Iterator
 from fsspec import core
 from fsspec.implementations import local
 
-from tfx_perf import cache_key, errors, mlmd, storage
+from tfx_perf import mlmd
+from tfx_perf.config.gate import GateSettings
+from tfx_perf.core import cache_key, errors, storage
 from tfx_perf.gate import ledger as ledgers
 from tfx_perf.gate.decision import GateRecord
 from tfx_perf.gate.ledger import Act, Ledger
 from tfx_perf.gate.run import Run
 from tfx_perf.mlmd import runs as recorded_runs
 from tfx_perf.mlmd import store as metadata_store
-from tfx_perf.settings.gate import GateSettings
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -4,13 +4,13 @@ import decimal
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
-from tfx_perf import formatting, metrics
+from tfx_perf.config.gate import GateSettings
+from tfx_perf.config.rule import BUDGET_MARGINS, LEADER, Rule
+from tfx_perf.core import formatting, metrics
 from tfx_perf.gate import anchor
 from tfx_perf.gate import run as run_lib
 from tfx_perf.gate.decision import GateRecord, Outcome, Remedy, Verdict
 from tfx_perf.gate.run import Run
-from tfx_perf.settings.gate import GateSettings
-from tfx_perf.settings.rule import BUDGET_MARGINS, LEADER, Rule
 from tfx_perf.training import scaling
 
 _PEAK = "peak_flops_per_second"

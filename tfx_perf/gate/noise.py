@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from scipy import special
 
-from tfx_perf import metrics
+from tfx_perf.core import metrics
 from tfx_perf.gate.run import Run
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pydantic
 
-from tfx_perf import cache_key, metrics, records
-from tfx_perf.settings.gate import GateSettings
+from tfx_perf.config.gate import GateSettings
+from tfx_perf.core import cache_key, metrics, records
 from tfx_perf.training.record import TrainingRecord
 
 _EXAMPLES, _SECONDS_IN_HOUR = 1e6, 3600.0
@@ -36,7 +36,7 @@ class Run(records.Record):
         artifact: names the training itself, which several runs take from cache; None if
             nobody knows it.
         time: when the gate saw the run, with its time zone.
-        environment: the fingerprint; see `tfx_perf.cache_key`, and `completed`.
+        environment: the fingerprint; see `tfx_perf.core.cache_key`, and `completed`.
         figures: catalogue key to value. Only finite ones can be held, so that a NaN can
             never pass a comparison; what is missing here is what could not be measured.
         evaluation: metrics of Evaluator's output over all examples, by their names there.

@@ -4,15 +4,15 @@ import functools
 import math
 from typing import Literal
 
-from tfx_perf import errors, formatting, metrics
+from tfx_perf.config.gate import GateSettings, Policy
+from tfx_perf.config.rule import LEADER, Rule
+from tfx_perf.core import errors, formatting, metrics
 from tfx_perf.gate import anchor, baseline, messages, noise
 from tfx_perf.gate import run as runs
 from tfx_perf.gate.change import Change, beside_step_time
 from tfx_perf.gate.decision import GateRecord, Outcome, Remeasured, Verdict
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.run import Run
-from tfx_perf.settings.gate import GateSettings, Policy
-from tfx_perf.settings.rule import LEADER, Rule
 
 # What is taken over the steps of a training, and says nothing after a few.
 PER_STEP = frozenset(

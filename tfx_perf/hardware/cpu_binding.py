@@ -7,7 +7,7 @@ A CPU is what Linux schedules on, a hardware thread; a core has one or several
 import os
 import pathlib
 
-from tfx_perf import errors
+from tfx_perf.core import errors
 
 Cpus = frozenset[int]
 

@@ -7,7 +7,7 @@ import re
 
 import tensorflow as tf
 
-from tfx_perf import formatting
+from tfx_perf.core import formatting
 from tfx_perf.hardware import host, versions
 from tfx_perf.tf_internals import devices
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from typing import Protocol
 
-from tfx_perf import errors, periodic
+from tfx_perf.core import errors, periodic
 from tfx_perf.hardware import host
 
 _POWERCAP = pathlib.Path("/sys/class/powercap")

@@ -11,7 +11,7 @@ import time
 
 import tensorflow as tf
 
-from tfx_perf import records
+from tfx_perf.core import records
 
 _BUDGET_SECONDS = 0.5
 _SIZES = (1024, 2048, 4096)

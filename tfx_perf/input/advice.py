@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tfx_perf import statistics
-from tfx_perf.advice import Advice
-from tfx_perf.formatting import counted, format_bytes
+from tfx_perf.core import statistics
+from tfx_perf.core.advice import Advice
+from tfx_perf.core.formatting import counted, format_bytes
 from tfx_perf.hardware import host
 from tfx_perf.input.diagnosis import Diagnosis
 from tfx_perf.input.source import RecordSource

@@ -5,7 +5,7 @@ import math
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 
-from tfx_perf import formatting, statistics
+from tfx_perf.core import formatting, statistics
 from tfx_perf.input import measure
 from tfx_perf.input.diagnosis import Diagnosis
 from tfx_perf.input.record import DEFAULT, CandidateOutcome, FinalComparison

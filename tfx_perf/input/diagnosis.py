@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 import tensorflow as tf
 
-from tfx_perf import records, statistics
+from tfx_perf.core import records, statistics
 from tfx_perf.input import measure
 from tfx_perf.input.source import RecordSource
 from tfx_perf.input.stages import Stage, measure_stages

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfx_perf import errors
+from tfx_perf.core import errors
 from tfx_perf.input.candidate import Candidate, NotApplicable, OverMemoryBudget
 from tfx_perf.input.candidates import Default
 from tfx_perf.input.equivalence import Equivalence

@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf import formatting, periodic
+from tfx_perf.core import formatting, periodic
 from tfx_perf.hardware import host
 from tfx_perf.input.candidate import NotApplicable, OverMemoryBudget
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import tensorflow as tf
 
-from tfx_perf import errors
+from tfx_perf.core import errors
 from tfx_perf.input.source import Factory
 
 MIN_ROUNDS = 3

@@ -4,8 +4,8 @@ from typing import ClassVar, Literal
 
 import pydantic
 
-from tfx_perf import records, statistics
-from tfx_perf.advice import Advice
+from tfx_perf.core import records, statistics
+from tfx_perf.core.advice import Advice
 from tfx_perf.input import measure
 from tfx_perf.input.candidate import DEFAULT
 from tfx_perf.input.diagnosis import Diagnosis
@@ -219,7 +219,7 @@ class TuningRecord(records.Record):
         return default_seconds - tuned_seconds
 
     def figures(self) -> dict[str, float | None]:
-        """Returns the figures by their keys in `tfx_perf.metrics.CATALOGUE`."""
+        """Returns the figures by their keys in `tfx_perf.core.metrics.CATALOGUE`."""
         default, chosen = self.outcome(DEFAULT), self.outcome(self.chosen)
         measured = [outcome for outcome in self.outcomes if outcome.examples_per_second]
         diagnosis = self.diagnosis

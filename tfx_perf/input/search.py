@@ -7,8 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf import console, statistics
 from tfx_perf.config import InputSettings
+from tfx_perf.core import console, statistics
 from tfx_perf.hardware import host
 from tfx_perf.input import apply, choice, examination, measure
 from tfx_perf.input.candidate import DEFAULT, Candidate

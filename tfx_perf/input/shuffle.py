@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfx_perf import records
+from tfx_perf.core import records
 
 _TOLERATED_SHARE = 0.9
 _STANDARD_ERRORS = 3  # one false alarm in a thousand comparisons

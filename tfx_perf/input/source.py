@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfx_perf import cache_key, storage
+from tfx_perf.core import cache_key, storage
 from tfx_perf.input.candidate import NotApplicable
 from tfx_perf.input.limits import STRING_HEADER_BYTES, tensor_bytes
 

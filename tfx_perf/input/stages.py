@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfx_perf import records
+from tfx_perf.core import records
 from tfx_perf.input import measure
 from tfx_perf.input.source import RecordSource
 from tfx_perf.tf_internals import ancestry

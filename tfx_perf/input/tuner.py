@@ -3,8 +3,8 @@
 import math
 from collections.abc import Sequence
 
-from tfx_perf import console
 from tfx_perf.config import InputSettings
+from tfx_perf.core import console
 from tfx_perf.input import candidates as candidates_lib
 from tfx_perf.input import choice
 from tfx_perf.input.advice import advise

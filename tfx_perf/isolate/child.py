@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import IO, Any
 
-from tfx_perf import console, errors, formatting
+from tfx_perf.core import console, errors, formatting
 from tfx_perf.isolate import guard
 from tfx_perf.isolate.termination import Termination
 

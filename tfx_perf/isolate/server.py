@@ -19,7 +19,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tfx_perf import errors
+from tfx_perf.core import errors
 from tfx_perf.isolate import forks
 from tfx_perf.isolate.child import Child
 

@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
-from tfx_perf import errors
+from tfx_perf.core import errors
 from tfx_perf.isolate import forks, guard
 from tfx_perf.tf_internals import autograph
 

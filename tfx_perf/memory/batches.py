@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfx_perf import errors, interception
+from tfx_perf.core import errors, interception
 from tfx_perf.tf_internals import ancestry, datasets
 
 _KERAS_BATCH_SIZE = 32  # what `fit` takes for arrays when it is told nothing

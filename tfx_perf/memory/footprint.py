@@ -15,7 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf import errors, formatting, interception, periodic
+from tfx_perf.core import errors, formatting, interception, periodic
 from tfx_perf.hardware import devices, host
 from tfx_perf.memory import batches, peak
 from tfx_perf.memory.record import Footprint

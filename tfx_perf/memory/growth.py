@@ -12,8 +12,8 @@ must not be chance, must be large enough to matter, and must not be coming to re
 import numpy as np
 from scipy import stats
 
-from tfx_perf import records, statistics
-from tfx_perf.statistics import Samples
+from tfx_perf.core import records, statistics
+from tfx_perf.core.statistics import Samples
 
 _SETTLING_SHARE = 1 / 3
 _BLOCKS, _FEWEST_BLOCKS = 10, 8  # some may be without a sample

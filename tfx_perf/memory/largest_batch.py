@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfx_perf import formatting
+from tfx_perf.core import formatting
 from tfx_perf.memory.record import Footprint, Prediction, StepMemory
 
 ENOUGH = 2**20

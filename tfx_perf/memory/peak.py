@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfx_perf import errors, interception
+from tfx_perf.core import errors, interception
 from tfx_perf.hardware import devices
 from tfx_perf.memory import batches
 from tfx_perf.memory.record import StateSizes

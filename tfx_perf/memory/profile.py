@@ -6,8 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf import console, errors, formatting, interception
 from tfx_perf.config import MemorySettings
+from tfx_perf.core import console, errors, formatting, interception
 from tfx_perf.hardware import devices
 from tfx_perf.memory import batches, largest_batch, peak
 from tfx_perf.memory.record import (

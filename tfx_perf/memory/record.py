@@ -4,8 +4,8 @@ from typing import Any, ClassVar, Literal
 
 import pydantic
 
-from tfx_perf import formatting, records
-from tfx_perf.advice import Advice
+from tfx_perf.core import formatting, records
+from tfx_perf.core.advice import Advice
 
 FILE_NAME = "profile.json"
 PROGRESS_FILE_NAME = "profile_progress.json"

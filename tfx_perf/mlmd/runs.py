@@ -12,7 +12,8 @@ import datetime
 import pathlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from tfx_perf import errors, formatting, metrics, mlmd
+from tfx_perf import mlmd
+from tfx_perf.core import errors, formatting, metrics
 from tfx_perf.mlmd import store as stores
 
 # The context types of tfx/dsl/compiler/constants.py.
@@ -51,7 +52,7 @@ class RecordedRun:
         folders: where tfx-perf's artifacts are, e.g. `{"PerfMetrics": "/…/perf_metrics/7"}`;
             each has its figures as JSON, and `report.html`.
         plans: what was done for speed, e.g. `{"training plan": "50 steps per call"}`.
-        environment: the fingerprint; see `tfx_perf.cache_key`.
+        environment: the fingerprint; see `tfx_perf.core.cache_key`.
         note: what a person decided about the run; it outweighs the gate's verdict.
         node: of the PerfEvaluator that judged it; empty if none has, or in old ledgers.
         headline: what it said, in a sentence or two.

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pathlib
 from urllib import parse
 
-from tfx_perf import errors, mlmd
+from tfx_perf import mlmd
+from tfx_perf.core import errors
 
 _REASON_LENGTH = 160
 

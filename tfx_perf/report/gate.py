@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import markdown
 import numpy as np
 
-from tfx_perf import cache_key, formatting, metrics
+from tfx_perf.core import cache_key, formatting, metrics
 from tfx_perf.gate import baseline
 from tfx_perf.gate.decision import GateRecord, Outcome
 from tfx_perf.report import page, plots, step_parts

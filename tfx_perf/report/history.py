@@ -3,7 +3,7 @@
 import pathlib
 from collections.abc import Sequence
 
-from tfx_perf import errors, formatting, storage
+from tfx_perf.core import errors, formatting, storage
 from tfx_perf.mlmd import runs as recorded_runs
 from tfx_perf.mlmd.runs import RecordedRun
 from tfx_perf.report import origin as origins

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from tfx_perf import formatting, payback, statistics
+from tfx_perf.core import formatting, payback, statistics
 from tfx_perf.input import diagnosis as diagnosis_lib
 from tfx_perf.input import record as record_lib
 from tfx_perf.report import page, plots

@@ -1,6 +1,6 @@
 """MemoryProfiler's report."""
 
-from tfx_perf import formatting
+from tfx_perf.core import formatting
 from tfx_perf.memory.record import Footprint, ProfileRecord, StepMemory
 from tfx_perf.report import page, plots
 

@@ -7,7 +7,7 @@ from urllib import parse
 
 import upath
 
-from tfx_perf import records
+from tfx_perf.core import records
 
 
 class Origin(records.Record):

@@ -10,8 +10,8 @@ from typing import Any, Literal
 import jinja2
 import upath
 
-import tfx_perf
-from tfx_perf import storage
+from tfx_perf import core
+from tfx_perf.core import storage
 from tfx_perf.report import origin as origins
 
 FILE_NAME = "report.html"
@@ -135,7 +135,7 @@ class Report:
             "pipeline": origin.pipeline,
             "run": origin.run_id,
             "node": origin.node,
-            "tfx-perf": tfx_perf.__version__,
+            "tfx-perf": core.VERSION,
         }
         return [(name, value) for name, value in known.items() if value]
 

@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib import figure, ticker
 from matplotlib.axes import Axes
 
-from tfx_perf import formatting, metrics, statistics
+from tfx_perf.core import formatting, metrics, statistics
 
 # All of it, so that the SVG names no foreign vocabularies and does not change from run to run.
 _SVG_METADATA = ("Creator", "Date", "Format", "Type")

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tfx_perf import formatting
+from tfx_perf.core import formatting
 from tfx_perf.gate.decision import GateRecord
 from tfx_perf.gate.run import Run
 from tfx_perf.report import page

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from tfx_perf import formatting, metrics, payback
+from tfx_perf.core import formatting, metrics, payback
 from tfx_perf.report import page, plots
 from tfx_perf.training import precision, scaling
 from tfx_perf.training.measuring.accounts import CommunicationAccount

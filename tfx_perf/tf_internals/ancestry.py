@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.data.ops import dataset_ops
 
-from tfx_perf import cache_key
+from tfx_perf.core import cache_key
 
 # Datasets that only hand on what they get.
 _ORDERLY = ("_PrefetchDataset", "_OptionsDataset")

@@ -21,7 +21,7 @@ from tensorflow.python.autograph.impl import conversion
 from tensorflow.python.autograph.pyct import cache
 from tensorflow.python.data.ops import iterator_ops
 
-from tfx_perf import interception
+from tfx_perf.core import interception
 
 GENERATED_PREFIX = "__autograph_generated_file"
 """Of the names of the files that AutoGraph writes, and of the modules that they are imported as."""

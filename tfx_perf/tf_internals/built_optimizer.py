@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tfx_perf import structural_hash
+from tfx_perf.core import structural_hash
 
 
 def build_used_optimizer(model: Any) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.data.ops import dataset_ops, iterator_ops
 
-from tfx_perf import interception
+from tfx_perf.core import interception
 from tfx_perf.tf_internals import ancestry
 
 

@@ -2,9 +2,9 @@
 
 import tensorflow as tf
 
-from tfx_perf import errors
+from tfx_perf.core import errors
+from tfx_perf.core.interception import FitCall
 from tfx_perf.input import measure
-from tfx_perf.interception import FitCall
 from tfx_perf.memory import batches
 from tfx_perf.tf_internals import datasets
 from tfx_perf.training import eligibility

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from tfx_perf import errors, interception
+from tfx_perf.core import errors, interception
 from tfx_perf.hardware import devices, energy
 from tfx_perf.training import recording
 from tfx_perf.training.fit.timer import StepTimer

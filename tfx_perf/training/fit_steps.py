@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfx_perf import formatting
+from tfx_perf.core import formatting
 from tfx_perf.tf_internals import iterators
 from tfx_perf.training.fit.timer import wait_for
 from tfx_perf.training.keras_api.base_api import Function

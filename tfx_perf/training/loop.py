@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf.interception import FitCall
+from tfx_perf.core.interception import FitCall
 from tfx_perf.memory import batches
 from tfx_perf.tf_internals import datasets
 from tfx_perf.training.fit import callback_hooks

@@ -10,9 +10,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf import formatting
+from tfx_perf.core import formatting
+from tfx_perf.core.interception import FitCall
 from tfx_perf.hardware import devices, peak
-from tfx_perf.interception import FitCall
 from tfx_perf.memory import batches
 from tfx_perf.tf_internals import ancestry
 from tfx_perf.tf_internals.messages import hlo_pb2

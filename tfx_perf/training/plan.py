@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import pydantic
 
-from tfx_perf import records
+from tfx_perf.core import records
 from tfx_perf.training.optimizations import OPTIMIZATIONS, Optimization
 from tfx_perf.training.optimizations.optimization import OutOfMemory
 

@@ -4,8 +4,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from tfx_perf import formatting, records, statistics
-from tfx_perf.advice import Advice
+from tfx_perf.core import formatting, records, statistics
+from tfx_perf.core.advice import Advice
 from tfx_perf.memory.growth import MemoryGrowth
 from tfx_perf.training.measuring.accounts import CommunicationAccount, RunBefore
 from tfx_perf.training.measuring.placement import Placement

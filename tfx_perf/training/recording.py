@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfx_perf import cache_key, statistics
+from tfx_perf.core import cache_key, statistics
+from tfx_perf.core.interception import FitCall
 from tfx_perf.hardware import devices
-from tfx_perf.interception import FitCall
 from tfx_perf.memory import batches, growth
 from tfx_perf.tf_internals import datasets
 from tfx_perf.training import advice, model_flops, precision

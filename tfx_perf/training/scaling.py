@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from tfx_perf import cache_key, formatting
+from tfx_perf.core import cache_key, formatting
 from tfx_perf.training.measuring.accounts import CommunicationAccount, RunBefore
 from tfx_perf.training.record import TrainingRecord
 

@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from tfx_perf import config, console, errors, workers
+from tfx_perf import config
+from tfx_perf.core import console, errors, workers
+from tfx_perf.core.interception import FitCall
 from tfx_perf.hardware import energy
-from tfx_perf.interception import FitCall
 from tfx_perf.training import recording
 from tfx_perf.training.eligibility import obstacle, recovery_obstacle
 from tfx_perf.training.fit import callback_hooks

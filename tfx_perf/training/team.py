@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import tensorflow as tf
 
-from tfx_perf import errors, time_limit
+from tfx_perf.core import errors, time_limit
 from tfx_perf.training.measuring import strategies
 
 _T = TypeVar("_T")

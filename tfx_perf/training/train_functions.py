@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 import tensorflow as tf
 
-from tfx_perf import errors
+from tfx_perf.core import errors
 from tfx_perf.tf_internals.built_optimizer import build_used_optimizer
 from tfx_perf.tf_internals.iterators import FitIterators, direct_iterators
 from tfx_perf.training.fit.takeover import StepsPerCall, Takeover, others_wait

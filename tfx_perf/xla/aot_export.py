@@ -10,7 +10,7 @@ import tempfile
 
 import tensorflow as tf
 
-from tfx_perf import errors, storage
+from tfx_perf.core import errors, storage
 from tfx_perf.tf_internals import graphs
 
 FOLDER = os.path.join("assets.extra", "aot_cpu")  # what SavedModel keeps for others, see its README

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.input.workloads import workload
-from tfx_perf import errors
+from tfx_perf.core import errors
 
 _FOLDER = pathlib.Path("/usr/share/datasets/fashion-mnist")
 _SHAPE = (28, 28, 1)

@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from tfx_perf import errors
+from tfx_perf.core import errors
 
 LABEL_KEY = "label"
 SEED = 20130101

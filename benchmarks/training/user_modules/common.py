@@ -11,7 +11,7 @@ from tfx.utils import io_utils
 from tfx_bsl.public import tfxio
 
 from benchmarks.training.clock import Clock
-from tfx_perf import interception
+from tfx_perf.core import interception
 from tfx_perf.training.loop import Loop
 
 LABEL_KEY = "label"

@@ -6,7 +6,7 @@ import pathlib
 import socket
 from typing import Any
 
-from tfx_perf import errors
+from tfx_perf.core import errors
 
 _NAMESPACE = pathlib.Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _DEFAULT_NAMESPACE = "default"

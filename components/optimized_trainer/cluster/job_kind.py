@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from tfx_perf.settings.distribution import TRAINING_CONTAINERS
+from tfx_perf.config.distribution import TRAINING_CONTAINERS
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,8 +6,8 @@ from typing import Any
 
 from tfx_perf.components.optimized_trainer.cluster import tf_config
 from tfx_perf.components.optimized_trainer.cluster.job_kind import KINDS
+from tfx_perf.config.distribution import ClusterJob
 from tfx_perf.distribute.parameter_server import heartbeat
-from tfx_perf.settings.distribution import ClusterJob
 
 DIGEST_LABEL = "tfx-perf/training"
 

@@ -2,7 +2,7 @@
 
 from collections.abc import MutableMapping
 
-from tfx_perf import errors, workers
+from tfx_perf.core import errors, workers
 
 # Of a TrainJob: `host:port` of all workers, with commas between.
 HOSTS_VARIABLE = "TFX_PERF_WORKER_HOSTS"

@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from tfx_perf import records
+from tfx_perf.core import records
 from tfx_perf.training.optimizations.precision import Precision
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.trials.choice import PlanChoice

@@ -5,13 +5,14 @@ import logging
 import pathlib
 from collections.abc import Callable
 
-from tfx_perf import console, isolate, workers
+from tfx_perf import isolate
 from tfx_perf.components.optimized_trainer.workers import one_worker
 from tfx_perf.components.optimized_trainer.workers.exchange import Exchange
+from tfx_perf.config.distribution import DistributionSettings
+from tfx_perf.core import console, workers
 from tfx_perf.distribute import failure, supervise
 from tfx_perf.distribute.parameter_server import server
 from tfx_perf.isolate.termination import Termination
-from tfx_perf.settings.distribution import DistributionSettings
 
 _TITLE = "this machine"
 _WORKER = f"{one_worker.__name__}:{one_worker.carry_out.__name__}"

@@ -7,19 +7,19 @@ import sys
 import time
 from typing import NoReturn
 
-from tfx_perf import console, errors, workers
 from tfx_perf.components import trainer_args, training_job
 from tfx_perf.components.optimized_trainer import child
 from tfx_perf.components.optimized_trainer.child import TrainingResult
 from tfx_perf.components.optimized_trainer.workers.exchange import Exchange
 from tfx_perf.components.optimized_trainer.workers.known_plan import KnownPlan
+from tfx_perf.config.distribution import DistributionSettings
+from tfx_perf.core import console, errors, workers
+from tfx_perf.core.workers import ParameterServers, Worker
 from tfx_perf.distribute import arrival, worker_server
 from tfx_perf.distribute.failure import WorkerFailure
 from tfx_perf.isolate import forks
-from tfx_perf.settings.distribution import DistributionSettings
 from tfx_perf.training.trials import kept_choice
 from tfx_perf.training.trials.trials_together import TrialsTogether
-from tfx_perf.workers import ParameterServers, Worker
 
 _EXIT_FAILURE = 1
 _EXIT_USER_ERROR = 2

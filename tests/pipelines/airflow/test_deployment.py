@@ -9,7 +9,7 @@ import light_components as light
 import pytest
 from tfx import v1 as tfx
 
-from tfx_perf import errors
+from tfx_perf.core import errors
 from tfx_perf.pipelines.airflow import deploy
 
 

@@ -16,7 +16,7 @@ from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 from tfx import v1 as tfx
 
-from tfx_perf import errors
+from tfx_perf.core import errors
 from tfx_perf.pipelines.airflow import topology
 from tfx_perf.pipelines.airflow.run_node import run_node
 

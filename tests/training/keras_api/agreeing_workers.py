@@ -9,8 +9,8 @@ import sys
 import numpy as np
 import tensorflow as tf
 
-from tfx_perf import interception
 from tfx_perf.config import PerfConfig
+from tfx_perf.core import interception
 from tfx_perf.training.session import TrainingSession
 
 

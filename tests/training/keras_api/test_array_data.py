@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 import tensorflow as tf
 
-from tfx_perf import interception
 from tfx_perf.config import PerfConfig
+from tfx_perf.core import interception
 from tfx_perf.tf_internals import ancestry, datasets
 from tfx_perf.training import model_flops
 from tfx_perf.training.eligibility import obstacle

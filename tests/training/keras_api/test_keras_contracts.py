@@ -15,7 +15,7 @@ import tensorflow as tf
 import tf_keras
 
 from tests.contracts import contract
-from tfx_perf import interception
+from tfx_perf.core import interception
 from tfx_perf.training.keras_api import (
     either_keras,
     functional_graph,

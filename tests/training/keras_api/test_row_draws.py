@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfx_perf import errors
+from tfx_perf.core import errors
 from tfx_perf.distribute import as_one_device
 from tfx_perf.training.keras_api import either_keras, row_draws
 

@@ -16,8 +16,8 @@ from typing import Any
 import click
 from tfx.tools.cli import labels
 
-from tfx_perf import errors
 from tfx_perf.cli.tfx_repair.catching import CatchingHandler, Caught
+from tfx_perf.core import errors
 from tfx_perf.pipelines import airflow, parameters
 from tfx_perf.pipelines.airflow import deployment, topology
 

@@ -10,7 +10,7 @@ import click
 from tfx.tools.cli import labels
 from tfx.tools.cli.handler import base_handler
 
-from tfx_perf import errors, interception
+from tfx_perf.core import errors, interception
 
 _LINE = "-" * 30
 

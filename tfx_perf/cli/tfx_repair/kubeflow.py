@@ -19,8 +19,9 @@ from tfx.tools.cli import labels
 from tfx.tools.cli.container_builder import builder
 from tfx.tools.cli.handler import kubeflow_v2_dag_runner_patcher as tfx_patcher
 
-from tfx_perf import errors, interception, kubeflow
+from tfx_perf import kubeflow
 from tfx_perf.cli.tfx_repair.catching import CatchingHandler, Caught
+from tfx_perf.core import errors, interception
 from tfx_perf.kubeflow import compiler
 
 _PAGE_SIZE = 100

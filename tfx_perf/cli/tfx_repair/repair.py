@@ -14,8 +14,8 @@ from tfx.dsl.io import fileio
 from tfx.tools.cli import handler, labels
 from tfx.tools.cli.handler import base_handler, handler_factory, template_handler
 
-from tfx_perf import errors
 from tfx_perf.cli import template
+from tfx_perf.core import errors
 from tfx_perf.templates import copying
 
 _ENGINES = ("airflow", "auto", "beam", "kubeflow", "local", "vertex")

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf import interception
+from tfx_perf.core import interception
 from tfx_perf.distribute.model_parallel import sharded_variable
 from tfx_perf.training.keras_api import slots, variables
 from tfx_perf.training.keras_api.base_api import KerasApi, optimizers

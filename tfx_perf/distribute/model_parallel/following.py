@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf import interception
+from tfx_perf.core import interception
 
 # Gradients are named after the scope of what they are the gradient of.
 _SCOPE = re.compile(r"on_device\.(\d+)\.")

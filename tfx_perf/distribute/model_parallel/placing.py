@@ -7,7 +7,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf import errors, formatting, interception
+from tfx_perf.config.distribution import DistributionSettings
+from tfx_perf.core import errors, formatting, interception
+from tfx_perf.core.interception import FitCall
 from tfx_perf.distribute.model_parallel import (
     chain_cuts,
     divided_tables,
@@ -17,9 +19,7 @@ from tfx_perf.distribute.model_parallel import (
 )
 from tfx_perf.distribute.model_parallel.layer_chain import LayerChain, PlacedLayer
 from tfx_perf.hardware import devices
-from tfx_perf.interception import FitCall
 from tfx_perf.memory import batches
-from tfx_perf.settings.distribution import DistributionSettings
 from tfx_perf.tf_internals import devices as tf_devices
 from tfx_perf.tf_internals.built_optimizer import build_optimizer
 from tfx_perf.training.keras_api import either_keras

@@ -8,12 +8,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf import errors, workers
 from tfx_perf.config import PerfConfig
+from tfx_perf.core import errors, workers
+from tfx_perf.core.interception import FitCall
 from tfx_perf.distribute.parameter_server import ordered_moments, sent_batches
 from tfx_perf.distribute.parameter_server.fit_data import FitData
 from tfx_perf.distribute.parameter_server.handing_out import HandingOut
-from tfx_perf.interception import FitCall
 from tfx_perf.tf_internals import clusters
 from tfx_perf.tf_internals.built_optimizer import build_optimizer
 from tfx_perf.training.fit.fit_arguments import callback_list, in_given

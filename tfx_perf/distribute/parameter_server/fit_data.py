@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf import errors
+from tfx_perf.core import errors
 from tfx_perf.distribute.parameter_server import serving_data
 from tfx_perf.training.fit.fit_arguments import length_of
 

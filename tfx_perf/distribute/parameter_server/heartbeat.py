@@ -10,7 +10,7 @@ import pathlib
 import time
 from collections.abc import Iterator
 
-from tfx_perf import periodic
+from tfx_perf.core import periodic
 
 VARIABLE = "TFX_PERF_HEARTBEAT"
 """Names the file."""

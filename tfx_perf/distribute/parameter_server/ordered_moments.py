@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf import interception
+from tfx_perf.core import interception
 from tfx_perf.training.keras_api import slots
 
 

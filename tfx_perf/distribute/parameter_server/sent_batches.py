@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf import interception
+from tfx_perf.core import interception
 
 _BATCHES_PER_CALL = 10  # as steps in training: a call takes milliseconds
 _WAITING_CALLS = 2  # for each worker, so that it has a next one while the coordinator reads

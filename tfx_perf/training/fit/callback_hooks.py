@@ -9,8 +9,8 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tfx_perf import interception
-from tfx_perf.interception import FitCall
+from tfx_perf.core import interception
+from tfx_perf.core.interception import FitCall
 from tfx_perf.training.fit.fit_arguments import callback_list, is_container
 from tfx_perf.training.keras_api import private_attributes
 from tfx_perf.training.keras_api.base_api import KerasApi

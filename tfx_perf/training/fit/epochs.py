@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from tfx_perf import errors
+from tfx_perf.core import errors
 from tfx_perf.training.fit.fit_arguments import length_of
 from tfx_perf.training.keras_api.base_api import KerasApi
 from tfx_perf.training.plan import TrainingPlan

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from tfx_perf import interception
+from tfx_perf.core import interception
 from tfx_perf.tf_internals.iterators import FitIterators, direct_iterators
 from tfx_perf.training.keras_api.base_api import Function, KerasApi
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfx_perf.interception import replacing
+from tfx_perf.core.interception import replacing
 from tfx_perf.training.keras_api.base_api import Function, KerasApi
 from tfx_perf.training.measuring.communication import CallObserver
 

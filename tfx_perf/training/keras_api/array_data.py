@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 from typing_extensions import override
 
-from tfx_perf.interception import FitCall
+from tfx_perf.core.interception import FitCall
 from tfx_perf.tf_internals.ancestry import ArrayDataset
 from tfx_perf.training.keras_api import either_keras
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfx_perf import interception
+from tfx_perf.core import interception
 from tfx_perf.training.keras_api import variables
 from tfx_perf.training.keras_api.keras_function import KerasFunction, KerasFunctions, TracedNumbers
 from tfx_perf.training.keras_api.private_attributes import is_of_package, overrides

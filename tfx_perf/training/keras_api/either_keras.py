@@ -3,7 +3,7 @@
 import importlib
 from typing import Any
 
-from tfx_perf import interception
+from tfx_perf.core import interception
 from tfx_perf.training.keras_api.base_api import Function, KerasApi
 from tfx_perf.training.keras_api.keras3_api import Keras3
 from tfx_perf.training.keras_api.tf_keras_api import TfKeras

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf import interception
+from tfx_perf.core import interception
 
 
 @contextlib.contextmanager

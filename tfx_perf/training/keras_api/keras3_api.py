@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 from typing_extensions import override
 
-from tfx_perf import errors, interception
+from tfx_perf.core import errors, interception
 from tfx_perf.training.keras_api import evaluating_replicas, private_attributes, variables
 from tfx_perf.training.keras_api.base_api import (
     KerasApi,

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tfx_perf import records
+from tfx_perf.core import records
 
 _LEAST_IMBALANCE = 0.005  # less is 0 % in words
 

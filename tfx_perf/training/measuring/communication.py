@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfx_perf import interception
+from tfx_perf.core import interception
 from tfx_perf.training.keras_api.base_api import KerasApi
 from tfx_perf.training.measuring.accounts import CommunicationAccount, ReplicaAccount
 from tfx_perf.training.team import Team

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
-from tfx_perf import periodic
+from tfx_perf.core import periodic
 from tfx_perf.hardware import devices, host
 from tfx_perf.tf_internals import devices as tf_devices
 from tfx_perf.training.plan import TrainingPlan

@@ -1,6 +1,6 @@
 """Placement: what is on which device, as the record tells it."""
 
-from tfx_perf import records
+from tfx_perf.core import records
 
 
 class DevicePart(records.Record):

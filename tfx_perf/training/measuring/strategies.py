@@ -6,8 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf import workers
 from tfx_perf.config import PerfConfig
+from tfx_perf.core import workers
 from tfx_perf.tf_internals import clusters
 
 ONE_DEVICE = "one_device"

@@ -7,7 +7,7 @@ from typing import TypeVar
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from tfx_perf import metrics
+from tfx_perf.core import metrics
 from tfx_perf.training.measuring import accounts
 from tfx_perf.training.measuring.communication import Totals
 from tfx_perf.training.monitoring.live_training import RECENT_CALLS, LiveTraining

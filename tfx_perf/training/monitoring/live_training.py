@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tfx_perf.core.interception import FitCall
 from tfx_perf.hardware import devices
-from tfx_perf.interception import FitCall
 from tfx_perf.memory import batches
 from tfx_perf.training import precision
 from tfx_perf.training.fit.timer import StepTimer

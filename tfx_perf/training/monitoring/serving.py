@@ -4,8 +4,8 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterator
 
-from tfx_perf import console, periodic, workers
 from tfx_perf.config import MonitoringSettings
+from tfx_perf.core import console, periodic, workers
 from tfx_perf.training.monitoring.live_training import LiveTraining
 
 _LOGGER = logging.getLogger(__name__)

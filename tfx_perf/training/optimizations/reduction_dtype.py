@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tfx_perf.settings.distribution import ReductionDtype
+from tfx_perf.config.distribution import ReductionDtype
 from tfx_perf.training.optimizations.optimization import Fit, Optimization
 
 

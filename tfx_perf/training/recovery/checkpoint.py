@@ -4,7 +4,7 @@ import dataclasses
 import pathlib
 from typing import Any, ClassVar
 
-from tfx_perf import records
+from tfx_perf.core import records
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.recovery import plain_data
 from tfx_perf.training.recovery.callback_state import CallbackState, Captured

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Callable
 from typing import ClassVar
 
-from tfx_perf import errors, records
+from tfx_perf.core import errors, records
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.recovery.checkpoint import Checkpoint
 from tfx_perf.training.team import Team

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import tensorflow as tf
 
-from tfx_perf import errors, records
+from tfx_perf.core import errors, records
 from tfx_perf.tf_internals import ancestry
 from tfx_perf.tf_internals import iterators as iterators_lib
 from tfx_perf.tf_internals.iterators import FitIterators

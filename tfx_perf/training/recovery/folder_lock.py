@@ -6,7 +6,7 @@ import pathlib
 
 import fasteners
 
-from tfx_perf import errors
+from tfx_perf.core import errors
 
 _FILE = "in_use.lock"
 

@@ -10,9 +10,9 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-from tfx_perf import cache_key, errors
 from tfx_perf.config import PerfConfig
-from tfx_perf.interception import FitCall
+from tfx_perf.core import cache_key, errors
+from tfx_perf.core.interception import FitCall
 from tfx_perf.memory import batches
 from tfx_perf.tf_internals import ancestry
 from tfx_perf.training import eligibility

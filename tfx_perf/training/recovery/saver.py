@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tfx_perf.settings.training import TrainingSettings
+from tfx_perf.config.training import TrainingSettings
 from tfx_perf.training.keras_api.base_api import KerasApi
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.recovery.checkpoint import Checkpoint

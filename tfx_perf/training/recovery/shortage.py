@@ -4,7 +4,7 @@ import contextlib
 import pathlib
 from typing import ClassVar, NoReturn
 
-from tfx_perf import errors, records
+from tfx_perf.core import errors, records
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.recovery.training_state import Writers
 from tfx_perf.training.team import ShortOfMemoryError, Team

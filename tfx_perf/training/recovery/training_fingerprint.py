@@ -8,10 +8,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from tfx_perf import cache_key
 from tfx_perf.config import PerfConfig
-from tfx_perf.interception import FitCall
-from tfx_perf.structural_hash import Describer
+from tfx_perf.core import cache_key
+from tfx_perf.core.interception import FitCall
+from tfx_perf.core.structural_hash import Describer
 from tfx_perf.tf_internals import ancestry
 from tfx_perf.training.keras_api.base_api import KerasApi, all_layers, learning_rate
 

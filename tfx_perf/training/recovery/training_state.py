@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfx_perf import records
+from tfx_perf.core import records
 from tfx_perf.tf_internals import random_state
 from tfx_perf.training.keras_api import keras3_api, variables
 from tfx_perf.training.keras_api.base_api import KerasApi

@@ -5,7 +5,7 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tfx_perf import interception
+from tfx_perf.core import interception
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.keras_api.base_api import KerasApi, Tensors
 from tfx_perf.training.step import replica_part

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfx_perf import interception
+from tfx_perf.core import interception
 from tfx_perf.training.keras_api import slots
 from tfx_perf.training.keras_api.base_api import KerasApi
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf import errors
+from tfx_perf.core import errors
 from tfx_perf.training.keras_api import variables
 from tfx_perf.training.keras_api.base_api import KerasApi, Tensors
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf import errors
-from tfx_perf.formatting import format_bytes
+from tfx_perf.core import errors
+from tfx_perf.core.formatting import format_bytes
 from tfx_perf.hardware import devices
 from tfx_perf.memory import batches, peak
 from tfx_perf.tf_internals.datasets import row_count

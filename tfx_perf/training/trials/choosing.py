@@ -6,9 +6,9 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from tfx_perf import cache_key, errors
 from tfx_perf.config import PerfConfig
-from tfx_perf.interception import FitCall
+from tfx_perf.core import cache_key, errors
+from tfx_perf.core.interception import FitCall
 from tfx_perf.tf_internals import ancestry, autograph
 from tfx_perf.training.eligibility import obstacle
 from tfx_perf.training.fit.takeover import others_wait

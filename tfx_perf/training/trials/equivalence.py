@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfx_perf import errors
+from tfx_perf.core import errors
 from tfx_perf.memory.batches import tensor_bytes
 from tfx_perf.tf_internals import datasets
 from tfx_perf.training.fit.timer import StepTimer, percentile

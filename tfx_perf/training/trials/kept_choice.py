@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import TypeVar
 
-from tfx_perf import errors
+from tfx_perf.core import errors
 from tfx_perf.training.trials.choice import PlanChoice, StrategyChoice
 from tfx_perf.training.trials.processes import Comparison
 

@@ -2,9 +2,10 @@
 
 import tensorflow as tf
 
-from tfx_perf import cache_key, config
+from tfx_perf import config
+from tfx_perf.core import cache_key
+from tfx_perf.core.interception import FitCall
 from tfx_perf.hardware import devices
-from tfx_perf.interception import FitCall
 from tfx_perf.memory import batches
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.optimizations import OPTIMIZATIONS

@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tfx_perf import errors, records, statistics
-from tfx_perf.settings.training import TrainingSettings
+from tfx_perf.config.training import TrainingSettings
+from tfx_perf.core import errors, records, statistics
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.trials.choice import MUST_BEAT, PlanChoice, Status, TrialRecord
 from tfx_perf.training.trials.turns import speed_reason

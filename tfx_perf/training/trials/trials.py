@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 import tensorflow as tf
 
-from tfx_perf import console, errors, statistics
 from tfx_perf.config import PerfConfig
-from tfx_perf.interception import FitCall
+from tfx_perf.core import console, errors, statistics
+from tfx_perf.core.interception import FitCall
 from tfx_perf.tf_internals import datasets
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.measuring.memory import Leftovers

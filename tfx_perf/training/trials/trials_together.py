@@ -3,9 +3,9 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from tfx_perf import time_limit
 from tfx_perf.config import PerfConfig
-from tfx_perf.interception import FitCall
+from tfx_perf.core import time_limit
+from tfx_perf.core.interception import FitCall
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.team import FailedAloneError, Team

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tfx_perf import statistics
+from tfx_perf.core import statistics
 from tfx_perf.training.fit.timer import wait_for
 from tfx_perf.training.keras_api.base_api import KerasApi
 from tfx_perf.training.plan import TrainingPlan

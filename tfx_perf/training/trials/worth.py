@@ -4,7 +4,7 @@ import dataclasses
 import math
 import time
 
-from tfx_perf import formatting
+from tfx_perf.core import formatting
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.team import Team
 

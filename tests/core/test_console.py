@@ -1,0 +1,255 @@
+"""A process's own lines, its status and its last words; what libraries say is in a file."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from tfx_perf.core import console
+
+# What a library may do: Python's warnings and logs, C's file descriptor, and another process.
+_LIBRARY = """
+import ctypes, logging, os, subprocess, sys, warnings
+warnings.warn("foreign warning", FutureWarning)
+logging.warning("foreign log")
+ctypes.CDLL(None).write(2, b"foreign C\\n", 10)
+subprocess.run([sys.executable, "-c", "import sys; sys.stderr.write('foreign process\\\\n')"])
+"""
+
+
+def _run(folder: pathlib.Path, body: str) -> subprocess.CompletedProcess:
+    (folder / "library.py").write_text(_LIBRARY)
+    (folder / "program.py").write_text(f"from tfx_perf.core import console, errors\n{body}")
+    environment = {**os.environ, "TMPDIR": str(folder / "temporary")}
+    (folder / "temporary").mkdir(exist_ok=True)
+    return subprocess.run(
+        [sys.executable, "program.py"], cwd=folder, env=environment, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+
+
+def _logs(folder: pathlib.Path) -> list[pathlib.Path]:
+    return list((folder / "temporary").iterdir())
+
+
+def test_projects_from_templates_of_0_1_find_it_by_its_old_name():
+    from tfx_perf import quiet
+
+    assert quiet is console
+    assert {"libraries", "script"} <= set(dir(quiet))
+
+
+def test_only_own_lines_are_shown_and_nothing_is_left(tmp_path):
+    done = _run(
+        tmp_path,
+        "import sys\n"
+        "with console.libraries() as terminal:\n"
+        "    import library\n"
+        "    print('own line', file=terminal)\n"
+        "print('afterwards', file=sys.stderr)\n",
+    )
+    assert done.returncode == 0
+    assert done.stderr == "own line\nafterwards\n"
+    assert _logs(tmp_path) == []
+
+
+_LINES = {
+    "TensorFlow": "2026-11-27 05:00:43.948947: W tensorflow/core/cache_dataset_ops.cc:858] The",
+    "Abseil": "I0000 00:00:1795755653.126952   22169 service.cc:153]   StreamExecutor device",
+    "early": "WARNING: All log messages before absl::InitializeLog() is called are written to",
+}
+_OWN = [
+    "W1127 05:00:43.948947 22169 train.py:12] of absl in Python",
+    "2026-11-27 05:00:43.948947: step 3",
+    "2026-11-27 05:00:43.948947: F tensorflow/core/platform/env.cc:12] Check failed",
+]
+
+
+def test_what_libraries_log_is_sifted_out_of_what_the_user_prints(tmp_path):
+    lines = [*_LINES.values(), *_OWN]
+    body = (
+        "import os, sys\n"
+        "with console.sifted('libraries.log'):\n"
+        f"    for line in {lines!r}:\n"
+        "        os.write(2, line.encode() + b'\\n')\n"
+        "    print('50 %', end='', file=sys.stderr, flush=True)\n"
+        "    assert os.system('sleep 0.3; echo of a process >&2') == 0\n"
+        f"os.write(2, {_LINES['TensorFlow']!r}.encode() + b'\\n')\n"
+    )
+    done = _run(tmp_path, body)
+    shown = [*_OWN, "50 %of a process", _LINES["TensorFlow"]]
+    assert done.stderr.splitlines() == shown
+    assert (tmp_path / "libraries.log").read_text().splitlines() == list(_LINES.values())
+
+
+def test_a_sieve_that_has_sifted_nothing_leaves_no_log(tmp_path):
+    body = "import sys\nwith console.sifted('libraries.log'):\n    print('mine', file=sys.stderr)\n"
+    assert _run(tmp_path, body).stderr == "mine\n"
+    assert not (tmp_path / "libraries.log").exists()
+
+
+def test_the_last_words_of_a_process_that_crashes_get_through_the_sieve(tmp_path):
+    body = "import os\nwith console.sifted(None):\n    os.write(2, b'why')\n    os.abort()\n"
+    assert _run(tmp_path, body).stderr == "why"
+
+
+def test_a_named_log_stays_and_has_everything(tmp_path):
+    log = tmp_path / "logs" / "run.log"
+    log.parent.mkdir()
+    log.write_text("of the run before\n")
+    done = _run(tmp_path, f"with console.script({str(log)!r}):\n    import library\n")
+    assert (done.returncode, done.stderr) == (0, "")
+    text = log.read_text()
+    for kind in ("warning", "log", "C", "process"):
+        assert f"foreign {kind}\n" in text
+    assert "before" not in text
+
+
+def test_a_bug_of_the_user_is_shown_whole_with_the_place_of_the_log(tmp_path):
+    done = _run(
+        tmp_path,
+        "def mine():\n    return {}['my key']\n\n"
+        "with console.script():\n    import library\n    mine()\n",
+    )
+    assert done.returncode == 1
+    (log,) = _logs(tmp_path)
+    assert "foreign C" in log.read_text()
+    assert done.stderr.startswith(f"Log: {log}\nTraceback (most recent call last):\n")
+    assert "in mine" in done.stderr
+    assert done.stderr.endswith("KeyError: 'my key'\n")
+    assert "foreign" not in done.stderr
+
+
+def test_what_the_user_got_wrong_is_one_line_and_exit_code_2(tmp_path):
+    done = _run(
+        tmp_path,
+        "with console.script():\n    import library\n"
+        "    raise errors.UserError('Expected a.\\n Received: b.')\n",
+    )
+    assert (done.returncode, done.stderr) == (2, "program.py: Expected a. Received: b.\n")
+    assert _logs(tmp_path) == []
+
+
+def test_an_end_on_purpose_says_nothing(tmp_path):
+    done = _run(tmp_path, "with console.script():\n    import library\n    raise SystemExit(3)\n")
+    assert (done.returncode, done.stderr) == (3, "")
+    assert _logs(tmp_path) == []
+
+
+
+def test_all_that_is_written_goes_into_the_file_for_so_long(tmp_path):
+    done = _run(
+        tmp_path,
+        "import sys\n"
+        "print('before')\n"
+        "with console.all_into('all.log'):\n"
+        "    import library\n"
+        "    print('inside')\n"
+        "with console.all_into('all.log'):\n"
+        "    print('again')\n"
+        "print('afterwards', file=sys.stderr)\n",
+    )
+    assert (done.stdout, done.stderr) == ("before\n", "afterwards\n")
+    written = (tmp_path / "all.log").read_text()
+    for words in ("foreign C", "foreign log", "foreign process", "inside", "again"):
+        assert words in written
+
+
+_SAY = "from tfx_perf.core import console; console.set_status('two\\nlines')"
+
+
+def test_what_was_said_last_is_read_also_from_a_child():
+    with console.status_watched() as last:
+        assert last() == ""
+        console.set_status("one")
+        assert last() == "one"
+        subprocess.run([sys.executable, "-c", _SAY], check=True)
+        assert last() == "two lines"
+        console.set_status("")
+        assert last() == ""
+
+
+def test_without_anybody_who_waits_nothing_is_said():
+    before = dict(os.environ)
+    assert not console.is_status_watched()
+    console.set_status("to nobody")
+    with console.status_watched() as outer, console.status_watched() as inner:
+        assert console.is_status_watched()
+        console.set_status("one")
+        assert (outer(), inner()) == ("", "one")
+    assert dict(os.environ) == before
+
+
+def test_one_who_has_gone_is_no_reason_to_stop(monkeypatch, tmp_path):
+    monkeypatch.setenv("TFX_PERF_STATUS", str(tmp_path / "gone" / "status"))
+    console.set_status("to nobody")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
+    return now
+
+
+def _told(clock, work, *, until):
+    """Returns when something was said and what."""
+    clock[0], said = 0.0, []
+    lines = console.StatusLines(lambda what: said.append((clock[0], what)), longest_seconds=30.0)
+    for seconds in range(until):
+        clock[0] = float(seconds)
+        work(lines, seconds)
+    return said
+
+
+def test_a_line_comes_after_some_silence_and_more_rarely_while_the_same_is_done(clock):
+    said = _told(clock, lambda lines, at: lines(f"training: {at} steps done"), until=210)
+    assert [when for when, _ in said] == [10, 20, 30, 40, 54, 72, 96, 126, 156, 186]
+    assert said[-1][1] == "... training: 186 steps done"
+
+
+def test_what_is_done_anew_is_said_as_soon_as_at_the_beginning(clock):
+    said = _told(clock, lambda lines, at: lines("saving" if at >= 125 else "training"), until=150)
+    assert said[-3:] == [(when, "... saving") for when in (125, 135, 145)]
+    assert _told(clock, lambda lines, at: lines(""), until=11) == [(10, "... at work")]
+
+
+def test_nothing_is_said_while_there_is_something_else_to_see(clock):
+    def seeing(lines, at):
+        if at < 50:
+            lines.put_off()
+        lines("training")
+
+    assert [when for when, _ in _told(clock, seeing, until=70)] == [66]
+
+
+def test_last_words_stand_below_everything_else_in_the_order_of_the_calls(tmp_path):
+    done = _run(
+        tmp_path,
+        "import sys\n"
+        "console.say_at_exit('first', '  its report')\n"
+        "console.say_at_exit('second')\n"
+        "print('a log line', file=sys.stderr)\n",
+    )
+    assert done.stderr.splitlines() == ["a log line", "first", "  its report", "second"]
+    assert done.stdout == ""
+
+
+_GARBAGE = """
+class Cycle:
+    def __init__(self):
+        self.itself = self
+
+    def __del__(self):
+        print("collected")
+
+Cycle()
+"""
+
+
+def test_a_process_in_a_hurry_looks_for_no_garbage_at_its_end(tmp_path):
+    assert _run(tmp_path, _GARBAGE).stdout == "collected\n"
+    assert _run(tmp_path, f"{_GARBAGE}\nconsole.end_without_collection()").stdout == ""

@@ -1,0 +1,135 @@
+"""What is said of code: the same for the same code, in any process, and another for other code."""
+
+import functools
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from tfx_perf.core.structural_hash import Describer, digest
+
+
+def code_of(code):
+    return digest(Describer().of(code))
+
+
+def run(source):
+    """Returns the namespace that the source makes."""
+    names = {"__name__": "user_module"}
+    exec(compile(textwrap.dedent(source), "user_module.py", "exec"), names)
+    return names
+
+
+def of_f(source):
+    return code_of(run(source)["f"])
+
+
+SAME = [
+    ("def f(x): return x + 1", "# moved\n\ndef f(x):\n    # says why\n    return x + 1"),
+    ('def f(x): "before"; return x', 'def f(x): "after"; return x'),
+    ("def f(x): return x in {'a', 'b', 'c'}", "def f(x): return x in {'c', 'a', 'b'}"),
+]
+DIFFERENT = [
+    ("def f(x): return x + 1", "def f(x): return x - 1"),
+    ("def f(x): return x + 1", "def f(x): return x + 2"),
+    ("def f(x): return x * 1", "def f(x): return x * 1.0"),
+    ("def f(x): return x.a", "def f(x): return x.b"),
+    ("def f(x, y=1): return x", "def f(x, y=2): return x"),
+    ("def f(x, *, y=1): return x", "def f(x, *, y=2): return x"),
+    ("def f(x): return (lambda: 1)()", "def f(x): return (lambda: 2)()"),
+    ("A = 1\ndef f(x): return x * A", "A = 2\ndef f(x): return x * A"),
+    ("A = {'a': 1}\ndef f(x): return A", "A = {'a': 2}\ndef f(x): return A"),
+    ("g = lambda: 1\ndef f(x): return g()", "g = lambda: 2\ndef f(x): return g()"),
+    ("def g(a):\n return lambda: a\nf = g(1)", "def g(a):\n return lambda: a\nf = g(2)"),
+    ("class f:\n def g(self): return 1", "class f:\n def g(self): return 2"),
+    ("class f:\n a = 1", "class f:\n a = 2"),
+    (
+        "class f:\n @property\n def g(self): return 1",
+        "class f:\n @property\n def g(self): return 2",
+    ),
+    (
+        "class f:\n @staticmethod\n def g(): return 1",
+        "class f:\n @staticmethod\n def g(): return 2",
+    ),
+    ("class B:\n a = 1\nclass f(B): pass", "class B:\n a = 2\nclass f(B): pass"),
+    ("class f(dict): pass", "class f(list): pass"),
+    (
+        "import functools\nf = functools.partial(lambda a: a, 1)",
+        "import functools\nf = functools.partial(lambda a: a, 2)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), SAME)
+def test_what_changes_nothing_is_not_seen(one, other):
+    assert of_f(one) == of_f(other)
+
+
+@pytest.mark.parametrize(("one", "other"), DIFFERENT)
+def test_an_edit_is_seen(one, other):
+    assert of_f(one) == of_f(one)
+    assert of_f(one) != of_f(other)
+
+
+def test_a_wrapper_is_looked_through():
+    def logged(function):
+        @functools.wraps(function)
+        def wrapper(*args):
+            return function(*args)
+
+        return wrapper
+
+    assert code_of(logged(lambda: 1)) != code_of(logged(lambda: 2))
+
+
+def test_functions_that_name_each_other_have_a_code():
+    source = "def g(x): return f(x)\ndef f(x): return g(x) + {}"
+    assert of_f(source.format(1)) == of_f(source.format(1))
+    assert of_f(source.format(1)) != of_f(source.format(2))
+
+
+def test_objects_go_by_class_configuration_and_what_their_code_names():
+    source = """
+        class Loss:
+            def __init__(self, alpha, unused):
+                self.alpha, self.here = alpha, object()
+                vars(self)["unused"] = unused
+        """
+    Loss = run(source)["Loss"]
+    a, b, c = (digest(Describer().of(Loss(*given))) for given in ((1, 2), (1, 3), (2, 2)))
+    assert a == b
+    assert a != c
+
+
+def test_users_classes_are_listed():
+    found = Describer()
+    found.of(run("class Base: pass\nclass Mine(Base): pass\nf = Mine()")["f"])
+    assert sorted(found.code) == ["Base", "Mine"]
+
+
+def test_code_is_the_same_in_another_process():
+    source = """
+        import json
+        ALPHA = {"a": (1, 2.5)}
+        def g(x): return x in {"a", "b", "c"}
+        class f(dict):
+            __slots__ = ("a", "b")
+            def run(self, x=object()): return [g(x), ALPHA, json.dumps(x), super().keys()]
+        """
+    here = of_f(source)
+    program = (
+        "import sys, textwrap; from tfx_perf.core.structural_hash import Describer, digest;"
+        "names = {'__name__': 'm'};"
+        "exec(compile(textwrap.dedent(sys.argv[1]), 'elsewhere.py', 'exec'), names);"
+        "print(digest(Describer().of(names['f'])))"
+    )
+    for seed in "1", "2":
+        there = subprocess.run(
+            [sys.executable, "-c", program, source],
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert there.stdout.strip() == here

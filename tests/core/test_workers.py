@@ -1,0 +1,39 @@
+"""Which process of several a process is."""
+
+import json
+
+import pytest
+
+from tfx_perf.core import errors, workers
+
+SERVERS = workers.ParameterServers(worker_count=2, server_count=1)
+CONFIGS = workers.served_configs(SERVERS, hosts=["a:1", "b:1", "c:1", "d:1"])
+
+
+def test_every_process_has_its_task():
+    assert {name: json.loads(config)["task"] for name, config in CONFIGS.items()} == {
+        "coordinator": {"type": "chief", "index": 0},
+        "worker 0": {"type": "worker", "index": 0},
+        "worker 1": {"type": "worker", "index": 1},
+        "server 0": {"type": "ps", "index": 0},
+    }
+    assert list(CONFIGS) == workers.names_of(2, SERVERS)
+    clusters = [json.loads(config)["cluster"] for config in CONFIGS.values()]
+    expected = {"chief": ["a:1"], "worker": ["b:1", "c:1"], "ps": ["d:1"]}
+    assert all(cluster == expected for cluster in clusters)
+
+
+def test_only_the_coordinator_trains_and_is_alone():
+    assert workers.worker_of(CONFIGS["coordinator"]) == workers.Worker(index=0, count=1)
+    assert not workers.only_serves(CONFIGS["coordinator"])
+    for name in ("worker 1", "server 0"):
+        assert workers.only_serves(CONFIGS[name])
+        with pytest.raises(errors.UserError, match="beside parameter servers only serves"):
+            workers.worker_of(CONFIGS[name])
+
+
+def test_who_serves_is_counted():
+    assert all(workers.parameter_servers_of(each) == SERVERS for each in CONFIGS.values())
+    alike = workers.config_of(workers.Worker(0, 2), hosts=["a:1", "b:1"])
+    assert workers.parameter_servers_of(alike) is workers.parameter_servers_of("") is None
+    assert not workers.only_serves(alike)

@@ -1,0 +1,157 @@
+"""PerfConfig: every setting of tfx-perf, from YAML or a dict, validated.
+
+```yaml
+tensorflow_optimization:
+  compilation: {enabled: true}
+  schedule: {planned_runs: 30}
+  input: {time_budget_seconds: 60}
+  training: {trial_budget_seconds: 120}
+  distribution: {job: null}
+  memory: {batch_sizes: [64, 256]}
+  monitoring: {metrics_port: 9090}
+  gate: {rules: {mfu_ratio: {min: 0.1}, step_time_seconds: {margin: 0.05}}}
+```
+"""
+
+import json
+from typing import Annotated, Any, ClassVar
+
+import pydantic
+
+from tfx_perf.config.base import (
+    GrpcAddress,
+    NotEmpty,
+    NotNegative,
+    Positive,
+    PositiveInt,
+    PositiveInts,
+    Section,
+    Settings,
+    Share,
+)
+from tfx_perf.config.distribution import DistributionSettings
+from tfx_perf.config.gate import GateSettings
+from tfx_perf.config.training import TrainingSettings
+
+
+class CompilationSettings(Section):
+    """XLA.
+
+    Attributes:
+        enabled: try XLA; it is used only where the trials find it faster.
+        aot_signature: the signature of the saved model to compile ahead of time for this kind
+            of CPU, e.g. `serving_default`, into `assets.extra/aot_cpu` beside it; None: none.
+    """
+
+    enabled: bool = True
+    aot_signature: str | None = None
+
+
+class ScheduleSettings(Section):
+    """How often what a search finds will be used.
+
+    Attributes:
+        planned_runs: trainings that will use a plan, this one included: what they save together
+            is what a search may cost. None: this one, and as many more as there were before it.
+    """
+
+    planned_runs: PositiveInt | None = None
+
+    def run_count(self, *, runs_before: int = 0) -> int:
+        """Returns how many trainings a plan that is found now is for.
+
+        Args:
+            runs_before: trainings that came before. What has been run n times is expected to be
+                run n times more.
+        """
+        return self.planned_runs or 1 + runs_before
+
+
+class InputSettings(Section):
+    """InputTuner.
+
+    Attributes:
+        batch_size: examples in a batch while measuring; None: the training code's if it is
+            given, else 256.
+        time_budget_seconds: wall time of the whole search.
+        memory_budget_bytes: what a candidate may hold in RAM; None: half of what is free.
+        margin: how much faster than the default a candidate must be, beyond its interval.
+        allow_weaker_shuffle: also choose what shuffles worse than the default.
+        service_address: dispatcher of a tf.data service to try, e.g. `grpc://host:5050`.
+    """
+
+    batch_size: PositiveInt | None = None
+    time_budget_seconds: Positive = 60.0
+    memory_budget_bytes: PositiveInt | None = None
+    margin: NotNegative = 0.02
+    allow_weaker_shuffle: bool = False
+    service_address: GrpcAddress | None = None
+
+
+class MemorySettings(Section):
+    """MemoryProfiler.
+
+    Attributes:
+        batch_sizes: profiled beside the module's own batch size; empty: half and double it,
+            and more until the growth of the peak stands out.
+        max_device_utilization: share of the memory that the largest batch may take.
+        timeout_seconds: after this what has been measured is published. The steps may take half
+            of it; a batch near the limit is trained on only if a quarter of it will do.
+    """
+
+    batch_sizes: PositiveInts = ()
+    max_device_utilization: Share = 0.85
+    timeout_seconds: Positive = 600.0
+
+
+class MonitoringSettings(Section):
+    """What OptimizedTrainer serves to Prometheus while it trains.
+
+    It changes nothing about the training: neither plan nor checkpoint depends on it.
+
+    Attributes:
+        metrics_port: TCP port of the HTTP server, customarily 9090; None: nothing is served.
+        metrics_host: address to listen at. A scrape comes from another machine or pod, so by
+            default every IPv4 interface; `::` for IPv6, `127.0.0.1` for this machine only.
+    """
+
+    metrics_port: Annotated[int, pydantic.Field(ge=1, le=65535)] | None = None
+    metrics_host: NotEmpty = "0.0.0.0"
+
+
+class PerfConfig(Settings):
+    """All settings; every key is optional.
+
+    Example:
+        >>> PerfConfig.from_dict({"training": {"trial_budget_seconds": 30}}).training.seed
+    """
+
+    ROOT_KEY: ClassVar[str] = "tensorflow_optimization"
+
+    compilation: CompilationSettings = CompilationSettings()
+    schedule: ScheduleSettings = ScheduleSettings()
+    input: InputSettings = InputSettings()
+    training: TrainingSettings = TrainingSettings()
+    distribution: DistributionSettings = DistributionSettings()
+    memory: MemorySettings = MemorySettings()
+    monitoring: MonitoringSettings = MonitoringSettings()
+    gate: GateSettings = GateSettings()
+
+    @classmethod
+    def from_json(cls, text: str) -> "PerfConfig":
+        """Reads what `to_json` wrote."""
+        return cls.from_dict(json.loads(text))
+
+    def to_json(self, *sections: str) -> str:
+        """Returns the settings as JSON, for a component's execution property.
+
+        Args:
+            *sections: only these, or single settings such as `training.precision`; none means
+                all. A component that carries only what it reads is taken from cache when
+                settings of the others change.
+        """
+        include: dict[str, Any] = {}
+        for section in sections:
+            name, _, key = section.partition(".")
+            include[name] = {key} if key else True
+        return self.model_dump_json(include=include or None)

@@ -1,0 +1,189 @@
+"""The bases of all settings: one section, what a file of them holds, and kinds of values."""
+
+import datetime
+import numbers
+import os
+import pathlib
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, TypeVar, cast
+
+import pydantic
+import pydantic_core
+
+from tfx_perf.config import yaml_file
+from tfx_perf.config.removed import REMOVED
+from tfx_perf.core import errors, validation
+
+_LAST_PORT = 65535
+
+ItemT = TypeVar("ItemT")
+SettingsT = TypeVar("SettingsT", bound="Settings")
+
+
+class Section(pydantic.BaseModel):
+    """An immutable group of settings that refuses unknown keys, other types, NaN and infinities.
+
+    No value is made one of another type: true is no number, `"yes"` is neither true nor false. A
+    key without a value that stands for keys with values has none of them.
+    """
+
+    model_config = pydantic.ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False
+    )
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _empty(cls, values: Any) -> Any:
+        return {} if values is None else values  # `training:` alone in YAML
+
+    @pydantic.field_validator("*", mode="before")
+    @classmethod
+    def _without_keys(cls, value: Any, info: pydantic.ValidationInfo) -> Any:
+        default = cls.model_fields[str(info.field_name)].get_default(call_default_factory=True)
+        return {} if value is None and isinstance(default, Mapping) else value
+
+
+class Settings(Section):
+    """The section that a whole file or dictionary holds.
+
+    Attributes:
+        ROOT_KEY: key that all others may stand under; empty: none.
+    """
+
+    ROOT_KEY: ClassVar[str] = ""
+
+    @classmethod
+    def from_dict(
+        cls: type[SettingsT], values: Mapping[str, Any] | None, *, source: str = "settings"
+    ) -> SettingsT:
+        """Builds the settings from nested mappings.
+
+        Args:
+            values: the settings, with or without the outer `ROOT_KEY`; None for the defaults.
+            source: what to call the settings in an error.
+
+        Raises:
+            UserError: an unknown key or a value of the wrong type or range.
+        """
+        return cls._validated(values, lambda _: source)
+
+    @classmethod
+    def of(
+        cls: type[SettingsT], settings: SettingsT | Mapping[str, Any] | None
+    ) -> SettingsT:
+        """Returns the settings themselves, or what `from_dict` makes of them.
+
+        Raises:
+            UserError: an unknown key or a value of the wrong type or range.
+        """
+        if isinstance(settings, cls):
+            return settings
+        return cls.from_dict(cast("Mapping[str, Any] | None", settings))
+
+    @classmethod
+    def from_yaml(cls: type[SettingsT], path: str | pathlib.Path) -> SettingsT:
+        """Reads the settings from a YAML file.
+
+        Raises:
+            UserError: the file cannot be read, is not YAML, or holds a wrong setting.
+        """
+        file = yaml_file.read(path)
+        return cls._validated(file.values, file.place_of)
+
+    @classmethod
+    def _validated(cls: type[SettingsT], values: Any, place_of: validation.PlaceOf) -> SettingsT:
+        if not (cls.ROOT_KEY and isinstance(values, Mapping) and cls.ROOT_KEY in values):
+            return validation.validated(cls, values, place_of=place_of, removed=REMOVED)
+        beside = [key for key in values if key != cls.ROOT_KEY]
+        if beside:  # which would hold for nothing
+            raise errors.UserError(
+                f"Expected every key below {cls.ROOT_KEY} in {place_of((beside[0],))}. "
+                f"Received: {beside[0]}, which stands beside it. Move it there."
+            )
+        return validation.validated(
+            cls,
+            values[cls.ROOT_KEY],
+            place_of=lambda location: place_of((cls.ROOT_KEY, *location)),
+            removed=REMOVED,
+        )
+
+
+def _whole(value: Any) -> Any:
+    """Returns a whole number that is written otherwise as an int: 1e9 in YAML, NumPy's."""
+    is_whole = isinstance(value, float) and value.is_integer()
+    is_numpys = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    return int(value) if is_whole or is_numpys else value
+
+
+Whole = Annotated[int, pydantic.BeforeValidator(_whole)]
+Positive = Annotated[float, pydantic.Field(gt=0)]
+NotNegative = Annotated[float, pydantic.Field(ge=0)]
+Seed = Annotated[Whole, pydantic.Field(ge=0, lt=2**32)]  # what NumPy takes
+PositiveInt = Annotated[Whole, pydantic.Field(gt=0)]
+Count = Annotated[Whole, pydantic.Field(ge=0)]
+Share = Annotated[float, pydantic.Field(gt=0, le=1)]
+NotEmpty = Annotated[str, pydantic.Field(min_length=1)]
+
+
+def _as_text(value: Any) -> Any:
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+# A path or URI, perhaps of another machine; and one that this machine uses, `~` being its home.
+PathText = Annotated[str, pydantic.BeforeValidator(_as_text)]
+LocalPath = Annotated[PathText, pydantic.AfterValidator(os.path.expanduser)]
+# What neither JSON nor YAML has a type for is made of another one (`strict=False`).
+Several = Annotated[tuple[ItemT, ...], pydantic.Field(strict=False)]
+
+
+def _no_truth_value(value: Any) -> Any:
+    if isinstance(value, bool):  # else a second or none
+        raise pydantic_core.PydanticKnownError("time_delta_type")
+    return value
+
+
+def _no_number(value: Any) -> Any:
+    if isinstance(value, (int, float)):  # else seconds since 1970
+        raise pydantic_core.PydanticKnownError("datetime_type")
+    return value
+
+
+# In YAML seconds, or ISO 8601 such as PT5M.
+Duration = Annotated[
+    datetime.timedelta,
+    pydantic.Field(gt=datetime.timedelta(0), strict=False),
+    pydantic.BeforeValidator(_no_truth_value),
+]
+# In YAML a date, or ISO 8601.
+Time = Annotated[
+    datetime.datetime, pydantic.Field(strict=False), pydantic.BeforeValidator(_no_number)
+]
+
+
+def _listed(value: Any) -> Any:
+    return (value,) if type(value) is int else value  # which true is not
+
+
+# A single number stands for a list of one.
+PositiveInts = Annotated[Several[PositiveInt], pydantic.BeforeValidator(_listed)]
+
+
+def grpc_address(text: str) -> tuple[str, int]:
+    """Returns host and port of `grpc://HOST:PORT`.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    match = re.fullmatch(r"grpc://([^\s/:@\[\]]+|\[[0-9A-Fa-f:.]+\]):(\d{1,5})", text)
+    if not match or not 0 < int(match[2]) <= _LAST_PORT:
+        raise ValueError("grpc://HOST:PORT")
+    return match[1].strip("[]"), int(match[2])
+
+
+def _checked_address(text: str) -> str:
+    grpc_address(text)
+    return text
+
+
+GrpcAddress = Annotated[str, pydantic.AfterValidator(_checked_address)]

@@ -1,0 +1,209 @@
+"""The settings of PerfEvaluator."""
+
+from collections.abc import Collection, Mapping
+from typing import Annotated, Literal
+
+import pydantic
+
+from tfx_perf.config.base import Count, LocalPath, NotNegative, Positive, PositiveInt, Section
+from tfx_perf.config.rule import FOLLOWERS, LEADER, Rule
+from tfx_perf.core import metrics
+from tfx_perf.core.validation import SettingError
+
+_COST = "cost_per_million_examples"
+
+# What a demanding team would keep on a machine of its own: whatever makes a training step slower or
+# larger, or its result worse, is refused as soon as it can be told from noise. Figures that depend
+# on how long a training lasts or on whether trials were made anew are reported and never refuse.
+# Only the step's time and memory, which every run has, are required.
+DEFAULT_RULES: Mapping[str, Rule] = {
+    "step_time_seconds": Rule(margin=0.03),
+    "examples_per_second": Rule(margin=0.03, optional=True),
+    # Of one time with the rate; on a CPU, what it is a share of is measured anew in every run.
+    "mfu_ratio": Rule(margin=0.03, optional=True, advisory=True),
+    "cost_per_million_examples": Rule(margin=0.03),
+    # Below 2 GiB 100 MiB: what TensorFlow loads only once may come before the training or in it,
+    # and XLA's compiler takes some 50 MiB where another plan is chosen.
+    "training_memory_bytes": Rule(margin=0.05, scale=2**31),
+    # Beyond that the next larger batch or a fragmented allocator ends the training.
+    "peak_memory_share_ratio": Rule(max=0.85, optional=True),
+    # Such a training ends some day, whatever its peak is now.
+    "memory_leak": Rule(max=0.0, optional=True),
+    # Says something only where most of the memory is in use, which it does not know.
+    "fragmentation_ratio": Rule(max=0.2, optional=True, advisory=True),
+    # Relative to a share of 20 %: two points more.
+    "input_wait_ratio": Rule(margin=0.1, scale=0.2, optional=True),
+    # Relative to a share of 20 % each: two points more, and four.
+    "communication_share_ratio": Rule(margin=0.1, scale=0.2, optional=True),
+    "load_imbalance_ratio": Rule(margin=0.2, scale=0.2, optional=True, advisory=True),
+    "trace_count": Rule(margin=0.0, budget=1.0, optional=True),
+    "oom_count": Rule(margin=0.0, budget=1.0, optional=True),
+    "train_loss": Rule(margin=0.05, scale=0.1, optional=True),
+    "validation_loss": Rule(margin=0.05, scale=0.1, optional=True),
+    # Of the whole machine, sampled.
+    "energy_per_example_joules": Rule(margin=0.1, noise=0.03, optional=True),
+    # A plan that cannot be compiled is not used: worth a look, no reason to refuse.
+    "xla_compile_success_ratio": Rule(min=0.9, optional=True, advisory=True),
+    # Trials come before the first step and are made only when something has changed.
+    "time_to_first_step_seconds": Rule(margin=0.2, scale=5.0, optional=True, advisory=True),
+    # Compiling takes a large share of a short training, and that is no fault.
+    "compile_share_ratio": Rule(max=0.05, optional=True, advisory=True),
+}
+
+DEFAULT_EVALUATION_RULE = Rule(margin=0.02, optional=True)
+"""For a metric of Evaluator's output whose name says which way is better."""
+
+_Answer = Literal["bless", "refuse"]
+_AnswerByQuality = Literal["bless", "refuse", "if quality holds"]
+
+
+class Policy(Section):
+    """Whether a rule's verdict lets the run through.
+
+    The defaults fail closed: only what was shown to be good enough passes. The one
+    exception is the first run, because a baseline has to begin somewhere; the absolute limits
+    then decide alone. Blessing everything but `limit` shows
+    what the gate would do before it may.
+
+    Attributes:
+        limit: a figure is beyond an absolute limit.
+        regression: a change for the worse beyond the margin that noise does not explain.
+        inconclusive: the noise is too large to rule a change beyond the budget out.
+        invalid: the figure is missing, was not finite or rests on too few steps.
+        not_comparable: blessed runs are on record, and none of them was measured in the same
+            environment at about the same size. `if quality holds` refuses unless a loss or an
+            evaluation metric, which no environment changes, was compared; and a figure that is
+            worse than twice its budget and what differs explains.
+        not_compared: no blessed run is on record that has the figure.
+    """
+
+    limit: _Answer = "refuse"
+    regression: _Answer = "refuse"
+    inconclusive: _Answer = "refuse"
+    invalid: _Answer = "refuse"
+    not_comparable: _AnswerByQuality = "if quality holds"
+    not_compared: _Answer = "bless"
+
+
+class GateSettings(Section):
+    """PerfEvaluator.
+
+    Example:
+        >>> GateSettings(rules={"mfu_ratio": Rule(min=0.3), "train_loss": None})
+
+    Attributes:
+        rules: metric key to rule; `evaluation/NAME` is a metric of Evaluator's output. A rule
+            stands beside the default one for its metric (`Rule.beside`), null takes it away. A
+            looser margin for the step time loosens the default rules of what follows from it.
+        use_defaults: whether the rules of `DEFAULT_RULES` hold where `rules`
+            says nothing.
+        policy: what each verdict does.
+        baseline_runs: a run is compared with so many of the last comparable blessed runs.
+        kept_runs: how many blessed runs of each environment the ledger keeps; the anchor is
+            sought in them.
+        baseline_uri: folder that the ledger is also read from and written to, a local path
+            or a URL such as `gs://bucket/folder`; for where there is no ML Metadata.
+        fail_pipeline: whether a refusal fails the component, and the pipeline with it. By
+            default the pipeline goes on and Pusher does not push.
+        false_alarm_rate: probability that a run that is no worse is called a regression, over
+            all rules together.
+        minimum_steps: steps below which no figure that is taken over steps is valid.
+        escalate_seconds: where a run would be refused for its step time alone, train it and a
+            blessed one in turns on this host, for at most so long; 0: do not.
+        anchor: run that the budgets count from; None: the best level that runs have held.
+        price_per_hour: of a machine that trains, in any currency; it gives the cost of a million
+            examples.
+    """
+
+    rules: dict[str, Rule | None] = pydantic.Field(default_factory=dict)
+    use_defaults: bool = True
+    policy: Policy = Policy()
+    baseline_runs: PositiveInt = 8
+    kept_runs: PositiveInt = 100
+    baseline_uri: LocalPath | None = None
+    fail_pipeline: bool = False
+    false_alarm_rate: Annotated[float, pydantic.Field(gt=0, lt=0.5)] = 0.02
+    minimum_steps: Count = 50
+    escalate_seconds: NotNegative = 0.0
+    anchor: str | None = None
+    price_per_hour: Positive | None = None
+
+    @pydantic.field_validator("rules")
+    @classmethod
+    def _can_fire(cls, rules: dict[str, Rule | None]) -> dict[str, Rule | None]:
+        for key, rule in rules.items():
+            if rule is not None:
+                rule.check_for(key)
+            elif not (_has_default(key) or metrics.is_unread(key)):
+                raise SettingError(
+                    f"a rule for {key!r}, which has no default one that null takes away", key
+                )
+        return rules
+
+    @pydantic.model_validator(mode="after")
+    def _is_coherent(self) -> "GateSettings":
+        for key, own in self.rules.items():
+            has_default = self.use_defaults and _has_default(key)
+            rule = own.beside(_default(key)) if own and has_default else own
+            if rule and rule.lacks:
+                raise SettingError(f"a rule for {key!r} with {rule.lacks}", "rules", key)
+        if self.rules.get(_COST) and self.price_per_hour is None:
+            raise SettingError(
+                f"price_per_hour beside a rule for {_COST!r}",
+                "rules",
+                _COST,
+                remedy="Set gate.price_per_hour.",
+            )
+        if self.kept_runs < self.baseline_runs:
+            raise ValueError("kept_runs not below baseline_runs")
+        return self
+
+    def unruled(self, evaluation: Collection[str]) -> tuple[str, ...]:
+        """Returns the keys of metrics that no rule asks for, as nobody can read their names.
+
+        Args:
+            evaluation: as for `rules_for`.
+        """
+        keys = (metrics.EVALUATION_PREFIX + name for name in sorted(evaluation))
+        return tuple(
+            key
+            for key in keys
+            if self.use_defaults and metrics.is_unread(key) and key not in self.rules
+        )
+
+    def rules_for(self, evaluation: Collection[str]) -> dict[str, Rule]:
+        """Returns the rules that hold for a run, by metric key.
+
+        Args:
+            evaluation: names of the metrics in Evaluator's output, without prefix. Those whose
+                names say which way is better have a default rule.
+        """
+        rules: dict[str, Rule | None] = {}
+        if self.use_defaults:
+            rules |= DEFAULT_RULES
+            keys = (metrics.EVALUATION_PREFIX + name for name in evaluation)
+            rules |= {key: DEFAULT_EVALUATION_RULE for key in keys if _has_default(key)}
+            if self.price_per_hour is None:
+                del rules[_COST]
+            leader = self.rules.get(LEADER)
+            if leader is not None:
+                rules |= {
+                    key: rule.loosened(key, leader=leader)
+                    for key, rule in rules.items()
+                    if rule and key in FOLLOWERS
+                }
+        for key, rule in self.rules.items():
+            default = rules.get(key)
+            rules[key] = rule.beside(default) if rule and default else rule
+        return {key: rule for key, rule in rules.items() if rule is not None}
+
+
+def _default(key: str) -> Rule:
+    is_evaluation = metrics.is_evaluation(key)
+    return DEFAULT_EVALUATION_RULE if is_evaluation else DEFAULT_RULES[key]
+
+
+def _has_default(key: str) -> bool:
+    if metrics.is_evaluation(key):
+        return metrics.lookup(key).direction is not metrics.Direction.NONE
+    return key in DEFAULT_RULES

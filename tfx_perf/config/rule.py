@@ -1,0 +1,195 @@
+"""One rule of the gate: what is asked of one metric."""
+
+from typing import Any, Literal
+
+import pydantic
+
+from tfx_perf.config.base import NotNegative, Positive, Section
+from tfx_perf.core import errors, metrics
+from tfx_perf.core.metrics import Direction
+from tfx_perf.core.validation import SettingError
+
+BUDGET_MARGINS = 4.0
+"""A budget that is not given, in margins."""
+
+# A change of that many times is none that anybody means to tolerate: it was meant in percent.
+_LARGEST_SHARE = 10.0
+_DIRECTIONS = {"lower": Direction.LOWER, "higher": Direction.HIGHER}
+
+LEADER = "step_time_seconds"
+FOLLOWERS = {
+    key: exponent for key, exponent in metrics.STEP_TIME_EXPONENTS.items() if key != LEADER
+}
+"""What follows from the step time is the same measurement in other units."""
+
+
+class Rule(Section):
+    """What PerfEvaluator asks of a metric: absolute limits, a limit to its change, or both.
+
+    Changes are relative to the mean of the last comparable blessed runs, and count for the
+    worse only: which way is worse is in the metric catalogue.
+
+    Example:
+        >>> Rule(max=0.5), Rule(margin=0.05), Rule(margin=0.05, max=0.5, advisory=True)
+
+    Attributes:
+        min: refuse below, in the metric's unit.
+        max: refuse above, in the metric's unit.
+        margin: the change that is too small to matter, e.g. 0.03 for 3 %: it is never called a
+            regression.
+        budget: the change that must not get through, neither in the noise of one run nor as
+            the sum of many small ones; four margins if it is not given.
+        noise: the relative run-to-run standard deviation to expect before runs have shown it;
+            None: by the kind of metric, see `tfx_perf.gate.noise`.
+        scale: changes are relative to this, in the metric's unit, where the baseline is
+            smaller; it keeps a share that rises from 0.1 % to 0.2 % from having doubled.
+        direction: which way an evaluation metric gets better; None: as its name says.
+        advisory: report only, never refuse.
+        optional: a figure that was not recorded is not checked, instead of refused.
+    """
+
+    min: float | None = None
+    max: float | None = None
+    margin: NotNegative | None = None
+    budget: Positive | None = None
+    noise: Positive | None = None
+    scale: NotNegative = 0.0
+    direction: Literal["lower", "higher"] | None = None
+    advisory: bool = False
+    optional: bool = False
+
+    @pydantic.model_validator(mode="after")
+    def _is_coherent(self) -> "Rule":
+        if not self.model_fields_set:
+            raise ValueError("a rule with min, max or margin")
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise ValueError("min not above max, so that something can pass")
+        if self.budget is not None and self.margin is not None and self.budget < self.margin:
+            raise ValueError("a budget that is not below the margin")
+        return self
+
+    @pydantic.model_serializer(mode="wrap")
+    def _as_it_was_said(self, handler: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # What was not said is the default rule's to say, also after a way through JSON.
+        return {key: value for key, value in handler(self).items() if key in self.model_fields_set}
+
+    @property
+    def lacks(self) -> str:
+        """What has to come from a default rule beside it; empty if it stands alone."""
+        if self.min is None and self.max is None and self.margin is None:
+            return "min, max or margin"
+        if self.margin is None and (self.budget or self.noise or self.scale):
+            return "a margin, to which budget, noise and scale belong"
+        return ""
+
+    @property
+    def smallest_change(self) -> float:
+        """The margin; 0 where there is none, and any change counts."""
+        return self.margin or 0.0
+
+    @property
+    def largest_change(self) -> float:
+        """The budget, or what stands for it."""
+        return BUDGET_MARGINS * self.smallest_change if self.budget is None else self.budget
+
+    def beside(self, default: "Rule") -> "Rule":
+        """Returns the rule with what a default one says beyond it: a limit takes no margin away.
+
+        Args:
+            default: of the same metric. What it only reports does not refuse because of this rule.
+        """
+        own = self.model_fields_set
+        fields = {name: getattr(self, name) for name in own}
+        if "optional" not in own:
+            fields["optional"] = default.optional
+        if default.advisory and not self.advisory and not self.lacks:
+            return Rule(**fields)
+        if "advisory" not in own:
+            fields["advisory"] = default.advisory
+        if "margin" not in own:
+            fields |= default.model_dump(include={"margin", "budget", "noise", "scale"} - own)
+        elif self.margin is not None and "scale" not in own:
+            fields["scale"] = default.scale
+        fields |= default.model_dump(include={"min", "max"} - own)
+        return Rule(**fields)
+
+    def loosened(self, key: str, *, leader: "Rule") -> "Rule":
+        """Returns the default rule of a follower, as loose as the user's for the step time.
+
+        Who tolerates a slower step tolerates the lower rate and the higher cost that come with it.
+        A rule without margin says nothing about changes, and one that is stricter than the default
+        says nothing about the followers.
+        """
+        if leader.margin is None or self.margin is None:
+            return self
+        margin, budget = (
+            abs((1 + slower) ** FOLLOWERS[key] - 1)
+            for slower in (leader.margin, leader.largest_change)
+        )
+        return Rule(
+            **{
+                **self.model_dump(),
+                "margin": max(self.margin, margin),
+                "budget": max(self.largest_change, budget),
+                "noise": self.noise or leader.noise,
+                "advisory": self.advisory or leader.advisory,
+            }
+        )
+
+    def direction_of(self, key: str) -> Direction:
+        """Returns which way the metric gets better."""
+        return _DIRECTIONS[self.direction] if self.direction else metrics.lookup(key).direction
+
+    def worse_sign(self, key: str) -> float:
+        """Returns 1 where a higher figure is worse, else -1."""
+        return 1.0 if self.direction_of(key) is Direction.LOWER else -1.0
+
+    def check_for(self, key: str) -> None:
+        """Checks that the rule can fire for a metric.
+
+        Raises:
+            SettingError: the metric is unknown, or no value or change could break the rule.
+        """
+        try:
+            metric = metrics.lookup(key)
+        except KeyError as error:
+            raise SettingError(
+                f"a metric of docs/metrics.md, not {key!r}",
+                key,
+                remedy=errors.did_you_mean(key, metrics.CATALOGUE),
+            ) from error
+        if self.direction and not metrics.is_evaluation(key):
+            raise SettingError(
+                f"no direction for {key!r}, whose is fixed: {metric.direction.value}", key
+            )
+        lowest, highest = metric.possible
+        can_be = f"{key!r} is from {lowest:g} to {highest:g}"
+        if self.max is not None and self.max < lowest:
+            raise SettingError(f"a max that a run can pass: {can_be}", key)
+        if self.min is not None and self.min > highest:
+            raise SettingError(f"a min that a run can pass: {can_be}", key)
+        lowest, highest = metric.bounds
+        if self.max is not None and self.max >= highest:
+            raise SettingError(f"a max that can fire: {key!r} is never above {highest:g}", key)
+        if self.min is not None and self.min <= lowest:
+            raise SettingError(f"a min that can fire: {key!r} is never below {lowest:g}", key)
+        if self.margin is None:
+            return
+        if self.direction_of(key) is Direction.NONE:
+            raise SettingError(
+                f"no margin for {key!r}, which has no better direction and cannot regress",
+                key,
+                remedy="Give the rule a direction." if metrics.is_evaluation(key) else "",
+            )
+        if self.direction_of(key) is Direction.HIGHER and lowest == 0 and self.margin >= 1:
+            raise SettingError(f"a margin below 1: {key!r} cannot fall by more than 100 %", key)
+        for name, share in (("margin", self.margin), ("budget", self.budget)):
+            if not metric.is_deterministic and share and share >= _LARGEST_SHARE:
+                raise SettingError(
+                    f"a {name} below {_LARGEST_SHARE:g} (it is a fraction: {share:g} means "
+                    f"{100 * share:,.0f} %)",
+                    key,
+                    remedy=f"{share:g} % is {share / 100:g}.",
+                )
+        if self.margin == 0 and not metric.is_deterministic:
+            raise SettingError(f"a margin above 0 for {key!r}, which varies from run to run", key)

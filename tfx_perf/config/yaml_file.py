@@ -1,0 +1,120 @@
+"""YAML files: what they hold and on which line, and one kind of error for what is none."""
+
+import contextlib
+import dataclasses
+import pathlib
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import yaml
+
+from tfx_perf.core import errors
+
+_MERGE = "tag:yaml.org,2002:merge"
+
+
+class _OnceLoader(yaml.SafeLoader):
+    """Refuses a key that is there twice, of which YAML's own loaders drop the first."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Returns a mapping."""
+        seen = set()
+        for key_node, _ in node.value:
+            if key_node.tag == _MERGE:
+                continue
+            key = self.construct_object(key_node, deep=True)
+            if isinstance(key, str) and key in seen:
+                raise yaml.constructor.ConstructorError(
+                    problem=f"the key {key!r} is there twice", problem_mark=key_node.start_mark
+                )
+            seen.add(str(key))
+        return super().construct_mapping(node, deep=deep)
+
+
+# 1e-3 is a number in YAML 1.2 and JSON; PyYAML, which reads YAML 1.1, takes only 1.0e-3 for one.
+_OnceLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+[eE][-+]?\d+$"), list("-+0123456789")
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class YamlFile:
+    """What a YAML file holds.
+
+    Attributes:
+        path: of the file.
+        values: of its only document; None if there is none.
+        node: the same with its lines.
+    """
+
+    path: str | pathlib.Path
+    values: Any
+    node: yaml.Node | None
+
+    def place_of(self, location: Sequence[int | str]) -> str:
+        """Returns file and line of a value, e.g. `perf.yaml, line 3`.
+
+        Args:
+            location: keys and indices from the outermost one; of what is not there, the line of
+                what would hold it.
+        """
+        node, line = self.node, 0
+        for part in location:
+            entry = _entry(node, part)
+            if entry is None:
+                break
+            key, node = entry
+            line = key.start_mark.line + 1
+        return f"{self.path}, line {line}" if line else str(self.path)
+
+
+def read(path: str | pathlib.Path) -> YamlFile:
+    """Returns what a YAML file of one document holds.
+
+    Raises:
+        UserError: the file cannot be read or is not YAML.
+    """
+    with _errors_of(path):
+        loader = _OnceLoader(pathlib.Path(path).read_bytes())  # it finds out the encoding
+        node = loader.get_single_node()
+        return YamlFile(path, node and loader.construct_document(node), node)
+
+
+def read_documents(path: str | pathlib.Path) -> list[Any]:
+    """Returns the documents that a YAML file holds.
+
+    Raises:
+        UserError: the file cannot be read or is not YAML.
+    """
+    with _errors_of(path):
+        text = pathlib.Path(path).read_bytes()
+        return list(yaml.load_all(text, Loader=_OnceLoader))  # noqa: S506 (it is a SafeLoader)
+
+
+def _entry(node: yaml.Node | None, part: int | str) -> tuple[yaml.Node, yaml.Node] | None:
+    """Returns where a value begins and the value, None if the node has none such."""
+    if isinstance(node, yaml.MappingNode):
+        # The last one, since what is merged in (`<<`) comes first.
+        return next((pair for pair in reversed(node.value) if pair[0].value == str(part)), None)
+    if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+        return node.value[part], node.value[part]
+    return None
+
+
+@contextlib.contextmanager
+def _errors_of(path: str | pathlib.Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError, yaml.YAMLError) as error:  # ValueError: a date such as 2026-13-01
+        remedy = "Give the path of another one" if isinstance(error, OSError) else "Mend it"
+        raise errors.UserError(
+            f"Expected a readable YAML file. Received: path={path} ({_reason(error)}). {remedy}."
+        ) from error
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        parts = (error.context, error.problem)
+        return f"line {error.problem_mark.line + 1}: {', '.join(part for part in parts if part)}"
+    return getattr(error, "strerror", None) or " ".join(str(error).split())

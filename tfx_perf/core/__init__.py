@@ -1,0 +1,3 @@
+"""What all of tfx-perf uses."""
+
+VERSION = "0.1.0"

@@ -1,0 +1,391 @@
+"""The terminal of a process: its own lines, its status, its last words; libraries get a log file.
+
+TensorFlow, Beam, kfp and Google's clients say dozens of lines when they are imported, part of
+them from C++ and before any setting of theirs takes effect. So descriptors are redirected.
+"""
+
+import atexit
+import contextlib
+import gc
+import importlib
+import logging
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from typing import TextIO
+
+from tfx_perf.core import errors
+
+EXIT_USER_ERROR = 2
+EXIT_INTERRUPTED = 130  # as a shell says of SIGINT
+STATUS_SIGN = "..."
+"""What stands before the status in the lines of `StatusLines`."""
+
+STATUS_SECONDS, LONGEST_STATUS_SECONDS = 10.0, 600.0
+"""After which time without a line one is due; to which it grows while the status is the same."""
+
+_STANDARD_OUTPUT, _STANDARD_ERROR = 1, 2
+_LIBRARIES_LOGGERS = "absl", "tensorflow", "py.warnings"
+_STATUS_VARIABLE = "TFX_PERF_STATUS"
+# Of the time with the same status; nobody needs to hear in the second hour what came in the first
+# minute.
+_STATUS_SHARE = 0.25
+_LAST_WORDS: list[str] = []
+
+# A process of its own, so that the last words of one that crashes get through. What a library says
+# before it ends the process (F) is for the user's eyes. The beginning of a line that cannot be a
+# library's, such as a progress bar, does not wait for its end.
+_SIEVE = r"""
+import os, re, select
+OF_LIBRARY = re.compile(
+    rb"(\d{4}-\d\d-\d\d [\d:.]+: [IWE] |[IWE]\d{4} [\d:.]+ +\d+ )\S+\.(cc|h):\d+\] "
+    rb"|WARNING: All log messages before absl::InitializeLog\(\)"
+)
+def write(line):
+    stream = 2 if OF_LIBRARY.match(line) else 1
+    while line:
+        line = line[os.write(stream, line):]
+left = b""
+while True:
+    if left and not OF_LIBRARY.match(left) and not select.select([0], [], [], 0.1)[0]:
+        write(left)
+        left = b""
+    chunk = os.read(0, 2**16)
+    *lines, left = (left + chunk).split(b"\n")
+    for line in lines:
+        write(line + b"\n")
+    if not chunk:
+        write(left)
+        break
+"""
+_SIEVE_SECONDS = 1.0  # for the last lines: another process may keep standard error open
+
+
+@contextlib.contextmanager
+def libraries(log_path: str | os.PathLike[str] | None = None) -> Iterator[TextIO]:
+    """Sends what is written to standard error, while the context lasts, into a file.
+
+    That of processes that are started meanwhile, too. Where the file is, is said when an
+    exception leaves the context; not for a `UserError`, whose message says all.
+
+    Args:
+        log_path: the file, written anew; its folder is made if need be. None: a temporary one,
+            which stays only if its place is said.
+
+    Yields:
+        The standard error that was, for the program's own lines.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
+    log, path = _opened(log_path)
+    is_needed = log_path is not None
+    try:
+        with _redirected(_STANDARD_ERROR, to=log) as (before,):
+            terminal = _stream(before)
+            try:
+                yield terminal
+            except errors.UserError:
+                raise
+            except Exception:
+                is_needed = True
+                terminal.write(f"Log: {path}\n")
+                raise
+    finally:
+        os.close(log)
+        if not is_needed:
+            path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def script(log_path: str | os.PathLike[str] | None = None) -> Iterator[TextIO]:
+    """Does for a whole script what `libraries` does, and ends it if the user got something wrong.
+
+    A `UserError` is then one line on standard error and exit code 2, as for `tfx-perf`.
+    """
+    program = os.path.basename(sys.argv[0])
+    try:
+        with libraries(log_path) as terminal:
+            yield terminal
+    except errors.UserError as error:
+        tell_error(str(error), program=program)
+        sys.exit(EXIT_USER_ERROR)
+    except KeyboardInterrupt:
+        tell_error("interrupted.", program=program)
+        sys.exit(EXIT_INTERRUPTED)
+
+
+@contextlib.contextmanager
+def sifted(log_path: str | os.PathLike[str] | None) -> Iterator[None]:
+    """Sends what C++ libraries log to standard error, while the context lasts, into a file.
+
+    All else still gets there, such as what the user's code inside prints, and what a library says
+    before it ends the process. Nothing is done where `sys.stderr` is another stream, as in pytest
+    or under `tfx-perf launch`, no process can be started, or the file cannot be written.
+
+    Args:
+        log_path: the file, to whose end it is added; its folder is there. It stays only if there
+            is something in it. None: what libraries log goes nowhere.
+    """
+    with contextlib.ExitStack() as until:
+        if _is_own_standard_error():
+            with contextlib.suppress(OSError):
+                pipe = until.enter_context(_sieve(log_path))
+                until.enter_context(_redirected(_STANDARD_ERROR, to=pipe))
+        yield
+
+
+@contextlib.contextmanager
+def output_to_error() -> Iterator[None]:
+    """Sends what this process and those it starts write to standard output to standard error."""
+    with (
+        _redirected(_STANDARD_OUTPUT, to=_STANDARD_ERROR),
+        contextlib.redirect_stdout(sys.stderr),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def all_into(log_path: str | os.PathLike[str]) -> Iterator[None]:
+    """Adds what this process writes to standard output and error to a file."""
+    with (
+        open(log_path, "ab", buffering=0) as log,
+        _redirected(_STANDARD_OUTPUT, _STANDARD_ERROR, to=log.fileno()),
+    ):
+        yield
+
+
+def leave_standard_error_to_libraries(log_path: str) -> TextIO:
+    """Has what Python code prints to standard error go to standard output from now on.
+
+    For a process whose standard error is a log. There stays what libraries write to the
+    descriptor, what the loggers of TensorFlow and absl say, Python's warnings, and the tracebacks
+    of threads, for each of which a line is printed that names `log_path`.
+
+    Returns:
+        The stream of the log.
+    """
+    log = sys.stderr
+    handler = logging.StreamHandler(log)
+    handler.setFormatter(logging.Formatter(logging.BASIC_FORMAT))
+
+    def into_log(record: logging.LogRecord) -> bool:
+        handler.handle(record)
+        return False
+
+    def traceback_into_log(failed: threading.ExceptHookArgs) -> None:
+        error = failed.exc_value
+        if error is None or isinstance(error, SystemExit):  # as Python has it
+            return
+        name = failed.thread.name if failed.thread else "that has ended"
+        print(f"Exception in thread {name}:", file=log)
+        traceback.print_exception(error, file=log)
+        said = errors.in_one_line(error)
+        print(f"Thread {name} has failed: {said}. Log: {log_path}", file=sys.stderr)
+
+    threading.excepthook = traceback_into_log
+    logging.captureWarnings(True)
+    with contextlib.suppress(ImportError):
+        importlib.import_module("absl.logging")  # it has to make its logger itself
+    for name in _LIBRARIES_LOGGERS:
+        logging.getLogger(name).addFilter(into_log)
+    sys.stderr = _stream(_STANDARD_OUTPUT)
+    return log
+
+
+def tell_error(error: str, *, program: str) -> None:
+    """Writes what the user got wrong to standard error, as one line."""
+    print(f"{program}: {' '.join(error.split())}", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def status_watched() -> Iterator[Callable[[], str]]:
+    """Keeps the status that this process and its children set while the context lasts.
+
+    Its file is made known through the environment, which every child inherits.
+
+    Yields:
+        A function that returns the status that was set last; empty if none was.
+    """
+    before = os.environ.get(_STATUS_VARIABLE)
+    with tempfile.TemporaryDirectory(prefix="tfx-perf-status-") as folder:
+        path = pathlib.Path(folder, "status")
+        path.touch()
+        os.environ[_STATUS_VARIABLE] = str(path)
+        try:
+            yield lambda: path.read_text(encoding="utf-8")
+        finally:
+            if before is None:
+                del os.environ[_STATUS_VARIABLE]
+            else:
+                os.environ[_STATUS_VARIABLE] = before
+
+
+def is_status_watched() -> bool:
+    """Returns whether anybody reads the status."""
+    return _STATUS_VARIABLE in os.environ
+
+
+def set_status(status: str) -> None:
+    """Says what is being done from now on, to whoever waits for it; never raises.
+
+    Args:
+        status: a few words, e.g. `measuring columns`; empty to take back what was said.
+    """
+    path = os.environ.get(_STATUS_VARIABLE)
+    if path is None:
+        return
+    draft = f"{path}.{os.getpid()}-{threading.get_ident()}"
+    with contextlib.suppress(OSError):  # whoever waited is gone
+        pathlib.Path(draft).write_text(" ".join(status.split()), encoding="utf-8")
+        os.replace(draft, path)
+
+
+class StatusLines:
+    """Writes the status as a line, once there was none for some time.
+
+    While the status is the same, the lines become rarer.
+    """
+
+    def __init__(
+        self,
+        say: Callable[[str], object],
+        *,
+        seconds: float = STATUS_SECONDS,
+        longest_seconds: float = LONGEST_STATUS_SECONDS,
+    ) -> None:
+        """Begins to wait.
+
+        Args:
+            say: is called with a line.
+            seconds: to the first line, and between two that say something else.
+            longest_seconds: to which the time between two others grows.
+        """
+        self._say, self._seconds, self._longest_seconds = say, seconds, longest_seconds
+        self._work, self._since, self._last = "", time.monotonic(), time.monotonic()
+
+    def put_off(self) -> None:
+        """Begins to wait anew: whoever waits has seen something else."""
+        self._last = time.monotonic()
+
+    def __call__(self, status: str) -> None:
+        """Writes it, if it is time; to be called again and again.
+
+        Args:
+            status: what is being done, and behind a colon how far it is.
+        """
+        status, now = status or "at work", time.monotonic()
+        work = status.partition(":")[0]
+        if work != self._work:
+            self._work, self._since = work, now
+        grown = min(_STATUS_SHARE * (now - self._since), self._longest_seconds)
+        if now - self._last >= max(self._seconds, grown):
+            self._last = now
+            self._say(f"{STATUS_SIGN} {status}")
+
+
+def say_at_exit(*lines: str) -> None:
+    """Writes lines to standard error when the process ends, below all that libraries have logged.
+
+    They come after those of earlier calls.
+
+    Args:
+        *lines: without their newlines.
+    """
+    atexit.unregister(_say_last_words)
+    atexit.register(_say_last_words)
+    _LAST_WORDS.extend(lines)
+
+
+def end_without_collection() -> None:
+    """Has the interpreter not look for garbage once more when it ends.
+
+    Among the objects of TFX, TensorFlow and Beam that takes four seconds of a core, also after
+    Ctrl-C. A finalizer of an object in a cycle is not called then; Python promises that to none.
+    """
+    atexit.unregister(gc.freeze)
+    atexit.register(gc.freeze)
+
+
+def _say_last_words() -> None:
+    for line in _LAST_WORDS:
+        print(line, file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def _redirected(*streams: int, to: int) -> Iterator[list[int]]:
+    """Has descriptors be copies of another; yields copies of what they were."""
+    _flush()
+    kept = [os.dup(stream) for stream in streams]
+    for stream in streams:
+        os.dup2(to, stream)
+    try:
+        yield kept
+    finally:
+        _flush()
+        for stream, before in zip(streams, kept, strict=True):
+            os.dup2(before, stream)
+            os.close(before)
+
+
+def _stream(descriptor: int) -> TextIO:
+    return open(  # noqa: SIM115
+        descriptor, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False
+    )
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # closed, or of no file
+            stream.flush()
+
+
+def _opened(log_path: str | os.PathLike[str] | None) -> tuple[int, pathlib.Path]:
+    if log_path is None:
+        descriptor, name = tempfile.mkstemp(prefix="tfx-perf-", suffix=".log")
+        return descriptor, pathlib.Path(name)
+    path = pathlib.Path(log_path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o666), path
+    except OSError as error:
+        raise errors.UserError(
+            "Expected a file that can be written for what libraries log. "
+            f"Received: log={path} ({error.strerror})."
+        ) from error
+
+
+@contextlib.contextmanager
+def _sieve(log_path: str | os.PathLike[str] | None) -> Iterator[int]:
+    """Yields the descriptor of a pipe, from which lines of C++ libraries get into a file."""
+    with open(os.devnull if log_path is None else log_path, "ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-ISc", _SIEVE],
+            stdin=subprocess.PIPE,
+            stdout=_STANDARD_ERROR,
+            stderr=log,
+            start_new_session=True,  # it ends with what it reads, and not by Ctrl-C
+        )
+    assert process.stdin is not None  # a pipe was asked for
+    try:
+        with process.stdin as pipe:
+            yield pipe.fileno()
+    finally:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_SIEVE_SECONDS)
+        with contextlib.suppress(OSError):  # somebody has removed it, or its folder
+            if log_path is not None and not os.path.getsize(log_path):
+                os.unlink(log_path)
+
+
+def _is_own_standard_error() -> bool:
+    try:
+        return sys.stderr.fileno() == _STANDARD_ERROR
+    except (AttributeError, OSError, ValueError):  # None, of no file, closed
+        return False

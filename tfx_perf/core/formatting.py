@@ -1,0 +1,140 @@
+"""Figures as people read them, in the units of the metric catalogue."""
+
+from tfx_perf.core import metrics
+
+MISSING = "–"
+SLOW = 0.5
+"""The ratio of two speeds below which is said how many times slower one is."""
+
+_SI_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"))
+_BINARY_UNITS = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+
+
+def format_value(key: str, value: float | None) -> str:
+    """Returns a metric's value with its unit, e.g. `3.21 ms`, `1.4 GiB` or `163,000/s`.
+
+    Args:
+        key: see `metrics.lookup`; it decides on the unit.
+        value: in the catalogue's unit; None is shown as a dash.
+
+    Raises:
+        KeyError: `key` is not in the catalogue.
+    """
+    unit = metrics.lookup(key).unit
+    return MISSING if value is None else _FORMATS[unit](value)
+
+
+def label(key: str) -> str:
+    """Returns a metric's name for a heading, e.g. `step time`; the values carry the unit."""
+    words = key.removeprefix(metrics.EVALUATION_PREFIX).split("_")
+    return " ".join(words[:-1] if words[-1] in ("seconds", "bytes", "ratio", "joules") else words)
+
+
+def counted(count: int, noun: str) -> str:
+    """Returns a number of things, e.g. `1 run` or `3 runs`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def together(*, worker_count: int, replica_count: int, server_count: int) -> str:
+    """Returns who trained together, e.g. `2 workers and 1 parameter server`.
+
+    Args:
+        worker_count: processes that compute.
+        replica_count: copies of the model in all of them; named where they are more.
+        server_count: parameter servers.
+    """
+    told = [
+        (worker_count, "worker", worker_count > 1 or server_count),
+        (server_count, "parameter server", server_count),
+        (replica_count, "replica", replica_count > worker_count),
+    ]
+    found = [counted(count, thing) for count, thing, is_told in told if is_told]
+    return " and ".join(found) or counted(replica_count, "replica")
+
+
+def compared_speed(ratio: float, *, is_upper_bound: bool = False) -> str:
+    """Returns a speed beside another, e.g. `0.71 times as fast as` or `72.1 times slower than`.
+
+    Args:
+        ratio: of their speeds.
+        is_upper_bound: whether it is at most so much.
+    """
+    if ratio < SLOW:
+        bound = "at least " if is_upper_bound else ""
+        return f"{bound}{short(1 / ratio)} times slower than"
+    bound = "at most " if is_upper_bound else ""
+    return f"{bound}{ratio:.2f} times as fast as"
+
+
+def short(value: float) -> str:
+    """Returns about three significant digits, never an exponent."""
+    magnitude = abs(value)
+    digits = 0 if magnitude >= 99.95 else 1 if magnitude >= 9.995 else 2
+    return f"{value:,.{digits}f}"
+
+
+def signed_percent(share: float) -> str:
+    """Returns a change in per cent without the sign of it, e.g. `+3.1`; none has a plus, too."""
+    rounded = round(100 * share, 1) + 0.0  # which makes 0 of -0
+    return f"{rounded:+.1f}"
+
+
+def format_bytes(value: float) -> str:
+    """Returns bytes with a binary unit, e.g. `1.5 MiB`."""
+    for size, unit in _BINARY_UNITS:
+        if abs(value) >= size:
+            return f"{short(value / size)} {unit}"
+    return f"{value:.0f} B"
+
+
+def format_seconds(value: float) -> str:
+    """Returns a duration from microseconds to hours, e.g. `3.21 ms` or `2 min 05 s`."""
+    if not value:
+        return "0 s"
+    if abs(value) < 1e-3:
+        return f"{short(value * 1e6)} µs"
+    if abs(value) < 1:
+        return f"{short(value * 1e3)} ms"
+    if abs(value) < 99.95:
+        return f"{short(value)} s"
+    minutes, seconds = divmod(round(value), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {seconds:02d} s"
+
+
+def format_joules(value: float) -> str:
+    """Returns an amount of energy, e.g. `12.3 kJ` or `450 µJ`."""
+    for size, unit in ((1e6, "MJ"), (1e3, "kJ"), (1, "J"), (1e-3, "mJ")):
+        if abs(value) >= size:
+            return f"{short(value / size)} {unit}"
+    return f"{short(value * 1e6)} µJ"
+
+
+def _count(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) < 1e9 else _with_prefix(value)
+
+
+def _rate(value: float) -> str:
+    if abs(value) < 1000:
+        return f"{short(value)}/s"
+    return f"{value:,.0f}/s" if abs(value) < 1e6 else f"{_with_prefix(value)}/s"
+
+
+def _with_prefix(value: float) -> str:
+    size, prefix = next(pair for pair in _SI_PREFIXES if abs(value) >= pair[0])
+    return f"{short(value / size)} {prefix}"
+
+
+_FORMATS = {
+    "seconds": format_seconds,
+    "bytes": format_bytes,
+    "ratio": lambda value: f"{short(100 * value)} %",
+    "times": lambda value: f"{short(value)}×",
+    "count": _count,
+    "1/second": _rate,
+    "flag": lambda value: "yes" if value else "no",
+    "currency": lambda value: f"{value:,.4g}",
+    "loss": lambda value: f"{value:.4g}",
+    "score": lambda value: f"{value:.4g}",
+    "joules": format_joules,
+}

@@ -1,0 +1,258 @@
+"""Takes over Keras `Model.fit` while a user's unmodified training code runs.
+
+The way experiment trackers log automatically: the class attribute is replaced for as long
+as a context lasts, in `keras` and in `tf_keras` (importing `tensorflow_transform` turns
+`tf.keras` into the latter), and put back whatever happens.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import importlib
+import inspect
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tfx_perf.core import errors
+
+_KERAS_PACKAGES = ("keras", "tf_keras")
+# The arguments of `fit` that both Keras lines have, in their order, with what they default to.
+_SHARED = {
+    "x": None,
+    "y": None,
+    "batch_size": None,
+    "epochs": 1,
+    "verbose": "auto",
+    "callbacks": None,
+    "validation_split": 0.0,
+    "validation_data": None,
+    "shuffle": True,
+    "class_weight": None,
+    "sample_weight": None,
+    "initial_epoch": 0,
+    "steps_per_epoch": None,
+    "validation_steps": None,
+    "validation_batch_size": None,
+    "validation_freq": 1,
+}
+_NAMED = inspect.Parameter.POSITIONAL_OR_KEYWORD
+_KNOWN = inspect.Signature(
+    [
+        inspect.Parameter("self", _NAMED),
+        *(inspect.Parameter(name, _NAMED, default=value) for name, value in _SHARED.items()),
+        inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD),
+    ]
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class FitCall:
+    """One call of `Model.fit`, not yet carried out.
+
+    Attributes:
+        model: the compiled Keras model.
+        arguments: every argument of `fit` by name, defaults filled in.
+        original: Keras' own unbound `fit`.
+    """
+
+    model: Any
+    arguments: dict[str, Any]
+    original: Callable[..., Any]
+
+    def proceed(self, **overrides: Any) -> Any:
+        """Runs Keras' own `fit` with the arguments, some replaced, and returns its History."""
+        return self.original(self.model, **{**self.arguments, **overrides})
+
+
+def model_classes() -> list[type]:
+    """Returns `Model` of every Keras line that can be imported."""
+    classes = []
+    for name in _KERAS_PACKAGES:
+        try:
+            classes.append(importlib.import_module(name).Model)
+        except Exception:  # not installed, or its backend is not
+            continue
+    return classes
+
+
+@contextlib.contextmanager
+def replacing(
+    owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]
+) -> Iterator[None]:
+    """Replaces a function for as long as the context lasts.
+
+    Args:
+        owner: a class, whose subclasses that override the method reach ours through `super()`;
+            an object, of which others of its class are told apart; or a module.
+        name: of the function.
+        make: from the function as it was to the one in its place.
+    """
+    before = getattr(owner, name)  # first of all: a module may load it only here
+    own = vars(owner).get(name)
+    setattr(owner, name, make(before))
+    try:
+        yield
+    finally:
+        if own is None:  # inherited: removing ours uncovers it again
+            delattr(owner, name)
+        else:
+            setattr(owner, name, own)
+
+
+@dataclasses.dataclass(eq=False)
+class _Interceptor:
+    """An open `intercepting_fit`.
+
+    Attributes:
+        handler: called with the `FitCall` in place of `fit`.
+        thread: that opened it.
+        busy: the threads in which the handler runs.
+    """
+
+    handler: Callable[[FitCall], Any]
+    thread: int
+    busy: set[int] = dataclasses.field(default_factory=set)
+
+
+# Of this process, as the class attribute is. Threads may close theirs in any order.
+_OPEN: list[_Interceptor] = []
+_PATCHES = contextlib.ExitStack()
+_CHANGING = threading.Lock()
+
+
+@contextlib.contextmanager
+def intercepting_fit(handler: Callable[[FitCall], Any]) -> Iterator[None]:
+    """Sends every outermost `Model.fit` inside the context to `handler`, from any thread.
+
+    `fit` returns the result of `handler`. A `fit` that the handler calls, or Keras, is Keras' own;
+    one of another thread is sent to the handler, too, also while it runs. Where several contexts
+    are open, a thread's calls go to the innermost one of its own, else to the innermost.
+
+    Args:
+        handler: called with the `FitCall` in place of `fit`.
+    """
+    opened = _Interceptor(handler, threading.get_ident())
+    with _CHANGING:
+        if not _OPEN:
+            for cls in model_classes():
+                _PATCHES.enter_context(replacing(cls, "fit", _intercepted))
+        _OPEN.append(opened)
+    try:
+        yield
+    finally:
+        with _CHANGING:
+            _OPEN.remove(opened)
+            if not _OPEN:
+                _PATCHES.close()
+
+
+def _intercepted(original: Callable[..., Any]) -> Callable[..., Any]:
+    signature = _signature(original)
+
+    @functools.wraps(original)
+    def fit(self: Any, *args: Any, **kwargs: Any) -> Any:
+        thread = threading.get_ident()
+        interceptor = _interceptor_of(thread)
+        if interceptor is None or thread in interceptor.busy:
+            return original(self, *args, **kwargs)
+        arguments = _named(signature.bind(self, *args, **kwargs))
+        interceptor.busy.add(thread)
+        try:
+            return interceptor.handler(FitCall(self, arguments, original))
+        finally:
+            interceptor.busy.discard(thread)
+
+    return fit
+
+
+def _interceptor_of(thread: int) -> _Interceptor | None:
+    """Returns the one that a thread's calls go to; None if all were closed meanwhile."""
+    opened = list(_OPEN)
+    return next(iter([each for each in opened if each.thread == thread][-1:] or opened[-1:]), None)
+
+
+def _named(bound: inspect.BoundArguments) -> dict[str, Any]:
+    """Returns the arguments by name, defaults filled in, without the model."""
+    bound.apply_defaults()
+    (model, *_), named = bound.signature.parameters, dict(bound.arguments)
+    del named[model]
+    for name, parameter in bound.signature.parameters.items():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            named.update(named.pop(name))
+        elif parameter.kind is parameter.VAR_POSITIONAL:
+            del named[name]  # behind all that `fit` has
+    return named
+
+
+def _signature(original: Callable[..., Any]) -> inspect.Signature:
+    """Returns the signature of `fit`, also if others have replaced it by one without names."""
+    found = inspect.signature(original)
+    return found if _SHARED.keys() <= found.parameters.keys() else _KNOWN
+
+
+class AbandonedError(SystemExit):
+    """Unwinds the user's code: `except Exception` lets it pass."""
+
+
+_captures = 0
+
+
+def _quiet_if_abandoned(own: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Returns what is told how a thread ended; Python's own lets pass only SystemExit itself."""
+
+    def told(arguments: Any) -> None:
+        if not issubclass(arguments.exc_type, AbandonedError):
+            own(arguments)
+
+    return told
+
+
+def is_capturing() -> bool:
+    """Returns whether the code that runs is only looked at, up to its `fit`."""
+    return _captures > 0
+
+
+def capture_fit(
+    run: Callable[[], Any], look: Callable[[FitCall], Any] = lambda call: call
+) -> Any:
+    """Runs the user's code up to its first `Model.fit`; returns that `FitCall`, not carried out.
+
+    Args:
+        run: the training code; it is abandoned where it calls `fit`. Code that catches all there
+            is, or calls `fit` in a thread, goes on, and what it then raises does not matter.
+        look: called with the `FitCall` while the user's scopes and files are still open; what
+            it returns is returned instead.
+
+    Raises:
+        NoFitError: `run` came to its end without calling `fit`.
+    """
+    found: list[Any] = []
+    global _captures  # noqa: PLW0603 (of this process, as what it replaces is)
+
+    def stop(call: FitCall) -> None:
+        if not found:
+            found.append(look(call))
+        raise AbandonedError
+
+    _captures += 1
+    try:
+        with (
+            intercepting_fit(stop),
+            replacing(threading, "excepthook", _quiet_if_abandoned),
+        ):
+            run()
+    except AbandonedError:
+        pass
+    except Exception:
+        if not found:
+            raise
+    finally:
+        _captures -= 1
+    if found:
+        return found[0]
+    raise errors.NoFitError(
+        "Expected the training code to call Keras' Model.fit. Received: it ended without. "
+        "A custom training loop is not made faster; put it into the model's train_step and call "
+        "fit. Its steps can be measured with tfx_perf.measured."
+    )

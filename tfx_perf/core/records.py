@@ -1,0 +1,110 @@
+"""The base of everything tfx-perf writes to disk as JSON."""
+
+import hashlib
+import json
+import pathlib
+from collections.abc import Mapping
+from typing import Any, ClassVar, TypeVar
+
+import pydantic
+import upath
+
+from tfx_perf.core import errors, storage, validation
+
+RecordT = TypeVar("RecordT", bound="Record")
+
+_CHECKSUM = "sha256"
+
+
+class Record(pydantic.BaseModel):
+    """An immutable, validated value with a lossless JSON form.
+
+    Subclasses set `SCHEMA`, e.g. `"tfx_perf.training/1"`; it is written into the file as
+    `schema` and checked when the file is read, so that a foreign or newer file is
+    refused instead of being misread. One that sets `SEALED` also carries a checksum of
+    its content, `sha256`, so that a changed or damaged file is refused.
+    """
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
+
+    SCHEMA: ClassVar[str] = ""
+    SEALED: ClassVar[bool] = False
+    GONE: ClassVar[frozenset[str]] = frozenset()  # fields that earlier versions wrote
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _without_gone(cls, values: Any) -> Any:
+        if not isinstance(values, dict) or not cls.GONE & values.keys():
+            return values
+        return {name: value for name, value in values.items() if name not in cls.GONE}
+
+    def to_text(self) -> str:
+        """Returns the record as JSON."""
+        document = {"schema": self.SCHEMA, **self.model_dump(mode="json")}
+        if self.SEALED:
+            document[_CHECKSUM] = _checksum(document)
+        return json.dumps(document, indent=2) + "\n"
+
+    @classmethod
+    def from_text(cls: type[RecordT], text: str | bytes, *, source: str) -> RecordT:
+        """Returns the record that `to_text` made `text` of.
+
+        Args:
+            text: the JSON; bytes are UTF-8.
+            source: what to call it in an error, e.g. its path.
+
+        Raises:
+            UserError: it is not JSON, has another schema or checksum, or does not validate.
+        """
+        try:
+            document = json.loads(text)
+        except ValueError as error:
+            raise errors.UserError(_unreadable(cls.SCHEMA, source, error)) from error
+        schema = document.pop("schema", None) if isinstance(document, dict) else None
+        if schema != cls.SCHEMA:
+            raise errors.UserError(
+                f"Expected a file of schema {cls.SCHEMA}. Received: schema={schema} in {source}."
+            )
+        if cls.SEALED:
+            found = document.pop(_CHECKSUM, None)
+            if found != _checksum({"schema": schema, **document}):
+                raise errors.UserError(
+                    f"Expected a checksum that fits the content of {source}, which has been "
+                    f"changed or damaged since it was written. Received: {_CHECKSUM}={found}."
+                )
+        try:
+            return cls.model_validate(document)
+        except pydantic.ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"])
+            raise errors.UserError(
+                f"Expected a valid {cls.SCHEMA} in {source}. Received: {where}={first['input']!r}"
+                f" (expected {validation.expected(first)})."
+            ) from error
+
+    def write(self, path: str | pathlib.Path | upath.UPath) -> None:
+        """Writes the record as JSON to `path`, local or remote, whose folder must exist."""
+        storage.write_text(path, self.to_text())
+
+    @classmethod
+    def read(cls: type[RecordT], path: str | pathlib.Path | upath.UPath) -> RecordT:
+        """Reads a record that `write` made.
+
+        Raises:
+            UserError: the file is missing, or `from_text` refuses it.
+        """
+        try:
+            text = storage.read_bytes(path)
+        except OSError as error:
+            raise errors.UserError(_unreadable(cls.SCHEMA, path, error)) from error
+        return cls.from_text(text, source=str(path))
+
+
+def _unreadable(schema: str, source: str | pathlib.Path | upath.UPath, error: Exception) -> str:
+    return f"Expected a JSON file of schema {schema}. Received: path={source} ({error})."
+
+
+def _checksum(document: Mapping[str, Any]) -> str:
+    """Returns the SHA-256 of a JSON document, whatever its white space and order of keys."""
+    canonical = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()

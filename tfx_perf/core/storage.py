@@ -1,0 +1,217 @@
+"""Files and folders by URI: on a disk, or in an object store such as `gs://` and `s3://`."""
+
+import contextlib
+import datetime
+import os
+import pathlib
+import re
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator
+
+import upath
+
+from tfx_perf.core import errors
+
+_ONE_SLASH = re.compile(r"[a-z0-9]{2,}:/(?!/)")
+_EXTRAS = {"gs": "gcs", "gcs": "gcs", "s3": "s3"}
+
+
+def path(uri: str | pathlib.Path | upath.UPath, *, name: str = "uri") -> upath.UPath:
+    """Returns a path that is used like one of `pathlib`, wherever it lies.
+
+    The store itself is not touched yet. What it lists is never remembered: other processes write
+    there.
+
+    Args:
+        uri: a local path, or a URL that fsspec knows, e.g. `gs://bucket/folder`.
+        name: what an error calls it.
+
+    Raises:
+        UserError: an unknown kind of store, or one whose driver is not installed.
+
+    Example:
+        >>> (storage.path("gs://bucket/metrics") / "metrics.json").read_bytes()
+    """
+    if isinstance(uri, upath.UPath):
+        return uri
+    if _ONE_SLASH.match(str(uri)):
+        raise errors.UserError(
+            f"Expected a local folder, or a URL with two slashes. Received: {name}={uri}."
+        )
+    if not is_remote(uri):
+        return upath.UPath(uri)
+    try:
+        # Connects to nothing, but says here what is not installed.
+        found = upath.UPath(uri, skip_instance_cache=True, use_listings_cache=False)
+        _ = found.fs
+    except Exception as error:  # each driver has exceptions of its own
+        extra = _EXTRAS.get(str(uri).partition("://")[0])
+        remedy = f"Install the extra tfx-perf[{extra}]." if extra else "Correct it."
+        raise errors.UserError(
+            "Expected a local folder, or a URL whose fsspec driver is installed. "
+            f"Received: {name}={uri} ({errors.in_one_line(error)}). {remedy}"
+        ) from error
+    return found
+
+
+def is_remote(uri: str | pathlib.Path | upath.UPath) -> bool:
+    """Returns whether something is a URL, which only this module can read and write."""
+    return "://" in str(uri)
+
+
+def read_bytes(file: str | pathlib.Path | upath.UPath) -> bytes:
+    """Returns a file's content.
+
+    Raises:
+        OSError: it is not there or cannot be read.
+        UserError: see `path`.
+    """
+    with _plain_errors():
+        return path(file).read_bytes()
+
+
+def write_text(file: str | pathlib.Path | upath.UPath, text: str) -> None:
+    """Writes a file in UTF-8; see `write_bytes`."""
+    write_bytes(file, text.encode())
+
+
+def write_bytes(
+    file: str | pathlib.Path | upath.UPath, content: bytes, *, is_durable: bool = False
+) -> None:
+    """Writes a file; its folder must exist where there are folders.
+
+    One that was there before stays until the new one is whole: on a full disk, say, or where the
+    process is killed meanwhile. The new one has its permissions.
+
+    Args:
+        file: its path or URL.
+        content: of the file.
+        is_durable: whether it is on the disk afterwards, also if the machine goes down.
+
+    Raises:
+        OSError: it cannot be written.
+        UserError: see `path`.
+    """
+    place = path(file)
+    with _plain_errors():
+        if is_remote(place) or (place.exists() and not place.is_file()):  # as /dev/stdout
+            place.write_bytes(content)
+        else:
+            _write_aside(pathlib.Path(place), content, is_durable=is_durable)
+
+
+def _write_aside(file: pathlib.Path, content: bytes, *, is_durable: bool) -> None:
+    place = file.resolve()  # what a link leads to
+    draft = place.with_name(f".{place.name}.{os.getpid()}.{threading.get_ident()}")
+    try:
+        with draft.open("wb") as stream:
+            stream.write(content)
+            if is_durable:
+                stream.flush()
+                os.fsync(stream.fileno())
+        if place.exists():
+            draft.chmod(place.stat().st_mode)
+        draft.replace(place)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(file)) from error
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def exists(file: str | pathlib.Path | upath.UPath) -> bool:
+    """Returns whether there is such a file or folder; a UserError if the store cannot be asked."""
+    with _readable(file):
+        return path(file).exists()
+
+
+def is_file(file: str | pathlib.Path | upath.UPath) -> bool:
+    """Returns whether there is a file, and no folder; raises as `exists`."""
+    with _readable(file):
+        return path(file).is_file()
+
+
+def modified_time(file: str | pathlib.Path | upath.UPath) -> datetime.datetime:
+    """Returns when a file was last written; raises as `exists`."""
+    with _readable(file):
+        found = path(file)
+        return found.fs.modified(found.path)
+
+
+def make_folder(uri: str | upath.UPath) -> upath.UPath:
+    """Returns a folder's path; makes it where there are folders; raises as `write_bytes`."""
+    folder = path(uri)
+    with _plain_errors():
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def copy_tree(source: pathlib.Path | upath.UPath, target: pathlib.Path | upath.UPath) -> None:
+    """Copies a folder's files into another folder, which is made if it is not there.
+
+    Raises:
+        OSError: one of them cannot be read or written.
+    """
+    with _plain_errors():
+        target.mkdir(parents=True, exist_ok=True)
+        for item in source.iterdir():
+            if item.is_dir():
+                copy_tree(item, target / item.name)
+            else:
+                with item.open("rb") as content, (target / item.name).open("wb") as file:
+                    shutil.copyfileobj(content, file)
+
+
+def copy(source: pathlib.Path, folder: str) -> None:
+    """Copies a local file into a folder; raises as `write_bytes`."""
+    with _plain_errors():
+        (path(folder) / source.name).write_bytes(source.read_bytes())
+
+
+@contextlib.contextmanager
+def local_folder(uri: str) -> Iterator[pathlib.Path]:
+    """Yields a local folder whose files are in `uri` afterwards, also after an error.
+
+    For what can write to disks only, such as the output of processes. A local `uri` is that folder
+    itself.
+
+    Args:
+        uri: the folder; made if it is not there.
+
+    Raises:
+        UserError: see `path`.
+        OSError: the store cannot be written.
+    """
+    target = make_folder(uri)
+    if not is_remote(uri):
+        yield pathlib.Path(target)
+        return
+    with tempfile.TemporaryDirectory(prefix="tfx-perf-") as folder:
+        try:
+            yield pathlib.Path(folder)
+        finally:
+            copy_tree(pathlib.Path(folder), target)
+
+
+@contextlib.contextmanager
+def _plain_errors() -> Iterator[None]:
+    """Makes an `OSError` of whatever a driver raises: each has exceptions of its own."""
+    try:
+        yield
+    except (OSError, errors.UserError):
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise OSError(reason) from error
+
+
+@contextlib.contextmanager
+def _readable(file: str | pathlib.Path | upath.UPath) -> Iterator[None]:
+    try:
+        with _plain_errors():
+            yield
+    except OSError as error:
+        raise errors.UserError(
+            f"Expected a store that can be read. Received: uri={file} ({error})."
+        ) from error
