@@ -87,6 +87,11 @@ def test_scripts_load_no_metadata_store_and_comparisons_no_plots():
     assert "matplotlib" not in modules_after("from tfx_perf.report import step_parts")
 
 
+def test_a_script_under_launch_is_run_before_tensorflow_is_imported():
+    loaded = modules_after("import tfx_perf.distribute.launch, tfx_perf.isolate.serving")
+    assert "tensorflow" not in loaded
+
+
 @pytest.mark.parametrize("path", ENGINE, ids=module_name)
 def test_engine_does_not_name_tfx(path):
     assert not {name.split(".")[0] for name in imported_names(path)} & TFX_PACKAGES

@@ -150,7 +150,7 @@ class Server:
                 if stream > _STANDARD_ERROR:
                     os.close(stream)
             os.environ.update(environment)
-            from tfx_perf.isolate import serving  # with TensorFlow, which only children need
+            from tfx_perf.isolate import serving
 
             serving.serve(theirs, parent=parent)
 

@@ -16,7 +16,6 @@ from typing import IO, Any
 
 from tfx_perf.core import errors
 from tfx_perf.isolate import forks, guard
-from tfx_perf.tf_internals import autograph
 
 _IDLE_SECONDS = 600  # then the server ends; it holds some 450 MB
 _LOOK_SECONDS = 5.0  # whether the caller is there: it may be that the kernel tells of it in vain
@@ -73,6 +72,7 @@ def serve(orders: socket.socket, *, parent: int) -> None:
                 order = json.loads(line)
                 if isinstance(order, list):
                     later.append((time.monotonic() + order[0], order[1:]))
+                    later.sort()
                 else:
                     _obey(order, descriptors, orders=orders, running=running)
     finally:
@@ -114,7 +114,7 @@ def _obey(
     request = json.loads(pathlib.Path(order).read_text())
     if request["is_forked"]:
         _import([request["target"].partition(":")[0]], ends_with_caller=not running)
-    forks.freeze()
+        forks.freeze()
     answers = os.fdopen(descriptors[0], "wb", 0)
     server = os.getpid()
     with contextlib.suppress(OSError):  # no memory, too many processes: without a pid as an answer
@@ -175,6 +175,9 @@ def _become_child(
             threadpoolctl.threadpool_limits(len(request["cpus"]))
         if "numpy" in sys.modules:  # else all children would draw the same numbers
             sys.modules["numpy"].random.seed()
+        # Imports TensorFlow, which the server and a child's own program may not need.
+        from tfx_perf.tf_internals import autograph
+
         with autograph.removed_afterwards():
             code = carry_out(path)
             if not request["log"]:
