@@ -31,6 +31,7 @@ VALUES = [
     pathlib.Path("a/b"),
     datetime.datetime(2024, 2, 29, 12, tzinfo=datetime.timezone.utc),
     datetime.date(2024, 2, 29),
+    datetime.time(12, 30),
     datetime.timedelta(days=-1, microseconds=3),
     [1, [2.5, "x"], (None, ())],
     {1: "one", "1": [1], (2, "b"): {None: 3}},
@@ -88,11 +89,13 @@ def test_what_is_packed_does_not_change_with_the_value():
 
 
 def test_a_container_that_others_hold_is_changed_in_place():
-    inner, seen, rate = [1], {3}, tf.Variable(0.5)
-    held = {"inner": inner, "seen": seen, "rates": [rate], "gone": 1}
-    node = packed({"inner": [1, 2], "seen": {4}, "rates": [tf.Variable(0.25)]})
+    inner, seen, rate, last = [1], {3}, tf.Variable(0.5), collections.deque([5], maxlen=2)
+    held = {"inner": inner, "seen": seen, "rates": [rate], "last": last, "gone": 1}
+    then = collections.deque([6, 7], maxlen=2)
+    node = packed({"inner": [1, 2], "seen": {4}, "rates": [tf.Variable(0.25)], "last": then})
     assert unpacked(node, held) is held
-    assert held == {"inner": [1, 2], "seen": {4}, "rates": [rate]}
+    assert held == {"inner": [1, 2], "seen": {4}, "rates": [rate], "last": then}
+    assert held["last"] is last
     assert held["inner"] is inner
     assert held["seen"] is seen
     assert held["rates"][0] is rate and rate.numpy() == 0.25
@@ -179,3 +182,11 @@ def test_nothing_is_run_to_read_a_value():
     with pytest.raises(KeyError):
         unpacked({"kind": "Popen", "data": ["true"]})
     assert not hasattr(plain_data, "pickle")
+
+
+def test_a_change_beside_what_cannot_be_packed_is_seen():
+    held = {"function": open, "best": [1.0]}
+    before = packed(held)
+    assert same(before, packed(held))
+    held["best"][0] = 0.5
+    assert not same(before, packed(held))

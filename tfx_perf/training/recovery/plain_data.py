@@ -7,6 +7,7 @@ or a model with its variables) is packed as that, which is put back into the obj
 
 import collections
 import datetime
+import hashlib
 import itertools
 import json
 import pathlib
@@ -22,10 +23,13 @@ _FACTORIES = {t.__name__: t for t in (int, float, str, bool, list, dict, set, co
 
 
 class Opaque:
-    """Stands for what cannot be packed."""
+    """Stands for what cannot be packed.
 
-    def __init__(self, value: Any) -> None:
-        self.value = value
+    `node` is what could be packed of a container's parts, to see whether they change.
+    """
+
+    def __init__(self, value: Any, node: Any = None) -> None:
+        self.value, self.node = value, node
 
 
 def packed(value: Any) -> Any:
@@ -34,16 +38,18 @@ def packed(value: Any) -> Any:
     An `Opaque` stands for one of which anything cannot be packed.
     """
     try:
-        return _packed(value)
+        node = _packed(value)
     except Exception:  # it contains itself, say, or belongs to a graph
         return Opaque(value)
+    return Opaque(value, node) if _holds_opaque(node) else node
 
 
 def same(a: Any, b: Any) -> bool:
     """Whether two packed values are equal; NaN equals itself."""
     if isinstance(a, Opaque) or isinstance(b, Opaque):
-        return isinstance(a, Opaque) and isinstance(b, Opaque) and a.value is b.value
-    return _text(a) == _text(b)
+        both = isinstance(a, Opaque) and isinstance(b, Opaque)
+        return both and _text(a.node) == _text(b.node) and (bool(a.node) or a.value is b.value)
+    return type(a) is type(b) and _text(a) == _text(b)
 
 
 def unpacked(node: Any, current: Any = None) -> Any:
@@ -75,6 +81,9 @@ def unpacked(node: Any, current: Any = None) -> Any:
     elif isinstance(value, (dict, set)):
         current.clear()
         current.update(value)
+    elif isinstance(value, collections.deque) and value.maxlen == current.maxlen:
+        current.clear()
+        current.extend(value)
     else:
         return value
     return current
@@ -89,13 +98,22 @@ def _packed(value: Any) -> Any:
     for kind, (recognised, read, _) in _STATES.items():
         if recognised(value):
             return {"kind": kind, "data": _packed(read(value))}
-    raise TypeError(f"{type(value).__name__} is no plain data")
+    return Opaque(value)
+
+
+def _holds_opaque(node: Any) -> bool:
+    if isinstance(node, (dict, list)):
+        return any(map(_holds_opaque, node.values() if isinstance(node, dict) else node))
+    return isinstance(node, Opaque)
 
 
 def _text(node: Any) -> str:
-    return json.dumps(
-        node, default=lambda array: [array.dtype.name, array.shape, array.tobytes().hex()]
-    )
+    def shortened(part: Any) -> Any:
+        if isinstance(part, Opaque):
+            return id(part.value)
+        return [part.dtype.name, part.shape, hashlib.sha256(part.tobytes()).hexdigest()]
+
+    return json.dumps(node, default=shortened)
 
 
 def _pack_array(array: Any) -> list[Any]:
@@ -220,6 +238,7 @@ _VALUES: dict[str, tuple[Any, Callable[[Any], Any], Callable[[Any, Any], Any]]] 
         lambda data, _: datetime.datetime.fromisoformat(data),
     ),
     "date": (datetime.date, str, lambda data, _: datetime.date.fromisoformat(data)),
+    "time": (datetime.time, str, lambda data, _: datetime.time.fromisoformat(data)),
     "timedelta": (
         datetime.timedelta,
         lambda value: [value.days, value.seconds, value.microseconds],
