@@ -135,6 +135,20 @@ def test_what_is_found_in_the_winners_way_is_held_against_plain_fit(way, is_plai
     assert (choice.trial_time_seconds, choice.is_settled) == (40.0, True)
 
 
+def test_plain_fit_may_send_narrow_gradients():
+    """With `distribution.reduction_dtype` it is the reference that plans must beat."""
+    narrow, way = TrainingPlan(reduction_dtype="bfloat16"), WAYS[1]
+    found = PlanChoice(
+        plan=narrow,
+        plan_reason="nothing was surely faster",
+        trials=(TrialRecord(plan=narrow, status="reference", reason="", loss=0.5),),
+    )
+    choice = turns(way).held_against(found)
+    assert [each.status for each in choice.trials] == ["reference", "chosen"]
+    assert choice.trials[1].loss == 0.5
+    assert choice.plan_reason == choice.trials[1].reason
+
+
 def test_a_plan_that_needed_no_trial_computes_in_the_winners_way():
     way = TrainingPlan(precision="mixed_bfloat16")
     untried = PlanChoice(plan=FUSED, plan_reason="without trials", is_settled=True)

@@ -185,7 +185,8 @@ class Comparison(records.Record):
         self, choice: PlanChoice, *, without: TrialRecord, winner: TrialRecord
     ) -> PlanChoice:
         """Returns what was found with the winner, held against plain `fit` as it is."""
-        reference = next((each for each in choice.trials if each.plan == PLAIN_FIT), None)
+        references = (each for each in choice.trials if each.status == "reference")
+        reference = next((each for each in references if each.plan.is_plain_fit), None)
         if reference is not None:
             winner = winner.model_copy(
                 update={
@@ -193,9 +194,9 @@ class Comparison(records.Record):
                     "compile_time_seconds": reference.compile_time_seconds,
                 }
             )
-        is_plain = choice.plan == PLAIN_FIT
+        is_plain = choice.plan == (PLAIN_FIT if reference is None else reference.plan)
         beside = [each for each in self.tried if each.plan != winner.plan]
-        others = [_against(winner, each) for each in choice.trials if each.plan != PLAIN_FIT]
+        others = [_against(winner, each) for each in choice.trials if each is not reference]
         chosen = next((each for each in others if each.status == "chosen"), None)
         reason = choice.plan_reason if chosen is None else chosen.reason
         tried = winner if is_plain else winner.model_copy(update={"status": "slower"})
