@@ -309,7 +309,12 @@ def train_in_turns(
         if worker_count > 1:
             stack.enter_context(training_job.refusing_mirrored(distribution))
             fit = training_job.checking_workers(answer, distribution)
-        scope = stack.enter_context(StrategyScope(distribution.made_strategy))
+        scope = stack.enter_context(
+            StrategyScope(
+                distribution.made_strategy,
+                collective_timeout_seconds=distribution.collective_timeout_seconds,
+            )
+        )
         arguments = trainer_args.fn_args(
             training.input_dict,
             trainer_args.outputs_in(tempfile.mkdtemp(dir=folder)),

@@ -260,3 +260,13 @@ def test_what_auto_came_to_is_used_again(trainer, monkeypatch):
     assert trainer.record.reused_from
     assert trainer.record.strategy.name == first.strategy.name == "mirrored"
     assert trainer.record.environment["strategy"] == "MirroredStrategy"
+
+
+@pytest.mark.slow
+def test_workers_reduce_within_the_time_of_the_setting(trainer):
+    found = "tf.distribute.get_strategy().extended._communication_options.timeout_seconds"
+    given = module("keras", beginning=_BEGINNING)
+    given["train"] = f"assert {found} == 600, {found}\n    {_FIT}"
+    distribution = {"workers": 2, "collective_timeout_seconds": 600}
+    trainer.run(module=given, distribution=distribution, trial_budget_seconds=0)
+    assert trainer.record.worker_count == 2

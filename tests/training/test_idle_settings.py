@@ -1,8 +1,11 @@
 """Settings that do nothing are named, and what is made of the others; see `strategies`."""
 
+import json
+
 import pytest
 import tensorflow as tf
 
+from tests.training import script_forks
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import workers
 from tfx_perf.distribute import strategies as made_strategies
@@ -21,6 +24,9 @@ def idle(under=None, **settings):
         ({"strategy": "mirrored"}, "strategy=mirrored"),
         ({"strategy": "model_parallel", "device_memory_bytes": 9}, "strategy=model_parallel"),
         ({"workers": 2}, "workers=2"),
+        ({"restarts": 1}, "restarts=1"),
+        ({"start_timeout_seconds": 60}, "start_timeout_seconds=60.0"),
+        ({"heartbeat_timeout_seconds": 5}, "heartbeat_timeout_seconds=5.0"),
     ],
 )
 def test_what_needs_several_replicas_or_workers_is_named_where_one_trains(settings, name):
@@ -53,3 +59,33 @@ def test_what_is_as_by_default_is_not_named():
 def test_workers_reduce_within_the_time_of_the_setting():
     made = made_strategies.made("multi_worker", collective_timeout_seconds=5.0)
     assert made.extended._communication_options.timeout_seconds == 5.0
+
+
+_TWO_REPLICAS = """
+import json, sys
+import tensorflow as tf
+from tests.training import script_forks
+from tfx_perf.config import PerfConfig
+from tfx_perf.training.measuring import strategies
+
+(cpu,) = tf.config.list_physical_devices("CPU")
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+config = PerfConfig.from_dict({"distribution": json.loads(sys.argv[1])})
+two = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+print(json.dumps(strategies.idle_settings(config, two)))
+"""
+
+
+@pytest.mark.parametrize("strategy", ["one_device", "model_parallel", "auto"])
+def test_what_is_of_replicas_is_named_beside_a_strategy_of_one(strategy):
+    under = tf.distribute.OneDeviceStrategy("CPU:0") if strategy == "model_parallel" else None
+    (found,) = idle(under, strategy=strategy, reduction_dtype="float16")
+    assert found.startswith("distribution.reduction_dtype=float16 has no effect: ")
+
+
+def test_with_two_replicas_all_counts(tmp_path):
+    settings = {"strategy": "mirrored", "reduction_dtype": "float16"}
+    (tmp_path / "script.py").write_text(_TWO_REPLICAS)
+    done = script_forks.run(tmp_path / "script.py", json.dumps(settings))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == []

@@ -103,3 +103,9 @@ def test_without_a_tpu_there_is_an_error_with_the_remedy(name, monkeypatch):
     with pytest.raises(errors.UserError, match=r"distribution.strategy=tpu.* TPU_NAME") as caught:
         strategies.made("tpu")
     assert "\n" not in str(caught.value)
+
+
+def test_workers_of_a_scope_reduce_within_the_time_of_the_setting():
+    with StrategyScope("multi_worker", collective_timeout_seconds=5.0):
+        made = tf.distribute.get_strategy()
+        assert made.extended._communication_options.timeout_seconds == 5.0

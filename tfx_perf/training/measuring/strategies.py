@@ -188,6 +188,17 @@ def idle_settings(config: PerfConfig, strategy: tf.distribute.Strategy) -> tuple
             alone = "beside parameter servers each worker sums and draws by itself"
             of_replicas.append("sharding_invariant_random")
         found.update((name, alone) for name in of_replicas if getattr(settings, name))
+    default = type(settings)()
+    of_several = {}
+    if not settings.servers:
+        of_several["heartbeat_timeout_seconds"] = "there are no parameter servers"
+    if not settings.has_others_train:
+        of_several |= dict.fromkeys(("restarts", "start_timeout_seconds"), "one process trains")
+    found |= {
+        key: reason
+        for key, reason in of_several.items()
+        if getattr(settings, key) != getattr(default, key)
+    }
     said = [
         f"distribution.{key}{'' if key == 'job' else f'={getattr(settings, key)}'} has no effect: "
         f"{reason}"
