@@ -231,7 +231,8 @@ class _SupervisedTrials:
             except errors.ChildError as error:
                 choice = self.after_loss(error) if self.are_running else self._without(error)
             if choice is not None:
-                update = {"key": order.key, "trial_time_seconds": time.time() - began}
+                seconds = time.time() - began + self._compared_seconds
+                update = {"key": order.key, "trial_time_seconds": seconds}
                 return choice.model_copy(update=update)
 
     def _without(self, error: errors.ChildError) -> PlanChoice:
@@ -243,9 +244,16 @@ class _SupervisedTrials:
                     *self._known,
                     *(trial for each in self._comparisons for trial in each.tried),
                 ),
-                "trial_time_seconds": time.time() - (self._asked or time.time()),
+                "trial_time_seconds": time.time()
+                - (self._asked or time.time())
+                + self._compared_seconds,
             }
         )
+
+    @property
+    def _compared_seconds(self) -> float:
+        """Wall time of comparisons that ended before the trials began."""
+        return sum(each.wall_seconds for each in self._comparisons)
 
 
 def _in_child(

@@ -1,6 +1,6 @@
 """OptimizedTrainer hands its training to workers (`distributed`): real executor, real processes.
 
-On this machine they are run by `local_run`. A `worker_process` does its `worker_training` over a
+On this machine they are run by `local_run`. A `one_worker` does its training over a
 `worker_server`; before, `trials_together`, after what OptimizedTrainer left of the `known_plan`.
 What is told of a worker that fails is the state of its `pod` and its output (`worker_logs`); the
 cluster is asked by `job_api`.
@@ -298,7 +298,9 @@ def test_a_training_that_is_not_measured_is_published(trainer, cluster, tmp_path
     assert is_clean(cluster, tmp_path)
 
 
-def test_what_the_workers_are_given(trainer, cluster, tmp_path):
+@pytest.mark.one_case
+@pytest.mark.parametrize("policy", [{}, {"imagePullPolicy": "Always"}])
+def test_what_the_workers_are_given(trainer, cluster, tmp_path, policy):
     cluster.stand_ins = {0: SUCCEEDS, 1: ENDS}
     secret = {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "s3-key", "key": "secret"}}}
     mounts = [{"name": "shared", "mountPath": str(tmp_path / "shared")}]
@@ -313,6 +315,7 @@ def test_what_the_workers_are_given(trainer, cluster, tmp_path):
     }
     container = {
         "name": "tensorflow", "env": [secret], "resources": resources, "volumeMounts": mounts,
+        **policy,
     }  # fmt: skip
     metadata = {"labels": {"team": "a"}}
     template = {"metadata": metadata, "spec": {**own, "containers": [container]}}
@@ -324,7 +327,7 @@ def test_what_the_workers_are_given(trainer, cluster, tmp_path):
     assert (replica["replicas"], replica["restartPolicy"]) == (2, "Never")
     assert "backoffLimit" not in job.manifest["spec"]["runPolicy"]
     assert given["terminationMessagePolicy"] == "FallbackToLogsOnError"
-    assert given["imagePullPolicy"] == "IfNotPresent"
+    assert given["imagePullPolicy"] == policy.get("imagePullPolicy", "IfNotPresent")
     assert {name: given[name] for name in container} == container
     security = pod["securityContext"]
     assert (security["runAsNonRoot"], security["runAsUser"]) == (True, 7)

@@ -6,6 +6,7 @@ import os
 import pathlib
 import types as python_types
 
+import numpy as np
 import pytest
 import tensorflow as tf
 import training_cases
@@ -402,3 +403,16 @@ def test_a_training_has_its_memory_to_itself(trainer):
     assert trained() < alone_bytes + len(held) // 2
     process = pathlib.Path(trainer.model_run.uri + ".txt").read_text()
     assert int(process) != os.getpid()
+
+
+DRAWS = f"""import numpy
+    print(numpy.random.random(), file=open(fn_args.model_run_dir + ".txt", "w"))
+    {training_cases.FIT}"""
+
+
+def test_the_code_draws_the_numbers_that_this_process_would(trainer):
+    np.random.seed(4)
+    trainer.run(module={"train": DRAWS}, trial_budget_seconds=0)
+    drawn = float(pathlib.Path(trainer.model_run.uri + ".txt").read_text())
+    np.random.seed(4)
+    assert drawn == np.random.random()

@@ -397,3 +397,36 @@ class TestPrevious:
         (pathlib.Path(items[1].uri) / "metrics.json").unlink()
         assert plans.find(items, self.KEY, planned_runs=2).plan_reason == "a"
         assert "plan is skipped" in caplog.text
+
+
+MORE_ABORT = ABORTS_UNDER_XLA + """
+from tfx_perf.hardware import devices
+
+devices.is_cpu_alone = lambda: False  # there the forward and backward pass are tried, too
+"""
+
+
+@pytest.mark.slow
+def test_each_plan_that_crashes_costs_a_process_and_the_others_go_on(tmp_path, monkeypatch):
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")  # which would be tried first
+    trainer = training_cases.Trainer(tmp_path)
+    trainer.run(
+        module={"beginning": MORE_ABORT, "layer": "Fragile()"},
+        planned_runs=10**6,
+        trial_budget_seconds=60,
+        steps_per_call=(10,),
+    )
+    record, folder = trainer.record, pathlib.Path(trainer.perf_metrics.uri)
+    trials = {str(trial.plan): trial for trial in record.trials}
+    for crashed in (
+        "10 steps per call, XLA, fused update",
+        "10 steps per call in one XLA computation",
+    ):
+        assert trials[crashed].status == "failed"
+        assert trials[crashed].reason == "its process crashed (SIGABRT)"
+    assert trials["10 steps per call, fused update"].step_time and trials["plain fit"].step_time
+    assert len(trials) == 4
+    assert record.is_settled
+    assert record.train_step_count == 120
+    logs = {path.name for path in folder.glob("*.log")}
+    assert logs == {"trials.log", "trials-2.log", "trials-3.log"}

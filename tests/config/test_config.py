@@ -102,6 +102,11 @@ def test_a_path_may_be_one_of_pathlib():
     found = PerfConfig.from_dict(
         {"training": {"checkpoint_folder": place}, "gate": {"baseline_uri": place}}
     )
+    mounts = [{"name": "shared", "mountPath": "/mounted"}]
+    pod = {"spec": {"containers": [{"name": "tensorflow", "volumeMounts": mounts}]}}
+    job = {"worker_count": 2, "image": "i", "shared_folder": place, "pod_template": pod}
+    with_job = PerfConfig.from_dict({"distribution": {"job": job}})
+    assert with_job.distribution.job.shared_folder == "/mounted"
     assert found.training.checkpoint_folder == found.gate.baseline_uri == "/mounted"
     assert PerfConfig.from_json(found.to_json()) == found
     assert AirflowSettings(python=place, python_path=[place]).python_path == ("/mounted",)

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from gate_runs import run
 
-from tfx_perf.core import cache_key, statistics
 from tfx_perf.config import PerfConfig
+from tfx_perf.core import cache_key, statistics
 from tfx_perf.gate import messages
 from tfx_perf.gate.decision import Remeasured, Verdict
 from tfx_perf.gate.ledger import Act, Ledger

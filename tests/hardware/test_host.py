@@ -46,6 +46,7 @@ def test_version_2_takes_the_tightest_group_on_the_way_up(groups):
     assert host.memory_limit_bytes() == 4000
     assert host.available_memory_bytes() == 4000 - (1000 - 300 - 100)
     assert host.cpu_count() == min(2, len(os.sched_getaffinity(0)))
+    assert host._cpu_quotas() == [1.5]
 
 
 def test_version_1_inside_a_container_finds_the_root_of_its_mount(groups):
@@ -62,6 +63,7 @@ def test_version_1_inside_a_container_finds_the_root_of_its_mount(groups):
     assert host.memory_limit_bytes() == 8000
     assert host.available_memory_bytes() == 0
     assert host.cpu_count() == 1
+    assert host._cpu_quotas() == [0.5]
 
 
 def test_without_limits_the_machine_is_the_limit(groups):

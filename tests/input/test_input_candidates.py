@@ -21,7 +21,8 @@ from tfx_perf.input.limits import Limits
 pytestmark = pytest.mark.each_choice
 
 AMPLE = Limits(memory_bytes=2**30)
-OTHERS = [*(name for name in candidates.CANDIDATES if name != "default"), "columns+autotune"]
+AROUND = [f"{base}+{candidates.Autotune.kind}" for base in candidates.CANDIDATES]
+OTHERS = [*(name for name in candidates.CANDIDATES if name != "default"), *AROUND]
 every_candidate = pytest.mark.parametrize("name", OTHERS)
 
 

@@ -9,6 +9,7 @@ import sys
 import time
 
 import pytest
+import tensorflow as tf
 import yaml
 
 from tests.ports import free_port
@@ -160,3 +161,8 @@ def test_the_commands_serve(tmp_path):
                 time.sleep(0.1)
             else:
                 pytest.fail(f"nobody listens at {port}")
+        service = tf.data.experimental.service
+        read = tf.data.Dataset.range(3).apply(
+            service.distribute(service.ShardingPolicy.OFF, f"grpc://localhost:{here['5050']}")
+        )
+        assert list(read.as_numpy_iterator()) == [0, 1, 2]

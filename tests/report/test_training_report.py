@@ -388,3 +388,14 @@ def test_a_plan_of_a_run_before_is_named():
 def test_runs_that_nobody_has_planned_are_those_so_far(is_planned, within):
     made = training_report.report_on(record(planned_runs=3), runs_are_planned=is_planned)
     assert f"does not pay within {within}, but only after 36." in made.verdict
+
+
+def test_where_no_run_on_one_replica_is_known_the_first_line_says_what_they_bring_at_most():
+    quick = WAITING.model_copy(
+        update={"replicas": tuple(ReplicaAccount(worker=i, wait_time_seconds=0) for i in (0, 1))}
+    )
+    (bound,) = scaling.in_words(of_two(communication=quick))
+    assert bound.endswith("at most 2.00 times as fast as one replica alone.")
+    on_devices = of_two(communication=WAITING).model_copy(update={"worker_count": 1})
+    _, to_do = scaling.in_words(on_devices)  # no cause is known: no workers share a processor
+    assert to_do.endswith("e.g. with distribution.strategy: one_device.")

@@ -1,4 +1,4 @@
-"""A training of which steps are missing, or too many, raises; see `step_counts` and `Guard`."""
+"""A training of which steps are missing, or too many, raises; see `epochs.StepCounts` and `Guard`."""
 
 import importlib
 

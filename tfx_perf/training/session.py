@@ -505,8 +505,13 @@ def _plain_step_seconds(choice: PlanChoice) -> float | None:
     None if nobody knows, or if plain steps may need more memory than there is.
     """
     plan = choice.plan
-    plain = (t for t in choice.trials if t.plan.is_plain_fit)
-    times = [t.step_time for t in plain if t.plan.environment == plan.environment and t.step_time]
+    times = [
+        trial.step_time
+        for trial in choice.trials
+        if trial.plan.is_plain_fit
+        and trial.step_time
+        and (trial.plan.environment, trial.plan.precision) == (plan.environment, plan.precision)
+    ]
     if plan.is_plain_fit or any(each.saves_memory for each in plan.optimizations) or not times:
         return None
     return times[0].value

@@ -160,7 +160,8 @@ class SplitStep:
         x, y, weight = self._keras_api.unpack(batch)
         if self._shapes is not None:
             parts = tf.nest.flatten((x, y, weight), expand_composites=True)
-            self._shapes[shapes_in_words(each.shape for each in parts if each is not None)] = None
+            shapes = (part.shape for part in parts if part is not None and part.shape.rank)
+            self._shapes[shapes_in_words(shapes)] = None
 
         def compute() -> Any:
             gradients, *others = self._compute(x, y, weight, part)
