@@ -18,8 +18,8 @@ from tfx_bsl.tfxio import dataset_options, tensor_representation_util
 
 from tfx_perf.core import errors
 from tfx_perf.input import apply
+from tfx_perf.input.candidates.source import Factory, Parse, RecordSource
 from tfx_perf.input.record import TuningRecord
-from tfx_perf.input.source import Factory, Parse, RecordSource
 
 _TELEMETRY = ["InputTuner"]
 

@@ -16,8 +16,9 @@ _ROOT = pathlib.Path(__file__).parent.parent
 def test_the_candidate_keeps_the_defaults_examples(monkeypatch, tmp_path):
     import tensorflow as tf
 
-    from tfx_perf.input import candidates, source
-    from tfx_perf.input.limits import Limits
+    from tfx_perf.input import candidates
+    from tfx_perf.input.candidates import source
+    from tfx_perf.input.candidates.limits import Limits
 
     path = tmp_path / "records"
     with tf.io.TFRecordWriter(str(path)) as writer:

@@ -5,7 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from benchmarks.input.workloads import workload
-from tfx_perf.input import source as source_lib
+from tfx_perf.input.candidates import source as source_lib
 
 _AUTOTUNE = tf.data.AUTOTUNE
 _SHUFFLE_RECORDS = 10_000  # TFXIO's default

@@ -6,7 +6,7 @@ from benchmarks.input import models, results
 from benchmarks.input.workloads import workload as workload_lib
 from tfx_perf.core import interception
 from tfx_perf.input import measure
-from tfx_perf.input import source as source_lib
+from tfx_perf.input.candidates import source as source_lib
 from tfx_perf.training import consumer as consumer_lib
 
 

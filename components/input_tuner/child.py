@@ -20,7 +20,7 @@ from tfx_perf.components.input_tuner import previous, training
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import console, errors, unmeasured
 from tfx_perf.input import measure, record, tuner
-from tfx_perf.input import source as source_lib
+from tfx_perf.input.candidates import source as source_lib
 from tfx_perf.tf_internals import autograph
 from tfx_perf.training import precision
 

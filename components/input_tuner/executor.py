@@ -15,7 +15,8 @@ from tfx_perf.components.input_tuner import child
 from tfx_perf.config import InputSettings, PerfConfig
 from tfx_perf.core import errors, storage, unmeasured
 from tfx_perf.hardware import host
-from tfx_perf.input import candidate, candidates, record, source
+from tfx_perf.input import candidates, record
+from tfx_perf.input.candidates import candidate, source
 from tfx_perf.report import input as input_report
 
 _LOG_FILE = "tuning.log"

@@ -11,8 +11,9 @@ from tfx_perf.components import artifacts
 from tfx_perf.config import InputSettings
 from tfx_perf.core import cache_key
 from tfx_perf.hardware import devices
-from tfx_perf.input import candidate, candidates, recheck, record
-from tfx_perf.input import source as source_lib
+from tfx_perf.input import candidates, recheck, record
+from tfx_perf.input.candidates import candidate
+from tfx_perf.input.candidates import source as source_lib
 
 _LOGGER = logging.getLogger(__name__)
 _DATA = "data"

@@ -11,7 +11,7 @@ from tfx.components.trainer import fn_args_utils
 
 from tfx_perf.core import errors, interception
 from tfx_perf.input import measure
-from tfx_perf.input.source import Factory
+from tfx_perf.input.candidates.source import Factory
 from tfx_perf.tf_internals import ancestry, autograph
 from tfx_perf.training import consumer
 

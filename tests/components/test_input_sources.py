@@ -15,7 +15,8 @@ from tfx_bsl.coders import tf_graph_record_decoder
 
 from tfx_perf.components import examples as examples_lib
 from tfx_perf.core import errors
-from tfx_perf.input import candidate, candidates, equivalence, limits, record
+from tfx_perf.input import candidates, equivalence, record
+from tfx_perf.input.candidates import candidate, limits
 
 pytestmark = pytest.mark.each_choice
 

@@ -5,7 +5,8 @@ import pathlib
 from typing import Any
 
 from tests.fuzzing import forks
-from tfx_perf.input import candidates, limits
+from tfx_perf.input import candidates
+from tfx_perf.input.candidates import limits
 from tfx_perf.tf_internals import datasets
 
 from . import serving

@@ -11,7 +11,8 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 from tensorflow_transform.tf_metadata import schema_utils
 from tfx_bsl.tfxio import dataset_options, tf_example_record
 
-from tfx_perf.input import candidates, equivalence, limits, source
+from tfx_perf.input import candidates, equivalence
+from tfx_perf.input.candidates import limits, source
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ import pathlib
 import tensorflow as tf
 from tfx_bsl.tfxio import dataset_options, dataset_util
 
-from tfx_perf.input import source
+from tfx_perf.input.candidates import source
 
 SCHEMA = """
     feature { name: "number" type: INT presence { min_fraction: 1 } shape { dim { size: 1 } } }

@@ -5,7 +5,7 @@ import time
 
 import tensorflow as tf
 
-from tfx_perf.input import source as source_lib
+from tfx_perf.input.candidates import source as source_lib
 
 
 def slow(dataset: tf.data.Dataset, seconds: float) -> tf.data.Dataset:

@@ -2,8 +2,8 @@
 
 import tensorflow as tf
 
-from tfx_perf.input import batching
-from tfx_perf.input.source import RowSize
+from tfx_perf.input.candidates import batching
+from tfx_perf.input.candidates.source import RowSize
 
 ITSELF = RowSize(padding_bytes=0, ratio=1)
 

@@ -9,10 +9,9 @@ import tensorflow as tf
 from record_data import write_records
 
 from tfx_perf.core import errors
-from tfx_perf.input import candidate
-from tfx_perf.input.candidates import CANDIDATES, Columns, Default
+from tfx_perf.input.candidates import CANDIDATES, Columns, Default, candidate
+from tfx_perf.input.candidates.limits import Limits, MemoryMeter
 from tfx_perf.input.examination import Examination
-from tfx_perf.input.limits import Limits, MemoryMeter
 
 pytestmark = pytest.mark.each_choice
 

@@ -13,10 +13,11 @@ import record_data
 import tensorflow as tf
 from record_data import RAGGED_SCHEMA, SPARSE_SCHEMA
 
-from tfx_perf.input import batching, candidate, candidates, equivalence
-from tfx_perf.input import table as table_lib
+from tfx_perf.input import candidates, equivalence
+from tfx_perf.input.candidates import batching, candidate
+from tfx_perf.input.candidates import table as table_lib
 from tfx_perf.input.candidates.columns import row_numbers
-from tfx_perf.input.limits import Limits
+from tfx_perf.input.candidates.limits import Limits
 
 pytestmark = pytest.mark.each_choice
 

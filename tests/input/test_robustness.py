@@ -11,11 +11,11 @@ from damaged_data import CASES, NON_UTF8, flip_byte, write_shards
 from test_apply import call, plan, tuned
 
 from tfx_perf.core import errors
-from tfx_perf.input import candidate as candidate_lib
 from tfx_perf.input import equivalence
 from tfx_perf.input.candidates import CANDIDATES, BlockReader, Columns
+from tfx_perf.input.candidates import candidate as candidate_lib
+from tfx_perf.input.candidates.limits import Limits
 from tfx_perf.input.examination import DamageSearch, Examination, damaged_file
-from tfx_perf.input.limits import Limits
 
 pytestmark = pytest.mark.each_choice
 

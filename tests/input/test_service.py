@@ -14,8 +14,9 @@ import tensorflow as tf
 from record_data import SPARSE_SCHEMA
 
 from tests.ports import free_port
-from tfx_perf.input import candidate, candidates, equivalence
-from tfx_perf.input.limits import Limits
+from tfx_perf.input import candidates, equivalence
+from tfx_perf.input.candidates import candidate
+from tfx_perf.input.candidates.limits import Limits
 
 pytestmark = pytest.mark.each_choice
 

@@ -12,8 +12,9 @@ import record_data
 import tensorflow as tf
 from tensorflow.python.data.experimental.ops import distribute
 
-from tfx_perf.input import candidates, sharding
-from tfx_perf.input.limits import Limits
+from tfx_perf.input import candidates
+from tfx_perf.input.candidates import sharding
+from tfx_perf.input.candidates.limits import Limits
 
 pytestmark = pytest.mark.one_case
 

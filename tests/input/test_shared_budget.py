@@ -7,9 +7,9 @@ import pytest
 from record_data import write_records
 
 from tfx_perf.input import apply, candidates, equivalence
-from tfx_perf.input.candidate import NotApplicable
+from tfx_perf.input.candidates.candidate import NotApplicable
 from tfx_perf.input.candidates.columns import Columns
-from tfx_perf.input.limits import Limits
+from tfx_perf.input.candidates.limits import Limits
 
 pytestmark = pytest.mark.one_case
 

@@ -4,8 +4,9 @@ import pytest
 import tensorflow as tf
 from record_data import PLACED_SCHEMA, RAGGED_SCHEMA, SCHEMA, SPARSE_SCHEMA
 
-from tfx_perf.input import candidates, equivalence, limits
-from tfx_perf.input import source as source_lib
+from tfx_perf.input import candidates, equivalence
+from tfx_perf.input.candidates import limits
+from tfx_perf.input.candidates import source as source_lib
 
 pytestmark = pytest.mark.each_choice
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfx_perf.input import column, table
+from tfx_perf.input.candidates import column, table
 
 pytestmark = pytest.mark.each_choice
 

@@ -12,8 +12,8 @@ from slow_data import slow, slowed
 from tests import sayings
 from tfx_perf.config import InputSettings
 from tfx_perf.core import errors, formatting, metrics
-from tfx_perf.input import candidate, choice, measure, search, stages, tuner
-from tfx_perf.input.candidates import Columns, Default
+from tfx_perf.input import choice, measure, search, stages, tuner
+from tfx_perf.input.candidates import Columns, Default, candidate
 from tfx_perf.input.record import TuningRecord
 from tfx_perf.report import input as input_report
 

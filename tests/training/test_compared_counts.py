@@ -1,4 +1,4 @@
-"""A training of which steps are missing, or too many, raises; see `epochs.StepCounts` and `Guard`."""
+"""A training with steps missing, or too many, raises; see `epochs.StepCounts` and `Guard`."""
 
 import importlib
 

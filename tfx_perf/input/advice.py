@@ -7,8 +7,8 @@ from tfx_perf.core import statistics
 from tfx_perf.core.advice import Advice
 from tfx_perf.core.formatting import counted, format_bytes
 from tfx_perf.hardware import host
+from tfx_perf.input.candidates.source import RecordSource
 from tfx_perf.input.diagnosis import Diagnosis
-from tfx_perf.input.source import RecordSource
 from tfx_perf.input.stages import Stage
 
 _READING = ("read", "decompress", "records")

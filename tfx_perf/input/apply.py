@@ -11,10 +11,10 @@ import tensorflow as tf
 
 from tfx_perf.hardware import host
 from tfx_perf.input import candidates, equivalence
-from tfx_perf.input.candidate import Candidate, NotApplicable
-from tfx_perf.input.limits import Limits, MemoryMeter
+from tfx_perf.input.candidates.candidate import Candidate, NotApplicable
+from tfx_perf.input.candidates.limits import Limits, MemoryMeter
+from tfx_perf.input.candidates.source import Factory, Parse, RecordSource
 from tfx_perf.input.record import DEFAULT, TuningRecord
-from tfx_perf.input.source import Factory, Parse, RecordSource
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfx_perf.core import records, statistics
 from tfx_perf.input import measure
-from tfx_perf.input.source import RecordSource
+from tfx_perf.input.candidates.source import RecordSource
 from tfx_perf.input.stages import Stage, measure_stages
 
 _FED_RATIO = 1.03  # what a free input may bring at most if training counts as fed

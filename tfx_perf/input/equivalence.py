@@ -10,9 +10,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_perf.hardware import host
-from tfx_perf.input.candidate import NotApplicable
+from tfx_perf.input.candidates.candidate import NotApplicable
+from tfx_perf.input.candidates.source import RecordSource
 from tfx_perf.input.shuffle import Permutation, ShuffleQuality, file_order_deviation
-from tfx_perf.input.source import RecordSource
 from tfx_perf.tf_internals import datasets
 
 Build = Callable[[RecordSource], tf.data.Dataset]

@@ -11,13 +11,13 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tfx_perf.core import errors
-from tfx_perf.input.candidate import Candidate, NotApplicable, OverMemoryBudget
 from tfx_perf.input.candidates import Default
+from tfx_perf.input.candidates.candidate import Candidate, NotApplicable, OverMemoryBudget
+from tfx_perf.input.candidates.limits import Limits, MemoryMeter
+from tfx_perf.input.candidates.source import Parse, RecordSource
 from tfx_perf.input.equivalence import Equivalence
-from tfx_perf.input.limits import Limits, MemoryMeter
 from tfx_perf.input.record import CandidateOutcome
 from tfx_perf.input.shuffle import ShuffleQuality
-from tfx_perf.input.source import Parse, RecordSource
 
 _SEARCH_SECONDS = 5.0  # for a damaged file
 _RECORDS_AT_ONCE = 1024

@@ -9,7 +9,7 @@ from typing import Protocol
 import tensorflow as tf
 
 from tfx_perf.core import errors
-from tfx_perf.input.source import Factory
+from tfx_perf.input.candidates.source import Factory
 
 MIN_ROUNDS = 3
 MAX_ROUNDS = 9

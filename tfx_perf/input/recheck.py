@@ -10,10 +10,10 @@ import time
 from tfx_perf.config import InputSettings
 from tfx_perf.hardware import host
 from tfx_perf.input import candidates
-from tfx_perf.input.candidate import NotApplicable
+from tfx_perf.input.candidates.candidate import NotApplicable
+from tfx_perf.input.candidates.source import RecordSource
 from tfx_perf.input.examination import Examination
 from tfx_perf.input.record import DEFAULT, MeasuredData, TuningRecord
-from tfx_perf.input.source import RecordSource
 
 _LARGEST_RATIO = 1.25  # of two amounts that are about the same
 _REFERENCE_SHARE = 0.05  # of the time budget, for reading the default; as in a search

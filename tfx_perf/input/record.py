@@ -7,7 +7,7 @@ import pydantic
 from tfx_perf.core import records, statistics
 from tfx_perf.core.advice import Advice
 from tfx_perf.input import measure
-from tfx_perf.input.candidate import DEFAULT
+from tfx_perf.input.candidates.candidate import DEFAULT
 from tfx_perf.input.diagnosis import Diagnosis
 from tfx_perf.input.shuffle import ShuffleQuality
 

@@ -11,13 +11,13 @@ from tfx_perf.config import InputSettings
 from tfx_perf.core import console, statistics
 from tfx_perf.hardware import host
 from tfx_perf.input import apply, choice, examination, measure
-from tfx_perf.input.candidate import DEFAULT, Candidate
 from tfx_perf.input.candidates import Autotune
+from tfx_perf.input.candidates.candidate import DEFAULT, Candidate
+from tfx_perf.input.candidates.source import Factory, Parse, RecordSource
 from tfx_perf.input.choice import Choice, Gain
 from tfx_perf.input.diagnosis import Diagnosis
 from tfx_perf.input.measure import TimedDataset
 from tfx_perf.input.record import FinalComparison
-from tfx_perf.input.source import Factory, Parse, RecordSource
 
 # When the phases end, as shares of the time budget.
 BEGUN = 0.32

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tfx_perf.core import records
 from tfx_perf.input import measure
-from tfx_perf.input.source import RecordSource
+from tfx_perf.input.candidates.source import RecordSource
 from tfx_perf.tf_internals import ancestry
 
 _READ = "read"

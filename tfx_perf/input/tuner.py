@@ -8,12 +8,12 @@ from tfx_perf.core import console
 from tfx_perf.input import candidates as candidates_lib
 from tfx_perf.input import choice
 from tfx_perf.input.advice import advise
-from tfx_perf.input.candidate import Candidate
+from tfx_perf.input.candidates.candidate import Candidate
+from tfx_perf.input.candidates.source import RecordSource
 from tfx_perf.input.diagnosis import Diagnosis, diagnose
 from tfx_perf.input.measure import TrainStep
 from tfx_perf.input.record import DEFAULT, TuningRecord
 from tfx_perf.input.search import BEGUN, COMPARED, Search, TimeBudget
-from tfx_perf.input.source import RecordSource
 
 # Of what there is to gain: what a search may cost, and each figure that is for people alone.
 _SEARCH_SHARE, _FIGURE_SHARE = 0.5, 0.05

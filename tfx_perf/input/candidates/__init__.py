@@ -2,12 +2,12 @@
 
 import tensorflow as tf
 
-from tfx_perf.input.candidate import DEFAULT, Candidate, NotApplicable
 from tfx_perf.input.candidates.block_reader import BlockReader
+from tfx_perf.input.candidates.candidate import DEFAULT, Candidate, NotApplicable
 from tfx_perf.input.candidates.columns import Columns
+from tfx_perf.input.candidates.limits import Limits
 from tfx_perf.input.candidates.service import Service
-from tfx_perf.input.limits import Limits
-from tfx_perf.input.source import RecordSource
+from tfx_perf.input.candidates.source import RecordSource
 
 
 class Default(Candidate):

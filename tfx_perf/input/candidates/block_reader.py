@@ -6,11 +6,11 @@ import weakref
 import tensorflow as tf
 
 from tfx_perf.hardware import host
-from tfx_perf.input import batching
-from tfx_perf.input.candidate import Candidate
-from tfx_perf.input.limits import STRING_HEADER_BYTES, Limits
-from tfx_perf.input.sharding import Worker
-from tfx_perf.input.source import RECORD_SIZE, RecordSource
+from tfx_perf.input.candidates import batching
+from tfx_perf.input.candidates.candidate import Candidate
+from tfx_perf.input.candidates.limits import STRING_HEADER_BYTES, Limits
+from tfx_perf.input.candidates.sharding import Worker
+from tfx_perf.input.candidates.source import RECORD_SIZE, RecordSource
 
 FILES_AT_ONCE = 16
 _WINDOWS = 3  # of the default's shuffle buffer, in a block

@@ -7,12 +7,12 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf.hardware import host
-from tfx_perf.input import batching
-from tfx_perf.input import table as table_lib
-from tfx_perf.input.candidate import Candidate
-from tfx_perf.input.limits import Limits
-from tfx_perf.input.sharding import Worker
-from tfx_perf.input.source import FRAME_BYTES, FileState, RecordSource
+from tfx_perf.input.candidates import batching
+from tfx_perf.input.candidates import table as table_lib
+from tfx_perf.input.candidates.candidate import Candidate
+from tfx_perf.input.candidates.limits import Limits
+from tfx_perf.input.candidates.sharding import Worker
+from tfx_perf.input.candidates.source import FRAME_BYTES, FileState, RecordSource
 from tfx_perf.tf_internals import datasets
 
 _WHILE_LOADING = 2  # times what will be held: until a table is complete its strings are held twice

@@ -8,11 +8,11 @@ import tensorflow as tf
 
 from tfx_perf.config import base
 from tfx_perf.hardware import host
-from tfx_perf.input import batching
-from tfx_perf.input.candidate import Candidate, NotApplicable
+from tfx_perf.input.candidates import batching
 from tfx_perf.input.candidates.block_reader import FILES_AT_ONCE
-from tfx_perf.input.limits import Limits
-from tfx_perf.input.source import RecordSource
+from tfx_perf.input.candidates.candidate import Candidate, NotApplicable
+from tfx_perf.input.candidates.limits import Limits
+from tfx_perf.input.candidates.source import RecordSource
 from tfx_perf.tf_internals import random_state
 
 _CONNECT_SECONDS = 2.0

@@ -11,10 +11,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf.input import column as column_lib
-from tfx_perf.input.candidate import NotApplicable
-from tfx_perf.input.column import Column
-from tfx_perf.input.limits import Limits, tensor_bytes
+from tfx_perf.input.candidates import column as column_lib
+from tfx_perf.input.candidates.candidate import NotApplicable
+from tfx_perf.input.candidates.column import Column
+from tfx_perf.input.candidates.limits import Limits, tensor_bytes
 from tfx_perf.tf_internals import datasets
 
 _CACHE_LINE_BYTES = 64

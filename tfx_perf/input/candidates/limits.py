@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfx_perf.core import formatting, periodic
 from tfx_perf.hardware import host
-from tfx_perf.input.candidate import NotApplicable, OverMemoryBudget
+from tfx_perf.input.candidates.candidate import NotApplicable, OverMemoryBudget
 
 STRING_HEADER_BYTES = 24  # sizeof(tensorflow::tstring)
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from tfx_perf.input.limits import Limits
-    from tfx_perf.input.source import RecordSource
+    from tfx_perf.input.candidates.limits import Limits
+    from tfx_perf.input.candidates.source import RecordSource
 
 DEFAULT = "default"  # the name of TFXIO's own pipeline
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from tfx_perf.input.candidate import NotApplicable
-from tfx_perf.input.limits import tensor_bytes
+from tfx_perf.input.candidates.candidate import NotApplicable
+from tfx_perf.input.candidates.limits import tensor_bytes
 
 _ALIGNMENT_BYTES = 64  # what is aligned otherwise TensorFlow would copy (EIGEN_MAX_ALIGN_BYTES)
 _SHARED = {  # the dtypes that NumPy has too and DLPack hands over

@@ -11,8 +11,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_perf.core import cache_key, storage
-from tfx_perf.input.candidate import NotApplicable
-from tfx_perf.input.limits import STRING_HEADER_BYTES, tensor_bytes
+from tfx_perf.input.candidates.candidate import NotApplicable
+from tfx_perf.input.candidates.limits import STRING_HEADER_BYTES, tensor_bytes
 
 Factory = Callable[[Any, Any, Any], tf.data.Dataset]
 Parse = Callable[[tf.Tensor], Any]

@@ -10,9 +10,9 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf.hardware import host
-from tfx_perf.input import sharding
-from tfx_perf.input.limits import Limits
-from tfx_perf.input.source import RecordSource, RowSize
+from tfx_perf.input.candidates import sharding
+from tfx_perf.input.candidates.limits import Limits
+from tfx_perf.input.candidates.source import RecordSource, RowSize
 from tfx_perf.tf_internals import datasets
 
 TURN = 256
