@@ -31,19 +31,9 @@ def advise(
     mixing_ratio: float | None = None,
     trial_rates: Sequence[statistics.Interval] = (),
 ) -> tuple[Advice, ...]:
-    """Returns what the user should change; nothing if the figures give no reason.
+    """Returns what to change; where training is fed, nothing that only concerns speed.
 
-    What only costs speed is left unsaid if training is fed. What changes the training itself
-    (dropped examples, poor mixing) is always said.
-
-    Args:
-        source: the data, with the options of the user's own code (its `num_epochs`, too).
-        diagnosis: of the default on this source.
-        example_count: examples in the split; None if unknown.
-        mixing_ratio: how well the default's batches are mixed, from 0 (file order) to 1
-            (full shuffle); None if it was not measured, then buffer and files are compared
-            with `example_count`.
-        trial_rates: further intervals of rates, to judge the machine's noise by.
+    `mixing_ratio` goes from 0 (file order) to 1 (full shuffle). `trial_rates` show the noise.
     """
     rates = [diagnosis.pipeline_examples_per_second, *trial_rates]
     found = [

@@ -27,13 +27,7 @@ def tuned_factory(
     *,
     parser_for: ParserFor | None = None,
 ) -> Factory:
-    """Returns a factory like `default_factory` that builds the chosen candidate.
-
-    Args:
-        default_factory: TFXIO's factory, from `fn_args.data_accessor`.
-        record: InputTuner's choice.
-        parser_for: `(schema, options) -> parse`, see `RecordSource.parse`.
-    """
+    """Returns a factory like TFXIO's `default_factory` that builds the candidate of `record`."""
     if record.chosen == DEFAULT:
         return default_factory
     try:
@@ -60,21 +54,12 @@ def serving(
     parser_for: ParserFor | None = None,
     examined_state: str = "",
 ) -> Factory:
-    """Returns a factory like `default_factory` that builds `candidate`.
+    """Returns a factory like TFXIO's `default_factory` that builds `candidate`.
 
-    It serves whatever files, options and schema the user's code passes, also inside of a
-    `tf.function`; what is held in RAM is loaded once for each split. Files that the candidate
-    was not examined on are looked at first: their beginning must be what the default makes of
-    it. Where the candidate does not serve, the default does, and the reason is logged: a plan
-    never makes training fail.
-
-    Args:
-        candidate: what to build.
-        default_factory: TFXIO's factory.
-        memory_budget_bytes: what all calls together may hold; None for half of what is free at
-            the first of them.
-        parser_for: `(schema, options) -> parse`, see `RecordSource.parse`.
-        examined_state: `RecordSource.files_digest` of the files that it was examined on.
+    It serves whatever files, options and schema the user's code passes, and loads a split into RAM
+    once. Files other than those of `examined_state` are checked at their beginning. A plan never
+    makes training fail: where the candidate does not serve, the default does, and the reason is
+    logged. All calls share the memory budget; None is half of what is free at the first one.
     """
     examined = {examined_state}
     budget_bytes = memory_budget_bytes
@@ -141,11 +126,7 @@ def _metered(
 
 
 def _patterns(file_pattern: Any) -> tuple[str, ...]:
-    """Returns the patterns that the user's code gave, one or several, as text.
-
-    Raises:
-        NotApplicable: they are elements of a dataset, known only when that is read.
-    """
+    """Returns one or several patterns as text; NotApplicable if only a dataset will yield them."""
     if isinstance(file_pattern, tf.Tensor):
         if not hasattr(file_pattern, "numpy"):
             raise NotApplicable("its files are known only while they are read")

@@ -18,21 +18,15 @@ _REASON_LENGTH = 160  # in a headline; the table has all of it
 
 @dataclasses.dataclass(frozen=True)
 class Gain:
-    """The seconds that the trainings to come can save: no search may cost more than that.
-
-    Attributes:
-        example_count: examples that they read in all; infinite if nobody knows.
-        planned_runs: how many they are.
-    """
+    """The trainings to come, and how many examples they read in all (infinite if unknown)."""
 
     example_count: float
     planned_runs: int = 1
 
     def possible_seconds(self, diagnosis: Diagnosis) -> float:
-        """Returns what an input that costs nothing would save, in place of the default.
+        """Returns the seconds that an input without any cost would save; a search may cost no more.
 
-        It is the most that the measurements allow: where the step has not been timed, all that
-        reading takes; of fewer rounds than have an interval, what is not beyond doubt.
+        All of the reading counts if the step is not timed.
         """
         fed, headroom = diagnosis.together_examples_per_second, diagnosis.headroom_ratio
         if not (fed and headroom):
@@ -121,10 +115,9 @@ def is_beyond_doubt(samples: measure.Samples) -> bool:
 
 
 def best_of(outcomes: Iterable[CandidateOutcome], *, margin: float) -> CandidateOutcome | None:
-    """Returns the best candidate, None if none is surely faster than the default.
+    """Returns the fastest candidate; None if none surely beats the default.
 
-    Of those that cannot be told from the fastest, the one that takes the least CPU time: it
-    leaves the most to the training.
+    Among those that are equally fast it takes the one with the least CPU time.
     """
     faster = [
         (item.ratio, item)
@@ -200,9 +193,9 @@ def none_is_faster(margin: float) -> Choice:
 def verdict(final: FinalComparison, *, margin: float) -> Choice:
     """Returns what is chosen after the last comparison.
 
-    The default stays unless the whole interval of the ratio lies above 1 + margin. Where the time
-    ended early, two rounds are enough if the candidate was beyond doubt in both: to stay with a
-    default that takes forty times as long would cost more than any chance of an error.
+    The default stays unless the whole interval of the ratio lies above 1 + margin. If the time
+    ended early, two rounds suffice that are beyond doubt: staying with a default that is forty
+    times as slow would cost more than any chance of an error.
     """
     where = "on the train step" if final.on_train_step else "with nothing else running"
     figures = (

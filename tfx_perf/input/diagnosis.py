@@ -26,18 +26,16 @@ class Diagnosis(records.Record):
 
     Attributes:
         pipeline_examples_per_second: the pipeline alone, as the training code builds it.
-        train_examples_per_second: the training step alone, on one batch from memory; None
-            without training code.
-        together_examples_per_second: the training step fed by the pipeline; None without
+        train_examples_per_second: the training step alone, on one batch from memory; None without
             training code.
-        headroom_ratio: the step alone over both together, paired: how many times as fast
-            training would be if its input cost nothing. No pipeline can bring more.
+        together_examples_per_second: the step fed by the pipeline; None without training code.
+        headroom_ratio: the step alone over both together, paired: how many times as fast training
+            would be if its input cost nothing. No pipeline can bring more.
         bound: what holds up training. `compute`: its input costs next to nothing. `input`: the
-            pipeline alone is slower than the step alone. `contention`: each alone is fast
-            enough, but not both at once, because they take turns or share the CPU.
-            `unknown`: noise allows more than one of these, or there is no training code.
-        rounds: how often each rate was measured.
-        round_time_seconds: of measuring all three once; 0 in plans of versions that did not know.
+            pipeline alone is slower than the step alone. `contention`: each alone is fast enough,
+            but not both at once, because they take turns or share the CPU. `unknown`: noise allows
+            more than one of these, or there is no training code.
+        round_time_seconds: of measuring all three once; 0 in plans of earlier versions.
         stages: of the pipeline, from the files on; empty if there was no time for them.
     """
 
@@ -129,19 +127,10 @@ def diagnose(
 ) -> Diagnosis:
     """Returns how fast the default and training are, alone and together, and where time goes.
 
-    First comes the pipeline alone: where all that it takes is not worth a search, the step is not
-    even traced. Then the three rates are taken side by side, one round at the least if that ends
-    within `most_seconds`; then the stages are looked at in the time that is left.
-
-    Args:
-        source: the data; it is read for ever, whatever its `num_epochs`.
-        train: the training step; None if there is no training code, and then only the
-            pipeline is measured.
-        seconds: wall time of it all.
-        most_seconds: after which no measurement may end that has a choice.
-        is_worth_it: given the rates, or that of the pipeline, says whether anything depends on
-            them; if not, they are not measured more exactly.
-        details_worth: given the rates, returns what the stages may take of it.
+    It takes about `seconds` of wall time, and no optional measurement ends after `most_seconds`.
+    Without `train` only the pipeline is measured. Where `is_worth_it` says of the pipeline's rate
+    that nothing depends on it, the step is not even traced; asked with all three rates, it ends the
+    rounds. `details_worth` returns the seconds that the stages may take.
 
     Raises:
         StepFailedError: the training step raised something.
@@ -206,11 +195,7 @@ def _alone(dataset: tf.data.Dataset, *, batch_size: int) -> Diagnosis:
 
 
 def judge(samples: measure.Samples) -> Diagnosis:
-    """Returns what samples say.
-
-    Args:
-        samples: of `pipeline`, and with training code of `train` and `together`.
-    """
+    """Returns the diagnosis from samples of `pipeline`, and if trained `train` and `together`."""
     rates = {name: measure.rates(own) for name, own in samples.items()}
     intervals = {name: statistics.median_interval(own) for name, own in rates.items()}
     return Diagnosis(

@@ -27,11 +27,10 @@ _BEGINNING = 64  # examples of files that a candidate was not examined on
 
 @dataclasses.dataclass(frozen=True)
 class Digest:
-    """A multiset of examples in constant space.
+    """A multiset of examples in constant space: their 64-bit fingerprints summed, and their number.
 
-    The 64-bit fingerprints of the examples added up modulo 2^64 (Clarke et al., "Incremental
-    Multiset Hash Functions", 2003: an additive multiset hash), and their number. It finds lost,
-    doubled and changed examples; it is no defence against an adversary.
+    An additive multiset hash (Clarke et al., "Incremental Multiset Hash Functions", 2003). It finds
+    lost, doubled and changed examples; it is no defence against an adversary.
     """
 
     count: int
@@ -40,13 +39,7 @@ class Digest:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Prefix:
-    """The examples in a dataset's first batches, by their fingerprints.
-
-    Attributes:
-        fingerprints: int64, shape [number of examples], in the dataset's order.
-        batches: how many batches they are.
-        complete: whether the dataset ended within them.
-    """
+    """Int64 fingerprints of a dataset's first batches; `complete` if the dataset ended there."""
 
     fingerprints: np.ndarray
     batches: int
@@ -71,21 +64,12 @@ class _Sample:
 class Equivalence:
     """Holds candidates against the default, on as many examples as there is time for.
 
-    If the default can be read completely, shuffled epochs of the whole split are compared as
-    multisets. Of larger data the first batches of the unshuffled order are, and shuffled
-    epochs of the first files.
-
-    Attributes:
-        reference: the default's first batches in the unshuffled order.
+    These are shuffled epochs of the whole split; of larger data the first unshuffled batches
+    (`reference`), and shuffled epochs of the first files.
     """
 
     def __init__(self, source: RecordSource, *, seconds: float) -> None:
-        """Reads the default.
-
-        Args:
-            source: what the candidates will be built for.
-            seconds: time for its unshuffled order; of larger data, as much for the first files.
-        """
+        """Reads the unshuffled default for `seconds`, and if it is larger its first files too."""
         self._in_order = source.replace_options(
             num_epochs=1, shuffle=False, drop_final_batch=False
         )
@@ -98,30 +82,18 @@ class Equivalence:
         )
 
     def check_start(self, build: Build, *, seconds: float) -> None:
-        """Compares the first batches of the unshuffled order with the default's.
-
-        Raises:
-            NotApplicable: they hold other examples, or could not be read in `seconds`.
-        """
+        """Raises NotApplicable if the first unshuffled batches differ, or take over `seconds`."""
         batches = build(self._in_order).take(self.reference.batches)
         _check_same(prefix(batches, seconds=seconds), self.reference.digest)
 
     def shuffle_quality(self, build: Build, *, seconds: float) -> ShuffleQuality | None:
         """Compares shuffled epochs with the default's examples and measures their order.
 
-        One epoch is always read, and more as the time allows, to average over.
-
-        Args:
-            build: of the candidate. Where `reference` is not complete it is asked for the
-                first files only, and should not share its tables with the rest.
-            seconds: in which the first epoch must have been read.
-
-        Returns:
-            The quality; None where it cannot be known: no file can be read in the time, too few
-            examples differ from all others, or the candidate does not serve the first files.
+        Returns None if too few examples can be read or told apart, or the candidate does not serve
+        the first files. If `reference` is incomplete, `build` must share no tables with the rest.
 
         Raises:
-            NotApplicable: an epoch holds other examples, or the time ended.
+            NotApplicable: an epoch holds other examples, or the first one took over `seconds`.
         """
         sample = self._sample
         if sample is None:
@@ -175,11 +147,7 @@ class Equivalence:
 
 
 def check_beginning(source: RecordSource, build: Build) -> None:
-    """Compares the first batch of the unshuffled order with the default's.
-
-    Raises:
-        NotApplicable: they hold other examples.
-    """
+    """Raises NotApplicable if the first unshuffled batch differs from the default's."""
     in_order = source.replace_options(
         num_epochs=1, shuffle=False, drop_final_batch=False, batch_size=_BEGINNING
     )
@@ -198,11 +166,7 @@ def prefix(dataset: tf.data.Dataset, *, seconds: float = math.inf) -> Prefix:
 
 
 def of_batches(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Returns the examples' fingerprints, int64 of shape [batch], in place of the batches.
-
-    Args:
-        dataset: of features in a dictionary, or of them and labels.
-    """
+    """Returns the examples' fingerprints, int64 of shape [batch], in place of the batches."""
     return datasets.mapped(
         dataset,
         lambda *batch: _of_examples(batch),
@@ -232,11 +196,7 @@ def _check_same(found: Prefix, expected: Digest) -> None:
 
 
 def _first_batch(dataset: tf.data.Dataset) -> Prefix:
-    """Returns what `prefix` does of the first batch, if there is one.
-
-    Thousands of features take seconds to trace and have it read by tf.data; it is done here
-    without a graph.
-    """
+    """Returns the `prefix` of one batch, without a graph: tracing many features takes seconds."""
     for batch in datasets.without_autotune(dataset.take(1)):
         parts = batch if isinstance(batch, tuple) else (batch,)
         return Prefix(_of_examples(parts).numpy(), batches=1, complete=True)

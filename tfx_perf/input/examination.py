@@ -33,12 +33,7 @@ class Prepared:
 
 
 class Examination:
-    """Prepares candidates and holds them against the default.
-
-    Attributes:
-        default: the default, prepared.
-        reference: its first batches in the unshuffled order.
-    """
+    """Prepares candidates and compares them with `default`, whose first batches are `reference`."""
 
     def __init__(
         self,
@@ -48,14 +43,7 @@ class Examination:
         reference_seconds: float,
         allow_weaker_shuffle: bool = False,
     ) -> None:
-        """Reads the default.
-
-        Args:
-            source: endless and shuffled.
-            memory_budget_bytes: what a candidate may hold.
-            reference_seconds: time to read the default's examples. Reading them shuffled, and
-                those of each candidate, takes about as long at the most.
-            allow_weaker_shuffle: also let candidates pass that shuffle worse than the default.
+        """Reads the default of an endless, shuffled source; then shuffled, for about as long.
 
         Raises:
             UserError: the default itself cannot be read, or there are no examples.
@@ -80,12 +68,7 @@ class Examination:
             )
 
     def examine(self, candidate: Candidate, *, deadline_seconds: float = math.inf) -> Prepared:
-        """Prepares and checks a candidate; never raises.
-
-        Args:
-            candidate: what to examine.
-            deadline_seconds: value of `time.monotonic()` after which it is given up.
-        """
+        """Prepares and checks a candidate, up to a `time.monotonic()` deadline; never raises."""
         limits = Limits(
             memory_bytes=self._memory_budget_bytes, deadline_seconds=deadline_seconds
         )
@@ -201,7 +184,6 @@ class DamageSearch:
     """Explains errors of reading by the file behind them, in which TensorFlow only has a place."""
 
     def __init__(self, source: RecordSource) -> None:
-        """Explains errors of `source`; its files are looked into only when asked."""
         self._source = source
         self._found: dict[bool, Damage | None] = {}
 
@@ -249,10 +231,7 @@ class DamageSearch:
 def damaged_file(
     files: Sequence[str], compression: str, *, seconds: float, parse: Parse | None = None
 ) -> Damage | None:
-    """Returns the first file that cannot be read to its end; None if none was found in the time.
-
-    With `parse` the records are parsed, too, to find one that lacks a feature.
-    """
+    """Returns the first file that cannot be read, or parsed, to its end; None if the time ended."""
     deadline = time.monotonic() + seconds
     for name in files:
         records = tf.data.TFRecordDataset(name, compression).batch(_RECORDS_AT_ONCE)

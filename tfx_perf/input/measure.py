@@ -25,12 +25,9 @@ Consumer = Callable[[tf.data.Dataset], Take]
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """One timed block.
+    """One timed block: the pipeline's rate, and the CPU time of all its threads.
 
-    Attributes:
-        examples_per_second: how fast the pipeline was, alone on the machine.
-        cpu_seconds_per_example: CPU time of all its threads. Training shares the CPU, so of
-            two pipelines that are as fast alone, the one that takes less of it is better.
+    Training shares the CPU, so of two equally fast pipelines the one with less CPU time is better.
     """
 
     examples_per_second: float
@@ -46,23 +43,12 @@ class StepFailedError(errors.MeasurementError):
 
 
 class TrainStep(Protocol):
-    """The user's training step as a consumer of input.
-
-    Implemented where the training code can be run (`components/input_tuner`, the benchmarks);
-    the search only uses it.
-
-    Attributes:
-        batch_size: examples in a batch of the user's training.
-    """
+    """The user's training step as a consumer of input; implemented where training code can run."""
 
     batch_size: int
 
     def prepare(self) -> None:
-        """Makes the step ready to be timed, which may take seconds; the rest needs no step.
-
-        Raises:
-            StepFailedError: it raised something.
-        """
+        """Makes the step ready for `consume`, which may take seconds; may raise StepFailedError."""
 
     def trained_example_count(self, split_example_count: int | None) -> float | None:
         """Returns how many examples the user's training reads; None if that is not known."""
@@ -83,10 +69,9 @@ def rates(samples: Sequence[Sample]) -> list[float]:
 
 
 def take_only(dataset: tf.data.Dataset) -> Take:
-    """Returns what takes batches from a new iterator and does nothing with them.
+    """Returns a function that takes batches from a new iterator and does nothing with them.
 
-    The loop is inside a `tf.function`, as in a training loop that runs several steps per
-    call: a loop in Python would add the same constant to all and hide the differences.
+    It loops in a `tf.function`: a loop in Python would add a constant that hides differences.
     """
     # Its end is waited for: in the background (`unawaited`) it would disturb the next turn.
     return functools.partial(_take, iter(dataset))
@@ -94,11 +79,7 @@ def take_only(dataset: tf.data.Dataset) -> Take:
 
 @dataclasses.dataclass(frozen=True)
 class TimedDataset:
-    """An endless dataset and who consumes it.
-
-    Given the dataset, a consumer makes a new iterator and returns a function that takes that many
-    batches from it and returns when they are used up.
-    """
+    """An endless dataset; `consumer` makes a new iterator and returns what takes its batches."""
 
     dataset: tf.data.Dataset
     consumer: Consumer = take_only
@@ -116,22 +97,13 @@ def measure(
 ) -> Samples:
     """Returns the speed of each dataset, one sample a round.
 
-    In a round every dataset has its turn (A B C, then C B A, ...), so that a disturbance of
-    the machine strikes all of them; the i-th samples belong together. A turn is a fresh
-    iterator, a warm-up that fills buffers and lets autotune settle, and a timed block of
-    whole batches.
+    In a round every dataset has its turn (A B C, then C B A, ...), so that a disturbance of the
+    machine strikes all of them; the i-th samples belong together. A turn is a fresh iterator, a
+    warm-up that fills buffers and lets autotune settle, and a timed block of whole batches.
+    `turn_share` shortens warm-up and block, which adds noise.
 
-    Args:
-        timed_datasets: by name.
-        batch_size: examples in a batch.
-        deadline_seconds: value of `time.monotonic()` after which no further round starts,
-            though the first always runs.
-        decided: whether more rounds would not change the choice; asked after each from the
-            `min_rounds`th on.
-        min_rounds: samples of each at the least, if there is time. Fewer than `MIN_ROUNDS` are
-            for what is `BEYOND_DOUBT`.
-        max_rounds: samples of each at the most.
-        turn_share: length of warm-up and block over the usual one; what is shorter is noisier.
+    Rounds end once `decided` says that more would not change the choice, at `max_rounds`, or at a
+    deadline by `time.monotonic()`. Fewer than `MIN_ROUNDS` are for what is `BEYOND_DOUBT`.
     """
     samples: Samples = {name: [] for name in timed_datasets}
     longest_round = 0.0

@@ -1,8 +1,7 @@
-"""Whether a plan that was found for other data of the kind serves these as well.
+"""Whether a plan for other data of the kind serves these as well.
 
-Data that come in daily differ from day to day, and what makes one input pipeline faster than
-another does not: schema, amount, files, machine and code. The amount is compared here; that the
-candidate gives the same examples as the default is checked anew, on these data.
+Daily data differ, but schema, amount, files, machine and code, which decide on the fastest
+pipeline, do not. The amount is compared here, and the candidate's examples with the default's.
 """
 
 import time
@@ -26,17 +25,9 @@ def for_other_data(
     settings: InputSettings,
     example_count: int | None = None,
 ) -> TuningRecord:
-    """Returns the plan as one for these data, once it has proved to serve them.
+    """Returns a plan of the same settings, schema, code and machine as one for these data.
 
-    What it says of the data is said of these; its speeds are those of `measured_on`. With that
-    the amount is compared, however often the plan was used again: small differences from day to
-    day do not add up.
-
-    Args:
-        plan: found with the same settings, schema, code and machine.
-        source: the data.
-        settings: the search's budgets.
-        example_count: examples in the split, if known, for where it is too large to be read.
+    The amount is compared with that of `measured_on`, so that small differences do not add up.
 
     Raises:
         NotApplicable: the plan does not serve these data.

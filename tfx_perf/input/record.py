@@ -18,23 +18,16 @@ _MOST_SEARCHES = 2
 
 
 class CandidateOutcome(records.Record):
-    """What became of one candidate.
+    """What became of one candidate; rates and ratio (to the default) are medians over the rounds.
 
     Attributes:
-        name: of the candidate.
-        description: how it works.
-        status: `chosen`; `measured` but not chosen; or `dropped` without a figure.
         reason: why it was dropped or not chosen; empty for the chosen one.
-        examples_per_second: median over the rounds.
-        cpu_seconds_per_example: CPU time of all threads, median over the rounds.
-        ratio: to the default, median over the rounds.
+        cpu_seconds_per_example: CPU time of all threads.
         preparation_seconds: from the first call to the first batch.
-        resident_bytes: what it keeps in RAM: the size of its tables, or how much the
-            process grew while it was prepared and checked, whichever is more.
-        peak_memory_bytes: the most that the process grew while it was prepared and checked.
-        needed_bytes: what it would need at least, if it was dropped because it does not fit the
-            memory budget; else None.
-        shuffle: how well it shuffles; None if that could not be measured.
+        resident_bytes: size of its tables or growth of the process meanwhile, whichever is more.
+        peak_memory_bytes: largest growth of the process while it was prepared and checked.
+        needed_bytes: at least so much, if it does not fit the memory budget; else None.
+        shuffle: None if it could not be measured.
     """
 
     GONE: ClassVar[frozenset[str]] = frozenset({"cold_examples_per_second"})
@@ -54,22 +47,13 @@ class CandidateOutcome(records.Record):
 
 
 class FinalComparison(records.Record):
-    """How the best candidate did against the default in the end.
-
-    Candidates are compared before with rounds that stop when decided, and the best of
-    several is picked: both flatter it. These samples are new, and their number does
-    not depend on them.
+    """The best candidate against the default on new samples, whose number does not depend on them.
 
     Attributes:
-        candidate: what was compared with the default.
-        on_train_step: whether the user's own train step consumed the batches; otherwise
-            they were only taken.
-        default_examples_per_second: with TFXIO's default.
-        tuned_examples_per_second: with the candidate.
+        on_train_step: whether the user's own train step consumed the batches.
         ratio: tuned to default, of paired samples.
-        fed_ratio: tuned to one batch repeated from memory, of paired samples: 1 means that no
-            faster input could help. None without a train step.
-        rounds: number of samples of each.
+        fed_ratio: tuned to one batch repeated from memory, paired: 1 means that no faster input
+            could help. None without a train step.
     """
 
     candidate: str
@@ -93,42 +77,23 @@ class TuningRecord(records.Record):
     """The choice, and all that led to it.
 
     Attributes:
-        chosen: name of the candidate to use.
-        reason: why, in a sentence.
-        service_address: dispatcher of the tf.data service that may be used; None for none.
         outcomes: every candidate, the default first.
-        batch_size: examples in a batch while measuring.
         rounds: how often each candidate was measured, in turns.
         margin: how much faster than the default a candidate had to be.
-        memory_budget_bytes: what a candidate was allowed to hold.
-        memory_budget_configured: whether the user set it; otherwise whoever applies the plan
-            takes half of the memory that is free there.
-        example_count: examples in the split; None if they were not counted.
+        memory_budget_configured: whether the user set the budget; otherwise whoever applies the
+            plan takes half of the memory that is free there.
         trained_example_count: examples that one training reads; None if not known.
         training_digest: of the training code and its arguments; empty if there was none.
-        checked_example_count: how many examples the contents were compared on; 0 where the default
-            is used again, which needs no comparison.
-        file_count: record files.
-        file_bytes: their size on disk.
-        compression: `GZIP` or the empty string.
-        examined_state: `files_digest` of the files that the choice was examined on; empty where
-            there was nothing to examine, and in plans of versions that did not know it.
-        tuning_time_seconds: wall time of the search; of a plan that is used again, what finding
-            out took that it holds.
-        planned_runs: trainings that the search was for; None in plans of versions that did not say.
-        diagnosis: what holds training up, with the default; None if the search failed.
-        advice: warnings, each backed by a measurement.
-        final: the best candidate against the default, on fresh samples; None if there was
-            nothing to compare.
-        key: what the choice depends on, name to fingerprint; a plan whose key is the same may
-            be used again.
-        reused_from: the plan that was used again instead of measuring; None if measured.
-        measured_on: the data that it was measured on, if those are not the ones that it is for: it
-            was only checked on these, and all rates are of those. None if they are the same.
-        undecided_count: how many searches in a row, this one the last, ended before they could tell
-            what is faster, so that what was used stays; 0 if this one could.
-        training_note: why the training code could not be used; empty if it was, or if there
-            was none.
+        checked_example_count: examples whose contents were compared; 0 if the default is reused.
+        examined_state: `files_digest` of the examined files; empty without, and in older plans.
+        tuning_time_seconds: wall time of the search; of a reused plan, the original search's.
+        planned_runs: trainings that the search was for; None in plans of earlier versions.
+        final: None if there was nothing to compare.
+        key: what the choice depends on, name to fingerprint; with the same key a plan is reused.
+        reused_from: the plan that was reused; None if measured.
+        measured_on: data of all rates, if the plan was only checked on those that it is for.
+        undecided_count: searches in a row, this one the last, that ended undecided.
+        training_note: why the training code could not be used; empty if it was, or there was none.
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.input/3"
@@ -188,11 +153,7 @@ class TuningRecord(records.Record):
 
     @property
     def remark(self) -> str:
-        """What kept the search from what it is for, in sentences; empty if nothing did.
-
-        That is: no training code to measure with, nothing that the default was compared with, or
-        a default that stays while there was no memory for others, or too little time.
-        """
+        """Whether code, comparison, memory or time was lacking, in sentences; empty if none."""
         is_fed = self.diagnosis is not None and self.diagnosis.is_fed
         others = [outcome for outcome in self.outcomes if outcome.name != DEFAULT]
         was_compared = is_fed or any(outcome.examples_per_second for outcome in others)

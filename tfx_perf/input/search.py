@@ -32,17 +32,12 @@ _REPEATED = "repeated"
 
 
 class TimeBudget:
-    """Wall time that starts when it is made; phases of the search end at shares of it.
+    """Wall time from now on; phases end at shares of it, and leave the rest to the next.
 
-    What one phase leaves over, the next may use.
-
-    Attributes:
-        seconds: of the whole, as the shares count them.
-        is_limited: whether it ends earlier than it was to when it began.
+    `is_limited` tells whether it ends earlier than first planned.
     """
 
     def __init__(self, seconds: float, *, spent_seconds: float = 0.0) -> None:
-        """Starts a budget of which some seconds are gone already; the phases share the rest."""
         self.seconds, self.is_limited = max(0.0, seconds - spent_seconds), False
         self._started = time.monotonic()
         self._began = self._started - spent_seconds
@@ -69,14 +64,7 @@ class TimeBudget:
 
 
 class Search:
-    """One search; after it, what is known of every candidate.
-
-    Attributes:
-        outcomes: by name, the default first.
-        rounds: the most samples that any comparison took.
-        memory_budget_bytes: what a candidate may hold.
-        reference: the default's first batches, unshuffled.
-    """
+    """One search; `outcomes` has what is known of every candidate by name, the default first."""
 
     def __init__(
         self,
@@ -86,13 +74,7 @@ class Search:
         train: measure.TrainStep | None,
         budget: TimeBudget,
     ) -> None:
-        """Reads the default.
-
-        Args:
-            source: endless and shuffled.
-            settings: budgets and margin.
-            train: the user's train step; None to measure the pipelines alone.
-            budget: for everything; the search leaves some of it.
+        """Reads the default of an endless, shuffled source; without `train` pipelines run alone.
 
         Raises:
             UserError: the default cannot be read, or there are no examples.
@@ -117,27 +99,17 @@ class Search:
 
     @staticmethod
     def least_seconds(diagnosis: Diagnosis, *, example_count: int | None) -> float:
-        """Returns how long a search takes that ends with its first candidate.
-
-        That candidate reads all examples, and is compared in training in the diagnosis' turns.
-        """
+        """Returns how long a search takes that ends with its first candidate."""
         reading_seconds = (example_count or 0) / diagnosis.pipeline_examples_per_second.value
         return (1 + measure.MIN_ROUNDS) * diagnosis.round_time_seconds + reading_seconds
 
     def run(
         self, candidates: Sequence[Candidate], *, diagnosis: Diagnosis, gain: Gain
     ) -> Choice:
-        """Searches among the candidates.
+        """Searches among the candidates, of which those that win most often come first.
 
-        The first is tried in training at once. If it is faster there, and leaves less to gain
-        than it takes to look at another one, it is chosen. If there is no time for another one,
-        it or the default is.
-
-        Args:
-            candidates: what to compare with the default; what wins most often comes first.
-            diagnosis: of the default; says what is fast enough, and whether the training code
-                adds stages that take time.
-            gain: what a faster input brings.
+        The first is tried in training at once, and chosen if it is faster and leaves less to gain
+        than looking at another takes. Without time for another one, it or the default is.
         """
         self._turn_seconds = diagnosis.round_time_seconds / (3 if self._train else 1)
         first, *others = candidates

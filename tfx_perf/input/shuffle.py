@@ -17,13 +17,7 @@ _MIN_UNIQUE_SHARE = 0.5
 
 
 class Ratios(NamedTuple):
-    """Of one epoch; see `ShuffleQuality` for what the ratios mean.
-
-    Attributes:
-        displacement: 1 as of a full shuffle, 0 for none.
-        mixing: on the same scale.
-        mixing_error: standard error of the latter, from how much the batches differ.
-    """
+    """The ratios of `ShuffleQuality` for one epoch, and the standard error of `mixing`."""
 
     displacement: float
     mixing: float
@@ -34,18 +28,16 @@ class ShuffleQuality(records.Record):
     """How near shuffled epochs come to a uniformly random order.
 
     Attributes:
-        displacement_ratio: how far an example moves from its place in the unshuffled order, on
-            average, over the same under a full shuffle: 0 for no shuffle, 1 for a full one. It
-            tells whether the examples come early in one epoch and late in another.
-        mixing_ratio: how far apart in the unshuffled order two examples of one batch lie, on
-            the same scale. It tells whether a batch is a sample of the whole split: random
-            file order alone has a high displacement and no mixing.
-        displacement_deviation: standard deviation of the displacement ratio between epochs.
-        mixing_deviation: the same of the mixing ratio, or its standard error within an epoch
-            if that is more.
-        example_count: examples that it was measured on; of large data, those of the first
-            files that occur once.
-        epochs: how many shuffled epochs were read.
+        displacement_ratio: how far an example moves from its place in the unshuffled order, over
+            the same under a full shuffle: 0 for no shuffle, 1 for a full one. It tells whether
+            examples come early in one epoch and late in another.
+        mixing_ratio: how far apart in the unshuffled order two examples of one batch lie, on the
+            same scale. It tells whether a batch is a sample of the whole split: random file order
+            alone has a high displacement and no mixing.
+        displacement_deviation: standard deviation between epochs.
+        mixing_deviation: the same, or the standard error within an epoch if that is more.
+        example_count: examples that it was measured on; of large data, the first files' unique
+            ones.
     """
 
     displacement_ratio: float
@@ -72,13 +64,9 @@ class ShuffleQuality(records.Record):
     def shortfall(self, default: "ShuffleQuality", *, file_order_deviation: float) -> str:
         """Says in what it shuffles worse than the default, beyond chance; empty if in nothing.
 
-        A ratio falls short if it is below 0.9 of the default's (of 1, if the default's is
-        above) by more than three standard errors of the difference. The deviation between
-        epochs counts as no less than theory demands, because a few epochs may be alike by luck.
-
-        Args:
-            default: measured on the same examples.
-            file_order_deviation: see the function of that name.
+        A ratio falls short if it is below 0.9 of the default's (of 1, if the default's is above) by
+        more than three standard errors of the difference. The deviation between epochs counts as no
+        less than theory demands, because a few epochs may be alike by luck.
         """
         for name, floor in (("displacement", file_order_deviation), ("mixing", 0.0)):
             own, own_error = self._estimate(name, floor)
@@ -103,13 +91,9 @@ class ShuffleQuality(records.Record):
 
 
 def file_order_deviation(file_sizes: Sequence[float]) -> float:
-    """Returns the deviation of the displacement ratio if nothing but whole files is shuffled.
+    """Returns the deviation of the displacement ratio if only whole files are shuffled.
 
-    The order of a few files is a lottery: two of equal size swap places, which gives 1.5,
-    or do not, which gives 0. Simulated, because files may differ in size.
-
-    Args:
-        file_sizes: in any unit.
+    Two equal files swap places (1.5) or do not (0). Simulated, because files differ in size.
     """
     shares = np.asarray(file_sizes, dtype=float) / max(1, sum(file_sizes))
     starts = np.cumsum(shares) - shares
@@ -125,11 +109,7 @@ def file_order_deviation(file_sizes: Sequence[float]) -> float:
 class Permutation:
     """The unshuffled order of a split, to which shuffled epochs are compared.
 
-    Examples are known by their fingerprints. Those that occur more than once cannot be told
-    apart and are left out; what is said of the rest then holds for all.
-
-    Attributes:
-        example_count: m, the examples that occur once.
+    Examples that occur more than once cannot be told apart and are left out.
     """
 
     def __init__(self, unshuffled: np.ndarray) -> None:
@@ -149,7 +129,7 @@ class Permutation:
         return self.example_count >= needed
 
     def ratios(self, epoch: np.ndarray, *, batch_size: int) -> Ratios:
-        """Returns how one epoch of the same examples is shuffled.
+        """Returns how one epoch of the same examples is shuffled, from int64 fingerprints, [n].
 
         With r_j the unshuffled rank of the example that comes j-th:
 
@@ -158,12 +138,7 @@ class Permutation:
           of Disarray", 1977).
         - mixing: (d - d0) / (d1 - d0), where d is the mean distance |r_i - r_j| of two examples
           of one batch, d0 the same for r_j = j, and d1 = (m + 1) / 3 that of any two examples
-          (each of the m - k pairs at distance k is as likely), which a random permutation has
-          whatever the batch size.
-
-        Args:
-            epoch: fingerprints in their order, int64, shape [n].
-            batch_size: examples in a batch.
+          (each of the m - k pairs at distance k is as likely), as under a random permutation.
         """
         places = np.minimum(np.searchsorted(self._values, epoch), self.example_count - 1)
         slots = np.flatnonzero(self._values[places] == epoch)
@@ -184,12 +159,7 @@ class Permutation:
 
 
 def _within(ranks: np.ndarray, batches: np.ndarray) -> tuple[float, float]:
-    """Returns the mean distance of two ranks of one batch, and its standard error.
-
-    Args:
-        ranks: shape [m].
-        batches: to which batch each rank belongs, ascending.
-    """
+    """Returns the mean distance of two ranks in one of the ascending `batches`, and its error."""
     sizes = np.bincount(batches)
     in_batch = ranks[np.lexsort((ranks, batches))]
     place = np.arange(ranks.size) - (np.cumsum(sizes) - sizes)[batches]

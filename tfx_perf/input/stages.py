@@ -1,7 +1,7 @@
 """Where the default's time goes: its pipeline cut after each stage, the cuts measured side by side.
 
-Differences of whole runs instead of a profiler, as DS-Analyzer does it (Mohan et al., "Analyzing
-and Mitigating Data Stalls in DNN Training", VLDB 2021), here over the stages of one pipeline.
+Differences of whole runs instead of a profiler, as in DS-Analyzer (Mohan et al., "Analyzing and
+Mitigating Data Stalls in DNN Training", VLDB 2021), here over the stages of one pipeline.
 """
 
 import time
@@ -48,20 +48,16 @@ _REMEDIES = {
 
 
 class Stage(records.Record):
-    """What one stage adds to the time of the stages before it.
-
-    A stage that runs hidden behind a slower one adds nothing.
+    """What one stage adds to the time of the stages before it; 0 if a slower one hides it.
 
     Attributes:
         name: `read`: the bytes of the files; `decompress`: also handing over single records;
-            `records`: the same of plain files; `shuffle`; `batch`; `parse`; `rename`: names,
-            label and prefetch; `transform`: what the training code adds after the factory;
-            `pipeline`: all that could not be taken apart.
-        seconds_per_example: the time it adds.
+            `records`: the same of plain files; `shuffle`; `batch`; `parse`; `rename`: names, label
+            and prefetch; `transform`: stages of the training code after the factory; `pipeline`:
+            all that could not be taken apart.
         share: of the time of the whole pipeline, from 0 to 1.
         examples_per_second: of the pipeline up to and with this stage.
-        bytes_per_second: the same in bytes that go into this stage: of the files for `read`, of
-            serialised records after it.
+        bytes_per_second: of the files for `read`, of serialised records after it.
     """
 
     name: str
@@ -82,14 +78,9 @@ def measure_stages(
     seconds: float,
     train: measure.TrainStep | None = None,
 ) -> tuple[Stage, ...]:
-    """Returns the stages of the default's pipeline, from the files on.
+    """Returns the stages of the default's pipeline, and of `train`'s own code after it.
 
-    Args:
-        source: the data; it is read for ever, whatever its `num_epochs`.
-        seconds: wall time of the measurement. With little of it, turns are shorter. If, going by
-            the first two batches, not even one round of these fits in, none is begun and there
-            are no stages.
-        train: the training, whose own code after the factory is then the last stage.
+    With few `seconds` turns are shorter; if not even one round fits in, there are none.
     """
     deadline = time.monotonic() + seconds
     source = source.replace_options(num_epochs=None)
@@ -127,18 +118,11 @@ def measure_stages(
 def divide(
     seconds_up_to: Mapping[str, Sequence[float]], *, compressed_bytes: float, record_bytes: float
 ) -> tuple[Stage, ...]:
-    """Divides the time of a pipeline over its stages.
+    """Divides the time of a pipeline over its stages, from the rounds' seconds per example.
 
-    A prefix takes the median over the rounds of its share in the whole pipeline's time, and no
-    more than any longer prefix, which does all its work and more. So it can be measured: with
-    nothing else to do, the consumer waits for each record, and waking up costs more than the
-    work that a longer prefix does meanwhile.
-
-    Args:
-        seconds_up_to: seconds per example of the pipeline up to and with each stage, in order,
-            one figure a round.
-        compressed_bytes: mean size of an example in its file.
-        record_bytes: mean size of a serialised example.
+    A prefix takes the median of its share in the pipeline's time, and no more than any longer
+    prefix, which does all its work: short ones may measure slower, because their consumer waits for
+    each record, and waking up costs more than the work that a longer one does meanwhile.
     """
     rounds = np.array(list(seconds_up_to.values()))  # [stage, round]
     measured = np.median(rounds / rounds[-1], axis=1)
@@ -162,10 +146,9 @@ def divide(
 
 
 def _least_seconds(dataset: tf.data.Dataset) -> float:
-    """Predicts what a turn takes beside `measure.turn_seconds` from the first two batches.
+    """Predicts a turn's time beside `measure.turn_seconds` from the first two batches.
 
-    The first fills buffers, as it does in every turn; the warm-up and the block each take at
-    least one more.
+    The first fills buffers in every turn; the warm-up and the block take at least one each.
     """
     iterator = iter(dataset)
     first, second = (_seconds(iterator) for _ in range(2))
@@ -179,14 +162,11 @@ def _seconds(iterator: Iterator[Any]) -> float:
 
 
 def prefixes_of(source: RecordSource) -> dict[str, tf.data.Dataset]:
-    """Returns the prefixes of an endless source's default by the name of their last stage.
+    """Returns the prefixes of an endless source's default by the name of their last `Stage`.
 
-    The default's own dataset is cut after each stage, so that what is measured is what TFXIO
-    builds for this kind of data. An element of each prefix takes the work of a batch: of what is
-    not yet batched, all but one record of a batch are thrown away, in C++, where a record
-    costs no call. The first, `read`, yields file names; a `reader` must consume it.
-
-    See `Stage.name` for the names.
+    TFXIO's own dataset is cut after each stage. An element takes the work of a batch: before
+    batching, all but one of its records are thrown away in C++, where a record costs no call. The
+    first prefix, `read`, yields file names for a `reader`.
     """
     default = source.default()
     names = tf.data.Dataset.from_tensor_slices(list(source.files)).repeat()
@@ -231,7 +211,7 @@ def _endless(dataset: tf.data.Dataset) -> tf.data.Dataset:
 def _reader(batch_bytes: float) -> measure.Consumer:
     """Returns a consumer of file names that reads `batch_bytes` of the files for a batch.
 
-    No dataset could do that: those of records decompress or expect records of one length.
+    No dataset could: those of records decompress, or expect records of one length.
     """
 
     def consumer(names: tf.data.Dataset) -> measure.Take:

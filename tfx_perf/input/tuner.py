@@ -30,25 +30,17 @@ def tune(
     planned_runs: int = 1,
     spent_seconds: float = 0.0,
 ) -> TuningRecord:
-    """Compares the candidates with TFXIO's default and returns the choice.
+    """Compares the candidates (None: all) with TFXIO's default and returns the choice.
 
-    First it is found out whether the input is what holds training up; if not, or if a search
-    would take longer than a faster input can save, the default stays. Then the candidates are
-    examined (same element spec, same examples, no worse shuffle, within the memory budget). The
-    first is compared with the default on the user's train step at once, and chosen if it leaves
-    nothing to gain that is worth looking for. Else all are compared with nothing else running.
-    The best must at last beat the default on fresh samples, on the user's train step if that is
-    known: unless the lower end of the ratio's interval is above 1 + margin, the default stays.
+    If input does not hold training up, or a search takes longer than it can save, the default
+    stays. Candidates must have the same element spec and examples, no worse shuffle, and fit the
+    memory budget. The first is compared with the default on the user's train step, and chosen if
+    little is left to gain; else all are compared with nothing else running. The best must beat the
+    default on fresh samples, on the train step if there is one: the lower end of the ratio's
+    interval must be above 1 + margin.
 
-    Args:
-        source: the data, with the options of the user's own code; `num_epochs` and `shuffle` are
-            replaced.
-        settings: budgets and margin.
-        train: the user's train step; None to measure the pipelines alone.
-        candidates: what to compare with the default; None for all there are.
-        example_count: examples in the split, if known, for where it is too large to be read.
-        planned_runs: trainings that the choice is for.
-        spent_seconds: of the time budget, what is gone already.
+    Of the time budget, `spent_seconds` are gone already. `example_count` is for a split too large
+    to be read.
 
     Raises:
         UserError: the default itself cannot be read, or there are no examples.

@@ -23,14 +23,10 @@ class Default(Candidate):
 
 
 class Autotune(Candidate):
-    """Leaves tf.data's autotune on around a candidate, as `columns+autotune`.
+    """Leaves tf.data's autotune on around the `inner` candidate, as `columns+autotune`.
 
-    For training code that adds stages of its own after the factory. The candidates switch
-    autotune off, as they leave nothing to it. But without it TensorFlow also no longer makes a
-    serial `map` parallel, and the user's may be one (decoding images, say).
-
-    Attributes:
-        inner: the candidate inside.
+    For code that adds stages after the factory: candidates switch autotune off, and without it
+    TensorFlow no longer makes the user's serial `map` (decoding images, say) parallel.
     """
 
     kind = "autotune"
@@ -71,15 +67,7 @@ CANDIDATES: dict[str, type[Candidate]] = {
 
 
 def make(name: str, *, service_address: str | None = None) -> Candidate:
-    """Returns a new candidate.
-
-    Args:
-        name: as `columns`, `service` or `columns+autotune`.
-        service_address: dispatcher of a tf.data service, e.g. `grpc://host:5050`.
-
-    Raises:
-        NotApplicable: there is none of that name, as in a plan of an earlier version.
-    """
+    """Returns a new candidate by name (`columns+autotune`); NotApplicable if it is unknown."""
     base, *wrappers = name.split("+")
     if base not in {*CANDIDATES, Service.name} or not {Autotune.kind} >= set(wrappers):
         raise NotApplicable(f"this version has no candidate {name}")

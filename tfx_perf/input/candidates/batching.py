@@ -1,7 +1,7 @@
-"""From records or row numbers to batches with TFXIO's semantics, with little work per batch.
+"""Batches with TFXIO's semantics from records or row numbers, with little work per batch.
 
-How large records are is known for certain only once they are read: those at the beginning of a
-file may be a thousand times smaller than the rest. So vectors of them are bounded in bytes.
+Vectors of records are bounded in bytes, because the size of records is known only once they are
+read: those at the beginning of a file may be a thousand times smaller than the rest.
 """
 
 from collections.abc import Callable
@@ -36,8 +36,7 @@ def bytes_per_block(limits: Limits) -> float:
 def epochs(options: Any) -> tf.data.Dataset:
     """Returns one seed (int64, shape [2]) an epoch, for stateless random ops.
 
-    Each new iterator goes on in another sequence, as `Dataset.shuffle` does with
-    `reshuffle_each_iteration`; with `options.shuffle_seed` all of them are reproducible.
+    Each new iterator goes on in another sequence, like `reshuffle_each_iteration`.
     """
     numbers = tf.data.Dataset.random(seed=options.shuffle_seed, rerandomize_each_iteration=True)
     seeds = numbers.batch(2, drop_remainder=True)
@@ -55,20 +54,12 @@ def to_batches(
 ) -> tf.data.Dataset:
     """Cuts vectors of rows into batches of finished examples.
 
-    Dense rows are finished in blocks of many batches, and the blocks then cut: at small
-    batch sizes the cost of a call per batch, not the bytes, is what limits a pipeline.
-
-    Args:
-        rows: makes a worker's 1-D tensors of any length (row numbers, serialised records);
-            they follow one another as if concatenated.
-        finish: turns a 1-D tensor of rows into a structure of that many examples.
-        source: the batch size, and whether the last partial batch is dropped.
-        limits: of which a block of finished rows takes a small part.
-        cut: makes the tensors as long as `finish` should have them, where the size of a row
-            is not known before; None: by the mean size of an example.
-        beside: one element, the second argument of each call of `finish`. A tensor that
-            `finish` captures would be copied into the graph whenever tf.data rewrites it;
-            a dataset's element is not.
+    Dense rows are finished in blocks of many batches, which are then cut: with small batches the
+    cost of a call per batch, not the bytes, limits a pipeline. `rows` makes a worker's 1-D tensors
+    of row numbers or serialised records, and `finish` turns such a tensor into as many examples.
+    `cut` gives the tensors their length; None goes by the mean size of an example. `finish` also
+    gets the one element of `beside`: tf.data would copy a captured tensor at each rewrite of the
+    graph.
     """
     batch_size, spec = source.options.batch_size, source.element_spec
     final = {"batch_size": batch_size, "drop_remainder": source.drops_remainder}
@@ -127,16 +118,7 @@ def _with_row_count(value: Any, spec: tf.TypeSpec) -> Any:
 def joined(
     vectors: tf.data.Dataset, *, rows: int, limit_bytes: float, row_size: RowSize
 ) -> tf.data.Dataset:
-    """Returns the records of a finite dataset in larger blocks.
-
-    Nothing is copied until a block is complete: what it will be made of is kept as a list.
-
-    Args:
-        vectors: of serialised records, each a string tensor of shape [n].
-        rows: a block ends with the vector that gives it as many rows as these,
-        limit_bytes: or as many bytes.
-        row_size: what a row counts for.
-    """
+    """Returns serialised records ([n] string vectors) in blocks of `rows` rows or `limit_bytes`."""
     # An empty vector at the end tells that what is left is a block.
     marked = vectors.map(lambda vector: (vector, False)).concatenate(
         tf.data.Dataset.from_tensors((tf.constant([], tf.string), True))
@@ -158,13 +140,7 @@ def joined(
 
 
 def cut(blocks: tf.data.Dataset, *, limit_bytes: float, row_size: RowSize) -> tf.data.Dataset:
-    """Returns the same records in vectors whose rows take about `limit_bytes`, or of one record.
-
-    Args:
-        blocks: of serialised records, each a string tensor of shape [n].
-        limit_bytes: of the rows that are made of a vector.
-        row_size: what a row takes.
-    """
+    """Returns the same records in vectors whose rows take about `limit_bytes`, or of one record."""
 
     def pieces(block: tf.Tensor) -> tf.data.Dataset:
         before = tf.cumsum(row_size.of(block), exclusive=True)

@@ -22,10 +22,9 @@ _UNLIMITED_BYTES = 2**62
 class BlockReader(Candidate):
     """Reads records in big blocks, and shuffles and parses each block in one go.
 
-    For data that does not fit into memory: it holds a few blocks. Files are read in random
-    order, many at once. An example moves within its block, where the default lets it move in a
-    sliding window: two examples of a block of B are B/3 apart on average, those that leave a
-    window of w together about w, so a block holds three windows.
+    An example moves within its block, with the default in a sliding window: two examples of a block
+    of B are B/3 apart on average, those that leave a window of w about w, so a block holds three
+    windows.
     """
 
     name = "block_reader"
@@ -89,13 +88,7 @@ class BlockReader(Candidate):
 
 
 def _needed_bytes(source: RecordSource, *, rows: int, block_rows: int) -> float:
-    """Returns what a few blocks of records take, and the batches that are made of them.
-
-    Args:
-        source: of the records.
-        rows: to parse at once.
-        block_rows: to shuffle at once.
-    """
+    """Returns the bytes of a few blocks of `block_rows`, and of batches parsed `rows` at once."""
     held_bytes = min(block_rows, source.estimated_count) * (
         source.record_bytes + STRING_HEADER_BYTES
     )
@@ -108,9 +101,8 @@ def _in_random_order(
 ) -> tf.data.Dataset:
     """Returns one epoch's records from files in random order, many at once, `turn` by `turn`.
 
-    TFXIO leaves the cycle length to tf.data, which makes it a third of the CPUs: one file
-    at a time on a small machine, so that neither reading nor mixing is parallel. And its
-    interleave hands over record by record; `turn` records at a time cost half.
+    TFXIO's cycle length is a third of the CPUs, which on a small machine is one file at a time. Its
+    interleave hands over single records; `turn` records at a time cost half.
     """
     names = tf.random.experimental.stateless_shuffle(worker.files(source.files), seed)
     return tf.data.Dataset.from_tensor_slices(names).interleave(

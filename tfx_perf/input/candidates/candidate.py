@@ -17,11 +17,7 @@ class NotApplicable(Exception):  # noqa: N818 (an answer, not an error)
 
 
 class OverMemoryBudget(NotApplicable):
-    """The candidate does not fit the memory budget.
-
-    Attributes:
-        needed_bytes: what it would need, as far as that is known; at least this.
-    """
+    """The candidate needs `needed_bytes`, or more, and does not fit the memory budget."""
 
     def __init__(self, message: str, *, needed_bytes: float) -> None:
         super().__init__(message)
@@ -49,10 +45,7 @@ class Candidate(abc.ABC):
 
     @abc.abstractmethod
     def build(self, source: "RecordSource", *, limits: "Limits") -> "tf.data.Dataset":
-        """Returns the dataset for `source`.
-
-        What is held in memory is loaded at the first call and shared by later calls with the
-        same files, schema and label.
+        """Returns the dataset for `source`; later calls with the same data share what is in memory.
 
         Raises:
             NotApplicable: the source or the limits rule the candidate out.

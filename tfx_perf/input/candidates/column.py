@@ -20,18 +20,12 @@ _MAX_DISTINCT_SHARE = 0.25
 
 
 class Column:
-    """The pieces of a column, in parts of which each will be one tensor.
+    """The pieces of a column; each list in `parts` becomes one tensor.
 
-    Of a dense column they are its values; of a ragged or sparse one the lengths of its lists
-    (int64, nested ones outermost first), then the values.
-
-    Attributes:
-        parts: pieces of each part.
-        part_bytes: what they take.
+    The values; before them, if ragged or sparse, the lists' lengths (int64, outermost first).
     """
 
     def __init__(self, spec: tf.TypeSpec) -> None:
-        """Makes an empty one of what the rows are taken as."""
         self.parts: list[list[tf.Tensor]] = [[] for _ in range(1 + _depth(spec))]
         self.part_bytes = [0] * len(self.parts)
 
@@ -54,11 +48,7 @@ class Column:
         return None
 
     def add(self, value: tf.Tensor | tf.RaggedTensor | tf.SparseTensor) -> None:
-        """Adds the rows of a chunk.
-
-        Raises:
-            NotApplicable: sparse tensors that are not lists of values.
-        """
+        """Adds a chunk's rows; NotApplicable for sparse tensors that are not lists of values."""
         if isinstance(value, tf.SparseTensor):
             value = _as_ragged(value)
         if isinstance(value, tf.RaggedTensor):
@@ -83,8 +73,7 @@ class Column:
 class _RepeatedStrings(Column):
     """Strings, held as numbers of the distinct ones as long as they repeat themselves.
 
-    A string tensor takes 24 bytes a value, and more for those over 22 characters, wherever it is
-    in memory; a number takes 4, and lies with those of other columns.
+    In memory a string takes 24 bytes or more; a number takes 4, beside those of other columns.
     """
 
     def __init__(self, spec: tf.TypeSpec) -> None:
@@ -142,13 +131,9 @@ def of_spec(spec: tf.TypeSpec) -> Column:
 
 
 def side_by_side(columns: Sequence[list[tf.Tensor]]) -> tf.Tensor:
-    """Returns columns as one tensor, shape [rows, width of all]; one that is alone as it is.
+    """Returns columns, whose pieces are cut at the same rows, as one tensor [rows, all widths].
 
-    It is put together piece by piece, so that no more than a piece is held twice.
-
-    Args:
-        columns: the pieces of each, [n, ...], of one dtype. All are cut into pieces at the
-            same rows. The lists are emptied on the way.
+    It empties the lists on the way, so that no more than a piece is held twice.
     """
     first = columns[0]
     if len(columns) == 1 and len(first) == 1:

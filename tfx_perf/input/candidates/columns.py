@@ -21,10 +21,8 @@ _WHILE_LOADING = 2  # times what will be held: until a table is complete its str
 class Columns(Candidate):
     """Reads and parses once; afterwards a batch is a gather of rows from columns in RAM.
 
-    The same idea as the "single tensor" of TensorFlow Datasets and FFCV's in-memory random
-    order: no work per record is left. An epoch is a full uniform shuffle of the split, which the
-    default's buffer of `shuffle_buffer_size` records only comes near to. Of several workers each
-    shuffles every n-th row.
+    As in TFDS's "single tensor" and FFCV's in-memory random order no work per record is left. An
+    epoch is a full uniform shuffle. Of several workers each shuffles every n-th row.
     """
 
     name = "columns"
@@ -49,7 +47,7 @@ class Columns(Candidate):
 
     @property
     def claimed_bytes(self) -> float:
-        """Size of these, and of those that datasets still read although their files changed."""
+        """Size of these, and of tables of changed files that datasets still read."""
         kept = [table for _, table in self._tables.values()]
         used = self._in_use.values()
         return sum({id(table): table.held_bytes for table in (*kept, *used)}.values())
@@ -84,10 +82,7 @@ class Columns(Candidate):
         return table
 
     def chunks(self, source: RecordSource, *, limits: Limits) -> tf.data.Dataset:
-        """Returns the split in its unshuffled order, once, as `table.load` wants it.
-
-        Blocks of records are read, or, if nobody knows how to parse them, TFXIO's batches.
-        """
+        """Returns the split unshuffled as `table.load` wants it; TFXIO's batches without `parse`."""
         parse = source.parse
         if parse is None:
             batches = source.replace_options(
@@ -122,12 +117,7 @@ class Columns(Candidate):
         )
 
     def _make_room(self, needed_bytes: float, *, budget_bytes: float) -> None:
-        """Gives up tables that no dataset reads any more, those of long ago first.
-
-        Args:
-            needed_bytes: about what loading takes.
-            budget_bytes: for all tables.
-        """
+        """Gives up tables that no dataset reads any more, oldest first, so that loading fits in."""
         used = set(map(id, self._in_use.values()))
         for identity, (_, table) in tuple(self._tables.items()):
             if self.claimed_bytes + needed_bytes <= budget_bytes:
@@ -137,12 +127,7 @@ class Columns(Candidate):
 
 
 def row_numbers(count: int, options: Any) -> Callable[[Worker], tf.data.Dataset]:
-    """Returns what makes one int64 vector an epoch: a worker's rows, shuffled if asked for.
-
-    Args:
-        count: rows of all workers together.
-        options: `num_epochs`, `shuffle` and `shuffle_seed`.
-    """
+    """Returns a function that makes one int64 vector an epoch: a worker's rows, shuffled if asked."""
     seeds = batching.epochs(options)
 
     def numbers(worker: Worker) -> tf.data.Dataset:

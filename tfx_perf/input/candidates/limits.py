@@ -24,10 +24,9 @@ _SAMPLING_SECONDS = 0.02
 class MemoryMeter:
     """Measures how far this process grows inside a `with` block, at any time and at most.
 
-    What an allocator keeps of memory that was freed before would hide growth, so it is given
-    back to the system first. Pages of files (libraries, mapped data) do not count: the
-    system takes them back when it needs them. The peak is sampled every 20 ms by a thread,
-    because resetting the kernel's own peak would disturb whoever else reads it.
+    Freed memory that the allocator keeps would hide growth, so it is given back first. Pages of
+    files do not count: the system takes them back. A thread samples the peak every 20 ms, because
+    resetting the kernel's own peak would disturb others who read it.
     """
 
     def __enter__(self) -> "MemoryMeter":
@@ -70,24 +69,14 @@ class MemoryMeter:
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """Bounds for the one-off work of a candidate.
-
-    Attributes:
-        memory_bytes: what the candidate may hold in RAM.
-        deadline_seconds: value of `time.monotonic()` after which it gives up.
-        meter: measures what the candidate really takes; None: only what it says counts.
-    """
+    """RAM and `time.monotonic()` deadline; without `meter` only a candidate's own figures count."""
 
     memory_bytes: float
     deadline_seconds: float = math.inf
     meter: MemoryMeter | None = None
 
     def check(self, held_bytes: float) -> None:
-        """Raises NotApplicable if too much memory is taken (OverMemoryBudget), or the time is up.
-
-        `held_bytes` is what the candidate knows to hold; if the process has grown by more, that
-        counts.
-        """
+        """Raises OverMemoryBudget, or NotApplicable if time or the machine's memory runs out."""
         if self.meter:
             held_bytes = max(held_bytes, self.meter.growth_bytes())
         left_bytes = host.available_memory_bytes()
@@ -101,12 +90,9 @@ class Limits:
             raise NotApplicable("the time budget ended while it was being prepared")
 
     def check_forecast(self, held_bytes: float, *, progress: float, seconds: float) -> None:
-        """Raises NotApplicable if the end, going on like this, is sure to be over the limits.
+        """Raises NotApplicable if the limits are sure to be passed before the work is done.
 
-        Args:
-            held_bytes: so far.
-            progress: share of the work that is done, above 0; an estimate.
-            seconds: that it took.
+        `progress` estimates the share of it (above 0) that is done.
         """
         tolerated = 1 + _TOLERANCE * (1 - progress)
         if held_bytes / progress > tolerated * self.memory_bytes:

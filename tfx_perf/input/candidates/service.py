@@ -22,10 +22,9 @@ _SERVICE = tf.data.experimental.service
 
 
 class Service(Candidate):
-    """Hands out files to the service's workers; each file goes to one of them in an epoch.
+    """Hands out files to the service's workers, which must see them under the same names.
 
-    The workers must see the files under the same names. They shuffle as the default does, and send
-    parsed blocks, uncompressed, which the trainer only cuts into batches. Audibert et al., "tf.data
+    They shuffle as the default does and send parsed, uncompressed blocks. Audibert et al., "tf.data
     service: A Case for Disaggregating ML Input Data Processing", 2023, section 3.
     """
 
@@ -33,7 +32,6 @@ class Service(Candidate):
     description = "The workers of a tf.data service read, shuffle and parse."
 
     def __init__(self, address: str | None) -> None:
-        """Takes the dispatcher's address, e.g. `grpc://host:5050`."""
         self._address = address
 
     def build(self, source: RecordSource, *, limits: Limits) -> tf.data.Dataset:

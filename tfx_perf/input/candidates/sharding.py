@@ -16,12 +16,7 @@ _TICKETS = 1024  # workers that can be told apart
 
 @dataclasses.dataclass(frozen=True)
 class Worker:
-    """This process among those that train together.
-
-    Attributes:
-        index: number of this worker (int64 scalar), 0 if there is only one.
-        count: number of workers (int64 scalar).
-    """
+    """This process among those that train together: its number, and how many (int64 scalars)."""
 
     index: tf.Tensor
     count: tf.Tensor
@@ -51,19 +46,15 @@ class Worker:
 def split(pipeline: Callable[[Worker], tf.data.Dataset]) -> tf.data.Dataset:
     """Returns the dataset that `pipeline` makes for the worker on which it runs.
 
-    Which worker that is turns out when a strategy distributes the dataset, long after it was
-    built; without a strategy it is the only one. TensorFlow's auto-sharding looks for slices,
-    a `flat_map`, and any stages up to another `flat_map`, and lets every worker have its
-    n-th of what leaves the first (`RecursivelyHandleOp` in
-    `tensorflow/core/grappler/optimizers/data/auto_shard.cc`). Here these are tickets, and from
-    its first two a worker can tell its number and how many there are. Should that rule ever
-    change, the rewrite fails, because what it would divide then cannot be divided.
+    Which worker that is turns out when a strategy distributes the dataset, long after it was built.
+    TensorFlow's auto-sharding looks for slices, a `flat_map`, and any stages up to another
+    `flat_map`, and lets every worker have its n-th of what leaves the first (`RecursivelyHandleOp`
+    in `tensorflow/core/grappler/optimizers/data/auto_shard.cc`). Here these are tickets, whose
+    first two tell a worker its number and the number of workers. Should that rule change, the
+    rewrite fails, because nothing else here can be divided.
 
-    No stage after this one may read files: the rewrite would divide what goes into that.
-
-    Args:
-        pipeline: called while a function is traced. What must outlast an iterator (the state
-            of a shuffle, columns) has to be a dataset made outside of it.
+    No later stage may read files: the rewrite would divide those. State that must outlast an
+    iterator (of a shuffle, columns) has to be a dataset made outside of `pipeline`.
     """
     tickets = tf.data.Dataset.from_tensor_slices(tf.range(_TICKETS, dtype=tf.int64))
     own = tickets.flat_map(tf.data.Dataset.from_tensors).batch(2, drop_remainder=True).take(1)

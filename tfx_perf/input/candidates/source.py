@@ -33,12 +33,7 @@ _PARSED_BYTES = 2**16
 
 
 class RowSize(NamedTuple):
-    """How large a row is at the most, by the size of its record.
-
-    Attributes:
-        padding_bytes: what it takes whatever is in the record.
-        ratio: what each byte of the record becomes.
-    """
+    """The most that a row takes: `padding_bytes`, and `ratio` bytes for each of its record."""
 
     padding_bytes: int
     ratio: int
@@ -53,15 +48,7 @@ RECORD_SIZE = RowSize(padding_bytes=STRING_HEADER_BYTES, ratio=1)
 
 
 class FileState(NamedTuple):
-    """A file as it is now; whoever writes it anew changes its state.
-
-    Attributes:
-        path: of the file.
-        size_bytes: on disk.
-        modified_nanoseconds: when it was written, since the epoch.
-        inode: of a local file: one put in its place has another,
-        changed_nanoseconds: and came there at another time, whatever it says of its writing.
-    """
+    """A file as it is now; one that replaces it has another inode and change time."""
 
     path: str
     size_bytes: int
@@ -71,11 +58,7 @@ class FileState(NamedTuple):
 
     @classmethod
     def of(cls, path: str) -> "FileState":
-        """Returns the state of a file.
-
-        Raises:
-            tf.errors.OpError, OSError: it is gone, or cannot be reached.
-        """
+        """Returns the state of a file; tf.errors.OpError or OSError if it cannot be reached."""
         if storage.is_remote(path):
             found = tf.io.gfile.stat(path)
             return cls(path, found.length, found.mtime_nsec)
@@ -85,15 +68,11 @@ class FileState(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class RecordSource:
-    """The arguments of one call of a dataset factory, and what else a candidate needs.
-
-    Everything that belongs to TFX comes in through this object, so that the candidates need
-    no import of it.
+    """The arguments of one call of a dataset factory; candidates need no import of TFX.
 
     Attributes:
         file_patterns: globs of the record files, in the user's order.
-        default_factory: `(file_patterns, options, schema) -> dataset`, as TFX gives it to
-            the user's code.
+        default_factory: `(file_patterns, options, schema) -> dataset`, as the user's code gets it.
         options: a NamedTuple with the fields of tfx_bsl's `TensorFlowDatasetOptions`.
         schema: passed on to `default_factory`, never looked into.
         parse: turns serialised records (string tensor of shape [n]) into the structure that the
@@ -107,22 +86,14 @@ class RecordSource:
     parse: Parse | None = None
 
     def need_parse(self) -> Parse:
-        """Returns `parse`.
-
-        Raises:
-            NotApplicable: nobody knows how to parse.
-        """
+        """Returns `parse`; NotApplicable if there is none."""
         if self.parse is None:
             raise NotApplicable("nobody knows how to parse these records")
         return self.parse
 
     @functools.cached_property
     def files(self) -> tuple[str, ...]:
-        """The files that the patterns match, as `list_files` has them.
-
-        They are sorted, and one that two patterns match comes twice: so a rare class is
-        oversampled.
-        """
+        """The files that the patterns match, sorted; one that two patterns match comes twice."""
         with tf.init_scope():
             names = tf.io.matching_files(list(self.file_patterns)).numpy()
         return tuple(name.decode() for name in names)
@@ -145,11 +116,7 @@ class RecordSource:
 
     @functools.cached_property
     def compression(self) -> str:
-        """`GZIP` or the empty string, by the files' names as TFXIO decides.
-
-        Raises:
-            NotApplicable: only some of the names end in `.gz`; TFXIO fails on that too.
-        """
+        """`GZIP` or empty, by the files' names; NotApplicable if they differ (TFXIO fails too)."""
         examples = {"GZIP" if name.endswith(".gz") else "": name for name in self.files}
         if len(examples) > 1:
             raise NotApplicable(
@@ -159,11 +126,7 @@ class RecordSource:
 
     @functools.cached_property
     def record_bytes(self) -> float:
-        """Mean size of a serialised record, by a sample of the files.
-
-        Raises:
-            NotApplicable: there are no examples.
-        """
+        """Mean size of serialised records, from some files; NotApplicable without examples."""
         with tf.init_scope():
             found = mean_record_bytes(self.files, compression=self.compression)
         if found is None:
@@ -174,9 +137,8 @@ class RecordSource:
     def example_size(self) -> RowSize:
         """How large a parsed example is at the most.
 
-        Dense features are as large as the spec says, whatever is in the record: small numbers
-        take a byte there, and missing ones nothing. A value of a list takes a byte or more
-        there, and parsed a value of 8 bytes and its place of 16.
+        Dense features take what the spec says. A value of a list takes a byte or more in the
+        record, and parsed 8 bytes and 16 for its place.
         """
         parts = tf.nest.flatten(self.element_spec)
         dense = [part for part in parts if isinstance(part, tf.TensorSpec)]
@@ -241,10 +203,7 @@ class RecordSource:
 
     @property
     def identity(self) -> tuple[Any, ...]:
-        """What decides on the examples and their order, as long as no file changes.
-
-        Batching does not; how many files are read in turns does.
-        """
+        """What decides on the examples and their order as long as no file changes."""
         options = self.options
         order = self.files, _files_in_turns(options.reader_num_threads)
         return (*order, str(self.schema), options.label_key)
@@ -254,11 +213,7 @@ class RecordSource:
         return self.default_factory(list(self.file_patterns), self.options, self.schema)
 
     def replace_options(self, **options: Any) -> "RecordSource":
-        """Returns the same source with some options replaced.
-
-        What is known of the files and features it need not find out again: thousands of
-        features take seconds, and so do files far away.
-        """
+        """Returns the same source with other options; it keeps what is known of the files."""
         replaced = dataclasses.replace(self, options=self.options._replace(**options))
         if replaced.options.label_key == self.options.label_key:
             fields = {field.name for field in dataclasses.fields(self)}
@@ -272,9 +227,7 @@ class RecordSource:
     def records(self) -> tf.data.Dataset:
         """Returns one epoch of serialised records, in the default's unshuffled order.
 
-        TFXIO reads some files in turns, a record of each; how many is up to tf.data. Its parallel
-        interleave hands every record from thread to thread, which takes three times as
-        long as this one, for the same order.
+        TFXIO's parallel interleave takes three times as long for the same order.
         """
         files = tf.data.Dataset.list_files(list(self.file_patterns), shuffle=False)
         return files.interleave(
@@ -287,16 +240,7 @@ class RecordSource:
 
 
 def mean_record_bytes(files: Sequence[str], *, compression: str) -> float | None:
-    """Returns the mean size of the records at the beginnings of some files; None without any.
-
-    Args:
-        files: of which those in equal distances are looked at, and the others only if these are
-            empty.
-        compression: `GZIP` or the empty string.
-
-    Raises:
-        tf.errors.OpError: one of them cannot be read.
-    """
+    """Returns the mean size of the records at the beginnings of some files; None without any."""
     chosen = _spread(files)
     for names in (chosen, [name for name in files if name not in chosen]):
         lengths = [length for name in names for length in _lengths(name, compression=compression)]
@@ -308,13 +252,7 @@ def mean_record_bytes(files: Sequence[str], *, compression: str) -> float | None
 def beginnings(
     files: Sequence[str], *, compression: str, record_bytes: float
 ) -> Iterator[tf.Tensor]:
-    """Yields a vector of serialised records from the beginning of each of some files.
-
-    Args:
-        files: see `mean_record_bytes`.
-        compression: see there.
-        record_bytes: mean size of a record, so that a vector takes 64 KiB, or one record.
-    """
+    """Yields serialised records, 64 KiB or one record, from the beginning of each of some files."""
     count = max(1, min(_RECORDS_AT_ONCE, int(_PARSED_BYTES / max(record_bytes, 1))))
     found = False
     for names in (_spread(files), files):

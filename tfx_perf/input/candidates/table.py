@@ -1,7 +1,6 @@
-"""The rows of a split in RAM, so laid out that taking some at random is cheap.
+"""The rows of a split in RAM, laid out so that taking some at random is cheap.
 
-Narrow columns are held side by side, so that a row of them lies together in memory: taking rows at
-random from columns that are apart costs a cache miss for each column.
+Narrow columns lie side by side: apart, each would cost a cache miss for a random row.
 """
 
 import dataclasses
@@ -29,14 +28,11 @@ class Table:
     """Columns: narrow ones side by side, strings that repeat themselves as numbers.
 
     Attributes:
-        held: dataset of one element. Of each pack of columns the values of all rows, for ragged
-            and sparse columns after their row splits (int64; nested ones outermost first);
-            then the distinct strings of each coded column.
+        held: dataset of one element: for each pack the values of all rows, if ragged or sparse
+            after row splits (int64, outermost first); then the distinct strings of each coded
+            column.
         packs: the numbers of the columns in each pack.
         coded: the numbers of the columns whose strings are held as numbers.
-        element_spec: structure of the specs of the columns; batch sizes are of no account.
-        count: number of rows.
-        held_bytes: memory of the tensors.
     """
 
     held: tf.data.Dataset
@@ -48,12 +44,7 @@ class Table:
 
     @classmethod
     def of_columns(cls, columns: Sequence[Column], *, element_spec: Any) -> "Table":
-        """Makes a table.
-
-        Args:
-            columns: with all rows; they are emptied on the way, so that little is held twice.
-            element_spec: what the rows are taken as.
-        """
+        """Makes a table; the columns are emptied on the way, so that little is held twice."""
         specs = tf.nest.flatten(element_spec)
         distinct = {number: each.distinct for number, each in enumerate(columns)}
         lists = tuple(strings for strings in distinct.values() if strings is not None)
@@ -72,12 +63,9 @@ class Table:
         )
 
     def take(self, rows: tf.Tensor, held: Held) -> Any:
-        """Returns rows in the structure of `element_spec`.
+        """Returns rows by their numbers (int64, shape [n]) in the structure of `element_spec`.
 
-        Args:
-            rows: their numbers, int64, shape [n].
-            held: the element of `self.held`; not taken from `self`, because tensors captured by
-                a dataset's function are copied when tf.data rewrites its graph.
+        `held` is an argument because tf.data copies tensors that a dataset's function captures.
         """
         packs, dictionaries = held
         specs = _held_specs(tf.nest.flatten(self.element_spec), self.coded)
@@ -92,18 +80,12 @@ class Table:
 
 
 def load(chunks: tf.data.Dataset, *, limits: Limits, expected_bytes: float) -> Table:
-    """Reads a finite dataset of batches into memory.
+    """Reads pairs of a structure of tensors, [n, ...], and the bytes read for it (int64 scalar).
 
-    Args:
-        chunks: pairs of a structure of dense, ragged or sparse tensors of shape [n, ...] and
-            the bytes that were read for it, int64 scalar.
-        limits: checked after every chunk, for what is held and for what is to come, so that
-            data too large is given up early.
-        expected_bytes: about how many bytes there are to be read.
+    Too large data is given up early, by a forecast after every chunk.
 
     Raises:
-        NotApplicable: over the limits, sparse tensors that are not lists of values, or no
-            rows.
+        NotApplicable: over the limits, no rows, or sparse tensors that are not lists of values.
     """
     spec, _ = chunks.element_spec
     columns = [column_lib.of_spec(part) for part in tf.nest.flatten(spec)]
@@ -138,12 +120,7 @@ def _needed_bytes(columns: list[Column]) -> int:
 def packed(specs: Sequence[tf.TypeSpec]) -> tuple[Pack, ...]:
     """Divides columns into packs of one dtype whose rows fill a cache line at the most.
 
-    Args:
-        specs: of the columns, with the rows as their first dimension.
-
-    Returns:
-        The numbers of the columns in each pack. What is sparse, ragged, wide, of unknown
-        width or a string stays alone.
+    Sparse, ragged, wide and string columns stay alone.
     """
     found: list[list[int]] = []
     filling: dict[tf.DType, tuple[list[int], int]] = {}  # by dtype: the pack, its row's bytes
