@@ -17,15 +17,10 @@ _CONNECT_SECONDS = 5.0
 def awaited(
     hosts: Sequence[str], *, seconds: float, report: Callable[[str], None]
 ) -> Iterator[None]:
-    """Ends this process if the context takes longer, after it has said who was not there.
+    """Ends this process after `seconds` in the context, once `report` has named who is missing.
 
-    TensorFlow waits for the other workers in a call in which no Python code can run. So another
-    process looks at the clock; it is forked, and there should be no threads yet.
-
-    Args:
-        hosts: `host:port` of all workers.
-        seconds: how long they may take.
-        report: is called in the other process, with a sentence.
+    TensorFlow waits for the other workers (`host:port`) in a call in which no Python code can run.
+    So a forked process watches the clock and calls `report`; there should be no threads yet.
     """
     watch = multiprocessing.get_context("fork").Process(
         target=_watch, args=(hosts, seconds, report, os.getpid()), daemon=True

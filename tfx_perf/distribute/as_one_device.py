@@ -19,14 +19,9 @@ from tfx_perf.training.step.split_step import SplitStep
 
 @contextlib.contextmanager
 def trained(call: FitCall, distribution: DistributionSettings) -> Iterator[Placement | None]:
-    """Has a `fit` come to one device's weights and figures, if it is run in the context.
+    """Has a `fit` in the context end with the weights and figures of one device.
 
-    Args:
-        call: the `fit`.
-        distribution: what is sent, how, and where the layers are.
-
-    Yields:
-        Where the layers are, if they were placed.
+    Yields where the layers are, if they were placed.
 
     Raises:
         UserError: the model, or this machine, cannot do what the settings say.
@@ -58,14 +53,11 @@ def over_replicas(
 ) -> contextlib.AbstractContextManager[None]:
     """Returns a context in which a model's replicas, if several, train as one device would.
 
-    Args:
-        model: compiled.
-        keras_api: the model's.
-        reduction_dtype: in which gradients are summed; None: their own.
-        draws_by_rows: whether `drawing_by_rows` lasts, too; else each replica draws other numbers.
+    Gradients are summed in `reduction_dtype` (None: their own). Unless `draws_by_rows`, each
+    replica draws other random numbers.
 
     Raises:
-        UserError: the optimizer's gradients can be summed in their own way only.
+        UserError: the optimizer's gradients can only be summed in its own way.
     """
     is_keras3 = keras_api.package == "keras"
     if model.distribute_strategy.num_replicas_in_sync == 1:
@@ -79,11 +71,7 @@ def over_replicas(
 
 @contextlib.contextmanager
 def drawing_by_rows(model: Any, keras_api: KerasApi) -> Iterator[None]:
-    """Has random layers draw by rows while the context lasts; see `row_draws`.
-
-    Raises:
-        UserError: nobody knows which rows the model's `train_step` computes.
-    """
+    """Has random layers draw by rows in the context, see `row_draws`; UserError if impossible."""
     if keras_api.overrides_train_step(model):
         raise errors.UserError(
             "Expected Keras' own train_step, to draw random numbers by the row. Received: "
@@ -103,9 +91,8 @@ def drawing_by_rows(model: Any, keras_api: KerasApi) -> Iterator[None]:
 def _counting_rows(model: Any, keras_api: KerasApi) -> Iterator[None]:
     """Has Keras' own step count rows while the context lasts, if there are several replicas.
 
-    Their parts of a batch, the last one say, may have different numbers of rows, and Keras has the
-    means of all replicas count alike. On one device every row does: there a replica's mean is worth
-    its share of the rows. One without rows has Keras 3's BatchNorm compute NaN.
+    Their parts of a batch may differ in rows, but Keras weighs all replicas' means alike. As on one
+    device a mean must count by its rows. A part without rows makes Keras 3's BatchNorm compute NaN.
     """
     if model.distribute_strategy.num_replicas_in_sync == 1:
         yield

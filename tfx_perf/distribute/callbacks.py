@@ -15,10 +15,9 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def stopping_together(model: Any, keras_api: KerasApi, team: Team) -> Any:
-    """Returns the callback that has all workers stop after an epoch in which one of them would.
+    """Returns the last callback, which stops all workers after an epoch in which one would.
 
-    A callback that goes by the clock, say, does not stop them all; the others would wait for it.
-    This one stands behind the user's.
+    A worker that stops by the clock, say, would leave the others waiting.
     """
 
     def ask(epoch: int, logs: Any = None) -> None:
@@ -32,12 +31,11 @@ def stopping_together(model: Any, keras_api: KerasApi, team: Team) -> Any:
 
 
 def averaging(model: Any, keras_api: KerasApi, team: Team) -> Any:
-    """Returns the callback that gives each replica the mean over all, at the end of an epoch.
+    """Returns the first callback, which gives each replica the mean over all after each epoch.
 
     Averages that each keeps for itself, those of BatchNorm say, move in proportion: replicas that
-    begin an epoch with their mean end it with the same mean as those that go on with their own.
-    All validate with it, and what other callbacks save then has it. What is the same on all
-    replicas stays as it is, to the last bit. All workers have the callback, before the user's.
+    begin an epoch with their mean end it with the same mean. All validate with it, and later
+    callbacks save it. What is the same on all replicas stays so, to the last bit.
     """
     averages = _Averages(model, team)
 

@@ -17,18 +17,10 @@ _NO_STEP = "(Empty logs)"
 
 
 def check_same_start(call: FitCall, *, train_length: int | None, team: Team) -> None:
-    """Compares what the workers are about to train; what differs, they would never notice.
+    """Raises UserError if what a worker is about to train differs from the first worker's.
 
-    With other weights each computes gradients of another model, and with other numbers of steps
-    some wait for ever.
-
-    Args:
-        call: the user's `fit`.
-        train_length: steps of an epoch; None if unknown.
-        team: who trains.
-
-    Raises:
-        UserError: a worker differs from the first one.
+    Workers would not notice: other weights give gradients of another model, and with other numbers
+    of steps some wait for ever.
     """
     if team.count == 1:
         return
@@ -82,8 +74,7 @@ def _value(variable: Any) -> np.ndarray:
 def checking_share(team: Team) -> Iterator[None]:
     """Has a `fit` of several workers say what it lacks, while the context lasts.
 
-    TensorFlow gives the first workers its own error, and the others the end of their data: Keras 3
-    lets that through, and tf_keras finds that no step has been made.
+    TensorFlow gives only the first workers its error, and the others the end of their data.
 
     Raises:
         UserError: this worker gets no batch, or there are fewer files than workers.

@@ -9,13 +9,9 @@ _DIGITS = 15  # hexadecimal ones of a meter's name, that fit into 64 bits
 
 
 def of_team(own: Energy, team: Team) -> Energy:
-    """Returns what the workers' hosts and GPUs took, whoever used them.
+    """Returns what the workers' hosts and GPUs took; nothing if any of them has counted nothing.
 
-    Every worker has to call it. Where one of them has counted nothing, nothing is known of all.
-
-    Args:
-        own: what this worker has counted, complete.
-        team: of which it is one.
+    Every worker has to call it.
     """
     if team.count == 1:
         return own

@@ -24,11 +24,10 @@ class WorkerFailure(records.Record):
     """What a worker leaves when it cannot go on.
 
     Attributes:
-        worker: its index.
         seconds: when, since 1970.
         message: one line.
         is_users: whether the message is that of a `UserError`.
-        may_pass: whether it need not come again where all are started again; see `team.may_pass`.
+        may_pass: whether it need not come again after a restart; see `team.may_pass`.
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.worker_failure/1"
@@ -41,13 +40,9 @@ class WorkerFailure(records.Record):
 
     @classmethod
     def of(cls, error: BaseException, *, worker: int) -> "WorkerFailure":
-        """Returns the failure of a worker whose code raised something.
+        """Returns the failure of a worker whose code raised `error`.
 
         An exit on purpose would come again, unless it was the answer to an error that need not.
-
-        Args:
-            error: what it raised.
-            worker: its index.
         """
         is_users, cause = isinstance(error, errors.UserError), error
         message = str(error) if is_users else errors.in_one_line(error)
@@ -85,10 +80,8 @@ class Cause:
     """Why workers have failed.
 
     Attributes:
-        worker: the index of the one from whose end the others' follow; None: nobody knows which.
-        name: of that one; empty likewise.
-        message: what became of it, one line.
-        is_users: whether that is the message of a `UserError`.
+        worker: index of the one that failed first; None if unknown, then `name` is empty.
+        message: what became of it, one line; `is_users` if it is that of a `UserError`.
         may_pass: whether the same training may succeed: the worker was killed, say.
     """
 
@@ -105,19 +98,9 @@ class Cause:
 
 
 class WorkersFailedError(errors.MeasurementError):
-    """A worker failed.
-
-    Attributes:
-        cause: which one, and why.
-    """
+    """A worker failed; `cause` tells which one, and why."""
 
     def __init__(self, message: str, *, cause: Cause) -> None:
-        """Says what happened.
-
-        Args:
-            message: all of it.
-            cause: see the class.
-        """
         super().__init__(message)
         self.cause = cause
 
@@ -131,11 +114,8 @@ def until_done(
 ) -> tuple[str, ...]:
     """Has workers train; returns what became of the attempts that failed, in sentences.
 
-    Args:
-        train: one attempt.
-        restarts: how many more there may be.
-        begin_again: called before each of these.
-        say: is called before each of these, with why.
+    Before each of up to `restarts` further attempts it calls `say` with the reason, and
+    `begin_again`.
 
     Raises:
         WorkersFailedError: the last attempt's, or one that would come again.
@@ -162,17 +142,11 @@ def cause_of(
     message: str = "",
     names: Mapping[int, str] = types.MappingProxyType({}),
 ) -> Cause:
-    """Returns why workers of which one has failed have ended.
+    """Returns why workers have ended, given how those that failed have ended, by index.
 
-    Those that fail later mostly follow from it: they have lost a worker. What a worker's code has
-    raised would come again, and so would its exit; a signal may not.
-
-    Args:
-        failures: what each of them has reported, by its index.
-        endings: of those that have failed, how they have ended; likewise.
-        exited: those of them that have ended themselves, by an exit code.
-        message: what is known where nothing is of any worker.
-        names: of those that are no worker with that index.
+    The later ones mostly fail because they have lost a worker. What a worker's code has raised
+    would come again, and so would its exit (`exited`); a signal may not. `message` is for when
+    nothing is known of any worker.
     """
     own = [each for each in failures.values() if not each.may_pass]
     silent = endings.keys() - failures.keys()  # an exit code says it all
@@ -195,13 +169,7 @@ def cause_of(
 def failed(
     title: str, cause: Cause, *, logs: Mapping[int | None, str]
 ) -> errors.UserError | WorkersFailedError:
-    """Returns the error of workers of which one has failed.
-
-    Args:
-        title: of all of them.
-        cause: why.
-        logs: what each has written, by its index.
-    """
+    """Returns the error of workers of which one has failed, with the end of its log."""
     if cause.is_users:
         return errors.UserError(cause.message)
     text = f"Expected the workers of {title} to succeed. Received: {cause}."
@@ -212,14 +180,7 @@ def failed(
 
 
 def failed_threads(log_folder: pathlib.Path, *, names: Sequence[str]) -> tuple[str, ...]:
-    """Returns what there is to say of each worker with threads that have failed.
-
-    That ends no worker; the tracebacks are in its log.
-
-    Args:
-        log_folder: with the workers' logs.
-        names: of the workers.
-    """
+    """Returns a sentence for each worker with threads that failed; that ends no worker."""
     notes = []
     for name in names:
         path = log_folder / workers.log_file(name)

@@ -43,19 +43,9 @@ def launch(
 ) -> supervise.Attempt:
     """Runs a script in workers; returns what became of the last attempt.
 
-    SIGTERM ends them all before it takes effect.
-
-    Args:
-        script: its path.
-        arguments: its own.
-        servers: what serves the one that runs it; None: all workers run it.
-        worker_count: how many compute.
-        are_bound: whether these have CPUs to themselves.
-        restarts: how often all are started again, or those that only serve.
-        heartbeat_timeout_seconds: after which those that only serve are killed.
-        log_folder: where the log of each is.
-        show: is called, in a thread, with each line that they print.
-        say: is called with what there is to say of them, a sentence.
+    SIGTERM ends them all before it takes effect. Without `servers` all workers run the script;
+    `are_bound` gives each CPUs to itself. `show` gets each line that they print, in a thread, and
+    `say` sentences about them. Processes that only serve are killed after a time without heartbeat.
 
     Raises:
         UserError: there are fewer CPUs than workers to be bound to them.
@@ -133,13 +123,8 @@ def run_script(
 ) -> NoReturn:
     """Runs a script as `python SCRIPT` does, and ends this process, a child.
 
-    Its standard error is the log; what the script prints there goes to standard output.
-
-    Args:
-        script: its path.
-        arguments: its own.
-        failure_folder: where it leaves a `WorkerFailure`.
-        log_path: of the log.
+    Its standard error is the log; what the script prints there goes to standard output. A
+    `WorkerFailure` is left in `failure_folder`.
     """
     sys.argv = [script, *arguments]
     script = os.path.abspath(script)

@@ -12,13 +12,7 @@ Replacement = tuple[Any, str, Callable[..., Any]]  # owner and name; makes ours 
 
 
 def replacements(reduction_dtype: str | None) -> Iterator[Replacement]:
-    """Yields what has to stand in the place of Keras' own.
-
-    Of the classes, since an optimizer may have others in it, and a model several.
-
-    Args:
-        reduction_dtype: in which gradients are summed; None: their own.
-    """
+    """Yields replacements in Keras' classes, as optimizers and models may contain several."""
     optimizers = importlib.import_module("keras").optimizers
     summing = _SummingOnce(reduction_dtype)
     yield optimizers.LossScaleOptimizer, "apply", summing.scaled
@@ -29,9 +23,9 @@ def replacements(reduction_dtype: str | None) -> Iterator[Replacement]:
 
 
 def in_some_steps() -> Iterator[Replacement]:
-    """Yields what an optimizer needs to update, or to overwrite weights, in some steps only.
+    """Yields what optimizers need to update, or overwrite weights, in some steps only.
 
-    Under a strategy Keras fails there even if there is one replica: in a branch it asks them all.
+    Keras fails there under any strategy, because it asks all replicas inside of a branch.
     """
     optimizer = importlib.import_module("keras").optimizers.Optimizer
     yield optimizer, "_all_reduce_sum_gradients", lambda own: _as_they_are
@@ -53,11 +47,10 @@ def _several() -> bool:
 class _SummingOnce:
     """Sums the gradients over all replicas before an optimizer clips them, and once.
 
-    Those of a scaled loss are summed before they are unscaled, so that a sum that is too large for
-    its type is found. But what is accumulated for later steps must not depend on the scale: there
-    each replica looks for an overflow first, and all skip the step.
-
-    Averaging, as of losses, is done before: Keras divides each replica's loss by their number.
+    Those of a scaled loss are summed before they are unscaled, so that a sum too large for its type
+    is found. What is accumulated for later steps must not depend on the scale: there each replica
+    looks for an overflow first, and all skip the step. Keras has already divided each loss by the
+    number of replicas.
     """
 
     def __init__(self, dtype: str | None) -> None:
@@ -146,8 +139,8 @@ def _across_replicas(own: Callable[..., Any]) -> Callable[..., Any]:
 class _Operations:
     """Keras' operations, as optimizers use them: a condition is one of all replicas.
 
-    In some steps only an optimizer updates with what it has accumulated, or overwrites weights with
-    their averages. That concerns all replicas, and no branch of a single one's condition may.
+    Updating with what was accumulated, or overwriting weights with averages, concerns all replicas,
+    and no branch of a single one's condition may do that.
     """
 
     def __init__(self, own: Any) -> None:

@@ -19,14 +19,7 @@ SumUp = Callable[[Sequence[Gradient], Sequence[Any]], Sequence[Gradient]]
 def summed(
     gradients: Sequence[Gradient], weights: Sequence[Any], *, sum_up: SumUp, dtype: str | None
 ) -> list[Gradient]:
-    """Returns the sums.
-
-    Args:
-        gradients: of this replica.
-        weights: their variables.
-        sum_up: see `SumUp`.
-        dtype: in which they are summed; see `gradient_sum`.
-    """
+    """Returns the sums of a replica's gradients, computed in `dtype` (see `gradient_sum`)."""
 
     def summed_of(indices: Sequence[int]) -> list[Gradient]:
         of = [weights[n] for n in indices]
@@ -61,15 +54,10 @@ def summed(
 def of_tf_keras(
     model: Any, keras_api: KerasApi, *, dtype: str | None
 ) -> contextlib.AbstractContextManager[None]:
-    """Returns a context in which tf_keras sums the gradients of a model's replicas so.
-
-    Args:
-        model: of tf_keras, compiled.
-        keras_api: the model's.
-        dtype: in which gradients are summed; None: their own.
+    """Returns a context in which tf_keras sums gradients in `dtype`; None: in their own.
 
     Raises:
-        UserError: the optimizer's gradients can be summed in their own way only.
+        UserError: the optimizer's gradients can only be summed in its own way.
     """
     legacy = importlib.import_module("tf_keras").optimizers.legacy.Optimizer
     for optimizer in optimizers(model) if dtype else ():

@@ -1,10 +1,9 @@
 """Keras 3 over several replicas computes what it computes on one device.
 
-Its `fit` clips and unscales the gradients of each replica before it sums them, so that clipping
-by a norm gives other updates than on one device, and an overflow on one replica is not seen by
-the others; it fails where an optimizer updates weights in some steps only; all replicas drop the
-same units; and it cannot train on several workers at all. tf_keras does all that
-right.
+Its `fit` clips and unscales the gradients of each replica before it sums them, so that clipping by
+a norm gives other updates, and the others do not see an overflow on one replica. It fails where an
+optimizer updates weights in some steps only; all replicas drop the same units; and it cannot train
+on several workers at all. tf_keras does all that right.
 """
 
 import contextlib
@@ -36,13 +35,7 @@ def one_replica() -> Iterator[None]:
 def as_one_device(
     model: Any, *, reduction_dtype: str | None, draws_by_rows: bool
 ) -> Iterator[None]:
-    """Has Keras 3 train over replicas as on one device, while the context lasts, in `evaluating`.
-
-    Args:
-        model: built under a `tf.distribute` strategy.
-        reduction_dtype: in which gradients are summed; None: their own.
-        draws_by_rows: whether `drawing_by_rows` lasts, too; else each replica draws other numbers.
-    """
+    """Has Keras 3 train over replicas as on one device in the context; see `over_replicas`."""
     keras = importlib.import_module("keras")
     with contextlib.ExitStack() as undo:
 

@@ -16,15 +16,7 @@ from tfx_perf.tf_internals import clusters, devices
 def made(
     name: str, *, collective_timeout_seconds: float | None = None
 ) -> tf.distribute.Strategy:
-    """Returns a strategy.
-
-    Args:
-        name: as `DistributionSettings.made_strategy` has it.
-        collective_timeout_seconds: of the workers of `multi_worker`; see the setting.
-
-    Raises:
-        UserError: this machine has not what it takes.
-    """
+    """Returns `DistributionSettings.made_strategy`; UserError if this machine cannot have it."""
     if name == "mirrored":
         return tf.distribute.MirroredStrategy(devices.computing())
     if name == "model_parallel":
@@ -78,27 +70,21 @@ def _parameter_servers() -> tf.distribute.Strategy:
 
 
 class StrategyScope:
-    """What is built while the context lasts is built under a strategy.
+    """What is built in the context is built under a strategy; with name None, the code decides.
 
-    TensorFlow refuses to enter the scope of one strategy in that of another. So this one is left
-    for good when the code enters another one's.
+    The scope is left for good where the code enters another strategy's: TensorFlow refuses both.
     """
 
     def __init__(
         self, name: str | None, *, collective_timeout_seconds: float | None = None
     ) -> None:
-        """Makes nothing yet, and never does where the name is None: the code alone decides."""
         self._name, self._timeout_seconds = name, collective_timeout_seconds
         self._strategy: tf.distribute.Strategy | None = None
         self._is_open = False
         self._undo = contextlib.ExitStack()
 
     def __enter__(self) -> "StrategyScope":
-        """Makes the strategy.
-
-        Raises:
-            UserError: this machine has not what it takes.
-        """
+        """Makes the strategy; UserError if this machine lacks what it takes."""
         if self._name is not None:
             self._strategy = made(
                 self._name, collective_timeout_seconds=self._timeout_seconds
@@ -123,11 +109,7 @@ class StrategyScope:
             self._leave()
 
     def outside(self, handler: Callable[[FitCall], Any]) -> Callable[[FitCall], Any]:
-        """Returns a handler that runs outside of the scope, as `fit` does behind a `with` block.
-
-        Args:
-            handler: of calls of `fit`, which are made in the scope.
-        """
+        """Returns a handler of `fit` that runs outside of the scope, as behind a `with` block."""
 
         def handle(call: FitCall) -> Any:
             if not self._is_open:

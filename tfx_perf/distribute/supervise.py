@@ -29,13 +29,8 @@ Say = Callable[[str], object]
 class Task:
     """What one of the processes does.
 
-    Attributes:
-        name: for people.
-        label: what its lines of output begin with.
-        environment: variables that it has beside those of this process.
-        only_serves: whether it waits for what others ask of it, and gives heartbeats.
-        may_be_lost: whether the others go on without it.
-        cpus: that it is bound to; None: those of this process.
+    `label` begins its lines of output, and `environment` and `cpus` (None: all of this process) are
+    its own. It gives heartbeats if it `only_serves`; the others go on if it `may_be_lost`.
     """
 
     name: str
@@ -57,14 +52,9 @@ def tasks(
     environment: Mapping[str, str] = types.MappingProxyType({}),
     are_bound: bool = False,
 ) -> list[Task]:
-    """Returns what processes that train together do.
+    """Returns what processes that train together do; with servers the coordinator comes first.
 
-    Args:
-        worker_count: how many compute.
-        server_count: how many hold the weights, for a coordinator, which comes first; 0: the
-            workers do.
-        environment: variables of all of them.
-        are_bound: whether those that compute have CPUs to themselves.
+    `are_bound` gives those that compute CPUs to themselves.
 
     Raises:
         UserError: there are fewer CPUs than workers to be bound to them.
@@ -98,13 +88,9 @@ def tasks(
 
 @dataclasses.dataclass(frozen=True)
 class Attempt:
-    """What became of processes.
+    """What became of processes: exit codes of all, and of the failed one its code, log and cause.
 
-    Attributes:
-        exit_codes: of all, as `subprocess` has them.
-        cause: why they have failed; None if they have not, or were to end.
-        exit_code: of the one that failed; 0 if none did.
-        log: of that one; None if none did.
+    `cause` and `log` are None if none has failed, or if they were to end.
     """
 
     exit_codes: Sequence[int | None]
@@ -132,16 +118,9 @@ def train(
 ) -> Attempt:
     """Runs processes until they have trained, or one has failed without which the others cannot.
 
-    Args:
-        tasks: what they do.
-        start: starts a process, whose log is added to the file `workers.log_file` names.
-        log_folder: with these files.
-        failure_folder: with what they have reported; see `failure.left_in`.
-        restarts: how often those that may be lost are started again, all together.
-        heartbeat_timeout_seconds: after which those that only serve, and give no heartbeat, are
-            killed.
-        is_over: asked now and then; once it says so, all are ended.
-        say: is called with what there is to say of them, a sentence.
+    `start` starts a process whose log is added to `workers.log_file`. Those that may be lost are
+    started again, all together, up to `restarts` times. Those that only serve are killed after a
+    time without heartbeat. Once `is_over` says so, all are ended. `say` gets sentences about them.
     """
     with Group(tasks, start=start, restarts=restarts, say=say) as group:
         first = group.first_failure(
@@ -180,7 +159,6 @@ class Group:
     """A process for each task, which end with the context."""
 
     def __init__(self, tasks: Sequence[Task], *, start: Start, restarts: int = 0, say: Say) -> None:
-        """Starts nothing; see `train` for the arguments."""
         self._tasks, self._start, self._restarts, self._say = list(tasks), start, restarts, say
         self._may_be_lost = {index for index, task in enumerate(tasks) if task.may_be_lost}
         self._given_up: set[int] = set()
@@ -225,10 +203,7 @@ class Group:
     def first_failure(
         self, *, heartbeat_timeout_seconds: float, is_over: Callable[[], bool]
     ) -> int | None:
-        """Waits for them; returns the index of the first one without which the others cannot go on.
-
-        None if the training has ended well, or is over; see `train` for the arguments.
-        """
+        """Returns the first failure that the others cannot survive; None if training is over."""
         while not is_over():
             self._kill_silent(heartbeat_timeout_seconds)
             is_done, failed = self._looked_at()

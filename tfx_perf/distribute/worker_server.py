@@ -1,8 +1,7 @@
 """Connects the workers before anything else runs in TensorFlow.
 
 `MultiWorkerMirroredStrategy` must be the first thing that a program makes with TensorFlow, and a
-second one hangs. But TFX reads data before it calls `run_fn`, and so does many a `run_fn` before it
-makes its strategy.
+second one hangs. But TFX, and many a `run_fn`, reads data before a strategy is made.
 """
 
 import tensorflow as tf
@@ -16,11 +15,7 @@ _HEARTBEAT_TIMEOUT_MS = 60_000
 
 
 def start() -> None:
-    """Starts this worker's server, which every strategy that is made later will use.
-
-    Afterwards the strategies of `run_fn` take part in the cluster of `TF_CONFIG` whenever they are
-    made, and however many.
-    """
+    """Starts this worker's server for all strategies that `run_fn` makes later."""
     # The module itself is elsewhere in every version.
     messages = implementation.coordination_config_pb2
     cluster = tf.distribute.cluster_resolver.TFConfigClusterResolver().cluster_spec()

@@ -9,13 +9,7 @@ _Cost = tuple[int, float]  # bytes that cross, and how full the fullest device i
 
 @dataclasses.dataclass(frozen=True)
 class Link:
-    """What one layer hands to others.
-
-    Attributes:
-        source: index of the layer in the chain.
-        targets: indices of those that take it.
-        bytes: that go to a device that has some of them.
-    """
+    """What a layer hands to others (by index), in bytes for each device that has any of them."""
 
     source: int
     targets: frozenset[int]
@@ -25,21 +19,13 @@ class Link:
 def assigned(
     sizes: Sequence[int], links: Sequence[Link], *, capacities: Sequence[int]
 ) -> list[int] | None:
-    """Returns the index of each layer's device: each device has consecutive layers.
+    """Returns the device of each layer, None if none fits; a device has consecutive layers.
 
-    Of all such assignments that fit, it is one in which the fewest bytes cross; of these, the one
-    whose fullest device is the least full. The dynamic program for contiguous parts of a chain is
+    Sizes and capacities are bytes, in the order in which layers run and devices fill. Of the
+    fitting assignments it takes one in which the fewest bytes cross; of these, the one whose
+    fullest device is the least full. The dynamic program for contiguous parts of a chain is
     Bokhari's (Partitioning Problems in Parallel, Pipelined, and Distributed Computing, IEEE
-    Transactions on Computers 37, 1988), with bytes in the place of seconds. It takes
-    O(devices · layers²).
-
-    Args:
-        sizes: bytes that each layer needs on its device, in the order in which they run.
-        links: between them.
-        capacities: bytes that each device has, in the order in which they are filled.
-
-    Returns:
-        None if no assignment fits.
+    Transactions on Computers 37, 1988), with bytes instead of seconds, in O(devices · layers²).
     """
     count = len(sizes)
     crossing = _crossing(count, links)

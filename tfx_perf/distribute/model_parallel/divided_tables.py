@@ -23,13 +23,7 @@ _SAVING = ("save", "save_weights", "export")
 
 
 def obstacle(layer: Any, model: Any, keras_api: KerasApi) -> str | None:
-    """Returns why a layer cannot be cut by rows, None if it can.
-
-    Args:
-        layer: of the model.
-        model: compiled.
-        keras_api: the model's.
-    """
+    """Returns why a layer cannot be cut by rows, None if it can."""
     if getattr(type(layer), "call", None) is not keras_api.layers.Embedding.call:
         return "it is no Embedding of Keras"
     if layer.embeddings_regularizer or layer.embeddings_constraint or len(layer.weights) > 1:
@@ -42,12 +36,7 @@ def obstacle(layer: Any, model: Any, keras_api: KerasApi) -> str | None:
 
 
 def row_counts(table: Any, count: int) -> list[int]:
-    """Returns how many rows each part of a table has, as `tf.nn.embedding_lookup` takes them.
-
-    Args:
-        table: a variable.
-        count: of the parts.
-    """
+    """Returns how many rows each part of a table has, as `tf.nn.embedding_lookup` takes them."""
     rows, rest = divmod(table.shape[0], count)
     return [rows + (index < rest) for index in range(count)]
 
@@ -56,16 +45,9 @@ def row_counts(table: Any, count: int) -> list[int]:
 def divided(
     layers: Sequence[Any], model: Any, keras_api: KerasApi, *, devices: Sequence[str]
 ) -> Iterator[None]:
-    """Has each device hold some rows of embeddings, and of what optimizers keep of them.
+    """Divides rows of embeddings without `obstacle`, and their optimizers' slots, over devices.
 
-    Model and optimizers have the parts in the place of the whole while the context lasts, but
-    while the model is saved.
-
-    Args:
-        layers: Embeddings without an `obstacle`.
-        model: built, and its optimizer too.
-        keras_api: the model's.
-        devices: one for each part.
+    While the context lasts, model and optimizers have the parts, except while the model is saved.
     """
     tables = _Tables(layers, model, keras_api, devices)
 
@@ -93,11 +75,7 @@ def divided(
 
 
 class _Tables:
-    """Tables that can be divided and put together.
-
-    Attributes:
-        are_divided: whether model and optimizers have the parts.
-    """
+    """Tables that can be divided and put together."""
 
     def __init__(
         self, layers: Sequence[Any], model: Any, keras_api: KerasApi, devices: Sequence[str]

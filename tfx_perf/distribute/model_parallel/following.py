@@ -1,7 +1,6 @@
 """The device of an operation that is traced: that of its layer, or of what it reads.
 
-TensorFlow would give all that has no device to the first one, also the gradients of layers that
-are on others.
+TensorFlow would put all that has no device on the first one, gradients of other layers too.
 """
 
 import contextlib
@@ -19,25 +18,16 @@ _SCOPE = re.compile(r"on_device\.(\d+)\.")
 
 
 def scope(device: int) -> contextlib.AbstractContextManager[Any]:
-    """Returns the name scope of what is computed on a device, and of its gradients.
-
-    Args:
-        device: its index.
-    """
+    """Returns the name scope of what is computed on a device, and of its gradients."""
     return tf.name_scope(f"on_device.{device}.")
 
 
 @contextlib.contextmanager
 def placed(strategy: tf.distribute.Strategy, devices: Sequence[str]) -> Iterator[None]:
-    """Has all that a strategy runs placed while the context lasts.
+    """Places all that a strategy with one replica traces while the context lasts.
 
-    An operation in a `scope`, or of a gradient of one, is on the device that the scope says. Any
-    other is where the variable is that it reads or writes, else where its largest input comes
-    from.
-
-    Args:
-        strategy: with one replica; what it runs must be traced in the context.
-        devices: names, by index.
+    An operation in a `scope`, or of a gradient of one, is on the scope's device. Any other is with
+    the variable that it reads or writes, else where its largest input comes from.
     """
 
     def device_of(operation: tf.Operation) -> str:

@@ -18,14 +18,10 @@ class PlacedLayer:
     """A layer, with all that has to be on its device.
 
     Attributes:
-        layer: the user's.
-        variables: its weights and what optimizers keep of them; those of a layer that is called
-            several times are only with its first call.
-        weight_bytes: of the weights.
-        gradient_bytes: of their gradients, as if they were dense.
-        slot_bytes: of what optimizers keep.
-        activation_bytes: of its outputs for a batch, and of their gradients; what it computes
-            inside and keeps for the backward pass is not known.
+        variables: weights and what optimizers keep of them, with the first call of the layer only.
+        gradient_bytes: of the weights' gradients, as if they were dense.
+        activation_bytes: of its outputs for a batch, and of their gradients; what it keeps inside
+            for the backward pass is not known.
     """
 
     layer: Any
@@ -48,14 +44,10 @@ class PlacedLayer:
 
 @dataclasses.dataclass(frozen=True)
 class LayerChain:
-    """A model's layers.
+    """A model's layers, one for each call, in the order in which they run.
 
-    Attributes:
-        layers: one for each call, in the order in which they run. Those of a subclassed model are
-            in the order in which it holds them.
-        links: what they hand to each other. A subclassed model does not tell, so that each is
-            taken to hand one byte to the next: it is cut as seldom as possible.
-        are_links_known: whether the model tells.
+    A subclassed model does not tell that order or the links. Its layers come as it holds them, each
+    handing one byte to the next, so that it is cut as seldom as possible.
     """
 
     layers: tuple[PlacedLayer, ...]
@@ -76,13 +68,7 @@ class LayerChain:
 
 
 def chain_of(model: Any, keras_api: KerasApi, *, batch_size: int) -> LayerChain:
-    """Returns a model's layers; a model in the model counts as its layers.
-
-    Args:
-        model: built, and its optimizer too.
-        keras_api: the model's.
-        batch_size: number of examples; other dimensions that are not known count as one.
-    """
+    """Returns a built model's layers, those of inner models too; unknown dimensions count as 1."""
     kept = _kept_by_optimizers(model)
     placed: set[int] = set()
     layers = []
@@ -110,13 +96,7 @@ def chain_of(model: Any, keras_api: KerasApi, *, batch_size: int) -> LayerChain:
 def _calls(
     model: Any, keras_api: KerasApi, names: dict[int, Any] | None = None
 ) -> Iterator[NodeParts]:
-    """Yields the calls of layers, those in models that are layers included.
-
-    Args:
-        model: see `chain_of`.
-        keras_api: likewise.
-        names: what a tensor of a model's graph is called in that around it, by its id.
-    """
+    """Yields the calls of layers, also in inner models; `names`: their tensors' ids outside."""
     graph = graph_of(model)
     if graph is None:
         yield from (NodeParts(layer, [], []) for layer in model.layers)

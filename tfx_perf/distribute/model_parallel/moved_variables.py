@@ -8,13 +8,10 @@ import tensorflow as tf
 
 @contextlib.contextmanager
 def moved(variables: Mapping[str, list[tf.Variable]]) -> Iterator[None]:
-    """Moves variables while the context lasts; afterwards they are back, with their new values.
+    """Moves variables (by device) while the context lasts; they come back with their new values.
 
-    The objects stay the same, so that layers, optimizers and checkpoints find them. What was
-    traced before reads what is left behind, and what is traced meanwhile must not be used later.
-
-    Args:
-        variables: by device; each is of no strategy with several replicas.
+    The objects stay, so that layers, optimizers and checkpoints find them. Functions traced before
+    read stale values, and those traced meanwhile must not be used later.
     """
     left = []  # and the copies, which nothing else keeps alive
     try:

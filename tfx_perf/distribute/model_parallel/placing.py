@@ -32,18 +32,11 @@ _FUNCTIONS = ("train_function", "test_function", "predict_function")
 
 @contextlib.contextmanager
 def over_devices(call: FitCall, settings: DistributionSettings) -> Iterator[Placement | None]:
-    """Has a model's layers on the devices of this machine while the context lasts.
+    """Places a model's layers on this machine's devices while the context lasts.
 
     Before and afterwards all is in the memory where it was built. Only what Keras traces in the
-    context is computed on the devices.
-
-    Args:
-        call: the user's `fit`.
-        settings: with another strategy than `model_parallel`, nothing is done; nor where the
-            user's code has a strategy with replicas.
-
-    Yields:
-        What is where; None where nothing was done.
+    context runs on the devices. Yields None, and does nothing, without the strategy
+    `model_parallel` or if the user's code has a strategy with replicas.
 
     Raises:
         UserError: the model does not fit the devices, or cannot be placed.
@@ -90,13 +83,7 @@ def over_devices(call: FitCall, settings: DistributionSettings) -> Iterator[Plac
 
 @dataclasses.dataclass(frozen=True)
 class _TableShare:
-    """What one device has of the embeddings that are cut.
-
-    Attributes:
-        rows: how many, by layer.
-        weight_bytes: of them.
-        bytes: with their gradients and what optimizers keep.
-    """
+    """One device's rows of the cut embeddings, by layer; `bytes` include gradients and slots."""
 
     rows: dict[str, int]
     weight_bytes: int
@@ -155,13 +142,7 @@ def _capacity_bytes(name: str, settings: DistributionSettings, *, count: int) ->
 def _not_fitting(
     chain: LayerChain, capacities: Sequence[int], *, obstacles: Mapping[int, str | None]
 ) -> str:
-    """Returns what is wrong with a model that does not fit.
-
-    Args:
-        chain: its layers.
-        capacities: of the devices, in bytes.
-        obstacles: why the layers that are larger than a device cannot be cut, by their ids.
-    """
+    """Returns why a model does not fit; `obstacles` tell why large layers cannot be cut, by id."""
     largest = max(chain.layers, key=lambda layer: layer.bytes)
     obstacle = obstacles.get(id(largest))
     parts = {

@@ -40,10 +40,9 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class AsynchronousFit:
-    """One `fit` under a `ParameterServerStrategy`; it stands where `Recovery` stands for others.
+    """One `fit` under a `ParameterServerStrategy`, in place of `Recovery`.
 
-    Attributes:
-        oom_count: always 0: workers have their memory for themselves.
+    `oom_count` is always 0: workers have their memory for themselves.
     """
 
     oom_count = 0
@@ -57,15 +56,7 @@ class AsynchronousFit:
         folder: pathlib.Path | None,
         clock: SaveClock,
     ) -> None:
-        """Looks for a checkpoint of this `fit`.
-
-        Args:
-            call: the user's `fit`.
-            loop: of this `fit`; it gets the timer of the steps.
-            settings: `training` says when to save; a checkpoint must agree in some.
-            folder: where the checkpoints go, those of each training in a folder of its own; None:
-                there are none.
-            clock: when there was a checkpoint last.
+        """Looks in `folder` (None: no checkpoints) for a checkpoint of this `fit`.
 
         Raises:
             UserError: the model is one of Keras 3, or is compiled by XLA; tf_keras cannot train on
@@ -122,12 +113,7 @@ class AsynchronousFit:
         return self._found[1].step if self._found else None
 
     def fit(self, plan: TrainingPlan, *, plain_step_seconds: float | None = None) -> FitResult:
-        """Runs `fit`.
-
-        Args:
-            plan: of which the steps per call are used; plain `fit` has the user's.
-            plain_step_seconds: None, since there are no trials.
-        """
+        """Runs `fit` with the plan's steps per call; there are no trials (`plain_step_seconds`)."""
         assert plain_step_seconds is None
         model, arguments = self._call.model, self._call.arguments
         if self._found:

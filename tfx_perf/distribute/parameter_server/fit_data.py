@@ -16,26 +16,14 @@ _WHERE = "under ParameterServerStrategy"
 
 @dataclasses.dataclass(frozen=True)
 class FitData:
-    """The data of one `fit`.
-
-    Attributes:
-        arguments: of `fit`.
-        length: steps of an epoch, over all workers.
-    """
+    """The arguments of one `fit`, and the steps of an epoch over all workers."""
 
     arguments: dict[str, Any]
     length: int
 
     @classmethod
     def of(cls, arguments: dict[str, Any]) -> "FitData":
-        """Returns the data, if tf_keras can train on them.
-
-        Args:
-            arguments: of the user's `fit`.
-
-        Raises:
-            UserError: it cannot, or would never end.
-        """
+        """Returns the data of `fit`; UserError if tf_keras cannot train on them, or without end."""
         data, validation = arguments["x"], arguments["validation_data"]
         # What can be called makes a dataset: a DatasetCreator of tf_keras.
         if not (isinstance(data, tf.data.Dataset) or callable(data)):
@@ -67,14 +55,10 @@ class FitData:
 
     @contextlib.contextmanager
     def served(self, *, host: str, step: int) -> Iterator[dict[str, Any]]:
-        """Yields the arguments of `fit` that are others, as long as the context lasts.
+        """Yields the arguments of `fit` that change, to go on from a step over all epochs.
 
-        A dataset begins anew where it ends. Where it stood at a step is known but roughly: workers
-        had taken batches that they never trained on.
-
-        Args:
-            host: under which workers reach this process.
-            step: of the training, over all epochs, to go on from.
+        Where a dataset stood at a step is only roughly known: workers had taken batches that they
+        never trained on.
         """
         data, found = self.arguments["x"], dict[str, Any](steps_per_epoch=self.length)
         with contextlib.ExitStack() as stack:

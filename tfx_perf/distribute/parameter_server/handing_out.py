@@ -21,13 +21,10 @@ _MAKER = "make_train_function"
 
 
 class HandingOut:
-    """Stands around the train function of a coordinator.
+    """Stands around the train function of a coordinator; `timer` counts all workers' steps.
 
     Keras hands out a whole epoch at once and waits for its end. Here only so many calls wait as
     keep the workers busy, so that in between steps can be counted and weights be saved.
-
-    Attributes:
-        timer: of the steps of all workers together.
     """
 
     def __init__(
@@ -40,16 +37,9 @@ class HandingOut:
         passed_steps: int,
         on_look: Callable[[int], None],
     ) -> None:
-        """Hands nothing out yet.
+        """Prepares for epochs of `epoch_length` steps; the first has `passed_steps` behind it.
 
-        Args:
-            model: of tf_keras, compiled.
-            keras_api: the model's.
-            worker_count: how many take calls.
-            epoch_length: steps of an epoch.
-            passed_steps: of the first epoch, which were trained before.
-            on_look: called with the steps that were trained here, now and then and at the end of
-                an epoch.
+        `on_look` gets the number of steps trained here, now and then and at the end of an epoch.
         """
         self._model, self._keras_api, self._on_look = model, keras_api, on_look
         self._worker_count = worker_count
@@ -64,11 +54,7 @@ class HandingOut:
 
     @contextlib.contextmanager
     def taken_over(self, *, steps_per_call: int | None) -> Iterator[None]:
-        """Stands around the train function of every `fit` while the context lasts.
-
-        Args:
-            steps_per_call: how many steps a worker takes at once; None: as the user has said.
-        """
+        """Stands around the train function of every `fit`; None leaves the steps per call alone."""
         model, keras_api = self._model, self._keras_api
         before = keras_api.execution_steps(model), model.train_function
         if steps_per_call is not None:

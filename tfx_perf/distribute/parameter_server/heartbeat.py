@@ -1,7 +1,7 @@
 """A sign of life of a process that only serves, so that one that is stopped or hangs is noticed.
 
-Whoever waits for such a process may wait without end: its connections stay open. So a thread of it
-touches a file, whose name is in the environment, as long as the process lives.
+Its connections stay open, so others would wait without end. So one of its threads touches a file,
+whose name is in the environment, as long as the process lives.
 """
 
 import contextlib
@@ -38,11 +38,7 @@ class Listener:
     """Listens for the heartbeats of a process."""
 
     def __init__(self, path: pathlib.Path) -> None:
-        """Forgets what another process has given there.
-
-        Args:
-            path: the file.
-        """
+        """Forgets the heartbeats of an earlier process in the file."""
         path.unlink(missing_ok=True)
         self._path = path
         self._last: int | None = None
@@ -52,8 +48,7 @@ class Listener:
     def silent_seconds(self) -> float:
         """Returns how long there was no heartbeat; 0 before the first one.
 
-        What counts is the time between calls, no more than a second of each: whoever was stopped
-        together with the process, or alone, does not take it for dead.
+        At most a second between two calls counts, in case the listener itself was stopped.
         """
         now, beat = time.monotonic(), self._beat()
         if beat is None or beat != self._last:

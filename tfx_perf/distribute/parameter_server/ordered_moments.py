@@ -1,9 +1,9 @@
 """tf_keras' Adam for embeddings that several workers update at once, none waiting for another.
 
-Adam updates all rows at every step, by first moment over root of the second. tf_keras leaves the
-order of both to chance, so that a worker may read the first moment of a row that another worker is
-just updating, and a second moment that is still 0: the row is thrown by as much as 1 / epsilon.
-Where the second moment is written before the first, and read after it, it is never the older one.
+tf_keras leaves the order of both moments to chance. So a worker may read the first moment of a row
+that another is just updating, and a second moment that is still 0: the row is thrown by as much as
+1 / epsilon. The second moment is never the older one if it is written before the first, and read
+after it.
 """
 
 import contextlib
@@ -27,11 +27,7 @@ def is_orderable(optimizer: Any) -> bool:
 
 @contextlib.contextmanager
 def ordered(optimizer: Any) -> Iterator[None]:
-    """Orders the moments in what is traced while the context lasts, for all the same results.
-
-    Args:
-        optimizer: of tf_keras; one that is not orderable stays as it is.
-    """
+    """Orders the moments in what is traced in the context, with the same results, if orderable."""
     if not is_orderable(optimizer):
         yield
         return
@@ -50,10 +46,7 @@ def ordered(optimizer: Any) -> Iterator[None]:
 
 
 def _update(optimizer: Any, gradient: tf.IndexedSlices, variable: Any) -> None:
-    """Does what Adam's and AdamW's `update_step` do with a sparse gradient.
-
-    The form is that before section 2.1 of Kingma and Ba (2014).
-    """
+    """Updates a sparse gradient as Adam and AdamW do: Kingma and Ba (2014), before section 2.1."""
     first, second = slots.adam_moments(optimizer, variable)
     rate, count, beta_1, beta_2 = (
         tf.cast(value, variable.dtype)

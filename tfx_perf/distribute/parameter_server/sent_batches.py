@@ -1,8 +1,8 @@
 """Evaluation by tf_keras of batches that a coordinator reads and sends to its workers.
 
-tf_keras' own has each worker read all data, and evaluates some examples twice. Told to divide them
-(`pss_evaluation_shards`), it passes over regularizers, `add_loss` and what the model overrides, and
-fails on several outputs and on tables.
+tf_keras has each worker read all data, and evaluates some examples twice. Told to divide them
+(`pss_evaluation_shards`), it ignores regularizers, `add_loss` and overridden methods, and fails on
+several outputs and on tables.
 """
 
 import collections
@@ -21,12 +21,7 @@ _WAITING_CALLS = 2  # for each worker, so that it has a next one while the coord
 
 @contextlib.contextmanager
 def evaluated(model: Any, *, worker_count: int) -> Iterator[None]:
-    """Has a model's `evaluate`, of `fit` and of callbacks, send batches while the context lasts.
-
-    Args:
-        model: of tf_keras, compiled, under a `ParameterServerStrategy`.
-        worker_count: how many take batches.
-    """
+    """Has a tf_keras model's `evaluate`, also in `fit`, send batches while the context lasts."""
     module = importlib.import_module("tf_keras.src.engine.data_adapter")
     sender = _Sender(model, most_waiting=_WAITING_CALLS * worker_count)
     one = tf.Variable(1, dtype=tf.int64)
@@ -62,21 +57,13 @@ def evaluated(model: Any, *, worker_count: int) -> Iterator[None]:
 
 
 def _of_this_cluster(data: Any) -> Any:
-    """Returns a dataset that can be read, also if it was made before the cluster was known.
-
-    Its device has another name since then; what is made of it has the new one.
-    """
+    """Returns a readable dataset, also if its device was renamed since by the cluster."""
     is_dataset = isinstance(data, tf.data.Dataset)
     return data.skip(0) if is_dataset else data
 
 
 class _Sender:
-    """Sends batches, no more than workers will soon take.
-
-    Args:
-        model: see `evaluated`.
-        most_waiting: how many calls may be sent and not done.
-    """
+    """Sends batches, of which at most `most_waiting` are not done."""
 
     def __init__(self, model: Any, *, most_waiting: int) -> None:
         strategy, counter = model.distribute_strategy, model._test_counter

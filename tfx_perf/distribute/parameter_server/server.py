@@ -1,7 +1,7 @@
 """A process that serves: `python -m tfx_perf.distribute.parameter_server.server`.
 
-By its task in `TF_CONFIG` it computes steps (`worker`) or holds weights (`ps`). It knows nothing of
-the user's code: the coordinator sends what is to be computed.
+By its task in `TF_CONFIG` it computes steps (`worker`) or holds weights (`ps`), without the user's
+code: the coordinator sends what is to be computed.
 """
 
 from typing import NoReturn

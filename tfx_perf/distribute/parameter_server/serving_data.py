@@ -1,12 +1,11 @@
 """Data that a coordinator reads, and that its workers take batch by batch.
 
-Each worker could read all data for itself, but then two workers would train on each batch twice,
-and on some in no epoch: nobody tells a worker which of them it is. From a tf.data service in the
-coordinator's own process each batch goes to one worker, whichever asks first, and what calls Python
-functions or looks up tables is where these are.
+If each worker read all data, two would train on each batch twice, and on some in no epoch: nobody
+tells a worker which it is. A tf.data service in the coordinator's process gives each batch to the
+worker that asks first, and has the Python functions and tables that the data need.
 
-A reader that is stopped is waited for with Python's lock held, which a Python function in the data
-would wait for. So the data are read to an end first, with which all that reads ahead of it ends.
+Stopping a reader waits with Python's lock held, which a Python function in the data would wait for.
+So the data are read to an end first.
 """
 
 import collections
@@ -20,11 +19,9 @@ _JOB = "training"
 
 @contextlib.contextmanager
 def served(data: tf.data.Dataset, *, host: str) -> Iterator[tf.data.Dataset]:
-    """Yields the data as workers are to read them, as long as the context lasts.
+    """Yields endless data, with batches for all workers together, as workers are to read them.
 
-    Args:
-        data: with batches for all workers together; endless.
-        host: under which workers reach this process.
+    `host` is where workers reach this process.
     """
     service = tf.data.experimental.service
     dispatcher = service.DispatchServer()

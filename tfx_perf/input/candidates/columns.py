@@ -82,7 +82,7 @@ class Columns(Candidate):
         return table
 
     def chunks(self, source: RecordSource, *, limits: Limits) -> tf.data.Dataset:
-        """Returns the split unshuffled as `table.load` wants it; TFXIO's batches without `parse`."""
+        """Returns the split unshuffled as `table.load` wants it; TFXIO's batches if not parsed."""
         parse = source.parse
         if parse is None:
             batches = source.replace_options(
@@ -127,7 +127,7 @@ class Columns(Candidate):
 
 
 def row_numbers(count: int, options: Any) -> Callable[[Worker], tf.data.Dataset]:
-    """Returns a function that makes one int64 vector an epoch: a worker's rows, shuffled if asked."""
+    """Returns what makes one int64 vector an epoch: a worker's rows, shuffled if asked for."""
     seeds = batching.epochs(options)
 
     def numbers(worker: Worker) -> tf.data.Dataset:
