@@ -24,8 +24,8 @@ SettingsT = TypeVar("SettingsT", bound="Settings")
 class Section(pydantic.BaseModel):
     """An immutable group of settings that refuses unknown keys, other types, NaN and infinities.
 
-    No value is made one of another type: true is no number, `"yes"` is neither true nor false. A
-    key without a value that stands for keys with values has none of them.
+    No value is converted: true is no number, `"yes"` is neither true nor false. A key without a
+    value stands for an empty mapping where one is expected.
     """
 
     model_config = pydantic.ConfigDict(
@@ -45,11 +45,7 @@ class Section(pydantic.BaseModel):
 
 
 class Settings(Section):
-    """The section that a whole file or dictionary holds.
-
-    Attributes:
-        ROOT_KEY: key that all others may stand under; empty: none.
-    """
+    """The section that a whole file or dictionary holds, maybe under a `ROOT_KEY`."""
 
     ROOT_KEY: ClassVar[str] = ""
 
@@ -170,11 +166,7 @@ PositiveInts = Annotated[Several[PositiveInt], pydantic.BeforeValidator(_listed)
 
 
 def grpc_address(text: str) -> tuple[str, int]:
-    """Returns host and port of `grpc://HOST:PORT`.
-
-    Raises:
-        ValueError: it is something else.
-    """
+    """Returns host and port of `grpc://HOST:PORT`; ValueError if it is something else."""
     match = re.fullmatch(r"grpc://([^\s/:@\[\]]+|\[[0-9A-Fa-f:.]+\]):(\d{1,5})", text)
     if not match or not 0 < int(match[2]) <= _LAST_PORT:
         raise ValueError("grpc://HOST:PORT")

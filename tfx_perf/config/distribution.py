@@ -31,16 +31,16 @@ class ClusterJob(Section):
         kind: `TFJob` (Training Operator v1) or `TrainJob` (Kubeflow Trainer v2).
         worker_count: how many workers train, the one that saves the model included; at least 2,
             without parameter servers.
-        parameter_server_count: how many parameter servers a TFJob has beside them; None: the
-            workers hold the weights.
-        shared_folder: absolute folder that OptimizedTrainer's container and every worker see
-            under this name, on a volume that all may write to (ReadWriteMany).
+        parameter_server_count: number of parameter servers of a TFJob; None: the workers hold the
+            weights.
+        shared_folder: absolute folder that OptimizedTrainer's container and every worker see under
+            this name, on a volume that all may write to (ReadWriteMany).
         image: with tfx-perf and your code installed; None, for a TrainJob: the runtime's.
         namespace: None: that of OptimizedTrainer's pod, or of the kube config.
         runtime: name of the TrainingRuntime in the namespace, for a TrainJob.
-        pod_template: a `PodTemplateSpec` of Kubernetes, merged into that of each pod; containers,
-            variables and what else has a name, by name. The container that trains is `tensorflow`
-            in a TFJob, and `node` in a TrainJob.
+        pod_template: a `PodTemplateSpec` of Kubernetes, merged into that of each pod by the names
+            of containers, variables and so on. The container that trains is `tensorflow` in a
+            TFJob, and `node` in a TrainJob.
         timeout_seconds: after this the job is deleted and the training has failed.
         poll_seconds: between two looks at the job.
     """
@@ -137,24 +137,24 @@ class DistributionSettings(Section):
     """Several replicas or workers for OptimizedTrainer.
 
     Attributes:
-        strategy: what the user's code is run under if it makes no strategy; `auto`: one device,
-            or all of this machine's if that is surely faster; None: its own, if it makes one.
-        device_memory_bytes: what `model_parallel` may put on each device; None: all that
-            TensorFlow may take of it.
+        strategy: for code that makes no strategy; `auto`: one device, or all of this machine's if
+            that is surely faster; None: the code's own, if it makes one.
+        device_memory_bytes: what `model_parallel` may put on each device; None: all that TensorFlow
+            may take of it.
         reduction_dtype: the type in which gradients are summed over replicas; None: their own.
         sharding_invariant_random: whether dropout and other noise follow from a row's place in the
             batch, so that any number of replicas has the same.
         collective_timeout_seconds: a sum of workers that takes longer fails, so that nobody waits
-            for one that does not go on; None: none does.
+            for a worker that hangs; None: none fails.
         workers: how many processes train on this machine, with `MultiWorkerMirroredStrategy`, or
             beside parameter servers; None: OptimizedTrainer trains itself.
         parameter_servers: how many processes hold the weights, with `ParameterServerStrategy`;
             None: the workers do.
         restarts: how often all workers are started again after one was killed or lost its
-            connection; with parameter servers, how often a worker is that was lost.
+            connection; with parameter servers, how often a lost worker is.
         start_timeout_seconds: how long workers wait for one another when they start.
-        heartbeat_timeout_seconds: after which parameter servers and their workers that are stopped
-            or hang are killed.
+        heartbeat_timeout_seconds: parameter servers and their workers are killed if they are
+            stopped or hang for so long.
         job: the job on Kubernetes that trains in OptimizedTrainer's place; None as for `workers`.
     """
 

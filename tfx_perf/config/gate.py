@@ -60,21 +60,20 @@ _AnswerByQuality = Literal["bless", "refuse", "if quality holds"]
 class Policy(Section):
     """Whether a rule's verdict lets the run through.
 
-    The defaults fail closed: only what was shown to be good enough passes. The one
-    exception is the first run, because a baseline has to begin somewhere; the absolute limits
-    then decide alone. Blessing everything but `limit` shows
-    what the gate would do before it may.
+    By default only what was shown to be good enough passes. The exception is the first run: a
+    baseline has to begin somewhere, so the absolute limits alone decide. Bless everything but
+    `limit` to see what the gate would do.
 
     Attributes:
         limit: a figure is beyond an absolute limit.
         regression: a change for the worse beyond the margin that noise does not explain.
         inconclusive: the noise is too large to rule a change beyond the budget out.
         invalid: the figure is missing, was not finite or rests on too few steps.
-        not_comparable: blessed runs are on record, and none of them was measured in the same
-            environment at about the same size. `if quality holds` refuses unless a loss or an
-            evaluation metric, which no environment changes, was compared; and a figure that is
-            worse than twice its budget and what differs explains.
-        not_compared: no blessed run is on record that has the figure.
+        not_comparable: there are blessed runs, but none was measured in the same environment at
+            about the same size. `if quality holds` refuses unless a loss or an evaluation metric,
+            which no environment changes, was compared. It also refuses a figure that is worse by
+            more than twice its budget plus what the different environment explains.
+        not_compared: no blessed run on record has the figure.
     """
 
     limit: _Answer = "refuse"
@@ -95,21 +94,20 @@ class GateSettings(Section):
         rules: metric key to rule; `evaluation/NAME` is a metric of Evaluator's output. A rule
             stands beside the default one for its metric (`Rule.beside`), null takes it away. A
             looser margin for the step time loosens the default rules of what follows from it.
-        use_defaults: whether the rules of `DEFAULT_RULES` hold where `rules`
-            says nothing.
+        use_defaults: whether the rules of `DEFAULT_RULES` hold where `rules` says nothing.
         policy: what each verdict does.
-        baseline_runs: a run is compared with so many of the last comparable blessed runs.
-        kept_runs: how many blessed runs of each environment the ledger keeps; the anchor is
-            sought in them.
-        baseline_uri: folder that the ledger is also read from and written to, a local path
-            or a URL such as `gs://bucket/folder`; for where there is no ML Metadata.
-        fail_pipeline: whether a refusal fails the component, and the pipeline with it. By
-            default the pipeline goes on and Pusher does not push.
-        false_alarm_rate: probability that a run that is no worse is called a regression, over
-            all rules together.
+        baseline_runs: number of last comparable blessed runs that a run is compared with.
+        kept_runs: how many blessed runs of each environment the ledger keeps; the anchor is sought
+            in them.
+        baseline_uri: folder that the ledger is also read from and written to, a local path or a URL
+            such as `gs://bucket/folder`; for where there is no ML Metadata.
+        fail_pipeline: whether a refusal fails the component, and the pipeline with it. By default
+            the pipeline goes on and Pusher does not push.
+        false_alarm_rate: probability that a run that is no worse is called a regression, over all
+            rules together.
         minimum_steps: steps below which no figure that is taken over steps is valid.
-        escalate_seconds: where a run would be refused for its step time alone, train it and a
-            blessed one in turns on this host, for at most so long; 0: do not.
+        escalate_seconds: a run that would be refused for its step time alone is trained in turns
+            with a blessed one on this host, for at most so long; 0: it is not.
         anchor: run that the budgets count from; None: the best level that runs have held.
         price_per_hour: of a machine that trains, in any currency; it gives the cost of a million
             examples.
@@ -159,11 +157,7 @@ class GateSettings(Section):
         return self
 
     def unruled(self, evaluation: Collection[str]) -> tuple[str, ...]:
-        """Returns the keys of metrics that no rule asks for, as nobody can read their names.
-
-        Args:
-            evaluation: as for `rules_for`.
-        """
+        """Returns the metrics without a rule, whose names do not say which way is better."""
         keys = (metrics.EVALUATION_PREFIX + name for name in sorted(evaluation))
         return tuple(
             key
@@ -172,11 +166,9 @@ class GateSettings(Section):
         )
 
     def rules_for(self, evaluation: Collection[str]) -> dict[str, Rule]:
-        """Returns the rules that hold for a run, by metric key.
+        """Returns the rules for a run by metric key, given names of Evaluator's metrics.
 
-        Args:
-            evaluation: names of the metrics in Evaluator's output, without prefix. Those whose
-                names say which way is better have a default rule.
+        Those whose names say which way is better have a default rule.
         """
         rules: dict[str, Rule | None] = {}
         if self.use_defaults:

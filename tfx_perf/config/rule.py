@@ -24,10 +24,10 @@ FOLLOWERS = {
 
 
 class Rule(Section):
-    """What PerfEvaluator asks of a metric: absolute limits, a limit to its change, or both.
+    """Limits that PerfEvaluator sets to a metric, to its change, or both.
 
-    Changes are relative to the mean of the last comparable blessed runs, and count for the
-    worse only: which way is worse is in the metric catalogue.
+    Changes are relative to the mean of the last comparable blessed runs, and count for the worse
+    only: the metric catalogue says which way that is.
 
     Example:
         >>> Rule(max=0.5), Rule(margin=0.05), Rule(margin=0.05, max=0.5, advisory=True)
@@ -35,17 +35,16 @@ class Rule(Section):
     Attributes:
         min: refuse below, in the metric's unit.
         max: refuse above, in the metric's unit.
-        margin: the change that is too small to matter, e.g. 0.03 for 3 %: it is never called a
-            regression.
-        budget: the change that must not get through, neither in the noise of one run nor as
-            the sum of many small ones; four margins if it is not given.
-        noise: the relative run-to-run standard deviation to expect before runs have shown it;
-            None: by the kind of metric, see `tfx_perf.gate.noise`.
-        scale: changes are relative to this, in the metric's unit, where the baseline is
-            smaller; it keeps a share that rises from 0.1 % to 0.2 % from having doubled.
+        margin: a change too small to matter, e.g. 0.03 for 3 %; it is never a regression.
+        budget: the change that must not get through, neither in the noise of one run nor as the sum
+            of many small ones; None: four margins.
+        noise: the relative run-to-run standard deviation to expect before runs have shown it; None:
+            by the kind of metric, see `tfx_perf.gate.noise`.
+        scale: changes are relative to this, in the metric's unit, if the baseline is smaller: a
+            share that rises from 0.1 % to 0.2 % has not doubled.
         direction: which way an evaluation metric gets better; None: as its name says.
         advisory: report only, never refuse.
-        optional: a figure that was not recorded is not checked, instead of refused.
+        optional: do not refuse a run that has not recorded the figure.
     """
 
     min: float | None = None
@@ -93,10 +92,9 @@ class Rule(Section):
         return BUDGET_MARGINS * self.smallest_change if self.budget is None else self.budget
 
     def beside(self, default: "Rule") -> "Rule":
-        """Returns the rule with what a default one says beyond it: a limit takes no margin away.
+        """Returns the rule with what a default one of the metric says beyond it.
 
-        Args:
-            default: of the same metric. What it only reports does not refuse because of this rule.
+        A limit takes no margin away, and what the default only reports does not refuse.
         """
         own = self.model_fields_set
         fields = {name: getattr(self, name) for name in own}
@@ -116,9 +114,8 @@ class Rule(Section):
     def loosened(self, key: str, *, leader: "Rule") -> "Rule":
         """Returns the default rule of a follower, as loose as the user's for the step time.
 
-        Who tolerates a slower step tolerates the lower rate and the higher cost that come with it.
-        A rule without margin says nothing about changes, and one that is stricter than the default
-        says nothing about the followers.
+        Who tolerates a slower step tolerates the lower rate and the higher cost that follow. A rule
+        without margin, or stricter than the default, changes nothing.
         """
         if leader.margin is None or self.margin is None:
             return self

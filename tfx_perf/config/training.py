@@ -23,29 +23,29 @@ class TrainingSettings(Section):
     """OptimizedTrainer.
 
     Attributes:
-        trial_budget_seconds: wall time of the trials that choose the plan, beside the start
-            of their processes; 0 trains with plain `fit` and only measures.
+        trial_budget_seconds: wall time of the trials that choose the plan, beside the start of
+            their processes; 0 trains with plain `fit` and only measures.
         steps_per_call: the numbers of steps per call from Python that are tried.
-        excluded_speedups: what no plan may have, nor one of an earlier run; what has a setting of
-            its own is off with that one.
-        loss_tolerance: relative difference of the loss to plain `fit`'s that a plan may show
-            where only the loss can be compared: in another precision, with oneDNN's kernels, and
-            in models whose random numbers nobody can repeat.
+        excluded_speedups: speed-ups that no plan may have, nor one of an earlier run; those with a
+            setting of their own are turned off there.
+        loss_tolerance: relative difference to plain `fit`'s loss that a plan may show where only
+            the loss can be compared: in another precision, with oneDNN's kernels, or with random
+            numbers that nobody can repeat.
         margin: how much faster than plain `fit` a plan must be, beyond its interval.
         seed: seeds Python, NumPy and TensorFlow before the user's code; None leaves them.
-        precision: Keras' global dtype policy while the user's code runs; None leaves it, `auto`
-            has the trials find out whether a narrower one is faster and trains the same.
-        recompute: the number of segments of the forward pass whose activations are computed
-            again in the backward pass, which takes time and saves memory; `auto`: as many as
-            are estimated to need the least memory; None keeps all activations.
+        precision: Keras' global dtype policy while the user's code runs; None leaves it, `auto` has
+            the trials find out whether a narrower one is faster and trains the same.
+        recompute: the number of segments of the forward pass whose activations are computed again
+            in the backward pass, which takes time and saves memory; `auto`: the number with the
+            least estimated memory; None keeps all activations.
         checkpoint_folder: local folder where an interrupted training is found again; None:
             OptimizedTrainer's own working folder, and none outside of it.
         checkpoint_steps: steps between two checkpoints; 0 or null: not by steps.
-        checkpoint_seconds: seconds between two checkpoints, if this comes first; 0 or null:
-            not by time. Neither makes saving take more than some 2 % of the time.
+        checkpoint_seconds: seconds between two checkpoints, if this comes first; 0 or null: not by
+            time. Saving takes at most some 2 % of the time.
         loss_upper_bound: a loss above this ends in a rollback, as NaN and Inf do.
-        resume_ignores: names of globals, attributes, arguments and variables in closures that
-            may be others where a training goes on in another process.
+        resume_ignores: names of globals, attributes, arguments and variables in closures that may
+            differ when a training goes on in another process.
         recovery_max_trials: how often training goes back and on with a safer plan.
     """
 

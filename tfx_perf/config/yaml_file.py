@@ -40,13 +40,7 @@ _OnceLoader.add_implicit_resolver(
 
 @dataclasses.dataclass(frozen=True)
 class YamlFile:
-    """What a YAML file holds.
-
-    Attributes:
-        path: of the file.
-        values: of its only document; None if there is none.
-        node: the same with its lines.
-    """
+    """The values of a YAML file's only document (None without one), and its nodes with lines."""
 
     path: str | pathlib.Path
     values: Any
@@ -55,9 +49,8 @@ class YamlFile:
     def place_of(self, location: Sequence[int | str]) -> str:
         """Returns file and line of a value, e.g. `perf.yaml, line 3`.
 
-        Args:
-            location: keys and indices from the outermost one; of what is not there, the line of
-                what would hold it.
+        `location` has the keys and indices from the outermost one; what is not there has the line
+        of what would hold it.
         """
         node, line = self.node, 0
         for part in location:
@@ -70,11 +63,7 @@ class YamlFile:
 
 
 def read(path: str | pathlib.Path) -> YamlFile:
-    """Returns what a YAML file of one document holds.
-
-    Raises:
-        UserError: the file cannot be read or is not YAML.
-    """
+    """Reads a YAML file of one document; UserError if it cannot be read or is not YAML."""
     with _errors_of(path):
         loader = _OnceLoader(pathlib.Path(path).read_bytes())  # it finds out the encoding
         node = loader.get_single_node()
@@ -82,11 +71,7 @@ def read(path: str | pathlib.Path) -> YamlFile:
 
 
 def read_documents(path: str | pathlib.Path) -> list[Any]:
-    """Returns the documents that a YAML file holds.
-
-    Raises:
-        UserError: the file cannot be read or is not YAML.
-    """
+    """Reads all documents of a YAML file; UserError if it cannot be read or is not YAML."""
     with _errors_of(path):
         text = pathlib.Path(path).read_bytes()
         return list(yaml.load_all(text, Loader=_OnceLoader))  # noqa: S506 (it is a SafeLoader)

@@ -61,12 +61,7 @@ _OF_A_KEY = "[key]"  # pydantic's location of a mapping's key
 
 
 class SettingError(ValueError):
-    """What a section's validator says about something within the section.
-
-    Attributes:
-        location: of what is wrong, from the section or setting that is validated.
-        remedy: a sentence; empty for none.
-    """
+    """A validator's complaint about a `location` within its section, and a remedy, if any."""
 
     def __init__(self, expectation: str, *location: str, remedy: str = "") -> None:
         super().__init__(expectation)
@@ -77,13 +72,7 @@ class SettingError(ValueError):
 def validated(
     model: type[ModelT], values: Any, *, place_of: PlaceOf, removed: Mapping[str, str]
 ) -> ModelT:
-    """Returns settings made of what a user gives.
-
-    Args:
-        model: their class.
-        values: nested mappings.
-        place_of: says in an error where the value stands.
-        removed: keys of earlier versions, and a sentence on each that says what replaces it.
+    """Returns settings made of a user's nested mappings; errors say where by `place_of`.
 
     Raises:
         UserError: the first thing that is wrong with the values.
@@ -95,15 +84,7 @@ def validated(
 
 
 def check_nodes(settings: Iterable[str], nodes: Collection[str]) -> None:
-    """Checks that settings of single nodes are for nodes of the pipeline.
-
-    Args:
-        settings: keys of the section `nodes`.
-        nodes: ids of the pipeline's.
-
-    Raises:
-        UserError: one is for none of them.
-    """
+    """Raises UserError if a key of the section `nodes` is no node of the pipeline."""
     for node_id in settings:
         if node_id not in nodes:
             raise errors.UserError(
@@ -113,11 +94,7 @@ def check_nodes(settings: Iterable[str], nodes: Collection[str]) -> None:
 
 
 def expected(complaint: Mapping[str, Any]) -> str:
-    """Returns what one of pydantic's complaints asks for, in our words.
-
-    Args:
-        complaint: one of `ValidationError.errors()`.
-    """
+    """Returns what a complaint of pydantic's `ValidationError.errors()` asks for, in our words."""
     words = _EXPECTATIONS.get(complaint["type"])
     if words:
         return words.format(**complaint.get("ctx", {}))

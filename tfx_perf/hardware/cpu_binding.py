@@ -1,6 +1,6 @@
 """Which CPUs each of several processes on this machine has to itself.
 
-A CPU is what Linux schedules on, a hardware thread; a core has one or several
+A CPU is a hardware thread, as Linux schedules; a core has one or several
 (https://docs.kernel.org/admin-guide/cputopology.html).
 """
 
@@ -17,8 +17,8 @@ _CPUS = pathlib.Path("/sys/devices/system/cpu")
 def shares(count: int) -> list[Cpus]:
     """Returns the CPUs of each of so many processes, which no two of them share.
 
-    They are whole cores, those of one socket next to each other, as many for each as for the
-    others, give or take one; or single CPUs where there are fewer cores than processes.
+    They are whole cores, side by side on a socket, equally many give or take one; or single CPUs
+    where there are fewer cores than processes.
 
     Raises:
         UserError: there are fewer CPUs than processes.

@@ -54,11 +54,7 @@ def describe() -> dict[str, str]:
 
 
 def key_parts(*packages: str) -> dict[str, str]:
-    """Returns the parts of a cache key that are the machine's, `host` and `versions`.
-
-    Args:
-        *packages: distributions whose versions count, beside TensorFlow's and tfx-perf's.
-    """
+    """Returns the machine's parts of a cache key, with the versions of further `packages`."""
     found = describe()
     memory = formatting.format_bytes(int(found["memory_class_bytes"]))
     machine = [
@@ -105,25 +101,17 @@ def memory_bytes() -> int:
 
 @dataclasses.dataclass(frozen=True)
 class MemoryLimit:
-    """A bound on a step's peak.
-
-    Attributes:
-        bytes: the bound.
-        source: what it is a share of.
-    """
+    """A bound on a step's peak, and what it is a share of."""
 
     bytes: int
     source: str
 
 
 def memory_limit(*, max_utilization: float) -> MemoryLimit:
-    """Returns the share of the memory that a step on the profiled device may take.
+    """Returns the share (0-1) of the memory that a step on the profiled device may take.
 
-    On a GPU, of what TensorFlow's allocator may use; on the CPU, of the RAM that this process
-    can still get (free memory, or what its container leaves).
-
-    Args:
-        max_utilization: the share, 0-1.
+    On a GPU, of what TensorFlow's allocator may use; on the CPU, of the RAM that this process can
+    still get (free memory, or what its container leaves).
     """
     device = allocator_device()
     if device.startswith("CPU"):

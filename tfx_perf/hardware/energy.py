@@ -1,8 +1,8 @@
-"""Energy that the host takes, from RAPL and NVML.
+"""Energy that the whole host takes, whoever uses it, from RAPL and NVML.
 
-RAPL: the processors' own counters, as Linux shows them in /sys/class/powercap
-(https://docs.kernel.org/power/powercap/powercap.html). NVML: NVIDIA's library, through the
-package `nvidia-ml-py` if that is installed. Both count for the whole host, whoever uses it.
+RAPL: the processors' counters in /sys/class/powercap
+(https://docs.kernel.org/power/powercap/powercap.html). NVML: NVIDIA's library, through the package
+`nvidia-ml-py` if that is installed.
 """
 
 import contextlib
@@ -22,12 +22,7 @@ _SAMPLING_SECONDS = 60.0
 
 
 class EnergyCounter(Protocol):
-    """Something that counts energy.
-
-    Attributes:
-        meter: names what is counted, on whichever machine; of two counters of one meter, one
-            tells all.
-    """
+    """Counts energy; of two counters with the same `meter`, one tells all."""
 
     meter: str
 
@@ -39,10 +34,7 @@ class RaplCounter:
     """Adds up the processors of the host, and the memory where it is counted by itself."""
 
     def __init__(self, root: pathlib.Path = _POWERCAP) -> None:
-        """Begins to count.
-
-        Args:
-            root: the folder of zones, e.g. `intel-rapl:0`; AMD's have the same names.
+        """Begins to count in a folder of zones, e.g. `intel-rapl:0`; AMD's have the same names.
 
         Raises:
             MeasurementError: there is none, or it may not be read.
@@ -72,11 +64,7 @@ class NvmlCounter:
     """Adds up the NVIDIA GPUs of the host, from Volta on."""
 
     def __init__(self) -> None:
-        """Begins to count.
-
-        Raises:
-            MeasurementError: the package, the driver or the counter is not there.
-        """
+        """Begins to count; MeasurementError without package, driver or counter."""
         try:
             self._nvml = importlib.import_module("pynvml")
         except ImportError as error:
@@ -105,12 +93,7 @@ COUNTERS = RaplCounter, NvmlCounter
 
 @dataclasses.dataclass
 class Energy:
-    """What was taken.
-
-    Attributes:
-        by_meter: joules, by what has counted them; empty if nothing could be counted.
-        reason: why not everything was counted; empty if it was.
-    """
+    """Joules by meter; `reason` says why something was not counted, and is empty if all was."""
 
     by_meter: dict[str, float] = dataclasses.field(default_factory=dict)
     reason: str = ""

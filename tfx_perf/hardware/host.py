@@ -43,18 +43,15 @@ def memory_limit_bytes() -> int:
 def available_memory_bytes() -> int:
     """Returns the RAM this process can still get without swapping or being killed.
 
-    Page cache of its groups counts as free, whether it was touched lately or not: the kernel gives
-    it up before it kills anything. What is kept in `/dev/shm` or a tmpfs is none of that.
+    Page cache of its groups counts as free: the kernel gives it up before it kills anything.
+    `/dev/shm` and tmpfs do not.
     """
     left = (max(0, limit - used) for limit, used in _group_memory())
     return min([psutil.virtual_memory().available, *left])
 
 
 def boot_id() -> str:
-    """Returns what names this machine until it is started again, the same in all its containers.
-
-    Empty if not on Linux.
-    """
+    """Returns a machine's name until it restarts, the same in all containers; empty off Linux."""
     try:
         return _BOOT_ID.read_text(encoding="utf-8").strip()
     except OSError:
@@ -62,7 +59,7 @@ def boot_id() -> str:
 
 
 def anonymous_memory_bytes() -> int:
-    """Returns this process's resident memory that belongs to no file; all of it where nobody says.
+    """Returns this process's resident memory outside of files, or all of it where unknown.
 
     Pages of files (libraries, mapped data) are the system's to take back when it needs them.
     """
@@ -120,11 +117,7 @@ def cpu_model() -> str:
 
 
 def cpu_features() -> tuple[str, ...]:
-    """Returns which vector and matrix instructions the processor has, by their Linux names.
-
-    Only those that change the speed of training are listed. Empty where the system does
-    not say (not Linux).
-    """
+    """Returns the Linux names of the instructions that speed training up; empty off Linux."""
     info = _cpu_info()
     flags = (info.get("flags") or info.get("Features") or "").split()
     return tuple(feature for feature in _FEATURES if feature in flags)

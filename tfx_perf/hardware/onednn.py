@@ -1,8 +1,8 @@
 """oneDNN: kernels that TensorFlow has, and on many processors leaves off.
 
-On x86-64 it takes them by default only where the processor has AVX-512 VNNI, AVX-VNNI, AMX or
-newer (`IsMKLEnabled` in TensorFlow's `core/util/util.cc`). Dense and convolutional layers mostly
-are faster with them on AVX2, too. A process decides when it imports TensorFlow.
+On x86-64 it takes them by default only where the processor has AVX-512 VNNI, AVX-VNNI, AMX or newer
+(`IsMKLEnabled` in TensorFlow's `core/util/util.cc`). With AVX2, too, they mostly make dense and
+convolutional layers faster. A process decides when it imports TensorFlow.
 """
 
 import os

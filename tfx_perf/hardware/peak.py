@@ -1,8 +1,7 @@
 """The peak FLOPs that model FLOPs utilisation (MFU) is taken against.
 
-A GPU's peak is its datasheet's dense figure. A CPU has no honest datasheet figure (the
-clock depends on the instructions and the neighbours), so its peak is a matrix
-multiplication measured on the spot.
+A GPU's peak is its datasheet's dense figure. A CPU has no honest one (the clock depends on the
+instructions and the neighbours), so its peak is a matrix multiplication measured on the spot.
 """
 
 import functools
@@ -36,27 +35,17 @@ _GPU_TFLOPS: dict[str, dict[str, float]] = {
 
 
 class Peak(records.Record):
-    """A device's peak and where the figure comes from.
-
-    Attributes:
-        flops_per_second: one device's peak, 2 FLOPs a multiply-add; None if unknown.
-        source: the origin of the figure, or the reason why there is none.
-    """
+    """A device's peak at 2 FLOPs a multiply-add; if None, `source` says why, else where from."""
 
     flops_per_second: float | None
     source: str
 
 
 def peak_flops(device: tf.config.PhysicalDevice, dtype: tf.DType | str) -> Peak:
-    """Returns the peak of one device.
+    """Returns the peak of one device for matrix multiplications in `dtype`.
 
-    On a GPU `float32` means TF32 where the device has it and TensorFlow allows it, which
-    it does unless `tf.config.experimental.enable_tensor_float_32_execution(False)`.
-
-    Args:
-        device: e.g. `devices.accelerators()[0]`.
-        dtype: the type the matrix multiplications compute in, e.g. `bfloat16` under
-            `mixed_bfloat16`.
+    On a GPU `float32` means TF32 where the device has it and TensorFlow allows it, which it does
+    unless `tf.config.experimental.enable_tensor_float_32_execution(False)`.
     """
     dtype_name = tf.as_dtype(dtype).name
     if device.device_type == "CPU":
@@ -69,13 +58,7 @@ def peak_flops(device: tf.config.PhysicalDevice, dtype: tf.DType | str) -> Peak:
 
 
 def gpu_peak(name: str, dtype_name: str, *, tf32: bool) -> Peak:
-    """Returns a GPU's datasheet peak, dense.
-
-    Args:
-        name: as the driver gives it, e.g. `NVIDIA A100-SXM4-40GB`.
-        dtype_name: e.g. `float32`.
-        tf32: whether float32 multiplications may use TF32.
-    """
+    """Returns the datasheet's dense peak by the driver's name, e.g. `NVIDIA A100-SXM4-40GB`."""
     row = next((row for pattern, row in _GPU_TFLOPS.items() if re.search(pattern, name)), None)
     # A MIG slice carries the whole card's name but has only a part of its units.
     if row is None or " MIG " in name:
@@ -88,10 +71,9 @@ def gpu_peak(name: str, dtype_name: str, *, tf32: bool) -> Peak:
 
 @functools.cache
 def _measured(dtype_name: str) -> Peak:
-    """Returns the best rate of square matrix multiplications on the CPU.
+    """Returns the best rate of square matrix multiplications on the CPU, measured once.
 
-    A measured roof lies below the theoretical one; what a well-blocked library reaches is
-    what a model could reach at best. Measured once a process.
+    It lies below the theoretical one, but a model can reach no more than a well-blocked library.
     """
     best, best_size = 0.0, 0
     with tf.init_scope(), tf.device("CPU:0"):

@@ -1,7 +1,7 @@
 """The versions that tfx-perf supports, and the check of what is installed.
 
-The one place that knows about version differences. TFX pins TensorFlow closely, so there
-are two supported lines, chosen by the Python version.
+The one place that knows about version differences. TFX pins TensorFlow closely, so the Python
+version chooses between two supported lines.
 """
 
 import dataclasses
@@ -17,14 +17,7 @@ from packaging import specifiers
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """Versions that belong together.
-
-    Attributes:
-        name: e.g. `TFX 1.16`.
-        python: version specifier of the interpreter, e.g. `>=3.10,<3.12`.
-        packages: distribution name to version specifier.
-        glibc: version specifier of the C library that the line's wheels need.
-    """
+    """Version specifiers that belong together: interpreter, packages, and C library of wheels."""
 
     name: str
     python: str
@@ -58,14 +51,7 @@ _PIP_OPTIONS = {"3.11": "--ignore-requires-python "}
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """One comparison of what is there with what is needed.
-
-    Attributes:
-        name: `python`, `glibc` or a distribution's name.
-        found: its version, or None if it is not there.
-        expected: version specifier, e.g. `==2.16.*`.
-        passed: whether `found` satisfies `expected`.
-    """
+    """One comparison of a version with its specifier; `found` is None if nothing is there."""
 
     name: str
     found: str | None
@@ -90,11 +76,7 @@ def has_tfx() -> bool:
 
 
 def line_of(python: str) -> Line | None:
-    """Returns the line that a Python version belongs to, or None if none supports it.
-
-    Args:
-        python: e.g. `3.11.4`.
-    """
+    """Returns the line of a Python version, e.g. `3.11.4`; None if none supports it."""
     return next((line for line in LINES if _satisfies(python, line.python)), None)
 
 
@@ -106,11 +88,7 @@ class InstallCommands(NamedTuple):
 
 
 def install_commands(python: str) -> InstallCommands:
-    """Returns the commands for a Python version.
-
-    Args:
-        python: e.g. `3.11.4`.
-    """
+    """Returns the commands for a Python version, e.g. `3.11.4`."""
     options = _PIP_OPTIONS.get(".".join(python.split(".")[:2]), "")
     return InstallCommands(
         uv="uv pip install -c requirements.lock '.[tfx]'",
@@ -119,10 +97,7 @@ def install_commands(python: str) -> InstallCommands:
 
 
 def check() -> list[Check]:
-    """Compares interpreter, C library and packages with the supported line.
-
-    Nothing is imported, so that the check also works where an import would fail.
-    """
+    """Compares interpreter, C library and packages with the supported line, without imports."""
     python = ".".join(map(str, sys.version_info[:3]))
     line = line_of(python)
     if line is None:

@@ -1,9 +1,9 @@
 """Runs functions in processes of their own, which may crash, hang, be killed or be measured.
 
-A child is a fork of a process that has done nothing but imports, or a fresh interpreter; a fork of
-the caller would inherit TensorFlow's threads in a broken state. It has the caller's import path and
-Keras line, in a session of its own. It and all that it has started end with its caller, however
-that ends.
+A child is a fresh interpreter, or a fork of a process that has only imported: a fork of the caller
+would inherit TensorFlow's threads in a broken state. It has the caller's import path and Keras
+line, in a session of its own. It and all that it has started end with its caller, however that
+ends.
 
 Example:
     >>> isolate.run("json:dumps", {"obj": [1]}, timeout_seconds=60, log_path="log")
@@ -38,24 +38,19 @@ def run(
     environment: Mapping[str, str] | None = None,
     is_forked: bool = False,
 ) -> Any:
-    """Calls a function in a child process and returns its result, a JSON value.
+    """Calls `package.module:function` in a child process and returns its result; all as JSON.
 
-    Args:
-        target: `package.module:function`; importable.
-        arguments: keyword arguments of the function, JSON values.
-        timeout_seconds: after this the child and all it started are killed; None: never.
-        log_path: file that the child's output is added to; its folder must exist. None: it goes
-            where the caller's goes. Such a child stands for its caller: it may take any
-            time; SIGTERM and Ctrl-C reach it as SIGTERM, and take effect here when it has ended.
-        environment: variables to set beside the caller's.
-        is_forked: fork the child from a server that keeps the target's imports for the next
-            one, where that is safe. For modules that do nothing when they are imported, and
-            variables that TensorFlow reads only when it begins to run.
+    The child's output is added to `log_path`, in an existing folder. With None it goes where the
+    caller's goes, and the child stands for its caller: SIGTERM and Ctrl-C reach it as SIGTERM, and
+    take effect here when it has ended. Without end by `timeout_seconds` (None: never) the child and
+    all it started are killed.
+
+    `is_forked` forks the child, where that is safe, from a server that keeps the target's imports:
+    for modules that do nothing when imported, and variables that TensorFlow reads when it runs.
 
     Raises:
         UserError: the function raised one; the message is the same.
-        ChildError: the function raised something else. One line with the cause and the path of
-            the log, here and below.
+        ChildError: it raised something else; one line with the cause and the log's path, as below.
         TimedOutError: it took longer than `timeout_seconds`.
         ProcessEndedError: the child was killed, crashed or ended itself; a TerminatedError if that
             was by SIGTERM.
@@ -77,17 +72,10 @@ def started(
     cpus: frozenset[int] | None = None,
     show: Callable[[str], object] | None = None,
 ) -> Iterator[Child]:
-    """Starts a child, which runs while the context lasts; it and all it started end with that.
+    """Starts a child as `run` does; it and all it started end with the context.
 
-    Args:
-        target: see `run`; likewise the next four.
-        arguments: likewise.
-        log_path: likewise.
-        environment: likewise.
-        is_forked: likewise.
-        cpus: that it is bound to; None: those of this process.
-        show: is called, in a thread, with each line of its standard output, which is then not in
-            the log.
+    It is bound to `cpus`; None: those of this process. `show` is called, in a thread, with each
+    line of its standard output, which is then not in the log.
     """
     with contextlib.ExitStack() as until:
         folder = pathlib.Path(
@@ -127,11 +115,9 @@ def started(
 def import_early(modules: Sequence[str], *, is_sure: bool = True) -> None:
     """Has the server of `is_forked` import modules in the background, where there may be one.
 
-    Args:
-        modules: those that targets are in.
-        is_sure: whether children follow; else nothing is imported for some seconds, in which a
-            process that only describes a pipeline ends, and nothing at all where the server is no
-            fork of this process.
+    Unless it `is_sure` that children follow, nothing is imported for some seconds, in which a
+    process that only describes a pipeline ends, and never in a server that is no fork of this
+    process.
     """
     if not host.may_have_accelerators():
         _SERVER.import_early(modules, environment=_environment(), is_sure=is_sure)

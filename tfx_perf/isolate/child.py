@@ -29,14 +29,7 @@ class Child:
         *,
         wake: Callable[[], None],
     ) -> None:
-        """Knows it.
-
-        Args:
-            pid: its process id.
-            answers: where the server writes the exit code.
-            request: as `isolate.started` has written it.
-            wake: has the server go on where that was stopped.
-        """
+        """Takes a child whose exit code comes by `answers`; `wake` has a stopped server go on."""
         self._pid, self._answers, self._request, self._wake = pid, answers, request, wake
         self._code: int | None = None
         self._lock = threading.Lock()
@@ -52,14 +45,7 @@ class Child:
         return None
 
     def wait(self, timeout: float | None = None) -> int:
-        """Waits for its end; returns the exit code, negative if a signal ended it.
-
-        Args:
-            timeout: seconds; None: for ever.
-
-        Raises:
-            TimeoutExpired: it runs on.
-        """
+        """Waits for the exit code, negative after a signal; TimeoutExpired if it runs longer."""
         if self._code is None and not select.select([self._answers], [], [], timeout)[0]:
             raise subprocess.TimeoutExpired(str(self._pid), timeout or 0.0)
         with self._lock:
@@ -84,14 +70,7 @@ class Child:
             self.wait()
 
     def result(self, *, timeout_seconds: float | None) -> Any:
-        """Waits for its end; returns what its function returned, a JSON value.
-
-        Args:
-            timeout_seconds: None: for ever.
-
-        Raises:
-            UserError: as `isolate.run`; likewise the others.
-        """
+        """Waits for the result, a JSON value; raises what `isolate.run` raises."""
         target, log = self._request["target"], self._request["log"]
         try:
             code = self.wait(timeout_seconds) if log else self._wait_as_its_shell()

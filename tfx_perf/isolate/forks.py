@@ -1,8 +1,7 @@
 """Forks of this process, for as long as it has done nothing but imports.
 
-Such a fork has all that was imported, at once; a fresh interpreter takes ten seconds for TFX. But
-it has none of the threads that other threads may wait for in vain, so that it is made only where
-there are none but those that libraries start when they are imported, and that survive a fork.
+A fork has all imports at once; a fresh interpreter takes ten seconds for TFX. But others may wait
+for threads that a fork lacks, so it is made only if all threads come from imports, and survive it.
 """
 
 import atexit
@@ -56,12 +55,7 @@ class Forked:
     """A fork of this process, with the methods of `subprocess.Popen` that its parent needs."""
 
     def __init__(self, run: Callable[[], None]) -> None:
-        """Forks.
-
-        Args:
-            run: what the fork does before it ends, in a session of its own and without the
-                parent's terminal.
-        """
+        """Forks; `run` is all that the fork does, in its own session, without the terminal."""
         self._code: int | None = None
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):  # closed, or of no file
@@ -140,11 +134,8 @@ def forget_logging() -> None:
 def end(code: int, *, within_seconds: float | None) -> NoReturn:
     """Ends this process as an interpreter does, but leaves modules as they are.
 
-    Python itself takes TensorFlow's and TFX's apart, which lasts seconds, and may hang.
-
-    Args:
-        code: the exit code.
-        within_seconds: how long threads that are left may take; None: any time.
+    Python's own tear-down of TensorFlow and TFX takes seconds, and may hang. Threads that are left
+    have `within_seconds`; None: any time.
     """
     if within_seconds is not None:
         late = threading.Timer(within_seconds, os._exit, [code])
@@ -155,10 +146,7 @@ def end(code: int, *, within_seconds: float | None) -> NoReturn:
 
 
 def end_as_an_interpreter() -> None:
-    """Does for the user's code what an interpreter does at its end, and `os._exit` does not.
-
-    Threads are waited for, functions for the end are called, files that are open are written.
-    """
+    """Awaits threads, runs exit functions and writes open files, which `os._exit` does not."""
     # As `multiprocessing` ends its processes. It ends the threads of idle pools, which would
     # otherwise wait for work without end.
     threading._shutdown()  # type: ignore[attr-defined]

@@ -1,8 +1,8 @@
-"""What ends a child with its caller, and all that the child has started with the child.
+"""Ends a child with its caller, and all that the child has started with the child.
 
-The kernel can have a process end with its parent, but not what that process has started: data
-workers, trials, the user's own subprocesses. These are found by the child's session and by a mark
-in their environment, also where they have lost their parent.
+The kernel can end a process with its parent, but not what that has started: data workers, trials,
+subprocesses. These are found by the child's session and by a mark in their environment, also where
+they have lost their parent.
 """
 
 import contextlib
@@ -25,11 +25,7 @@ _PATIENCE_SECONDS = 10.0  # then a process hangs in the kernel
 
 
 def end_with(parent: int) -> None:
-    """Has the kernel kill this process when its parent ends; Linux only.
-
-    Args:
-        parent: its process id. If it has ended already, so does this process.
-    """
+    """Has the kernel kill this process when its parent (a process id) ends, or has; Linux only."""
     tell_of_parents_end(signal.SIGKILL)
     if os.getppid() != parent:
         sys.exit("The parent is gone.")
@@ -51,12 +47,7 @@ def with_mark(mark: str) -> str:
 
 
 def end_all(child: int, mark: str) -> None:
-    """Kills a child, if it is still there, and all that descends from it.
-
-    Args:
-        child: its process id; it leads a session.
-        mark: the child's own.
-    """
+    """Kills a child (a process id), which leads a session, and its descendants, by their mark."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while (left := [*_descendants(child, mark)]) and time.monotonic() < deadline:
         for process in left:
@@ -66,11 +57,7 @@ def end_all(child: int, mark: str) -> None:
 
 
 def in_words(code: int) -> str:
-    """Returns how a process has ended.
-
-    Args:
-        code: as `subprocess` has it.
-    """
+    """Returns how a process has ended, by the exit code as `subprocess` has it."""
     if code == -signal.SIGKILL:
         return "was killed (SIGKILL), by hand or because memory ran out"
     if code == -signal.SIGALRM:

@@ -1,10 +1,10 @@
 """Server: the process that all children are started from, as their caller sees it.
 
-TensorFlow and TFX take 7 seconds to import, most of what a short job in a child costs. A fork of
-the caller would inherit TensorFlow's running threads in a broken state. The server has none:
-it imports, and never runs anything. It is a fork itself where the caller has done no more by then
-(`forks`), else an interpreter. (`multiprocessing`'s server of that kind would run the user's
-main script once more in every child.) It is the one that ends what a child has left behind.
+TensorFlow and TFX take 7 seconds to import, most of what a short job in a child costs. The server
+imports them and never runs anything, so that it has no running threads that break a fork. It is a
+fork itself where the caller has done no more by then (`forks`), else an interpreter.
+(`multiprocessing`'s server would run the user's main script again in every child.) It also ends
+what a child has left behind.
 """
 
 import fcntl
@@ -34,7 +34,6 @@ class Server:
     """One server at most, started when it is first needed."""
 
     def __init__(self) -> None:
-        """Starts nothing yet."""
         self._process: subprocess.Popen[bytes] | forks.Forked | None = None
         self._orders: socket.socket | None = None
         self._environment: dict[str, str] = {}
@@ -49,14 +48,10 @@ class Server:
         path: pathlib.Path,
         streams: tuple[int, int],
     ) -> Child:
-        """Starts a child.
+        """Starts a child for a request, written to `path`, with the descriptors of its output.
 
-        Args:
-            request: as `isolate.started` makes it; it is written to `path`.
-            environment: of the server. If that of a fork is another than the last time, so is the
-                server, or if this has children, the fork is a fresh interpreter.
-            path: where the child finds the request.
-            streams: file descriptors for the child's standard output and standard error.
+        The environment is the server's. With another one the server is replaced, or if it has
+        children, the child is a fresh interpreter.
 
         Raises:
             ChildError: the machine has no place for another process.
@@ -86,13 +81,7 @@ class Server:
     def import_early(
         self, modules: Sequence[str], *, environment: Mapping[str, str], is_sure: bool
     ) -> None:
-        """Starts the server and has it import modules; waits for nothing.
-
-        Args:
-            modules: what children will need.
-            environment: see `start`.
-            is_sure: whether there will be children; else see `isolate.import_early`.
-        """
+        """Starts the server to import modules, without waiting; see `isolate.import_early`."""
         with self._lock:
             is_there = self._process is not None and self._process.poll() is None
             if (is_sure or is_there or forks.may_fork()) and self._prepare(
@@ -101,10 +90,7 @@ class Server:
                 self._send([0.0 if is_sure else _UNSURE_SECONDS, *modules])
 
     def release(self) -> None:
-        """Ends the server, unless it has children, as of another thread; the next child starts one.
-
-        Where it has, it ends when nothing has been asked of it for a while.
-        """
+        """Ends the server; if it still has children, when nothing was asked of it for a while."""
         with self._lock:
             if not self._running():
                 self._end()

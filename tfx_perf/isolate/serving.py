@@ -38,12 +38,8 @@ class _Running:
 def serve(orders: socket.socket, *, parent: int) -> None:
     """Forks a child for every order that comes; answers its pid and its exit code.
 
-    Ends, and all children with it, when the caller ends or closes its end of the socket.
-
-    Args:
-        orders: each is JSON, the path of a request, or a list of seconds and the modules that are
-            to be imported then.
-        parent: the caller's process id.
+    An order is JSON: the path of a request, or a list of seconds and the modules to import then.
+    All ends when the caller ends or closes its end of the socket.
     """
     guard.adopt_orphans()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # meant for the caller, which passes it on
@@ -194,11 +190,7 @@ def _become_child(
 
 
 def carry_out(path: str) -> int:
-    """Calls the function that a child is asked to; returns the exit code for this process.
-
-    Args:
-        path: of the request, as `isolate.started` makes it.
-    """
+    """Calls the function of the request at `path`; returns the exit code for this process."""
     request, code = json.loads(pathlib.Path(path).read_text()), 1
     if request["log"]:  # if memory runs out, it shall not be the parent's end
         with contextlib.suppress(OSError):

@@ -10,12 +10,9 @@ from typing import Any
 
 
 class Termination:
-    """A context in which SIGTERM is noted instead of ending the process.
+    """A context in which SIGTERM is noted (`requested`) instead of ending the process.
 
     Only the main thread can do that; in another one SIGTERM stays what it was.
-
-    Attributes:
-        requested: whether SIGTERM has come.
 
     Example:
         >>> with Termination() as termination:
@@ -26,7 +23,6 @@ class Termination:
     """
 
     def __init__(self) -> None:
-        """Changes nothing yet."""
         self.requested = False
         self._previous: Any = None
         self._is_installed = False
@@ -67,8 +63,8 @@ class Termination:
 def at_once() -> Iterator[None]:
     """A context in which SIGTERM ends a worker as `sys.exit` does, where nothing is saved.
 
-    The strategies of several workers have TensorFlow take SIGTERM over, which Python does not see,
-    for a checkpoint that nobody makes there: the training would go on.
+    With several workers TensorFlow takes SIGTERM for a checkpoint that nobody makes there, and the
+    training would go on.
     """
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGTERM) not in (None, signal.SIG_DFL):

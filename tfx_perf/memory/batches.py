@@ -12,12 +12,7 @@ _KERAS_BATCH_SIZE = 32  # what `fit` takes for arrays when it is told nothing
 
 
 def dataset_of(call: interception.FitCall) -> tf.data.Dataset:
-    """Returns `fit`'s data as a dataset of batches, unshuffled where that is possible.
-
-    A shuffle would read thousands of examples for each first batch, and any will do.
-
-    Args:
-        call: `fit` with a `tf.data.Dataset` of batches, or with arrays.
+    """Returns `fit`'s dataset or arrays as batches, if possible without a slow shuffle.
 
     Raises:
         UserError: the data is something else, e.g. a generator, or there is none.
@@ -37,11 +32,7 @@ def dataset_of(call: interception.FitCall) -> tf.data.Dataset:
 
 
 def first_batch(dataset: tf.data.Dataset) -> Any:
-    """Returns the dataset's first batch, a nested structure of eager tensors.
-
-    Raises:
-        UserError: the dataset is empty.
-    """
+    """Returns the first batch, nested eager tensors; UserError if the dataset is empty."""
     for batch in dataset.take(1):
         return batch
     raise errors.UserError("Expected fit's data to have a batch. Received: an empty dataset.")
@@ -50,8 +41,7 @@ def first_batch(dataset: tf.data.Dataset) -> Any:
 def peek(call: interception.FitCall) -> Any:
     """Returns a batch as `train_step` gets it, None if the data are of an unusual kind.
 
-    Unlike `dataset_of`, it copies no more than the batch, and the data stay as they are: nothing
-    is taken from them.
+    Unlike `dataset_of`, it copies only the batch, and takes nothing from the data.
     """
     arguments = call.arguments
     if isinstance(arguments["x"], tf.data.Dataset):
@@ -73,24 +63,15 @@ def _given(call: interception.FitCall) -> tuple[Any, ...]:
 
 
 def batch_of(dataset: tf.data.Dataset, size: int) -> Any:
-    """Returns one batch of `size` real examples; a short dataset is repeated.
-
-    Args:
-        dataset: batches of any size.
-        size: examples in the batch.
-    """
+    """Returns one batch of `size` real examples; a short dataset is repeated."""
     return first_batch(dataset.repeat().unbatch().batch(size, drop_remainder=True))
 
 
 def repeated(call: interception.FitCall, batch: Any) -> tf.data.Dataset:
     """Returns a batch for ever, as a dataset whose spec leaves the batch size open.
 
-    So a step is traced once for all sizes. Where the spec of `fit`'s own data says just this size,
-    it is left as it is: a model may insist on it.
-
-    Args:
-        call: the `fit`.
-        batch: like those of its data, of any size.
+    So a step is traced once for all sizes. Where the spec of `fit`'s own data has just this size,
+    it stays: a model may insist on it.
     """
     own = call.arguments["x"]
     is_dense = all(isinstance(part, tf.Tensor) for part in tf.nest.flatten(batch))
@@ -116,10 +97,7 @@ def batch_size_of(batch: Any) -> int:
 
 
 def tensor_bytes(structure: Any) -> int:
-    """Returns the bytes of the eager tensors in a nested structure, e.g. of a batch.
-
-    Strings count by their length; ragged and sparse tensors by their components.
-    """
+    """Returns the bytes of nested eager tensors: strings by length, others by components."""
     tensors = tf.nest.flatten(structure, expand_composites=True)
     return sum(
         int(tf.reduce_sum(tf.strings.length(tensor)))
@@ -130,10 +108,7 @@ def tensor_bytes(structure: Any) -> int:
 
 
 def declared_batch_size(call: interception.FitCall) -> int | None:
-    """Returns the number of examples in a batch as far as `fit`'s data tell without being read.
-
-    The last batch may be smaller. None if they are of an unusual kind.
-    """
+    """Returns the batch size that unread data tell; the last may be smaller. None if unusual."""
     data, given = call.arguments["x"], call.arguments["batch_size"]
     if isinstance(data, tf.data.Dataset):
         return _static_batch_size(data) or ancestry.batch_size(data)
@@ -143,13 +118,7 @@ def declared_batch_size(call: interception.FitCall) -> int | None:
 def epoch_example_count(
     call: interception.FitCall, dataset: tf.data.Dataset, *, batch_size: int
 ) -> int | None:
-    """Returns about how many examples an epoch has; None if nobody knows.
-
-    Args:
-        call: the `fit`.
-        dataset: of it, see `dataset_of`.
-        batch_size: of its batches.
-    """
+    """Returns about how many examples an epoch has; None if nobody knows."""
     steps = call.arguments["steps_per_epoch"] or int(dataset.cardinality())
     return steps * batch_size if steps > 0 else None
 

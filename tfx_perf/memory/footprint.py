@@ -1,10 +1,8 @@
 """What training takes at a batch size, with the plan that the module trains with.
 
-On a CPU the allocator counts a part of it only: the kernels' scratch, XLA's compiler, what is lost
-between tensors of different sizes and what `malloc` keeps come on top. So there it is the growth of
-the process that counts, which must be one of its own, with the allocator that training has. Pages
-of files do not count: those of libraries are there once for all processes, and the system takes
-them back when it needs them.
+On a CPU the allocator counts only a part: the kernels' scratch, XLA's compiler, fragmentation and
+what `malloc` keeps come on top. So there the growth of the process counts, which must be one of its
+own. Pages of files do not: libraries are shared, and the system takes pages back.
 """
 
 import functools
@@ -38,17 +36,10 @@ def footprints(
 ) -> Iterator[Footprint]:
     """Trains the first steps on a batch and yields what that took, then on a larger one.
 
-    The model trains as it was compiled, with XLA or without. Its weights change. What the first
-    batch has left counts for the larger one, too.
-
-    Args:
-        call: the module's `fit`, captured before it ran.
-        batch_size: examples in the first batch; None: as many as those of the data have.
-        max_utilization: share of the available memory that may be taken, 0-1.
-        stop: called on a CPU, in a thread, with how it ended, when the process has taken clearly
-            more than that; has to end the process, before the system ends another one.
-        larger: given what the first batch took, returns how many examples the other one has;
-            None: there is none.
+    The model trains as it was compiled; its weights change. The first batch is of `batch_size`
+    (None: the data's), and what it leaves in memory counts for the other, whose size `larger`
+    returns. At clearly more than `max_utilization` (0-1) of the available memory of a CPU, a thread
+    calls `stop`, which has to end the process, before the system ends another one.
 
     Raises:
         UserError: `fit` was given data that cannot be rebatched, or none.

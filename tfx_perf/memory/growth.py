@@ -1,11 +1,10 @@
 """MemoryGrowth: whether a training's memory keeps growing.
 
-Memory that a training takes once (caches that fill, arenas of the allocator, buffers that tf.data
-makes larger) grows less and less; what is leaked grows on. So the beginning does not count, and the
-rest is cut into blocks, of each of which the least counts: an evaluation or a checkpoint in between
-is no growth. A trend of these (Mann, "Nonparametric tests against trend", Econometrica 13, 1945;
-slope after Sen, "Estimates of the regression coefficient based on Kendall's tau", JASA 63, 1968)
-must not be chance, must be large enough to matter, and must not be coming to rest.
+Memory that is taken once (caches, arenas, buffers of tf.data) grows less and less; a leak grows on.
+So the beginning does not count, and the rest is cut into blocks, of which the minima count: an
+evaluation or a checkpoint is no growth. Their trend (Mann, "Nonparametric tests against trend",
+Econometrica 13, 1945; slope after Sen, "Estimates of the regression coefficient based on Kendall's
+tau", JASA 63, 1968) must not be chance, must matter, and must not be coming to rest.
 """
 
 
@@ -26,13 +25,12 @@ _STEADY = 0.75
 
 
 class MemoryGrowth(records.Record):
-    """How fast memory grew after the start of a training, and whether it would go on.
+    """How fast memory grew after the start of a training, and whether it looks like a leak.
 
     Attributes:
         bytes_per_step: Sen's slope with its 95 % interval; below zero where memory shrank.
         step_count: the steps that count.
-        seconds: how long they took.
-        is_leak: whether it is a leak, or looks like one: see the module.
+        seconds: of these steps.
     """
 
     bytes_per_step: statistics.Interval
@@ -44,14 +42,9 @@ class MemoryGrowth(records.Record):
 def growth_of(
     seconds: Samples, steps: Samples, memory_bytes: Samples
 ) -> MemoryGrowth | None:
-    """Returns how memory grew; None if the training was too short to tell.
+    """Returns how memory grew by steps; None if the training was too short to tell.
 
-    It goes by steps, because on a machine that becomes slower a leak does so too.
-
-    Args:
-        seconds: when each sample was taken, ascending.
-        steps: how many had been done then.
-        memory_bytes: the process's memory then.
+    By time a leak would slow down with the machine. The samples are parallel, `seconds` ascending.
     """
     done, sizes = np.asarray(steps, dtype=float), np.asarray(memory_bytes, dtype=float)
     if not done.size:

@@ -1,9 +1,9 @@
 """The largest batch that may be claimed to fit: one that was trained on, or a smaller one.
 
-A straight line beyond what was trained on is wrong by tens of percent, and knows nothing of a model
-that takes no more than so many rows. So the line only says which batch to train on next, and how
-far below the largest one the limit is. Another one, through the allocator's peaks of steps without
-XLA, says which steps are not to be run at all.
+A line is wrong by tens of percent beyond what was trained on, and ignores a model's limit of rows.
+So the line through footprints only says which batch to train on next, and how far below the largest
+one the limit is. The line through the allocator's peaks of steps without XLA says which steps are
+not to be run at all.
 """
 
 import math
@@ -31,13 +31,7 @@ _RAISED = "the step raised "
 
 
 class Claim(NamedTuple):
-    """What can be said of the largest batch.
-
-    Attributes:
-        largest: the batch size; None if nothing can be said.
-        is_lower_bound: whether larger ones may fit, too.
-        remark: what `largest` rests on, or why there is none; a sentence without its full stop.
-    """
+    """The largest batch (None: unknown), whether larger ones may fit, and why, in a sentence."""
 
     largest: int | None
     is_lower_bound: bool
@@ -51,14 +45,7 @@ def claim(
     most: int = ENOUGH,
     steps: Sequence[StepMemory] = (),
 ) -> Claim:
-    """Returns what the footprints bear out.
-
-    Args:
-        footprints: at different batch sizes, in any order.
-        limit_bytes: what may be taken.
-        most: examples that there are.
-        steps: run otherwise; those without a figure count.
-    """
+    """Returns the claim from footprints in any order; of `steps`, those without a figure count."""
     tried: tuple[Footprint | StepMemory, ...] = (*footprints, *steps)
     taken = _taken(footprints)
     if not taken:
@@ -91,13 +78,9 @@ def next_size(
     most: int = ENOUGH,
     steps: Sequence[StepMemory] = (),
 ) -> int | None:
-    """Returns the batch to train on next, to bear a claim out; None if there is none.
+    """Returns the batch, at most `most`, to train on next for a claim; None if there is none.
 
-    Args:
-        footprints: so far, at least one of them measured.
-        limit_bytes: what may be taken.
-        most: no larger batch is trained on.
-        steps: run otherwise; nothing as large as one without a figure is trained on.
+    It stays below all `steps` without a figure. At least one footprint must be measured.
     """
     taken = _taken(footprints)
     if not taken or any(item.status in ("killed", "timed out") for item in footprints):
@@ -129,12 +112,8 @@ def next_size(
 def second_size(first: Footprint, *, most: int = ENOUGH) -> int | None:
     """Returns the second batch to train on, where another process may be at work beside.
 
-    None if it might come anywhere near the limit, or its first step take longer than all of the
-    first batch's steps: if all that was taken grew with the batch.
-
-    Args:
-        first: of the module's own batch.
-        most: see `next_size`.
+    None if, with all that was taken growing with the batch, it might come near the limit, or its
+    first step take longer than all of the first batch's.
     """
     size = next_size([first], limit_bytes=first.limit_bytes or 0, most=most)
     if size is None or first.taken_bytes is None:
@@ -146,12 +125,7 @@ def second_size(first: Footprint, *, most: int = ENOUGH) -> int | None:
 
 
 def is_far_from_limit(found: Footprint, *, growth: float = 1.0) -> bool:
-    """Returns whether a batch `growth` times as large takes but a part of the limit.
-
-    Args:
-        found: the footprint, all of which is taken as growing.
-        growth: of the batch.
-    """
+    """Returns whether a batch `growth` times as large takes only a part of the limit."""
     return growth * (found.taken_bytes or 0) < _FAR_SHARE * (found.limit_bytes or 0)
 
 
@@ -159,9 +133,6 @@ def peak_line(steps: Iterable[StepMemory]) -> tuple[Prediction | None, str]:
     """Returns how the peak of a step without XLA grows with the batch, by least squares.
 
     None, with the reason, where it does not grow clearly more than it varies.
-
-    Args:
-        steps: those without a figure do not count.
     """
     known = sorted(
         
@@ -197,10 +168,9 @@ def _taken(footprints: Sequence[Footprint]) -> dict[int, int]:
 
 
 def _bound(taken: dict[int, int], limit_bytes: int) -> tuple[int, bool]:
-    """Returns the batch that fits, and whether the growth stands out.
+    """Returns the batch that fits, by the steepest line that stands out, and whether any does.
 
-    It is by the steepest line through the largest batch and another one that stands out; without
-    one, as if everything grew with the batch.
+    Without such a line, everything is taken to grow with the batch.
     """
     base = max(taken)
     slopes = [
@@ -214,9 +184,9 @@ def _bound(taken: dict[int, int], limit_bytes: int) -> tuple[int, bool]:
 
 
 def _endings(tried: Sequence[Footprint | StepMemory], base: float) -> list[str]:
-    """Returns how those ended that have no figure, but for those not run.
+    """Returns how those without a figure ended, except those not run.
 
-    Where the model raises above the largest batch that was trained on, `base`, the first tells.
+    Of errors of the model above `base`, the largest trained batch, only the first is reported.
     """
     ended = sorted(
         (item for item in tried if item.status not in ("measured", "not run")),

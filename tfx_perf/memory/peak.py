@@ -43,17 +43,10 @@ class StepPeak(NamedTuple):
 def run_steps(
     call: interception.FitCall, batch: Any, *, steps: int = _WARM_UP_STEPS, copied: bool = False
 ) -> None:
-    """Trains a few steps with Keras' own `fit`, on one batch held in memory.
+    """Trains a few steps with Keras' own `fit` on one batch in memory; the weights change.
 
-    Callbacks and validation are left out, and so is the input pipeline, whose buffers are not
-    the step's. The model's weights change.
-
-    Args:
-        call: the captured `fit`.
-        batch: nested structure of eager tensors.
-        steps: how many.
-        copied: whether each step has tensors of its own, as where batches are read. XLA takes
-            more memory then.
+    Callbacks, validation and the input pipeline's buffers are left out. With `copied` each step has
+    tensors of its own, as batches that are read do; XLA takes more memory then.
     """
     data = batches.repeated(call, batch)
     call.proceed(
@@ -72,17 +65,11 @@ def run_steps(
 
 
 def step_peak(call: interception.FitCall, batch: Any, *, resident_bytes: int) -> StepPeak:
-    """Measures the device allocator's peak while training on `batch`.
+    """Measures the device allocator's peak while a built model trains on a batch of eager tensors.
 
-    The result is what must be resident plus what the steps took on top, so that whatever else
-    the process holds (a dataset kept in tensors, another model) does not count. Scratch counts
-    where it comes from TensorFlow's allocator; the Python process does not. The allocator counts
-    the chunks it hands out, which can be larger than the tensors in them.
-
-    Args:
-        call: the captured `fit`; its model must have its variables already.
-        batch: nested structure of eager tensors.
-        resident_bytes: weights, optimizer state and batch.
+    The result is `resident_bytes` (weights, optimizer state, batch) plus what the steps took on
+    top, so that nothing else in the process counts. The allocator counts the chunks it hands out,
+    which can be larger than the tensors in them.
 
     Raises:
         MeasurementError: the allocator does not count everything; see `ENVIRONMENT`.
@@ -120,11 +107,7 @@ def _check_allocator(device: str) -> None:
 
 
 def state_sizes(model: Any) -> StateSizes:
-    """Returns the sizes of a compiled model of either Keras line that has trained a step.
-
-    Args:
-        model: built and with its optimizer's variables made, as they are after a step.
-    """
+    """Returns the sizes of a compiled model, of either Keras line, that has trained a step."""
     optimizer_variables = model.optimizer.variables
     if callable(optimizer_variables):  # a method in tf_keras
         optimizer_variables = optimizer_variables()
@@ -143,17 +126,14 @@ def _variables_bytes(variables: Iterable[Any]) -> int:
 def fragmentation(work: Callable[[], None]) -> float:
     """Returns the allocator's fragmentation index, 0-1, when most is in use while `work` runs.
 
-    TensorFlow's BFC allocator takes regions from the device and cuts them into chunks. What is free
-    in them is of use to a large tensor only in one piece. The index is the share of the free bytes
-    outside of the largest free chunk (`BFCAllocator::GetFragmentation` in
-    tensorflow/tsl/framework/bfc_allocator.cc); TensorFlow tells it to its profiler alone.
-
-    Args:
-        work: runs a few training steps.
+    TensorFlow's BFC allocator takes regions from the device and cuts them into chunks; a large
+    tensor needs a free piece of its size. The index is the share of the free bytes outside of the
+    largest free chunk (`BFCAllocator::GetFragmentation` in
+    tensorflow/tsl/framework/bfc_allocator.cc). Only the profiler gets it.
 
     Raises:
-        MeasurementError: another profiler is running, or the allocator is not a BFC allocator,
-            as TensorFlow's usual one on a CPU; see `ENVIRONMENT`.
+        MeasurementError: another profiler is running, or there is no BFC allocator, as by default
+            on a CPU; see `ENVIRONMENT`.
     """
     # Level 2 holds the allocator's events; Python's calls are many and of no use here.
     options = tf.profiler.experimental.ProfilerOptions(host_tracer_level=2, python_tracer_level=0)

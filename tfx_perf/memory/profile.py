@@ -39,20 +39,15 @@ def profile(
     known: ProfileProgress | None = None,
     watch: Callable[[ProfileProgress], None] = lambda progress: None,
 ) -> ProfileRecord:
-    """Finds out where the memory of a training step goes.
+    """Finds out where the memory of a training step goes; the model's weights change.
 
-    The model trains a few steps, so its weights change: profile in a process of its own. XLA is
-    switched off for the plain steps, whatever the model was compiled with. Without configured
-    batch sizes, the module's own is halved and doubled, and quadrupled further until the
-    growth of the peak stands out (four times at most, within an epoch's examples); XLA is asked of
-    the module's own only, because it takes as long as all others together. They are measured in
-    ascending order; one whose peak is predicted to be over the limit is not run.
+    Plain steps run without XLA. Without configured batch sizes, the module's own is halved and
+    doubled, and quadrupled further until the peak's growth stands out (four times at most, within
+    an epoch's examples); XLA is asked of the module's own only, which takes as long as all others
+    together. A size, in ascending order, is not run if its predicted peak is over the limit.
 
-    Args:
-        call: the module's `fit`, captured before it ran.
-        settings: batch sizes and memory share.
-        known: what a process that was killed has left; that is not done again.
-        watch: called before and after every measurement, with what there is so far.
+    `known` is what a killed process has left, which is not done again; `watch` is called before and
+    after every measurement.
 
     Raises:
         UserError: `fit` was given data that cannot be rebatched, or none.
@@ -62,7 +57,7 @@ def profile(
 
 
 def completed(progress: ProfileProgress) -> ProfileRecord:
-    """Returns the record of what there is; what has no row was not run, and the row says why.
+    """Returns the record so far; sizes without a row were not run, and their rows say why.
 
     Raises:
         MeasurementError: no batch size could be trained on.

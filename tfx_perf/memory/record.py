@@ -25,10 +25,9 @@ class StateSizes(records.Record):
     """What a training step holds on one replica, whatever the batch size.
 
     Attributes:
-        weights_bytes: the model's variables, trainable or not.
-        optimizer_state_bytes: the optimizer's variables: slots, counters, learning rate.
-        gradients_bytes: one dense gradient for each trainable variable. A sparse gradient of
-            an embedding is smaller.
+        weights_bytes: of all variables, trainable or not.
+        optimizer_state_bytes: of slots, counters and learning rate.
+        gradients_bytes: as if all gradients were dense; an embedding's sparse one is smaller.
     """
 
     weights_bytes: int
@@ -40,7 +39,7 @@ class Prediction(records.Record):
     """A straight line through the measured peaks: an extrapolation, not a measurement.
 
     Attributes:
-        fixed_bytes: the line at a batch of none: what the step needs whatever the batch.
+        fixed_bytes: the line at a batch of none.
         bytes_per_example: the line's slope.
         deviation_ratio: the largest distance of a measured peak from the line, over that peak.
     """
@@ -55,18 +54,15 @@ class Prediction(records.Record):
 
 
 class StepMemory(records.Record):
-    """One training step at one batch size under one plan.
+    """One training step at one batch size under one plan; without a figure there is a `reason`.
 
     Attributes:
-        plan: `plain`, run by Keras without XLA, the allocator's peak; or `xla`, compiled but
-            not run, XLA's buffer assignment.
-        batch_size: examples in the batch.
-        status: how it ended.
+        plan: `plain`, run by Keras without XLA, the allocator's peak; or `xla`, compiled but not
+            run, XLA's buffer assignment.
         input_batch_bytes: the batch; None if it was not made.
-        peak_bytes: the plan's peak on one device; None if there is no figure.
+        peak_bytes: on one device.
         scatter_bytes: by how much the peak varied between rounds; `plain` only.
         temp_bytes: temporaries of the buffer assignment; `xla` only.
-        reason: why there is no figure; empty if there is one.
     """
 
     plan: Plan
@@ -88,20 +84,17 @@ class StepMemory(records.Record):
 
 
 class Footprint(records.Record):
-    """What training took at one batch size, with the plan that the module trains with.
+    """What the first steps of training took at one batch size, with the module's own plan.
 
-    It was taken over the first steps, in a process of its own, or of nothing but footprints.
+    It is taken in a process of its own, or of footprints only; without a figure there is a
+    `reason`.
 
     Attributes:
-        batch_size: examples in the batch.
-        status: how it ended.
-        taken_bytes: on a CPU how far the process's resident memory that belongs to no file grew at
-            most from `fit` on; on an accelerator the allocator's peak. None if there is no figure;
-            where the process was stopped at the limit, what it had then.
-        seconds: what these steps took; None if there is no figure.
-        step_seconds: what one took after the first, which is traced; None if that is not known.
+        taken_bytes: on a CPU the largest growth of the process's resident memory outside of files
+            since `fit` began, if stopped at the limit until then; else the allocator's peak.
+        seconds: of all these steps.
+        step_seconds: of one after the first, which is traced; None if not known.
         limit_bytes: what may be taken, at that time; None if the process did not come that far.
-        reason: why there is no figure; empty if there is one.
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.footprint/1"
@@ -122,24 +115,19 @@ class ProfileRecord(records.Record):
         module_batch_size: the batch size that the user's module trains with.
         epoch_example_count: about how many examples an epoch of its `fit` has; None if unknown.
         device: whose allocator was read, e.g. `CPU:0`.
-        replica_count: replicas of the module's strategy; figures are those of one device.
+        replica_count: of the module's strategy; figures are those of one device.
         keras: `keras` or `tf_keras`.
         state: what does not depend on the batch.
         steps: every batch size under both plans.
-        prediction: growth of the plain step's peak; None if it does not stand out.
-        reason: why there is no prediction; empty if there is one.
+        prediction: growth of the plain step's peak; None, with `reason`, if it does not stand out.
         trained_plan: what the module's `fit` trains with; None in older records.
         footprints: what training took with that plan; empty in older records, whose
             `largest_batch_size` is that of `prediction`.
-        largest_batch_size: that fits, and is no larger than one that was trained on; None if
-            unknown.
+        largest_batch_size: that fits, and was trained on or is smaller; None if unknown.
         largest_is_lower_bound: whether larger batches may fit, too.
         largest_remark: what `largest_batch_size` rests on, or why there is none.
-        memory_limit_bytes: what the prediction counts as available.
-        limit_source: where the limit comes from.
-        fragmentation_ratio: at the peak of a step without XLA at the module's batch size; see
-            `tfx_perf.memory.peak`.
-        fragmentation_gap: why that is not known; empty if it is.
+        fragmentation_ratio: at the peak of a plain step at the module's batch size; see
+            `tfx_perf.memory.peak`. None, with `fragmentation_gap`, if unknown.
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.memory/1"
@@ -165,26 +153,19 @@ class ProfileRecord(records.Record):
     fragmentation_gap: str = ""
 
     def step(self, plan: Plan, batch_size: int) -> StepMemory:
-        """Returns the row of a plan and a batch size.
-
-        Raises:
-            KeyError: it was not profiled.
-        """
+        """Returns the row of a plan and a batch size; KeyError if it was not profiled."""
         for step in self.steps:
             if (step.plan, step.batch_size) == (plan, batch_size):
                 return step
         raise KeyError((plan, batch_size))
 
     def parts(self, step: StepMemory) -> dict[str, int]:
-        """Splits a step's peak into its categories, in bytes.
+        """Splits the peak of a step with a figure into its categories, in bytes.
 
-        `activations and temporaries` is what is left of the peak: kept activations, but also
-        the optimizer's and the kernels' scratch and the model's metrics; it is never negative,
-        although gradients that are freed early can make the others add up to more than the
-        peak. XLA plans gradients among its temporaries, so there they are not split off.
-
-        Args:
-            step: a row with a figure.
+        `activations and temporaries` is the rest of the peak: also scratch of optimizer and
+        kernels, and metrics. It is never negative, although gradients that are freed early can make
+        the others exceed the peak. XLA plans gradients among its temporaries, so there they are not
+        split off.
         """
         gradients = self.state.gradients_bytes if step.plan == "plain" else 0
         known = {
@@ -274,12 +255,7 @@ class ProfileRecord(records.Record):
 
 
 class Running(records.Record):
-    """What is being done.
-
-    Attributes:
-        work: a step under a plan, or the look at the allocator's fragmentation.
-        batch_size: examples in the batch.
-    """
+    """The step under a plan, or the look at fragmentation, that is under way."""
 
     work: Work
     batch_size: int
@@ -291,9 +267,7 @@ class ProfileProgress(records.Record):
     Attributes:
         sizes: the batch sizes to profile, ascending.
         compiled_sizes: those of them to ask XLA about.
-        running: None if nothing is.
-        steps: what has been done.
-        draft: the record but for the steps; None before any size has trained.
+        draft: the record without the steps; None before any size has trained.
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.memory_progress/1"
@@ -327,12 +301,7 @@ class ProfileProgress(records.Record):
         return self.model_copy(update={"running": None, "draft": draft})
 
     def cut_off(self, status: Status, reason: str) -> "ProfileProgress":
-        """Returns the progress with what was under way ended so.
-
-        Args:
-            status: of the step.
-            reason: what happened to the process, as a phrase.
-        """
+        """Returns the progress with the running step ended; `reason` is a phrase."""
         if self.running is None:
             return self
         if self.running.work == "fragmentation":

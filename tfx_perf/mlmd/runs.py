@@ -1,8 +1,8 @@
 """Reads runs, their figures and the gate's verdicts back from ML Metadata.
 
-Only the plain `ml_metadata` API is used: `filter_query` is gone from ML Metadata 1.21.
-Works on what TFX's IR-based runners write (LocalDagRunner, Beam): contexts of the types
-`pipeline` and `pipeline_run`, the one the parent of the other.
+Only the plain `ml_metadata` API is used: `filter_query` is gone from ML Metadata 1.21. Works on
+what TFX's IR-based runners write (LocalDagRunner, Beam): contexts of the types `pipeline` and
+`pipeline_run`, the one the parent of the other.
 """
 
 from __future__ import annotations
@@ -36,21 +36,16 @@ _PLANS = {
 
 @dataclasses.dataclass(frozen=True)
 class RecordedRun:
-    """One run of a pipeline, or of one of its gates where it has several.
-
-    `read_runs` fills in what ML Metadata itself knows; the last three fields are completed by
-    `gate.history.read`.
+    """One run of a pipeline, or of one of its gates; `gate.history.read` adds the last fields.
 
     Attributes:
-        run_id: as the runner named it.
-        pipeline: the pipeline's name.
         created: when the run began, in UTC.
         state: `complete`, `running` or `failed`, from the states of its executions.
         metrics: catalogue key to value, of every artifact the run put out or took from cache.
         blessed: PerfEvaluator's verdict; None if it did not get that far.
         pushed: whether Pusher deployed the model; None if it did not get that far.
-        folders: where tfx-perf's artifacts are, e.g. `{"PerfMetrics": "/…/perf_metrics/7"}`;
-            each has its figures as JSON, and `report.html`.
+        folders: where tfx-perf's artifacts are, e.g. `{"PerfMetrics": "/…/perf_metrics/7"}`; each
+            has its figures as JSON, and `report.html`.
         plans: what was done for speed, e.g. `{"training plan": "50 steps per call"}`.
         environment: the fingerprint; see `tfx_perf.core.cache_key`.
         note: what a person decided about the run; it outweighs the gate's verdict.
@@ -107,14 +102,7 @@ def by_who_trained(runs: Iterable[RecordedRun]) -> dict[str, list[RecordedRun]]:
 
 
 def pipelines(database: str | pathlib.Path) -> list[str]:
-    """Returns the names of all pipelines, in alphabetical order.
-
-    Args:
-        database: see `metadata_store.open_store`.
-
-    Raises:
-        UserError: the database cannot be opened.
-    """
+    """Returns all pipelines' names, sorted; UserError if the database cannot be opened."""
     store = stores.open_store(str(database))
     return sorted(context.name for context in store.get_contexts_by_type(_PIPELINE))
 
@@ -122,14 +110,7 @@ def pipelines(database: str | pathlib.Path) -> list[str]:
 def read_runs(
     database: str | pathlib.Path, *, pipeline: str | None = None, limit: int | None = None
 ) -> list[RecordedRun]:
-    """Returns the runs that a database of ML Metadata holds, newest first.
-
-    A run with several gates comes once for each.
-
-    Args:
-        database: see `metadata_store.open_store`.
-        pipeline: only this pipeline's runs; None for those of all.
-        limit: at most this many; None for all.
+    """Returns a database's runs, newest first, of one pipeline or all; once for each gate.
 
     Raises:
         UserError: the database cannot be opened, or it has no such pipeline.
@@ -227,14 +208,7 @@ def _completed(
     cached: Collection[int],
     database: str,
 ) -> RecordedRun:
-    """Adds what a run's executions put out, each its own sequence, oldest first.
-
-    Args:
-        run: with the fields that need no artifact.
-        outputs: of its executions.
-        cached: ids of those that TFX's cache served.
-        database: that they are recorded in.
-    """
+    """Adds what a run's executions put out, each its own sequence, oldest first."""
     figures: dict[str, float] = {}
     folders: dict[str, str] = {}
     plans: dict[str, str] = {}
@@ -276,8 +250,7 @@ def _artifacts(
 ) -> tuple[dict[int, list[mlmd.proto.Artifact]], dict[int, set[int]]]:
     """Returns what each execution put out, and the ids of what it was given.
 
-    Asking the context for its artifacts would not do: it also has the inputs, and with them
-    the baseline of an earlier run.
+    The context's artifacts would include inputs, and so the baseline of an earlier run.
     """
     events = store.get_events_by_execution_ids(execution_ids)
     made = [event for event in events if event.type == mlmd.proto.Event.OUTPUT]

@@ -27,11 +27,8 @@ def without_password(source: str) -> str:
 def open_store(source: str, *, writable: bool = False) -> mlmd.MetadataStore:
     """Opens an existing database.
 
-    Args:
-        source: path of the SQLite file, or `mysql://user:password@host:port/database`, or
-            the same with `postgresql://`.
-        writable: whether a SQLite file is opened for writing, too. Otherwise a pipeline may
-            be writing to it meanwhile.
+    It is the path of an SQLite file, `mysql://user:password@host:port/database`, or the same with
+    `postgresql://`. Unless an SQLite file is `writable`, a pipeline may write to it meanwhile.
 
     Raises:
         UserError: there is no such file or database, it is none of ML Metadata, or that is not
@@ -59,12 +56,7 @@ def open_store(source: str, *, writable: bool = False) -> mlmd.MetadataStore:
 def located(uri: str, source: str) -> str:
     """Returns where an artifact's folder is, whatever the current one is.
 
-    A pipeline whose root was a relative path has recorded relative ones. They are looked for from
-    the database's folder upwards, since a project has both.
-
-    Args:
-        uri: as recorded.
-        source: the database.
+    Relative roots are looked for from the database's folder upwards, since a project has both.
     """
     path = pathlib.Path(uri)
     if path.is_absolute() or "://" in uri or is_url(source) or path.exists():

@@ -38,19 +38,9 @@ _COMPARED_BYTES = 2**26  # of one array: a twentieth of a second
 
 
 class ArrayDataset(dataset_ops.UnaryUnchangedStructureDataset):
-    """What Keras has made of arrays.
-
-    No pass over it changes what the next one gives, and its graph holds copies of all arrays.
-    """
+    """Keras' dataset of arrays; no pass changes the next, and its graph copies all arrays."""
 
     def __init__(self, dataset: tf.data.Dataset, *, arrays: Any, batch_size: int) -> None:
-        """Wraps a dataset.
-
-        Args:
-            dataset: as Keras makes it.
-            arrays: nested structure of what it was made of.
-            batch_size: rows of a batch.
-        """
         super().__init__(dataset, dataset._variant_tensor)
         self._arrays, self._batch_size = arrays, batch_size
 
@@ -129,12 +119,7 @@ def batch_size(dataset: tf.data.Dataset) -> int | None:
 
 
 def copied(variant: tf.Tensor, dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Returns a copy that knows the batch size; of what else it was made, nothing is known.
-
-    Args:
-        variant: holds the copy, as `DatasetFromGraph` returns it.
-        dataset: what was copied.
-    """
+    """Returns the copy of a dataset in `variant`, which knows the batch size and no ancestors."""
     copy = tf.data.experimental.from_variant(variant, dataset.element_spec)
     copy._batch_size = batch_size(dataset)
     return copy
@@ -148,7 +133,7 @@ def caches_in_files(dataset: tf.data.Dataset) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Ancestor:
-    """One of the datasets that a dataset was made of.
+    """A dataset that another was made of.
 
     Attributes:
         name: of its class, e.g. `_MapDataset`; of arrays also their content.
@@ -162,7 +147,7 @@ class Ancestor:
 
 
 def ancestors(dataset: tf.data.Dataset) -> list[Ancestor]:
-    """Returns what decides which elements a dataset has and in what order, the last one first.
+    """Returns what decides on a dataset's elements and their order, the last one first.
 
     Not how early or on how many threads they are made; nor what files or tables hold.
     """
@@ -191,19 +176,13 @@ def independent(
     """Returns a dataset of the same elements, in an order of its own where they are shuffled.
 
     Iterating over a dataset changes it: a seeded shuffle draws other seeds for the next pass, a
-    cache fills. Whoever only wants to look must not do it on the one that will be trained on. With
-    a seed the order is that in which the user's data came at first.
-
-    Args:
-        dataset: of the user.
-        without: operations to leave out, such as `ShuffleDatasetV3`; each must take the dataset
-            that it changes as its first input.
-        may_share: whether it may call Python functions or read from a tf.data service, which both
-            then share.
+    cache fills. So nobody may look at the one that will be trained on. With a seed the order is
+    that of the user's first pass. Operations in `without` (`ShuffleDatasetV3`, say) are left out;
+    their first input must be the dataset that they change.
 
     Returns:
-        None where it may not, or cannot be written down (2 GB of data in memory). Of arrays the
-        dataset itself, since no pass over it changes the next.
+        None if it cannot be written down (2 GB of data in memory), or unless it `may_share` calls
+            Python functions or reads from a tf.data service. A dataset of arrays itself.
     """
     if is_of_arrays(dataset):
         return dataset

@@ -1,9 +1,8 @@
 """Keeps AutoGraph from converting libraries, which takes most of a short training.
 
-TensorFlow's conversion rules except `keras` but not `tf_keras`, the same code under its later
-name, nor what reads and transforms TFX's examples. So tracing the step and the signatures of any
-tf_keras model converts several hundred of the libraries' own functions to graph code, although
-they are written to need no conversion: some ten seconds for TFX's taxi template.
+TensorFlow's rules except `keras` from conversion, but not `tf_keras`, the same code, nor what reads
+and transforms TFX's examples. So tracing a tf_keras model converts several hundred functions that
+are written to need no conversion: some ten seconds for TFX's taxi template.
 """
 
 import contextlib
@@ -42,10 +41,7 @@ class NeedsConversionError(RuntimeError):
 
 
 def asks_for_conversion(error: BaseException) -> bool:
-    """Returns whether an error may be for the libraries that are not converted just now.
-
-    As any may that was raised while a graph was traced, or is said to be the cause of another.
-    """
+    """Returns whether an error may come from unconverted libraries: any raised while tracing."""
     return _is_sparing and _is_of_a_trace(error)
 
 
@@ -61,10 +57,9 @@ def _is_of_a_trace(error: BaseException | None) -> bool:
 def libraries_unconverted() -> Iterator[None]:
     """Adds the missing rules while the context lasts.
 
-    The user's own layers, losses, metrics, optimizers and `train_step` are converted as before.
-    What else of the user's code tf_keras calls (activations, regularizers, lambdas), it then calls
-    without conversion, as `keras` does, and as tf_keras does in functional models. It may not
-    branch on tensors in Python.
+    The user's layers, losses, metrics, optimizers and `train_step` are converted as before. Other
+    user code that tf_keras calls (activations, regularizers, lambdas) is not, as in `keras`. It may
+    not branch on tensors in Python.
 
     Raises:
         NeedsConversionError: it does, and should be run again without the context.
@@ -106,10 +101,7 @@ def _ending(take: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def sparing_libraries(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorates a function that runs the user's code, and that may be run twice.
-
-    It is called within `libraries_unconverted`, and if that does not do, once more without.
-    """
+    """Runs a function in `libraries_unconverted`, and once more without it if that fails."""
 
     @functools.wraps(function)
     def sparing(**arguments: Any) -> Any:
@@ -127,9 +119,9 @@ def sparing_libraries(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def removed_afterwards() -> Iterator[None]:
-    """Removes the files of what was converted while the context lasted.
+    """Removes the files of what was converted in the context.
 
-    TensorFlow removes them when the interpreter ends, which a fork does not live to see.
+    TensorFlow removes them at the interpreter's end, which a fork does not live to see.
     """
     before = _modules()
     try:

@@ -6,13 +6,10 @@ from tfx_perf.core import structural_hash
 
 
 def build_used_optimizer(model: Any) -> None:
-    """Does what `build_optimizer` does, but for a step of the user's, which may have its own.
+    """Does what `build_optimizer` does, unless the model's own step may have its own optimizers.
 
-    That has Keras build those that it uses when it is traced. A model whose `compile` passes no
-    optimizer on has the default one, whose slots would be as large as the weights.
-
-    Args:
-        model: compiled.
+    Keras builds those when it traces the step. The default optimizer of a model whose `compile`
+    passes none on would get unused slots as large as the weights.
     """
     step = getattr(model.train_step, "__func__", model.train_step)
     scales = hasattr(model.optimizer, "inner_optimizer")  # by a constant, if it is not built
@@ -21,15 +18,12 @@ def build_used_optimizer(model: Any) -> None:
 
 
 def build_optimizer(model: Any) -> None:
-    """Has the optimizer of a model that is built make its variables, as `fit` of Keras 3 has it.
+    """Has the optimizer of a compiled, built model make its variables, as `fit` of Keras 3 does.
 
-    A step that is traced before may hold its first loss scale for a constant, and tracing must not
+    A step that is traced before may take its first loss scale for a constant, and tracing must not
     make variables. One that has them is left alone: in the scope of another model's strategy this
     one's cannot be entered, and Keras 3's `LossScaleOptimizer` would begin anew. Legacy optimizers
-    make their variables in the first step.
-
-    Args:
-        model: compiled.
+    make them in the first step.
     """
     optimizer = model.optimizer
     if model.built and hasattr(optimizer, "build") and not _is_built(optimizer):

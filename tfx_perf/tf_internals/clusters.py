@@ -16,13 +16,10 @@ def cluster_of(strategy: tf.distribute.ParameterServerStrategy) -> dict[str, lis
 
 @contextlib.contextmanager
 def made_once(strategy: tf.distribute.ParameterServerStrategy) -> Iterator[None]:
-    """Has code that makes such a strategy get the one that is there, while the context lasts.
+    """Gives code that makes such a strategy the one that is there, while the context lasts.
 
-    A second one would connect to the cluster once more, and its scope could not be entered in
-    the first one's. Variables that are made afterwards are partitioned as the code says.
-
-    Args:
-        strategy: in whose scope the code runs.
+    A second one would connect again, and its scope could not be entered in the first one's.
+    Variables made afterwards are partitioned as the code says.
     """
 
     def given(cls: Any, *args: Any, **kwargs: Any) -> Any:

@@ -12,7 +12,7 @@ from tfx_perf.tf_internals import ancestry
 def without_autotune(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """Returns the dataset with autotune off, for what is fixed or short-lived anyway.
 
-    On TF 2.16 autotune's thread can hold up the end of an iterator for as long as that ran.
+    On TF 2.16 autotune's thread can delay the end of an iterator for as long as that ran.
     """
     options = tf.data.Options()
     options.autotune.enabled = False
@@ -20,13 +20,7 @@ def without_autotune(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def repeated(batch: Any, *, spec: Any = None) -> tf.data.Dataset:
-    """Returns a batch from memory, for ever.
-
-    Args:
-        batch: nested structure of eager tensors.
-        spec: what the dataset tells of its elements, so that nothing is traced for this batch
-            alone; None: all that is known.
-    """
+    """Returns a batch of eager tensors for ever; `spec` may be wider, to be traced only once."""
     data = tf.data.Dataset.from_tensors(batch).repeat()
     if spec is None:
         return data
@@ -36,13 +30,9 @@ def repeated(batch: Any, *, spec: Any = None) -> tf.data.Dataset:
 def mapped(
     dataset: tf.data.Dataset, function: Callable[..., Any], **options: Any
 ) -> tf.data.Dataset:
-    """Returns `dataset.map(function)`, traced in half the time.
+    """Returns `dataset.map(function, **options)` without AutoGraph, traced in half the time.
 
-    Args:
-        dataset: of anything.
-        function: has no Python `if`s and loops over tensors, for which `map` would look, call by
-            call; thousands of features make tens of thousands of calls.
-        **options: of `map`.
+    `function` must have no Python `if`s and loops over tensors.
     """
     return dataset.map(tf.autograph.experimental.do_not_convert(function), **options)
 
@@ -60,10 +50,7 @@ def copied(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def row_count(batch: Any) -> tf.Tensor:
-    """Returns the number of rows of a batch, by its first tensor that is no scalar; int64 scalar.
-
-    Args:
-        batch: nested structure of dense, ragged or sparse tensors, or None.
+    """Returns the number of rows (int64 scalar) by the first tensor that is no scalar.
 
     Raises:
         ValueError: there is no such tensor.
@@ -77,11 +64,7 @@ def row_count(batch: Any) -> tf.Tensor:
 
 
 def operations(data: Any) -> set[str]:
-    """Returns the names of the operations in a dataset's graph, e.g. `ParallelMapDatasetV2`.
-
-    Args:
-        data: the `x` of a `fit`; what is no dataset, or cannot be written down, has none.
-    """
+    """Returns a dataset's operations, e.g. `ParallelMapDatasetV2`; none if it has no graph."""
     if not isinstance(data, tf.data.Dataset):
         return set()
     graph = ancestry.graph_of(data)
@@ -98,13 +81,9 @@ def static_row_count(batch: Any) -> int | None:
 
 
 def blank(spec: Any, *, open_size: int = 1) -> tf.data.Dataset:
-    """Returns an endless dataset of one element without content, of a given structure.
+    """Returns an endless dataset of one element without content, to trace before there are data.
 
-    For what has to be traced before there are data: zeros, empty words, no rows in what is ragged.
-
-    Args:
-        spec: nested structure of `tf.TypeSpec`s, as a dataset's `element_spec`.
-        open_size: of the dimensions that the specification leaves open.
+    Zeros, empty words, no rows in what is ragged; dimensions left open are `open_size`.
 
     Raises:
         TypeError: of a type that cannot be made up.

@@ -12,11 +12,7 @@ def are_open() -> bool:
 
 
 def allocator_limit_bytes(device: str) -> int:
-    """Returns how much the allocator of a device may take.
-
-    Args:
-        device: e.g. `GPU:0`.
-    """
+    """Returns how much the allocator of a device, e.g. `GPU:0`, may take."""
     (found,) = (
         item.memory_limit
         for item in device_lib.list_local_devices()
@@ -31,9 +27,6 @@ def uses_onednn() -> bool:
 
 
 def computing() -> list[str]:
-    """Returns the names of this machine's GPUs, or of its CPUs where there is none.
-
-    TensorFlow's devices can be configured no more after that.
-    """
+    """Returns this machine's GPUs, or else CPUs; afterwards devices cannot be configured."""
     found = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
     return [device.name for device in found]

@@ -34,11 +34,7 @@ def saved(iterator: Any) -> tf.Tensor:
 
 
 def put_back(iterator: Any, state: tf.Tensor) -> None:
-    """Puts an iterator into a state that `saved` returned.
-
-    Raises:
-        OpError: the state is that of an iterator over other data.
-    """
+    """Puts an iterator into a state of `saved`; OpError if it iterates over other data."""
     tf.raw_ops.DeserializeIterator(
         resource_handle=iterator._iterator_resource, serialized=state
     )
@@ -47,11 +43,7 @@ def put_back(iterator: Any, state: tf.Tensor) -> None:
 def next_parts(
     iterator: Any, *, dtypes: Sequence[tf.DType], shapes: Sequence[tf.TensorShape]
 ) -> list[tf.Tensor]:
-    """Returns the tensors of the next element, without the time that Python's `next` takes.
-
-    Raises:
-        OutOfRangeError: the data ended.
-    """
+    """Returns the next element's tensors, faster than `next`; OutOfRangeError at the end."""
     return tf.raw_ops.IteratorGetNextSync(
         iterator=iterator._iterator_resource, output_types=dtypes, output_shapes=shapes
     )
@@ -66,14 +58,10 @@ _area_numbers = itertools.count()
 def unawaited(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """Returns the dataset, with iterators that end in the background.
 
-    On TF 2.16 the end of an iterator waits for autotune's thread. That one misses the signal to
-    stop if it is quick to look (`Model::OptimizeLoop` in TensorFlow's `core/framework/model.cc`),
-    and then sleeps for as long as the iterator has been in use, at most a minute. At the end of
-    an epoch or of `fit` that time is lost. Where an iterator writes a cache into a file, it is
-    waited for: until its end no other one may write there.
-
-    Args:
-        dataset: whose iterators are made outside of graphs.
+    On TF 2.16 the end of an iterator waits for autotune's thread, which misses an early signal to
+    stop (`Model::OptimizeLoop` in TensorFlow's `core/framework/model.cc`) and sleeps for as long as
+    the iterator was in use, at most a minute. That time is lost at the end of an epoch or of `fit`.
+    An iterator that writes a cache into a file is waited for: no other one may write there before.
     """
     has_quick_end = dataset.options().autotune.enabled is False
     return dataset if has_quick_end or ancestry.caches_in_files(dataset) else _Dataset(dataset)
@@ -89,10 +77,7 @@ class _Dataset(dataset_ops.UnaryUnchangedStructureDataset):
 
 class _Iterator(iterator_ops.OwnedIterator):
     def __del__(self) -> None:
-        """Hands the resource over, so that Python's reference to it is not the last one.
-
-        With that one Python would wait for the end itself, and keep every thread waiting.
-        """
+        """Hands the resource over: with its last reference Python, and all threads, would wait."""
         if sys.is_finalizing() or "_iterator_resource" not in self.__dict__:
             return
         try:
@@ -111,8 +96,8 @@ class _Iterator(iterator_ops.OwnedIterator):
 def _end(area: str) -> None:
     """Lets go of an iterator in this thread.
 
-    In a graph a thread of TensorFlow's pool would wait instead. There are as many as cores, and
-    with all of them waiting nothing else would run.
+    In a graph, threads of TensorFlow's pool would wait, and with all of them nothing else would
+    run.
     """
     with tf.device("CPU"):
         tf.raw_ops.StageClear(dtypes=[tf.resource], shared_name=area)
@@ -122,14 +107,11 @@ def _end(area: str) -> None:
 class FitIterators:
     """Knows the iterators over the training data of one `fit`, in the order they were made.
 
-    That order counts: data that are shuffled anew in every pass draw seeds for each.
-
-    Attributes:
-        dataset: what they go over; None before `fit` has made it of its arguments.
+    That order counts: data that are shuffled anew in every pass draw seeds for each. `dataset` is
+    None before `fit` has made it of its arguments.
     """
 
     def __init__(self) -> None:
-        """Knows none yet."""
         self.dataset: Any = None
         self.count = 0
         self._numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
@@ -139,11 +121,7 @@ class FitIterators:
         return self._numbers.get(iterator)
 
     def over(self, dataset: Any) -> Any:
-        """Returns the dataset, with iterators that are known.
-
-        Args:
-            dataset: a dataset, or what a strategy has made of one for its replicas.
-        """
+        """Returns a dataset, also one distributed by a strategy, with iterators that are known."""
         if isinstance(dataset, tf.data.Dataset):
             self.dataset = _Known(dataset, self)
         else:
@@ -187,17 +165,12 @@ def direct_iterators(
     *,
     applies: Callable[[], bool] = lambda: True,
 ) -> Iterator[None]:
-    """Has Keras make the iterators that it would make without a strategy, and not await their end.
+    """Has Keras make iterators as without a strategy, and not await their end, if `applies`.
 
-    With one replica, distributing a dataset changes nothing but the kind of iterator: one
-    that hands batches out to devices, which takes longer than small batches take to train on
-    (200 microseconds each), and whose state cannot be saved.
-
-    Args:
-        strategy: of the model; if it has several replicas, it makes the iterators as ever.
-        iterators: learns of the first dataset that is distributed meanwhile, which is `fit`'s
-            training data, and of its iterators.
-        applies: asked for each dataset; False leaves it to the strategy.
+    With one replica, distributing changes only the kind of iterator: handing batches out to devices
+    takes longer than training on small ones (200 microseconds each), and its state cannot be saved.
+    With several, iterators stay as they are. `iterators` learns of the first dataset that is
+    distributed meanwhile, `fit`'s training data.
     """
     has_replicas = strategy.num_replicas_in_sync > 1
 

@@ -20,14 +20,10 @@ def operation_seeds() -> random.Random | None:
 
 
 def put_back(seeds: random.Random, state: tuple) -> None:
-    """Has operations outside of graphs draw what they drew from a state on.
+    """Has operations outside of graphs draw what they drew from `state` of `operation_seeds` on.
 
-    A kernel counts on from what was drawn with its seeds, so that all are made anew, as by
-    `tf.random.set_seed`; functions that were traced are, too, which takes seconds.
-
-    Args:
-        seeds: `operation_seeds`.
-        state: that they had then.
+    All kernels are made anew, because they count what was drawn with their seeds; so are traced
+    functions, which takes seconds.
     """
     seeds.setstate(state)
     context.context().clear_kernel_cache()
@@ -37,7 +33,7 @@ def put_back(seeds: random.Random, state: tuple) -> None:
 def other_operation_seeds() -> Iterator[None]:
     """Has operations outside of graphs draw as if nothing had been drawn in the context.
 
-    Inside they have other seeds, and so other kernels, which count for nobody afterwards.
+    Inside they have other seeds and kernels, which do not count afterwards.
     """
     of_process, own, seed = context.context(), operation_seeds(), global_seed()
     if own is None:

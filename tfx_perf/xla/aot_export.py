@@ -23,21 +23,14 @@ _ERROR = re.compile(r"[\w.]+Error: ")
 
 
 def export(folder: str, *, signature: str) -> str:
-    """Compiles a signature into an object file, and a C++ header that declares it.
+    """Compiles a signature of a local SavedModel; returns a folder with objects and `model.h`.
 
-    `saved_model_cli aot_compile_cpu` does it in a process of its own: XLA, for the kind of CPU
-    that it runs on. Dimensions that the signature leaves open become 1.
-
-    Args:
-        folder: the SavedModel; local.
-        signature: its name.
-
-    Returns:
-        The folder with `model.h`, the object files and a makefile that says how to link.
+    `saved_model_cli aot_compile_cpu` does it in a process of its own, for the kind of CPU that it
+    runs on. Open dimensions become 1. A makefile says how to link.
 
     Raises:
-        MeasurementError: the signature does not exist, has strings, or cannot be compiled. One
-            line with the reason.
+        MeasurementError: the signature does not exist, has strings, or cannot be compiled; one
+            line.
     """
     _check(folder, signature)
     target = pathlib.Path(folder, FOLDER)

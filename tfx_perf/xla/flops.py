@@ -1,9 +1,8 @@
 """Counts a step's floating-point operations in XLA's HLO.
 
-Only matrix products (`dot`) and convolutions count, at two operations a multiply-add, as in
-the model FLOPs of PaLM (arXiv 2204.02311, appendix B). They are taken from the HLO before
-optimisation, so that the figure belongs to the model and not to what the compiler made of it.
-TensorFlow's own profiler has no rule for einsum and counts it as nothing.
+Only matrix products (`dot`) and convolutions count, at two operations a multiply-add, as in PaLM's
+model FLOPs (arXiv 2204.02311, appendix B). The HLO is that before optimisation, so that the figure
+belongs to the model, not to the compiler. TensorFlow's profiler counts no einsum.
 """
 
 import math
@@ -19,14 +18,11 @@ _Value = Any
 
 
 def count_flops(module: hlo_pb2.HloModuleProto) -> int:
-    """Returns the FLOPs of one run of `module`.
+    """Returns the FLOPs of one run of an HLO before optimisation (`hlo_serialized`).
 
     Fusions, calls and loop bodies are followed. A loop counts as often as it runs, where that
     follows from constants in the HLO (Keras' recurrent layers), else once; of a conditional's
     branches the most expensive counts. Operations whose result is not used do not count.
-
-    Args:
-        module: HLO before optimisation, stage `hlo_serialized`.
     """
     counter = _Counter(module)
     return counter.flops(module.entry_computation_id)
@@ -160,9 +156,9 @@ def _dot(item: hlo_pb2.HloInstructionProto, left: Any, right: Any) -> int:
 def _convolution(item: hlo_pb2.HloInstructionProto, left: Any, right: Any) -> int:
     """Counts as textbooks do: padding counts, zeros put in by a stride's dilation do not.
 
-    Along each spatial axis, every position of the kernel meets every position of the smaller
-    of input and output. That gives a strided convolution and its two gradients, which XLA
-    writes as dilated convolutions, the same count.
+    Along each spatial axis, every position of the kernel meets every position of the smaller of
+    input and output. So a strided convolution and its two gradients, which XLA writes as dilated
+    convolutions, count alike.
     """
     axes = item.convolution_dimension_numbers
     output = item.shape.dimensions

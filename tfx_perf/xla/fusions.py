@@ -1,8 +1,7 @@
 """Counts what XLA fused in a compiled step, and what that keeps out of memory.
 
-A fusion is one kernel for several operations: what they hand to each other stays in registers
-or caches, where it would be written to memory and read again if each were a kernel of its own
-(https://openxla.org/xla/architecture). Taken from the HLO after optimisation.
+A fusion is one kernel for several operations: what they hand to each other stays in registers or
+caches instead of memory (https://openxla.org/xla/architecture).
 """
 
 import dataclasses
@@ -27,12 +26,9 @@ _BITS = {
 
 @dataclasses.dataclass(frozen=True)
 class Fusions:
-    """What XLA fused.
+    """The number of fusions (in a loop's body one), and the bytes of results inside of them.
 
-    Attributes:
-        count: fusions in the program; one in a loop's body counts once.
-        saved_bytes: the sizes of the intermediate results inside of them, which are neither
-            written to memory nor read again; each counts once.
+    Each of these `saved_bytes` counts once; they are neither written to memory nor read again.
     """
 
     count: int
@@ -40,11 +36,7 @@ class Fusions:
 
 
 def count_fusions(module: hlo_pb2.HloModuleProto) -> Fusions:
-    """Counts the fusions of a program.
-
-    Args:
-        module: HLO after optimisation.
-    """
+    """Counts the fusions of HLO after optimisation."""
     computations = {item.id: item for item in module.computations}
     fused = [
         computations[target]

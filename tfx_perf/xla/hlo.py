@@ -1,8 +1,8 @@
 """What XLA makes of a training step, read without running it.
 
-`tf.function.experimental_get_compiler_ir` hands out the HLO that tf2xla wrote (from which
-FLOPs are counted) and the compiled module with its buffer assignment (from which memory is
-read, as JAX's `compiled.memory_analysis()` does). Works on a CPU, in about a second.
+`tf.function.experimental_get_compiler_ir` hands out the HLO that tf2xla wrote (for FLOPs) and the
+compiled module with its buffer assignment (for memory, as JAX's `compiled.memory_analysis()`).
+Works on a CPU, in about a second.
 """
 
 import dataclasses
@@ -57,16 +57,12 @@ def step_hlo(
 ) -> hlo_pb2.HloModuleProto | hlo_pb2.HloProto:
     """Compiles a step for a batch and returns its HLO; nothing is run.
 
-    Args:
-        step: called with one batch; may read and assign variables that exist already.
-        batch: nested structure of eager tensors. Their values matter where XLA needs a
-            constant, e.g. the length of a bincount; specs do not do.
-        optimized: True for the compiled module with its buffer assignment (`HloProto`), False
-            for the HLO before optimisation (`HloModuleProto`).
+    The step may read and assign existing variables. The batch must be eager tensors: XLA may need
+    their values for a constant, e.g. the length of a bincount. `optimized` gives the compiled
+    module with its buffer assignment (`HloProto`), else HLO before optimisation (`HloModuleProto`).
 
     Raises:
-        NotCompilable: XLA has no way to compile the step, e.g. strings or a shape that depends
-            on values.
+        NotCompilable: XLA cannot compile it, e.g. strings or a shape that depends on values.
     """
 
     def on_flat(*tensors: tf.Tensor) -> Any:  # nested arguments lose their constant values
@@ -85,18 +81,12 @@ def step_hlo(
 def model_step_hlo(
     model: Any, batch: Any, *, optimized: bool, step: Callable[[Any], Any] | None = None
 ) -> hlo_pb2.HloModuleProto | hlo_pb2.HloProto:
-    """Compiles the model's own `train_step` (forward, loss, backward, optimizer, metrics).
+    """Compiles a model's `train_step`, or `step` in its place, as `step_hlo` does.
 
-    Args:
-        model: a compiled Keras model of either Keras line, possibly built under a
-            distribution strategy of one replica.
-        batch: what `train_step` is given: `(x, y)` or `(x, y, sample_weight)`, eager tensors.
-        optimized: see `step_hlo`.
-        step: what to compile in the place of `train_step`; called with the batch, too.
+    The batch is `(x, y)` or `(x, y, sample_weight)`. A strategy may have one replica.
 
     Raises:
-        NotCompilable: see `step_hlo`; or the model is mirrored over several replicas, for which
-            XLA refuses to read variables on two devices in one program.
+        NotCompilable: also over several replicas: XLA refuses variables on two devices.
     """
     strategy = model.distribute_strategy
     replicas = strategy.num_replicas_in_sync
@@ -112,9 +102,6 @@ def model_step_hlo(
 
 def buffer_sizes(compiled: hlo_pb2.HloProto) -> BufferSizes:
     """Adds up XLA's buffer assignment by kind.
-
-    Args:
-        compiled: HLO after optimisation.
 
     Constants and thread-local buffers are left out, as in XLA's `CompiledMemoryStats`.
     """
