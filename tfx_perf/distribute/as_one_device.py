@@ -19,9 +19,7 @@ from tfx_perf.training.step.split_step import SplitStep
 
 @contextlib.contextmanager
 def trained(call: FitCall, distribution: DistributionSettings) -> Iterator[Placement | None]:
-    """Has a `fit` in the context end with the weights and figures of one device.
-
-    Yields where the layers are, if they were placed.
+    """Has a `fit` in the context end like one on one device; yields where the layers are.
 
     Raises:
         UserError: the model, or this machine, cannot do what the settings say.
@@ -53,8 +51,7 @@ def over_replicas(
 ) -> contextlib.AbstractContextManager[None]:
     """Returns a context in which a model's replicas, if several, train as one device would.
 
-    Gradients are summed in `reduction_dtype` (None: their own). Unless `draws_by_rows`, each
-    replica draws other random numbers.
+    Unless `draws_by_rows`, each replica draws other random numbers.
 
     Raises:
         UserError: the optimizer's gradients can only be summed in its own way.
@@ -89,10 +86,9 @@ def drawing_by_rows(model: Any, keras_api: KerasApi) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _counting_rows(model: Any, keras_api: KerasApi) -> Iterator[None]:
-    """Has Keras' own step count rows while the context lasts, if there are several replicas.
+    """Has Keras' own step weigh the means of several replicas by rows while the context lasts.
 
-    Their parts of a batch may differ in rows, but Keras weighs all replicas' means alike. As on one
-    device a mean must count by its rows. A part without rows makes Keras 3's BatchNorm compute NaN.
+    Keras weighs all alike, and a part without rows makes Keras 3's BatchNorm compute NaN.
     """
     if model.distribute_strategy.num_replicas_in_sync == 1:
         yield

@@ -15,10 +15,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def stopping_together(model: Any, keras_api: KerasApi, team: Team) -> Any:
-    """Returns the last callback, which stops all workers after an epoch in which one would.
-
-    A worker that stops by the clock, say, would leave the others waiting.
-    """
+    """Returns the last callback, which stops all workers after an epoch in which one would."""
 
     def ask(epoch: int, logs: Any = None) -> None:
         stops = team.gathered([bool(model.stop_training)])[:, 0]
@@ -33,9 +30,9 @@ def stopping_together(model: Any, keras_api: KerasApi, team: Team) -> Any:
 def averaging(model: Any, keras_api: KerasApi, team: Team) -> Any:
     """Returns the first callback, which gives each replica the mean over all after each epoch.
 
-    Averages that each keeps for itself, those of BatchNorm say, move in proportion: replicas that
-    begin an epoch with their mean end it with the same mean. All validate with it, and later
-    callbacks save it. What is the same on all replicas stays so, to the last bit.
+    Averages as of BatchNorm move in proportion: replicas that begin an epoch with their mean end it
+    with the same mean. All validate with it, and later callbacks save it. What is the same on all
+    replicas stays so, to the last bit.
     """
     averages = _Averages(model, team)
 
@@ -54,11 +51,7 @@ class _Averages:
         self._average: Any = None
 
     def become_one(self) -> None:
-        """Gives each replica the mean over all; all workers call it.
-
-        Raises:
-            LostWorkerError: there are not all workers any more.
-        """
+        """Gives each replica the mean over all; LostWorkerError if not all workers are there."""
         kept = [variables.inner(each) for each in self._model.non_trainable_weights]
         differing = self._differing([each for each in kept if each.dtype.is_floating])
         if not differing:

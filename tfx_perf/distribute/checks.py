@@ -19,8 +19,7 @@ _NO_STEP = "(Empty logs)"
 def check_same_start(call: FitCall, *, train_length: int | None, team: Team) -> None:
     """Raises UserError if what a worker is about to train differs from the first worker's.
 
-    Workers would not notice: other weights give gradients of another model, and with other numbers
-    of steps some wait for ever.
+    Otherwise it would compute gradients of another model, or wait for ever.
     """
     if team.count == 1:
         return
@@ -72,12 +71,9 @@ def _value(variable: Any) -> np.ndarray:
 
 @contextlib.contextmanager
 def checking_share(team: Team) -> Iterator[None]:
-    """Has a `fit` of several workers say what it lacks, while the context lasts.
+    """Raises UserError if this worker gets no batch, or there are fewer files than workers.
 
     TensorFlow gives only the first workers its error, and the others the end of their data.
-
-    Raises:
-        UserError: this worker gets no batch, or there are fewer files than workers.
     """
     try:
         yield

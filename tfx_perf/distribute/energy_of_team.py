@@ -9,10 +9,7 @@ _DIGITS = 15  # hexadecimal ones of a meter's name, that fit into 64 bits
 
 
 def of_team(own: Energy, team: Team) -> Energy:
-    """Returns what the workers' hosts and GPUs took; nothing if any of them has counted nothing.
-
-    Every worker has to call it.
-    """
+    """Returns what all workers' hosts and GPUs took, if all have counted; every worker calls it."""
     if team.count == 1:
         return own
     readings = [(_number(meter), int(_MILLI * each)) for meter, each in own.by_meter.items()]

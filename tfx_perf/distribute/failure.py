@@ -40,10 +40,7 @@ class WorkerFailure(records.Record):
 
     @classmethod
     def of(cls, error: BaseException, *, worker: int) -> "WorkerFailure":
-        """Returns the failure of a worker whose code raised `error`.
-
-        An exit on purpose would come again, unless it was the answer to an error that need not.
-        """
+        """Returns the failure of a worker whose code raised `error`."""
         is_users, cause = isinstance(error, errors.UserError), error
         message = str(error) if is_users else errors.in_one_line(error)
         if isinstance(error, SystemExit):
@@ -112,10 +109,7 @@ def until_done(
     begin_again: Callable[[], None],
     say: Callable[[str], object] = _LOGGER.warning,
 ) -> tuple[str, ...]:
-    """Has workers train; returns what became of the attempts that failed, in sentences.
-
-    Before each of up to `restarts` further attempts it calls `say` with the reason, and
-    `begin_again`.
+    """Has workers train, up to `restarts` times again; returns why attempts failed, in sentences.
 
     Raises:
         WorkersFailedError: the last attempt's, or one that would come again.
@@ -144,9 +138,8 @@ def cause_of(
 ) -> Cause:
     """Returns why workers have ended, given how those that failed have ended, by index.
 
-    The later ones mostly fail because they have lost a worker. What a worker's code has raised
-    would come again, and so would its exit (`exited`); a signal may not. `message` is for when
-    nothing is known of any worker.
+    The later ones mostly fail because they have lost a worker. What code has raised would come
+    again, and so would an exit of its own (`exited`); a signal may not.
     """
     own = [each for each in failures.values() if not each.may_pass]
     silent = endings.keys() - failures.keys()  # an exit code says it all

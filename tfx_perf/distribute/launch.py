@@ -44,8 +44,7 @@ def launch(
     """Runs a script in workers; returns what became of the last attempt.
 
     SIGTERM ends them all before it takes effect. Without `servers` all workers run the script;
-    `are_bound` gives each CPUs to itself. `show` gets each line that they print, in a thread, and
-    `say` sentences about them. Processes that only serve are killed after a time without heartbeat.
+    `are_bound` gives each CPUs to itself. `show` gets their lines, in a thread.
 
     Raises:
         UserError: there are fewer CPUs than workers to be bound to them.
@@ -121,11 +120,7 @@ def _started(
 def run_script(
     script: str, *, arguments: Sequence[str], failure_folder: str, log_path: str
 ) -> NoReturn:
-    """Runs a script as `python SCRIPT` does, and ends this process, a child.
-
-    Its standard error is the log; what the script prints there goes to standard output. A
-    `WorkerFailure` is left in `failure_folder`.
-    """
+    """Runs a script as `python SCRIPT` does, logging standard error, and ends this process."""
     sys.argv = [script, *arguments]
     script = os.path.abspath(script)
     sys.path[0] = os.path.dirname(script)

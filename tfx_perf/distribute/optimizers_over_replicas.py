@@ -23,10 +23,7 @@ def replacements(reduction_dtype: str | None) -> Iterator[Replacement]:
 
 
 def in_some_steps() -> Iterator[Replacement]:
-    """Yields what optimizers need to update, or overwrite weights, in some steps only.
-
-    Keras fails there under any strategy, because it asks all replicas inside of a branch.
-    """
+    """Yields what optimizers need to update in some steps only, where Keras fails."""
     optimizer = importlib.import_module("keras").optimizers.Optimizer
     yield optimizer, "_all_reduce_sum_gradients", lambda own: _as_they_are
     yield optimizer, "_overwrite_model_variables_with_average_value", _across_replicas
@@ -47,10 +44,9 @@ def _several() -> bool:
 class _SummingOnce:
     """Sums the gradients over all replicas before an optimizer clips them, and once.
 
-    Those of a scaled loss are summed before they are unscaled, so that a sum too large for its type
-    is found. What is accumulated for later steps must not depend on the scale: there each replica
-    looks for an overflow first, and all skip the step. Keras has already divided each loss by the
-    number of replicas.
+    Those of a scaled loss are summed before they are unscaled, so that an overflow of the sum is
+    found. What is accumulated for later steps must not depend on the scale: there each replica
+    looks for an overflow first, and all skip the step. Keras has already divided by the replicas.
     """
 
     def __init__(self, dtype: str | None) -> None:
@@ -137,11 +133,7 @@ def _across_replicas(own: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Operations:
-    """Keras' operations, as optimizers use them: a condition is one of all replicas.
-
-    Updating with what was accumulated, or overwriting weights with averages, concerns all replicas,
-    and no branch of a single one's condition may do that.
-    """
+    """Keras' operations for optimizers, with conditions that all replicas share."""
 
     def __init__(self, own: Any) -> None:
         self._own = own

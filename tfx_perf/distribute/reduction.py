@@ -54,11 +54,7 @@ def summed(
 def of_tf_keras(
     model: Any, keras_api: KerasApi, *, dtype: str | None
 ) -> contextlib.AbstractContextManager[None]:
-    """Returns a context in which tf_keras sums gradients in `dtype`; None: in their own.
-
-    Raises:
-        UserError: the optimizer's gradients can only be summed in its own way.
-    """
+    """Returns a context in which tf_keras sums gradients in `dtype`; UserError if it cannot."""
     legacy = importlib.import_module("tf_keras").optimizers.legacy.Optimizer
     for optimizer in optimizers(model) if dtype else ():
         if isinstance(optimizer, legacy):

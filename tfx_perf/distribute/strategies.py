@@ -72,7 +72,7 @@ def _parameter_servers() -> tf.distribute.Strategy:
 class StrategyScope:
     """What is built in the context is built under a strategy; with name None, the code decides.
 
-    The scope is left for good where the code enters another strategy's: TensorFlow refuses both.
+    TensorFlow refuses nested scopes, so this one is left for good where the code enters another.
     """
 
     def __init__(

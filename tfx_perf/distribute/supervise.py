@@ -52,13 +52,7 @@ def tasks(
     environment: Mapping[str, str] = types.MappingProxyType({}),
     are_bound: bool = False,
 ) -> list[Task]:
-    """Returns what processes that train together do; with servers the coordinator comes first.
-
-    `are_bound` gives those that compute CPUs to themselves.
-
-    Raises:
-        UserError: there are fewer CPUs than workers to be bound to them.
-    """
+    """Returns what processes do, a coordinator first; UserError without enough CPUs to bind."""
     hosts = _free_hosts(worker_count + (server_count and 1 + server_count))
     if server_count:
         servers = workers.ParameterServers(worker_count, server_count)
@@ -88,10 +82,7 @@ def tasks(
 
 @dataclasses.dataclass(frozen=True)
 class Attempt:
-    """What became of processes: exit codes of all, and of the failed one its code, log and cause.
-
-    `cause` and `log` are None if none has failed, or if they were to end.
-    """
+    """The exit codes of all processes, and if one failed its code, its log and why."""
 
     exit_codes: Sequence[int | None]
     cause: failure.Cause | None = None
@@ -118,9 +109,8 @@ def train(
 ) -> Attempt:
     """Runs processes until they have trained, or one has failed without which the others cannot.
 
-    `start` starts a process whose log is added to `workers.log_file`. Those that may be lost are
-    started again, all together, up to `restarts` times. Those that only serve are killed after a
-    time without heartbeat. Once `is_over` says so, all are ended. `say` gets sentences about them.
+    Those that may be lost are started again, all together, up to `restarts` times. Those that only
+    serve are killed after a time without heartbeat. Once `is_over` says so, all are ended.
     """
     with Group(tasks, start=start, restarts=restarts, say=say) as group:
         first = group.first_failure(

@@ -15,10 +15,9 @@ _CPUS = pathlib.Path("/sys/devices/system/cpu")
 
 
 def shares(count: int) -> list[Cpus]:
-    """Returns the CPUs of each of so many processes, which no two of them share.
+    """Returns the CPUs of each of so many processes: neighbouring cores, evenly shared.
 
-    They are whole cores, side by side on a socket, equally many give or take one; or single CPUs
-    where there are fewer cores than processes.
+    Where there are fewer cores than processes, they are single CPUs.
 
     Raises:
         UserError: there are fewer CPUs than processes.

@@ -31,10 +31,7 @@ def device_kind(device: tf.config.PhysicalDevice) -> str:
 
 
 def describe() -> dict[str, str]:
-    """Returns what a run's speed and memory depend on beside the model and the plan.
-
-    The gate compares only runs whose values all agree.
-    """
+    """Returns the parts of a run's environment that must agree for the gate to compare runs."""
     found = accelerators()
     packages = versions.installed("keras", "tf-keras")
     return {

@@ -34,11 +34,7 @@ class RaplCounter:
     """Adds up the processors of the host, and the memory where it is counted by itself."""
 
     def __init__(self, root: pathlib.Path = _POWERCAP) -> None:
-        """Begins to count in a folder of zones, e.g. `intel-rapl:0`; AMD's have the same names.
-
-        Raises:
-            MeasurementError: there is none, or it may not be read.
-        """
+        """Begins to count in a folder of zones; MeasurementError if there is none to read."""
         self._zones = [folder for folder in sorted(root.glob("intel-rapl:*")) if _counts(folder)]
         if not self._zones:
             raise errors.MeasurementError(f"no RAPL in {root}")

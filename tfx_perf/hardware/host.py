@@ -43,8 +43,7 @@ def memory_limit_bytes() -> int:
 def available_memory_bytes() -> int:
     """Returns the RAM this process can still get without swapping or being killed.
 
-    Page cache of its groups counts as free: the kernel gives it up before it kills anything.
-    `/dev/shm` and tmpfs do not.
+    Page cache of its groups counts as free, `/dev/shm` and tmpfs do not.
     """
     left = (max(0, limit - used) for limit, used in _group_memory())
     return min([psutil.virtual_memory().available, *left])
@@ -59,10 +58,7 @@ def boot_id() -> str:
 
 
 def anonymous_memory_bytes() -> int:
-    """Returns this process's resident memory outside of files, or all of it where unknown.
-
-    Pages of files (libraries, mapped data) are the system's to take back when it needs them.
-    """
+    """Returns this process's resident memory without pages of files, which can be taken back."""
     return resident_memory().anonymous_bytes
 
 

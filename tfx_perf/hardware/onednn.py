@@ -27,10 +27,7 @@ def users_choice() -> str:
 
 
 def is_open() -> bool:
-    """Returns whether it is off, may be faster, and nobody has decided against it.
-
-    Looks at no device: a child process may have to take it.
-    """
+    """Returns whether it is off, may be faster, and is undecided; touches no device."""
     return (
         not users_choice()
         and not is_on()

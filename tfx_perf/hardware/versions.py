@@ -1,8 +1,4 @@
-"""The versions that tfx-perf supports, and the check of what is installed.
-
-The one place that knows about version differences. TFX pins TensorFlow closely, so the Python
-version chooses between two supported lines.
-"""
+"""The versions that tfx-perf supports, named here only, and the check of installed ones."""
 
 import dataclasses
 import importlib.util

@@ -31,10 +31,7 @@ def advise(
     mixing_ratio: float | None = None,
     trial_rates: Sequence[statistics.Interval] = (),
 ) -> tuple[Advice, ...]:
-    """Returns what to change; where training is fed, nothing that only concerns speed.
-
-    `mixing_ratio` goes from 0 (file order) to 1 (full shuffle). `trial_rates` show the noise.
-    """
+    """Returns what to change; where training is fed, only what changes the training itself."""
     rates = [diagnosis.pipeline_examples_per_second, *trial_rates]
     found = [
         *_of_shuffling(source, example_count=example_count, mixing_ratio=mixing_ratio),

@@ -24,10 +24,7 @@ class Gain:
     planned_runs: int = 1
 
     def possible_seconds(self, diagnosis: Diagnosis) -> float:
-        """Returns the seconds that an input without any cost would save; a search may cost no more.
-
-        All of the reading counts if the step is not timed.
-        """
+        """Returns the most seconds that faster input can save, as far as it was measured."""
         fed, headroom = diagnosis.together_examples_per_second, diagnosis.headroom_ratio
         if not (fed and headroom):
             return self.example_count / diagnosis.pipeline_examples_per_second.low
@@ -115,10 +112,7 @@ def is_beyond_doubt(samples: measure.Samples) -> bool:
 
 
 def best_of(outcomes: Iterable[CandidateOutcome], *, margin: float) -> CandidateOutcome | None:
-    """Returns the fastest candidate; None if none surely beats the default.
-
-    Among those that are equally fast it takes the one with the least CPU time.
-    """
+    """Returns the fastest, by CPU time if several are; None if none surely beats the default."""
     faster = [
         (item.ratio, item)
         for item in outcomes

@@ -127,10 +127,9 @@ def diagnose(
 ) -> Diagnosis:
     """Returns how fast the default and training are, alone and together, and where time goes.
 
-    It takes about `seconds` of wall time, and no optional measurement ends after `most_seconds`.
-    Without `train` only the pipeline is measured. Where `is_worth_it` says of the pipeline's rate
-    that nothing depends on it, the step is not even traced; asked with all three rates, it ends the
-    rounds. `details_worth` returns the seconds that the stages may take.
+    It takes about `seconds` of wall time; nothing optional ends after `most_seconds`. Without
+    `train` only the pipeline is measured. `is_worth_it`, asked with the pipeline's rate and later
+    with all three, ends the measurement; `details_worth` returns the seconds for the stages.
 
     Raises:
         StepFailedError: the training step raised something.

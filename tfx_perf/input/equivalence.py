@@ -64,8 +64,8 @@ class _Sample:
 class Equivalence:
     """Holds candidates against the default, on as many examples as there is time for.
 
-    These are shuffled epochs of the whole split; of larger data the first unshuffled batches
-    (`reference`), and shuffled epochs of the first files.
+    Of data too large for whole shuffled epochs it takes the first unshuffled batches (`reference`),
+    and shuffled epochs of the first files.
     """
 
     def __init__(self, source: RecordSource, *, seconds: float) -> None:

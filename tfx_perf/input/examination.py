@@ -43,11 +43,7 @@ class Examination:
         reference_seconds: float,
         allow_weaker_shuffle: bool = False,
     ) -> None:
-        """Reads the default of an endless, shuffled source; then shuffled, for about as long.
-
-        Raises:
-            UserError: the default itself cannot be read, or there are no examples.
-        """
+        """Reads an endless, shuffled default; UserError if unreadable or without examples."""
         self._source = source
         self._memory_budget_bytes = memory_budget_bytes
         self._allow_weaker_shuffle = allow_weaker_shuffle

@@ -25,10 +25,7 @@ Consumer = Callable[[tf.data.Dataset], Take]
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """One timed block: the pipeline's rate, and the CPU time of all its threads.
-
-    Training shares the CPU, so of two equally fast pipelines the one with less CPU time is better.
-    """
+    """One timed block; the CPU time of all threads matters, because training shares the CPU."""
 
     examples_per_second: float
     cpu_seconds_per_example: float
@@ -99,11 +96,9 @@ def measure(
 
     In a round every dataset has its turn (A B C, then C B A, ...), so that a disturbance of the
     machine strikes all of them; the i-th samples belong together. A turn is a fresh iterator, a
-    warm-up that fills buffers and lets autotune settle, and a timed block of whole batches.
-    `turn_share` shortens warm-up and block, which adds noise.
-
-    Rounds end once `decided` says that more would not change the choice, at `max_rounds`, or at a
-    deadline by `time.monotonic()`. Fewer than `MIN_ROUNDS` are for what is `BEYOND_DOUBT`.
+    warm-up that fills buffers and lets autotune settle, and a timed block of whole batches, both
+    shortened by `turn_share`. Rounds end once `decided` says that more would not change the choice,
+    at `max_rounds`, or at the `time.monotonic()` deadline.
     """
     samples: Samples = {name: [] for name in timed_datasets}
     longest_round = 0.0

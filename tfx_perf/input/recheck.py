@@ -1,7 +1,7 @@
 """Whether a plan for other data of the kind serves these as well.
 
-Daily data differ, but schema, amount, files, machine and code, which decide on the fastest
-pipeline, do not. The amount is compared here, and the candidate's examples with the default's.
+Daily data differ, but seldom in what decides on the fastest pipeline. The amount is compared, and
+the candidate's examples with the default's.
 """
 
 import time
@@ -25,13 +25,9 @@ def for_other_data(
     settings: InputSettings,
     example_count: int | None = None,
 ) -> TuningRecord:
-    """Returns a plan of the same settings, schema, code and machine as one for these data.
+    """Returns the plan for these data; NotApplicable if it does not serve them.
 
     The amount is compared with that of `measured_on`, so that small differences do not add up.
-
-    Raises:
-        NotApplicable: the plan does not serve these data.
-        UserError: the data cannot be read.
     """
     if source.compression != plan.compression:
         raise NotApplicable(

@@ -27,7 +27,6 @@ class CandidateOutcome(records.Record):
         resident_bytes: size of its tables or growth of the process meanwhile, whichever is more.
         peak_memory_bytes: largest growth of the process while it was prepared and checked.
         needed_bytes: at least so much, if it does not fit the memory budget; else None.
-        shuffle: None if it could not be measured.
     """
 
     GONE: ClassVar[frozenset[str]] = frozenset({"cold_examples_per_second"})
@@ -77,7 +76,6 @@ class TuningRecord(records.Record):
     """The choice, and all that led to it.
 
     Attributes:
-        outcomes: every candidate, the default first.
         rounds: how often each candidate was measured, in turns.
         margin: how much faster than the default a candidate had to be.
         memory_budget_configured: whether the user set the budget; otherwise whoever applies the
@@ -88,9 +86,7 @@ class TuningRecord(records.Record):
         examined_state: `files_digest` of the examined files; empty without, and in older plans.
         tuning_time_seconds: wall time of the search; of a reused plan, the original search's.
         planned_runs: trainings that the search was for; None in plans of earlier versions.
-        final: None if there was nothing to compare.
         key: what the choice depends on, name to fingerprint; with the same key a plan is reused.
-        reused_from: the plan that was reused; None if measured.
         measured_on: data of all rates, if the plan was only checked on those that it is for.
         undecided_count: searches in a row, this one the last, that ended undecided.
         training_note: why the training code could not be used; empty if it was, or there was none.

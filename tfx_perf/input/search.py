@@ -32,10 +32,7 @@ _REPEATED = "repeated"
 
 
 class TimeBudget:
-    """Wall time from now on; phases end at shares of it, and leave the rest to the next.
-
-    `is_limited` tells whether it ends earlier than first planned.
-    """
+    """Wall time from now on; phases end at shares of it, and leave the rest to the next."""
 
     def __init__(self, seconds: float, *, spent_seconds: float = 0.0) -> None:
         self.seconds, self.is_limited = max(0.0, seconds - spent_seconds), False
@@ -74,11 +71,7 @@ class Search:
         train: measure.TrainStep | None,
         budget: TimeBudget,
     ) -> None:
-        """Reads the default of an endless, shuffled source; without `train` pipelines run alone.
-
-        Raises:
-            UserError: the default cannot be read, or there are no examples.
-        """
+        """Reads an endless, shuffled default; UserError if unreadable or without examples."""
         self._source, self._train, self._budget = source, train, budget
         self._margin = settings.margin
         self.memory_budget_bytes = (

@@ -28,12 +28,10 @@ class ShuffleQuality(records.Record):
     """How near shuffled epochs come to a uniformly random order.
 
     Attributes:
-        displacement_ratio: how far an example moves from its place in the unshuffled order, over
-            the same under a full shuffle: 0 for no shuffle, 1 for a full one. It tells whether
-            examples come early in one epoch and late in another.
+        displacement_ratio: how far an example moves in the unshuffled order, over the same under a
+            full shuffle: 0 for none, 1 for a full one. Low if examples stay early or late.
         mixing_ratio: how far apart in the unshuffled order two examples of one batch lie, on the
-            same scale. It tells whether a batch is a sample of the whole split: random file order
-            alone has a high displacement and no mixing.
+            same scale. Random file order alone has a high displacement and no mixing.
         displacement_deviation: standard deviation between epochs.
         mixing_deviation: the same, or the standard error within an epoch if that is more.
         example_count: examples that it was measured on; of large data, the first files' unique
@@ -91,10 +89,7 @@ class ShuffleQuality(records.Record):
 
 
 def file_order_deviation(file_sizes: Sequence[float]) -> float:
-    """Returns the deviation of the displacement ratio if only whole files are shuffled.
-
-    Two equal files swap places (1.5) or do not (0). Simulated, because files differ in size.
-    """
+    """Returns the (simulated) deviation of the displacement ratio if only files are shuffled."""
     shares = np.asarray(file_sizes, dtype=float) / max(1, sum(file_sizes))
     starts = np.cumsum(shares) - shares
     random = np.random.default_rng(_SEED)
@@ -107,10 +102,7 @@ def file_order_deviation(file_sizes: Sequence[float]) -> float:
 
 
 class Permutation:
-    """The unshuffled order of a split, to which shuffled epochs are compared.
-
-    Examples that occur more than once cannot be told apart and are left out.
-    """
+    """The unshuffled order of all examples that occur once, to compare shuffled epochs with."""
 
     def __init__(self, unshuffled: np.ndarray) -> None:
         """Takes the fingerprints (int64, shape [n]) of all examples in the unshuffled order."""

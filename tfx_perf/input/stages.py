@@ -120,9 +120,9 @@ def divide(
 ) -> tuple[Stage, ...]:
     """Divides the time of a pipeline over its stages, from the rounds' seconds per example.
 
-    A prefix takes the median of its share in the pipeline's time, and no more than any longer
-    prefix, which does all its work: short ones may measure slower, because their consumer waits for
-    each record, and waking up costs more than the work that a longer one does meanwhile.
+    A prefix takes the median of its share in the whole pipeline's time, and no more than any longer
+    one, which does all its work. It may measure slower, because its consumer waits for each record,
+    and waking up costs more than the work that a longer one does meanwhile.
     """
     rounds = np.array(list(seconds_up_to.values()))  # [stage, round]
     measured = np.median(rounds / rounds[-1], axis=1)
@@ -164,9 +164,8 @@ def _seconds(iterator: Iterator[Any]) -> float:
 def prefixes_of(source: RecordSource) -> dict[str, tf.data.Dataset]:
     """Returns the prefixes of an endless source's default by the name of their last `Stage`.
 
-    TFXIO's own dataset is cut after each stage. An element takes the work of a batch: before
-    batching, all but one of its records are thrown away in C++, where a record costs no call. The
-    first prefix, `read`, yields file names for a `reader`.
+    TFXIO's own dataset is cut after each stage. An element takes the work of a batch, whose records
+    but one are thrown away in C++. The first prefix, `read`, yields file names for a `reader`.
     """
     default = source.default()
     names = tf.data.Dataset.from_tensor_slices(list(source.files)).repeat()
@@ -209,10 +208,7 @@ def _endless(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def _reader(batch_bytes: float) -> measure.Consumer:
-    """Returns a consumer of file names that reads `batch_bytes` of the files for a batch.
-
-    No dataset could: those of records decompress, or expect records of one length.
-    """
+    """Returns a consumer of file names that reads `batch_bytes` a batch, as no dataset can."""
 
     def consumer(names: tf.data.Dataset) -> measure.Take:
         blocks = _blocks(names)

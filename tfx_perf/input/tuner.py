@@ -34,13 +34,12 @@ def tune(
 
     If input does not hold training up, or a search takes longer than it can save, the default
     stays. Candidates must have the same element spec and examples, no worse shuffle, and fit the
-    memory budget. The first is compared with the default on the user's train step, and chosen if
-    little is left to gain; else all are compared with nothing else running. The best must beat the
-    default on fresh samples, on the train step if there is one: the lower end of the ratio's
-    interval must be above 1 + margin.
+    memory budget. The first is compared on the user's train step, and chosen if little is left to
+    gain; else all are compared with nothing else running. The best must beat the default on fresh
+    samples, on the train step if there is one: the lower end of the ratio's interval must be above
+    1 + margin.
 
-    Of the time budget, `spent_seconds` are gone already. `example_count` is for a split too large
-    to be read.
+    `spent_seconds` of the time budget are gone. `example_count` is for splits too large to read.
 
     Raises:
         UserError: the default itself cannot be read, or there are no examples.

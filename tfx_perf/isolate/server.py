@@ -48,13 +48,9 @@ class Server:
         path: pathlib.Path,
         streams: tuple[int, int],
     ) -> Child:
-        """Starts a child for a request, written to `path`, with the descriptors of its output.
+        """Starts a child for a request, written to `path`; ChildError if there is no place for it.
 
-        The environment is the server's. With another one the server is replaced, or if it has
-        children, the child is a fresh interpreter.
-
-        Raises:
-            ChildError: the machine has no place for another process.
+        With another environment the server is replaced, or, if it has children, not used.
         """
         with self._lock:
             for _ in range(2):  # the server may have ended since it was last asked

@@ -39,7 +39,6 @@ def serve(orders: socket.socket, *, parent: int) -> None:
     """Forks a child for every order that comes; answers its pid and its exit code.
 
     An order is JSON: the path of a request, or a list of seconds and the modules to import then.
-    All ends when the caller ends or closes its end of the socket.
     """
     guard.adopt_orphans()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # meant for the caller, which passes it on

@@ -61,11 +61,7 @@ class Termination:
 
 @contextlib.contextmanager
 def at_once() -> Iterator[None]:
-    """A context in which SIGTERM ends a worker as `sys.exit` does, where nothing is saved.
-
-    With several workers TensorFlow takes SIGTERM for a checkpoint that nobody makes there, and the
-    training would go on.
-    """
+    """A context in which SIGTERM ends a worker as `sys.exit` does; TensorFlow would go on."""
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGTERM) not in (None, signal.SIG_DFL):
         yield

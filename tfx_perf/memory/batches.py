@@ -12,11 +12,7 @@ _KERAS_BATCH_SIZE = 32  # what `fit` takes for arrays when it is told nothing
 
 
 def dataset_of(call: interception.FitCall) -> tf.data.Dataset:
-    """Returns `fit`'s dataset or arrays as batches, if possible without a slow shuffle.
-
-    Raises:
-        UserError: the data is something else, e.g. a generator, or there is none.
-    """
+    """Returns `fit`'s data as batches, if possible unshuffled; UserError for a generator, say."""
     data = call.arguments["x"]
     if isinstance(data, tf.data.Dataset):
         unshuffled = ancestry.independent(data, without=ancestry.UNORDERED)
@@ -39,10 +35,7 @@ def first_batch(dataset: tf.data.Dataset) -> Any:
 
 
 def peek(call: interception.FitCall) -> Any:
-    """Returns a batch as `train_step` gets it, None if the data are of an unusual kind.
-
-    Unlike `dataset_of`, it copies only the batch, and takes nothing from the data.
-    """
+    """Returns a copy of a batch as `train_step` gets it; None if the data are unusual."""
     arguments = call.arguments
     if isinstance(arguments["x"], tf.data.Dataset):
         like = ancestry.independent(arguments["x"], without=ancestry.UNORDERED)
@@ -70,8 +63,7 @@ def batch_of(dataset: tf.data.Dataset, size: int) -> Any:
 def repeated(call: interception.FitCall, batch: Any) -> tf.data.Dataset:
     """Returns a batch for ever, as a dataset whose spec leaves the batch size open.
 
-    So a step is traced once for all sizes. Where the spec of `fit`'s own data has just this size,
-    it stays: a model may insist on it.
+    So a step is traced once for all sizes, unless the spec of `fit`'s own data has just this size.
     """
     own = call.arguments["x"]
     is_dense = all(isinstance(part, tf.Tensor) for part in tf.nest.flatten(batch))

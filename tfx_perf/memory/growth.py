@@ -25,13 +25,7 @@ _STEADY = 0.75
 
 
 class MemoryGrowth(records.Record):
-    """How fast memory grew after the start of a training, and whether it looks like a leak.
-
-    Attributes:
-        bytes_per_step: Sen's slope with its 95 % interval; below zero where memory shrank.
-        step_count: the steps that count.
-        seconds: of these steps.
-    """
+    """How fast memory grew after the start (Sen's slope, 95 % interval), and if it is a leak."""
 
     bytes_per_step: statistics.Interval
     step_count: float
@@ -42,10 +36,7 @@ class MemoryGrowth(records.Record):
 def growth_of(
     seconds: Samples, steps: Samples, memory_bytes: Samples
 ) -> MemoryGrowth | None:
-    """Returns how memory grew by steps; None if the training was too short to tell.
-
-    By time a leak would slow down with the machine. The samples are parallel, `seconds` ascending.
-    """
+    """Returns how memory grew by steps; None if the training was too short to tell."""
     done, sizes = np.asarray(steps, dtype=float), np.asarray(memory_bytes, dtype=float)
     if not done.size:
         return None

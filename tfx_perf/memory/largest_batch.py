@@ -78,10 +78,7 @@ def next_size(
     most: int = ENOUGH,
     steps: Sequence[StepMemory] = (),
 ) -> int | None:
-    """Returns the batch, at most `most`, to train on next for a claim; None if there is none.
-
-    It stays below all `steps` without a figure. At least one footprint must be measured.
-    """
+    """Returns the batch to train on next for a claim, below all without a figure; None if none."""
     taken = _taken(footprints)
     if not taken or any(item.status in ("killed", "timed out") for item in footprints):
         return None
@@ -112,8 +109,7 @@ def next_size(
 def second_size(first: Footprint, *, most: int = ENOUGH) -> int | None:
     """Returns the second batch to train on, where another process may be at work beside.
 
-    None if, with all that was taken growing with the batch, it might come near the limit, or its
-    first step take longer than all of the first batch's.
+    None if it might come near the limit, or its first step outlast all of the first batch's.
     """
     size = next_size([first], limit_bytes=first.limit_bytes or 0, most=most)
     if size is None or first.taken_bytes is None:
@@ -130,10 +126,7 @@ def is_far_from_limit(found: Footprint, *, growth: float = 1.0) -> bool:
 
 
 def peak_line(steps: Iterable[StepMemory]) -> tuple[Prediction | None, str]:
-    """Returns how the peak of a step without XLA grows with the batch, by least squares.
-
-    None, with the reason, where it does not grow clearly more than it varies.
-    """
+    """Returns the growth of a plain step's peak, by least squares, or why it is unclear."""
     known = sorted(
         
             (step.batch_size, step.peak_bytes, step.scatter_bytes or 0)
@@ -168,9 +161,9 @@ def _taken(footprints: Sequence[Footprint]) -> dict[int, int]:
 
 
 def _bound(taken: dict[int, int], limit_bytes: int) -> tuple[int, bool]:
-    """Returns the batch that fits, by the steepest line that stands out, and whether any does.
+    """Returns the batch that fits by the steepest growth that stands out, and whether any does.
 
-    Without such a line, everything is taken to grow with the batch.
+    Without one, everything is taken to grow with the batch.
     """
     base = max(taken)
     slopes = [
@@ -184,10 +177,7 @@ def _bound(taken: dict[int, int], limit_bytes: int) -> tuple[int, bool]:
 
 
 def _endings(tried: Sequence[Footprint | StepMemory], base: float) -> list[str]:
-    """Returns how those without a figure ended, except those not run.
-
-    Of errors of the model above `base`, the largest trained batch, only the first is reported.
-    """
+    """Returns how those without a figure ended; of errors above `base` only the first."""
     ended = sorted(
         (item for item in tried if item.status not in ("measured", "not run")),
         key=lambda item: item.batch_size,

@@ -31,10 +31,7 @@ _IN_USE, _INDEX, _NAME = "bytes_allocated", "fragmentation", "allocator_name"
 
 
 class StepPeak(NamedTuple):
-    """The highest of the peaks of a few rounds of steps, and by how much these differ.
-
-    They do because TensorFlow runs independent operations in any order.
-    """
+    """The highest peak of a few rounds, and their spread: TensorFlow orders operations freely."""
 
     bytes: int
     scatter_bytes: int
@@ -67,9 +64,9 @@ def run_steps(
 def step_peak(call: interception.FitCall, batch: Any, *, resident_bytes: int) -> StepPeak:
     """Measures the device allocator's peak while a built model trains on a batch of eager tensors.
 
-    The result is `resident_bytes` (weights, optimizer state, batch) plus what the steps took on
-    top, so that nothing else in the process counts. The allocator counts the chunks it hands out,
-    which can be larger than the tensors in them.
+    It is `resident_bytes` (weights, optimizer state, batch) plus what the steps took on top:
+    nothing else in the process counts. Chunks of the allocator can be larger than the tensors in
+    them.
 
     Raises:
         MeasurementError: the allocator does not count everything; see `ENVIRONMENT`.
@@ -126,10 +123,9 @@ def _variables_bytes(variables: Iterable[Any]) -> int:
 def fragmentation(work: Callable[[], None]) -> float:
     """Returns the allocator's fragmentation index, 0-1, when most is in use while `work` runs.
 
-    TensorFlow's BFC allocator takes regions from the device and cuts them into chunks; a large
-    tensor needs a free piece of its size. The index is the share of the free bytes outside of the
-    largest free chunk (`BFCAllocator::GetFragmentation` in
-    tensorflow/tsl/framework/bfc_allocator.cc). Only the profiler gets it.
+    TensorFlow's BFC allocator cuts regions into chunks. The index is the share of the free bytes
+    outside of the largest free chunk (`BFCAllocator::GetFragmentation` in
+    tensorflow/tsl/framework/bfc_allocator.cc); only the profiler gets it.
 
     Raises:
         MeasurementError: another profiler is running, or there is no BFC allocator, as by default

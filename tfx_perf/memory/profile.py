@@ -57,11 +57,7 @@ def profile(
 
 
 def completed(progress: ProfileProgress) -> ProfileRecord:
-    """Returns the record so far; sizes without a row were not run, and their rows say why.
-
-    Raises:
-        MeasurementError: no batch size could be trained on.
-    """
+    """Returns the record, also of sizes not run; MeasurementError if no batch was trained on."""
     if progress.draft is None:
         ended = "; ".join(
             f"batch size {step.batch_size}: {step.reason}"

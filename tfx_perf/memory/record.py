@@ -22,13 +22,7 @@ _WRONG: tuple[Status, ...] = ("failed", "killed", "timed out")
 
 
 class StateSizes(records.Record):
-    """What a training step holds on one replica, whatever the batch size.
-
-    Attributes:
-        weights_bytes: of all variables, trainable or not.
-        optimizer_state_bytes: of slots, counters and learning rate.
-        gradients_bytes: as if all gradients were dense; an embedding's sparse one is smaller.
-    """
+    """What a training step holds on one replica; gradients count as if all were dense."""
 
     weights_bytes: int
     optimizer_state_bytes: int
@@ -36,13 +30,7 @@ class StateSizes(records.Record):
 
 
 class Prediction(records.Record):
-    """A straight line through the measured peaks: an extrapolation, not a measurement.
-
-    Attributes:
-        fixed_bytes: the line at a batch of none.
-        bytes_per_example: the line's slope.
-        deviation_ratio: the largest distance of a measured peak from the line, over that peak.
-    """
+    """A straight line through measured peaks, and its largest relative distance from one."""
 
     fixed_bytes: float
     bytes_per_example: float
@@ -116,9 +104,6 @@ class ProfileRecord(records.Record):
         epoch_example_count: about how many examples an epoch of its `fit` has; None if unknown.
         device: whose allocator was read, e.g. `CPU:0`.
         replica_count: of the module's strategy; figures are those of one device.
-        keras: `keras` or `tf_keras`.
-        state: what does not depend on the batch.
-        steps: every batch size under both plans.
         prediction: growth of the plain step's peak; None, with `reason`, if it does not stand out.
         trained_plan: what the module's `fit` trains with; None in older records.
         footprints: what training took with that plan; empty in older records, whose
@@ -126,8 +111,8 @@ class ProfileRecord(records.Record):
         largest_batch_size: that fits, and was trained on or is smaller; None if unknown.
         largest_is_lower_bound: whether larger batches may fit, too.
         largest_remark: what `largest_batch_size` rests on, or why there is none.
-        fragmentation_ratio: at the peak of a plain step at the module's batch size; see
-            `tfx_perf.memory.peak`. None, with `fragmentation_gap`, if unknown.
+        fragmentation_ratio: at the peak of a plain step at the module's batch size; None, with
+            `fragmentation_gap`, if unknown.
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.memory/1"
@@ -162,10 +147,9 @@ class ProfileRecord(records.Record):
     def parts(self, step: StepMemory) -> dict[str, int]:
         """Splits the peak of a step with a figure into its categories, in bytes.
 
-        `activations and temporaries` is the rest of the peak: also scratch of optimizer and
-        kernels, and metrics. It is never negative, although gradients that are freed early can make
-        the others exceed the peak. XLA plans gradients among its temporaries, so there they are not
-        split off.
+        The rest, `activations and temporaries`, includes scratch and metrics. It is never negative,
+        although the others may exceed the peak, since gradients are freed early. XLA plans
+        gradients among its temporaries, so there they are not split off.
         """
         gradients = self.state.gradients_bytes if step.plan == "plain" else 0
         known = {
@@ -264,10 +248,8 @@ class Running(records.Record):
 class ProfileProgress(records.Record):
     """A profile in the making; written before and after every measurement.
 
-    Attributes:
-        sizes: the batch sizes to profile, ascending.
-        compiled_sizes: those of them to ask XLA about.
-        draft: the record without the steps; None before any size has trained.
+    Sizes ascend; XLA is asked about `compiled_sizes`. There is no `draft` before a size has
+    trained.
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.memory_progress/1"

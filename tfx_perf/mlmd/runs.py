@@ -42,15 +42,11 @@ class RecordedRun:
         created: when the run began, in UTC.
         state: `complete`, `running` or `failed`, from the states of its executions.
         metrics: catalogue key to value, of every artifact the run put out or took from cache.
-        blessed: PerfEvaluator's verdict; None if it did not get that far.
-        pushed: whether Pusher deployed the model; None if it did not get that far.
-        folders: where tfx-perf's artifacts are, e.g. `{"PerfMetrics": "/…/perf_metrics/7"}`; each
-            has its figures as JSON, and `report.html`.
+        blessed: PerfEvaluator's verdict; like `pushed` None if it did not get that far.
+        folders: where tfx-perf's artifacts are, e.g. `{"PerfMetrics": "/…/perf_metrics/7"}`.
         plans: what was done for speed, e.g. `{"training plan": "50 steps per call"}`.
-        environment: the fingerprint; see `tfx_perf.core.cache_key`.
         note: what a person decided about the run; it outweighs the gate's verdict.
         node: of the PerfEvaluator that judged it; empty if none has, or in old ledgers.
-        headline: what it said, in a sentence or two.
         is_cached: whether its training is that of an earlier run, from TFX's cache.
         replaced_runs: earlier runs of a script whose figures those of this one have replaced.
     """
@@ -248,10 +244,7 @@ def _completed(
 def _artifacts(
     store: mlmd.MetadataStore, execution_ids: list[int]
 ) -> tuple[dict[int, list[mlmd.proto.Artifact]], dict[int, set[int]]]:
-    """Returns what each execution put out, and the ids of what it was given.
-
-    The context's artifacts would include inputs, and so the baseline of an earlier run.
-    """
+    """Returns each execution's outputs and input ids, which a context's artifacts would mix."""
     events = store.get_events_by_execution_ids(execution_ids)
     made = [event for event in events if event.type == mlmd.proto.Event.OUTPUT]
     found = store.get_artifacts_by_id(list({event.artifact_id for event in made}))

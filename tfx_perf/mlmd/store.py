@@ -54,10 +54,7 @@ def open_store(source: str, *, writable: bool = False) -> mlmd.MetadataStore:
 
 
 def located(uri: str, source: str) -> str:
-    """Returns where an artifact's folder is, whatever the current one is.
-
-    Relative roots are looked for from the database's folder upwards, since a project has both.
-    """
+    """Returns where an artifact's folder is; relative ones are sought above the database."""
     path = pathlib.Path(uri)
     if path.is_absolute() or "://" in uri or is_url(source) or path.exists():
         return uri

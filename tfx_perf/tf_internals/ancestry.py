@@ -147,10 +147,7 @@ class Ancestor:
 
 
 def ancestors(dataset: tf.data.Dataset) -> list[Ancestor]:
-    """Returns what decides on a dataset's elements and their order, the last one first.
-
-    Not how early or on how many threads they are made; nor what files or tables hold.
-    """
+    """Returns the datasets that decide on the elements and their order, the last one first."""
     found: list[Ancestor] = []
     for each in lineage(dataset):
         if type(each).__name__ in _ORDERLY:

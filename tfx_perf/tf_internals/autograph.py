@@ -57,12 +57,11 @@ def _is_of_a_trace(error: BaseException | None) -> bool:
 def libraries_unconverted() -> Iterator[None]:
     """Adds the missing rules while the context lasts.
 
-    The user's layers, losses, metrics, optimizers and `train_step` are converted as before. Other
-    user code that tf_keras calls (activations, regularizers, lambdas) is not, as in `keras`. It may
-    not branch on tensors in Python.
+    The user's layers, losses, metrics, optimizers and `train_step` are converted as before;
+    activations, regularizers and lambdas are not, as in `keras`.
 
     Raises:
-        NeedsConversionError: it does, and should be run again without the context.
+        NeedsConversionError: those branch on tensors in Python; run again without the context.
     """
     global _is_sparing  # noqa: PLW0603 (so are the rules)
     rules, was_sparing = config.CONVERSION_RULES, _is_sparing
@@ -119,10 +118,7 @@ def sparing_libraries(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def removed_afterwards() -> Iterator[None]:
-    """Removes the files of what was converted in the context.
-
-    TensorFlow removes them at the interpreter's end, which a fork does not live to see.
-    """
+    """Removes the files of what was converted in the context, which a fork would leave behind."""
     before = _modules()
     try:
         yield

@@ -8,8 +8,7 @@ from tfx_perf.core import structural_hash
 def build_used_optimizer(model: Any) -> None:
     """Does what `build_optimizer` does, unless the model's own step may have its own optimizers.
 
-    Keras builds those when it traces the step. The default optimizer of a model whose `compile`
-    passes none on would get unused slots as large as the weights.
+    The slots of the default one, which `compile` made, would be as large as the weights.
     """
     step = getattr(model.train_step, "__func__", model.train_step)
     scales = hasattr(model.optimizer, "inner_optimizer")  # by a constant, if it is not built
@@ -20,10 +19,9 @@ def build_used_optimizer(model: Any) -> None:
 def build_optimizer(model: Any) -> None:
     """Has the optimizer of a compiled, built model make its variables, as `fit` of Keras 3 does.
 
-    A step that is traced before may take its first loss scale for a constant, and tracing must not
-    make variables. One that has them is left alone: in the scope of another model's strategy this
-    one's cannot be entered, and Keras 3's `LossScaleOptimizer` would begin anew. Legacy optimizers
-    make them in the first step.
+    A step that is traced before may take its first loss scale for a constant. Variables are not
+    made again: another model's strategy forbids it, and Keras 3's `LossScaleOptimizer` would begin
+    anew. Legacy optimizers make them in the first step.
     """
     optimizer = model.optimizer
     if model.built and hasattr(optimizer, "build") and not _is_built(optimizer):

@@ -19,7 +19,6 @@ def made_once(strategy: tf.distribute.ParameterServerStrategy) -> Iterator[None]
     """Gives code that makes such a strategy the one that is there, while the context lasts.
 
     A second one would connect again, and its scope could not be entered in the first one's.
-    Variables made afterwards are partitioned as the code says.
     """
 
     def given(cls: Any, *args: Any, **kwargs: Any) -> Any:

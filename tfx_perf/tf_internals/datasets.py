@@ -10,10 +10,7 @@ from tfx_perf.tf_internals import ancestry
 
 
 def without_autotune(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Returns the dataset with autotune off, for what is fixed or short-lived anyway.
-
-    On TF 2.16 autotune's thread can delay the end of an iterator for as long as that ran.
-    """
+    """Returns the dataset without autotune, whose thread on TF 2.16 delays an iterator's end."""
     options = tf.data.Options()
     options.autotune.enabled = False
     return dataset.with_options(options)
@@ -30,10 +27,7 @@ def repeated(batch: Any, *, spec: Any = None) -> tf.data.Dataset:
 def mapped(
     dataset: tf.data.Dataset, function: Callable[..., Any], **options: Any
 ) -> tf.data.Dataset:
-    """Returns `dataset.map(function, **options)` without AutoGraph, traced in half the time.
-
-    `function` must have no Python `if`s and loops over tensors.
-    """
+    """Returns `dataset.map(function)` without AutoGraph, traced in half the time."""
     return dataset.map(tf.autograph.experimental.do_not_convert(function), **options)
 
 
@@ -50,11 +44,7 @@ def copied(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def row_count(batch: Any) -> tf.Tensor:
-    """Returns the number of rows (int64 scalar) by the first tensor that is no scalar.
-
-    Raises:
-        ValueError: there is no such tensor.
-    """
+    """Returns the rows (int64 scalar) of the first tensor that is no scalar; ValueError without."""
     for value in tf.nest.flatten(batch):
         if isinstance(value, tf.RaggedTensor):
             return value.nrows(out_type=tf.int64)
@@ -81,12 +71,9 @@ def static_row_count(batch: Any) -> int | None:
 
 
 def blank(spec: Any, *, open_size: int = 1) -> tf.data.Dataset:
-    """Returns an endless dataset of one element without content, to trace before there are data.
+    """Returns an endless dataset of one element of zeros and empty words, to trace without data.
 
-    Zeros, empty words, no rows in what is ragged; dimensions left open are `open_size`.
-
-    Raises:
-        TypeError: of a type that cannot be made up.
+    Open dimensions are `open_size`. Raises TypeError for types that cannot be made up.
     """
     element = tf.nest.map_structure(functools.partial(_value, open_size=open_size), spec)
     return tf.data.Dataset.from_generator(lambda: iter([element]), output_signature=spec).repeat()

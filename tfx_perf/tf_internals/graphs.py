@@ -70,10 +70,7 @@ def behind_barrier(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
 
 
 def hides_draws(function: Any) -> bool:
-    """Whether a concrete function draws numbers, as by `tf.random.uniform`, that ops count.
-
-    Such an operation has a seed, and nobody can read or set how far it is.
-    """
+    """Whether a function draws numbers that nobody can count, as `tf.random.uniform` does."""
     graph = function.graph
     kinds = {operation.type for operation in graph.get_operations()}
     for called in graph._functions.values():
@@ -89,10 +86,7 @@ def _hides_draws(kind: str) -> bool:
 
 
 def with_constants(function: Any) -> Callable[..., Any]:
-    """Returns a concrete function with its variables as constants, to call with tensors.
-
-    Arguments and results are flat, in the order of their sorted names.
-    """
+    """Returns a function of flat tensors, by sorted names, with its variables as constants."""
     return convert_to_constants.convert_variables_to_constants_v2(function)
 
 

@@ -23,9 +23,7 @@ def is_of_dataset(iterator: Any) -> bool:
 def saved(iterator: Any) -> tf.Tensor:
     """Returns the state of a dataset's own iterator, shape [parts], of `tf.variant`.
 
-    Raises:
-        FailedPreconditionError: a part of the data has a state that cannot be saved; also
-            UnimplementedError.
+    Raises FailedPreconditionError or UnimplementedError if a part of it cannot be saved.
     """
     return tf.raw_ops.SerializeIterator(
         resource_handle=iterator._iterator_resource,
@@ -94,11 +92,7 @@ class _Iterator(iterator_ops.OwnedIterator):
 
 
 def _end(area: str) -> None:
-    """Lets go of an iterator in this thread.
-
-    In a graph, threads of TensorFlow's pool would wait, and with all of them nothing else would
-    run.
-    """
+    """Lets go of an iterator in this thread: waiting ones of TensorFlow's pool would block all."""
     with tf.device("CPU"):
         tf.raw_ops.StageClear(dtypes=[tf.resource], shared_name=area)
     _unused_areas.append(area)
@@ -107,8 +101,7 @@ def _end(area: str) -> None:
 class FitIterators:
     """Knows the iterators over the training data of one `fit`, in the order they were made.
 
-    That order counts: data that are shuffled anew in every pass draw seeds for each. `dataset` is
-    None before `fit` has made it of its arguments.
+    That order counts: data that are shuffled anew in every pass draw seeds for each.
     """
 
     def __init__(self) -> None:

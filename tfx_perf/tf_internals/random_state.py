@@ -22,8 +22,7 @@ def operation_seeds() -> random.Random | None:
 def put_back(seeds: random.Random, state: tuple) -> None:
     """Has operations outside of graphs draw what they drew from `state` of `operation_seeds` on.
 
-    All kernels are made anew, because they count what was drawn with their seeds; so are traced
-    functions, which takes seconds.
+    Kernels, which count their draws, are made anew, and so are traced functions, in seconds.
     """
     seeds.setstate(state)
     context.context().clear_kernel_cache()
@@ -31,10 +30,7 @@ def put_back(seeds: random.Random, state: tuple) -> None:
 
 @contextlib.contextmanager
 def other_operation_seeds() -> Iterator[None]:
-    """Has operations outside of graphs draw as if nothing had been drawn in the context.
-
-    Inside they have other seeds and kernels, which do not count afterwards.
-    """
+    """Has operations outside of graphs use other seeds and kernels, which do not count later."""
     of_process, own, seed = context.context(), operation_seeds(), global_seed()
     if own is None:
         yield

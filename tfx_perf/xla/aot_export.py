@@ -57,10 +57,7 @@ def export(folder: str, *, signature: str) -> str:
 
 
 def _freeze(folder: str, signature: str, target: str) -> None:
-    """Writes a saved model of the signature with fixed dimensions and constants as weights.
-
-    The compiler refuses open dimensions, and does not find all variables of Keras 3's models.
-    """
+    """Writes a saved model of the signature with fixed dimensions and constants as weights."""
     loaded = tf.saved_model.load(folder)  # its functions do not keep its variables
     function = loaded.signatures[signature]
     specs = {

@@ -26,10 +26,7 @@ _BITS = {
 
 @dataclasses.dataclass(frozen=True)
 class Fusions:
-    """The number of fusions (in a loop's body one), and the bytes of results inside of them.
-
-    Each of these `saved_bytes` counts once; they are neither written to memory nor read again.
-    """
+    """The number of fusions (in a loop's body one), and the bytes of results inside of them."""
 
     count: int
     saved_bytes: int

@@ -34,13 +34,7 @@ class NotCompilable(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class BufferSizes:
-    """XLA's plan for the memory of one step.
-
-    Attributes:
-        argument_bytes: variables and the batch; XLA updates variables in place.
-        output_bytes: results that do not reuse an argument's buffer.
-        temp_bytes: everything between: activations, gradients, scratch.
-    """
+    """XLA's plan for a step: arguments, results in buffers of their own, and all between."""
 
     argument_bytes: int
     output_bytes: int
@@ -83,8 +77,6 @@ def model_step_hlo(
 ) -> hlo_pb2.HloModuleProto | hlo_pb2.HloProto:
     """Compiles a model's `train_step`, or `step` in its place, as `step_hlo` does.
 
-    The batch is `(x, y)` or `(x, y, sample_weight)`. A strategy may have one replica.
-
     Raises:
         NotCompilable: also over several replicas: XLA refuses variables on two devices.
     """
@@ -101,10 +93,7 @@ def model_step_hlo(
 
 
 def buffer_sizes(compiled: hlo_pb2.HloProto) -> BufferSizes:
-    """Adds up XLA's buffer assignment by kind.
-
-    Constants and thread-local buffers are left out, as in XLA's `CompiledMemoryStats`.
-    """
+    """Adds up XLA's buffer assignment as its `CompiledMemoryStats`: without constants."""
     allocations = compiled.buffer_assignment.buffer_allocations
     arguments = [item for item in allocations if item.is_entry_computation_parameter]
     others = [

@@ -46,8 +46,7 @@ class PlacedLayer:
 class LayerChain:
     """A model's layers, one for each call, in the order in which they run.
 
-    A subclassed model does not tell that order or the links. Its layers come as it holds them, each
-    handing one byte to the next, so that it is cut as seldom as possible.
+    Those of a subclassed model, which does not tell, come as it holds them, with links of one byte.
     """
 
     layers: tuple[PlacedLayer, ...]

@@ -40,10 +40,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class AsynchronousFit:
-    """One `fit` under a `ParameterServerStrategy`, in place of `Recovery`.
-
-    `oom_count` is always 0: workers have their memory for themselves.
-    """
+    """One `fit` under a `ParameterServerStrategy`, in the place that `Recovery` has elsewhere."""
 
     oom_count = 0
 

@@ -57,8 +57,7 @@ class FitData:
     def served(self, *, host: str, step: int) -> Iterator[dict[str, Any]]:
         """Yields the arguments of `fit` that change, to go on from a step over all epochs.
 
-        Where a dataset stood at a step is only roughly known: workers had taken batches that they
-        never trained on.
+        A dataset's own place is not exact: workers had taken batches that they never trained on.
         """
         data, found = self.arguments["x"], dict[str, Any](steps_per_epoch=self.length)
         with contextlib.ExitStack() as stack:

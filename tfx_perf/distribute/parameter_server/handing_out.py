@@ -23,8 +23,8 @@ _MAKER = "make_train_function"
 class HandingOut:
     """Stands around the train function of a coordinator; `timer` counts all workers' steps.
 
-    Keras hands out a whole epoch at once and waits for its end. Here only so many calls wait as
-    keep the workers busy, so that in between steps can be counted and weights be saved.
+    Keras hands out a whole epoch at once. Here only so many calls wait as keep the workers busy, so
+    that in between steps can be counted and weights be saved.
     """
 
     def __init__(
@@ -37,10 +37,7 @@ class HandingOut:
         passed_steps: int,
         on_look: Callable[[int], None],
     ) -> None:
-        """Prepares for epochs of `epoch_length` steps; the first has `passed_steps` behind it.
-
-        `on_look` gets the number of steps trained here, now and then and at the end of an epoch.
-        """
+        """Begins after `passed_steps` of an epoch; `on_look` gets the number trained since."""
         self._model, self._keras_api, self._on_look = model, keras_api, on_look
         self._worker_count = worker_count
         self._epoch_length, self._to_pass = epoch_length, passed_steps

@@ -1,7 +1,6 @@
 """A sign of life of a process that only serves, so that one that is stopped or hangs is noticed.
 
-Its connections stay open, so others would wait without end. So one of its threads touches a file,
-whose name is in the environment, as long as the process lives.
+Its connections stay open then. So a thread of it touches a file, which the environment names.
 """
 
 import contextlib
@@ -46,10 +45,7 @@ class Listener:
         self._looked = time.monotonic()
 
     def silent_seconds(self) -> float:
-        """Returns how long there was no heartbeat; 0 before the first one.
-
-        At most a second between two calls counts, in case the listener itself was stopped.
-        """
+        """Returns how long there was no heartbeat, after the first; a call counts 1 s at most."""
         now, beat = time.monotonic(), self._beat()
         if beat is None or beat != self._last:
             self._silent_seconds = 0.0

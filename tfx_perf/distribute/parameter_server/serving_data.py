@@ -1,11 +1,9 @@
 """Data that a coordinator reads, and that its workers take batch by batch.
 
-If each worker read all data, two would train on each batch twice, and on some in no epoch: nobody
-tells a worker which it is. A tf.data service in the coordinator's process gives each batch to the
-worker that asks first, and has the Python functions and tables that the data need.
-
-Stopping a reader waits with Python's lock held, which a Python function in the data would wait for.
-So the data are read to an end first.
+Workers that read all data would train on some batches twice and on others never. A tf.data service
+in the coordinator's process, where Python functions and tables are, gives each batch to the worker
+that asks first. Stopping a reader waits with Python's lock held, which a Python function in the
+data would wait for. So the data are read to an end first.
 """
 
 import collections
@@ -19,10 +17,7 @@ _JOB = "training"
 
 @contextlib.contextmanager
 def served(data: tf.data.Dataset, *, host: str) -> Iterator[tf.data.Dataset]:
-    """Yields endless data, with batches for all workers together, as workers are to read them.
-
-    `host` is where workers reach this process.
-    """
+    """Yields endless data as workers are to read them, which reach this process at `host`."""
     service = tf.data.experimental.service
     dispatcher = service.DispatchServer()
     _, address = dispatcher.target.split("://")

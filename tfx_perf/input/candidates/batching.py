@@ -1,7 +1,7 @@
 """Batches with TFXIO's semantics from records or row numbers, with little work per batch.
 
-Vectors of records are bounded in bytes, because the size of records is known only once they are
-read: those at the beginning of a file may be a thousand times smaller than the rest.
+Vectors of records are bounded in bytes, because those at the beginning of a file may be a thousand
+times smaller than the rest.
 """
 
 from collections.abc import Callable
@@ -34,10 +34,7 @@ def bytes_per_block(limits: Limits) -> float:
 
 
 def epochs(options: Any) -> tf.data.Dataset:
-    """Returns one seed (int64, shape [2]) an epoch, for stateless random ops.
-
-    Each new iterator goes on in another sequence, like `reshuffle_each_iteration`.
-    """
+    """Returns one seed (int64, [2]) an epoch for stateless ops, different in each iterator."""
     numbers = tf.data.Dataset.random(seed=options.shuffle_seed, rerandomize_each_iteration=True)
     seeds = numbers.batch(2, drop_remainder=True)
     return seeds.take(-1 if options.num_epochs is None else options.num_epochs)
@@ -54,12 +51,11 @@ def to_batches(
 ) -> tf.data.Dataset:
     """Cuts vectors of rows into batches of finished examples.
 
-    Dense rows are finished in blocks of many batches, which are then cut: with small batches the
-    cost of a call per batch, not the bytes, limits a pipeline. `rows` makes a worker's 1-D tensors
-    of row numbers or serialised records, and `finish` turns such a tensor into as many examples.
-    `cut` gives the tensors their length; None goes by the mean size of an example. `finish` also
-    gets the one element of `beside`: tf.data would copy a captured tensor at each rewrite of the
-    graph.
+    Dense rows are finished in blocks of many batches, which are then cut: a call per batch costs
+    more than the bytes if batches are small. `rows` makes a worker's 1-D tensors of row numbers or
+    records, `finish` turns one into as many examples, and `cut` gives them their length (None: by
+    the mean size of an example). `finish` also gets the one element of `beside`, because tf.data
+    would copy a captured tensor at each rewrite of the graph.
     """
     batch_size, spec = source.options.batch_size, source.element_spec
     final = {"batch_size": batch_size, "drop_remainder": source.drops_remainder}

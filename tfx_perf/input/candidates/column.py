@@ -20,10 +20,7 @@ _MAX_DISTINCT_SHARE = 0.25
 
 
 class Column:
-    """The pieces of a column; each list in `parts` becomes one tensor.
-
-    The values; before them, if ragged or sparse, the lists' lengths (int64, outermost first).
-    """
+    """A column's pieces: list lengths (int64, outermost first) if ragged or sparse, then values."""
 
     def __init__(self, spec: tf.TypeSpec) -> None:
         self.parts: list[list[tf.Tensor]] = [[] for _ in range(1 + _depth(spec))]
@@ -71,10 +68,7 @@ class Column:
 
 
 class _RepeatedStrings(Column):
-    """Strings, held as numbers of the distinct ones as long as they repeat themselves.
-
-    In memory a string takes 24 bytes or more; a number takes 4, beside those of other columns.
-    """
+    """Strings as numbers (4 bytes, not 24 or more) of the distinct ones, while they repeat."""
 
     def __init__(self, spec: tf.TypeSpec) -> None:
         super().__init__(spec)
@@ -131,10 +125,7 @@ def of_spec(spec: tf.TypeSpec) -> Column:
 
 
 def side_by_side(columns: Sequence[list[tf.Tensor]]) -> tf.Tensor:
-    """Returns columns, whose pieces are cut at the same rows, as one tensor [rows, all widths].
-
-    It empties the lists on the way, so that no more than a piece is held twice.
-    """
+    """Joins columns cut alike to one [rows, widths] tensor; empties them to hold little twice."""
     first = columns[0]
     if len(columns) == 1 and len(first) == 1:
         return first.pop()

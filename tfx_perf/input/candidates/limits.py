@@ -90,10 +90,7 @@ class Limits:
             raise NotApplicable("the time budget ended while it was being prepared")
 
     def check_forecast(self, held_bytes: float, *, progress: float, seconds: float) -> None:
-        """Raises NotApplicable if the limits are sure to be passed before the work is done.
-
-        `progress` estimates the share of it (above 0) that is done.
-        """
+        """Raises NotApplicable if a forecast at `progress` (a share) is clearly over the limits."""
         tolerated = 1 + _TOLERANCE * (1 - progress)
         if held_bytes / progress > tolerated * self.memory_bytes:
             raise self._over("would need about", held_bytes / progress)

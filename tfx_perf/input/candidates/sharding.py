@@ -51,10 +51,10 @@ def split(pipeline: Callable[[Worker], tf.data.Dataset]) -> tf.data.Dataset:
     `flat_map`, and lets every worker have its n-th of what leaves the first (`RecursivelyHandleOp`
     in `tensorflow/core/grappler/optimizers/data/auto_shard.cc`). Here these are tickets, whose
     first two tell a worker its number and the number of workers. Should that rule change, the
-    rewrite fails, because nothing else here can be divided.
+    rewrite fails.
 
-    No later stage may read files: the rewrite would divide those. State that must outlast an
-    iterator (of a shuffle, columns) has to be a dataset made outside of `pipeline`.
+    No later stage may read files, which would be divided too. State that must outlast an iterator
+    (of a shuffle, columns) has to be a dataset made outside of `pipeline`.
     """
     tickets = tf.data.Dataset.from_tensor_slices(tf.range(_TICKETS, dtype=tf.int64))
     own = tickets.flat_map(tf.data.Dataset.from_tensors).batch(2, drop_remainder=True).take(1)

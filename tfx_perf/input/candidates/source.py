@@ -225,10 +225,7 @@ class RecordSource:
         return replaced
 
     def records(self) -> tf.data.Dataset:
-        """Returns one epoch of serialised records, in the default's unshuffled order.
-
-        TFXIO's parallel interleave takes three times as long for the same order.
-        """
+        """Returns one unshuffled epoch of records, in a third of the time of TFXIO's interleave."""
         files = tf.data.Dataset.list_files(list(self.file_patterns), shuffle=False)
         return files.interleave(
             self.read_file, cycle_length=_files_in_turns(self.options.reader_num_threads)

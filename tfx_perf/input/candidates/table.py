@@ -1,7 +1,4 @@
-"""The rows of a split in RAM, laid out so that taking some at random is cheap.
-
-Narrow columns lie side by side: apart, each would cost a cache miss for a random row.
-"""
+"""The rows of a split in RAM, laid out so that random rows cost few cache misses."""
 
 import dataclasses
 import time
@@ -80,9 +77,9 @@ class Table:
 
 
 def load(chunks: tf.data.Dataset, *, limits: Limits, expected_bytes: float) -> Table:
-    """Reads pairs of a structure of tensors, [n, ...], and the bytes read for it (int64 scalar).
+    """Reads pairs of a structure of [n, ...] tensors and the bytes read for it (int64 scalar).
 
-    Too large data is given up early, by a forecast after every chunk.
+    A forecast after every chunk has too large data given up early.
 
     Raises:
         NotApplicable: over the limits, no rows, or sparse tensors that are not lists of values.
@@ -118,10 +115,7 @@ def _needed_bytes(columns: list[Column]) -> int:
 
 
 def packed(specs: Sequence[tf.TypeSpec]) -> tuple[Pack, ...]:
-    """Divides columns into packs of one dtype whose rows fill a cache line at the most.
-
-    Sparse, ragged, wide and string columns stay alone.
-    """
+    """Divides columns into packs of one dtype whose rows fill at most a cache line."""
     found: list[list[int]] = []
     filling: dict[tf.DType, tuple[list[int], int]] = {}  # by dtype: the pack, its row's bytes
     for number, spec in enumerate(specs):
