@@ -43,7 +43,7 @@ def averaging(model: Any, keras_api: KerasApi, team: Team) -> Any:
 
 
 class _Averages:
-    """What the replicas have kept apart."""
+    """Variables whose values the replicas keep apart."""
 
     def __init__(self, model: Any, team: Team) -> None:
         self._model, self._team = model, team

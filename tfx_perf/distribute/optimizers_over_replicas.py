@@ -115,12 +115,12 @@ class _SummingOnce:
 
 
 def _as_they_are(optimizer: Any, grads_and_vars: Any) -> Any:
-    """Is in the place of Keras' own sum, which comes after clipping."""
+    """Replaces Keras' own sum, which comes after clipping."""
     return list(grads_and_vars)
 
 
 def _across_replicas(own: Callable[..., Any]) -> Callable[..., Any]:
-    """Has a method of optimizers, which changes what all replicas have, called once for all."""
+    """Has an optimizer's method, which changes the state of all replicas, called once for all."""
 
     def once(optimizer: Any, variables: Any) -> None:
         if _under_strategy():

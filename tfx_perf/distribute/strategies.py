@@ -54,7 +54,7 @@ def _tpu() -> tf.distribute.Strategy:
 
 
 def _parameter_servers() -> tf.distribute.Strategy:
-    """Variables of more than 256 KiB are divided among the servers of `TF_CONFIG`."""
+    """Returns a strategy that divides variables of over 256 KiB among `TF_CONFIG`'s servers."""
     servers = workers.these_servers()
     if servers is None:
         raise errors.UserError(

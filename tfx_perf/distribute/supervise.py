@@ -177,7 +177,7 @@ class Group:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Has all end by themselves, and those that do not the hard way."""
+        """Lets all end by themselves, and kills those that do not."""
         with self._until:
             self._end()
 

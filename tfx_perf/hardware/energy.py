@@ -47,7 +47,7 @@ class RaplCounter:
         self._microjoules = 0
 
     def joules(self) -> float:
-        """See `EnergyCounter`."""
+        """Returns the energy of processors and memory since the counter was made."""
         for zone in self._zones:
             now = _number(zone / "energy_uj")
             passed = now - self._last[zone]
@@ -76,7 +76,7 @@ class NvmlCounter:
             raise errors.MeasurementError(f"NVML cannot be read ({error})") from error
 
     def joules(self) -> float:
-        """See `EnergyCounter`."""
+        """Returns the energy of all GPUs since the counter was made."""
         return (self._millijoules() - self._began) / 1e3
 
     def _millijoules(self) -> int:

@@ -70,7 +70,7 @@ class ResidentMemory(NamedTuple):
 
 
 def resident_memory() -> ResidentMemory:
-    """Returns this process's."""
+    """Returns this process's resident memory."""
     memory = psutil.Process().memory_info()
     shared = getattr(memory, "shared", 0)
     return ResidentMemory(memory.rss - shared, shared)

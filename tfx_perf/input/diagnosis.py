@@ -128,8 +128,8 @@ def diagnose(
     """Returns how fast the default and training are, alone and together, and where time goes.
 
     It takes about `seconds` of wall time; nothing optional ends after `most_seconds`. Without
-    `train` only the pipeline is measured. `is_worth_it`, asked with the pipeline's rate and later
-    with all three, ends the measurement; `details_worth` returns the seconds for the stages.
+    `train` only the pipeline is measured. Where `is_worth_it` denies it of the pipeline's rate, or
+    later of all three, measuring ends; `details_worth` returns the seconds for the stages.
 
     Raises:
         StepFailedError: the training step raised something.

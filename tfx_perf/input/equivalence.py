@@ -69,7 +69,7 @@ class Equivalence:
     """
 
     def __init__(self, source: RecordSource, *, seconds: float) -> None:
-        """Reads the unshuffled default for `seconds`, and if it is larger its first files too."""
+        """Reads the unshuffled default for `seconds`; of larger data, also the first files."""
         self._in_order = source.replace_options(
             num_epochs=1, shuffle=False, drop_final_batch=False
         )

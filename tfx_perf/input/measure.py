@@ -57,7 +57,7 @@ class TrainStep(Protocol):
         """Returns one batch of the user's data from memory, for ever."""
 
     def consume(self, dataset: tf.data.Dataset) -> Take:
-        """Returns what trains on that many batches of a new iterator; call `prepare` before."""
+        """Returns a function that trains on so many batches of a new iterator, after `prepare`."""
 
 
 def rates(samples: Sequence[Sample]) -> list[float]:

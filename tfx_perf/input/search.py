@@ -40,7 +40,7 @@ class TimeBudget:
         self._began = self._started - spent_seconds
 
     def limit(self, seconds: float, *, reached: float) -> None:
-        """Has what is left after the share that is reached take no more than some seconds."""
+        """Limits what is left after the share that is reached to some seconds."""
         now = time.monotonic()
         if now + seconds < self.until(1.0):
             self.seconds, self.is_limited = seconds / (1 - reached), True

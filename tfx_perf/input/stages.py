@@ -121,8 +121,8 @@ def divide(
     """Divides the time of a pipeline over its stages, from the rounds' seconds per example.
 
     A prefix takes the median of its share in the whole pipeline's time, and no more than any longer
-    one, which does all its work. It may measure slower, because its consumer waits for each record,
-    and waking up costs more than the work that a longer one does meanwhile.
+    one, which does all its work. A short one may measure slower, because its consumer waits for
+    each record, and waking up costs more than the work that a longer one does meanwhile.
     """
     rounds = np.array(list(seconds_up_to.values()))  # [stage, round]
     measured = np.median(rounds / rounds[-1], axis=1)

@@ -42,8 +42,8 @@ def run(
 
     The child's output is added to `log_path`, in an existing folder. With None it goes where the
     caller's goes, and the child stands for its caller: SIGTERM and Ctrl-C reach it as SIGTERM, and
-    take effect here when it has ended. Without end by `timeout_seconds` (None: never) the child and
-    all it started are killed.
+    take effect here when it has ended. After `timeout_seconds` (None: never) the child and all it
+    started are killed.
 
     `is_forked` forks the child, where that is safe, from a server that keeps the target's imports:
     for modules that do nothing when imported, and variables that TensorFlow reads when it runs.

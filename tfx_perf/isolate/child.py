@@ -63,7 +63,7 @@ class Child:
                 os.kill(self._pid, signal.SIGCONT)
 
     def end(self) -> None:
-        """Ends it, and all that it has started, the hard way."""
+        """Kills it, and all that it has started."""
         if self.poll() is None:
             guard.end_all(self._pid, self._request["mark"])
             self._wake()

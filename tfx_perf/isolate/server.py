@@ -98,7 +98,7 @@ class Server:
         needs_alike: bool,
         streams: Sequence[int] = (),
     ) -> bool:
-        """Has a server be there; returns whether it is one with that environment."""
+        """Starts a server unless there is one; returns whether it has that environment."""
         own = {name: value for name, value in environment.items() if name != PATH}
         if self._process is not None and self._process.poll() is None:
             is_alike = own == self._environment
@@ -153,7 +153,7 @@ class Server:
         return [child for child in self._children if child.poll() is None]
 
     def _wake(self) -> None:
-        """Has a server that was stopped go on; else nobody would hear of its children's ends."""
+        """Continues a stopped server; else nobody would hear of its children's ends."""
         if self._process is not None:
             self._process.send_signal(signal.SIGCONT)
 

@@ -74,12 +74,11 @@ class StepMemory(records.Record):
 class Footprint(records.Record):
     """What the first steps of training took at one batch size, with the module's own plan.
 
-    It is taken in a process of its own, or of footprints only; without a figure there is a
-    `reason`.
+    It is taken in a process of its own, or of footprints only; else there is a `reason`.
 
     Attributes:
-        taken_bytes: on a CPU the largest growth of the process's resident memory outside of files
-            since `fit` began, if stopped at the limit until then; else the allocator's peak.
+        taken_bytes: on a CPU the largest growth, from `fit` on, of the process's resident memory
+            outside of files (up to the limit, if it was stopped there); else the allocator's peak.
         seconds: of all these steps.
         step_seconds: of one after the first, which is traced; None if not known.
         limit_bytes: what may be taken, at that time; None if the process did not come that far.

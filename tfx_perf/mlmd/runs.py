@@ -69,7 +69,7 @@ class RecordedRun:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What no two runs of any pipelines have in common."""
+        """A key that no two runs of any pipelines share."""
         return self.pipeline, self.node, self.run_id
 
     @property

@@ -1,8 +1,8 @@
 """tf_keras' Adam for embeddings that several workers update at once, none waiting for another.
 
 tf_keras leaves the order of both moments to chance: a worker may read the first moment of a row
-while another updates it, and a second moment that is still 0, which throws the row by as much as 1
-/ epsilon. Here the second moment is written before the first, and read after it.
+while another updates it, and a second moment that is still 0, which throws the row by up to 1 /
+epsilon. Here the second moment is written before the first, and read after it.
 """
 
 import contextlib

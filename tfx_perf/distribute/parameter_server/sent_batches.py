@@ -29,7 +29,7 @@ def evaluated(model: Any, *, worker_count: int) -> Iterator[None]:
     base: Any = module.DataHandler
 
     class Handler(base):
-        """Reads here, and has nothing distributed."""
+        """Reads the data here, and distributes nothing."""
 
         def sync(self) -> None:
             sender.wait()
@@ -87,7 +87,7 @@ class _Sender:
         self._steps = steps
 
     def making(self, force: bool = False) -> Callable[[Any], dict[str, Any]]:
-        """Returns what stands for tf_keras' test function."""
+        """Returns a function in the place of tf_keras' test function."""
         return self._send
 
     def wait(self) -> None:

@@ -56,7 +56,7 @@ class Autotune(Candidate):
 
     @property
     def claimed_bytes(self) -> float:
-        """What is gone of the memory budget for the inner candidate."""
+        """The part of the memory budget that the inner candidate has in use."""
         return self.inner.claimed_bytes
 
 

@@ -87,7 +87,7 @@ def to_batches(
 
 
 def finished(batches: tf.data.Dataset, source: RecordSource) -> tf.data.Dataset:
-    """Returns the batches with what every pipeline of ours ends with: options, cardinality."""
+    """Returns the batches with the options and cardinality that all candidates end with."""
     if source.is_endless:  # nested datasets forget it, and Keras asks for it
         endless = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
         batches = batches.apply(endless)

@@ -62,5 +62,5 @@ class Candidate(abc.ABC):
 
     @property
     def claimed_bytes(self) -> float:
-        """What is gone of the memory budget: what it keeps, and what its datasets in use take."""
+        """The used part of the memory budget: what it keeps, and what its datasets in use take."""
         return self.held_bytes

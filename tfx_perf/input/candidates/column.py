@@ -28,12 +28,12 @@ class Column:
 
     @property
     def size_bytes(self) -> int:
-        """What it takes."""
+        """Bytes of all pieces."""
         return sum(self.part_bytes)
 
     @property
     def doubled_bytes(self) -> int:
-        """The most that is held twice while one of its parts is joined, as it is of strings."""
+        """The most bytes that are held twice while a part is joined, as strings are."""
         return max(
             part_bytes if pieces and pieces[0].dtype not in _SHARED else 0
             for pieces, part_bytes in zip(self.parts, self.part_bytes, strict=True)

@@ -182,7 +182,7 @@ def unpacked(rows: tf.Tensor, specs: Sequence[tf.TensorSpec]) -> list[tf.Tensor]
 def _take_lists(
     splits: Sequence[tf.Tensor], values: tf.Tensor, rows: tf.Tensor
 ) -> tf.RaggedTensor:
-    """Does what `tf.gather` does, which checks the splits of the whole column at each call."""
+    """Gathers lists without `tf.gather`'s check of the whole column's splits at each call."""
     outer, *inner = splits
     taken = tf.ragged.range(tf.gather(outer, rows), tf.gather(outer, rows + 1))
     content = (
