@@ -31,14 +31,9 @@ def origin_of(
     context: base_executor.BaseExecutor.Context | None,
     input_dict: Mapping[str, Sequence[artifact.Artifact]],
 ) -> origins.Origin:
-    """Returns what the header of a node's report says.
+    """Returns the header of a node's report; without a context, pipeline, run and node are unknown.
 
-    Args:
-        context: the executor's; None: nobody knows pipeline, run and node.
-        input_dict: of `Do`; inputs that have a report are linked to.
-
-    Raises:
-        UserError: an input's store cannot be asked.
+    Inputs that have a report of their own are linked to.
     """
     reports = [
         (name, str(storage.path(item.uri) / report_page.FILE_NAME))
@@ -76,14 +71,14 @@ def publish(
         target: the output artifact, on a disk or in an object store.
         record: the payload.
         file_name: the payload's name inside the artifact.
-        figures: catalogue key to value; those that are None or not finite are left out.
+        figures: catalogue key to value; values that are None or not finite are left out.
         labels: short strings to record beside the figures; those that are None are left out.
-        page: the report, if the artifact has one.
-        origin: what the report's header says; see `origin_of`.
-        remark: what went wrong though the node succeeds; it is logged, and whoever runs a pipeline
-            is shown it. Empty if all is well.
-        may_pass: whether it may not go wrong the next time; see `FailedBeforeDriver`.
-        details: lines to say behind the headline.
+        page: None if the artifact has no report.
+        origin: for the report's header.
+        remark: what went wrong though the node succeeds: it is logged and shown to whoever runs the
+            pipeline. Empty if all is well.
+        may_pass: whether it may go well the next time; see `FailedBeforeDriver`.
+        details: lines to say after the headline.
     """
     remark = " ".join(remark.split())
     if remark:
@@ -116,13 +111,7 @@ def publish_unmeasured(
 ) -> None:
     """Writes `unmeasured.json` and a report in the place of figures.
 
-    Args:
-        target: the output artifact.
-        reason: a sentence without its full stop.
-        title: of the report that there would be.
-        labels: short strings to record.
-        may_pass: see `publish`.
-        origin: likewise.
+    The reason is a sentence without its full stop, and the title that of the report with figures.
     """
     verdict = f"Nothing was measured: {reason}."
     publish(
@@ -141,13 +130,7 @@ def publish_unmeasured(
 def newest_first(
     items: Sequence[artifact.Artifact], kind: type[records.RecordT], *, file_name: str
 ) -> Iterator[tuple[str, records.RecordT]]:
-    """Yields the artifacts' folders and payloads; what cannot be read is skipped with a warning.
-
-    Args:
-        items: artifacts of runs before.
-        kind: what they hold.
-        file_name: the payload's name inside an artifact.
-    """
+    """Yields the artifacts' folders and payloads; skips those it cannot read with a warning."""
     for item in sorted(items, key=lambda item: item.id, reverse=True):
         try:
             yield item.uri, kind.read(storage.path(item.uri) / file_name)

@@ -12,14 +12,12 @@ _MODULES = {
 
 
 def begin(name: str, *, is_sure: bool = True) -> None:
-    """Has the imports of a node's children begin in the background, if it has any.
+    """Starts the imports of a node's children in the background, if the node has any.
 
-    In a process that has done nothing but imports so far, most are there at once; else they take
-    ten seconds on two cores, which the first of our nodes would wait for.
-
-    Args:
-        name: of the node's class, the component's or the executor's, or of its module.
-        is_sure: whether this process runs the node: it may be that it compiles a pipeline.
+    In a process that has only imported so far, most of them are there at once. Otherwise they take
+    ten seconds on two cores, for which the first of our nodes would wait. `name` is that of the
+    component's or executor's class or module; `is_sure` is False if the process may only compile
+    the pipeline.
     """
     for package, modules in _MODULES.items():
         if name.startswith(f"{package}."):

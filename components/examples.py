@@ -59,12 +59,8 @@ def default_factory(examples: Examples) -> Factory:
 def by_rows_if_few_files(default: Factory, *, worker_count: int) -> Factory:
     """Returns TFX's factory with datasets that have something for every worker.
 
-    A strategy divides TFX's datasets by their files. Where there are fewer files than workers,
-    some workers would get nothing, and `fit` would fail; there each reads all and takes its part.
-
-    Args:
-        default: TFX's own.
-        worker_count: among how many.
+    A strategy divides TFX's datasets by their files. With fewer files than workers, some workers
+    would get nothing and `fit` would fail, so there each worker reads all and takes its part.
     """
 
     def factory(file_pattern: Any, *arguments: Any, **keywords: Any) -> tf.data.Dataset:
@@ -81,15 +77,7 @@ def by_rows_if_few_files(default: Factory, *, worker_count: int) -> Factory:
 
 
 def has_examples(patterns: Sequence[str], record_batch_factory: Any) -> bool:
-    """Returns whether TFXIO finds an example in files.
-
-    Args:
-        patterns: of the files.
-        record_batch_factory: of a `DataAccessor`.
-
-    Raises:
-        Exception: of any kind, TFXIO cannot read these files.
-    """
+    """Whether TFXIO finds an example in the files; any exception means that it cannot read them."""
     if not any(fileio.glob(pattern) for pattern in patterns):
         return False
     # A shuffle would read thousands of them for the first one.
@@ -99,9 +87,9 @@ def has_examples(patterns: Sequence[str], record_batch_factory: Any) -> bool:
 
 
 def reading_obstacle(examples: Examples, *, split: str) -> str | None:
-    """Returns why TFXIO cannot read a split, which the training code may; None if it can.
+    """Returns why TFXIO cannot read a split; None if it can, or if there is no such split.
 
-    Also None of a split that does not exist.
+    The training code may still be able to read it.
     """
     items = list(examples)
     if any(split not in artifact_utils.decode_split_names(item.split_names) for item in items):
@@ -123,12 +111,7 @@ def split_patterns(examples: Examples, split: str) -> tuple[str, ...]:
 def record_source(
     examples: Examples, *, split: str, schema: _Schema, batch_size: int, label_key: str | None
 ) -> RecordSource:
-    """Returns a split of the artifacts as a source, with TFXIO's default options.
-
-    Raises:
-        UserError: the split, its files or the label do not exist, or TFXIO itself cannot make a
-            dataset of the examples.
-    """
+    """Returns a split of the artifacts as a source, with TFXIO's default options."""
     for item in examples:
         splits = artifact_utils.decode_split_names(item.split_names)
         if split not in splits:
@@ -174,13 +157,7 @@ def read_schema(
 ) -> schema_pb2.Schema | None:
     """Returns the schema of the examples: the transformed one if there is a transform graph.
 
-    Args:
-        transform_graph: of Transform, or None or empty.
-        schema: of raw examples, or None or empty.
-        examples: those with a data view need no schema, None is returned for them.
-
-    Raises:
-        UserError: neither is given, and the examples need one.
+    None for examples with a data view, which need no schema.
     """
     if transform_graph:
         output = tft.TFTransformOutput(artifact_utils.get_single_uri(list(transform_graph)))
@@ -197,13 +174,11 @@ def read_schema(
 
 
 def parser_for(examples: Examples) -> apply.ParserFor | None:
-    """Returns what makes the parser of the artifacts' records: `(schema, options) -> parse`.
+    """Returns a function `(schema, options) -> parse` that makes the parser of the records.
 
-    The parser does what TFXIO's factory does with the same kind of record, by tfx_bsl's own
-    translation of a schema. It is None if only TFXIO can tell records and examples apart.
-
-    Args:
-        examples: tf.Examples, tf.SequenceExamples, or records with a data view.
+    The parser does what TFXIO's factory does with tf.Examples, tf.SequenceExamples or records with
+    a data view, by tfx_bsl's own translation of a schema. None if only TFXIO can tell records and
+    examples apart.
     """
     payload, data_view = _payload_and_view(examples)
     if payload == example_gen_pb2.PayloadFormat.FORMAT_TF_EXAMPLE:

@@ -1,9 +1,9 @@
 """Trains in turns on this host, block by block, each training in processes of its own.
 
-What makes one run slower than another on a shared host (its clock, its neighbours) then strikes
-both, and cancels in the ratio of their step times. The children answer over a Unix socket, in
-lines: first a JSON list of the name and losses, once all is compiled; then, for each `go`, the
-median seconds per step of a block. The first one of several workers speaks for all.
+Whatever slows a run down on a shared host (its clock, its neighbours) then affects both trainings
+and cancels in the ratio of their step times. The children answer in lines over a Unix socket:
+first, once all is compiled, a JSON list of the name and the losses; then, for each `go`, the median
+seconds per step of a block. The first of several workers speaks for all.
 """
 
 import contextlib
@@ -70,23 +70,20 @@ def train(
 ) -> list[Trained]:
     """Trains all in turns.
 
-    Args:
-        trainings: by name. With a job's plan goes its environment; with its workers on this
-            machine, a process for each.
-        seconds: how long it may take.
-        setting: the name of what `seconds` is set with, for the error.
-        log_folder: where the processes' output goes, by name and worker; made if it is not there.
-        start_seconds: how long imports and compilation may take beside that.
-        decided: whether further blocks would not change what is made of those before, asked as
-            soon as there are `rounds[0]`.
-        rounds: blocks of each training, at the least and, if the time allows, at the most; None:
-            as many as the time allows.
-        loss_passes: how often to train, before that, on the same few batches from the first
-            one's weights, and compare the loss after each time; 0: not at all.
+    Raises a `MeasurementError` if a training failed or the time was too short.
 
-    Raises:
-        MeasurementError: one of them failed, or the time was too short.
-        UserError: one of them cannot be run.
+    Args:
+        trainings: by name. Each runs with the environment of its job's plan, and with a process for
+            each of its workers on this machine.
+        seconds: how long the blocks may take.
+        setting: the name of the setting behind `seconds`, for the error.
+        log_folder: gets the processes' output, by name and worker; made if it is not there.
+        start_seconds: how long imports and compilation may take beside that.
+        decided: whether further blocks would not change the conclusion from those before; asked as
+            soon as there are `rounds[0]`.
+        rounds: the fewest and the most blocks of each training; None: as many as the time allows.
+        loss_passes: how often to train first on the same few batches from the first training's
+            weights, comparing the loss after each time; 0: not at all.
     """
     console.set_status(f"training {' and '.join(trainings)} in turns")
     deadline = time.monotonic() + start_seconds + seconds
@@ -252,18 +249,10 @@ def train_in_turns(
     is_first: bool,
     loss_passes: int,
 ) -> None:
-    """Trains a block for each `go` that comes, until the other side hangs up; is run in a child.
+    """Trains a block for each `go` until the other side hangs up; runs in a child.
 
-    Args:
-        job: the `TrainingJob`.
-        address: of a Unix socket.
-        name: told to the other side.
-        folder: that all trainings have in common; what is written there is thrown away.
-        is_first: whether to put there the weights and batches that all begin with.
-        loss_passes: see `train`.
-
-    Raises:
-        UserError: the code or the data are not there, or cannot be trained block by block.
+    All trainings share `folder`, whose content is thrown away: the first one writes the weights and
+    batches there with which all begin. `address` is that of a Unix socket.
     """
     training = TrainingJob.model_validate(job)
     distribution = training.settings.distribution

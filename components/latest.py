@@ -32,11 +32,10 @@ class LatestStrategy(tfx.dsl.experimental.ResolverStrategy):
 
     TFX's LatestArtifactStrategy would record a failed execution on a pipeline's first run.
 
-    With a source, only those that are older than the first one for the same source. An input that
-    changes with each run would keep TFX's cache from ever answering. This one changes only with
-    the source, e.g. the examples: when they are used a second time, the artifacts are those of the
-    first time, so that an unchanged run is taken from cache, plan and all. What a person has
-    decided since is resolved all the same.
+    With a source (e.g. the examples), it resolves only artifacts that are older than the first one
+    made from the same source. An input that changes with each run would keep TFX's cache from ever
+    answering; this one changes only with the source, so that an unchanged run is taken from the
+    cache, plan and all. Whatever a person has decided since is resolved all the same.
     """
 
     def __init__(self, count: int = 1, source: str = "", run_label: str = "") -> None:
@@ -45,20 +44,15 @@ class LatestStrategy(tfx.dsl.experimental.ResolverStrategy):
         Args:
             count: how many.
             source: key of the source, which is resolved as it is; empty if there is none.
-            run_label: of the component that will read them; executions with another label are
-                not its own, so that what they made is resolved.
+            run_label: of the component that will read the artifacts. Those made by executions with
+                another label are resolved although the source is the same.
         """
         self._count = count
         self._source = source
         self._run_label = run_label
 
     def resolve_artifacts(self, store: Any, input_dict: _Inputs) -> _Inputs:
-        """Returns the newest artifacts for each key.
-
-        Args:
-            store: ML Metadata.
-            input_dict: artifacts of runs before, and the source that is to be used now.
-        """
+        """Returns the newest artifacts for each key."""
         found = {**input_dict}
         for key in input_dict.keys() - {self._source}:
             items = input_dict[key]
@@ -70,9 +64,9 @@ class LatestStrategy(tfx.dsl.experimental.ResolverStrategy):
     def _before(
         self, store: Any, items: list[artifact.Artifact], *, source: list[artifact.Artifact]
     ) -> list[artifact.Artifact]:
-        """Returns what was there before any of these were made from all of the source.
+        """Returns the artifacts older than the first of these that was made from all of the source.
 
-        Of a window that moves on, the next one has the most in common with it.
+        A window of examples that moves on has most in common with the window before it.
         """
         made: dict[int, set[int]] = collections.defaultdict(set)
         for event in store.get_events_by_artifact_ids([item.id for item in items]):
@@ -101,8 +95,8 @@ def latest_ledger(perf_metrics: tfx_types.BaseChannel | None = None) -> tfx.dsl.
     neither has the other's entry.
 
     Args:
-        perf_metrics: what PerfEvaluator gets. Give it in a pipeline with caching, so that the
-            verdict on a training that comes from cache does, too, and nothing is pushed again.
+        perf_metrics: what PerfEvaluator gets. Give it in a pipeline with caching: a training from
+            the cache then has its verdict from there, too, and nothing is pushed again.
 
     Example:
         ```python
@@ -119,8 +113,8 @@ def latest_plans(examples: tfx_types.BaseChannel | None = None) -> tfx.dsl.Resol
 
     Args:
         examples: what InputTuner gets. Give it in a pipeline with caching, so that an unchanged
-            InputTuner is still taken from cache (see `LatestStrategy`). Without it, the
-            plans of all runs before are resolved, also those for the very same artifacts.
+            InputTuner is still taken from cache (see `LatestStrategy`). Without it, the plans of
+            all runs before are resolved, also those for the same artifacts.
 
     Example:
         ```python
@@ -171,9 +165,9 @@ class FailedBeforeDriver(base_driver.BaseDriver, portable_driver.BaseDriver):
     """Adds to the properties of a node how often it has failed on the same inputs.
 
     TFX takes an execution from its cache if one with the same inputs and properties has succeeded.
-    Our nodes succeed, too, where a process of theirs was killed or hung, or its time ended too
-    early: the pipeline goes on without what they were to find. With another number that execution
-    is not found in the cache, and the next one that succeeds is.
+    Our nodes also succeed where a process of theirs was killed, hung or ran out of time: the
+    pipeline goes on without a result. With another number, the cache does not answer with that
+    execution, but does with the next one that succeeds.
     """
 
     def __init__(self, connection: metadata.Metadata) -> None:
@@ -181,11 +175,7 @@ class FailedBeforeDriver(base_driver.BaseDriver, portable_driver.BaseDriver):
         portable_driver.BaseDriver.__init__(self, connection)
 
     def run(self, execution_info: data_types.ExecutionInfo) -> driver_output_pb2.DriverOutput:
-        """Returns the number, if it is not 0.
-
-        Args:
-            execution_info: of the execution that may be taken from the cache.
-        """
+        """Returns the number, if it is not 0."""
         with self._mlmd_connection as connection:
             count = _failures(connection.store, execution_info)
         output = driver_output_pb2.DriverOutput()

@@ -47,14 +47,9 @@ _Artifacts = dict[str, list[types.Artifact]]
 
 
 def check_one_module(*, module_file: Any, run_fn: Any) -> None:
-    """Checks that a component knows where its training code is.
+    """Checks that there is one place of the training code, which other processes can import.
 
-    Args:
-        module_file: a path, or what a run puts one in the place of.
-        run_fn: an import path, or likewise.
-
-    Raises:
-        UserError: both or neither are given, or no other process can import the function.
+    Both arguments may also be placeholders that a run fills in.
     """
     if bool(module_file) == bool(run_fn):
         raise errors.UserError(
@@ -71,12 +66,8 @@ def check_one_module(*, module_file: Any, run_fn: Any) -> None:
 def source_digest(function: Any) -> str | None:
     """Returns the digest of a function's code for a component's properties.
 
-    Args:
-        function: import path, or what a run puts one in the place of, or None.
-
-    Returns:
-        None if the function is not known yet, or its code is not here: a pipeline may be compiled
-        in one place and run in another, and there it is said if the code is missing.
+    None if a run fills in the import path later, or the code is not on this machine: a pipeline may
+    be compiled in one place and run in another, which then reports missing code.
     """
     if not isinstance(function, str):
         return None
@@ -87,14 +78,7 @@ def source_digest(function: Any) -> str | None:
 
 
 def code_digest(exec_properties: Mapping[str, Any]) -> str:
-    """Returns a digest of the training code and its arguments; empty if there is no code.
-
-    Args:
-        exec_properties: as Trainer's.
-
-    Raises:
-        UserError: there is no such module.
-    """
+    """Returns a digest of the training code and its arguments; empty if there is no code."""
     module_path = exec_properties.get("module_path")
     module_file = exec_properties.get("module_file")
     run_fn = exec_properties.get("run_fn")
@@ -123,11 +107,7 @@ def _check_module_file(module_file: str) -> None:
 
 
 def with_train_steps(exec_properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the properties with `train_steps`, if it is given, put into `train_args`.
-
-    Raises:
-        UserError: `train_steps` is not positive.
-    """
+    """Returns the properties with `train_steps`, if it is given, put into `train_args`."""
     properties = dict(exec_properties)
     steps = properties.pop(_STEPS_KEY, None)
     if steps is None:
@@ -148,18 +128,14 @@ def fn_args(
     *,
     worker_count: int = 1,
 ) -> fn_args_utils.FnArgs:
-    """Returns what TFX's Trainer would give to `run_fn`, with the tuned input if there is one.
+    """Returns the arguments that TFX's Trainer would give to `run_fn`, with the tuned input if any.
 
     Args:
-        input_dict: as Trainer's (`examples`, optional `transform_graph`, `schema`,
-            `base_model`, `hyperparameters`), and optional `input_plan`, which is applied.
+        input_dict: as Trainer's, and optional `input_plan`, which is applied.
         output_dict: `model` and `model_run`.
-        exec_properties: as Trainer's; only `train_args`, `eval_args`, `custom_config` are read,
-            and `input_plan_source`: where a plan should have come from, it is logged if none did.
+        exec_properties: as Trainer's; only `train_args`, `eval_args`, `custom_config` are read, and
+            `input_plan_source`, the origin of a plan: it is logged if no plan came from there.
         worker_count: how many processes divide the examples.
-
-    Raises:
-        UserError: a split that does not exist, or one without examples.
     """
     examples = input_dict[standard_component_specs.EXAMPLES_KEY]
     _check_splits(examples, exec_properties)
@@ -179,12 +155,7 @@ def fn_args(
 
 
 def missing_plan(input_dict: _Artifacts, exec_properties: Mapping[str, Any]) -> str | None:
-    """Returns what to say of an input plan that should have come, and did not; None if all is well.
-
-    Args:
-        input_dict: see `fn_args`.
-        exec_properties: see `fn_args`.
-    """
+    """Returns a remark on an input plan that should have come but did not; None if all is well."""
     source = exec_properties.get(_PLAN_SOURCE_KEY)
     if not source or input_dict.get(INPUT_PLAN_KEY):
         return None
@@ -232,14 +203,7 @@ def outputs_in(folder: str) -> _Artifacts:
 
 
 def load_run_fn(exec_properties: Mapping[str, Any]) -> Callable[[fn_args_utils.FnArgs], None]:
-    """Imports the user's `run_fn` as TFX's Trainer does.
-
-    Args:
-        exec_properties: `run_fn` (dotted path), or `module_file` or `module_path`.
-
-    Raises:
-        UserError: the module is missing, cannot be imported, or has no such function.
-    """
+    """Imports the user's `run_fn`, from a dotted path or a module's file, as TFX's Trainer does."""
     key = next(
         (key for key in ("module_path", "module_file", "run_fn") if exec_properties.get(key)), None
     )

@@ -30,8 +30,7 @@ class TrainingJob(records.Record):
     Attributes:
         inputs: OptimizedTrainer's input artifacts, by `tfx.utils.json_utils`.
         exec_properties: OptimizedTrainer's.
-        code: digest of the code and its arguments, to tell whether they are still the same.
-        plan: what the training runs with.
+        code: digest of the code and its arguments, to notice a change.
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.job/1"
@@ -45,17 +44,7 @@ class TrainingJob(records.Record):
     def of(
         cls, input_dict: dict[str, list[artifact.Artifact]], exec_properties: dict[str, Any]
     ) -> "TrainingJob":
-        """Returns the job of what OptimizedTrainer is given, with the code as it is now.
-
-        Its plan is plain `fit`.
-
-        Args:
-            input_dict: OptimizedTrainer's.
-            exec_properties: OptimizedTrainer's.
-
-        Raises:
-            UserError: there is no such module.
-        """
+        """Returns the job of OptimizedTrainer's inputs, with plain `fit` and the present code."""
         return cls(
             inputs=json_utils.dumps(input_dict),
             exec_properties=exec_properties,
@@ -122,13 +111,7 @@ class TrainingJob(records.Record):
 
 @contextlib.contextmanager
 def refusing_mirrored(expected: DistributionSettings) -> Iterator[None]:
-    """Refuses to make a `MirroredStrategy` while the context lasts.
-
-    It would take the other workers' devices for its own, and end the process.
-
-    Args:
-        expected: who trains together.
-    """
+    """Refuses `MirroredStrategy`: it would take other workers' devices and end the process."""
     made = tf.distribute.MirroredStrategy.__init__
 
     def refuse(self: Any, *_: Any, **__: Any) -> None:
@@ -142,14 +125,7 @@ def refusing_mirrored(expected: DistributionSettings) -> Iterator[None]:
 
 
 def checking_workers(fit: _Fit, expected: DistributionSettings) -> _Fit:
-    """Returns `fit` with checks of the model.
-
-    What it returns raises a `UserError` if the model was not built for all the workers.
-
-    Args:
-        fit: what trains.
-        expected: who trains together.
-    """
+    """Returns `fit` that raises a `UserError` if the model was not built for all the workers."""
 
     def carry_out(call: FitCall) -> Any:
         strategy = call.model.distribute_strategy

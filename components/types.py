@@ -1,7 +1,7 @@
 """The artifact types of tfx-perf.
 
-None has PROPERTIES (they cannot compile for Kubeflow); scalars are custom properties. The
-names must be importable as `tfx_perf.<Class>`: that is how a container finds the class.
+They have no PROPERTIES, which cannot compile for Kubeflow: scalars are custom properties. A
+container finds the classes as `tfx_perf.<Class>`, so that these names must be importable.
 """
 
 from tfx.types import artifact, system_artifacts

@@ -1,7 +1,7 @@
-"""The user's module as TFX packages it: unpacked once a machine, in place of a pip in each process.
+"""The user's module as TFX packages it: unpacked once a machine instead of installed per process.
 
-TFX installs the wheel that it makes of a `module_file` anew by pip in each process that needs the
-module, which costs more than a second of CPU each time.
+TFX runs pip on the wheel of a `module_file` in each process that needs the module, which costs more
+than a second of CPU each time.
 """
 
 import contextlib
@@ -22,12 +22,9 @@ _OTHERS = 0o077  # of a mode: all rights but the owner's
 
 
 def unpacked(wheel: str) -> pathlib.Path | None:
-    """Returns a folder with what is in a wheel; None where it takes pip to install it.
+    """Returns a folder with the content of a wheel; None if only pip can install it.
 
-    Processes of the same user that unpack the same wheel share the folder, also at the same time.
-
-    Args:
-        wheel: path or address of it.
+    Processes of the same user share the folder, and may unpack the same wheel at the same time.
     """
     path = pathlib.Path(io_utils.ensure_local(wheel))
     try:
@@ -46,7 +43,7 @@ def unpacked(wheel: str) -> pathlib.Path | None:
 
 @contextlib.contextmanager
 def importable(folder: pathlib.Path) -> Iterator[None]:
-    """Has this process and those it starts import from a folder, as TFX does with its own."""
+    """Lets this process and its children import from a folder, as TFX does with its own."""
     path, variable = sys.path, os.environ.get("PYTHONPATH")
     sys.path = [*path, str(folder)]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (variable, str(folder))))
@@ -99,7 +96,7 @@ def _is_inside(name: str) -> bool:
 
 
 def _put(path: pathlib.Path, content: bytes) -> None:
-    """Has a file there that nobody sees half written; a system may have cleared it away."""
+    """Writes a file that nobody sees half written; a system may have cleared it away."""
     if path.is_file() and path.read_bytes() == content:
         return
     path.parent.mkdir(parents=True, exist_ok=True)

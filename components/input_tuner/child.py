@@ -38,16 +38,9 @@ def plan_split(
     exec_properties: dict[str, Any],
     folder: str,
 ) -> None:
-    """Writes the plan for a split.
+    """Writes the plan for a split to `plan.json` in `folder`, where the user's code writes, too.
 
-    Args:
-        inputs: InputTuner's input artifacts, by `tfx.utils.json_utils`.
-        exec_properties: see `executor.Executor.Do`.
-        folder: where `plan.json` and whatever the user's code writes go; `unmeasured.json` in its
-            place if only the user's code can read the examples.
-
-    Raises:
-        UserError: no schema, no such split, label or module, or no examples in the split.
+    `unmeasured.json` takes its place if only the user's code can read the examples.
     """
     logging.basicConfig()  # to the log that is published beside the plan
     logging.getLogger("tfx_perf").setLevel(logging.INFO)
@@ -155,8 +148,7 @@ class _Planning:
     def _training(self, folder: str) -> tuple[training.CapturedTraining | None, str]:
         """Returns the training, or None and why the search must do without it.
 
-        Without training code there is nothing to say. A split that is not there is the user's
-        mistake, and raised.
+        The reason is empty if there is no training code. A missing split raises a `UserError`.
         """
         run_fn = self._run_fn
         if run_fn is None:

@@ -43,10 +43,10 @@ class InputTuner(base_component.BaseComponent):
     the default stays. OptimizedTrainer applies the plan through `fn_args.data_accessor`, so
     the user's `_input_fn` stays as it is.
 
-    With the training code (`run_fn` or `module_file`, as for Trainer), batch size, label and
-    the other options are those that the code uses, and the proof is made on its own training
-    step: the code is run, unmodified, up to its `Model.fit`. If that cannot be done, the input is
-    measured alone and the plan says why.
+    With the training code (`run_fn` or `module_file`, as for Trainer), batch size, label and the
+    other options are those of the code, and candidates are compared on its own training step: the
+    code runs unmodified up to its `Model.fit`. If that is impossible, the input is measured alone
+    and the plan says why.
 
     All of it happens in a process of its own. If that crashes, the default stays.
 
@@ -101,11 +101,11 @@ class InputTuner(base_component.BaseComponent):
             transform_graph: `TransformGraph`, if the examples are transformed.
             statistics: `ExampleStatistics`, for the number of examples in large data.
             split: the split to tune on.
-            label_key: feature that the training code splits off as the label, if any; not needed
-                if the code is given.
+            label_key: feature that the training code splits off as the label; not needed if the
+                code is given.
             run_fn: dotted path of the training function, e.g. `models.model.run_fn`. If its
-                package is at hand here, a digest of it is among the properties, so that TFX's
-                cache does not hide an edit of the code.
+                package is on this machine, a digest of it is among the properties, so that TFX's
+                cache notices an edit of the code.
             module_file: path of a module that defines `run_fn`; packaged as Trainer does.
             train_args: splits and steps to train, as for Trainer.
             train_steps: instead of the steps in `train_args`; may be a RuntimeParameter.
@@ -113,9 +113,9 @@ class InputTuner(base_component.BaseComponent):
             custom_config: handed to the training code, as for Trainer.
             base_model: `Model` to start from, if the training code does.
             hyperparameters: `HyperParameters`, if the training code reads them.
-            previous_plans: `InputPlan`s of runs before, from `latest_plans`. One that was found on
-                the same data, code, settings, host and versions is published again.
-            config: the settings are in its sections `input` and `schedule`; None for the defaults.
+            previous_plans: `InputPlan`s of runs before, from `latest_plans`. A plan found on the
+                same data, code, settings, host and versions is published again.
+            config: its sections `input` and `schedule` count; None for the defaults.
 
         Raises:
             UserError: both `run_fn` and `module_file` are given, or `config` is a mapping with a

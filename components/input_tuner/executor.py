@@ -35,20 +35,8 @@ class Executor(base_executor.BaseExecutor):
         """Tunes the input of one split.
 
         A search that crashes, hangs or is killed for its memory costs the speed-up, not the
-        pipeline: the plan is then TFXIO's default, with the cause as its reason. So it is with
+        pipeline: the plan is then TFXIO's default, with the cause as its reason. The same holds for
         examples that only the user's code can read.
-
-        Args:
-            input_dict: `examples` and, each possibly missing or empty, `schema`,
-                `transform_graph`, `statistics`, `base_model`, `hyperparameters`,
-                `previous_plans`.
-            output_dict: `input_plan`.
-            exec_properties: `config` (a `PerfConfig` as JSON), `split`, `label_key`, and as
-                Trainer's `train_args`, `train_steps`, `eval_args`, `custom_config` and, if the
-                training code is given, `run_fn` or `module_file` or `module_path`.
-
-        Raises:
-            UserError: no schema, no such split, label or module, or no examples in the split.
         """
         exec_properties = trainer_args.with_train_steps(exec_properties)
         config = PerfConfig.from_json(exec_properties["config"])

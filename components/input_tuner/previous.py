@@ -26,11 +26,8 @@ def key_of(
 ) -> dict[str, str]:
     """Returns what a plan depends on: with the same key, measuring again would find the same.
 
-    Args:
-        source: the data. Where its files are does not count, so that data which were written
-            again are recognised.
-        settings: of the search.
-        training_digest: of the code that consumes the data; empty if there is none.
+    The location of the files does not count, so that data which were written again are recognised.
+    The digest is empty if there is no training code.
     """
     features = f"{source.element_spec}\n{source.options.label_key}"
     return {
@@ -49,16 +46,11 @@ def keyed(
     plans: Sequence[artifact.Artifact] = (),
     failures: int = 0,
 ) -> record.TuningRecord:
-    """Returns a plan that was searched for with its key, without which it is not used again.
+    """Returns a plan with its key, without which it is not used again.
 
-    A search that was not worth its time gets none. One that ended too early would come out
-    otherwise on a quieter machine: it has a second try.
-
-    Args:
-        plan: what the search has come to.
-        key: what that depends on.
-        plans: see `find`.
-        failures: executions on the same inputs that found nothing; their plans are not in `plans`.
+    A search that was not worth its time gets none. One that ended too early gets a second try,
+    since a quieter machine may finish it: `failures` counts the executions on the same inputs that
+    found nothing, whose plans are not in `plans`.
     """
     if not plan.undecided_count:
         return plan.model_copy(update={"key": dict(key)}) if plan.came_to_an_end else plan
@@ -94,19 +86,8 @@ def find(
 ) -> record.TuningRecord | None:
     """Returns the newest plan with the same key, marked as used again; None if there is none.
 
-    Data that differ, such as those of a window that goes on from day to day, may be of about the
-    same amount: then the plan is checked on them, and says so. Why the others are not used is
-    logged.
-
-    Args:
-        plans: `InputPlan` artifacts; what is no readable plan is skipped with a warning.
-        key: of the plan that is wanted.
-        source: the data that it must serve.
-        settings: budgets of that check.
-        example_count: examples in the split, if known.
-
-    Raises:
-        UserError: the data cannot be read.
+    If the data differ but have about the same amount, as in a window that moves on from day to day,
+    the plan is checked on the new data and says so. Why the others are not used is logged.
     """
     began = time.monotonic()
     for uri, plan in _newest_first(plans):
@@ -132,22 +113,11 @@ def kept(
     settings: InputSettings,
     example_count: int | None = None,
 ) -> record.TuningRecord | None:
-    """Returns what the last run used, checked on the data, whatever has changed since.
+    """Returns the last run's plan, checked on the data; None if that was the default.
 
-    For where a search is not worth its time: without it, a run after an edit or an upgrade would be
-    slower than the one before. It gets no key, so that the next run weighs a search again.
-
-    Args:
-        plans: `InputPlan` artifacts.
-        source: the data that it must serve.
-        settings: budgets of the check.
-        example_count: examples in the split, if known.
-
-    Returns:
-        None if that was the default, or does not serve here.
-
-    Raises:
-        UserError: the data cannot be read.
+    For use where a search is not worth its time, whatever has changed since: without it, a run
+    after an edit or an upgrade would be slower than the one before. It gets no key, so that the
+    next run considers a search again. None also if the plan does not serve here.
     """
     began = time.monotonic()
     uri, plan = next(_newest_first(plans), ("", None))
@@ -184,11 +154,7 @@ def _newest_first(
 
 
 def _data_differ(plan: record.TuningRecord, key: Mapping[str, str]) -> bool:
-    """Returns whether the plan is one for other data.
-
-    Raises:
-        NotApplicable: it does not hold here, whatever the data.
-    """
+    """Whether the plan is for other data; raises `NotApplicable` if it holds for no data here."""
     if not plan.key or plan.is_searched_again:
         raise candidate.NotApplicable("its search did not come to an end")
     candidates.make(plan.chosen)  # refuses one that only an earlier version had

@@ -32,13 +32,13 @@ class CapturedTraining:
     """Implements `tfx_perf.input.measure.TrainStep` with an unmodified `run_fn`.
 
     The code is run up to `fit` once for the model, and again, with another dataset factory in
-    `fn_args.data_accessor`, for every dataset that is asked for: what the user's code does to
-    the factory's dataset (map, repeat, shard) is then part of what is measured. The models of
-    the later runs are thrown away.
+    `fn_args.data_accessor`, for every dataset that is asked for. What the code does to the
+    factory's dataset (map, repeat, shard) is then part of the measurement. Models of later runs are
+    thrown away.
 
     Attributes:
-        options: what the code passes to the factory for the data that it trains on.
-        schema: likewise; None if it passes none.
+        options: the code passes them to the factory for its training data.
+        schema: likewise; None if the code passes none.
         batch_size: examples in a batch of `fit`'s data.
     """
 
@@ -47,15 +47,10 @@ class CapturedTraining:
         run_fn: Callable[[fn_args_utils.FnArgs], None],
         arguments: fn_args_utils.FnArgs,
     ) -> None:
-        """Runs `run_fn` up to its first `fit`.
+        """Runs `run_fn` up to its first `fit`; its folders in `arguments` may be written to.
 
-        Args:
-            run_fn: the user's function.
-            arguments: what Trainer gives to it; its folders may be written to.
-
-        Raises:
-            UserError: there is no `fit`, or its data do not come from
-                `fn_args.data_accessor.tf_dataset_factory`.
+        Raises a `UserError` if there is no `fit`, or its data do not come from
+        `fn_args.data_accessor.tf_dataset_factory`.
         """
         self._run_fn = run_fn
         self._arguments = arguments
@@ -76,11 +71,7 @@ class CapturedTraining:
         self._patterns = training_call.patterns
 
     def prepare(self) -> None:
-        """Trains one step.
-
-        Raises:
-            StepFailedError: see `TrainStep`.
-        """
+        """Trains one step."""
         try:
             self._consumer.prepare()
         except (Exception, SystemExit) as error:  # whatever the user's code does in a step
@@ -90,11 +81,7 @@ class CapturedTraining:
             raise measure.StepFailedError(errors.in_one_line(error)) from error
 
     def trained_example_count(self, split_example_count: int | None) -> float | None:
-        """Returns how many examples `fit` reads; None if that is not known.
-
-        Args:
-            split_example_count: examples in what the factory reads once; None if not known.
-        """
+        """Returns how many examples `fit` reads; None if that is not known."""
         if self._consumer.step_count is not None:
             return float(self._consumer.step_count * self.batch_size)
         passes = self.options.num_epochs
@@ -105,7 +92,7 @@ class CapturedTraining:
     def dataset(self, factory: Factory) -> tf.data.Dataset:
         """Returns the endless dataset that `fit` would get if the user's code used `factory`.
 
-        It serves the files that are trained on; the others are left to TFXIO.
+        It serves only the files that are trained on; TFXIO serves the others.
         """
 
         def chosen(file_pattern: Any, options: Any, schema: Any = None) -> tf.data.Dataset:

@@ -47,14 +47,6 @@ class Attempts:
         settings: MemorySettings,
         folder: pathlib.Path,
     ) -> None:
-        """Starts the time.
-
-        Args:
-            inputs: Trainer's input artifacts, by `tfx.utils.json_utils`.
-            exec_properties: see `Executor.Do`.
-            settings: with the time.
-            folder: where the children write to, and their logs go.
-        """
         self._inputs = inputs
         self._given: Mapping[str, Any] = {
             "inputs": inputs,
@@ -67,11 +59,7 @@ class Attempts:
         self._first_began = 0.0
 
     def profile(self) -> ProfileRecord | unmeasured.Unmeasured:
-        """Returns what was found out, or why nothing was.
-
-        Raises:
-            UserError: the module, a split or the examples are not as they must be.
-        """
+        """Returns the profile, or why there is none."""
         with self._first_footprint_beside():
             reason = self._run_steps()
             if reason is not None:
@@ -156,12 +144,7 @@ class Attempts:
     def _footprints(
         self, found: ProfileRecord, *, most: int
     ) -> tuple[Sequence[Footprint], int, str]:
-        """Returns footprints, the limit that holds for them, and why there is no larger one.
-
-        Args:
-            found: the record of the steps.
-            most: no larger batch is trained on.
-        """
+        """Returns footprints of batches up to `most`, their limit, and why none is larger."""
         most = max(self._settings.batch_sizes, default=most)
         steps = [step for step in found.steps if step.plan == "plain"]
         ran = [step.batch_size for step in steps if step.status == "measured"]
@@ -193,10 +176,10 @@ class Attempts:
 
     @contextlib.contextmanager
     def _first_footprint_beside(self) -> Iterator[None]:
-        """Begins the footprint at the module's own batch size; what is done meanwhile is beside it.
+        """Takes the footprint at the module's own batch size beside the work of the context.
 
-        Tracing and the user's code are one thread's work for the most part. Where there may be an
-        accelerator it does not begin: two processes would not both have its memory.
+        Tracing and the user's code mostly use one thread. With a possible accelerator it does not
+        begin: two processes would not both have its memory.
         """
         if host.may_have_accelerators():
             yield
@@ -214,9 +197,9 @@ class Attempts:
         self._first = None
 
     def _finished_beside(self) -> dict[int, _Finished]:
-        """Returns what was taken beside, by batch size.
+        """Returns the footprints taken beside, by batch size.
 
-        Without a figure, or not far from the limit that the other process left, it is taken alone.
+        One without a figure, or near the limit that the other process left, is taken again, alone.
         """
         if self._first is None:
             return {}
@@ -254,10 +237,8 @@ class Attempts:
     def _affordable(self, size: int, last: _Finished) -> int | None:
         """Returns the batch, or a smaller one if it would take too long; None if that is too small.
 
-        Args:
-            size: to train on.
-            last: what was trained on before; a step is taken to need time by its examples. If
-                its time is not known, any size is worth a try.
+        The time of a step is taken to be proportional to its examples. If that of the last one is
+        not known, any size is worth a try.
         """
         if last.footprint.step_seconds is None:
             return size

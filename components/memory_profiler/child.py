@@ -22,14 +22,10 @@ NO_FIT = "run_fn does not call Model.fit, and a custom training loop is not prof
 
 @autograph.sparing_libraries
 def profile_module(*, inputs: str, exec_properties: dict[str, Any], folder: str) -> None:
-    """Runs the user's `run_fn` up to its `fit` and profiles that.
+    """Runs the user's `run_fn` up to its `fit` and writes the profile of that to `profile.json`.
 
-    Args:
-        inputs: Trainer's input artifacts, by `tfx.utils.json_utils`.
-        exec_properties: see `Executor.Do`.
-        folder: where `profile.json` and whatever the module writes go; `unmeasured.json` in its
-            place if there is nothing to profile. How far it has come stands in
-            `profile_progress.json`; what is there already is not done again.
+    `unmeasured.json` takes its place if there is nothing to profile. `profile_progress.json` holds
+    the progress; what is in it already is not done again.
     """
     settings = PerfConfig.from_json(exec_properties["config"])
     place = pathlib.Path(folder, record.PROGRESS_FILE_NAME)
@@ -58,17 +54,9 @@ def measure_footprint(
 ) -> None:
     """Runs the user's `run_fn` up to its `fit` and trains the first steps on one batch.
 
-    After the module's own batch comes a larger one, if that is far from the end of the memory:
-    what was traced is there, and another process may be at work beside this one.
-
-    Args:
-        inputs: see `profile_module`.
-        exec_properties: likewise.
-        folder: where `footprint_file` of the batch size goes.
-        batch_size: examples in the batch; None: as many as the module's own batches have.
-
-    Raises:
-        MeasurementError: the module does not come to its `fit` this time.
+    None stands for the size of the module's own batches. After them comes a larger batch, if that
+    is far from the end of the memory: the step is traced, and another process may run at the same
+    time. Raises a `MeasurementError` if the module does not come to its `fit` this time.
     """
     settings = PerfConfig.from_json(exec_properties["config"])
 

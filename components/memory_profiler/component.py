@@ -34,17 +34,15 @@ class MemoryProfilerSpec(component_spec.ComponentSpec):
 class MemoryProfiler(base_component.BaseComponent):
     """Tells where the memory of a training step goes, before the training.
 
-    Takes what Trainer takes. The module's `run_fn` is run, unmodified, up to its `Model.fit`;
-    the step is then profiled at several batch sizes in a process of its own: the allocator's
-    peak over a few real steps without XLA, and the buffer assignment that XLA makes for the step,
-    which is only compiled. Weights, optimizer state, gradients and inputs are told apart.
-    Then the first steps are trained as the module would, in a process for each of up to three
-    batch sizes, and what that took says how large a batch may be.
+    Takes what Trainer takes. The module's `run_fn` runs unmodified up to its `Model.fit`, in a
+    process of its own. There the step is profiled at several batch sizes: the allocator's peak over
+    a few real steps without XLA, and XLA's buffer assignment for the step, which is only compiled.
+    Weights, optimizer state, gradients and inputs are told apart. Then the first steps are trained
+    in a process for each of up to three batch sizes, which tells how large a batch may be.
 
     What happens in these processes never fails the pipeline: a batch size that is killed, hangs
-    or raises has a row with the reason, and if there is no figure at all (`run_fn` does not come
-    to `fit`, the smallest batch does not fit), the artifact has `unmeasured.json` in the place of
-    the profile.
+    or raises has a row with the reason. If there is no figure at all (`run_fn` does not come to
+    `fit`, the smallest batch does not fit), `unmeasured.json` takes the place of the profile.
 
     Outputs:
         memory_profile: `MemoryProfile` with `profile.json`, `report.html`, logs, the figures at
@@ -91,8 +89,8 @@ class MemoryProfiler(base_component.BaseComponent):
         Args:
             examples: `Examples` to train on, as for Trainer.
             run_fn: dotted path of the training function, e.g. `models.model.run_fn`. If its
-                package is at hand here, a digest of it is among the properties, so that TFX's
-                cache does not hide an edit of the code.
+                package is on this machine, a digest of it is among the properties, so that TFX's
+                cache notices an edit of the code.
             module_file: path of a module that defines `run_fn`; packaged as Trainer does.
             transform_graph: `TransformGraph`, if the module reads it.
             schema: `Schema`, if the module reads it.
@@ -103,7 +101,7 @@ class MemoryProfiler(base_component.BaseComponent):
             train_steps: instead of the steps in `train_args`; may be a RuntimeParameter.
             eval_args: splits and number of steps, as for Trainer.
             custom_config: handed to the module, as for Trainer.
-            config: the settings are in its `memory` section; None for the defaults.
+            config: its section `memory` counts; None for the defaults.
 
         Raises:
             UserError: not exactly one of `run_fn` and `module_file` is given, or `config` is a

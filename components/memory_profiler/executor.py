@@ -26,18 +26,8 @@ class Executor(base_executor.BaseExecutor):
     ) -> None:
         """Profiles the training step of the user's module.
 
-        Whatever happens to the processes in which it is profiled, there is an artifact: with what
-        was measured before, or if there is nothing, with the reason. Their logs are in it.
-
-        Args:
-            input_dict: as Trainer's, and optionally `input_plan`.
-            output_dict: `memory_profile`.
-            exec_properties: `config` (a `PerfConfig` as JSON), and as Trainer's `run_fn` or
-                `module_file` or `module_path`, `train_args`, `train_steps`, `eval_args`,
-                `custom_config`.
-
-        Raises:
-            UserError: the module, a split or the examples are not as they must be.
+        Whatever happens to the processes that profile, there is an artifact, with their logs: it
+        has what was measured before, or else the reason why there is nothing.
         """
         exec_properties = trainer_args.with_train_steps(exec_properties)
         settings = PerfConfig.from_json(exec_properties["config"]).memory

@@ -42,11 +42,11 @@ class PerfEvaluator(base_component.BaseComponent):
     The decision is a standard `InfraBlessing`. Give it to Pusher's `infra_blessing` beside
     Evaluator's `model_blessing`: Pusher pushes only what both have blessed. A refusal is a
     result, not a failure: the pipeline goes on and nothing is pushed. With
-    `gate.fail_pipeline` it is a failure: the error names a copy of the report.
+    `gate.fail_pipeline` it is a failure, whose error names a copy of the report.
 
     The blessed runs are kept in a `PerfLedger`, which each run resolves from those before,
-    extends if it is blessed, and passes on. On the first run the resolver finds none; the
-    absolute limits then decide alone. Where there are no resolvers, as on Kubeflow, give
+    extends if it is blessed, and passes on. On the first run there is none, and the absolute
+    limits decide alone. Where there are no resolvers, as on Kubeflow, give
     `gate.baseline_uri` instead; with both, their merge counts.
 
     Outputs:
@@ -99,11 +99,11 @@ class PerfEvaluator(base_component.BaseComponent):
             memory_profile: `MemoryProfile`, if rules are about MemoryProfiler's figures.
             input_plan: `InputPlan`, if rules are about InputTuner's figures.
             model_evaluation: `ModelEvaluation` of Evaluator, so that speed is not bought with
-                quality: its metrics over all examples then have rules like every other figure.
+                quality: rules may then be about its metrics over all examples.
             ledger: `PerfLedger` of runs before, from a Resolver; one, several or none.
-            infra_blessing: `InfraBlessing` of InfraValidator, since Pusher takes one: the blessing
-                then needs both. The decision on the figures stays what it is.
-            config: the rules are in its `gate` section; None for the defaults.
+            infra_blessing: `InfraBlessing` of InfraValidator, since Pusher takes only one: the
+                blessing then needs both. The decision on the figures stays what it is.
+            config: its section `gate` has the rules; None for the defaults.
         """
         super().__init__(
             PerfEvaluatorSpec(

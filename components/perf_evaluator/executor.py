@@ -54,17 +54,9 @@ class Executor(base_executor.BaseExecutor):
     ) -> None:
         """Judges the run.
 
-        Args:
-            input_dict: `model`, `perf_metrics` and, each possibly missing or empty,
-                `memory_profile`, `input_plan`, `model_evaluation`, `ledger`, `infra_blessing`.
-            output_dict: `blessing`, `evaluation`, `updated_ledger`.
-            exec_properties: `config`, a `PerfConfig` as JSON.
-
-        Raises:
-            UserError: an input or `baseline_uri` cannot be read, or a blessed run cannot be
-                written there; nothing is blessed and no ledger written.
-            RefusalError: the run is refused and `fail_pipeline` is set; a copy of the
-                evaluation is kept.
+        If an input or `baseline_uri` cannot be read, or a blessed run not written there, a
+        `UserError` is raised, nothing is blessed and no ledger written. With `fail_pipeline`, a
+        refusal raises a `RefusalError` and a copy of the evaluation is kept.
         """
         settings = PerfConfig.from_json(exec_properties["config"]).gate
         known = ledger_store.known(settings, _ledgers_in(input_dict.get("ledger") or ()))
@@ -166,16 +158,7 @@ def read_run(
     settings: GateSettings,
     context: base_executor.BaseExecutor.Context | None,
 ) -> Run:
-    """Reads the run's figures from every input that has some.
-
-    Args:
-        input_dict: of the executor.
-        settings: with the price of the machine, if it is known.
-        context: names pipeline, node and run; None: the folder of the figures stands for them.
-
-    Raises:
-        UserError: an input cannot be read.
-    """
+    """Reads the figures of all inputs; without a context, the figures' folder names the run."""
     source = artifact_utils.get_single_instance(input_dict["perf_metrics"])
     file, training, why_unmeasured = _training_in(storage.path(source.uri))
     figures: dict[str, float | int | None] = {}
@@ -218,17 +201,11 @@ def _training_in(folder: upath.UPath) -> tuple[upath.UPath, TrainingRecord | Non
 
 
 def overall_metrics(uri: str) -> tuple[dict[str, float], dict[str, float]]:
-    """Returns the candidate's metrics over all examples, and what they are above the baseline's.
+    """Returns the candidate's metrics over all examples, and their differences from the baseline's.
 
-    Both by name, and only those that are finite; the second is empty where Evaluator had no
-    baseline model. A model with several outputs has them as `OUTPUT/NAME`. Slices are not read:
+    Both are by name and have only finite values; the second is empty where Evaluator had no
+    baseline model. Names of a model with several outputs are `OUTPUT/NAME`. Slices are not read:
     TFMA's own thresholds are the place for those.
-
-    Args:
-        uri: of a `ModelEvaluation`.
-
-    Raises:
-        UserError: TFMA cannot read the folder.
     """
     try:
         result = tfma.load_eval_result(uri)

@@ -23,17 +23,9 @@ def measure(
 ) -> Remeasured:
     """Trains the candidate and the last blessed run that can be run again, block by block.
 
-    On a busy host that goes on beyond the usual number of blocks, until the answer is clear.
-
-    Args:
-        candidate: the run that is judged.
-        baseline: comparable blessed runs, oldest first.
-        seconds: how long it may take, with imports and compilation.
-        is_clear: whether more measurements of the ratio would change no answer.
-        log_folder: where the output of the two processes goes; made if it is not there.
-
-    Returns:
-        The ratio, or why there is none.
+    On a busy host that goes on beyond the usual number of blocks, until more measurements of the
+    ratio would change no answer (`is_clear`). `baseline` has the oldest run first; `seconds` covers
+    imports and compilation. Returns the ratio, or why there is none.
     """
     own = _job_of(candidate)
     # Code is run from there, and a ledger may be shared with others.
