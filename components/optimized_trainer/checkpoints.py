@@ -41,19 +41,12 @@ def folder_for(
     input_dict: dict[str, list[artifact.Artifact]],
     exec_properties: dict[str, Any],
 ) -> str | None:
-    """Returns a folder that the same training finds again, in whatever pipeline run it is.
+    """Returns a folder that the same training finds again in any pipeline run.
 
-    TFX keeps a `stateful_working_dir` beyond a failure, but names it by the execution, and a
-    pipeline that is run again has another one. So the folder lies beside it and is named by
-    what the node is given: inputs that were not made anew, code and settings.
-
-    Args:
-        context: the executor's.
-        input_dict: of `Do`.
-        exec_properties: of `Do`.
-
-    Returns:
-        None if the orchestrator gives no working folder, or a remote one.
+    None if the orchestrator gives no working folder, or a remote one. TFX keeps a
+    `stateful_working_dir` beyond a failure, but names it by the execution, which is another one
+    when the pipeline is run again. So the folder lies beside it and is named by what the node is
+    given: inputs that were not made anew, code and settings.
     """
     working = context.stateful_working_dir if context else None
     if not working:
@@ -72,12 +65,7 @@ def folder_for(
 def name_for(
     input_dict: dict[str, list[artifact.Artifact]], exec_properties: dict[str, Any]
 ) -> str:
-    """Returns what a training has in common with no other one, but with itself in another run.
-
-    Args:
-        input_dict: of `Do`.
-        exec_properties: of `Do`.
-    """
+    """Returns a name that a training shares only with itself in another run."""
     inputs = {
         key: [each.uri for each in artifacts]
         for key, artifacts in input_dict.items()
@@ -93,13 +81,10 @@ def name_for(
 
 @contextlib.contextmanager
 def tidied(folder: str | None) -> Iterator[None]:
-    """Removes a folder with the context, if another run would find nothing of use in it.
+    """Removes a folder with the context if another run would find nothing of use in it.
 
     A training that fails before its first checkpoint, or whose processes are killed, cannot do
-    that itself.
-
-    Args:
-        folder: where the checkpoints go; None if there are none.
+    that itself. None if there are no checkpoints.
     """
     try:
         yield
@@ -117,21 +102,15 @@ def tidied(folder: str | None) -> Iterator[None]:
 
 
 class KeptModelRun:
-    """The folder that `run_fn` gets as `model_run_dir`, for as long as it trains.
+    """The folder that `run_fn` gets as `model_run_dir` while it trains.
 
-    Every execution has another `ModelRun`, and TFX deletes that of one that failed. A training
-    that goes on needs what its callbacks have written: logs to append to, the best weights so
-    far. So it lies beside the checkpoints, and goes into the artifact when all is trained.
-    Without checkpoints, and where the artifact is remote, it is the artifact's.
+    Every execution has another `ModelRun`, and TFX deletes that of a failed one. A training that
+    goes on needs what its callbacks wrote, such as logs and the best weights so far. So the folder
+    lies beside the checkpoints and goes into the artifact when all is trained. Without checkpoints,
+    or with a remote artifact, it is the artifact's own.
     """
 
     def __init__(self, arguments: fn_args_utils.FnArgs, *, checkpoint_folder: str | None) -> None:
-        """Names the folder.
-
-        Args:
-            arguments: for `run_fn`.
-            checkpoint_folder: see `TrainingSettings`.
-        """
         self._arguments, self._began = arguments, time.time()
         self._kept: pathlib.Path | None = None
         if checkpoint_folder is not None and not storage.is_remote(arguments.model_run_dir):

@@ -1,7 +1,7 @@
 """The child's side of a training: the user's code, with trials before its first step.
 
-`train` runs it to the end, `try_plans` only up to its first `fit`. Trials may crash or hang: what
-must be known then is in files, whose names the `TrialOrder` has.
+`train` runs it to the end, `try_plans` only up to its first `fit`. Trials may crash or hang, so
+they leave their results in the files that the `TrialOrder` names.
 """
 
 import contextlib
@@ -55,11 +55,7 @@ Lack = Literal["conversion", "onednn", "trials apart"]
 
 
 class TrainingResult(records.Record):
-    """What a process that trains hands back beside the model.
-
-    Attributes:
-        record: of the training, or why there is none.
-    """
+    """The record that a training process hands back beside the model, or why there is none."""
 
     SCHEMA: ClassVar[str] = "tfx_perf.training_result/1"
 
@@ -74,18 +70,18 @@ class TrainingResult(records.Record):
 
 
 class TrialOrder(records.Record):
-    """What the process that makes the trials is told.
+    """The order to a process that makes the trials.
 
     Attributes:
-        folder: for what must be known should it end: see `progress_file` and `choice_file`.
-        log_path: of a file for what is written meanwhile.
+        folder: for `progress_file` and `choice_file`, which remain if the process ends.
+        log_path: of a file for the output meanwhile.
         key: the choice's.
-        budget_seconds: of the trials; what is left of the settings'.
-        asked: when the first process for them was asked for, in seconds since 1970.
-        spent_seconds: since then, until this one was asked for.
+        budget_seconds: what is left of the settings' budget for trials.
+        asked: when the first process for the trials was asked for, in seconds since 1970.
+        spent_seconds: from then until this process was asked for.
         known: the records of trials that were cut off; they stand.
         previous_plan: see `Trials`.
-        comparisons: of processes, by which this one was chosen; each within the next.
+        comparisons: by which this process was chosen; each within the next.
         may_ask_for_onednn: whether to choose nothing if turns with oneDNN are worth it.
     """
 
@@ -128,20 +124,13 @@ def train(
     converts_libraries: bool,
     random_states: dict[str, Any],
 ) -> dict[str, Any] | Lack:
-    """Trains; is run in a child, by `supervision`.
+    """Trains; runs in a child, started by `supervision`.
 
-    Args:
-        job: the `TrainingJob`.
-        outputs: OptimizedTrainer's, by `json_utils`.
-        choice: the `PlanChoice` for the `fit` that it names; None: trials find it here.
-        order: the `TrialOrder` for these, and for every other `fit`; None: there are none.
-        checkpoint_folder: see `run`.
-        converts_libraries: whether AutoGraph converts all that it does by itself.
-        random_states: of the process that this one stands for.
-
-    Returns:
-        The `TrainingResult`, or what another process must have to train. What was trained until
-        then is in the checkpoints, from which it goes on.
+    Returns the `TrainingResult`, or the lack that another process must make up for: it goes on from
+    the checkpoints. `choice` is for the `fit` that it names; without it trials find a plan here,
+    by `order`, which also serves every other `fit`. With neither, there are no trials. AutoGraph
+    converts all libraries, as it does by itself, with `converts_libraries`. `random_states` are
+    those of the parent.
     """
     generators.put_back(random_states)
     training = TrainingJob.model_validate(job)
@@ -186,20 +175,10 @@ def run(
     choose: Callable[[FitCall, Loop], PlanChoice] | None = None,
     around: Callable[[_Fit], _Fit] = lambda fit: fit,
 ) -> TrainingRecord | Unmeasured:
-    """Trains in this process; returns what was measured, or why nothing was.
+    """Trains in this process; returns the measurements, or why there are none.
 
-    Args:
-        job: what `run_fn` and `arguments` are of, with the plan to train with.
-        run_fn: the user's.
-        arguments: for it.
-        choice: see `TrainingSession`.
-        checkpoint_folder: see `TrainingSettings`.
-        choose: see `TrainingSession`.
-        around: makes of the measured `fit` what is called in the place of Keras'.
-
-    Raises:
-        UserError: this machine has not what the strategy of the settings takes.
-        RuntimeError: `run_fn` ended without having saved a model.
+    `around` wraps the measured `fit`, and the result is called in the place of Keras'. Raises a
+    `RuntimeError` if `run_fn` ends without having saved a model.
     """
     settings = job.settings
     updated = settings.training.model_copy(update={"checkpoint_folder": checkpoint_folder})
@@ -233,20 +212,11 @@ def run(
 
 @autograph.sparing_libraries
 def try_plans(*, job: dict[str, Any], order: dict[str, Any]) -> dict[str, Any] | None:
-    """Runs the user's code up to its first `fit`, and trials there; is run in a child.
+    """Runs the user's code up to its first `fit` and makes trials there; runs in a child.
 
-    That is where the data call Python functions, which may give what they have but once, so that
-    trials in the process that trains would take it from the training.
-
-    Args:
-        job: the `TrainingJob`.
-        order: the `TrialOrder`; whatever the user's code writes goes into its folder.
-
-    Returns:
-        The `PlanChoice`; None if turns with oneDNN had better come before.
-
-    Raises:
-        UserError: the module, the splits or the examples are not there.
+    It serves data that call Python functions, which may yield their elements only once: trials in
+    the training's own process would take them from it. Returns the `PlanChoice`; None if turns with
+    oneDNN should come first. Files of the user's code go into the order's folder.
     """
     began = time.time()
     logging.basicConfig()  # to the log that is published beside the figures
@@ -284,12 +254,10 @@ def try_plans(*, job: dict[str, Any], order: dict[str, Any]) -> dict[str, Any] |
 
 
 def is_worth_onednn(step_seconds: float, *, step_count: int, start_seconds: float) -> bool:
-    """Returns whether trying oneDNN before anything else pays, if it gains what is usual.
+    """Whether it pays to try oneDNN before anything else, if it gains what is usual.
 
-    Args:
-        step_seconds: of plain `fit`.
-        step_count: of all planned runs.
-        start_seconds: how long it took this process to come to the point where it can tell.
+    `step_count` is that of all planned runs, and `start_seconds` the time that this process took to
+    come to this question.
     """
     saving_seconds = step_count * OneDnn().hoped_saving_seconds(step_seconds)
     return saving_seconds > _STARTS * (_IMPORT_SECONDS + start_seconds)
@@ -308,11 +276,7 @@ def _without_trials(call: FitCall, loop: Loop) -> PlanChoice:
 
 
 class _TrialsHere:
-    """The trials in this process.
-
-    Attributes:
-        lack: what they lack here; None if nothing is known to.
-    """
+    """The trials in this process; `lack` is what they lack here, None if nothing is known to."""
 
     def __init__(
         self,
@@ -327,13 +291,11 @@ class _TrialsHere:
         self.lack: Lack | None = None
 
     def choose(self, call: FitCall, loop: Loop) -> PlanChoice:
-        """Returns what they find.
+        """Returns the choice that they come to.
 
-        Where another `fit` may have trained before, this process has to do: in another one that
-        would train again.
-
-        Raises:
-            AbandonedError: they lack something, so that all is left to another process.
+        Another `fit` may have trained before, and would train again in another process; then this
+        one has to do. Otherwise raises an `AbandonedError` if they lack something, which leaves all
+        to another process.
         """
         may_lack, self._may_lack = self._may_lack, False
         order = self._order
@@ -400,9 +362,9 @@ def _by_trials(
 
 @contextlib.contextmanager
 def _removed(order: TrialOrder) -> Iterator[None]:
-    """Takes away what is told of the trials when they are over: what comes then is the training's.
+    """Removes the files about the trials when they are over: later events are the training's.
 
-    The first progress is told before anything runs, for what the data's first element takes.
+    Progress is written before anything runs, to cover the data's first element.
     """
     TrialProgress(began=time.time(), running=(), finished=order.known).write(order.progress_file)
     try:

@@ -1,8 +1,8 @@
-"""What holds for a whole process, settled in turns: who trains, in which precision, with oneDNN.
+"""Comparisons in turns of what a whole process decides: who trains, the precision, oneDNN.
 
-Whatever fails costs what might have been gained: there are good plans without it. What was found
-is kept beside the checkpoints and in the record, so that neither a training that goes on nor the
-next run has to compare again.
+A failure costs only a possible gain: there are good plans without it. Results are kept beside the
+checkpoints and in the record, so that neither a training that goes on nor the next run has to
+compare again.
 """
 
 import logging
@@ -37,10 +37,10 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def may_try_onednn(job: TrainingJob) -> bool:
-    """Returns whether turns with oneDNN may be worth it.
+    """Whether turns with oneDNN may be worth it.
 
-    They are not where TensorFlow uses it anyway, or the user has decided, or memory is short
-    (`recompute`): two processes would train at once.
+    They are not where TensorFlow uses it anyway, the user has decided, or memory is short
+    (`recompute`), since two processes would train at once.
     """
     settings = job.settings.training
     return "onednn" not in settings.excluded_speedups and (
@@ -49,13 +49,7 @@ def may_try_onednn(job: TrainingJob) -> bool:
 
 
 def with_onednn(job: TrainingJob, *, budget_seconds: float, log_folder: pathlib.Path) -> Comparison:
-    """Trains plain `fit` with oneDNN and without, in turns.
-
-    Args:
-        job: the training.
-        budget_seconds: what is left of the trials'.
-        log_folder: where the processes' output goes; made if it is not there.
-    """
+    """Trains plain `fit` with oneDNN and without, in turns, in the rest of the trials' budget."""
     return compare(
         job,
         {"onednn-on": TrainingPlan(onednn=True)},
@@ -74,15 +68,10 @@ def in_one_precision(
 ) -> tuple[TrainingJob, KnownPlan]:
     """Returns both with the precision that `training.precision: auto` comes to.
 
-    A dtype policy counts when a layer is made, so that each has a model, and processes, of its own.
-    Neither a job in a cluster nor workers with parameter servers try any.
-
-    Args:
-        job: the training.
-        known: of the plan; if that is a choice, no precision is tried.
-        checkpoint_folder: where a training that is interrupted finds what was chosen; None if
-            nothing outlives the process.
-        log_folder: where the processes' output goes; made if it is not there.
+    A dtype policy counts when a layer is made, so that each precision has a model, and processes,
+    of its own. None is tried if the plan is known, by a job in a cluster, or with parameter
+    servers. A training that is interrupted finds the choice in `checkpoint_folder`, if there is
+    one.
     """
     if job.settings.training.precision != "auto":
         return job, known
@@ -111,9 +100,9 @@ def _of_precisions(
     checkpoint_folder: str | None,
     log_folder: pathlib.Path,
 ) -> Comparison:
-    """Returns what it comes to now, or came to before an interruption.
+    """Returns the comparison, now made or kept from before an interruption.
 
-    What the code has failed in, in a run with the same key, is not tried again.
+    A precision in which the code has failed, in a run with the same key, is not tried again.
     """
     before = kept_choice.kept(checkpoint_folder, Comparison, key=key)
     if before is not None:
@@ -149,16 +138,10 @@ def compare(
     fewest_rounds: int = in_turns.MIN_ROUNDS,
     log_folder: pathlib.Path,
 ) -> Comparison:
-    """Trains plain `fit` as it is, and with each plan, in turns.
+    """Trains plain `fit` as it is, under the name `as_it_is`, and with each plan, in turns.
 
-    Args:
-        job: the training.
-        plans: plain `fit` in other ways, by the names of their trainings.
-        as_it_is: the name of the training with none of these.
-        budget_seconds: what is left of the trials'.
-        loss_passes: see `in_turns.train`.
-        fewest_rounds: blocks of each, at the least, if the time allows.
-        log_folder: where the processes' output goes; made if it is not there.
+    `plans` are plain `fit` in other ways, by the names of their trainings. `budget_seconds` is the
+    rest of the trials' budget, and each trains at least `fewest_rounds` blocks if the time allows.
     """
     trainings = {as_it_is: job, **{name: job.with_plan(plan) for name, plan in plans.items()}}
     seconds, settings = _SHARE * budget_seconds, job.settings.training
@@ -189,17 +172,8 @@ def strategy(
 ) -> StrategyChoice | None:
     """Returns what a training is distributed by; None if the settings do not leave that open.
 
-    `distribution.strategy: auto` has all of this machine's devices in one process as the
-    alternative to one device. Whatever goes wrong with several, one trains.
-
-    Args:
-        job: the training, with plain `fit`.
-        known: of the plan; where that is a choice, its strategy is not tried again.
-        checkpoint_folder: see `in_one_precision`.
-        log_folder: see `in_one_precision`.
-
-    Raises:
-        UserError: there is no such module.
+    `distribution.strategy: auto` compares one device with all of this machine's devices in one
+    process. If several fail, one trains. If the plan is known, its strategy is not tried again.
     """
     if not job.settings.distribution.is_open:
         return None
@@ -226,7 +200,7 @@ def strategy(
 def device_count(*, exec_properties: dict[str, Any]) -> int:
     """Returns how many devices could train, as the user's module has configured them.
 
-    Is run in a child: after that they can be configured no more.
+    Runs in a child, since devices cannot be configured any more afterwards.
     """
     trainer_args.load_run_fn(exec_properties)
     return len(devices.computing())

@@ -41,18 +41,18 @@ class OptimizedTrainerSpec(standard_component_specs.TrainerSpec):
 class OptimizedTrainer(base_component.BaseComponent):
     """Trains the user's unmodified module with the fastest plan that was measured.
 
-    Takes what TFX's Trainer takes, and runs the same `run_fn`. Before that, a process of its own
-    runs it up to its first `Model.fit`, with other output folders. There, short trials compare
-    plain `fit` with several steps per call and with XLA, on the real model and data; the fastest
-    that comes to plain `fit`'s weights then trains. A trial that crashes or eats the memory is left
-    out; if none can be made, plain `fit` trains. What cannot be taken over (a custom loop, NumPy
-    input, eager mode) trains as it would have, and the record says why.
+    Takes what TFX's Trainer takes, and runs the same `run_fn`, in a process of its own. Before the
+    first step of its first `Model.fit`, short trials compare plain `fit` with several steps per
+    call and with XLA, on the real model and data. The fastest plan that comes to plain `fit`'s
+    weights then trains. A trial that crashes or eats the memory is left out; if none can be made,
+    plain `fit` trains. Code that cannot be taken over (a custom loop, NumPy input, eager mode)
+    trains as it would have, and the record says why.
 
     With the setting `distribution.strategy`, `run_fn` is run in the scope of that `tf.distribute`
     strategy; with `model_parallel` the layers of its model are on several devices while it fits.
     With `distribution.workers` or `distribution.job`, workers on this machine or on Kubernetes
-    train in its place, and make the trials together; beside parameter servers there are none. What
-    the settings leave open with `auto` is measured before.
+    train in its place and make the trials together; with parameter servers there are no trials.
+    Whatever the settings leave open with `auto` is measured before.
 
     With `previous_metrics`, trials that would find the same as those of a run before are not
     repeated, and training starts at once.
@@ -111,20 +111,20 @@ class OptimizedTrainer(base_component.BaseComponent):
             base_model: `Model` to start from.
             hyperparameters: `HyperParameters` from a Tuner.
             input_plan: `InputPlan` from InputTuner; None reads as TFX does.
-            previous_metrics: `PerfMetrics` of runs before, from `latest_metrics`. A plan that was
-                found with the same code, schema, input plan, settings, host and versions is used
-                again, if `fit` gets the same model and batches.
+            previous_metrics: `PerfMetrics` of runs before, from `latest_metrics`. A plan found with
+                the same code, schema, input plan, settings, host and versions is used again, if
+                `fit` gets the same model and batches.
             module_file: path of the module that defines `run_fn`; TFX packages it.
-            run_fn: import path of the function, instead of `module_file`. If its package is at
-                hand here, a digest of it is among the properties, so that TFX's cache does not
-                hide an edit of the code.
+            run_fn: import path of the function, instead of `module_file`. If its package is on
+                this machine, a digest of it is among the properties, so that TFX's cache notices
+                an edit of the code.
             train_args: splits and steps to train; by default the split `train`.
             train_steps: instead of the steps in `train_args`; may be a RuntimeParameter.
             eval_args: splits and steps to evaluate; by default the split `eval`.
             custom_config: passed on to `run_fn`.
             run_label: a new label trains anew though nothing has changed.
-            config: the settings are in its sections `training`, `compilation`, `schedule`,
-                `distribution` and `monitoring`.
+            config: its sections `training`, `compilation`, `schedule`, `distribution` and
+                `monitoring` count; None for the defaults.
 
         Raises:
             UserError: not exactly one of `module_file` and `run_fn` is given, or `config` has

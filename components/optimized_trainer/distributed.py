@@ -47,22 +47,10 @@ def train(
     checkpoint_folder: str | None,
     log_folder: pathlib.Path,
 ) -> None:
-    """Has the workers of `distribution` train, and publishes what the first one measured.
+    """Trains on the workers of `distribution`, and publishes what the first one measured.
 
-    SIGTERM ends them before it takes effect.
-
-    Args:
-        job: the training.
-        output_dict: OptimizedTrainer's, into which what the first one has saved is moved.
-        known: of the plan.
-        publish: publishes a record.
-        context: the executor's; it names the job.
-        checkpoint_folder: on this machine; None if there is none, or the workers are elsewhere.
-        log_folder: where the workers' output goes.
-
-    Raises:
-        UserError: the cluster refuses the job, or the training has found something wrong.
-        MeasurementError: a worker failed, the job was deleted, or the time is over.
+    Its model is moved into `output_dict`. SIGTERM ends the workers before it takes effect.
+    `checkpoint_folder` is on this machine; None if there is none, or the workers are elsewhere.
     """
 
     def collect(exchange: Exchange, notes: tuple[str, ...]) -> None:

@@ -38,25 +38,12 @@ class Executor(base_executor.BaseExecutor):
     def Do(  # noqa: N802 (TFX's name)
         self, input_dict: _Artifacts, output_dict: _Artifacts, exec_properties: dict[str, Any]
     ) -> None:
-        """Trains a model.
+        """Trains a model, in a child process.
 
-        It is trained in a child process. The plan is that of a run before, or is found there by
-        trials: whatever happens in them costs the speed-up, not the training, which goes on with
-        plain `fit`.
-        With several workers in the settings, or where they turn out to be faster, they try plans,
-        and train.
-
-        Args:
-            input_dict: as Trainer's, and optionally `input_plan` and `previous_metrics`.
-            output_dict: `model`, `model_run`, `perf_metrics`.
-            exec_properties: as Trainer's, and `config` (a `PerfConfig` as JSON).
-
-        Raises:
-            UserError: the module, the splits or the examples are not there, or this machine has
-                not what the settings take.
-            TrainingError: the user's code raised something, or saved no model, or the process
-                that trained was killed.
-            MeasurementError: a worker failed.
+        The plan is that of a run before, or trials in the child find it. Whatever happens in the
+        trials costs the speed-up, not the training, which goes on with plain `fit`. With several
+        workers in the settings, or where they turn out to be faster, the workers try plans and
+        train.
         """
         exec_properties = trainer_args.with_train_steps(exec_properties)
         job = TrainingJob.of(input_dict, exec_properties)
@@ -106,14 +93,9 @@ def publish(
     strategy: StrategyChoice | None,
     origin: Origin,
 ) -> None:
-    """Publishes what was measured, and compiles the saved model if that is wanted.
+    """Publishes the record, and compiles the saved model if that is wanted.
 
-    Args:
-        job: what was trained.
-        outputs: OptimizedTrainer's, with the model.
-        found: what was measured, or why nothing was.
-        strategy: what it was distributed by, if that had to be found out.
-        origin: for the report's header.
+    `strategy` is None if the settings left nothing to be found out about the distribution.
     """
     (target,), (model,) = (
         outputs[key] for key in ("perf_metrics", standard_component_specs.MODEL_KEY)

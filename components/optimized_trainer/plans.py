@@ -41,11 +41,7 @@ Runs = Iterator[tuple[str, record.TrainingRecord]]
 
 
 def key_of(job: TrainingJob) -> dict[str, str]:
-    """Returns the key of the choice for a training; see `plan_key`.
-
-    Raises:
-        UserError: the input plan or the schema cannot be read.
-    """
+    """Returns the key of the choice for a training."""
     tuned = trainer_args.input_plan(job.input_dict)
     return plan_key.plan_key(
         job.settings,
@@ -62,11 +58,8 @@ def known_plan(
 ) -> KnownPlan:
     """Returns what is known of the plan before anything is tried.
 
-    Args:
-        job: the training, with plain `fit`.
-        key: of the plan's choice.
-        checkpoint_folder: where a training that was interrupted has left its choice; None if
-            nothing outlives the process.
+    `job` has plain `fit`. An interrupted training has left its choice in `checkpoint_folder`; None
+    if nothing outlives the process.
     """
     runs = runs_before(job)
     choice = kept_choice.kept_plan(checkpoint_folder, key)
@@ -88,11 +81,8 @@ def known_plan(
 def too_short(tuned: TuningRecord, *, planned_runs: int) -> PlanChoice | None:
     """Returns the choice of plain `fit` where even starting trials costs more than they may save.
 
-    InputTuner has run the training's step, and knows how many there are. None where that is open.
-
-    Args:
-        tuned: the input plan, found with the very training code and arguments.
-        planned_runs: trainings that a plan would be for.
+    InputTuner has measured a step of the very training code and knows how many there are; None
+    where that is open.
     """
     rate = tuned.diagnosis and tuned.diagnosis.train_examples_per_second
     if not rate or tuned.trained_example_count is None:
@@ -142,11 +132,6 @@ def find(
     """Returns the choice of the newest run with the same key, if it is final; else None.
 
     Why the others are not used is logged.
-
-    Args:
-        runs: see `runs_before`.
-        key: of the choice that is wanted.
-        planned_runs: trainings that it is for.
     """
     for uri, found in _newest(runs):
         changes = cache_key.differences(found.key, key)
@@ -162,13 +147,9 @@ def find(
 
 
 def previous_plan(runs: Sequence[artifact.Artifact]) -> TrainingPlan | None:
-    """Returns what the last run trained with, which is worth trying whatever that costs.
+    """Returns the last run's plan, which is worth trying whatever that costs; None for plain `fit`.
 
-    None: plain `fit`. Without oneDNN, which whoever starts the processes of the trials adds to
-    their plans.
-
-    Args:
-        runs: see `runs_before`.
+    OneDNN is left out: whoever starts the processes of the trials adds it to their plans.
     """
     last = next((found.plan for _, found in _newest(runs)), None)
     if last is None or last.is_plain_fit:
@@ -179,11 +160,7 @@ def previous_plan(runs: Sequence[artifact.Artifact]) -> TrainingPlan | None:
 def strategy(runs: Sequence[artifact.Artifact], key: Mapping[str, str]) -> StrategyChoice | None:
     """Returns what the newest run with the same key was distributed by, if that was measured.
 
-    It holds also where trials may find a better plan.
-
-    Args:
-        runs: see `runs_before`.
-        key: see `find`; empty if there is nothing to be measured.
+    It holds also where trials may find a better plan. An empty key means that nothing is measured.
     """
     found = (each.strategy for _, each in _newest(runs))
     measured = (each for each in found if each is not None and each.speedup is not None)
@@ -193,17 +170,10 @@ def strategy(runs: Sequence[artifact.Artifact], key: Mapping[str, str]) -> Strat
 def lost_turns(
     runs: Sequence[artifact.Artifact], key: Mapping[str, str], plans: Collection[TrainingPlan]
 ) -> tuple[TrialRecord, ...]:
-    """Returns the trials in which the code has failed under plans, in the newest run that tells.
+    """Returns the failed trial of each plan in the newest run with the key.
 
-    It would fail again, also where trials of other plans are made anew.
-
-    Args:
-        runs: see `runs_before`.
-        key: see `find`.
-        plans: plain `fit` in other ways.
-
-    Returns:
-        One for each plan; none if one of them may be worth another try.
+    The code would fail again, also where trials of other plans are made anew. None are returned if
+    one of the plans may be worth another try.
     """
     last = next((each for _, each in _newest(runs) if each.key == key), None)
     lost = [
@@ -215,13 +185,10 @@ def lost_turns(
 
 
 def of_node(target: artifact.Artifact) -> Runs:
-    """Yields where the records of the node's last runs lie, and what they are, the newest first.
+    """Yields the places and records of the node's last runs, the newest first.
 
-    TFX has a folder for each execution of a node, named by its number. Beside it are those before,
-    also of runs on the same examples, which `latest_metrics` leaves out.
-
-    Args:
-        target: the `PerfMetrics` of this run.
+    TFX has a folder for each execution of a node, named by its number. Those beside the target's
+    are earlier, also of runs on the same examples, which `latest_metrics` leaves out.
     """
     own = storage.path(target.uri)
     if not own.name.isdecimal():

@@ -1,8 +1,8 @@
 """The parent's side of a training: one process for it, and another if that is lost in its trials.
 
-The trials run where the training does, before its first step, so that the user's code runs once and
-what was traced for the plan is there. A plan that crashes the process is marked as failed, and
-another process goes on with the others; what no such process can try runs apart.
+The trials run where the training does, before its first step: the user's code runs once, and the
+traces made for the plan are there. A plan that crashes the process is marked as failed, and another
+process goes on with the others; plans that no such process can try run apart.
 """
 
 import logging
@@ -51,22 +51,12 @@ def train(
     checkpoint_folder: str | None,
     log_folder: pathlib.Path,
 ) -> TrainingRecord | Unmeasured:
-    """Trains in a process of its own; returns what was measured, or why nothing was.
+    """Trains in a process of its own; returns the measurements, or why there are none.
 
     There the training has the memory to itself, whatever ran before in this process, and the
-    environment that its plan needs. That process stands for this one: it writes to the same
-    terminal, and SIGTERM and Ctrl-C reach it.
-
-    Args:
-        job: the training, with plain `fit`.
-        outputs: OptimizedTrainer's.
-        known: of the plan; trials find it if that is no choice.
-        checkpoint_folder: see `TrainingSettings`.
-        log_folder: where what the trials write goes; made if it is not there.
-
-    Raises:
-        UserError: the module, the splits or the examples are not there.
-        TrainingError: the user's code raised something, or the process was killed.
+    environment that its plan needs. The child stands for this process: it writes to the same
+    terminal, and SIGTERM and Ctrl-C reach it. Raises a `TrainingError` if the user's code raised
+    something or the process was killed.
     """
     converts_libraries = False
     choice = known.choice or known.too_short
@@ -109,10 +99,9 @@ def train(
 
 
 class _SupervisedTrials:
-    """What is known of the trials, whichever processes have made them.
+    """The state of the trials, whichever processes make them.
 
-    Attributes:
-        are_open: whether another process may make some.
+    `are_open` says whether another process may make some.
     """
 
     def __init__(
@@ -170,11 +159,7 @@ class _SupervisedTrials:
         self._budget_seconds -= self._onednn.seconds
 
     def after_loss(self, error: errors.ChildError) -> PlanChoice | None:
-        """Returns the choice after the end of a process; None: others are worth trying.
-
-        Args:
-            error: of a process in which they were running.
-        """
+        """Returns the choice after the loss of a process; None if other trials are worth it."""
         order = self._order
         assert order is not None  # it was given to the process
         if order.choice_file.exists():  # the trials were over
@@ -204,11 +189,7 @@ class _SupervisedTrials:
         return self._without(error)
 
     def choose_apart(self) -> PlanChoice:
-        """Returns what trials in processes of their own find; plain `fit` if none can be made.
-
-        Raises:
-            UserError: the module, the splits or the examples are not there.
-        """
+        """Returns what trials in separate processes choose; plain `fit` if none can be made."""
         began = time.time()
         while True:
             console.set_status("running the training code up to its fit, for the trials")

@@ -17,9 +17,7 @@ _EXIT_USER_ERROR = 2
 def main(arguments: Sequence[str] | None = None) -> int:
     """Trains as one of the workers of a job; returns the exit code.
 
-    Args:
-        arguments: `--job FOLDER`, which OptimizedTrainer has prepared; None: those of the
-            command line.
+    The argument is `--job FOLDER`, which OptimizedTrainer has prepared.
     """
     parser = argparse.ArgumentParser(
         prog="tfx_perf.components.optimized_trainer.worker", allow_abbrev=False

@@ -15,13 +15,7 @@ _POD_NAME = "KFP_POD_NAME"  # Kubeflow Pipelines says it; elsewhere it is the ho
 
 @dataclasses.dataclass(frozen=True)
 class Access:
-    """A way to the cluster.
-
-    Attributes:
-        client: an `ApiClient` of `kubernetes`.
-        namespace: that one is in.
-        pod: name of the pod that this process runs in; None outside the cluster.
-    """
+    """A client of `kubernetes`, the namespace, and this process's pod; None outside the cluster."""
 
     client: Any
     namespace: str
@@ -29,11 +23,7 @@ class Access:
 
 
 def connected() -> Access:
-    """Returns the way to the cluster.
-
-    Raises:
-        UserError: the library is not installed, or there is no cluster.
-    """
+    """Returns the way to the cluster, or raises a `UserError` without the library or a cluster."""
     try:
         from kubernetes import client, config
     except ImportError as error:

@@ -23,15 +23,8 @@ _EVENTS = 10  # the last ones
 class JobApi:
     """Creates, finds and deletes jobs of one kind in a namespace.
 
-    Args:
-        kind: of the jobs.
-        namespace: None for that of this pod, or of the kube config.
-
-    Attributes:
-        pause: called with seconds between two attempts; what it raises ends the call.
-
-    Raises:
-        UserError: the library `kubernetes` is not installed, or there is no cluster.
+    None is the namespace of this pod, or of the kube config. `pause` is called with the seconds
+    between two attempts; an exception from it ends the call.
     """
 
     def __init__(self, kind: JobKind, *, namespace: str | None = None) -> None:
@@ -66,10 +59,7 @@ class JobApi:
     def create(self, manifest: dict[str, Any]) -> dict[str, Any] | None:
         """Creates a job and returns it; None if the name is taken.
 
-        After an answer that was lost, that may be by the same job.
-
-        Raises:
-            UserError: the cluster refuses it, or does not know such jobs.
+        If an answer was lost, the same job may have taken it.
         """
         create = self._jobs.create_namespaced_custom_object
         try:
@@ -82,11 +72,8 @@ class JobApi:
     def owner(self) -> dict[str, str] | None:
         """Returns a reference to this process's pod, with whose end the cluster may end a job.
 
-        None outside the cluster, and from a pod of another namespace, whom Kubernetes takes for
-        one that is gone.
-
-        Raises:
-            UserError: the account may not look at its pod.
+        None outside the cluster, and from a pod of another namespace, which Kubernetes would take
+        for one that is gone.
         """
         if self._access.pod is None or self._namespace != self._access.namespace:
             return None
@@ -102,11 +89,7 @@ class JobApi:
         return {"apiVersion": "v1", "kind": "Pod", "name": metadata.name, "uid": metadata.uid}
 
     def set_owners(self, name: str, owners: list[dict[str, Any]]) -> None:
-        """Says on whose end Kubernetes deletes a job: when the last one of them is gone.
-
-        Raises:
-            UserError: the account may not change the job.
-        """
+        """Sets the owners of a job: Kubernetes deletes it when the last of them is gone."""
         self._call(
             self._patches.patch_namespaced_custom_object,
             name=name,
@@ -125,12 +108,7 @@ class JobApi:
         )
 
     def pods(self, name: str, *, is_patient: bool = True) -> list[Pod]:
-        """Returns a job's pods, those of a kind by their indices.
-
-        Args:
-            name: of the job.
-            is_patient: whether to try again where that helps.
-        """
+        """Returns a job's pods, those of a kind by their indices; tries again if `is_patient`."""
         found = self._call(
             self._core.list_namespaced_pod,
             namespace=self._namespace,
@@ -151,13 +129,7 @@ class JobApi:
         return [f"{each.reason} {each.message}" for each in said][-_EVENTS:]
 
     def log(self, pod: Pod, *, line_count: int, is_patient: bool = True) -> str:
-        """Returns the last lines of what a worker has written.
-
-        Args:
-            pod: the worker's.
-            line_count: how many lines at most.
-            is_patient: whether to try again where that helps.
-        """
+        """Returns the last lines of a worker's output; tries again if `is_patient`."""
         return self._call(
             self._core.read_namespaced_pod_log,
             name=pod.name,
@@ -175,17 +147,10 @@ class JobApi:
         attempts: int = _ATTEMPTS,
         **keywords: Any,
     ) -> Any:
-        """Calls a function of the client.
+        """Calls a function of the client, which may be called twice without harm.
 
-        Args:
-            function: may be called twice without harm.
-            missing: whether None is the answer where there is nothing; else that is an error.
-            attempts: how often it is called at most.
-            **keywords: of the function.
-
-        Raises:
-            UserError: it was refused.
-            MeasurementError: nothing answers, or only with errors of the server's.
+        With `missing`, None is the answer where there is nothing; else that is an error. A refusal
+        is a `UserError`; no answer, or only errors of the server, a `MeasurementError`.
         """
         reason = ""
         for attempt in range(attempts):

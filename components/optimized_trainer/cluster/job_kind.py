@@ -11,16 +11,13 @@ class JobKind:
 
     Attributes:
         name: as in a manifest.
-        group: of the API.
-        version: of the API.
         plural: as in the API's paths.
         container: the name that the operator demands of the container that trains.
         job_label: label of the pods with the job's name.
         index_label: label of the pods with the worker's index.
-        task_label: label of the pods with the kind of their task; where there is none, all are
-            workers.
+        task_label: label of the pods with the kind of their task; without it, all are workers.
         succeeded: type of the condition that says so.
-        operator: what must be installed, in words.
+        operator: name and source of what must be installed, in words.
     """
 
     name: str

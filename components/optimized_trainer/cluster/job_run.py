@@ -27,15 +27,9 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class JobRun:
-    """Runs one job; where this process was ended before, it goes on with the one that is there.
+    """Runs one job, or goes on with the one that this process left when it was ended before.
 
-    Args:
-        api: to the cluster.
-        settings: how long, and how often to look.
-        restarts: how many jobs may follow one that has failed.
-        manifest: of the job.
-        exchange: its folder.
-        log_folder: where the workers' output goes.
+    Up to `restarts` jobs may follow one that has failed.
     """
 
     def __init__(
@@ -62,17 +56,11 @@ class JobRun:
     def run(
         self, *, prepare: Callable[[], None], collect: Callable[[tuple[str, ...]], None]
     ) -> None:
-        """Has the job run to its end. However that comes, there is no such job afterwards.
+        """Runs the job to its end, whatever that is; afterwards there is no such job.
 
-        Args:
-            prepare: fills the exchange; called before a job is created.
-            collect: takes the results out of it, given what went wrong before, in sentences;
-                called before the job is deleted, so that it is found by another attempt if this
-                one is killed on the way.
-
-        Raises:
-            UserError: the cluster refuses the job, or a worker has found something wrong.
-            MeasurementError: a worker failed, the job was deleted, or the time is over.
+        `prepare` fills the exchange before a job is created. `collect` takes the results out of it,
+        given the failures before, in sentences; it is called before the job is deleted, so that
+        another attempt finds the job if this one is killed on the way.
         """
         try:
             notes = failure.until_done(

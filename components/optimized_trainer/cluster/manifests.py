@@ -33,13 +33,9 @@ def manifest(
 ) -> dict[str, Any]:
     """Returns the custom resource.
 
-    Args:
-        settings: which kind, and how its workers run.
-        name: of the job; a DNS label.
-        digest: of what is trained, to tell the job of another training with this name.
-        command: what each process runs.
-        restarts: whether the operator itself starts workers again, where it can: 0 for never.
-        heartbeat_timeout_seconds: after which Kubernetes kills those that only serve.
+    `name` is a DNS label; `digest` tells the job from that of another training with this name.
+    Where the operator can start workers again by itself, it does so unless `restarts` is 0. After
+    `heartbeat_timeout_seconds`, Kubernetes kills silent processes that only serve.
     """
     kind, own = KINDS[settings.kind], list(command)
     if settings.kind == "TFJob":

@@ -7,12 +7,10 @@ _LENGTH = 44
 
 
 def job_name(*words: str, digest: str) -> str:
-    """Returns a DNS label (RFC 1035) that ends with the digest.
+    """Returns a DNS label (RFC 1035) of the words, ending with the digest.
 
-    Args:
-        *words: what the job is of; what no label may have becomes `-`, and what is too long is
-            left out.
-        digest: tells jobs of the same words apart; letters and digits.
+    Characters that no label may have become `-`, and what is too long is left out. The digest, of
+    letters and digits, tells jobs of the same words apart.
     """
     text = re.sub(r"[^a-z0-9]+", "-", "-".join(words).lower()).strip("-")
     if not text[:1].isalpha():

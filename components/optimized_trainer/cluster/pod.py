@@ -16,9 +16,8 @@ class Pod:
     """The pod of a process that trains, or serves one that does.
 
     Attributes:
-        name: of the pod.
-        uid: of this one; the next one of the same name has another.
-        task: what its process is, e.g. `worker 0`.
+        uid: differs from that of the next pod of the same name.
+        task: of its process, e.g. `worker 0`.
         state: its phase, with the reason if its container waits or was ended by Kubernetes, e.g.
             `Pending (ImagePullBackOff)`.
         has_log: whether its container has been started.
@@ -38,12 +37,7 @@ class Pod:
 
     @classmethod
     def of(cls, item: Any, kind: JobKind) -> "Pod":
-        """Returns what the API says.
-
-        Args:
-            item: a `V1Pod`.
-            kind: of its job.
-        """
+        """Returns the pod that a `V1Pod` describes."""
         phase, labels = item.status.phase or "Pending", item.metadata.labels or {}
         states = [each.state for each in item.status.container_statuses or () if each.state]
         ended = [state.terminated for state in states if state.terminated]

@@ -11,16 +11,10 @@ _INDEX_VARIABLE = "JOB_COMPLETION_INDEX"  # set by Kubernetes in the pods of an 
 
 
 def worker_of(environment: MutableMapping[str, str]) -> workers.Worker:
-    """Returns which worker this process is; composes `TF_CONFIG` if it is not there.
+    """Returns which worker this process is; composes `TF_CONFIG` if it is missing.
 
-    To be called before TensorFlow is imported.
-
-    Args:
-        environment: with `TF_CONFIG`, as the controller of a TFJob sets it, or with
-            `TFX_PERF_WORKER_HOSTS` and `JOB_COMPLETION_INDEX`, as in the pods of a TrainJob.
-
-    Raises:
-        UserError: neither is there, or what is there makes no sense.
+    To be called before TensorFlow is imported. The controller of a TFJob sets it. The pods of a
+    TrainJob have `TFX_PERF_WORKER_HOSTS` and `JOB_COMPLETION_INDEX` instead.
     """
     if workers.VARIABLE not in environment:
         environment[workers.VARIABLE] = _composed(environment)

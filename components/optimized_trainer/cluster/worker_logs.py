@@ -16,17 +16,10 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class WorkerLogs:
-    """The pods of a job and what they have written, also of those that are gone.
+    """The pods of a job and their output, also of pods that are gone.
 
-    A pod may be deleted with its log as soon as it has failed: by the operator, or with its
-    machine.
-
-    Args:
-        api: to the cluster.
-        job_name: whose pods.
-
-    Attributes:
-        started_again: the pods that took the place of others, as far as they were seen.
+    A pod may be deleted with its log as soon as it has failed, by the operator or with its machine.
+    `started_again` are the pods that took the place of others, as far as they were seen.
     """
 
     def __init__(self, api: JobApi, job_name: str) -> None:
@@ -53,14 +46,7 @@ class WorkerLogs:
         self._read(line_count=_RECENT_LINES, is_patient=False)
 
     def keep(self, *, folder: pathlib.Path) -> dict[str, str]:
-        """Writes what the processes have said to files, `worker-0.log` and so on.
-
-        Args:
-            folder: where the files go; made if it is not there.
-
-        Returns:
-            It, by the processes' names.
-        """
+        """Writes the processes' output to `worker-0.log` and so on; returns it by process name."""
         self._read(line_count=_LINES, is_patient=True)
         folder.mkdir(parents=True, exist_ok=True)
         for task, text in self._texts.items():

@@ -26,34 +26,18 @@ _Artifacts = dict[str, list[artifact.Artifact]]
 
 
 class Exchange:
-    """What goes to the workers, and what comes back.
-
-    Attributes:
-        folder: of one training, in the folder that all of them see.
-    """
+    """The workers' order and results, in a folder of one training that all of them see."""
 
     def __init__(self, folder: pathlib.Path, *, sees_all: bool = False) -> None:
-        """Touches nothing.
-
-        Args:
-            folder: see the class.
-            sees_all: whether the workers see all that this process sees.
-        """
+        """`sees_all` says whether the workers see all that this process sees."""
         self.folder = folder
         self._sees_all = sees_all
 
     def prepare(self, job: training_job.TrainingJob, known: KnownPlan) -> None:
-        """Puts there what the workers need, in the place of what was there.
+        """Writes what the workers need, in the place of what was there.
 
-        Inputs and code that are not in the shared folder are copied, but for remote ones, which
-        the workers read themselves.
-
-        Args:
-            job: the training.
-            known: of its plan.
-
-        Raises:
-            UserError: the shared folder is not there, or cannot be written to.
+        Inputs and code outside the shared folder are copied, but for remote ones, which the workers
+        read themselves.
         """
         shared = self.folder.parent
         for left in shared.glob(f".{self.folder.name}-*"):  # of an attempt that was killed
@@ -81,20 +65,12 @@ class Exchange:
 
     @property
     def job(self) -> training_job.TrainingJob:
-        """What the workers train.
-
-        Raises:
-            UserError: it is not there.
-        """
+        """The training of the workers."""
         return training_job.TrainingJob.read(self.folder / training_job.FILE_NAME)
 
     @property
     def known_plan(self) -> KnownPlan:
-        """What is known of the plan.
-
-        Raises:
-            UserError: it is not there.
-        """
+        """The plan as OptimizedTrainer knows it."""
         return KnownPlan.read(self.folder / known_plan.FILE_NAME)
 
     def outputs_folder(self, worker: Worker) -> pathlib.Path:

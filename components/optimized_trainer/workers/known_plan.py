@@ -12,14 +12,14 @@ FILE_NAME = "known_plan.json"
 
 
 class KnownPlan(records.Record):
-    """What OptimizedTrainer knows of the plan.
+    """OptimizedTrainer's knowledge of the plan.
 
     Attributes:
-        key: of the choice; see `plan_key`. Empty if there are to be no trials.
+        key: of the choice; empty if there are to be no trials.
         choice: of a run before, or before an interruption; None if trials may find another one.
         previous_plan: see `Trials`.
         too_short: plain `fit`, if the training is known to be too short for trials.
-        comparison: what several precisions came to; None if none were tried.
+        comparison: of precisions; None if none were tried.
         spent_seconds: of the trials' budget, so far.
     """
 

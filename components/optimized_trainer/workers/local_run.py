@@ -22,14 +22,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class LocalRun:
-    """Runs the workers of one training.
-
-    Args:
-        settings: how many there are, and how often they are started again.
-        exchange: their folder.
-        log_folder: where their output goes.
-        termination: with SIGTERM, all are ended.
-    """
+    """Runs the workers of one training on this machine; SIGTERM (`termination`) ends them all."""
 
     def __init__(
         self,
@@ -45,15 +38,10 @@ class LocalRun:
     def run(
         self, *, prepare: Callable[[], None], collect: Callable[[tuple[str, ...]], None]
     ) -> None:
-        """Has them train to their end.
+        """Runs the workers to their end.
 
-        Args:
-            prepare: fills the exchange.
-            collect: takes the results out of it, given what went wrong before, in sentences.
-
-        Raises:
-            UserError: a worker has found something wrong.
-            MeasurementError: a worker failed.
+        `prepare` fills the exchange; `collect` takes the results out of it, given the failures
+        before, in sentences.
         """
         self._log_folder.mkdir(parents=True, exist_ok=True)
         prepare()

@@ -28,23 +28,14 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def carry_out(folder: str) -> NoReturn:
-    """Trains as the worker that `TF_CONFIG` says, and ends this process, a child.
-
-    Args:
-        folder: see `run`.
-    """
+    """Trains as the worker that `TF_CONFIG` says, and ends this process, a child."""
     logging.basicConfig(level=logging.INFO)
     code = run(pathlib.Path(folder), workers.this())
     forks.end(code, within_seconds=forks.LEFT_THREADS_SECONDS)
 
 
 def run(folder: pathlib.Path, worker: Worker) -> int:
-    """Trains as one of several workers; returns the exit code.
-
-    Args:
-        folder: which OptimizedTrainer has prepared.
-        worker: which one this is.
-    """
+    """Trains as one of several workers, in the folder of the exchange; returns the exit code."""
     _LOGGER.info("Worker %d of %d.", worker.index, worker.count)
     exchange = Exchange(folder)
     if not exchange.is_prepared:
@@ -87,17 +78,8 @@ def _said(error: errors.UserError) -> int:
 def _train(exchange: Exchange, worker: Worker) -> None:
     """Runs the user's `run_fn`, whose strategy finds the other workers by `TF_CONFIG`.
 
-    All of them run it, and all of them save, because that may take steps together; but what any
-    but the chief saves is thrown away. With parameter servers the coordinator alone runs it.
-
-    Args:
-        exchange: where the job is, and where the results go.
-        worker: which one this is.
-
-    Raises:
-        UserError: the module, the splits or the examples are not there, or the model was not
-            built for these workers.
-        RuntimeError: `run_fn` ended without having saved a model.
+    All workers run it and all save, because saving may take steps together; models other than the
+    chief's are thrown away. With parameter servers the coordinator alone runs it.
     """
     job = exchange.job
     distribution = job.settings.distribution
