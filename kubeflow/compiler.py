@@ -31,11 +31,11 @@ def compile_pipeline(
     output: str | os.PathLike[str],
     settings: KubeflowSettings | Mapping[str, Any],
 ) -> pathlib.Path:
-    """Writes the pipeline as YAML.
+    """Writes the pipeline as YAML; returns the path of the file.
 
     For Kubeflow every Resolver is left out, since the server has none: the inputs that it
     would fill stay empty, and PerfEvaluator finds its ledger through `gate.baseline_uri`. For
-    Vertex the two strategies that it knows stay. What a run will do without is logged, see
+    Vertex the two strategies that it knows stay. Whatever a run will lack is logged, see
     `tfx_perf.kubeflow.notes`.
 
     A pipeline object can be compiled once, as with TFX's own runners.
@@ -45,14 +45,10 @@ def compile_pipeline(
             containers have no module files. Where its `pipeline_root` is not in an object
             store, `settings.pipeline_root` counts.
         output: the file, `.yaml` or `.yml`; its folder is made.
-        settings: attributes or mapping, see `KubeflowSettings`.
-
-    Returns:
-        The path of the file.
+        settings: a `KubeflowSettings` or a mapping of its attributes.
 
     Raises:
-        UserError: the pipeline or the settings hold what the server would refuse; no file
-            is written.
+        UserError: the server would refuse the pipeline or the settings; no file is written.
 
     Example:
         ```python
@@ -146,11 +142,7 @@ def _not_on_vertex(where: str) -> str:
 def _without_resolvers(
     nodes: Sequence[base_node.BaseNode], target: str
 ) -> list[base_node.BaseNode]:
-    """Returns the nodes that the server can run.
-
-    Raises:
-        UserError: a node needs what one of the others would resolve, or what is no node.
-    """
+    """Returns the nodes that the server can run."""
     removed = notes.left_out(nodes, target)
     kept = [node for node in nodes if node.id not in removed]
     for node, key, producer in notes.inputs_from(kept, removed | notes.missing(nodes)):

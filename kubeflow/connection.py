@@ -25,15 +25,7 @@ _FIRST_PAUSE_SECONDS = 1.0
 
 
 class Connection:
-    """A `kfp.Client` that is tried again where that does no harm.
-
-    Attributes:
-        client: the `kfp.Client`.
-
-    Raises:
-        UserError: kfp is not installed, there is no address, nothing answers there, or the
-            credentials are refused.
-    """
+    """A `kfp.Client`, as `client`, that is tried again where that does no harm."""
 
     def __init__(
         self, host: str | None, *, attempts: int, client_options: Mapping[str, Any]
@@ -70,20 +62,13 @@ class Connection:
         return self.client._get_url_prefix().rstrip("/")  # what kfp prints in its own links
 
     def read(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
-        """Calls a function that changes nothing; tried again after any passing failure.
-
-        Raises:
-            UserError: it failed for good.
-        """
+        """Calls a function that changes nothing; tried again after any passing failure."""
         return self._call((*_NOT_BEGUN, *_UNKNOWN), function, *arguments, **keywords)
 
     def create(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
         """Calls a function that creates something.
 
         Tried again only where the server cannot have begun, so that nothing is created twice.
-
-        Raises:
-            UserError: it failed for good.
         """
         return self._call(_NOT_BEGUN, function, *arguments, **keywords)
 

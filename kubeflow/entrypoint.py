@@ -1,4 +1,4 @@
-"""What a container of Kubeflow Pipelines runs: `python -m tfx_perf.kubeflow.entrypoint`.
+"""The process in a container of Kubeflow Pipelines: `python -m tfx_perf.kubeflow.entrypoint`.
 
 The arguments are those that `compile_pipeline` writes; the launcher fills in `{{$}}`.
 """
@@ -20,9 +20,8 @@ from tfx_perf.kubeflow.staging import Invocation, Staging
 def run(argv: Sequence[str], *, staging_root: pathlib.Path = pathlib.Path("/")) -> None:
     """Runs one task and writes what the launcher reads; raises as the executor does.
 
-    Args:
-        argv: the arguments; those that are not known go to Beam.
-        staging_root: folder that the launcher's `minio`, `s3` and `gcs` are in.
+    Unknown arguments go to Beam. `staging_root` is the folder with the launcher's `minio`, `s3` and
+    `gcs`.
     """
     arguments, beam_arguments = _parser().parse_known_args(argv)
     inputs_spec = json.loads(arguments.json_serialized_inputs_spec_args)

@@ -84,10 +84,6 @@ class Toleration(Section):
 
 
 def check_accelerator(name: str | None, count: int | None) -> None:
-    """Checks that a container that gets accelerators has their name and number.
-
-    Raises:
-        ValueError: one of both is missing.
-    """
+    """Checks that accelerators have both name and number."""
     if bool(name) != bool(count):
         raise ValueError("accelerator and accelerator_count together")

@@ -1,7 +1,7 @@
 """Checks a compiled pipeline by the rules of the open-source API server, driver and launcher.
 
-The kfp SDK, which comes after them, checks less: strict parsing accepts specs that no run can be
-made of. Each rule says where in Kubeflow Pipelines (2.x) or Argo it comes from.
+The kfp SDK, which runs after them, checks less: it accepts specs that no run can be made of. Each
+rule says where in Kubeflow Pipelines (2.x) or Argo it comes from.
 """
 
 import graphlib
@@ -37,14 +37,10 @@ PARAMETER_TYPES: dict[str, type] = {
 
 
 def read(path: str | pathlib.Path) -> dict[str, Any]:
-    """Returns the pipeline spec in a file.
+    """Returns the pipeline spec in a `.yaml` or `.yml` file.
 
-    Args:
-        path: of a `.yaml` or `.yml` file.
-
-    Raises:
-        UserError: the file cannot be read, or the server would refuse it, by the first reason; or
-            the SDK cannot load it, as `kfp.Client` does before it uploads.
+    A `UserError` gives the first reason for which the server would refuse it, or for which the SDK
+    cannot load it, as `kfp.Client` does before it uploads.
     """
     path = pathlib.Path(path)
     documents, found = _checked(path)
@@ -66,11 +62,7 @@ def read(path: str | pathlib.Path) -> dict[str, Any]:
 
 
 def problems_in(path: pathlib.Path) -> list[str]:
-    """Returns what the server would refuse in a file, a line each.
-
-    Raises:
-        UserError: the file cannot be read or is not YAML.
-    """
+    """Returns the reasons, a line each, for which the server would refuse a YAML file."""
     return _checked(path)[1]
 
 

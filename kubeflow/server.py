@@ -44,13 +44,7 @@ class Job:
 
 @dataclasses.dataclass(frozen=True)
 class Created:
-    """Something that was created on the server.
-
-    Attributes:
-        id: as the server knows it.
-        name: as people know it.
-        link: where the UI shows it.
-    """
+    """Something that was created on the server; the UI shows it at `link`."""
 
     id: str
     name: str
@@ -59,7 +53,7 @@ class Created:
 
 @dataclasses.dataclass(frozen=True)
 class RunState:
-    """How a run stands.
+    """The state of a run.
 
     Attributes:
         state: e.g. `RUNNING`, `SUCCEEDED`, `FAILED`, `SKIPPED` or `CANCELED`.
@@ -80,7 +74,7 @@ class RunState:
 
 
 class PipelineServer:
-    """What `kfp.Client` offers, with checks before, retries between, and one line of error after.
+    """`kfp.Client` with checks before a call, retries, and errors of one line.
 
     Args:
         host: address, e.g. `https://example.org/pipeline`; None for `KF_PIPELINES_ENDPOINT`, the
@@ -88,9 +82,6 @@ class PipelineServer:
         attempts: how often a call is tried.
         **client_options: of `kfp.Client`, e.g. `namespace`, `existing_token`, `cookies`,
             `credentials`, `ssl_ca_cert`.
-
-    Attributes:
-        connection: to the server.
 
     Raises:
         UserError: there is no address, nothing answers there, or the credentials are refused.
@@ -116,7 +107,7 @@ class PipelineServer:
         """Creates a pipeline, or another version of one that is there.
 
         Args:
-            path: what `compile_pipeline` wrote; checked before anything is sent.
+            path: of the file from `compile_pipeline`; checked before anything is sent.
             name: of the pipeline; None for that in the file.
             version: name of the version, by default with the time; the first version of a new
                 pipeline is called like the pipeline.
@@ -142,11 +133,7 @@ class PipelineServer:
         return Created(made.pipeline_version_id, version, self._link(page))
 
     def start(self, job: Job) -> Created:
-        """Starts a run.
-
-        Raises:
-            UserError: there is no such pipeline or version, or a parameter is wrong.
-        """
+        """Starts a run; raises a `UserError` if pipeline, version or a parameter is wrong."""
         arguments, name = self._arguments(job)
         made = self._create(self._client.run_pipeline, **arguments)
         return Created(made.run_id, name, self.run_link(made.run_id))
@@ -159,10 +146,7 @@ class PipelineServer:
         Args:
             job: what to run.
             cron: six fields, seconds first, e.g. `0 0 3 * * *` for three o'clock.
-            interval_seconds: instead of `cron`.
-
-        Raises:
-            UserError: as for `start`, or not exactly one of `cron` and `interval_seconds`.
+            interval_seconds: instead of `cron`; exactly one of them is given.
         """
         if bool(cron) == bool(interval_seconds):
             raise errors.UserError(
@@ -186,11 +170,7 @@ class PipelineServer:
         return Created(made.recurring_run_id, name, self._link(page))
 
     def state(self, run_id: str) -> RunState:
-        """Returns how a run stands.
-
-        Raises:
-            UserError: there is no such run.
-        """
+        """Returns the state of a run; raises a `UserError` if there is no such run."""
         run = self.connection.read(self._client.get_run, run_id)
         tasks = (run.run_details and run.run_details.task_details) or []
         return RunState(
@@ -203,16 +183,7 @@ class PipelineServer:
     def wait(
         self, run_id: str, *, timeout_seconds: float, poll_seconds: float = 10.0
     ) -> RunState:
-        """Returns how a run stands when it has finished, or when the time is over.
-
-        Args:
-            run_id: of the run.
-            timeout_seconds: after this the run goes on without us.
-            poll_seconds: between two looks.
-
-        Raises:
-            UserError: there is no such run.
-        """
+        """Returns the state of a run when it has finished or, if it goes on, after the time."""
         deadline = time.monotonic() + timeout_seconds
         while not (state := self.state(run_id)).finished:
             if time.monotonic() + poll_seconds > deadline:
@@ -278,11 +249,7 @@ def _with_time(name: str) -> str:
 
 
 def _typed(given: Mapping[str, Any], spec: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Returns the run's parameters with the types that the pipeline declares; text is converted.
-
-    Raises:
-        UserError: a parameter is unknown, has the wrong type, or is missing without a default.
-    """
+    """Returns the run's parameters with the types that the pipeline declares; text is converted."""
     spec = spec or {}
     spec = spec.get("pipeline_spec", spec)  # the server may have the platform spec beside it
     definitions = spec.get("root", {}).get("inputDefinitions", {}).get("parameters", {})

@@ -51,7 +51,7 @@ class NodeSettings(Section):
         image_pull_policy: None for the cluster's.
         image_pull_secrets: secrets for the image's registry.
         retries: how often a failed container is started again.
-        cache: False runs the node always; None as the pipeline says.
+        cache: False always runs the node; None as the pipeline says.
     """
 
     image: str | None = None

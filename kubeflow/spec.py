@@ -1,8 +1,8 @@
 """Turns the pipeline spec that TFX makes into one that a server accepts.
 
 The spec is the JSON form of `PipelineSpec` as nested dicts, changed in place. Until `rename`, a
-task, its component and its node in the pipeline have the same name. A second document says what
-only Kubernetes knows.
+task, its component and its node in the pipeline have the same name. A second document holds the
+settings that only Kubernetes knows.
 """
 
 import json
@@ -195,10 +195,10 @@ def _executor_name(node_id: str) -> str:
 
 
 def platform_spec(settings: Mapping[str, NodeSettings]) -> dict[str, Any] | None:
-    """Returns the platform document, None if no container asks for anything.
+    """Returns the platform document; None if no container asks for anything.
 
-    Its fields, in the format of kfp-kubernetes, are those that every 2.x server reads; later ones,
-    e.g. `secretNameParameter`, are not known to the earlier servers and say the same.
+    Its fields, in the format of kfp-kubernetes, are those that every 2.x server reads. Later ones,
+    e.g. `secretNameParameter`, say the same, but earlier servers do not know them.
     """
     configs = {
         _executor_name(name): config for name, node in settings.items() if (config := _config(node))

@@ -1,4 +1,4 @@
-"""What the launcher asks a container to do, and where it puts what lies in an object store.
+"""The launcher's request to a container, and local folders for artifacts in an object store.
 
 The launcher of Kubeflow Pipelines downloads inputs to a local folder, and uploads outputs from
 one, named after the URI (`LocalPathForURI` in backend/src/v2/component/launcher_v2.go). TFX
@@ -69,12 +69,9 @@ def _mapped(value: Any, change: Callable[[str], str]) -> Any:
 class Invocation:
     """An `ExecutorInput` of the launcher, for one task.
 
-    The types of its artifacts are those of the component's declared inputs: open-source Kubeflow
-    leaves them out.
-
-    Attributes:
-        output_file: where the launcher expects the `ExecutorOutput`.
-        ui_outputs: outputs for the UI, name to artifact, that TFX must not see.
+    Its artifacts have the types of the component's declared inputs, which open-source Kubeflow
+    leaves out. The launcher expects the `ExecutorOutput` in `output_file`. `ui_outputs` are outputs
+    for the UI, name to artifact, that TFX must not see.
     """
 
     def __init__(self, executor_input: _Json, inputs_spec: _Json, staging: Staging) -> None:

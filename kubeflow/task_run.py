@@ -1,4 +1,4 @@
-"""Runs a TFX executor for one task, as TFX's own container entrypoint does, and no worse.
+"""Runs a TFX executor for one task, as TFX's own container entrypoint does, without its faults.
 
 TFX's (`kubeflow_v2_run_executor.py`) fails on booleans, NaN and unset properties after the work is
 done, never runs ExampleGen's driver, and does not tell the executor which run it belongs to.
@@ -35,7 +35,7 @@ class TaskRun:
         executor_input: an `ExecutorInput` with types and local paths.
         inputs_spec: the component's declared inputs, with the types of the properties.
         arguments: of the entrypoint.
-        beam_arguments: what else was on the command line.
+        beam_arguments: the rest of the command line.
     """
 
     def __init__(
@@ -58,8 +58,7 @@ class TaskRun:
     def run(self, run_id: str | None) -> tuple[_Artifacts, _Json]:
         """Runs ExampleGen's driver if there is one, and the executor.
 
-        Returns:
-            The outputs, and an `ExecutorOutput` that describes them.
+        Returns the outputs, and an `ExecutorOutput` that describes them.
         """
         if self._arguments.example_gen_driver:
             self._run_driver()

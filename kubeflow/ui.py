@@ -1,4 +1,4 @@
-"""Outputs that the Kubeflow UI shows, beside the artifacts that TFX knows: which, and their files.
+"""Outputs for the Kubeflow UI beside the artifacts that TFX knows, and their files.
 
 The UI shows nothing of an artifact of another type than its own: `system.HTML` and
 `system.Markdown` are a file each, `system.Metrics` is a table of the artifact's metadata.
@@ -39,12 +39,10 @@ def shown_by(name: str) -> str:
 
 
 def write(kind: str, source: "artifact.Artifact", target: dict[str, Any]) -> None:
-    """Writes one output for the UI.
+    """Writes a `system.HTML`, `system.Metrics` or `system.Markdown` for the UI.
 
-    Args:
-        kind: `system.HTML`, `system.Metrics` or `system.Markdown`.
-        source: the output that is shown; its `uri` is a local folder.
-        target: the artifact for the UI as JSON, with the file to write as `uri`; gets figures.
+    `source` is the output to show, in a local folder. `target` is the UI's artifact as JSON, with
+    the file to write as `uri`; it gets the figures.
     """
     figures = {
         key: source.get_float_custom_property(key)

@@ -29,7 +29,7 @@ def run(
 
     Raises:
         UserError: the pipeline has no metadata connection, a parameter is wrong, or this machine
-            has not what the settings take.
+            cannot do what the settings ask for.
     """
     connection = pipeline.metadata_connection_config
     if connection is None:

@@ -42,20 +42,12 @@ def written(nodes: Iterable[base_node.BaseNode]) -> dict[str, data_types.Runtime
 
 
 def bind(pipeline: pipeline_pb2.Pipeline, values: Mapping[str, Value]) -> None:
-    """Sets parameters in a compiled pipeline, which changes; the others take their defaults.
-
-    Raises:
-        UserError: there is no such parameter, or the value is not of its type.
-    """
+    """Sets parameters in the compiled pipeline itself; the others take their defaults."""
     runtime_parameter_utils.substitute_runtime_parameter(pipeline, typed(pipeline, values))
 
 
 def typed(pipeline: pipeline_pb2.Pipeline, values: Mapping[str, Value]) -> dict[str, Value]:
-    """Returns values of parameters in their types; text, as of a command line, is converted.
-
-    Raises:
-        UserError: as `bind`.
-    """
+    """Returns parameters' values in their declared types; text is converted."""
     types = declared(pipeline)
     converted = {}
     for name, value in values.items():

@@ -1,6 +1,6 @@
-"""The nodes of a local run: shown as they end instead of TFX's log, and told if interrupted.
+"""The nodes of a local run: shown as they end instead of TFX's log, and recorded if interrupted.
 
-Other runners show what the outputs of a node have to say, too.
+Other runners use it to show what a node's outputs say, too.
 """
 
 import contextlib
@@ -52,13 +52,13 @@ _Launch = Callable[[launcher.Launcher], data_types.ExecutionInfo | None]
 
 @dataclasses.dataclass(frozen=True)
 class NodeRun:
-    """How a node ended.
+    """The end of a node.
 
     Attributes:
         name: its id.
         state: `done`, `from cache`, `skipped` or `failed`.
         seconds: how long it took.
-        found: of our components what they found, what to do about it, and the report, in lines.
+        found: lines about our components' results: findings, what to do about them, the report.
     """
 
     name: str
@@ -69,20 +69,13 @@ class NodeRun:
 
 @contextlib.contextmanager
 def shown(terminal: TextIO, *, status_seconds: float | None = None) -> Iterator[Sequence[NodeRun]]:
-    """Shows, while the context lasts, the nodes that end in this process.
+    """Shows nodes of this process as they end, within the context; yields their growing list.
 
-    A node that takes long says now and then what it is doing. At the end stands what our
-    components found, from cache or not: the plans, the gate's decision and what to do about it,
-    what went wrong though a node succeeded, and the reports. TFX logs what it does meanwhile;
-    `console.libraries` keeps that, and what the nodes print, in a file.
-
-    Args:
-        terminal: where a line is written for each node.
-        status_seconds: between two lines that say what a node is doing; None: after some
-            silence, and more and more rarely.
-
-    Yields:
-        The nodes that have ended, which become more.
+    Each node has a line on `terminal`; a long one says now and then what it is doing. At the end
+    come the results of our components, from cache or not: plans, the gate's decision and what to do
+    about it, remarks, and reports. TFX's log goes on; `console.libraries` keeps that, and what the
+    nodes print, in a file. `status_seconds` lie between two lines about a node; None: some silence,
+    longer each time.
     """
     with contextlib.ExitStack() as until:
         until.callback(absl_logging.set_verbosity, absl_logging.get_verbosity())
@@ -110,11 +103,7 @@ def _with_output_to_error(package: Callable[..., object]) -> Callable[..., objec
 
 
 class _View:
-    """Writes a line for each node, and what there is to say of it.
-
-    Attributes:
-        ended: the nodes that have ended.
-    """
+    """Writes a line for each node, and its results; `ended` has the nodes that have ended."""
 
     def __init__(
         self, terminal: TextIO, *, status: Callable[[], str], status_seconds: float | None
@@ -186,10 +175,7 @@ def _outcome(
 
 
 def _database(node: launcher.Launcher) -> str:
-    """Returns the path of ML Metadata's SQLite file.
-
-    Empty if it is on a server, whose password nobody should see.
-    """
+    """Returns the path of ML Metadata's SQLite file; empty for a server (it has a password)."""
     connection = node._mlmd_connection._connection_config
     is_server = not isinstance(connection, mlmd.ConnectionConfig)
     return "" if is_server else connection.sqlite.filename_uri
@@ -208,9 +194,9 @@ def _closing(name: str, made: Sequence[mlmd.Artifact], *, database: str) -> Iter
 
 
 def _outcome_lines(outputs: Iterable[mlmd.Artifact], *, database: str) -> Sequence[str]:
-    """Returns the headline of our component's report, of PerfEvaluator also figures and what to do.
+    """Returns the headline of our component's report, and PerfEvaluator's figures and advice.
 
-    Empty of other components.
+    Empty for other components.
     """
     for artifact in outputs:
         headline = artifact.custom_properties[artifacts.HEADLINE].string_value
@@ -282,8 +268,8 @@ def reports(outputs: Iterable[mlmd.Artifact]) -> Iterator[str]:
 def interruptions_recorded() -> Iterator[None]:
     """Marks nodes of this process that Ctrl-C or SIGTERM ends as failed, while the context lasts.
 
-    TFX itself marks those that raise an `Exception`; others would stand in ML Metadata as running
-    for ever. SIGTERM interrupts as Ctrl-C does, so that what runs is ended first; then it takes
+    TFX itself marks only nodes that raise an `Exception`; others would stand in ML Metadata as
+    running for ever. SIGTERM interrupts as Ctrl-C does, so that the node ends first; then it takes
     effect.
     """
     with _terminable(), interception.replacing(launcher.Launcher, "launch", _recording):

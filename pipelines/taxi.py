@@ -114,8 +114,7 @@ def _pipeline(
 ) -> tfx.dsl.Pipeline:
     """Returns the training pipeline, and in it the stock Trainer for comparison.
 
-    The stock Trainer stands before our components, so that what they leave in memory does
-    not count against it.
+    The stock Trainer stands before our components, whose memory then does not count against it.
     """
     project = folder / "project"
     write_project(project, batch_size=batch_size)
@@ -163,17 +162,10 @@ def _pipeline(
 def run_in_process(
     *, folder: str, settings: str, progress_path: str, **run: Any
 ) -> dict[str, float]:
-    """Runs the pipeline from plain values; what `isolate.run` calls.
+    """Runs the pipeline from plain values, for `isolate.run`; returns the seconds of each node.
 
-    Args:
-        folder: for project, artifacts and metadata; a second run in it finds the first's ledger.
-        settings: of the components, a `PerfConfig` as JSON.
-        progress_path: the file where `progress.shown` says how far it is.
-        **run: `batch_size` of training and validation; `train_steps` and `eval_steps`; and a
-            `label`: a new one trains anew, the same one takes what is finished from cache.
-
-    Returns:
-        The wall time of each node in seconds.
+    A second run in the same folder finds the ledger of the first. A new `label` trains anew; the
+    same one takes finished nodes from cache. `progress.shown` writes to `progress_path`.
     """
     pipeline = _pipeline(pathlib.Path(folder), settings=PerfConfig.from_json(settings), **run)
     with (

@@ -51,14 +51,11 @@ class TrainingCode:
         return tfx.proto.EvalArgs(num_steps=self.eval_steps)
 
     def config_for(self, function: str) -> dict[str, Any]:
-        """Returns the custom configuration with a digest of the function's source.
+        """Returns the custom configuration with a digest of the source of the function at a path.
 
-        TFX takes a component's result from cache if its inputs and properties are the same.
-        An import path stays the same when the code behind it is edited; the digest does not.
-        The components of tfx-perf have it among their properties without this.
-
-        Args:
-            function: import path.
+        TFX takes a component's result from cache if its inputs and properties are the same. An
+        import path stays the same when its code is edited; the digest does not. The components of
+        tfx-perf have it among their properties anyway.
         """
         return {**self.custom_config, "source_digest": cache_key.of_source(function)}
 
@@ -85,12 +82,12 @@ def create_pipeline(
     ExampleGen, StatisticsGen, SchemaGen, ExampleValidator, Transform, InputTuner,
     MemoryProfiler, OptimizedTrainer, Evaluator, PerfEvaluator, Pusher; and four resolvers, for
     the input plans and the training plans of runs before, for the last blessed model and for the
-    ledger of blessed runs. Pusher needs both blessings.
-    Caching is on, so a run that failed goes on where it failed when it is run again.
+    ledger of blessed runs. Pusher needs both blessings. Caching is on: a failed run that is run
+    again goes on where it failed.
 
-    Nothing in it depends on what runs it. Every orchestrator can change two things for a run:
-    the number of training steps (parameter `train_steps`, an integer) and the folder of the
-    artifacts (`pipeline-root`, TFX's own parameter).
+    Any orchestrator can run it, and change two things for a run: the number of training steps
+    (parameter `train_steps`, an integer) and the folder of the artifacts (`pipeline-root`, TFX's
+    own parameter).
 
     Args:
         pipeline_name: name in ML Metadata; runs of one name share their baseline.

@@ -20,14 +20,14 @@ _Placed = ast.stmt | ast.expr | ast.keyword  # nodes that have a place in the te
 
 @dataclasses.dataclass(frozen=True)
 class Addition:
-    """What makes a project use tfx-perf.
+    """Changes that make a project use tfx-perf.
 
     Attributes:
         project: the folder that paths are relative to.
         files: text of each new and changed file, by its path in the project; none if the project
             uses tfx-perf already.
-        changed: path of the file that exists and changes; None if none does.
-        kept: paths of what was added before, and stays as it is.
+        changed: path of the existing file that changes; None if none does.
+        kept: paths of earlier additions, which stay as they are.
         notes: what is left to the user.
         encoding: of the file that changes; the others have UTF-8.
     """
@@ -83,14 +83,9 @@ def _lines(text: str) -> list[str]:
 
 
 def addition(target: pathlib.Path) -> Addition:
-    """Returns what has to change in a project; what was added before stays as it is.
+    """Returns the changes to a project, given by its folder or the file that defines its pipeline.
 
-    Args:
-        target: its folder, or the file that defines its pipeline.
-
-    Raises:
-        UserError: it has no pipeline that can be changed, or a module of its own has the name of
-            one that would be added.
+    Earlier additions stay as they are.
     """
     target = target.absolute()
     user = _module_user(target)

@@ -41,11 +41,7 @@ TEMPLATES = {template.name: template for template in (PERF, PERF_ADDON)}
 
 
 def check_pipeline_name(name: str) -> str:
-    """Returns the name of a pipeline if every orchestrator's records can hold it.
-
-    Raises:
-        UserError: it cannot be one.
-    """
+    """Returns the name of a pipeline if every orchestrator's records can hold it."""
     if not _NAME.fullmatch(name):
         raise errors.UserError(
             "Expected a pipeline name of at most 63 letters, digits, - and _, the first a letter "
@@ -57,15 +53,10 @@ def check_pipeline_name(name: str) -> str:
 def copy_project(
     template: Template, *, pipeline_name: str, destination: pathlib.Path
 ) -> list[pathlib.Path]:
-    """Writes a new project and returns its files, sorted.
+    """Writes a new project to a free folder and returns its files, sorted.
 
-    Args:
-        template: one of `TEMPLATES`.
-        pipeline_name: takes the place of the placeholder in every file.
-        destination: a folder that is empty or does not exist.
-
-    Raises:
-        UserError: the name is not allowed, or the destination is not free; nothing is written.
+    The pipeline's name takes the place of the placeholder in every file. After an error nothing is
+    written.
     """
     check_pipeline_name(pipeline_name)
     destination = destination.absolute()
@@ -95,11 +86,7 @@ def copy_project(
 
 
 def named(name: str) -> Template:
-    """Returns the template with that name.
-
-    Raises:
-        UserError: there is none.
-    """
+    """Returns the template with that name."""
     try:
         return TEMPLATES[name.replace("_", "-")]
     except KeyError:

@@ -29,12 +29,9 @@ _RETURNED = "return"
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """A module's text, as Python reads it.
+    """A module's text with its own line ends, as Python reads it.
 
-    Attributes:
-        path: the file.
-        text: with the line ends that it has.
-        encoding: which the text is written in; `utf-8-sig` if a byte order mark begins it.
+    The encoding is `utf-8-sig` if a byte order mark begins the text.
     """
 
     path: pathlib.Path
@@ -84,13 +81,9 @@ class TrainingStep:
 
 
 def find(project: pathlib.Path) -> TrainingStep:
-    """Returns the training step of a project.
+    """Returns the training step of a project, given by its folder or the file of its pipeline.
 
-    Args:
-        project: its folder, or the file that defines the pipeline.
-
-    Raises:
-        UserError: there is none, or more than one, or one that no rule here covers.
+    A `UserError` says that there is none, or more than one, or one that no rule here covers.
     """
     if not project.exists():
         raise errors.UserError(
@@ -146,10 +139,7 @@ def sources(project: pathlib.Path) -> Iterator[Source]:
 
 
 def lines_of(text: str) -> list[str]:
-    """Returns a module's lines as `ast` counts them; each has its line end.
-
-    Other than for `str.splitlines`, a form feed ends none.
-    """
+    """Returns a module's lines with their ends, as `ast` counts them: a form feed ends none."""
     return list(io.StringIO(text, newline=""))
 
 

@@ -1,9 +1,9 @@
 """Runs a TFX pipeline on Airflow, one task a node; Airflow may live in another environment.
 
 `deploy` compiles a pipeline into a folder of Airflow's dags folder: `pipeline.json` (TFX's
-intermediate representation), `topology.json` (what the DAG file needs to know of it) and
-`dag.py`, which imports neither TFX nor TensorFlow nor tfx_perf. Each task starts `run_node`
-with the interpreter of the TFX environment.
+intermediate representation), `topology.json` (what `dag.py` reads) and `dag.py`, which imports
+neither TFX nor TensorFlow nor tfx_perf. Each task starts `run_node` with the interpreter of the TFX
+environment.
 """
 
 from tfx_perf.pipelines.airflow.deployment import deploy

@@ -28,11 +28,11 @@ def deploy(
     """Deploys a pipeline to Airflow, or updates one that was deployed before.
 
     Everything is checked before a file is touched. The files are written aside and renamed,
-    `dag.py` last, so a scheduler sees the DAG when it is complete, and never half of it.
+    `dag.py` last, so that a scheduler never sees half a DAG.
 
     Args:
         pipeline: the same object as for any other runner. Its name becomes the DAG's id.
-        dags_folder: None for the one of the Airflow home, see `find_dags_folder`.
+        dags_folder: None for the one in the settings of the Airflow home, see AIRFLOW_HOME.
         settings: of the DAG and its tasks.
 
     Returns:
@@ -109,13 +109,7 @@ def _write(folder: pathlib.Path, texts: Mapping[str, str]) -> None:
 
 
 def find_dags_folder(given: str | os.PathLike[str] | None = None) -> pathlib.Path:
-    """Returns the folder that DAGs are deployed to.
-
-    Without one `given` that is the one in the settings of the Airflow home, see AIRFLOW_HOME.
-
-    Raises:
-        UserError: it does not exist or cannot be written, or the Airflow home is none yet.
-    """
+    """Returns the folder for DAGs, by default that in the settings of the Airflow home."""
     if given is not None:
         return _writable(pathlib.Path(given))
     home = pathlib.Path(os.environ.get("AIRFLOW_HOME", "~/airflow")).expanduser()

@@ -1,8 +1,8 @@
 """Runs one node of a pipeline that was deployed to Airflow, in the environment of TFX.
 
-`python -m tfx_perf.pipelines.airflow.run_node`; the values come through the environment, so
-that neither a shell nor a template language reads them. Its exit codes are 0, 1 for a node that
-failed, 2 for something the user got wrong, 99 for a node that was skipped.
+`python -m tfx_perf.pipelines.airflow.run_node` takes its values from the environment, so that
+neither a shell nor a template language reads them. Exit codes: 0; 1 for a node that failed; 2 for
+the user's mistake; 99 for a node that was skipped.
 """
 
 import dataclasses
@@ -74,18 +74,9 @@ def command(*, pipeline: str, node: str, run_id: str, values: str) -> None:
 def run_node(pipeline: str, node_id: str, *, run_id: str, values: dict[str, Any]) -> str | None:
     """Runs a node and records it in ML Metadata.
 
-    Args:
-        pipeline: path of the pipeline's JSON, or a data URI.
-        node_id: which node.
-        run_id: of the run; nodes with the same one see each other's artifacts.
-        values: of the runtime parameters, by name.
-
-    Returns:
-        What there is to say about it, in one line; None if it was skipped.
-
-    Raises:
-        UserError: there is no such pipeline or node, or a parameter is wrong.
-        RuntimeError: its inputs could not be resolved; what else an executor raises comes through.
+    Returns one line about it; None if it was skipped. `pipeline` is the path of the pipeline's
+    JSON, or a data URI; nodes with the same `run_id` see each other's artifacts. Exceptions of the
+    executor come through, and a `RuntimeError` if the inputs cannot be resolved.
     """
     ir = topology.read(pipeline)
     parameters.bind(ir, values)
@@ -156,13 +147,13 @@ class _Attempt:
 
 
 def _begin_attempt(store: metadata_store.MetadataStore, node: pipeline_pb2.PipelineNode) -> None:
-    """Prepares a node for its next attempt, which retries and clears make; the launcher comes next.
+    """Prepares a node for the launcher's next attempt, after a retry or a clear.
 
     The launcher knows one execution for a node and run: it would overwrite a failed one, and do
     nothing where one has succeeded. So every attempt is an execution in a context of its own, and
-    the nodes after it read what the newest successful attempt made. Attempts that were cut off are
-    marked as failed. A node that has succeeded before in this run, and was cleared, is not taken
-    from cache: who clears it wants it done again.
+    the nodes after it read the outputs of the newest successful attempt. Attempts that were cut off
+    are marked as failed. A cleared node that had succeeded is not taken from cache: whoever clears
+    it wants it done again.
     """
     run, name = (_name_in(node.contexts.contexts, kind) for kind in (_RUN, _NODE))
     attempts = _attempts(store, run=run)
@@ -225,8 +216,8 @@ def _terminate(number: int, frame: Any) -> None:
 def _end(code: int, last_line: str) -> None:
     """Ends the process at once.
 
-    What TensorFlow and Beam do while the interpreter shuts down can crash a process whose work
-    is recorded as done, and would put other lines behind the last one, which Airflow reads.
+    While the interpreter shuts down, TensorFlow and Beam can crash a process whose work is recorded
+    as done, and would put other lines behind the last one, which Airflow reads.
     """
     sys.stderr.flush()
     print(last_line, flush=True)

@@ -105,8 +105,8 @@ class AirflowSettings(Settings):
         parameters: new defaults for the pipeline's runtime parameters, by name.
         default_args: settings of every task.
         nodes: settings of single tasks, by node id; they come before `default_args`.
-        python: interpreter of the environment that TFX and tfx_perf are installed in; None for
-            the one that deploys, or for `python` in a container.
+        python: interpreter of the environment with TFX and tfx_perf; None for the one that
+            deploys, or for `python` in a container.
         python_path: folders that the pipeline's own modules are imported from.
         container: run the nodes in containers; None for processes of the Airflow worker.
 

@@ -38,12 +38,7 @@ _DATA_PREFIX = "data:application/gzip;base64,"
 
 
 def compile_pipeline(source: tfx_pipeline.Pipeline) -> pipeline_pb2.Pipeline:
-    """Compiles a pipeline.
-
-    Raises:
-        UserError: Airflow refuses its name or a node's id, it has no ML Metadata, a part that only
-            other orchestrators run, or a module file that cannot be packed.
-    """
+    """Compiles a pipeline; a `UserError` says what in it Airflow cannot run."""
     _check_name("pipeline", source.pipeline_info.pipeline_name)
     if source.metadata_connection_config is None:
         raise errors.UserError(
@@ -70,9 +65,9 @@ def compile_pipeline(source: tfx_pipeline.Pipeline) -> pipeline_pb2.Pipeline:
 
 
 def _pack_module_files(source: tfx_pipeline.Pipeline) -> None:
-    """Has TFX pack module files into the pipeline's root, as its own runners do.
+    """Packs module files into the pipeline's root with TFX, as its own runners do.
 
-    The name of such a package has a digest of the code, so that an edit is not answered from cache.
+    A package's name has a digest of the code, so that an edit is not answered from cache.
     """
     try:
         with console.output_to_error():  # setuptools says much
@@ -97,12 +92,7 @@ def _check_name(kind: str, name: str) -> None:
 def topology_of(
     source: tfx_pipeline.Pipeline, ir: pipeline_pb2.Pipeline, *, settings: AirflowSettings
 ) -> dict[str, Any]:
-    """Returns the document that `dag.py` builds the DAG from.
-
-    Raises:
-        UserError: the settings name a node or parameter that the pipeline has not, or a
-            scheduled run would lack the value of a parameter.
-    """
+    """Returns the document that `dag.py` builds the DAG from."""
     nodes = list(nodes_of(ir))
     validation.check_nodes(settings.nodes, [node.node_info.id for node in nodes])
     python = settings.python or ("python" if settings.container else sys.executable)
@@ -201,11 +191,7 @@ def as_data_uri(ir: pipeline_pb2.Pipeline, *, node_id: str) -> str:
 
 
 def read(source: str) -> pipeline_pb2.Pipeline:
-    """Reads what `pipeline_as_json` has written into a file, or a data URI of `as_data_uri`.
-
-    Raises:
-        UserError: there is no such file, or it holds something else.
-    """
+    """Reads a pipeline from a file of `pipeline_as_json`, or from a data URI of `as_data_uri`."""
     try:
         if source.startswith(_DATA_PREFIX):
             text = gzip.decompress(base64.b64decode(source.removeprefix(_DATA_PREFIX))).decode()
