@@ -1,8 +1,8 @@
-"""What the last blessed runs alone would let through, and the runs since the anchor do not.
+"""Checks against an anchor: the last blessed runs alone would let a creeping slowdown through.
 
-A gate that compares with the last blessed runs only lets any slowdown through in small steps: each
-is within the margin, and becomes the next one's baseline. And another version, machine or batch
-size makes speed and memory incomparable, not any value of them a good one.
+Each small step is within the margin of the last blessed runs, and becomes the next one's baseline.
+And another version, machine or batch size makes speed and memory incomparable, but does not make
+every value of them a good one.
 """
 
 import dataclasses
@@ -34,15 +34,10 @@ _MOST = 5  # differences that are named
 
 
 def drift(change: Change, *, pinned: str | None, level: float) -> Iterator[Outcome]:
-    """Checks the change since the anchor against the rule's budget.
+    """Refuses a change since the anchor that is beyond both the rule's budget and the noise.
 
-    The anchor is the pinned run if it is comparable, else the best level that five runs in a
-    row have held; there is none with fewer runs.
-
-    Args:
-        change: the comparison with the last runs; its noise holds here too.
-        pinned: run id; None for the best level.
-        level: of significance; a change must be beyond both budget and noise.
+    The anchor is the run with the id `pinned` if it is comparable, else the best level that five
+    runs in a row have held; there is none with fewer runs. `level` is that of significance.
     """
     known = list(change.history.values())
     if change.varies_with_the_data:  # one run says little of a level
@@ -63,12 +58,7 @@ def drift(change: Change, *, pinned: str | None, level: float) -> Iterator[Outco
 
 
 def best_level(figures: Sequence[float], *, sign: float) -> float:
-    """Returns the best median of five runs in a row.
-
-    Args:
-        figures: at least five, oldest first.
-        sign: 1 where higher is worse, else -1.
-    """
+    """Returns the best median of five runs in a row; `sign` is 1 where higher is worse, else -1."""
     windows = np.lib.stride_tricks.sliding_window_view(np.asarray(figures, dtype=float), WINDOW)
     return float(sign * np.min(sign * np.median(windows, axis=1)))
 
@@ -120,19 +110,19 @@ def far_worse(
     ledger: Ledger,
     baseline_runs: int,
 ) -> Outcome | None:
-    """Returns that a figure without comparable runs is too bad to be blessed unseen, else None.
+    """Returns a refusal of a figure without comparable runs that is too bad to be blessed unseen.
 
-    What differs may explain a factor: a step on a hundred times the batch may take a hundred times
-    as long. What is beyond that factor and twice the budget a person has to bless.
+    The difference may explain a factor: a step on a hundred times the batch may take a hundred
+    times as long. Beyond that factor and twice the budget, a person has to bless the figure.
 
-    It is held against the median of the last blessed runs, which are those of one environment, and
-    against the best level that five blessed runs in a row have held, whatever they were run on:
-    else it could get worse by twice the budget with every version.
+    It is compared with the median of the last blessed runs, which are those of one environment, and
+    with the best level that five blessed runs in a row have held, whatever they were run on:
+    otherwise it could get worse by twice the budget with every version.
 
     Args:
         key: the metric.
         rule: with a margin.
-        candidate: the run, which has the figure and none to compare it with.
+        candidate: has the figure, and no run to compare it with.
         known: the blessed runs of its node that have the figure.
         ledger: the blessed runs.
         baseline_runs: how many of the last ones count.

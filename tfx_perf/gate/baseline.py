@@ -53,11 +53,11 @@ def changes(
 
 
 def _at_one_level(found: Mapping[str, Change]) -> dict[str, Change]:
-    """Returns the comparisons, those of a step's figures with the same runs.
+    """Returns the comparisons, with all figures of a step compared with the same runs.
 
-    The step time is a median, and what follows from it is made of a mean, so that the one may show
-    a change of level that the other does not. Held against other runs, one figure would say that a
-    run is faster, and the other that it is slower. A run is of the present level if it is by each.
+    The step time is a median, and other figures derive from a mean, so that only one of them may
+    show a change of level. Compared with different runs, one figure would say that a run is faster,
+    and the other that it is slower. A run is of the present level if it is so by each figure.
     """
     own = {key: found[key] for key in _OF_A_STEP if key in found}
     runs: list[str] = []
@@ -90,12 +90,12 @@ def levels(found: Mapping[str, Change], *, rate: float) -> dict[str, float]:
 
 
 def comparable_runs(key: str, *, candidate: Run, ledger: Ledger) -> Sequence[Run]:
-    """Returns the blessed runs that a metric of a run is compared with, oldest first.
+    """Returns the blessed runs to compare a metric of a run with, oldest first.
 
-    Speed and memory: those that were measured in the same environment, at about the same size.
-    Quality depends on neither, so that it is compared with every run of the node; the loss of a
-    training only with those that trained about as many steps on batches of one size, with the same
-    loss function. What only a whole training tells is compared with none if there is only a part.
+    Speed and memory: runs in the same environment, at about the same size. Quality depends on
+    neither: every run of the node. The loss of a training: only runs with about as many steps on
+    batches of one size, and the same loss function. None, if only a whole training tells the metric
+    and there is only a part.
     """
     if is_of_a_part(key, candidate):
         return ()
@@ -133,14 +133,9 @@ def _trains_alike(run: Run, other: Run) -> bool:
 def figures_before(
     key: str, rule: Rule, *, candidate: Run, blessed: Sequence[Run], ledger: Ledger
 ) -> dict[str, float]:
-    """Returns the figures to compare with, by the runs that have them, oldest first.
+    """Returns the figures to compare with, by run id, oldest first.
 
-    Args:
-        key: the metric.
-        rule: with a margin.
-        candidate: the run to judge.
-        blessed: what `comparable_runs` returned.
-        ledger: with what people have decided.
+    `blessed` are the comparable runs, and the rule has a margin.
     """
     gain, value = candidate.gain(key), candidate.figure(key)
     if gain is not None and value is not None:  # on the same examples, so free of their variation
@@ -163,17 +158,11 @@ def figures_before(
 def since_decision(
     key: str, figures: Sequence[float], *, runs: Sequence[Run], rule: Rule, ledger: Ledger
 ) -> int:
-    """Returns the place of the last change for the worse that a person has blessed, 0 if none has.
+    """Returns the index of the last change for the worse that a person has blessed; 0 for none.
 
-    The runs before it would refuse what was decided, through the anchor for years. A blessed run
-    that is no worse than those before it was refused for something else, and changes nothing.
-
-    Args:
-        key: the metric.
-        figures: of comparable blessed runs, oldest first.
-        runs: whose figures they are.
-        rule: with a margin.
-        ledger: with what people have decided.
+    The runs before it would refuse what was decided, through the anchor for years. A run that a
+    person blessed although it is no worse than those before was refused for something else and
+    changes nothing. `figures` are those of comparable blessed runs, oldest first.
     """
     sign = rule.worse_sign(key)
     for place in reversed(range(1, len(runs))):
@@ -193,22 +182,14 @@ def at_size_of(
     environments: Sequence[Mapping[str, str]],
     prior: float,
 ) -> tuple[list[float], float]:
-    """Returns what a metric of some runs would have been in a model of another size.
+    """Returns the expected figures of some runs in a model of another size, and their added error.
 
-    A power of the size, between none and the first, which the runs themselves tell as far as
-    they can: the slope of a linear regression in logarithms with a normal prior (Gelman et al.,
-    "Bayesian Data Analysis", 3rd ed., section 14.8).
-
-    Args:
-        environment: of the run whose model has that size.
-        key: the metric.
-        figures: one a run.
-        environments: one a run.
-        prior: relative standard deviation of a run.
-
-    Returns:
-        The figures, as they are where all models are of one size or the metric does not follow
-        it; and the relative standard deviation that not knowing the power adds to their mean.
+    They follow a power of the size between 0 and 1, which the runs themselves tell as far as they
+    can: the slope of a linear regression in logarithms with a normal prior (Gelman et al.,
+    "Bayesian Data Analysis", 3rd ed., section 14.8). `environment` has the other size, and `prior`
+    is the relative standard deviation of a run. The error is the relative standard deviation that
+    the unknown power adds to the figures' mean. Where all models are of one size, or the metric
+    does not follow it, figures stay as they are.
     """
     way = _EXPONENTS.get(metrics.lookup(key).unit, 0.0)
     field = "parameter_count" if noise.kind(key) is noise.Kind.MEMORY else "flops_per_step"

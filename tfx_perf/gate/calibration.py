@@ -21,7 +21,7 @@ class MetricCalibration(records.Record):
 
     Attributes:
         metric: see `tfx_perf.core.metrics.lookup`.
-        beyond_limit: runs that are beyond an absolute limit.
+        beyond_limit: runs beyond an absolute limit.
         compared: runs in which it was compared.
         regressions: how many of those were called a regression.
         inconclusive: how many were too noisy to tell.
@@ -46,7 +46,7 @@ class Calibration(records.Record):
     Attributes:
         replayed: runs that were compared with the runs before them.
         refused: how many of those would have been refused for a change.
-        beyond_limit: how many of all runs are refused by an absolute limit, whatever came before.
+        beyond_limit: how many of all runs an absolute limit refuses, whatever came before.
         metrics: every metric that was compared or is beyond a limit.
     """
 
@@ -64,12 +64,10 @@ class Calibration(records.Record):
 
 
 def replay(runs: Sequence[Run], settings: GateSettings) -> Calibration:
-    """Judges each run by the comparable runs before it, which all count as blessed.
+    """Judges each run, oldest first, by the comparable runs before it, which all count as blessed.
 
-    Args:
-        runs: oldest first; all of them taken to be equally good, so that every refusal is a
-            false alarm.
-        settings: the rules. What absolute limits refuse is counted by itself.
+    All runs are taken to be equally good, so that every refusal is a false alarm; those by absolute
+    limits are counted separately.
     """
     beyond = _beyond_limits(settings, runs)
     settings = _changes_only(settings, runs)

@@ -34,8 +34,8 @@ class Change:
         rule: with a margin.
         host_factor: see `noise.host_factor`.
         own_errors: of this run's figure and of the blessed runs'.
-        level_runs: the runs of the present level, where other figures tell it, too; where this one
-            has none of them, it tells it alone.
+        level_runs: the runs of the present level by other figures, too; without any of these runs,
+            this figure alone tells the level.
     """
 
     key: str
@@ -162,11 +162,9 @@ class Change:
         return margin if self.is_exact else max(margin, self.prediction.half_width(level))
 
     def outcome(self, *, level: float, smallest_level: float) -> Outcome:
-        """Returns the answer.
+        """Returns the answer; the p-value is compared with `level`.
 
-        Args:
-            level: what the p-value is held to.
-            smallest_level: of all rules together; it decides what can be detected at all.
+        `smallest_level`, of all rules together, decides what can be detected at all.
         """
         lowest, highest = metrics.lookup(self.key).bounds
         allowed = self.baseline + self.sign * self.threshold(level)
@@ -282,12 +280,10 @@ class Change:
 def beside_step_time(
     outcome: Outcome, found: Mapping[str, Change], *, leader: Outcome | None
 ) -> Outcome:
-    """Returns the answer to a rule, which is another one where the step time explains the figure.
+    """Returns another answer where the step time explains the figure, else the same.
 
-    Args:
-        outcome: from comparing runs.
-        found: what was compared, by metric.
-        leader: the answer to the rule on the median step time; None if there is none.
+    `found` has the comparisons by metric, and `leader` the answer on the median step time; None if
+    it has no rule.
     """
     if outcome.metric in found:
         outcome = _left_to_the_median(outcome, found[outcome.metric], leader=leader)
@@ -297,7 +293,7 @@ def beside_step_time(
 def _left_to_the_median(outcome: Outcome, change: Change, *, leader: Outcome | None) -> Outcome:
     """Returns the outcome, not checked where only the shortness of the training leaves it open.
 
-    The rate, MFU and cost are made of the mean step time. In a training of a tenth of a second one
+    Rate, MFU and cost derive from the mean step time. In a training of a tenth of a second one
     stall of the machine halves the rate: such a mean says nothing, and would refuse healthy runs
     for ever. The median of the same steps does not move.
     """
@@ -319,8 +315,7 @@ def _of_shorter_steps(outcome: Outcome, found: Mapping[str, Change]) -> Outcome:
     """Returns the outcome, passed where it would be no larger share of the baseline's step.
 
     A plan that halves the computation of a step doubles the share of the same wait, for data or for
-    other replicas. Training does not wait longer then, and a run that is faster must not be refused
-    for it.
+    other replicas. Training does not wait longer, and a faster run must not be refused for that.
     """
     step = found.get(LEADER)
     if outcome.metric not in metrics.SHARES_OF_A_STEP or outcome.value is None or step is None:

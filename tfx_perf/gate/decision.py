@@ -48,12 +48,12 @@ class Shortness(records.Record):
 
 
 class Remedy(records.Record):
-    """What would let a run pass that a rule refuses.
+    """A change that would let a refused run pass.
 
     Attributes:
         setting: that decides, e.g. `gate.rules.step_time_seconds.margin`.
-        value: what it is.
-        suggestion: what to do, in a sentence without its full stop.
+        value: of the setting now.
+        suggestion: in a sentence without its full stop.
     """
 
     setting: str
@@ -73,13 +73,12 @@ class Outcome(records.Record):
         metric: see `tfx_perf.core.metrics.lookup`.
         kind: `limit` (absolute bounds), `change` (against the last blessed runs) or `drift`
             (against the anchor).
-        verdict: the answer.
         reason: the answer in a sentence.
-        refuses: whether the run may not be blessed for it; set by the gate's policy.
+        refuses: whether it prevents a blessing; set by the gate's policy.
         advisory: whether the rule only reports.
         value: this run's figure; None if there is none.
-        baseline: what it was compared with; None if with nothing. Of a figure that is not
-            comparable: the last blessed runs', if it is far worse.
+        baseline: of the comparison; None if there was none. For a figure that is not comparable
+            but far worse, the last blessed runs'.
         change: relative change from the baseline, e.g. 0.1 for 10 % more.
         change_low: lower end of the change's 90 % interval.
         change_high: upper end.
@@ -88,9 +87,8 @@ class Outcome(records.Record):
         highest: the largest value that passes; None if any large value does.
         detectable: the smallest change for the worse that is called a regression in four of
             five runs.
-        shortness: how much longer trainings would decide; None if it is decided, or if they would
-            not.
-        remedy: what would let the run pass; None if the rule does not refuse.
+        shortness: None if the question is decided, or longer trainings would not decide it.
+        remedy: None if the rule does not refuse.
     """
 
     metric: str
@@ -113,10 +111,10 @@ class Outcome(records.Record):
 
     @property
     def from_baseline(self) -> statistics.Interval | None:
-        """The change and its interval as shares of the baseline, whatever changes count by.
+        """The change and its interval as shares of the baseline, even where `scale` is larger.
 
-        As `change` has them where the baseline is not above 0; None if nothing was compared. What
-        cannot be below 0 cannot fall by more than all of it.
+        The same as `change` where the baseline is not above 0; None if nothing was compared. A
+        figure that cannot be below 0 cannot fall by more than all of it.
         """
         if self.change is None:
             return None
@@ -178,7 +176,7 @@ class Remeasured(records.Record):
         )
 
     def settle(self, outcome: Outcome, rule: Rule, *, baseline: Sequence[Run]) -> Outcome:
-        """Returns the answer to a rule, which is another one if the interval is clear.
+        """Returns another answer to a rule if the interval is clear, else the same.
 
         An open question becomes a regression if the whole interval is beyond the margin, and
         passes if it is within the budget. A regression passes only if the whole interval is
@@ -240,13 +238,13 @@ class GateRecord(records.Record):
         outcomes: one for each check; a rule may need several.
         candidate: the run that was judged.
         baseline_runs: the comparable blessed runs it was compared with, oldest first.
-        differences: environment field to its value in the latest blessed run of the node and in
-            this one, where no blessed run is comparable.
-        false_alarm_rate: what the checks were held to, all together.
-        host_factor: how many times as much the host's runs vary as was to be expected.
-        unread: metrics of Evaluator's output that were not judged, as nobody knows by their names
-            which way they are better, and no rule says it.
-        remeasured: what training it again beside a blessed run has shown; None if nobody did.
+        differences: if no blessed run is comparable, environment field to its value in the latest
+            blessed run of the node and in this one.
+        false_alarm_rate: of all checks together.
+        host_factor: how many times as much as expected the host's runs vary.
+        unread: metrics of Evaluator's output that were not judged: neither their names nor a rule
+            say which way they are better.
+        remeasured: None if the run was not trained again.
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.gate/2"

@@ -38,8 +38,8 @@ def read(
 ) -> list[RecordedRun]:
     """Returns the runs on record, newest first.
 
-    Figures have all their digits, and runs their environment, where the artifacts' files can
-    be read; ML Metadata itself keeps six decimals and no environment.
+    Where the artifacts' files can be read, figures have all their digits, and runs their
+    environment; ML Metadata itself keeps six decimals and no environment.
 
     Args:
         source: a database (see `metadata_store.open_store`), a ledger's JSON file, the folder at
@@ -48,9 +48,6 @@ def read(
         pipeline: only this pipeline's runs, and those in ledgers of earlier versions, which
             know none.
         limit: at most this many; None for all.
-
-    Raises:
-        UserError: there is nothing there, or it is damaged, or it has no such pipeline.
     """
     source = resolved(source)
     if is_metadata(source):
@@ -62,15 +59,7 @@ def read(
 
 
 def read_ledger(source: str, *, pipeline: str | None = None) -> Ledger:
-    """Returns the blessed runs on record.
-
-    Args:
-        source: as for `read`.
-        pipeline: its name in ML Metadata; None for the only one there.
-
-    Raises:
-        UserError: there is nothing there, or it is damaged, or it has no such pipeline.
-    """
+    """Returns the blessed runs of a source as for `read`; None is the only pipeline there."""
     source = resolved(source)
     if is_metadata(source):
         return LedgerArtifacts(source, pipeline=pipeline).read()
@@ -83,15 +72,7 @@ def read_ledger(source: str, *, pipeline: str | None = None) -> Ledger:
 
 
 def read_artifact(path: str) -> RecordedRun:
-    """Returns the run that an artifact's file is about.
-
-    Args:
-        path: `evaluation.json`, `metrics.json`, or the folder of them, local or remote; of both
-            the newer one counts.
-
-    Raises:
-        UserError: it is none of them, or damaged.
-    """
+    """Returns the run in `evaluation.json` or `metrics.json`, or in the newer one of a folder."""
     file = storage.path(path)
     if not storage.is_file(file):
         found = [file / name for name in _ARTIFACTS if storage.exists(file / name)]
@@ -127,15 +108,8 @@ def judged_runs(
 ) -> list[Run]:
     """Returns the runs as the gate saw them, oldest first, for judging them again.
 
-    What cannot be read is left out with a warning.
-
-    Args:
-        source: see `read`. A ledger has only what was blessed.
-        pipeline: only this pipeline's runs; see `read`.
-        with_refused: also the runs that the gate refused.
-
-    Raises:
-        UserError: there is nothing there, or it is damaged, or it has no such pipeline.
+    Unreadable runs are left out with a warning. A ledger, other than the sources of `read`, has
+    only blessed runs.
     """
     source = resolved(source)
     if not is_metadata(source):
@@ -154,29 +128,16 @@ def judged_runs(
 
 
 def read_judged(path: str) -> Run:
-    """Returns the run that an evaluation is about.
-
-    Args:
-        path: `evaluation.json` or its folder, local or remote.
-
-    Raises:
-        UserError: it is not there, or damaged.
-    """
+    """Returns the run of an `evaluation.json`, or of one in a folder, local or remote."""
     file = storage.path(path)
     return GateRecord.read(file if storage.is_file(file) else file / decisions.FILE_NAME).candidate
 
 
 def resolved(source: str) -> str:
-    """Returns what a local folder stands for: the database in it, below it or beside it.
+    """Returns the database that a local folder stands for: in it, below it or beside it.
 
-    A pipeline's root has its ML Metadata beside it, as a rule, and a folder of several projects
-    below. Whatever else is given is returned as it is, and so is a folder at `baseline_uri`.
-
-    Args:
-        source: see `read`.
-
-    Raises:
-        UserError: it is a folder with none of that, or with several databases.
+    A pipeline's root usually has its ML Metadata beside it, and a folder of several projects below.
+    Any other source, and a folder at `baseline_uri`, is returned as it is.
     """
     folder = pathlib.Path(source)
     if "://" in source or not folder.is_dir():
@@ -214,11 +175,7 @@ def _remedy(folder: pathlib.Path) -> str:
 
 
 def is_metadata(source: str) -> bool:
-    """Returns whether `source` is a database of ML Metadata and no ledger.
-
-    Raises:
-        UserError: it is a local path where there is nothing.
-    """
+    """Whether `source` is a database of ML Metadata and no ledger."""
     if metadata_store.is_url(source):
         return True
     if "://" in source:

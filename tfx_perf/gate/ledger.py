@@ -48,18 +48,17 @@ class Act(records.Record):
 class Ledger(records.Record):
     """The last blessed runs.
 
-    Refused runs are never entered: a baseline that follows regressions hides them. Nor is
-    an entry ever altered: it can be withdrawn by an act of a person, and it is dropped
-    when enough newer ones are there.
+    Refused runs are never entered: a baseline that follows regressions hides them. An entry is
+    never altered: a person's act can withdraw it, and it is dropped when enough newer ones are
+    there.
 
-    Ledgers that grew apart, e.g. in two pipeline runs at a time, are put together by
-    `merge`, in any order and any number of times with the same result. That is why no
-    writer needs a lock.
+    Ledgers that grew apart, e.g. in two pipeline runs at a time, are put together by `merge`, in
+    any order and any number of times with the same result. So no writer needs a lock.
 
     Attributes:
         entries: the runs that count as baseline, oldest first.
         withdrawn: blessed runs that a person has unblessed since, oldest first.
-        acts: what people decided, oldest first.
+        acts: people's decisions, oldest first.
 
     Example:
         >>> Ledger().append(candidate, keep=8).write("ledger.json")
@@ -85,25 +84,20 @@ class Ledger(records.Record):
         return found
 
     def append(self, entry: Run, *, keep: int, pinned: str | None = None) -> "Ledger":
-        """Returns a ledger with a run that the gate has blessed.
+        """Returns a ledger with a run that the gate has blessed, trimmed as by `last`.
 
         A run that is evaluated again replaces its earlier entry, and one that took its training
         from cache adds none, so that a training counts once. One that a person has unblessed
         stays withdrawn.
-
-        Args:
-            entry: the run.
-            keep: see `last`.
-            pinned: see `last`.
         """
         return self.merge(Ledger(entries=(entry,))).last(keep, pinned=pinned)
 
     def merge(self, *others: "Ledger") -> "Ledger":
         """Returns a ledger with every training and every act of this one and `others`.
 
-        Of a run that was evaluated several times the last evaluation counts, of several runs of
-        one training that a gate has judged the first run; a person's last act decides whether it
-        does. A run that a person blessed takes its place at that time.
+        Of several evaluations of a run the last counts, of several runs that judged one training
+        the first. A person's last act decides whether a run counts; a run that a person blessed
+        takes its place at that time.
         """
         ledgers = (self, *others)
         acts = sorted({act for ledger in ledgers for act in ledger.acts}, key=_place_of_act)
@@ -131,14 +125,11 @@ class Ledger(records.Record):
         )
 
     def last(self, keep: int, *, pinned: str | None = None) -> "Ledger":
-        """Returns a ledger with the last `keep` entries of each node and environment.
+        """Returns a ledger with the pinned run and the last entries of each node and environment.
 
-        Of each, because a run of another environment is no baseline and must not push one
-        out, nor may one pipeline those of others. Of a node at most five times as many are kept.
-
-        Args:
-            keep: how many.
-            pinned: id of a run that is kept, however old it is.
+        Each pair has up to `keep` entries, because a run of another environment is no baseline and
+        must not push one out, nor may one pipeline push out those of others. A node keeps at most
+        five times as many.
         """
         newer: collections.Counter[Any] = collections.Counter()
         kept = []
@@ -177,9 +168,9 @@ class Ledger(records.Record):
         return any(act.kind == "bless" and act.is_about(entry.key) for act in self.acts)
 
     def of_node(self, candidate: Run) -> tuple[Run, ...]:
-        """Returns the runs of a run's node, oldest first, whatever they were measured on.
+        """Returns the runs of a run's node, oldest first, in any environment.
 
-        Those with impossible figures measured nothing.
+        Runs with impossible figures are left out: they measured nothing.
         """
         return tuple(
             entry

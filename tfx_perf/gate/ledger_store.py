@@ -31,11 +31,7 @@ _COUNT = 10  # as many as latest_ledger() resolves
 
 
 def known(settings: GateSettings, before: Iterable[Ledger] = ()) -> Ledger:
-    """Returns the merge of the ledgers of runs before and the one at `baseline_uri`.
-
-    Raises:
-        UserError: `baseline_uri` cannot be read.
-    """
+    """Returns the merge of the ledgers of runs before and the one at `baseline_uri`."""
     found = list(before)
     if settings.baseline_uri:
         found.append(Mirror(settings.baseline_uri).read())
@@ -45,13 +41,8 @@ def known(settings: GateSettings, before: Iterable[Ledger] = ()) -> Ledger:
 def extended(before: Ledger, decision: GateRecord, *, settings: GateSettings) -> Ledger:
     """Returns the ledger for the next run, and adds a blessed run to `baseline_uri`.
 
-    Args:
-        before: what `known` returned.
-        decision: on this run; a refusal leaves everything as it is.
-        settings: the gate's.
-
-    Raises:
-        UserError: `baseline_uri` cannot be written. The run must then not be blessed.
+    A refusal leaves everything as it is. After a `UserError`, since `baseline_uri` cannot be
+    written, the run must not be blessed.
     """
     if not decision.blessed:
         return before
@@ -66,62 +57,40 @@ def extended(before: Ledger, decision: GateRecord, *, settings: GateSettings) ->
 class Mirror:
     """A folder of ledgers whose merge is the ledger.
 
-    Each writer adds a file of its own, with what the folder does not hold yet, and never
-    changes one. So writers cannot overwrite each other, on any store and without a lock:
-    an object store needs no more than single puts and a listing that shows what was put,
-    which S3 and Google Cloud Storage both promise. A local file is written aside and renamed.
-    Files whose runs are all too old to count are removed by later writers.
+    Each writer adds a file of its own, with what the folder does not hold yet, and never changes
+    one. So writers cannot overwrite each other, on any store and without a lock: an object store
+    only needs single puts and a listing that shows them, which S3 and Google Cloud Storage promise.
+    A local file is written aside and renamed. Later writers remove files whose runs are all too old
+    to count.
 
-    Every file has a checksum. As long as the folder holds one `*.json` that is damaged or no
-    ledger, it is neither read nor written, so that no run is judged by half a baseline.
+    Every file has a checksum. While the folder holds a `*.json` that is damaged or no ledger, it is
+    neither read nor written, so that no run is judged by half a baseline.
 
     Example:
         >>> Mirror("gs://bucket/taxi/baseline").read().comparable(run)
     """
 
     def __init__(self, uri: str) -> None:
-        """Finds the driver; the store itself is not touched yet.
-
-        Args:
-            uri: the folder: a local path, or a URL that fsspec knows, e.g. `gs://` or `s3://`.
-                It need not exist.
-
-        Raises:
-            UserError: an unknown kind of store, or one whose driver is not installed.
-        """
+        """Takes a local path or a URL for fsspec, e.g. `gs://` or `s3://`; it need not exist."""
         self._uri = uri
         self._store = storage.path(uri, name="baseline_uri").fs
         self._folder = core.strip_protocol(uri)
         self._parts: dict[str, Ledger] = {}  # by path; a file never changes
 
     def read(self) -> Ledger:
-        """Returns the ledger; empty if the folder does not exist or is empty.
-
-        Raises:
-            UserError: the store cannot be read, or holds a file that is damaged or no ledger.
-        """
+        """Returns the ledger; empty if the folder does not exist or is empty."""
         return Ledger().merge(*self._files().values())
 
     def add(self, ledger: Ledger) -> None:
-        """Writes the runs and acts that the folder does not hold yet.
-
-        Raises:
-            UserError: the store cannot be read or written; the folder is as it was.
-        """
+        """Writes the runs and acts that the folder does not hold yet; an error changes nothing."""
         news = ledger.beyond(self.read())
         if news != Ledger():
             self._put(news)
 
     def prune(self, run: Run, *, keep: int, pinned: str | None = None) -> None:
-        """Removes files whose runs are all of one node, and too old to count.
+        """Removes files whose runs are all of the run's node, and too old for `Ledger.last`.
 
-        Args:
-            run: one of the node; what others keep is for their own gates to say.
-            keep: as `pinned`, see `Ledger.last`.
-            pinned: id of a run that is kept.
-
-        Raises:
-            UserError: the store cannot be read or written.
+        Other nodes' gates decide on their own runs.
         """
         files = self._files()
         counting = Ledger().merge(*files.values()).last(keep, pinned=pinned)
@@ -186,7 +155,7 @@ class Mirror:
 class LedgerArtifacts:
     """Reads what `latest_ledger()` resolves in a pipeline's next run, and adds to it.
 
-    What is added becomes an artifact of its own, the output of an execution of its own in the
+    An addition becomes an artifact of its own, the output of an execution of its own in the
     pipeline's context. The artifacts' folders must be local.
 
     Example:
@@ -194,33 +163,16 @@ class LedgerArtifacts:
     """
 
     def __init__(self, source: str, *, pipeline: str | None) -> None:
-        """Finds the pipeline.
-
-        Args:
-            source: see `metadata_store.open_store`.
-            pipeline: its name; None for the only one there.
-
-        Raises:
-            UserError: the database cannot be opened, or has none or several pipelines.
-        """
+        """Opens the database (see `metadata_store.open_store`); None is the only pipeline there."""
         self._source = source
         self._pipeline = pipeline or _only_pipeline(source)
 
     def read(self) -> Ledger:
-        """Returns the merge of the last ledgers; those whose files are gone are left out.
-
-        Raises:
-            UserError: the database cannot be opened, or a ledger is damaged.
-        """
+        """Returns the merge of the last ledgers; those whose files are gone are left out."""
         return _merged(self._latest(metadata_store.open_store(self._source)))
 
     def add(self, ledger: Ledger) -> None:
-        """Publishes the merge of the last ledgers and this one, with the runs and acts to add.
-
-        Raises:
-            UserError: the database cannot be opened or written, the pipeline has no ledger
-                yet, a ledger is damaged, or its folder cannot be written.
-        """
+        """Publishes the merge of the last ledgers and this one, with the runs and acts to add."""
         store = metadata_store.open_store(self._source, writable=True)
         latest = self._latest(store)
         parents = [storage.path(item.uri).parent for item in latest]

@@ -41,18 +41,10 @@ def headline(
     differences: Mapping[str, tuple[str, str]],
     last: Run | None,
 ) -> str:
-    """Returns the decision, with what it rests on; what was not compared comes first.
+    """Returns the decision and its grounds in a sentence; missing comparisons come first.
 
-    Of a run of which nothing was recorded the reason comes first.
-
-    Args:
-        outcomes: one for each check.
-        blessed: the decision.
-        candidate: the run.
-        baseline: comparable blessed runs.
-        differences: environment field to its value in the last blessed run and in this one, where
-            blessed runs exist and none is comparable.
-        last: the last blessed run of the node.
+    If nothing was recorded of the run, the reason comes first. `differences` is as in `GateRecord`,
+    and `last` the last blessed run of the node.
     """
     if not outcomes:
         return "Refused: the gate has no rule, so nothing was checked."
@@ -79,11 +71,7 @@ def headline(
 
 
 def not_judged(unread: Sequence[str]) -> str:
-    """Returns a sentence on the metrics that no rule reads, behind a space; empty if all are read.
-
-    Args:
-        unread: see `GateRecord.unread`.
-    """
+    """Returns a space and a sentence on the metrics that no rule reads; empty if all are read."""
     if not unread:
         return ""
     return (
@@ -159,11 +147,11 @@ def _slower_steps(
     differences: Mapping[str, tuple[str, str]],
     outcomes: Sequence[Outcome],
 ) -> str:
-    """Returns that steps take longer in a model of another size, and what can refuse that.
+    """Returns that the steps of a model of another size take longer, and what can refuse that.
 
-    Nobody can say how long the steps of a larger model may take but its owner: whoever reads the
-    decision must not take the run for one that was compared. Empty where they do not take longer,
-    or where more than the size differs, so that times say nothing.
+    Only its owner can say how long the steps of a larger model may take, and must not think that
+    the run was compared. Empty if they do not take longer, or if more than the size differs, so
+    that times say nothing.
     """
     seconds, before = candidate.figure(LEADER), last.figure(LEADER)
     sizes, others = run_lib.sizes(candidate.environment), run_lib.sizes(last.environment)
@@ -188,15 +176,9 @@ def remedy(
     candidate: Run,
     baseline: Sequence[Run],
 ) -> Remedy:
-    """Returns what lets a refused run pass, where it should: the setting that decides, and to what.
+    """Returns the setting that decides on a refusal, and the value with which the run would pass.
 
-    Args:
-        outcome: which refuses.
-        rule: that it is the answer to.
-        settings: the gate's.
-        of_rule: all answers to that rule, which one setting has to satisfy.
-        candidate: the run.
-        baseline: that it was compared with.
+    `of_rule` has all answers to the rule, which one setting has to satisfy.
     """
     setting, value, words = _suggested(outcome, rule, settings=settings, of_rule=of_rule)
     is_doubtful = outcome.verdict is Verdict.INCONCLUSIVE or slower_peaks(candidate, baseline)
@@ -303,7 +285,7 @@ def _rounded(value: float, *, up: bool) -> str:
 def lines(
     decision: GateRecord, *, run_to_bless: str | None = None, database: str = ""
 ) -> Iterator[str]:
-    """Yields the decision; then the figures, and of a refusal the reasons and what to do.
+    """Yields the decision; then the figures, and for a refusal the reasons and what to do.
 
     Args:
         decision: on a run.

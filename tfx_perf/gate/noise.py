@@ -1,4 +1,4 @@
-"""How much figures vary from run to run: what to expect before runs have shown it, and by runs.
+"""How much figures vary from run to run: by a prior before runs have shown it, and by the runs.
 
 The unit is the run, never the step: steps of one run share its disturbances.
 
@@ -8,9 +8,9 @@ quantile of t is then 6.3. The prior counts as `PRIOR_DEGREES` further degrees o
 3rd ed., section 3.3), so that one formula serves from the first run on, and the runs take
 over as they become more. The prior itself follows the host: see `host_factor`.
 
-A run's figure has an error of its own, too, which its steps show: of a short training it is larger
-than all that differs between runs. What the runs differ by beyond their own errors is between them
-(the moment estimator of random effects: Cochran, "The combination of estimates from different
+A run's figure has an error of its own, too, which its steps show: for a short training it is larger
+than all differences between runs. The variance beyond the own errors is that between runs (the
+moment estimator of random effects: Cochran, "The combination of estimates from different
 experiments", Biometrics 10, 1954), and each counts for the mean by how well its figure is known.
 """
 
@@ -65,20 +65,12 @@ _MEDIAN_DIFFERENCE = 0.9539
 
 
 def prior(key: str) -> float:
-    """Returns the relative standard deviation to expect of a metric.
-
-    Raises:
-        KeyError: there is no such metric.
-    """
+    """Returns the relative standard deviation to expect of a metric."""
     return _ONE_OFF if key in _ONCE else _BY_UNIT.get(metrics.lookup(key).unit, _STEADY)
 
 
 def kind(key: str) -> Kind:
-    """Returns what disturbs a metric; shares and rates are made of times.
-
-    Raises:
-        KeyError: there is no such metric.
-    """
+    """Returns the kind of disturbance of a metric; shares and rates are made of times."""
     return _KINDS.get(metrics.lookup(key).unit, Kind.TIME)
 
 
@@ -86,15 +78,15 @@ def kind(key: str) -> Kind:
 class OwnErrors:
     """The standard errors of one figure of some runs, as shares of it; 0: nothing is known.
 
-    How far the steps of a run scatter from one part of it to the next says how far their median
-    and mean are off, because they are few.
+    The scatter of a run's steps from one part of it to the next tells how far their median and mean
+    are off, because they are few.
 
     Attributes:
-        candidate: of the run to judge; no less than usual, because a run that happened to have a
-            calm minute does not know it.
+        candidate: of the run to judge; no less than usual, because a run cannot know that it
+            happened to have a calm minute.
         blessed: of the blessed runs, by their ids.
-        usual: what blessed runs of as many steps have as a rule, likewise. Runs count by it: by
-            their own errors, those that had a calm minute would be the measure of all others.
+        usual: the usual errors of blessed runs of as many steps, by their ids. They are the runs'
+            weights: by their own errors, runs in a calm minute would outweigh all others.
     """
 
     candidate: float = 0.0
@@ -126,11 +118,8 @@ def latest_level(figures: Sequence[float], *, noise: float) -> Sequence[float]:
     """Returns the figures since the last change of level; all, if there was none.
 
     An improvement, or a slowdown that a person has blessed, is no noise. Runs from before it would
-    make the mean one that no run has ever had, and the noise as large as the change.
-
-    Args:
-        figures: one a run, oldest first.
-        noise: the standard deviation of a run to expect at least, in the figure's unit.
+    give a mean that no run has ever had, and noise as large as the change. `figures` has one a run,
+    oldest first; `noise` is the least standard deviation of a run to expect, in the figure's unit.
     """
     while True:
         since = _last_change(np.asarray(figures, np.float64), noise=noise)
@@ -142,9 +131,7 @@ def latest_level(figures: Sequence[float], *, noise: float) -> Sequence[float]:
 def level_spread(figures: Sequence[float], *, noise: float) -> float:
     """Returns the standard deviation from one run to the next, which a change of level spares.
 
-    Args:
-        figures: one a run, oldest first; at least two.
-        noise: what it is at least.
+    At least two figures, one a run, oldest first; at least `noise`.
     """
     return max(noise, float(np.median(np.abs(np.diff(figures)))) / _MEDIAN_DIFFERENCE)
 
@@ -176,12 +163,11 @@ class PredictiveDistribution:
         centre: mean of the runs, weighted where their figures are not known equally well.
         spread: standard deviation from run to run beyond the figures' own errors, in their unit.
         degrees: degrees of freedom of the spread.
-        count: how many runs there are; where they count by weights, as many equal ones as are
-            worth the same.
+        count: of the runs; with weights, of the equal runs that are worth the same.
         own_error: standard error of the further run's figure, where the run is so short that its
             steps do not average out; in the figure's unit.
         usual_error: the same of one of the runs, root mean square.
-        centre_error: what the runs' own errors make of the mean's.
+        centre_error: of the mean, from the runs' own errors.
     """
 
     centre: float
@@ -204,8 +190,7 @@ class PredictiveDistribution:
     def error(self, *, count: float | None = None) -> float:
         """Returns the standard deviation of a further run less the mean of `count` runs.
 
-        Args:
-            count: None for the runs that are predicted from.
+        None stands for the runs that are predicted from.
         """
         of_mean = self.centre_error if count is None else self.usual_error / math.sqrt(count)
         return math.hypot(self.spread_of_difference(count), self.own_error, of_mean)
@@ -241,7 +226,7 @@ def predict(
     Args:
         samples: one figure a run, at least one.
         prior: standard deviation of one run to expect, in the figure's unit.
-        errors: the standard errors of the samples themselves, likewise; empty: 0.
+        errors: the standard errors of the samples, in the same unit; empty: 0.
         usual_errors: those to expect, by which samples count; empty: all count alike.
     """
     freedom = len(samples) - 1
@@ -272,10 +257,8 @@ def host_factor(figures: Sequence[tuple[Sequence[float], float]]) -> float:
     empirical prior of Smyth, "Linear models and empirical Bayes methods" (2004), made robust.
     Metrics of a kind follow each other, so that they count as one; and two runs that happen to
     lie far apart must not make every further run inconclusive, for then none could tell the truth.
-    So 1 counts as much as the prior does, `PRIOR_DEGREES`, beside the runs' own degrees.
-
-    Args:
-        figures: for each metric one figure a run, and its prior standard deviation.
+    So 1 counts as much as the prior does, `PRIOR_DEGREES`, beside the runs' own degrees. `figures`
+    has, for each metric, one figure a run, and its prior standard deviation.
     """
     ratios, freedoms = [], []
     for samples, prior_deviation in figures:

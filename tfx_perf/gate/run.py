@@ -27,33 +27,32 @@ LARGEST_SIZE_RATIO = 1.25
 
 
 class Run(records.Record):
-    """A run's figures and what they were measured on.
+    """A run's figures and the environment of their measurement.
 
     Attributes:
         run_id: names the run in its pipeline, e.g. TFX's pipeline run id.
         pipeline: its name; empty where nobody knows it, as in ledgers of earlier versions.
-        node: the gate's in the pipeline; of two trainers each has a gate of its own.
+        node: the gate's in the pipeline; each of two trainers has a gate of its own.
         artifact: names the training itself, which several runs take from cache; None if
             nobody knows it.
         time: when the gate saw the run, with its time zone.
         environment: the fingerprint; see `tfx_perf.core.cache_key`, and `completed`.
-        figures: catalogue key to value. Only finite ones can be held, so that a NaN can
-            never pass a comparison; what is missing here is what could not be measured.
+        figures: catalogue key to value, finite ones only, so that a NaN can never pass a
+            comparison; those that could not be measured are missing.
         evaluation: metrics of Evaluator's output over all examples, by their names there.
-        evaluation_gains: what the candidate's metrics are above those of Evaluator's baseline model
-            on the same examples; empty if it had none.
+        evaluation_gains: the candidate's metrics less those of Evaluator's baseline model on the
+            same examples; empty if it had none.
         step_times: seconds per step after warm-up, evenly spaced quantiles from the smallest
             to the largest; empty if they are not known.
         plan: of the training, in words; empty where nobody knows it, as in ledgers of earlier
             versions.
-        budget_lack: what the plan's trials had no room for; see `PlanChoice.budget_lack`.
+        budget_lack: see `PlanChoice.budget_lack`.
         source: folder of the training's figures, where it can be found again.
-        loss: name of the loss that the model was compiled with, where its value is that of nothing
+        loss: name of the loss that the model was compiled with, if its value contains nothing
             else; empty where nobody knows it.
         not_finite: keys of the training's figures that were NaN or infinite.
         unmeasured: why the training has no figures; empty if it has.
-        is_of_script: whether a script has trained, not a pipeline: it has no components, and what a
-            person can do about it is another thing.
+        is_of_script: whether a script has trained: it has no components, so that advice differs.
     """
 
     run_id: str
@@ -88,7 +87,7 @@ class Run(records.Record):
         settings: GateSettings,
         **names: Any,
     ) -> "Run":
-        """Returns the run to be judged, with what it cost if the price of a machine is known.
+        """Returns the run to be judged, with its cost if the price of a machine is known.
 
         Args:
             training: None if it could not be measured.
@@ -179,8 +178,8 @@ def completed(environment: Mapping[str, str]) -> dict[str, str]:
     """Returns an environment with the counts of who trained, as far as they are certain.
 
     Records leave out counts of one. Those of earlier versions have fewer counts, and call no
-    strategy by TensorFlow's own name. What a run certainly had is told, so that it is compared with
-    runs that say so; what is not certain stays unsaid. One without a strategy is left as it is.
+    strategy by TensorFlow's own name. Only certain counts are added, so that the run is compared
+    with runs that have them. An environment without a strategy is left as it is.
     """
     if "strategy" not in environment:
         return dict(environment)
@@ -218,8 +217,8 @@ def sizes(
 def differences(a: Mapping[str, str], b: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """Returns the fields for which two environments are not comparable, with both values.
 
-    A vocabulary that grows with the data makes a model of every day another one: sizes that are
-    about the same are comparable.
+    Sizes that are about the same are comparable: with a vocabulary that grows with the data, every
+    day's model has another size.
     """
     size, other_size = sizes(a), sizes(b)
     alike = {

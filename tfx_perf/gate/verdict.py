@@ -37,16 +37,8 @@ def evaluate(
 
     It is blessed if no rule refuses. Without any run on record the absolute limits decide
     alone, as in TFX's Evaluator without a baseline, and the headline says so. A gate without
-    any rule blesses nothing. The same arguments always give the same decision.
-
-    Args:
-        candidate: the run to judge.
-        ledger: the blessed runs so far; those of the candidate's own training do not count.
-        settings: the rules.
-        remeasured: what training it again beside a blessed run has shown.
-
-    Raises:
-        UserError: the anchor that the settings name is not in the ledger.
+    any rule blesses nothing. The same arguments always give the same decision. Runs of the
+    candidate's own training in the ledger do not count.
     """
     _check_anchor(settings.anchor, ledger, candidate=candidate)
     ledger = ledger.without(candidate)
@@ -200,13 +192,7 @@ def _uncompared(
 
 
 def check_limits(key: str, value: float, *, rule: Rule) -> Outcome:
-    """Checks a figure against absolute bounds, which are inclusive.
-
-    Args:
-        key: the metric.
-        value: this run's figure in the metric's unit.
-        rule: with `min`, `max` or both.
-    """
+    """Checks a figure against a rule's `min` and `max`, which are inclusive."""
 
     def shown(bound: float) -> str:
         return formatting.format_value(key, bound)
@@ -234,7 +220,7 @@ def check_limits(key: str, value: float, *, rule: Rule) -> Outcome:
 
 
 def _impossible(candidate: Run) -> dict[str, Outcome]:
-    """Returns by metric why a run is no measurement: figures that none can come to.
+    """Returns, by metric, the refusals of figures that no run can reach.
 
     They refuse whether or not a rule asks for them: whatever made them up made the others, too.
     """
@@ -266,16 +252,9 @@ def _problem(
 ) -> Outcome | None:
     """Returns why a figure cannot be judged, None if it can.
 
-    A loss or a metric of Evaluator's that was there before, and is NaN or gone, is no figure that a
-    run need not have. What cannot be measured is not checked for a change; a limit that cannot be
-    checked refuses.
-
-    Args:
-        key: the metric.
-        rule: an optional one leaves a missing figure unchecked.
-        candidate: the run.
-        settings: how many steps a figure needs, and the user's own rules.
-        before: the last blessed run of its node.
+    A loss, or a metric of Evaluator's, that the last blessed run of the node (`before`) had must
+    not be NaN or gone. A figure that cannot be measured is not checked for a change; a limit that
+    cannot be checked refuses, unless the rule is optional.
     """
     kind: Literal["limit", "change"] = "limit" if rule.margin is None else "change"
     value = candidate.figure(key)
