@@ -69,19 +69,8 @@ def record(
 ) -> None:
     """Writes the decision where the gate will find it, and says so.
 
-    Args:
-        kind: the decision.
-        name: a run's id or the beginning of one, or the path of an evaluation.
-        reason: as all others what the options say.
-        source: ML Metadata.
-        baseline_uri: the folder of ledgers.
-        pipeline: its name.
-        node: of the gate.
-        who: who decides.
-        as_json: whether to answer in JSON.
-
-    Raises:
-        UserError: nobody knows the run, or the ledger cannot be read or written.
+    `name` is a run's id or the beginning of one, or the path of an evaluation; `source` is ML
+    Metadata.
     """
     from tfx_perf.gate import history
     from tfx_perf.gate.ledger import Act, Ledger

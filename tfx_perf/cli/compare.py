@@ -58,13 +58,7 @@ def command(
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """One figure of two runs.
-
-    Attributes:
-        name: a metric's key (see `metrics.lookup`), or a part of the time.
-        before: the first run's; None if it has none.
-        after: the second run's; None if it has none.
-    """
+    """A metric, by its key, or a part of the time in two runs; None where a run has none."""
 
     name: str
     before: float | None
@@ -93,11 +87,11 @@ class Difference:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """Everything in which two runs differ.
+    """Everything in which two runs differ; pairs have both values.
 
     Attributes:
-        plans: what was done for speed, to both values.
-        environment: field of the fingerprint to both values; empty means comparable.
+        plans: by kind, e.g. `training plan`.
+        environment: by field of the fingerprint; empty means comparable.
         times: the parts of the wall time of training, largest difference first; empty if one
             of the runs does not have them all.
         figures: metrics that differ, largest factor first; those without a factor last.

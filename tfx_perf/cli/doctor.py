@@ -41,13 +41,11 @@ _COLOURS = {"ok": "green", "warn": "yellow", "missing": "dim", "broken": "red"}
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at.
+    """One item that was looked at.
 
     Attributes:
-        item: what was looked at.
-        value: what was found.
         status: `ok`; `warn`: works, but not as well as it could; `missing`; `broken`.
-        remark: what follows from it, and the remedy if there is something to mend.
+        remark: the consequence, and the remedy if there is something to mend.
         required: whether tfx-perf cannot work without it.
     """
 

@@ -120,10 +120,9 @@ def command(
 
 @contextlib.contextmanager
 def _never_silent() -> Iterator[console.StatusLines]:
-    """Says on standard error, while the context lasts, what is being done if nothing else is said.
+    """Says now and then on standard error what is being done, while the context lasts.
 
-    Yields:
-        What is to be put off with each line of the workers.
+    Each line of the workers puts the yielded lines off.
     """
     began = time.monotonic()
     lines = console.StatusLines(lambda what: _say(f"{time.monotonic() - began:7.1f} s  {what}"))
@@ -135,11 +134,7 @@ def _never_silent() -> Iterator[console.StatusLines]:
 
 
 def _empty_logs(folder: pathlib.Path, *, names: Sequence[str]) -> None:
-    """Has the log of each process be there, without what another launch has left.
-
-    Raises:
-        UserError: the folder cannot be made, or written to.
-    """
+    """Creates the log of each process, or empties that of another launch."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name in names:

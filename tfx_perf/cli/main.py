@@ -1,7 +1,7 @@
 """Entry point of `tfx-perf`.
 
-Each subcommand is the `command` of its own module and is imported when it is asked for;
-the modules import TensorFlow and TFX only while they run, so that `--help` is quick.
+Each subcommand is the `command` of its own module, which is imported on demand; the modules import
+TensorFlow and TFX only while they run, so that `--help` is quick.
 """
 
 import importlib
@@ -50,7 +50,7 @@ def cli(ctx: click.Context) -> None:
 def main() -> None:
     """Runs the command line and ends the process.
 
-    What the user got wrong is one line on standard error and exit code 2.
+    A user's mistake is one line on standard error and exit code 2.
     """
     # ML Metadata's C++ code writes an error of its own beside the one it raises.
     os.environ.setdefault("GLOG_minloglevel", "3")

@@ -24,15 +24,9 @@ NamedT = TypeVar("NamedT", bound=Named)
 
 
 def pick(name: str, known: Sequence[str], *, what: str = "run") -> str:
-    """Returns the one known name that is `name` or begins with it.
+    """Returns the one known name that is `name` or begins with it; the likeliest names come first.
 
-    Args:
-        name: what the person wrote.
-        known: all names, the likeliest first.
-        what: what is named, for the error.
-
-    Raises:
-        UserError: none does, or several do; the nearest names are in it.
+    The error, if there is none or there are several, names the nearest; `what` says of what.
     """
     if name in known:
         return name
@@ -55,18 +49,10 @@ def pick(name: str, known: Sequence[str], *, what: str = "run") -> str:
 def pick_run(
     name: str, runs: Sequence[NamedT], *, pipeline: str | None = None, node: str | None = None
 ) -> NamedT:
-    """Returns the one run whose id is `name` or begins with it.
+    """Returns the one run whose id is `name` or begins with it; None is any pipeline or node.
 
-    Pipelines that share a ledger, and gates of one pipeline, may have runs of the same id.
-
-    Args:
-        name: what the person wrote.
-        runs: the likeliest first; of several of one pipeline and node the first counts.
-        pipeline: only of this one; None for any.
-        node: the gate's; None for any.
-
-    Raises:
-        UserError: there is none, or there are several; what tells them apart is in it.
+    Pipelines that share a ledger, and gates of one pipeline, may have runs of the same id. Of
+    several of one pipeline and node the first counts; the error for others tells them apart.
     """
     runs = [
         run
@@ -87,16 +73,10 @@ def pick_run(
 
 
 def check_not_empty(source: str) -> None:
-    """Checks that there is something in which runs are recorded.
+    """Raises a `UserError` if a folder, local or remote, has neither a database nor a ledger.
 
-    A database or a ledger's file without runs is an answer. A folder without any is, as a rule,
-    another one than was meant.
-
-    Args:
-        source: see `gate.history.read`.
-
-    Raises:
-        UserError: it is a folder, local or remote, with neither a database nor a ledger.
+    A database or a ledger's file without runs is an answer; such a folder usually is not the one
+    that was meant.
     """
     from tfx_perf.gate import history
 

@@ -34,11 +34,7 @@ class WholeNumber(click.IntRange):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Any:
-        """Returns the number.
-
-        Raises:
-            UserError: it is none, or beyond the limits.
-        """
+        """Returns the number, if it is one within the limits."""
         try:
             return super().convert(value, param, ctx)
         except click.BadParameter as error:
@@ -51,11 +47,7 @@ class WholeNumber(click.IntRange):
 
 
 def load_pipeline(reference: str, folder: pathlib.Path) -> Any:
-    """Returns the TFX pipeline that `MODULE:NAME` refers to: a Pipeline, or a function's.
-
-    Raises:
-        UserError: it cannot be imported from the folder or elsewhere, or is neither.
-    """
+    """Returns the TFX pipeline that `MODULE:NAME` refers to: a Pipeline, or a function's."""
     module_name, _, name = reference.partition(":")
     sys.path.insert(0, str(folder))
     try:
@@ -77,7 +69,7 @@ def load_pipeline(reference: str, folder: pathlib.Path) -> Any:
 
 
 class ScriptCommand(click.Command):
-    """A subcommand that takes a script: what stands behind that is the script's own.
+    """A subcommand that takes a script: all arguments after that are the script's own.
 
     An option of the subcommand may not stand there, whatever it looks like.
     """
@@ -90,11 +82,7 @@ class ScriptCommand(click.Command):
         self.epilog = _WHOSE
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Returns what is left of the arguments.
-
-        Raises:
-            UserError: an option that is needed stands behind the script.
-        """
+        """Returns the rest of the arguments; refuses a required option after the script."""
         given = [*args]
         try:
             return super().parse_args(ctx, args)
@@ -116,11 +104,7 @@ def script_arguments(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def checked_script(script: str) -> pathlib.Path:
-    """Returns the script's path.
-
-    Raises:
-        UserError: it is no file, or Python itself.
-    """
+    """Returns the path of a script that is a file, and not Python itself."""
     path = pathlib.Path(script)
     if re.fullmatch(r"python[\d.]*", path.name):
         raise errors.UserError(

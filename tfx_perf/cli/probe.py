@@ -1,8 +1,8 @@
-"""Run as a child process by `doctor`: loads TFX, if it is there, and says what TensorFlow sees.
+"""The child process of `doctor`: loads TFX, if it is there, and tells what TensorFlow sees.
 
-A process of its own, because a broken installation can abort the interpreter, and because
-what the libraries write while they load stays out of the terminal. The answer is the last
-line of standard output, as JSON.
+In a process of its own a broken installation cannot abort the interpreter, and the libraries'
+output while they load stays out of the terminal. The answer is the last line of standard output, as
+JSON.
 """
 
 import json

@@ -76,7 +76,7 @@ def command(
 
 
 def _check_settings(path: pathlib.Path) -> None:
-    """Says what is wrong with a project's settings before TFX is imported, which takes seconds.
+    """Checks a project's settings before TFX is imported, which takes seconds.
 
     A file without the outer key may be somebody else's.
     """
@@ -89,12 +89,7 @@ def _check_settings(path: pathlib.Path) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class _End:
-    """How a script ended.
-
-    Attributes:
-        code: exit code.
-        failure: why it failed; empty if it did not, or does not say.
-    """
+    """The exit code of a script and its failure; empty if there was none, or it is not known."""
 
     code: int = 0
     failure: str = ""
@@ -123,7 +118,7 @@ def _run(script: str, log: pathlib.Path) -> _End:
 def _complaint(script: str, log: pathlib.Path) -> str:
     """Returns the last line of a log that begins with a script's name, without the name.
 
-    So do those that `argparse` and `console.script` write before they end a script.
+    `argparse` and `console.script` write such a line before they end a script.
     """
     sys.stderr.flush()
     if not log.is_file():  # a terminal, say, which has shown it

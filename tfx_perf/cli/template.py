@@ -51,10 +51,9 @@ def copy(*, model: str, pipeline_name: str, destination_path: str, as_json: bool
 
 @dataclasses.dataclass(frozen=True)
 class Copied:
-    """What was written, and what is left to do.
+    """The files that were written, and the user's part.
 
     Attributes:
-        files: that were written.
         patch: unified diff of a file that has to change; empty if none has.
         notes: for the user.
     """
@@ -67,13 +66,8 @@ class Copied:
 def copy_template(name: str, *, pipeline_name: str, destination: pathlib.Path) -> Copied:
     """Copies a template: a new project, or new files in one that exists, which keeps its name.
 
-    Args:
-        name: of the template.
-        pipeline_name: of the new project's pipeline.
-        destination: a folder that is free; for `perf-addon` that of the project.
-
-    Raises:
-        UserError: one of the three is wrong; nothing is written.
+    The destination is a free folder; for `perf-addon` that of the project. After an error nothing
+    is written.
     """
     from tfx_perf.templates import addon, copying
 

@@ -32,7 +32,7 @@ def show_progress(text: str) -> None:
 
 @contextlib.contextmanager
 def working(text: str, *, file: TextIO | None = None) -> Iterator[None]:
-    """Says, while the context lasts, what is done, on standard error or in a file: a spinner.
+    """Shows a spinner with the text on standard error or in a file, while the context lasts.
 
     Without a terminal a line comes now and then, and none if it takes a few seconds only.
     """

@@ -1,8 +1,7 @@
 """`tfx-perf tfx`: TFX's command line, repaired; and the script `tfx` that starts it.
 
-Two packages that bring a script of one name overwrite each other in whatever order they are
-installed. So tfx-perf brings none: it is written when asked for, and falls back to TFX's own
-where tfx-perf is gone.
+Two packages with scripts of one name overwrite each other, in any order of installation. So
+tfx-perf's script is written on demand, and falls back to TFX's own where tfx-perf is gone.
 """
 
 import pathlib
@@ -62,8 +61,8 @@ def command(*, install: bool, restore: bool, arguments: tuple[str, ...]) -> None
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs `tfx` with arguments, by default those of the process, and ends the process.
 
-    What the user got wrong, as far as tfx-perf finds it, is one line on standard error and
-    exit code 2; the rest is TFX's own behaviour.
+    A user's mistake, as far as tfx-perf finds it, is one line on standard error and exit code 2;
+    the rest is TFX's own behaviour.
     """
     # TFX takes some ten seconds to import, and others have much to say meanwhile.
     with console.libraries():
@@ -92,11 +91,7 @@ def is_repaired() -> bool:
 
 
 def write_script(*, repaired: bool) -> pathlib.Path:
-    """Makes `tfx` the repaired command line, or TFX's own again, and returns the script.
-
-    Raises:
-        UserError: there is no such script, or it cannot be written.
-    """
+    """Makes `tfx` the repaired command line, or TFX's own again, and returns the script."""
     script = _script()
     try:
         header = _header(script.read_text(encoding="utf-8"))

@@ -18,10 +18,7 @@ def report_on(
 ) -> page.Report:
     """Returns each metric's trend by who trained, and the runs with links to their reports.
 
-    Args:
-        runs: newest first.
-        keys: metrics to show.
-        folder: what the page will be written into.
+    The runs come newest first; the page will be written into `folder`.
     """
     counts = [sum(run.blessed is value for run in runs) for value in (True, False)]
     report = page.Report(

@@ -13,10 +13,6 @@ def report_on(record: record_lib.TuningRecord, *, runs_are_planned: bool = False
 
     In the order in which people ask: what to do and why, what holds training up, where the
     input's time goes, what else was tried, and on what data.
-
-    Args:
-        record: of the tuning.
-        runs_are_planned: whether `schedule.planned_runs` says how many.
     """
     cost = _cost(record, runs_are_planned=runs_are_planned)
     report = page.Report(

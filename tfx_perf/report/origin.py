@@ -11,13 +11,9 @@ from tfx_perf.core import records
 
 
 class Origin(records.Record):
-    """The run of a node, and the reports on its inputs.
+    """The run of a node, and the reports on its inputs; unknown fields are empty.
 
-    Attributes:
-        pipeline: its name; empty where nobody knows it.
-        run_id: of the pipeline run; likewise.
-        node: its id in the pipeline; likewise.
-        siblings: what each of those reports is called, and its path or URL.
+    `siblings` has each report's name, and its path or URL.
     """
 
     pipeline: str = ""
@@ -26,11 +22,7 @@ class Origin(records.Record):
     siblings: tuple[tuple[str, str], ...] = ()
 
     def links(self, folder: str | pathlib.Path | upath.UPath) -> list["Link"]:
-        """Returns the links to the siblings.
-
-        Args:
-            folder: what the page with the links is written into.
-        """
+        """Returns the links to the siblings from a page in a folder."""
         return [Link.on_page(name, url, folder=folder) for name, url in self.siblings]
 
 
@@ -40,13 +32,7 @@ UNKNOWN = Origin()
 
 @dataclasses.dataclass(frozen=True)
 class Link:
-    """A link to a report.
-
-    Attributes:
-        name: what it is called.
-        address: where it lies.
-        target: for a browser; empty where none could follow it.
-    """
+    """A link to a report; `target` is for a browser, and empty where none could follow it."""
 
     name: str
     address: str
@@ -56,13 +42,7 @@ class Link:
     def on_page(
         cls, name: str, address: str, *, folder: str | pathlib.Path | upath.UPath
     ) -> "Link":
-        """Returns a link of a page.
-
-        Args:
-            name: see the class.
-            address: see the class.
-            folder: what the page is written into.
-        """
+        """Returns a link on a page in a folder."""
         return cls(name, address, _target(address, folder=str(folder)))
 
     def __str__(self) -> str:
@@ -71,7 +51,7 @@ class Link:
 
 
 def _target(address: str, *, folder: str) -> str:
-    """Returns how a page in `folder` links to another one.
+    """Returns the target of a link from a page in `folder` to another one.
 
     Relative where both lie in one store or below one folder, so that the link holds in a copy of
     the whole, whether it is opened from a disk or from a server in front of a store.

@@ -55,9 +55,9 @@ class Report:
         """Starts a page.
 
         Args:
-            title: the component and what the page is about.
+            title: the component and the subject.
             verdict: the outcome in one sentence; stands first.
-            more: what else is to be known at once; each stands in a line of its own.
+            more: further important facts; each stands in a line of its own.
             tone: colours the verdict.
         """
         self.title = title
@@ -80,14 +80,10 @@ class Report:
         note: str = "",
         link: tuple[str, str] = ("", ""),
     ) -> None:
-        """Adds a table; cells are shown with `str` and escaped.
+        """Adds a table; cells are shown with `str` and escaped, and `origin.Link` is a link.
 
-        Args:
-            title: of the section.
-            columns: headings.
-            rows: one cell a column; an `origin.Link` is one, too.
-            note: stands above the table.
-            link: file beside the page, and the words that lead there from the note's end.
+        The note stands above the table. `link` is a file beside the page, and the words that lead
+        there from the note's end.
         """
         self._sections.append(
             _Section("table", title, note, columns, rows, link=link[0], link_text=link[1])
@@ -107,12 +103,7 @@ class Report:
         origin: origins.Origin = origins.UNKNOWN,
         folder: str | pathlib.Path | upath.UPath = "",
     ) -> str:
-        """Returns the page as HTML.
-
-        Args:
-            origin: what its header says beside date and version.
-            folder: where the page will lie; links to other reports start there.
-        """
+        """Returns the page as HTML; links to other reports start from its future `folder`."""
         return template("page.html.j2").render(
             title=self.title,
             first_lines=self._first_lines,

@@ -1,7 +1,7 @@
 """The plots of the reports, as inline SVG.
 
 Drawn by matplotlib through its object interface, without pyplot: no global state and no
-display, so a plot can be made in any process or thread.
+display, so that any process or thread can make a plot.
 """
 
 import io
@@ -55,13 +55,10 @@ def interval_bars(
     highlight: str | None = None,
     reference: float | None = None,
 ) -> str:
-    """Draws one horizontal bar a row with its interval.
+    """Draws one horizontal bar a row with its interval, top to bottom.
 
-    Args:
-        rows: label and value; drawn top to bottom.
-        xlabel: what the values are, with their unit.
-        highlight: the label to draw in the accent colour (the winner).
-        reference: where to draw a dashed line, e.g. 1.0 for "as fast as the default".
+    `xlabel` has the unit. The row labelled `highlight` has the accent colour, and a dashed line
+    stands at `reference`, e.g. 1.0 for "as fast as the default".
     """
     drawing, axes = _axes(0.8 + 0.42 * len(rows))
     for position, (label, bar) in enumerate(reversed(rows)):
@@ -82,13 +79,10 @@ def stacked_bars(
     xlabel: str,
     format_size: Callable[[float], str] | None = None,
 ) -> str:
-    """Draws one horizontal bar a row, split into parts.
+    """Draws one horizontal bar a row, split into parts, which have the same names in every row.
 
-    Args:
-        rows: label to the parts' names and sizes; every row has the same part names.
-        xlabel: what the sizes are, with their unit if `format_size` does not write it.
-        format_size: writes a size, at the axis and where there is room in the part; None: the
-            axis has plain numbers, and the parts none.
+    `format_size` writes a size, at the axis and where there is room in the part. Without it, the
+    axis has plain numbers, with the unit in `xlabel`, and the parts none.
     """
     drawing, axes = _axes(0.9 + 0.42 * sum(1 + label.count("\n") for label in rows))
     labels = list(rows)
@@ -120,16 +114,10 @@ def lines(
     log_scale: bool = False,
     predicted: str | None = None,
 ) -> str:
-    """Draws one line a series.
+    """Draws one line a series, given by label as its x and y values.
 
-    Args:
-        series: label to its x and y values.
-        xlabel: what x is, with its unit.
-        ylabel: what y is, with its unit.
-        markers: draw a dot at each point.
-        from_zero: start the y axis at zero.
-        log_scale: draw y logarithmically; it then cannot start at zero.
-        predicted: the label of a series that was not measured; it is dashed.
+    The labels of the axes have the units. A logarithmic y axis cannot start at zero. The series
+    with the label `predicted` was not measured; it is dashed.
     """
     drawing, axes = _axes(3.2)
     for index, (label, (x, y)) in enumerate(series.items()):
@@ -158,10 +146,8 @@ def lines(
 def trend(points: Sequence[tuple[float, str]], *, key: str, kinds: Mapping[str, str]) -> str:
     """Draws a metric over a row of runs, each run's dot in the colour of its kind.
 
-    Args:
-        points: value and kind, oldest first.
-        key: the metric; see `metrics.lookup`.
-        kinds: every kind to its colour; those that occur are explained.
+    `points` are values and kinds, oldest first. `kinds` has the colour of every kind; those that
+    occur are explained.
     """
     drawing, axes = _axes(2.6)
     values = [value for value, _ in points]
@@ -194,8 +180,8 @@ def trend_with_band(
     Args:
         blessed: figures of the blessed runs, oldest first.
         value: this run's figure.
-        key: the metric; see `metrics.lookup`.
-        baseline: what the figure is compared with, and what that is.
+        key: the metric.
+        baseline: the figure to compare with, and its name.
         noise: how far from it nine in ten runs that are no worse lie; 0 where it is not known, or
             there is none.
         band: lowest and highest value that margin and noise allow; None where there is no such
@@ -243,14 +229,8 @@ def _set_value_axis(
 ) -> None:
     """Sets the y axis for a metric: its limits, its ticks with units, its name.
 
-    It starts at zero where the values fill most of it then.
-
-    Args:
-        axes: to set.
-        key: the metric.
-        values: what must be within.
-        reach: what must be, too, on both sides of `centre`.
-        centre: None for the median of the values.
+    It has room for the values and for `reach` on both sides of `centre`, by default their median,
+    and starts at zero where the values fill most of it then.
     """
     centre = float(np.median(values)) if centre is None else centre
     if metrics.lookup(key).unit in ("count", "flag"):

@@ -32,11 +32,7 @@ def mean_seconds(figures: Mapping[str, float]) -> float | None:
 
 
 def known_parts(runs: Sequence[Mapping[str, float]]) -> list[str]:
-    """Returns the parts that the figures of all runs tell, and one has; one replica has no others.
-
-    Args:
-        runs: the figures of each, by the catalogue.
-    """
+    """Returns the parts that all runs' figures tell, and one has; one replica has no others."""
     return [
         part
         for part, keys in _PARTS.items()
@@ -48,13 +44,7 @@ def known_parts(runs: Sequence[Mapping[str, float]]) -> list[str]:
 def divided(
     seconds: float, figures: Mapping[str, float], *, parts: Sequence[str]
 ) -> dict[str, float]:
-    """Returns a time of steps in the rest and its parts.
-
-    Args:
-        seconds: all of it.
-        figures: of the run.
-        parts: what `known_parts` returned.
-    """
+    """Returns a time of steps, split into the parts and the rest."""
     return _cut(seconds, {part: seconds * (_share(part, figures) or 0.0) for part in parts})
 
 

@@ -31,13 +31,8 @@ def report_on(
 ) -> page.Report:
     """Returns the report on a training.
 
-    First what several replicas bring, and the pictures in which people look for trouble, then what
-    they rest on, then every figure.
-
-    Args:
-        record: of the training.
-        title: of the page.
-        runs_are_planned: whether `schedule.planned_runs` says how many.
+    First what several replicas bring, and the pictures in which people look for trouble; then their
+    data; then every figure.
     """
     is_better = not (record.plan.is_plain_fit or scaling.is_one_faster(record))
     first, *more = _first_lines(record, runs_are_planned=runs_are_planned)

@@ -1,8 +1,8 @@
 """`--engine airflow`, by way of `tfx_perf.pipelines.airflow`.
 
-TFX copies the user's file alone into the dags folder, where what it imports is missing, and
-needs Airflow beside TFX. Here the pipeline is compiled and deployed; of Airflow only its
-command is used, to start and list runs.
+TFX copies the user's file alone into the dags folder, without the modules that it imports, and
+needs Airflow beside TFX. Here the pipeline is compiled and deployed; only Airflow's command is
+used, to start and list runs.
 """
 
 import json

@@ -17,12 +17,9 @@ _LINE = "-" * 30
 
 @dataclasses.dataclass(frozen=True)
 class Caught:
-    """A pipeline on its way to an orchestrator.
+    """A pipeline on its way to an orchestrator, and the other arguments of the function.
 
-    Attributes:
-        pipeline: as the user's file made it.
-        arguments: that the function was called with beside it; for a runner of TFX's, the
-            object itself, as `runner`.
+    For a runner of TFX's, that is the object itself, as `runner`.
     """
 
     pipeline: Any
@@ -45,11 +42,7 @@ class CatchingHandler(base_handler.BaseHandler):
     example: str
 
     def caught(self) -> Caught:
-        """Runs the user's file, without a run of its pipeline.
-
-        Raises:
-            UserError: it does not hand one pipeline to the function or the runner.
-        """
+        """Runs the user's file and catches the pipeline that it hands over, which does not run."""
         patcher = _Patcher(self.function, self.modules, self.runner)
         self.execute_dsl(patcher)
         if len(patcher.caught) != 1:

@@ -1,7 +1,7 @@
 """`--engine kubeflow`, by way of `tfx_perf.kubeflow`.
 
-TFX's own handler imports a runner that TFX has dropped, and what TFX compiles instead no
-open-source server accepts.
+TFX's own handler imports a runner that TFX has dropped, and no open-source server accepts what TFX
+compiles instead.
 """
 
 import contextlib
@@ -203,7 +203,7 @@ class KubeflowHandler(CatchingHandler):
 
 
 class VertexPatcher(tfx_patcher.KubeflowV2DagRunnerPatcher):
-    """TFX's patcher, which also takes what `compile_pipeline` gets.
+    """TFX's patcher, which also takes the arguments of `compile_pipeline`.
 
     One file then serves both engines: `kubeflow` compiles for open-source Kubeflow Pipelines,
     `vertex` the same pipeline for Vertex AI Pipelines.

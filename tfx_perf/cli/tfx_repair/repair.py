@@ -40,10 +40,9 @@ def repair() -> None:
 
 
 def package_names() -> list[str]:
-    """Returns the names of the installed distributions.
+    """Returns the names of the installed distributions, with Airflow if its command is on PATH.
 
-    Airflow counts as installed if its command is on PATH: that is what runs are started with,
-    and it may live in an environment of its own.
+    The command starts the runs, and may live in an environment of its own.
     """
     found = {item.metadata["Name"] for item in metadata.distributions() if item.metadata["Name"]}
     if shutil.which("airflow"):
@@ -52,10 +51,10 @@ def package_names() -> list[str]:
 
 
 def _checked_handler(flags_dict: dict[str, Any]) -> base_handler.BaseHandler:
-    """Returns TFX's handler of the engine, after a look at what the user gave.
+    """Returns TFX's handler of the engine, after checks of the user's flags.
 
-    The pipeline's path is made absolute: TFX keeps it as it is for runs to come, which then
-    would work in the same folder only.
+    The pipeline's path is made absolute: TFX keeps it for later runs, which would otherwise work in
+    the same folder only.
     """
     engine = flags_dict[labels.ENGINE_FLAG]
     if engine not in _ENGINES:
