@@ -1,7 +1,4 @@
-"""The TFX components of tfx-perf.
-
-Loaded on first use, so that importing one does not import the others.
-"""
+"""The TFX components of tfx-perf, each imported on first use without the others."""
 
 import importlib
 from typing import Any

@@ -31,10 +31,7 @@ def origin_of(
     context: base_executor.BaseExecutor.Context | None,
     input_dict: Mapping[str, Sequence[artifact.Artifact]],
 ) -> origins.Origin:
-    """Returns the header of a node's report; without a context, pipeline, run and node are unknown.
-
-    Inputs that have a report of their own are linked to.
-    """
+    """Returns the header of a node's report, with links to the reports on its inputs."""
     reports = [
         (name, str(storage.path(item.uri) / report_page.FILE_NAME))
         for key, name in _REPORTING_INPUTS.items()
@@ -75,8 +72,7 @@ def publish(
         labels: short strings to record beside the figures; those that are None are left out.
         page: None if the artifact has no report.
         origin: for the report's header.
-        remark: what went wrong though the node succeeds: it is logged and shown to whoever runs the
-            pipeline. Empty if all is well.
+        remark: what went wrong though the node succeeds: logged and shown; empty if all is well.
         may_pass: whether it may go well the next time; see `FailedBeforeDriver`.
         details: lines to say after the headline.
     """
@@ -109,10 +105,7 @@ def publish_unmeasured(
     may_pass: bool = False,
     origin: origins.Origin = origins.UNKNOWN,
 ) -> None:
-    """Writes `unmeasured.json` and a report in the place of figures.
-
-    The reason is a sentence without its full stop, and the title that of the report with figures.
-    """
+    """Writes `unmeasured.json` and a report; the reason is a sentence without its full stop."""
     verdict = f"Nothing was measured: {reason}."
     publish(
         target,

@@ -12,12 +12,11 @@ _MODULES = {
 
 
 def begin(name: str, *, is_sure: bool = True) -> None:
-    """Starts the imports of a node's children in the background, if the node has any.
+    """Starts the imports of a node's children in the background, by the name of its class.
 
-    In a process that has only imported so far, most of them are there at once. Otherwise they take
-    ten seconds on two cores, for which the first of our nodes would wait. `name` is that of the
-    component's or executor's class or module; `is_sure` is False if the process may only compile
-    the pipeline.
+    Later they take ten seconds on two cores, for which the first of our nodes would wait; in a
+    process that has only imported so far, most are there at once. `is_sure` is False if the process
+    may only compile the pipeline.
     """
     for package, modules in _MODULES.items():
         if name.startswith(f"{package}."):

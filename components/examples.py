@@ -59,8 +59,8 @@ def default_factory(examples: Examples) -> Factory:
 def by_rows_if_few_files(default: Factory, *, worker_count: int) -> Factory:
     """Returns TFX's factory with datasets that have something for every worker.
 
-    A strategy divides TFX's datasets by their files. With fewer files than workers, some workers
-    would get nothing and `fit` would fail, so there each worker reads all and takes its part.
+    A strategy divides datasets by their files. With fewer files than workers, some workers would
+    get nothing and `fit` would fail, so there each worker reads all and takes its part.
     """
 
     def factory(file_pattern: Any, *arguments: Any, **keywords: Any) -> tf.data.Dataset:
@@ -87,10 +87,7 @@ def has_examples(patterns: Sequence[str], record_batch_factory: Any) -> bool:
 
 
 def reading_obstacle(examples: Examples, *, split: str) -> str | None:
-    """Returns why TFXIO cannot read a split; None if it can, or if there is no such split.
-
-    The training code may still be able to read it.
-    """
+    """Returns why TFXIO, unlike perhaps the training code, cannot read a split, if it exists."""
     items = list(examples)
     if any(split not in artifact_utils.decode_split_names(item.split_names) for item in items):
         return None
@@ -155,10 +152,7 @@ def read_schema(
     schema: Examples | None,
     examples: Examples = (),
 ) -> schema_pb2.Schema | None:
-    """Returns the schema of the examples: the transformed one if there is a transform graph.
-
-    None for examples with a data view, which need no schema.
-    """
+    """Returns the schema, the transformed one if it exists; None for examples with a data view."""
     if transform_graph:
         output = tft.TFTransformOutput(artifact_utils.get_single_uri(list(transform_graph)))
         return output.transformed_metadata.schema
@@ -176,9 +170,8 @@ def read_schema(
 def parser_for(examples: Examples) -> apply.ParserFor | None:
     """Returns a function `(schema, options) -> parse` that makes the parser of the records.
 
-    The parser does what TFXIO's factory does with tf.Examples, tf.SequenceExamples or records with
-    a data view, by tfx_bsl's own translation of a schema. None if only TFXIO can tell records and
-    examples apart.
+    The parser does what TFXIO's factory does, by tfx_bsl's own translation of a schema. None if
+    only TFXIO can tell records and examples apart.
     """
     payload, data_view = _payload_and_view(examples)
     if payload == example_gen_pb2.PayloadFormat.FORMAT_TF_EXAMPLE:

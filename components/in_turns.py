@@ -68,9 +68,7 @@ def train(
     rounds: tuple[int, int | None] = (MIN_ROUNDS, MAX_ROUNDS),
     loss_passes: int = 0,
 ) -> list[Trained]:
-    """Trains all in turns.
-
-    Raises a `MeasurementError` if a training failed or the time was too short.
+    """Trains all in turns; raises a `MeasurementError` if one failed or the time was too short.
 
     Args:
         trainings: by name. Each runs with the environment of its job's plan, and with a process for
@@ -249,10 +247,9 @@ def train_in_turns(
     is_first: bool,
     loss_passes: int,
 ) -> None:
-    """Trains a block for each `go` until the other side hangs up; runs in a child.
+    """Trains a block for each `go` on a Unix socket until the other side hangs up; runs in a child.
 
-    All trainings share `folder`, whose content is thrown away: the first one writes the weights and
-    batches there with which all begin. `address` is that of a Unix socket.
+    The first training writes the weights and batches with which all begin to `folder`.
     """
     training = TrainingJob.model_validate(job)
     distribution = training.settings.distribution

@@ -33,9 +33,8 @@ class LatestStrategy(tfx.dsl.experimental.ResolverStrategy):
     TFX's LatestArtifactStrategy would record a failed execution on a pipeline's first run.
 
     With a source (e.g. the examples), it resolves only artifacts that are older than the first one
-    made from the same source. An input that changes with each run would keep TFX's cache from ever
-    answering; this one changes only with the source, so that an unchanged run is taken from the
-    cache, plan and all. Whatever a person has decided since is resolved all the same.
+    made from the same source. This input changes only with the source, so that TFX's cache answers
+    an unchanged run. Whatever a person has decided since is resolved all the same.
     """
 
     def __init__(self, count: int = 1, source: str = "", run_label: str = "") -> None:
@@ -44,8 +43,8 @@ class LatestStrategy(tfx.dsl.experimental.ResolverStrategy):
         Args:
             count: how many.
             source: key of the source, which is resolved as it is; empty if there is none.
-            run_label: of the component that will read the artifacts. Those made by executions with
-                another label are resolved although the source is the same.
+            run_label: of the component that will read the artifacts. Those of another label are
+                resolved although the source is the same.
         """
         self._count = count
         self._source = source
@@ -164,14 +163,12 @@ def _before(
 class FailedBeforeDriver(base_driver.BaseDriver, portable_driver.BaseDriver):
     """Adds to the properties of a node how often it has failed on the same inputs.
 
-    TFX takes an execution from its cache if one with the same inputs and properties has succeeded.
-    Our nodes also succeed where a process of theirs was killed, hung or ran out of time: the
-    pipeline goes on without a result. With another number, the cache does not answer with that
-    execution, but does with the next one that succeeds.
+    Our nodes succeed also where a process of theirs was killed, hung or ran out of time. With
+    another number, TFX's cache does not answer with such an execution, but does with the next that
+    succeeds.
     """
 
     def __init__(self, connection: metadata.Metadata) -> None:
-        """Takes the connection to ML Metadata, as TFX's launcher gives it."""
         portable_driver.BaseDriver.__init__(self, connection)
 
     def run(self, execution_info: data_types.ExecutionInfo) -> driver_output_pb2.DriverOutput:

@@ -47,10 +47,7 @@ _Artifacts = dict[str, list[types.Artifact]]
 
 
 def check_one_module(*, module_file: Any, run_fn: Any) -> None:
-    """Checks that there is one place of the training code, which other processes can import.
-
-    Both arguments may also be placeholders that a run fills in.
-    """
+    """Checks that other processes can import the training code, from one place."""
     if bool(module_file) == bool(run_fn):
         raise errors.UserError(
             "Expected exactly one of module_file and run_fn. "
@@ -130,12 +127,8 @@ def fn_args(
 ) -> fn_args_utils.FnArgs:
     """Returns the arguments that TFX's Trainer would give to `run_fn`, with the tuned input if any.
 
-    Args:
-        input_dict: as Trainer's, and optional `input_plan`, which is applied.
-        output_dict: `model` and `model_run`.
-        exec_properties: as Trainer's; only `train_args`, `eval_args`, `custom_config` are read, and
-            `input_plan_source`, the origin of a plan: it is logged if no plan came from there.
-        worker_count: how many processes divide the examples.
+    Of `exec_properties` it reads only `train_args`, `eval_args`, `custom_config`, and the
+    `input_plan_source`, to log that no plan came from there.
     """
     examples = input_dict[standard_component_specs.EXAMPLES_KEY]
     _check_splits(examples, exec_properties)

@@ -22,10 +22,7 @@ _OTHERS = 0o077  # of a mode: all rights but the owner's
 
 
 def unpacked(wheel: str) -> pathlib.Path | None:
-    """Returns a folder with the content of a wheel; None if only pip can install it.
-
-    Processes of the same user share the folder, and may unpack the same wheel at the same time.
-    """
+    """Returns a user's folder with the content of a wheel; None if it takes pip to install it."""
     path = pathlib.Path(io_utils.ensure_local(wheel))
     try:
         root = _own_folder()

@@ -38,10 +38,7 @@ def plan_split(
     exec_properties: dict[str, Any],
     folder: str,
 ) -> None:
-    """Writes the plan for a split to `plan.json` in `folder`, where the user's code writes, too.
-
-    `unmeasured.json` takes its place if only the user's code can read the examples.
-    """
+    """Writes `plan.json`, or `unmeasured.json` if only the user's code can read the examples."""
     logging.basicConfig()  # to the log that is published beside the plan
     logging.getLogger("tfx_perf").setLevel(logging.INFO)
     artifacts = json_utils.loads(inputs)
@@ -146,10 +143,7 @@ class _Planning:
         )
 
     def _training(self, folder: str) -> tuple[training.CapturedTraining | None, str]:
-        """Returns the training, or None and why the search must do without it.
-
-        The reason is empty if there is no training code. A missing split raises a `UserError`.
-        """
+        """Returns the training, or None and the reason; that is empty without training code."""
         run_fn = self._run_fn
         if run_fn is None:
             return None, ""

@@ -35,8 +35,7 @@ class Executor(base_executor.BaseExecutor):
         """Tunes the input of one split.
 
         A search that crashes, hangs or is killed for its memory costs the speed-up, not the
-        pipeline: the plan is then TFXIO's default, with the cause as its reason. The same holds for
-        examples that only the user's code can read.
+        pipeline: the plan is then TFXIO's default, with the cause as its reason.
         """
         exec_properties = trainer_args.with_train_steps(exec_properties)
         config = PerfConfig.from_json(exec_properties["config"])

@@ -27,7 +27,6 @@ def key_of(
     """Returns what a plan depends on: with the same key, measuring again would find the same.
 
     The location of the files does not count, so that data which were written again are recognised.
-    The digest is empty if there is no training code.
     """
     features = f"{source.element_spec}\n{source.options.label_key}"
     return {
@@ -49,8 +48,7 @@ def keyed(
     """Returns a plan with its key, without which it is not used again.
 
     A search that was not worth its time gets none. One that ended too early gets a second try,
-    since a quieter machine may finish it: `failures` counts the executions on the same inputs that
-    found nothing, whose plans are not in `plans`.
+    since a quieter machine may finish it: `failures` counts those that left no plan.
     """
     if not plan.undecided_count:
         return plan.model_copy(update={"key": dict(key)}) if plan.came_to_an_end else plan
@@ -113,11 +111,10 @@ def kept(
     settings: InputSettings,
     example_count: int | None = None,
 ) -> record.TuningRecord | None:
-    """Returns the last run's plan, checked on the data; None if that was the default.
+    """Returns the last run's plan, checked on the data; None for the default, or if it fails.
 
-    For use where a search is not worth its time, whatever has changed since: without it, a run
-    after an edit or an upgrade would be slower than the one before. It gets no key, so that the
-    next run considers a search again. None also if the plan does not serve here.
+    Where a search is not worth its time, a run after an edit or an upgrade is then no slower than
+    the one before. It gets no key, so that the next run considers a search again.
     """
     began = time.monotonic()
     uri, plan = next(_newest_first(plans), ("", None))

@@ -33,13 +33,8 @@ class CapturedTraining:
 
     The code is run up to `fit` once for the model, and again, with another dataset factory in
     `fn_args.data_accessor`, for every dataset that is asked for. What the code does to the
-    factory's dataset (map, repeat, shard) is then part of the measurement. Models of later runs are
-    thrown away.
-
-    Attributes:
-        options: the code passes them to the factory for its training data.
-        schema: likewise; None if the code passes none.
-        batch_size: examples in a batch of `fit`'s data.
+    factory's dataset (map, repeat, shard) is then part of the measurement. `options` and `schema`
+    (or None) are those that the code passes to the factory for its training data.
     """
 
     def __init__(
@@ -47,11 +42,7 @@ class CapturedTraining:
         run_fn: Callable[[fn_args_utils.FnArgs], None],
         arguments: fn_args_utils.FnArgs,
     ) -> None:
-        """Runs `run_fn` up to its first `fit`; its folders in `arguments` may be written to.
-
-        Raises a `UserError` if there is no `fit`, or its data do not come from
-        `fn_args.data_accessor.tf_dataset_factory`.
-        """
+        """Runs `run_fn` up to its first `fit`, whose data must come from the accessor's factory."""
         self._run_fn = run_fn
         self._arguments = arguments
         self._default: Factory = arguments.data_accessor.tf_dataset_factory
@@ -90,10 +81,7 @@ class CapturedTraining:
         return float(self._consumer.epoch_count * passes * split_example_count)
 
     def dataset(self, factory: Factory) -> tf.data.Dataset:
-        """Returns the endless dataset that `fit` would get if the user's code used `factory`.
-
-        It serves only the files that are trained on; TFXIO serves the others.
-        """
+        """Returns the endless dataset that `fit` would get by `factory`; of training files only."""
 
         def chosen(file_pattern: Any, options: Any, schema: Any = None) -> tf.data.Dataset:
             is_trained_on = _as_list(file_pattern) == self._patterns

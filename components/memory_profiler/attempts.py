@@ -178,8 +178,7 @@ class Attempts:
     def _first_footprint_beside(self) -> Iterator[None]:
         """Takes the footprint at the module's own batch size beside the work of the context.
 
-        Tracing and the user's code mostly use one thread. With a possible accelerator it does not
-        begin: two processes would not both have its memory.
+        Not with a possible accelerator: two processes would not both have its memory.
         """
         if host.may_have_accelerators():
             yield
@@ -197,10 +196,7 @@ class Attempts:
         self._first = None
 
     def _finished_beside(self) -> dict[int, _Finished]:
-        """Returns the footprints taken beside, by batch size.
-
-        One without a figure, or near the limit that the other process left, is taken again, alone.
-        """
+        """Returns the footprints by batch size that need not be taken again, alone."""
         if self._first is None:
             return {}
         with contextlib.suppress(errors.ChildError, errors.UserError):
@@ -235,11 +231,7 @@ class Attempts:
         return max(0.0, self._deadline - time.monotonic())
 
     def _affordable(self, size: int, last: _Finished) -> int | None:
-        """Returns the batch, or a smaller one if it would take too long; None if that is too small.
-
-        The time of a step is taken to be proportional to its examples. If that of the last one is
-        not known, any size is worth a try.
-        """
+        """Returns the batch, or a smaller one for which there is time; None if it is too small."""
         if last.footprint.step_seconds is None:
             return size
         left_seconds = min(self._left_seconds, _FOOTPRINT_SHARE * self._settings.timeout_seconds)

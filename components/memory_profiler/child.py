@@ -24,8 +24,8 @@ NO_FIT = "run_fn does not call Model.fit, and a custom training loop is not prof
 def profile_module(*, inputs: str, exec_properties: dict[str, Any], folder: str) -> None:
     """Runs the user's `run_fn` up to its `fit` and writes the profile of that to `profile.json`.
 
-    `unmeasured.json` takes its place if there is nothing to profile. `profile_progress.json` holds
-    the progress; what is in it already is not done again.
+    Or `unmeasured.json`, if there is nothing to profile. What `profile_progress.json` has is not
+    done again.
     """
     settings = PerfConfig.from_json(exec_properties["config"])
     place = pathlib.Path(folder, record.PROGRESS_FILE_NAME)
@@ -54,9 +54,9 @@ def measure_footprint(
 ) -> None:
     """Runs the user's `run_fn` up to its `fit` and trains the first steps on one batch.
 
-    None stands for the size of the module's own batches. After them comes a larger batch, if that
-    is far from the end of the memory: the step is traced, and another process may run at the same
-    time. Raises a `MeasurementError` if the module does not come to its `fit` this time.
+    None stands for the size of the module's own batches. A larger batch follows then, if that is
+    far from the end of the memory: the step is traced, and another process may run at the same
+    time.
     """
     settings = PerfConfig.from_json(exec_properties["config"])
 

@@ -24,11 +24,7 @@ class Executor(base_executor.BaseExecutor):
     def Do(  # noqa: N802 (TFX's name)
         self, input_dict: _Artifacts, output_dict: _Artifacts, exec_properties: dict[str, Any]
     ) -> None:
-        """Profiles the training step of the user's module.
-
-        Whatever happens to the processes that profile, there is an artifact, with their logs: it
-        has what was measured before, or else the reason why there is nothing.
-        """
+        """Profiles the user's training step; the artifact has what was measured, or the reason."""
         exec_properties = trainer_args.with_train_steps(exec_properties)
         settings = PerfConfig.from_json(exec_properties["config"]).memory
         target = artifact_utils.get_single_instance(output_dict["memory_profile"])

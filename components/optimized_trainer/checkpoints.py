@@ -41,12 +41,11 @@ def folder_for(
     input_dict: dict[str, list[artifact.Artifact]],
     exec_properties: dict[str, Any],
 ) -> str | None:
-    """Returns a folder that the same training finds again in any pipeline run.
+    """Returns a folder that the same training finds again in any pipeline run; None without a disk.
 
-    None if the orchestrator gives no working folder, or a remote one. TFX keeps a
-    `stateful_working_dir` beyond a failure, but names it by the execution, which is another one
-    when the pipeline is run again. So the folder lies beside it and is named by what the node is
-    given: inputs that were not made anew, code and settings.
+    TFX keeps a `stateful_working_dir` beyond a failure, but names it by the execution. So the
+    folder lies beside it and is named by what the node is given: inputs that were not made anew,
+    code and settings.
     """
     working = context.stateful_working_dir if context else None
     if not working:
@@ -83,8 +82,7 @@ def name_for(
 def tidied(folder: str | None) -> Iterator[None]:
     """Removes a folder with the context if another run would find nothing of use in it.
 
-    A training that fails before its first checkpoint, or whose processes are killed, cannot do
-    that itself. None if there are no checkpoints.
+    A training that fails before its first checkpoint, or is killed, cannot do that itself.
     """
     try:
         yield
@@ -104,10 +102,10 @@ def tidied(folder: str | None) -> Iterator[None]:
 class KeptModelRun:
     """The folder that `run_fn` gets as `model_run_dir` while it trains.
 
-    Every execution has another `ModelRun`, and TFX deletes that of a failed one. A training that
-    goes on needs what its callbacks wrote, such as logs and the best weights so far. So the folder
-    lies beside the checkpoints and goes into the artifact when all is trained. Without checkpoints,
-    or with a remote artifact, it is the artifact's own.
+    TFX deletes the `ModelRun` of a failed execution, but a training that goes on needs what its
+    callbacks wrote, such as the best weights so far. So the folder lies beside the checkpoints and
+    goes into the artifact when all is trained. Without checkpoints, or with a remote artifact, it
+    is the artifact's own.
     """
 
     def __init__(self, arguments: fn_args_utils.FnArgs, *, checkpoint_folder: str | None) -> None:
@@ -119,10 +117,7 @@ class KeptModelRun:
             self._kept = pathlib.Path(checkpoint_folder, name)
 
     def begin(self) -> fn_args_utils.FnArgs:
-        """Makes the folder, empty unless a checkpoint belongs to it; returns `run_fn`'s arguments.
-
-        Nobody else may be training with the checkpoints.
-        """
+        """Returns `run_fn`'s arguments with the folder, empty unless a checkpoint belongs to it."""
         kept = self._kept
         if kept is None:
             return self._arguments

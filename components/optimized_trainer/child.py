@@ -74,13 +74,10 @@ class TrialOrder(records.Record):
 
     Attributes:
         folder: for `progress_file` and `choice_file`, which remain if the process ends.
-        log_path: of a file for the output meanwhile.
-        key: the choice's.
         budget_seconds: what is left of the settings' budget for trials.
         asked: when the first process for the trials was asked for, in seconds since 1970.
         spent_seconds: from then until this process was asked for.
         known: the records of trials that were cut off; they stand.
-        previous_plan: see `Trials`.
         comparisons: by which this process was chosen; each within the next.
         may_ask_for_onednn: whether to choose nothing if turns with oneDNN are worth it.
     """
@@ -105,7 +102,7 @@ class TrialOrder(records.Record):
 
     @property
     def choice_file(self) -> pathlib.Path:
-        """The `PlanChoice`, once it stands; it is there while something is measured after it."""
+        """The `PlanChoice`, once it stands, as long as something is measured after it."""
         return pathlib.Path(self.folder, "choice.json")
 
     @property
@@ -124,13 +121,11 @@ def train(
     converts_libraries: bool,
     random_states: dict[str, Any],
 ) -> dict[str, Any] | Lack:
-    """Trains; runs in a child, started by `supervision`.
+    """Trains in a child; returns the `TrainingResult`, or the lack that needs another process.
 
-    Returns the `TrainingResult`, or the lack that another process must make up for: it goes on from
-    the checkpoints. `choice` is for the `fit` that it names; without it trials find a plan here,
-    by `order`, which also serves every other `fit`. With neither, there are no trials. AutoGraph
-    converts all libraries, as it does by itself, with `converts_libraries`. `random_states` are
-    those of the parent.
+    That one goes on from the checkpoints. Without a `choice` for the `fit` that it names, trials
+    find a plan here, by `order`, which also serves every other `fit`. With neither, there are no
+    trials.
     """
     generators.put_back(random_states)
     training = TrainingJob.model_validate(job)
@@ -177,8 +172,7 @@ def run(
 ) -> TrainingRecord | Unmeasured:
     """Trains in this process; returns the measurements, or why there are none.
 
-    `around` wraps the measured `fit`, and the result is called in the place of Keras'. Raises a
-    `RuntimeError` if `run_fn` ends without having saved a model.
+    `around` wraps the measured `fit`, and the result is called in the place of Keras'.
     """
     settings = job.settings
     updated = settings.training.model_copy(update={"checkpoint_folder": checkpoint_folder})
@@ -215,8 +209,7 @@ def try_plans(*, job: dict[str, Any], order: dict[str, Any]) -> dict[str, Any] |
     """Runs the user's code up to its first `fit` and makes trials there; runs in a child.
 
     It serves data that call Python functions, which may yield their elements only once: trials in
-    the training's own process would take them from it. Returns the `PlanChoice`; None if turns with
-    oneDNN should come first. Files of the user's code go into the order's folder.
+    the training's own process would take them from it. None if turns with oneDNN should come first.
     """
     began = time.time()
     logging.basicConfig()  # to the log that is published beside the figures
@@ -254,11 +247,7 @@ def try_plans(*, job: dict[str, Any], order: dict[str, Any]) -> dict[str, Any] |
 
 
 def is_worth_onednn(step_seconds: float, *, step_count: int, start_seconds: float) -> bool:
-    """Whether it pays to try oneDNN before anything else, if it gains what is usual.
-
-    `step_count` is that of all planned runs, and `start_seconds` the time that this process took to
-    come to this question.
-    """
+    """Whether it pays to try oneDNN first, for all planned runs' steps and with its usual gain."""
     saving_seconds = step_count * OneDnn().hoped_saving_seconds(step_seconds)
     return saving_seconds > _STARTS * (_IMPORT_SECONDS + start_seconds)
 
@@ -276,7 +265,7 @@ def _without_trials(call: FitCall, loop: Loop) -> PlanChoice:
 
 
 class _TrialsHere:
-    """The trials in this process; `lack` is what they lack here, None if nothing is known to."""
+    """The trials in this process, and their `lack`; None if nothing is known to be lacking."""
 
     def __init__(
         self,
@@ -291,11 +280,9 @@ class _TrialsHere:
         self.lack: Lack | None = None
 
     def choose(self, call: FitCall, loop: Loop) -> PlanChoice:
-        """Returns the choice that they come to.
+        """Returns the choice, or raises an `AbandonedError` if it needs another process.
 
-        Another `fit` may have trained before, and would train again in another process; then this
-        one has to do. Otherwise raises an `AbandonedError` if they lack something, which leaves all
-        to another process.
+        Only the first `fit` may: an earlier one would train again in another process.
         """
         may_lack, self._may_lack = self._may_lack, False
         order = self._order
@@ -319,7 +306,7 @@ class _TrialsHere:
 def _by_trials(
     call: FitCall, loop: Loop, *, order: TrialOrder, job: TrainingJob
 ) -> PlanChoice | None:
-    """Returns what the trials find; None if turns with oneDNN had better come before."""
+    """Returns what the trials find; None if turns with oneDNN should come first."""
     is_put_off = False
 
     def is_worth_waiting_for(step_seconds: float) -> bool:
@@ -362,10 +349,7 @@ def _by_trials(
 
 @contextlib.contextmanager
 def _removed(order: TrialOrder) -> Iterator[None]:
-    """Removes the files about the trials when they are over: later events are the training's.
-
-    Progress is written before anything runs, to cover the data's first element.
-    """
+    """Removes the files about the trials when they are over: later events are the training's."""
     TrialProgress(began=time.time(), running=(), finished=order.known).write(order.progress_file)
     try:
         yield

@@ -1,8 +1,7 @@
 """Comparisons in turns of what a whole process decides: who trains, the precision, oneDNN.
 
 A failure costs only a possible gain: there are good plans without it. Results are kept beside the
-checkpoints and in the record, so that neither a training that goes on nor the next run has to
-compare again.
+checkpoints and in the record, so that nobody has to compare again.
 """
 
 import logging
@@ -37,11 +36,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def may_try_onednn(job: TrainingJob) -> bool:
-    """Whether turns with oneDNN may be worth it.
-
-    They are not where TensorFlow uses it anyway, the user has decided, or memory is short
-    (`recompute`), since two processes would train at once.
-    """
+    """Whether turns with oneDNN may be worth it: not if already decided, nor if memory is short."""
     settings = job.settings.training
     return "onednn" not in settings.excluded_speedups and (
         onednn.is_open() and not settings.recompute
@@ -68,10 +63,8 @@ def in_one_precision(
 ) -> tuple[TrainingJob, KnownPlan]:
     """Returns both with the precision that `training.precision: auto` comes to.
 
-    A dtype policy counts when a layer is made, so that each precision has a model, and processes,
-    of its own. None is tried if the plan is known, by a job in a cluster, or with parameter
-    servers. A training that is interrupted finds the choice in `checkpoint_folder`, if there is
-    one.
+    A dtype policy counts when a layer is made, so that each precision has processes of its own.
+    None is tried if the plan is known, by a job in a cluster, or with parameter servers.
     """
     if job.settings.training.precision != "auto":
         return job, known
@@ -100,10 +93,7 @@ def _of_precisions(
     checkpoint_folder: str | None,
     log_folder: pathlib.Path,
 ) -> Comparison:
-    """Returns the comparison, now made or kept from before an interruption.
-
-    A precision in which the code has failed, in a run with the same key, is not tried again.
-    """
+    """Returns a new or kept comparison, without precisions in which the code has failed."""
     before = kept_choice.kept(checkpoint_folder, Comparison, key=key)
     if before is not None:
         return before.for_another_run()
@@ -140,8 +130,8 @@ def compare(
 ) -> Comparison:
     """Trains plain `fit` as it is, under the name `as_it_is`, and with each plan, in turns.
 
-    `plans` are plain `fit` in other ways, by the names of their trainings. `budget_seconds` is the
-    rest of the trials' budget, and each trains at least `fewest_rounds` blocks if the time allows.
+    `budget_seconds` is the rest of the trials' budget; each trains at least `fewest_rounds` blocks
+    if the time allows.
     """
     trainings = {as_it_is: job, **{name: job.with_plan(plan) for name, plan in plans.items()}}
     seconds, settings = _SHARE * budget_seconds, job.settings.training
@@ -173,7 +163,7 @@ def strategy(
     """Returns what a training is distributed by; None if the settings do not leave that open.
 
     `distribution.strategy: auto` compares one device with all of this machine's devices in one
-    process. If several fail, one trains. If the plan is known, its strategy is not tried again.
+    process. If several fail, one trains.
     """
     if not job.settings.distribution.is_open:
         return None
@@ -198,10 +188,7 @@ def strategy(
 
 
 def device_count(*, exec_properties: dict[str, Any]) -> int:
-    """Returns how many devices could train, as the user's module has configured them.
-
-    Runs in a child, since devices cannot be configured any more afterwards.
-    """
+    """Returns how many devices could train; run in a child, as it fixes their configuration."""
     trainer_args.load_run_fn(exec_properties)
     return len(devices.computing())
 

@@ -49,8 +49,7 @@ def train(
 ) -> None:
     """Trains on the workers of `distribution`, and publishes what the first one measured.
 
-    Its model is moved into `output_dict`. SIGTERM ends the workers before it takes effect.
-    `checkpoint_folder` is on this machine; None if there is none, or the workers are elsewhere.
+    SIGTERM ends the workers before it takes effect.
     """
 
     def collect(exchange: Exchange, notes: tuple[str, ...]) -> None:
@@ -179,7 +178,7 @@ def _words(context: _Context) -> tuple[str, ...]:
 
 
 def _digest(job: training_job.TrainingJob, output_dict: _Artifacts) -> str:
-    """Returns what an execution that is tried again has in common with no other one."""
+    """Returns a digest that an execution shares only with its next attempt."""
     inputs = {key: [item.uri for item in items] for key, items in job.input_dict.items()}
     outputs = {key: [item.uri for item in items] for key, items in output_dict.items()}
     given = [inputs, outputs, job.exec_properties, job.code]

@@ -38,12 +38,10 @@ class Executor(base_executor.BaseExecutor):
     def Do(  # noqa: N802 (TFX's name)
         self, input_dict: _Artifacts, output_dict: _Artifacts, exec_properties: dict[str, Any]
     ) -> None:
-        """Trains a model, in a child process.
+        """Trains a model in a child process, or in several workers if wanted or faster.
 
-        The plan is that of a run before, or trials in the child find it. Whatever happens in the
-        trials costs the speed-up, not the training, which goes on with plain `fit`. With several
-        workers in the settings, or where they turn out to be faster, the workers try plans and
-        train.
+        The plan is that of a run before, or trials there find it. Whatever happens in the trials
+        costs the speed-up, not the training, which goes on with plain `fit`.
         """
         exec_properties = trainer_args.with_train_steps(exec_properties)
         job = TrainingJob.of(input_dict, exec_properties)
@@ -93,10 +91,7 @@ def publish(
     strategy: StrategyChoice | None,
     origin: Origin,
 ) -> None:
-    """Publishes the record, and compiles the saved model if that is wanted.
-
-    `strategy` is None if the settings left nothing to be found out about the distribution.
-    """
+    """Publishes the record, and compiles the saved model if that is wanted."""
     (target,), (model,) = (
         outputs[key] for key in ("perf_metrics", standard_component_specs.MODEL_KEY)
     )
@@ -131,7 +126,7 @@ def publish(
 
 
 def _aot_export(folder: str, signature: str | None) -> list[str]:
-    """Compiles the saved model if that is wanted; returns what came of it, in sentences."""
+    """Compiles the saved model if that is wanted; returns the result in sentences."""
     if signature is None:
         return []
     try:

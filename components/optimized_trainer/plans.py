@@ -56,11 +56,7 @@ def key_of(job: TrainingJob) -> dict[str, str]:
 def known_plan(
     job: TrainingJob, key: dict[str, str], *, checkpoint_folder: str | None
 ) -> KnownPlan:
-    """Returns what is known of the plan before anything is tried.
-
-    `job` has plain `fit`. An interrupted training has left its choice in `checkpoint_folder`; None
-    if nothing outlives the process.
-    """
+    """Returns what is known of the plan, also from an interruption, before anything is tried."""
     runs = runs_before(job)
     choice = kept_choice.kept_plan(checkpoint_folder, key)
     if choice is None:
@@ -118,7 +114,7 @@ def too_short(tuned: TuningRecord, *, planned_runs: int) -> PlanChoice | None:
 
 
 def runs_before(job: TrainingJob) -> Sequence[artifact.Artifact]:
-    """Returns the `PerfMetrics` of runs before; what is no readable record is skipped later."""
+    """Returns the `PerfMetrics` of runs before; unreadable records are skipped later."""
     return job.input_dict.get("previous_metrics") or ()
 
 
@@ -129,10 +125,7 @@ def _newest(runs: Sequence[artifact.Artifact]) -> Runs:
 def find(
     runs: Sequence[artifact.Artifact], key: Mapping[str, str], *, planned_runs: int
 ) -> PlanChoice | None:
-    """Returns the choice of the newest run with the same key, if it is final; else None.
-
-    Why the others are not used is logged.
-    """
+    """Returns the newest choice with the same key, if it is final; logs why others are not."""
     for uri, found in _newest(runs):
         changes = cache_key.differences(found.key, key)
         if changes:
@@ -147,7 +140,7 @@ def find(
 
 
 def previous_plan(runs: Sequence[artifact.Artifact]) -> TrainingPlan | None:
-    """Returns the last run's plan, which is worth trying whatever that costs; None for plain `fit`.
+    """Returns the last run's plan, which is always worth trying; None for plain `fit`.
 
     OneDNN is left out: whoever starts the processes of the trials adds it to their plans.
     """
@@ -158,10 +151,7 @@ def previous_plan(runs: Sequence[artifact.Artifact]) -> TrainingPlan | None:
 
 
 def strategy(runs: Sequence[artifact.Artifact], key: Mapping[str, str]) -> StrategyChoice | None:
-    """Returns what the newest run with the same key was distributed by, if that was measured.
-
-    It holds also where trials may find a better plan. An empty key means that nothing is measured.
-    """
+    """Returns the newest measured strategy with the same key, whatever plan trials may find."""
     found = (each.strategy for _, each in _newest(runs))
     measured = (each for each in found if each is not None and each.speedup is not None)
     return next((each for each in measured if key and each.key == key), None)
@@ -172,8 +162,7 @@ def lost_turns(
 ) -> tuple[TrialRecord, ...]:
     """Returns the failed trial of each plan in the newest run with the key.
 
-    The code would fail again, also where trials of other plans are made anew. None are returned if
-    one of the plans may be worth another try.
+    The code would fail again. None are returned if one of the plans may be worth another try.
     """
     last = next((each for _, each in _newest(runs) if each.key == key), None)
     lost = [
@@ -187,8 +176,8 @@ def lost_turns(
 def of_node(target: artifact.Artifact) -> Runs:
     """Yields the places and records of the node's last runs, the newest first.
 
-    TFX has a folder for each execution of a node, named by its number. Those beside the target's
-    are earlier, also of runs on the same examples, which `latest_metrics` leaves out.
+    TFX has a folder for each execution of a node, named by its number. Unlike `latest_metrics`,
+    this includes runs on the same examples.
     """
     own = storage.path(target.uri)
     if not own.name.isdecimal():
@@ -216,7 +205,7 @@ def _schema_digest(input_dict: _Artifacts) -> str:
 
 
 def _form(schema: schema_pb2.Schema) -> schema_pb2.Schema:
-    """Returns what of a schema says how examples are parsed; the rest follows their values."""
+    """Returns the part of a schema that says how examples are parsed, not what values they have."""
     form = schema_pb2.Schema(feature=schema.feature)
     for name in _FORM_OF_EXAMPLES:
         getattr(form, name).MergeFrom(getattr(schema, name))

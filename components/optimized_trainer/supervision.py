@@ -53,10 +53,8 @@ def train(
 ) -> TrainingRecord | Unmeasured:
     """Trains in a process of its own; returns the measurements, or why there are none.
 
-    There the training has the memory to itself, whatever ran before in this process, and the
-    environment that its plan needs. The child stands for this process: it writes to the same
-    terminal, and SIGTERM and Ctrl-C reach it. Raises a `TrainingError` if the user's code raised
-    something or the process was killed.
+    There the training has the memory to itself and the environment that its plan needs. The child
+    stands for this process: it writes to the same terminal, and SIGTERM and Ctrl-C reach it.
     """
     converts_libraries = False
     choice = known.choice or known.too_short
@@ -99,10 +97,7 @@ def train(
 
 
 class _SupervisedTrials:
-    """The state of the trials, whichever processes make them.
-
-    `are_open` says whether another process may make some.
-    """
+    """The trials of all processes; `are_open` says whether another process may make some."""
 
     def __init__(
         self, job: TrainingJob, known: KnownPlan, *, folder: str, log_folder: pathlib.Path
@@ -119,7 +114,7 @@ class _SupervisedTrials:
 
     @property
     def plan(self) -> TrainingPlan:
-        """What the process that makes them needs."""
+        """The plan of the process that makes the trials."""
         return PLAIN_FIT if self._onednn is None else self._onednn.plan
 
     @property
@@ -128,12 +123,12 @@ class _SupervisedTrials:
 
     @property
     def are_running(self) -> bool:
-        """Whether a process was lost while it made them, not before or after."""
+        """Whether a process was lost while it made trials, not before or after."""
         order = self._order
         return order is not None and (order.progress_file.exists() or order.choice_file.exists())
 
     def order(self) -> TrialOrder:
-        """Returns what the next process is told."""
+        """Returns the order for the next process."""
         now = time.time()
         self._asked = self._asked or now
         self._log_folder.mkdir(parents=True, exist_ok=True)

@@ -15,10 +15,7 @@ _EXIT_USER_ERROR = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Trains as one of the workers of a job; returns the exit code.
-
-    The argument is `--job FOLDER`, which OptimizedTrainer has prepared.
-    """
+    """Trains as one of the workers of a job, by `--job FOLDER`; returns the exit code."""
     parser = argparse.ArgumentParser(
         prog="tfx_perf.components.optimized_trainer.worker", allow_abbrev=False
     )

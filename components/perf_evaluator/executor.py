@@ -54,8 +54,7 @@ class Executor(base_executor.BaseExecutor):
     ) -> None:
         """Judges the run.
 
-        If an input or `baseline_uri` cannot be read, or a blessed run not written there, a
-        `UserError` is raised, nothing is blessed and no ledger written. With `fail_pipeline`, a
+        After a `UserError`, nothing is blessed and no ledger written. With `fail_pipeline`, a
         refusal raises a `RefusalError` and a copy of the evaluation is kept.
         """
         settings = PerfConfig.from_json(exec_properties["config"]).gate
@@ -143,10 +142,7 @@ def _has_blessed(infra_blessing: artifact.Artifact) -> bool:
 
 
 def _kept(evaluation: upath.UPath) -> upath.UPath:
-    """Copies the evaluation to where it outlasts the failed execution; returns the new folder.
-
-    TFX deletes the outputs of an execution that fails, `<root>/<node>/evaluation/<id>`.
-    """
+    """Copies the evaluation to where TFX does not delete it with the failed execution's outputs."""
     kept = evaluation.parent.with_name("refused") / evaluation.name
     storage.copy_tree(evaluation, kept)
     return kept
@@ -203,9 +199,8 @@ def _training_in(folder: upath.UPath) -> tuple[upath.UPath, TrainingRecord | Non
 def overall_metrics(uri: str) -> tuple[dict[str, float], dict[str, float]]:
     """Returns the candidate's metrics over all examples, and their differences from the baseline's.
 
-    Both are by name and have only finite values; the second is empty where Evaluator had no
-    baseline model. Names of a model with several outputs are `OUTPUT/NAME`. Slices are not read:
-    TFMA's own thresholds are the place for those.
+    Only finite ones; the second is empty where Evaluator had no baseline model. Names of a model
+    with several outputs are `OUTPUT/NAME`. Slices are left to TFMA's own thresholds.
     """
     try:
         result = tfma.load_eval_result(uri)
@@ -240,7 +235,7 @@ def _ledgers_in(resolved: Sequence[artifact.Artifact]) -> Iterator[Ledger]:
     """Yields the ledgers of runs before that a resolver found; none on the first run.
 
     Several are resolved because runs at the same time extend the same ledger, each without the
-    other's entry. Some may be gone; if all are, or one is damaged, that is a `UserError`.
+    other's entry. Some may be gone, but not all.
     """
     paths = [storage.path(item.uri) / ledgers.FILE_NAME for item in resolved]
     gone = [path for path in paths if not storage.exists(path)]

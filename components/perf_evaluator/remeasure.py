@@ -23,9 +23,9 @@ def measure(
 ) -> Remeasured:
     """Trains the candidate and the last blessed run that can be run again, block by block.
 
-    On a busy host that goes on beyond the usual number of blocks, until more measurements of the
-    ratio would change no answer (`is_clear`). `baseline` has the oldest run first; `seconds` covers
-    imports and compilation. Returns the ratio, or why there is none.
+    On a busy host that goes on beyond the usual number of blocks, until more measurements would
+    change no answer (`is_clear`); `seconds` includes imports and compilation. `baseline` has the
+    oldest first.
     """
     own = _job_of(candidate)
     # Code is run from there, and a ledger may be shared with others.

@@ -21,10 +21,9 @@ _EVENTS = 10  # the last ones
 
 
 class JobApi:
-    """Creates, finds and deletes jobs of one kind in a namespace.
+    """Creates, finds and deletes jobs of one kind in a namespace, by default the present one.
 
-    None is the namespace of this pod, or of the kube config. `pause` is called with the seconds
-    between two attempts; an exception from it ends the call.
+    `pause` is called with the seconds between two attempts; an exception from it ends the call.
     """
 
     def __init__(self, kind: JobKind, *, namespace: str | None = None) -> None:
@@ -57,10 +56,7 @@ class JobApi:
         )
 
     def create(self, manifest: dict[str, Any]) -> dict[str, Any] | None:
-        """Creates a job and returns it; None if the name is taken.
-
-        If an answer was lost, the same job may have taken it.
-        """
+        """Creates a job and returns it; None if the name is taken, maybe after a lost answer."""
         create = self._jobs.create_namespaced_custom_object
         try:
             return self._call(create, body=manifest, **self._place)
@@ -72,8 +68,7 @@ class JobApi:
     def owner(self) -> dict[str, str] | None:
         """Returns a reference to this process's pod, with whose end the cluster may end a job.
 
-        None outside the cluster, and from a pod of another namespace, which Kubernetes would take
-        for one that is gone.
+        None from another namespace, too: Kubernetes would take such a pod for one that is gone.
         """
         if self._access.pod is None or self._namespace != self._access.namespace:
             return None
@@ -119,7 +114,7 @@ class JobApi:
         return sorted(pods, key=lambda pod: (len(pod.task), pod.task))
 
     def events(self, name: str) -> list[str]:
-        """Returns what the cluster has last said of a job, in its order: reason and message."""
+        """Returns the reasons and messages of the cluster's last events about a job, in order."""
         found = self._call(
             self._core.list_namespaced_event,
             namespace=self._namespace,
@@ -147,10 +142,9 @@ class JobApi:
         attempts: int = _ATTEMPTS,
         **keywords: Any,
     ) -> Any:
-        """Calls a function of the client, which may be called twice without harm.
+        """Calls a function that may be repeated; with `missing`, a 404 is None and no error.
 
-        With `missing`, None is the answer where there is nothing; else that is an error. A refusal
-        is a `UserError`; no answer, or only errors of the server, a `MeasurementError`.
+        No answer, or only errors of the server, is a `MeasurementError`.
         """
         reason = ""
         for attempt in range(attempts):

@@ -10,14 +10,11 @@ class JobKind:
     """A kind of custom resource.
 
     Attributes:
-        name: as in a manifest.
         plural: as in the API's paths.
         container: the name that the operator demands of the container that trains.
-        job_label: label of the pods with the job's name.
-        index_label: label of the pods with the worker's index.
         task_label: label of the pods with the kind of their task; without it, all are workers.
         succeeded: type of the condition that says so.
-        operator: name and source of what must be installed, in words.
+        operator: name of what must be installed.
     """
 
     name: str

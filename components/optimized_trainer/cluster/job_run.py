@@ -27,10 +27,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class JobRun:
-    """Runs one job, or goes on with the one that this process left when it was ended before.
-
-    Up to `restarts` jobs may follow one that has failed.
-    """
+    """Runs one job, or the one that a killed process left; begins again after failures."""
 
     def __init__(
         self,
@@ -117,7 +114,7 @@ class JobRun:
             return None
 
     def _take_over(self, found: dict[str, Any], owner: dict[str, str] | None) -> None:
-        """Has a job that is there outlive the pod that created it."""
+        """Makes this pod an owner of the job, which then outlives the pod that created it."""
         owners = found["metadata"].get("ownerReferences", [])
         if owner is None or any(each["uid"] == owner["uid"] for each in owners):
             return
@@ -225,7 +222,7 @@ class JobRun:
         )
 
     def _account(self) -> str:
-        """Returns what is known where no worker is known to have failed, in sentences."""
+        """Returns the circumstances in sentences where no worker is known to have failed."""
         seen = ", ".join(f"{pod.name} (last seen {pod.state})" for pod in self._logs.pods)
         if not seen:
             said = "None of its pods has been seen."

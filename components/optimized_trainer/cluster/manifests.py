@@ -31,9 +31,8 @@ def manifest(
     restarts: int,
     heartbeat_timeout_seconds: float,
 ) -> dict[str, Any]:
-    """Returns the custom resource.
+    """Returns the custom resource, with a DNS label as name and a digest of the training.
 
-    `name` is a DNS label; `digest` tells the job from that of another training with this name.
     Where the operator can start workers again by itself, it does so unless `restarts` is 0. After
     `heartbeat_timeout_seconds`, Kubernetes kills silent processes that only serve.
     """
@@ -168,7 +167,7 @@ def _pod(settings: ClusterJob, command: list[str], watched: dict[str, Any]) -> d
 
 
 def _watched(timeout_seconds: int) -> dict[str, Any]:
-    """Returns what has Kubernetes kill a container that has given heartbeats, and gives none."""
+    """Returns the probe by which Kubernetes kills a container whose heartbeats have stopped."""
     silence = f"$(( $(date +%s) - $(stat -c %Y {_HEARTBEAT_FILE}) ))"
     is_alive = f"test ! -e {_HEARTBEAT_FILE} || test {silence} -le {timeout_seconds}"
     return {
@@ -182,7 +181,7 @@ def _watched(timeout_seconds: int) -> dict[str, Any]:
 
 
 def _merged(own: Any, given: Any) -> Any:
-    """Returns what is made with what the user gives, which counts; lists are merged by names."""
+    """Returns the user's values on top of the made ones; lists are merged by names."""
     if isinstance(own, dict) and isinstance(given, dict):
         both = {key: _merged(own[key], given[key]) for key in own.keys() & given.keys()}
         return {**own, **given, **both}

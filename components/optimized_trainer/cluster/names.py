@@ -7,11 +7,7 @@ _LENGTH = 44
 
 
 def job_name(*words: str, digest: str) -> str:
-    """Returns a DNS label (RFC 1035) of the words, ending with the digest.
-
-    Characters that no label may have become `-`, and what is too long is left out. The digest, of
-    letters and digits, tells jobs of the same words apart.
-    """
+    """Returns a DNS label (RFC 1035) of the words, as far as they fit, ending with the digest."""
     text = re.sub(r"[^a-z0-9]+", "-", "-".join(words).lower()).strip("-")
     if not text[:1].isalpha():
         text = f"training-{text}"

@@ -16,12 +16,10 @@ class Pod:
     """The pod of a process that trains, or serves one that does.
 
     Attributes:
-        uid: differs from that of the next pod of the same name.
         task: of its process, e.g. `worker 0`.
         state: its phase, with the reason if its container waits or was ended by Kubernetes, e.g.
             `Pending (ImagePullBackOff)`.
         has_log: whether its container has been started.
-        has_ended: whether it writes no more.
         has_failed: whether it has ended with an error that does not come of its deletion.
         last_words: the end of its log, if that is known without reading it.
     """

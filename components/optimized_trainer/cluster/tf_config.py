@@ -11,10 +11,9 @@ _INDEX_VARIABLE = "JOB_COMPLETION_INDEX"  # set by Kubernetes in the pods of an 
 
 
 def worker_of(environment: MutableMapping[str, str]) -> workers.Worker:
-    """Returns which worker this process is; composes `TF_CONFIG` if it is missing.
+    """Returns which worker this process is; composes a TrainJob's `TF_CONFIG` from its variables.
 
-    To be called before TensorFlow is imported. The controller of a TFJob sets it. The pods of a
-    TrainJob have `TFX_PERF_WORKER_HOSTS` and `JOB_COMPLETION_INDEX` instead.
+    To be called before TensorFlow is imported.
     """
     if workers.VARIABLE not in environment:
         environment[workers.VARIABLE] = _composed(environment)

@@ -16,9 +16,8 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class WorkerLogs:
-    """The pods of a job and their output, also of pods that are gone.
+    """The pods of a job and their output, also of pods that were deleted with their logs.
 
-    A pod may be deleted with its log as soon as it has failed, by the operator or with its machine.
     `started_again` are the pods that took the place of others, as far as they were seen.
     """
 
@@ -38,7 +37,7 @@ class WorkerLogs:
 
     @property
     def gone(self) -> list[Pod]:
-        """Those of them that are not there any more."""
+        """The pods of them that are not there any more."""
         return [pod for pod in self.pods if pod.uid not in self._present]
 
     def look(self) -> None:
@@ -54,7 +53,7 @@ class WorkerLogs:
         return dict(self._texts)
 
     def events(self) -> str:
-        """Returns what the cluster says of the job, in one line; nothing where it cannot be had."""
+        """Returns the cluster's events about the job in one line; empty if it tells none."""
         try:
             return "; ".join(self._api.events(self._job_name))
         except _FAILURES as error:

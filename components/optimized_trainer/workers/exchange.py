@@ -26,19 +26,17 @@ _Artifacts = dict[str, list[artifact.Artifact]]
 
 
 class Exchange:
-    """The workers' order and results, in a folder of one training that all of them see."""
+    """The workers' order and results, in a folder of one training that all of them see.
+
+    With `sees_all`, the workers see all files that this process sees.
+    """
 
     def __init__(self, folder: pathlib.Path, *, sees_all: bool = False) -> None:
-        """`sees_all` says whether the workers see all that this process sees."""
         self.folder = folder
         self._sees_all = sees_all
 
     def prepare(self, job: training_job.TrainingJob, known: KnownPlan) -> None:
-        """Writes what the workers need, in the place of what was there.
-
-        Inputs and code outside the shared folder are copied, but for remote ones, which the workers
-        read themselves.
-        """
+        """Writes the order anew, with copies of local inputs and code for workers elsewhere."""
         shared = self.folder.parent
         for left in shared.glob(f".{self.folder.name}-*"):  # of an attempt that was killed
             shutil.rmtree(left, ignore_errors=True)
@@ -60,7 +58,7 @@ class Exchange:
 
     @property
     def is_prepared(self) -> bool:
-        """Whether workers find what they need."""
+        """Whether the workers' order is there."""
         return (self.folder / training_job.FILE_NAME).exists()
 
     @property
@@ -78,22 +76,22 @@ class Exchange:
         return self.folder / (_OUTPUTS if worker.is_chief else f"worker-{worker.index}")
 
     def report(self, result: TrainingResult) -> None:
-        """Leaves what the chief measured, when its outputs are complete."""
+        """Writes the chief's record, when its outputs are complete."""
         result.write(self.folder / _RESULT_FILE)
 
     @property
     def result(self) -> TrainingResult | None:
-        """What the chief reported; None if it has not come so far."""
+        """The chief's record; None if it has not come so far."""
         path = self.folder / _RESULT_FILE
         return TrainingResult.read(path) if path.exists() else None
 
     def forget_results(self) -> None:
-        """Removes what workers have reported, so that others can begin."""
+        """Removes the workers' results, so that others can begin."""
         failure.forget(self.folder)
         (self.folder / _RESULT_FILE).unlink(missing_ok=True)
 
     def collect(self, output_dict: _Artifacts) -> None:
-        """Moves what the chief saved to where the artifacts are."""
+        """Moves the chief's outputs to the artifacts."""
         for source in sorted((self.folder / _OUTPUTS).iterdir()):
             uri = output_dict[source.name][0].uri
             target = storage.make_folder(uri)

@@ -17,7 +17,6 @@ class KnownPlan(records.Record):
     Attributes:
         key: of the choice; empty if there are to be no trials.
         choice: of a run before, or before an interruption; None if trials may find another one.
-        previous_plan: see `Trials`.
         too_short: plain `fit`, if the training is known to be too short for trials.
         comparison: of precisions; None if none were tried.
         spent_seconds: of the trials' budget, so far.
@@ -33,7 +32,7 @@ class KnownPlan(records.Record):
     spent_seconds: float = 0.0
 
     def within(self, comparison: Comparison) -> "KnownPlan":
-        """Returns what is known in the precision that a comparison came to."""
+        """Returns what is known in the precision that a comparison chose."""
         previous = self.previous_plan
         if previous is not None:  # trials have no other precision to try
             previous = previous.only(lambda each: each.name != Precision.name)
@@ -46,5 +45,5 @@ class KnownPlan(records.Record):
         )
 
     def held_against(self, choice: PlanChoice) -> PlanChoice:
-        """Returns what workers found, with what is known of the precision that they compute in."""
+        """Returns the workers' choice, with what is known of the precision that they compute in."""
         return choice if self.comparison is None else self.comparison.held_against(choice)

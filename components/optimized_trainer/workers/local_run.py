@@ -38,11 +38,7 @@ class LocalRun:
     def run(
         self, *, prepare: Callable[[], None], collect: Callable[[tuple[str, ...]], None]
     ) -> None:
-        """Runs the workers to their end.
-
-        `prepare` fills the exchange; `collect` takes the results out of it, given the failures
-        before, in sentences.
-        """
+        """Runs the workers between `prepare` and `collect`, which gets the failures before."""
         self._log_folder.mkdir(parents=True, exist_ok=True)
         prepare()
         try:

@@ -78,8 +78,8 @@ def _said(error: errors.UserError) -> int:
 def _train(exchange: Exchange, worker: Worker) -> None:
     """Runs the user's `run_fn`, whose strategy finds the other workers by `TF_CONFIG`.
 
-    All workers run it and all save, because saving may take steps together; models other than the
-    chief's are thrown away. With parameter servers the coordinator alone runs it.
+    All workers save, because saving may take steps together; only the chief's model is kept. With
+    parameter servers the coordinator alone runs it.
     """
     job = exchange.job
     distribution = job.settings.distribution
