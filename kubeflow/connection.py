@@ -66,10 +66,7 @@ class Connection:
         return self._call((*_NOT_BEGUN, *_UNKNOWN), function, *arguments, **keywords)
 
     def create(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
-        """Calls a function that creates something.
-
-        Tried again only where the server cannot have begun, so that nothing is created twice.
-        """
+        """Calls a function that creates something; tries again only if nothing was created."""
         return self._call(_NOT_BEGUN, function, *arguments, **keywords)
 
     def _call(

@@ -1,7 +1,7 @@
 """Checks a compiled pipeline by the rules of the open-source API server, driver and launcher.
 
-The kfp SDK, which runs after them, checks less: it accepts specs that no run can be made of. Each
-rule says where in Kubeflow Pipelines (2.x) or Argo it comes from.
+The kfp SDK accepts specs that no run can be made of. Each rule says where in Kubeflow Pipelines
+(2.x) or Argo it comes from.
 """
 
 import graphlib
@@ -37,11 +37,7 @@ PARAMETER_TYPES: dict[str, type] = {
 
 
 def read(path: str | pathlib.Path) -> dict[str, Any]:
-    """Returns the pipeline spec in a `.yaml` or `.yml` file.
-
-    A `UserError` gives the first reason for which the server would refuse it, or for which the SDK
-    cannot load it, as `kfp.Client` does before it uploads.
-    """
+    """Returns the pipeline spec in a YAML file, if the server and `kfp.Client` accept it."""
     path = pathlib.Path(path)
     documents, found = _checked(path)
     if found:
@@ -76,12 +72,12 @@ def _checked(path: pathlib.Path) -> tuple[list[Any], list[str]]:
 
 
 def problems(documents: Sequence[_Spec]) -> list[str]:
-    """Returns what the server would refuse or choke on in YAML documents, a line each."""
+    """Returns the reasons, a line each, for which the server would refuse YAML documents."""
     return _broken_rules(documents) or _refused_by_parser(documents)
 
 
 def _refused_by_parser(documents: Sequence[_Spec]) -> list[str]:
-    """Returns what the server's strict parse would refuse."""
+    """Returns the reasons for which the server's strict parse would refuse it."""
     from kfp.pipeline_spec import pipeline_spec_pb2
 
     found = []

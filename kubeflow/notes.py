@@ -71,7 +71,7 @@ def inputs_from(
 
 
 def missing(nodes: Sequence[base_node.BaseNode]) -> set[str]:
-    """Returns the ids of nodes that inputs come from, but that are not in the pipeline."""
+    """Returns the ids of nodes that produce inputs but are not in the pipeline."""
     named: set[Any] = {
         getattr(channel, "producer_component_id", None)
         for node in nodes

@@ -80,7 +80,7 @@ class NodeSettings(Section):
         return self
 
     def overridden_by(self, other: "NodeSettings") -> "NodeSettings":
-        """Returns these settings with what `other` sets; mappings are merged."""
+        """Returns these settings with those of `other` on top; mappings are merged."""
         merged: dict[str, Any] = {name: getattr(self, name) for name in self.model_fields_set}
         for name in other.model_fields_set:
             value = getattr(other, name)
@@ -89,7 +89,7 @@ class NodeSettings(Section):
 
     @property
     def is_plain(self) -> bool:
-        """Whether everything set can be said without Kubernetes (for Vertex)."""
+        """Whether the settings need nothing of Kubernetes alone (for Vertex)."""
         return not any(getattr(self, name) for name in self.model_fields_set - _PLAIN)
 
 

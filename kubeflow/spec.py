@@ -38,7 +38,7 @@ def component(spec: _Spec, task: _Spec) -> _Spec:
 
 
 def executor(spec: _Spec, task: _Spec) -> _Spec:
-    """Returns what executes a task: a dict with one key, e.g. `container`."""
+    """Returns the executor of a task: a dict with one key, e.g. `container`."""
     return spec["deploymentSpec"]["executors"][component(spec, task)["executorLabel"]]
 
 
@@ -78,7 +78,7 @@ def drop_unresolved(spec: _Spec) -> None:
 
 
 def adapt(spec: _Spec) -> None:
-    """Gives the containers what open-source Kubeflow does not: types, UI outputs, the driver."""
+    """Adds for the containers of open-source Kubeflow: types, UI outputs, the driver."""
     for task in tasks(spec).values():
         _name_types(component(spec, task))
     for name, container in containers(spec):
@@ -197,8 +197,8 @@ def _executor_name(node_id: str) -> str:
 def platform_spec(settings: Mapping[str, NodeSettings]) -> dict[str, Any] | None:
     """Returns the platform document; None if no container asks for anything.
 
-    Its fields, in the format of kfp-kubernetes, are those that every 2.x server reads. Later ones,
-    e.g. `secretNameParameter`, say the same, but earlier servers do not know them.
+    Its fields, in the format of kfp-kubernetes, are those that every 2.x server reads; earlier
+    servers do not know e.g. `secretNameParameter`.
     """
     configs = {
         _executor_name(name): config for name, node in settings.items() if (config := _config(node))

@@ -29,7 +29,7 @@ class Staging:
         self._root = root
 
     def path(self, uri: str) -> str:
-        """Returns the local path of a URI; of another store, or a path, as it is."""
+        """Returns the local path of a URI; a URI of another store, or a path, as it is."""
         scheme, separator, rest = uri.partition("://")
         if not separator or scheme not in _FOLDERS:
             return uri
@@ -70,8 +70,7 @@ class Invocation:
     """An `ExecutorInput` of the launcher, for one task.
 
     Its artifacts have the types of the component's declared inputs, which open-source Kubeflow
-    leaves out. The launcher expects the `ExecutorOutput` in `output_file`. `ui_outputs` are outputs
-    for the UI, name to artifact, that TFX must not see.
+    leaves out. `ui_outputs` are outputs for the UI, name to artifact, that TFX must not see.
     """
 
     def __init__(self, executor_input: _Json, inputs_spec: _Json, staging: Staging) -> None:
@@ -96,10 +95,7 @@ class Invocation:
                 outputs[name] = {"artifacts": [artifact]}
 
     def executor_input(self, output_file: pathlib.Path) -> _Json:
-        """Returns the `ExecutorInput` for TFX, whose driver may write to `output_file`.
-
-        It is typed, has local paths, and lacks what TFX would misread.
-        """
+        """Returns the `ExecutorInput` for TFX, typed, with local paths and an output file."""
         return {
             "inputs": self._inputs,
             "outputs": {**self._outputs, "outputFile": str(output_file)},
@@ -119,7 +115,7 @@ class Invocation:
 
 
 def _typed_inputs(inputs: _Json, inputs_spec: _Json, staging: Staging) -> _Json:
-    """Returns the inputs with the declared types; those that nothing was given for are left out."""
+    """Returns the given inputs with their declared types."""
     declared = inputs_spec.get("artifacts", {})
     typed = {}
     for name, artifacts in inputs.get("artifacts", {}).items():

@@ -29,14 +29,7 @@ _Artifacts = dict[str, list[artifact.Artifact]]
 
 
 class TaskRun:
-    """One run of an executor.
-
-    Args:
-        executor_input: an `ExecutorInput` with types and local paths.
-        inputs_spec: the component's declared inputs, with the types of the properties.
-        arguments: of the entrypoint.
-        beam_arguments: the rest of the command line.
-    """
+    """One run of an executor, on an `ExecutorInput` with types and local paths."""
 
     def __init__(
         self,
@@ -56,10 +49,7 @@ class TaskRun:
         self._beam_arguments = beam_arguments
 
     def run(self, run_id: str | None) -> tuple[_Artifacts, _Json]:
-        """Runs ExampleGen's driver if there is one, and the executor.
-
-        Returns the outputs, and an `ExecutorOutput` that describes them.
-        """
+        """Runs the executor, and ExampleGen's driver; returns outputs and the `ExecutorOutput`."""
         if self._arguments.example_gen_driver:
             self._run_driver()
         name_of_id: dict[int, str] = {}
@@ -133,7 +123,7 @@ def _make_folders(inputs: _Artifacts, outputs: _Artifacts) -> None:
 
 
 def _make_recordable(item: metadata_store_pb2.Artifact) -> None:
-    """Leaves out or rewrites the properties that the metadata store refuses."""
+    """Leaves out or rewrites properties that the metadata store refuses."""
     for properties in (item.properties, item.custom_properties):
         for key, value in list(properties.items()):
             kind = value.WhichOneof("value")

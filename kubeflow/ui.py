@@ -41,8 +41,7 @@ def shown_by(name: str) -> str:
 def write(kind: str, source: "artifact.Artifact", target: dict[str, Any]) -> None:
     """Writes a `system.HTML`, `system.Metrics` or `system.Markdown` for the UI.
 
-    `source` is the output to show, in a local folder. `target` is the UI's artifact as JSON, with
-    the file to write as `uri`; it gets the figures.
+    `target` is the UI's artifact as JSON, with the file to write as `uri`; it gets the figures.
     """
     figures = {
         key: source.get_float_custom_property(key)

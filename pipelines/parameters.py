@@ -29,10 +29,7 @@ def declared(pipeline: pipeline_pb2.Pipeline) -> dict[str, type]:
 
 
 def written(nodes: Iterable[base_node.BaseNode]) -> dict[str, data_types.RuntimeParameter]:
-    """Returns the runtime parameters of nodes as their author wrote them, by name.
-
-    The compiled pipeline has neither descriptions nor the defaults 0 and "".
-    """
+    """Returns nodes' runtime parameters by name, with descriptions and defaults such as 0."""
     return {
         value.name: value
         for node in nodes

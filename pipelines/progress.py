@@ -55,7 +55,6 @@ class NodeRun:
     """The end of a node.
 
     Attributes:
-        name: its id.
         state: `done`, `from cache`, `skipped` or `failed`.
         seconds: how long it took.
         found: lines about our components' results: findings, what to do about them, the report.
@@ -71,11 +70,9 @@ class NodeRun:
 def shown(terminal: TextIO, *, status_seconds: float | None = None) -> Iterator[Sequence[NodeRun]]:
     """Shows nodes of this process as they end, within the context; yields their growing list.
 
-    Each node has a line on `terminal`; a long one says now and then what it is doing. At the end
-    come the results of our components, from cache or not: plans, the gate's decision and what to do
-    about it, remarks, and reports. TFX's log goes on; `console.libraries` keeps that, and what the
-    nodes print, in a file. `status_seconds` lie between two lines about a node; None: some silence,
-    longer each time.
+    Each node has a line on `terminal`; a long one says now and then what it is doing, every
+    `status_seconds` or, with None, more and more rarely. At the end come our components' results,
+    from cache or not. `console.libraries` keeps TFX's log and the nodes' output in a file.
     """
     with contextlib.ExitStack() as until:
         until.callback(absl_logging.set_verbosity, absl_logging.get_verbosity())
@@ -115,7 +112,7 @@ class _View:
         self._has_cached = self._has_news = False
 
     def launching(self, launch: _Launch) -> _Launch:
-        """Returns what stands in the place of the launcher's method."""
+        """Returns the replacement of the launcher's method."""
 
         def launching(node: launcher.Launcher) -> data_types.ExecutionInfo | None:
             name, began = node._pipeline_node.node_info.id, time.monotonic()
@@ -154,7 +151,7 @@ class _View:
         return launching
 
     def close(self) -> None:
-        """Says what was found, which the nodes after it have moved out of sight."""
+        """Shows the results, which later nodes have moved out of sight."""
         if self._has_cached and not self._has_news:
             self._say(_NOTHING_NEW)
         for line in (line for node in self.ended for line in node.found):
@@ -167,7 +164,7 @@ class _View:
 def _outcome(
     node: launcher.Launcher, result: data_types.ExecutionInfo
 ) -> tuple[str, Sequence[mlmd.Artifact]]:
-    """Returns how a node ended, and what it has put out."""
+    """Returns the end state of a node, and its outputs."""
     with node._mlmd_connection as connection:
         (execution,) = connection.store.get_executions_by_id([result.execution_id])
         made = outputs_of(connection.store, result.execution_id)
@@ -182,7 +179,7 @@ def _database(node: launcher.Launcher) -> str:
 
 
 def _closing(name: str, made: Sequence[mlmd.Artifact], *, database: str) -> Iterator[str]:
-    """Yields what there is to say of a node at the end: what it found, remarks, reports."""
+    """Yields a node's last lines: its findings, remarks, reports."""
     found = _outcome_lines(made, database=database) or [*_decided(made)]
     headline = " ".join(found[:1])
     said = [remark for remark in remarks(made) if remark not in headline]
@@ -194,10 +191,7 @@ def _closing(name: str, made: Sequence[mlmd.Artifact], *, database: str) -> Iter
 
 
 def _outcome_lines(outputs: Iterable[mlmd.Artifact], *, database: str) -> Sequence[str]:
-    """Returns the headline of our component's report, and PerfEvaluator's figures and advice.
-
-    Empty for other components.
-    """
+    """Returns our component's headline, and PerfEvaluator's figures and advice; else nothing."""
     for artifact in outputs:
         headline = artifact.custom_properties[artifacts.HEADLINE].string_value
         if artifact.type == types.PerfEvaluation.TYPE_NAME:
@@ -213,7 +207,7 @@ def _outcome_lines(outputs: Iterable[mlmd.Artifact], *, database: str) -> Sequen
 
 
 def outputs_of(store: metadata_store.MetadataStore, execution_id: int) -> list[mlmd.Artifact]:
-    """Returns what an execution has put out; not what a resolver passes on."""
+    """Returns the outputs of an execution, without those that a resolver passes on."""
     ids = [
         event.artifact_id
         for event in store.get_events_by_execution_ids([execution_id])
@@ -247,7 +241,7 @@ def _decided(outputs: Sequence[mlmd.Artifact]) -> Iterator[str]:
 
 
 def remarks(outputs: Iterable[mlmd.Artifact]) -> Iterator[str]:
-    """Yields what went wrong in our components though the node succeeded, a line each."""
+    """Yields, a line each, what went wrong in our components though the node succeeded."""
     for artifact in outputs:
         remark = artifact.custom_properties[artifacts.REMARK].string_value
         if remark:
@@ -269,8 +263,7 @@ def interruptions_recorded() -> Iterator[None]:
     """Marks nodes of this process that Ctrl-C or SIGTERM ends as failed, while the context lasts.
 
     TFX itself marks only nodes that raise an `Exception`; others would stand in ML Metadata as
-    running for ever. SIGTERM interrupts as Ctrl-C does, so that the node ends first; then it takes
-    effect.
+    running for ever. SIGTERM takes effect after the node has ended.
     """
     with _terminable(), interception.replacing(launcher.Launcher, "launch", _recording):
         yield
@@ -304,7 +297,7 @@ def _recording(launch: _Launch) -> _Launch:
 
 
 def _mark_run(node: launcher.Launcher) -> None:
-    """Marks what has begun in a node's run, which ends with this process."""
+    """Marks the executions that a node's run leaves when this process ends."""
     contexts = node._pipeline_node.contexts.contexts
     (run,) = (each.name.field_value.string_value for each in contexts if each.type.name == _RUN)
     with node._mlmd_connection as connection:
@@ -316,7 +309,7 @@ def _mark_run(node: launcher.Launcher) -> None:
 
 @contextlib.contextmanager
 def _terminable() -> Iterator[None]:
-    """Has SIGTERM interrupt the context, and take effect behind it; in the main thread only."""
+    """Makes SIGTERM interrupt the context and take effect after it; in the main thread only."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,7 +1,4 @@
-"""The pipeline on the Chicago taxi data, with the stock model module.
-
-Project and data come from the installed tfx: `tfx template copy --model taxi` writes them.
-"""
+"""The pipeline on TFX's Chicago taxi data, with the stock model module of `tfx template copy`."""
 
 import pathlib
 import re
@@ -55,10 +52,7 @@ class StockTrainerExecutor(trainer_executor.GenericExecutor):
 
 
 def write_project(folder: pathlib.Path, *, batch_size: int) -> None:
-    """Writes the stock taxi project, with its two batch sizes set, unless it is there already.
-
-    A project in the folder stays as it is: ExampleGen's cache goes by the age of the data files.
-    """
+    """Writes the stock taxi project, unless it exists: ExampleGen's cache goes by file age."""
     if folder.exists():
         return
     draft = folder.with_name(folder.name + ".draft")
@@ -112,10 +106,7 @@ def _pipeline(
     label: str,
     settings: PerfConfig,
 ) -> tfx.dsl.Pipeline:
-    """Returns the training pipeline, and in it the stock Trainer for comparison.
-
-    The stock Trainer stands before our components, whose memory then does not count against it.
-    """
+    """Returns the pipeline; the stock Trainer precedes our components, which hold memory."""
     project = folder / "project"
     write_project(project, batch_size=batch_size)
     sys.path.insert(0, str(project))
@@ -165,7 +156,7 @@ def run_in_process(
     """Runs the pipeline from plain values, for `isolate.run`; returns the seconds of each node.
 
     A second run in the same folder finds the ledger of the first. A new `label` trains anew; the
-    same one takes finished nodes from cache. `progress.shown` writes to `progress_path`.
+    same one takes finished nodes from cache.
     """
     pipeline = _pipeline(pathlib.Path(folder), settings=PerfConfig.from_json(settings), **run)
     with (

@@ -53,9 +53,8 @@ class TrainingCode:
     def config_for(self, function: str) -> dict[str, Any]:
         """Returns the custom configuration with a digest of the source of the function at a path.
 
-        TFX takes a component's result from cache if its inputs and properties are the same. An
-        import path stays the same when its code is edited; the digest does not. The components of
-        tfx-perf have it among their properties anyway.
+        An edit of the code changes the digest, but not the import path, by which TFX's cache would
+        go. The components of tfx-perf have the digest among their properties anyway.
         """
         return {**self.custom_config, "source_digest": cache_key.of_source(function)}
 

@@ -23,7 +23,6 @@ class Addition:
     """Changes that make a project use tfx-perf.
 
     Attributes:
-        project: the folder that paths are relative to.
         files: text of each new and changed file, by its path in the project; none if the project
             uses tfx-perf already.
         changed: path of the existing file that changes; None if none does.
@@ -83,10 +82,7 @@ def _lines(text: str) -> list[str]:
 
 
 def addition(target: pathlib.Path) -> Addition:
-    """Returns the changes to a project, given by its folder or the file that defines its pipeline.
-
-    Earlier additions stay as they are.
-    """
+    """Returns the changes to a project, given by its folder or the file of its pipeline."""
     target = target.absolute()
     user = _module_user(target)
     step = None if user else project_scan.find(target)
@@ -113,7 +109,7 @@ def addition(target: pathlib.Path) -> Addition:
 
 
 def _module_user(target: pathlib.Path) -> pathlib.Path | None:
-    """Returns the file that trains with what was added before."""
+    """Returns the file that trains with an earlier addition."""
     for source in project_scan.sources(target):
         if f"{_MODULE}.train" not in source.text:
             continue

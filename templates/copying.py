@@ -53,11 +53,7 @@ def check_pipeline_name(name: str) -> str:
 def copy_project(
     template: Template, *, pipeline_name: str, destination: pathlib.Path
 ) -> list[pathlib.Path]:
-    """Writes a new project to a free folder and returns its files, sorted.
-
-    The pipeline's name takes the place of the placeholder in every file. After an error nothing is
-    written.
-    """
+    """Writes a new project with the pipeline's name to a free folder; returns its files, sorted."""
     check_pipeline_name(pipeline_name)
     destination = destination.absolute()
     if destination.exists() and (not destination.is_dir() or any(destination.iterdir())):

@@ -29,10 +29,7 @@ _RETURNED = "return"
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """A module's text with its own line ends, as Python reads it.
-
-    The encoding is `utf-8-sig` if a byte order mark begins the text.
-    """
+    """A module's text with its own line ends; `utf-8-sig` if it begins with a byte order mark."""
 
     path: pathlib.Path
     text: str
@@ -44,7 +41,6 @@ class TrainingStep:
     """The places in one file that have to change.
 
     Attributes:
-        source: the file.
         assignment: `trainer = Trainer(...)`, perhaps with a node's name, `.with_id(...)`.
         outermost: the statement of the function's own body that holds the assignment; the same
             where that is not under a condition.
@@ -81,10 +77,7 @@ class TrainingStep:
 
 
 def find(project: pathlib.Path) -> TrainingStep:
-    """Returns the training step of a project, given by its folder or the file of its pipeline.
-
-    A `UserError` says that there is none, or more than one, or one that no rule here covers.
-    """
+    """Returns the only training step of a project, if the rules here cover it."""
     if not project.exists():
         raise errors.UserError(
             f"Expected a TFX project or its pipeline's file. Received: project={project}, "
@@ -187,7 +180,7 @@ def _dotted(node: ast.expr) -> str:
 
 
 def _is_call_of(node: ast.AST, name: str) -> TypeGuard[ast.Call]:
-    """Returns whether a node calls TFX's own component, not that of a cloud."""
+    """Whether a node calls TFX's own component, not that of a cloud."""
     if not isinstance(node, ast.Call):
         return False
     callee = _dotted(node.func)
@@ -296,7 +289,7 @@ def _listing(source: Source, scope: ast.Module | ast.FunctionDef, name: str) -> 
 def _takers(
     scope: ast.AST, name: str, parents: dict[ast.AST, ast.AST]
 ) -> Iterator[tuple[ast.Expr | ast.Name, str | None]]:
-    """Yields where a list takes a name, and who holds the list."""
+    """Yields the places where a list takes a name, and the holder of the list."""
     for node in ast.walk(scope):
         if isinstance(node, ast.List):
             names = (each for each in node.elts if isinstance(each, ast.Name) and each.id == name)
@@ -311,7 +304,7 @@ def _takers(
 
 
 def _holder(node: ast.AST, parents: dict[ast.AST, ast.AST]) -> str | None:
-    """Returns who holds a list or a variable; None if that holds no components."""
+    """Returns the holder of a list or a variable; None if that holds no components."""
     parent = parents[node]
     while isinstance(parent, _THROUGH) or _is_through_call(parent):
         parent = parents[parent]

@@ -29,7 +29,7 @@ def decode(found):
 
 
 def show_note(context, result):
-    """Shows what the node has to say, which is its last line, as a note of the task instance."""
+    """Shows the node's last line as a note of the task instance."""
     if not isinstance(result, str) or not result.startswith(NOTE):
         return
     try:

@@ -72,11 +72,10 @@ def command(*, pipeline: str, node: str, run_id: str, values: str) -> None:
 
 
 def run_node(pipeline: str, node_id: str, *, run_id: str, values: dict[str, Any]) -> str | None:
-    """Runs a node and records it in ML Metadata.
+    """Runs a node and records it in ML Metadata; returns a line about it, None if it was skipped.
 
-    Returns one line about it; None if it was skipped. `pipeline` is the path of the pipeline's
-    JSON, or a data URI; nodes with the same `run_id` see each other's artifacts. Exceptions of the
-    executor come through, and a `RuntimeError` if the inputs cannot be resolved.
+    `pipeline` is the path of the pipeline's JSON, or a data URI; nodes with the same `run_id` see
+    each other's artifacts.
     """
     ir = topology.read(pipeline)
     parameters.bind(ir, values)
@@ -124,7 +123,7 @@ def _connection(config: Any) -> Any:
 
 
 def _note_on(store: metadata_store.MetadataStore, execution: mlmd.Execution) -> str:
-    """Returns in one line: from cache or not, a gate's decision, remarks, where reports are."""
+    """Returns in one line: from cache or not, a gate's decision, remarks, the reports' places."""
     said = ["taken from cache"] if execution.last_known_state == mlmd.Execution.CACHED else []
     outputs = progress.outputs_of(store, execution.id)
     said += [
@@ -151,9 +150,8 @@ def _begin_attempt(store: metadata_store.MetadataStore, node: pipeline_pb2.Pipel
 
     The launcher knows one execution for a node and run: it would overwrite a failed one, and do
     nothing where one has succeeded. So every attempt is an execution in a context of its own, and
-    the nodes after it read the outputs of the newest successful attempt. Attempts that were cut off
-    are marked as failed. A cleared node that had succeeded is not taken from cache: whoever clears
-    it wants it done again.
+    later nodes read the outputs of the newest successful one. Attempts that were cut off are marked
+    as failed. A cleared node is not taken from cache: whoever clears it wants it done again.
     """
     run, name = (_name_in(node.contexts.contexts, kind) for kind in (_RUN, _NODE))
     attempts = _attempts(store, run=run)
@@ -192,7 +190,7 @@ def _newest(attempts: Sequence[_Attempt]) -> _Attempt | None:
 
 
 def _is_of_one_run(channel: _Channel) -> bool:
-    """Returns whether it reads the run's own artifacts, not those of all runs."""
+    """Whether it reads the run's own artifacts, not those of all runs."""
     return {_RUN, _NODE} <= {query.type.name for query in channel.context_queries}
 
 
@@ -214,11 +212,7 @@ def _terminate(number: int, frame: Any) -> None:
 
 
 def _end(code: int, last_line: str) -> None:
-    """Ends the process at once.
-
-    While the interpreter shuts down, TensorFlow and Beam can crash a process whose work is recorded
-    as done, and would put other lines behind the last one, which Airflow reads.
-    """
+    """Ends the process at once: the exits of TensorFlow and Beam can crash, or print more."""
     sys.stderr.flush()
     print(last_line, flush=True)
     os._exit(code)

@@ -65,10 +65,7 @@ def compile_pipeline(source: tfx_pipeline.Pipeline) -> pipeline_pb2.Pipeline:
 
 
 def _pack_module_files(source: tfx_pipeline.Pipeline) -> None:
-    """Packs module files into the pipeline's root with TFX, as its own runners do.
-
-    A package's name has a digest of the code, so that an edit is not answered from cache.
-    """
+    """Packs module files into the pipeline's root, named by a digest of the code, as TFX does."""
     try:
         with console.output_to_error():  # setuptools says much
             for component in source.components:
@@ -178,10 +175,7 @@ def pipeline_as_json(ir: pipeline_pb2.Pipeline) -> str:
 
 
 def as_data_uri(ir: pipeline_pb2.Pipeline, *, node_id: str) -> str:
-    """Returns the pipeline with a single node, small enough for an environment variable.
-
-    Base64 has no braces, so Airflow's templates leave it alone.
-    """
+    """Returns the pipeline with a single node, for an environment variable and without braces."""
     single = pipeline_pb2.Pipeline()
     single.CopyFrom(ir)
     del single.nodes[:]

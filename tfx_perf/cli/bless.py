@@ -67,11 +67,7 @@ def record(
     who: str | None,
     as_json: bool,
 ) -> None:
-    """Writes the decision where the gate will find it, and says so.
-
-    `name` is a run's id or the beginning of one, or the path of an evaluation; `source` is ML
-    Metadata.
-    """
+    """Writes the decision on a run (id, beginning of it, or evaluation) to the gate's ledger."""
     from tfx_perf.gate import history
     from tfx_perf.gate.ledger import Act, Ledger
     from tfx_perf.gate.run import Run

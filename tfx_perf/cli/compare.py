@@ -90,7 +90,6 @@ class Comparison:
     """Everything in which two runs differ; pairs have both values.
 
     Attributes:
-        plans: by kind, e.g. `training plan`.
         environment: by field of the fingerprint; empty means comparable.
         times: the parts of the wall time of training, largest difference first; empty if one
             of the runs does not have them all.

@@ -232,7 +232,7 @@ def _ratio(optimized: float | None, stock: float | None) -> float | None:
 
 
 def _wall_time(node_seconds: dict[str, float]) -> str:
-    """Returns what the user has waited for, with the stock Trainer and with the whole chain."""
+    """Returns the user's waiting time, with the stock Trainer and with the whole chain."""
     stock, ours = node_seconds[_STOCK], [node_seconds[name] for name in _CHAIN]
     parts = " + ".join(formatting.format_seconds(seconds) for seconds in ours)
     return (

@@ -120,7 +120,7 @@ def examine() -> Iterator[Finding]:
 
 
 def software() -> Iterator[Finding]:
-    """Yields what is installed, against what the supported line needs."""
+    """Yields the installed versions, compared with the supported line."""
     python = ".".join(map(str, sys.version_info[:3]))
     line = versions.line_of(python)
     packages: tuple[str, ...] = _PACKAGES

@@ -197,8 +197,6 @@ def _trends(runs: "Sequence[RecordedRun]", keys: Sequence[str]) -> table.Table:
 def bars(values: Sequence[float | None]) -> str:
     """Returns one character a value, from the lowest to the highest bar; None is a space.
 
-    Where all values are equal, every bar is a middle one.
-
     Example:
         >>> bars([1.0, 2.0, None, 8.0])
         '▁▂ █'

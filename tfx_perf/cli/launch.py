@@ -120,10 +120,7 @@ def command(
 
 @contextlib.contextmanager
 def _never_silent() -> Iterator[console.StatusLines]:
-    """Says now and then on standard error what is being done, while the context lasts.
-
-    Each line of the workers puts the yielded lines off.
-    """
+    """Says now and then on standard error what is being done; lines of the workers put that off."""
     began = time.monotonic()
     lines = console.StatusLines(lambda what: _say(f"{time.monotonic() - began:7.1f} s  {what}"))
     with (

@@ -1,8 +1,4 @@
-"""Entry point of `tfx-perf`.
-
-Each subcommand is the `command` of its own module, which is imported on demand; the modules import
-TensorFlow and TFX only while they run, so that `--help` is quick.
-"""
+"""Entry point of `tfx-perf`; only running subcommands import TensorFlow: `--help` is quick."""
 
 import importlib
 import os
@@ -48,10 +44,7 @@ def cli(ctx: click.Context) -> None:
 
 
 def main() -> None:
-    """Runs the command line and ends the process.
-
-    A user's mistake is one line on standard error and exit code 2.
-    """
+    """Runs the command line and ends the process; a user's mistake is one line and exit code 2."""
     # ML Metadata's C++ code writes an error of its own beside the one it raises.
     os.environ.setdefault("GLOG_minloglevel", "3")
     try:

@@ -24,10 +24,7 @@ NamedT = TypeVar("NamedT", bound=Named)
 
 
 def pick(name: str, known: Sequence[str], *, what: str = "run") -> str:
-    """Returns the one known name that is `name` or begins with it; the likeliest names come first.
-
-    The error, if there is none or there are several, names the nearest; `what` says of what.
-    """
+    """Returns the one known name that is or begins with `name`; the likeliest ones come first."""
     if name in known:
         return name
     found = list(dict.fromkeys(item for item in known if item.startswith(name)))
@@ -51,8 +48,8 @@ def pick_run(
 ) -> NamedT:
     """Returns the one run whose id is `name` or begins with it; None is any pipeline or node.
 
-    Pipelines that share a ledger, and gates of one pipeline, may have runs of the same id. Of
-    several of one pipeline and node the first counts; the error for others tells them apart.
+    Pipelines that share a ledger, and gates of one pipeline, may have runs of the same id; the
+    error tells them apart. Of several of one pipeline and node the first counts.
     """
     runs = [
         run
@@ -73,11 +70,7 @@ def pick_run(
 
 
 def check_not_empty(source: str) -> None:
-    """Raises a `UserError` if a folder, local or remote, has neither a database nor a ledger.
-
-    A database or a ledger's file without runs is an answer; such a folder usually is not the one
-    that was meant.
-    """
+    """Refuses a folder without database and ledger, which usually is not the one that was meant."""
     from tfx_perf.gate import history
 
     place = history.resolved(source)

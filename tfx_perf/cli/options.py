@@ -29,7 +29,7 @@ class Group(click.Group):
 
 
 class WholeNumber(click.IntRange):
-    """A whole number within limits, which says what it expects as all of tfx-perf does."""
+    """A whole number within limits, whose error is worded as all of tfx-perf's."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -69,15 +69,11 @@ def load_pipeline(reference: str, folder: pathlib.Path) -> Any:
 
 
 class ScriptCommand(click.Command):
-    """A subcommand that takes a script: all arguments after that are the script's own.
-
-    An option of the subcommand may not stand there, whatever it looks like.
-    """
+    """A subcommand that takes a script; all arguments after that are the script's own."""
 
     allow_interspersed_args = False
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
-        """Has the help say whose the options are; takes what click's does."""
         super().__init__(*arguments, **settings)
         self.epilog = _WHOSE
 

@@ -1,8 +1,7 @@
 """The child process of `doctor`: loads TFX, if it is there, and tells what TensorFlow sees.
 
-In a process of its own a broken installation cannot abort the interpreter, and the libraries'
-output while they load stays out of the terminal. The answer is the last line of standard output, as
-JSON.
+A broken installation can abort the interpreter, and the libraries print while they load. The answer
+is the last line of standard output, as JSON.
 """
 
 import json

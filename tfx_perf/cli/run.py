@@ -76,10 +76,7 @@ def command(
 
 
 def _check_settings(path: pathlib.Path) -> None:
-    """Checks a project's settings before TFX is imported, which takes seconds.
-
-    A file without the outer key may be somebody else's.
-    """
+    """Checks a project's settings, if they have our outer key, before TFX's slow import."""
     if not path.is_file():
         return
     values = yaml_file.read(path).values
@@ -116,10 +113,7 @@ def _run(script: str, log: pathlib.Path) -> _End:
 
 
 def _complaint(script: str, log: pathlib.Path) -> str:
-    """Returns the last line of a log that begins with a script's name, without the name.
-
-    `argparse` and `console.script` write such a line before they end a script.
-    """
+    """Returns the last line of a log that begins with a script's name, as `argparse` writes it."""
     sys.stderr.flush()
     if not log.is_file():  # a terminal, say, which has shown it
         return ""

@@ -51,12 +51,7 @@ def copy(*, model: str, pipeline_name: str, destination_path: str, as_json: bool
 
 @dataclasses.dataclass(frozen=True)
 class Copied:
-    """The files that were written, and the user's part.
-
-    Attributes:
-        patch: unified diff of a file that has to change; empty if none has.
-        notes: for the user.
-    """
+    """The files that were written, notes, and a unified diff of a file to change, if any."""
 
     files: list[pathlib.Path]
     patch: str = ""
@@ -64,11 +59,7 @@ class Copied:
 
 
 def copy_template(name: str, *, pipeline_name: str, destination: pathlib.Path) -> Copied:
-    """Copies a template: a new project, or new files in one that exists, which keeps its name.
-
-    The destination is a free folder; for `perf-addon` that of the project. After an error nothing
-    is written.
-    """
+    """Copies a template to a free folder, or `perf-addon` to a project, which keeps its name."""
     from tfx_perf.templates import addon, copying
 
     template = copying.named(name)

@@ -32,10 +32,7 @@ def show_progress(text: str) -> None:
 
 @contextlib.contextmanager
 def working(text: str, *, file: TextIO | None = None) -> Iterator[None]:
-    """Shows a spinner with the text on standard error or in a file, while the context lasts.
-
-    Without a terminal a line comes now and then, and none if it takes a few seconds only.
-    """
+    """Shows a spinner, or lines now and then without a terminal, while the context lasts."""
     out = Console(file=file, stderr=file is None, highlight=False)
     if out.is_terminal:
         with out.status(text):

@@ -1,7 +1,7 @@
 """`tfx-perf tfx`: TFX's command line, repaired; and the script `tfx` that starts it.
 
-Two packages with scripts of one name overwrite each other, in any order of installation. So
-tfx-perf's script is written on demand, and falls back to TFX's own where tfx-perf is gone.
+Two packages with scripts of one name overwrite each other. So tfx-perf's script is written on
+demand, and falls back to TFX's own where tfx-perf is gone.
 """
 
 import pathlib
@@ -59,7 +59,7 @@ def command(*, install: bool, restore: bool, arguments: tuple[str, ...]) -> None
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs `tfx` with arguments, by default those of the process, and ends the process.
+    """Runs `tfx` with arguments and ends the process.
 
     A user's mistake, as far as tfx-perf finds it, is one line on standard error and exit code 2;
     the rest is TFX's own behaviour.
@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def is_repaired() -> bool:
-    """Returns whether the script `tfx` starts the repaired command line."""
+    """Whether the script `tfx` starts the repaired command line."""
     script = _script()
     return script.is_file() and _MODULE in script.read_text(encoding="utf-8")
 

@@ -68,7 +68,7 @@ def _most_important_first(record: GateRecord) -> list[Outcome]:
 
 
 def _add_remedies(report: page.Report, outcomes: list[Outcome], *, is_of_script: bool) -> None:
-    """Adds what would let the run pass."""
+    """Adds the remedies that would let the run pass."""
     found = [(item, item.remedy) for item in outcomes if item.remedy]
     note = "A setting is changed where the rule is wrong; where the run is, find out why"
     if found:
@@ -234,16 +234,13 @@ def _add_environment(report: page.Report, record: GateRecord) -> None:
 
 
 def files_beside(record: GateRecord) -> dict[str, str]:
-    """Returns the texts that lie beside a pipeline's page, by the names of their files."""
+    """Returns the texts beside a pipeline's page, by their file names."""
     found = {"evaluation.md": markdown_of(record), "junit.xml": junit_of(record)}
     return found if record.blessed else {**found, _REFUSED_FILE_NAME: refused_page()}
 
 
 def markdown_of(record: GateRecord) -> str:
-    """Returns the decision, a table row for each check, and what to do, for a pull request.
-
-    A budget has a row only if it is used up.
-    """
+    """Returns the decision, a table of checks and what to do as Markdown for a pull request."""
     columns = ["metric", "value", "baseline", "change", "allowed", "verdict", "reason"]
     lines = [
         f"**{'Blessed' if record.blessed else 'Refused'}** {_escaped(record.candidate.run_id)}",
@@ -281,8 +278,8 @@ def _escaped(text: str) -> str:
 def junit_of(record: GateRecord) -> str:
     """Returns one test case for each check, and one for the decision, for a CI system.
 
-    A check that refuses is a failure; one that could not be made, or that only reports and
-    has something to report, is skipped, with its reason.
+    A check that refuses is a failure; one that could not be made, or that only reports something,
+    is skipped, with its reason.
     """
     suite = ElementTree.Element("testsuite", name=_SUITE)
     decision = _case(suite, "decision")

@@ -16,10 +16,7 @@ _KIND_OF = dict(zip((True, False, None), _KINDS, strict=True))
 def report_on(
     runs: Sequence[RecordedRun], keys: Sequence[str], *, folder: pathlib.Path
 ) -> page.Report:
-    """Returns each metric's trend by who trained, and the runs with links to their reports.
-
-    The runs come newest first; the page will be written into `folder`.
-    """
+    """Returns each metric's trend by who trained, and the runs with links from `folder`."""
     counts = [sum(run.blessed is value for run in runs) for value in (True, False)]
     report = page.Report(
         title="History of runs",

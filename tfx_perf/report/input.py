@@ -9,11 +9,7 @@ from tfx_perf.report import page, plots
 
 
 def report_on(record: record_lib.TuningRecord, *, runs_are_planned: bool = False) -> page.Report:
-    """Returns the report on a tuning.
-
-    In the order in which people ask: what to do and why, what holds training up, where the
-    input's time goes, what else was tried, and on what data.
-    """
+    """Returns the report on a tuning, in the order of people's questions."""
     cost = _cost(record, runs_are_planned=runs_are_planned)
     report = page.Report(
         title="InputTuner: how to read the examples",

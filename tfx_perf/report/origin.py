@@ -11,10 +11,7 @@ from tfx_perf.core import records
 
 
 class Origin(records.Record):
-    """The run of a node, and the reports on its inputs; unknown fields are empty.
-
-    `siblings` has each report's name, and its path or URL.
-    """
+    """The run of a node, and the names and places of the reports on its inputs; "" is unknown."""
 
     pipeline: str = ""
     run_id: str = ""
@@ -54,7 +51,7 @@ def _target(address: str, *, folder: str) -> str:
     """Returns the target of a link from a page in `folder` to another one.
 
     Relative where both lie in one store or below one folder, so that the link holds in a copy of
-    the whole, whether it is opened from a disk or from a server in front of a store.
+    the whole.
     """
     store, path = _split(address)
     own_store, own_path = _split(folder)

@@ -52,14 +52,7 @@ class Report:
     def __init__(
         self, *, title: str, verdict: str, more: Sequence[str] = (), tone: Tone = "neutral"
     ) -> None:
-        """Starts a page.
-
-        Args:
-            title: the component and the subject.
-            verdict: the outcome in one sentence; stands first.
-            more: further important facts; each stands in a line of its own.
-            tone: colours the verdict.
-        """
+        """Starts a page with the verdict, one sentence, and a line for each of `more`."""
         self.title = title
         self._first_lines = verdict, *more
         self.tone = tone
@@ -80,10 +73,9 @@ class Report:
         note: str = "",
         link: tuple[str, str] = ("", ""),
     ) -> None:
-        """Adds a table; cells are shown with `str` and escaped, and `origin.Link` is a link.
+        """Adds a table under a note; cells are shown with `str` and escaped, or as `origin.Link`.
 
-        The note stands above the table. `link` is a file beside the page, and the words that lead
-        there from the note's end.
+        `link` is a file beside the page, and the words that lead there from the note's end.
         """
         self._sections.append(
             _Section("table", title, note, columns, rows, link=link[0], link_text=link[1])

@@ -1,7 +1,6 @@
 """The plots of the reports, as inline SVG.
 
-Drawn by matplotlib through its object interface, without pyplot: no global state and no
-display, so that any process or thread can make a plot.
+Drawn by matplotlib through its object interface, without pyplot: any process or thread can do it.
 """
 
 import io
@@ -55,10 +54,9 @@ def interval_bars(
     highlight: str | None = None,
     reference: float | None = None,
 ) -> str:
-    """Draws one horizontal bar a row with its interval, top to bottom.
+    """Draws a horizontal bar a row with its interval, and a dashed line at `reference`.
 
-    `xlabel` has the unit. The row labelled `highlight` has the accent colour, and a dashed line
-    stands at `reference`, e.g. 1.0 for "as fast as the default".
+    The row labelled `highlight` has the accent colour.
     """
     drawing, axes = _axes(0.8 + 0.42 * len(rows))
     for position, (label, bar) in enumerate(reversed(rows)):
@@ -81,8 +79,7 @@ def stacked_bars(
 ) -> str:
     """Draws one horizontal bar a row, split into parts, which have the same names in every row.
 
-    `format_size` writes a size, at the axis and where there is room in the part. Without it, the
-    axis has plain numbers, with the unit in `xlabel`, and the parts none.
+    `format_size` writes a size, at the axis and where there is room in the part.
     """
     drawing, axes = _axes(0.9 + 0.42 * sum(1 + label.count("\n") for label in rows))
     labels = list(rows)
@@ -114,11 +111,7 @@ def lines(
     log_scale: bool = False,
     predicted: str | None = None,
 ) -> str:
-    """Draws one line a series, given by label as its x and y values.
-
-    The labels of the axes have the units. A logarithmic y axis cannot start at zero. The series
-    with the label `predicted` was not measured; it is dashed.
-    """
+    """Draws one line a series of x and y values; `predicted` is dashed, as it was not measured."""
     drawing, axes = _axes(3.2)
     for index, (label, (x, y)) in enumerate(series.items()):
         is_measured = label != predicted
@@ -144,11 +137,7 @@ def lines(
 
 
 def trend(points: Sequence[tuple[float, str]], *, key: str, kinds: Mapping[str, str]) -> str:
-    """Draws a metric over a row of runs, each run's dot in the colour of its kind.
-
-    `points` are values and kinds, oldest first. `kinds` has the colour of every kind; those that
-    occur are explained.
-    """
+    """Draws values of a metric, oldest first, each dot in the colour of its kind."""
     drawing, axes = _axes(2.6)
     values = [value for value, _ in points]
     axes.plot(range(1, len(points) + 1), values, color=_COLOURS[4], linewidth=1, zorder=2)
@@ -177,16 +166,9 @@ def trend_with_band(
 ) -> str:
     """Draws blessed runs, this run, what noise explains, and what is allowed.
 
-    Args:
-        blessed: figures of the blessed runs, oldest first.
-        value: this run's figure.
-        key: the metric.
-        baseline: the figure to compare with, and its name.
-        noise: how far from it nine in ten runs that are no worse lie; 0 where it is not known, or
-            there is none.
-        band: lowest and highest value that margin and noise allow; None where there is no such
-            bound.
-        refused: whether this run's figure was refused.
+    `baseline` is the figure to compare with, and its name. Nine in ten runs that are no worse lie
+    within `noise` of it; 0 where that is not known. The bounds of `band` are those of margin and
+    noise; None where there is no such bound.
     """
     drawing, axes = _axes(2.6)
     here = len(blessed) + 1
@@ -229,8 +211,8 @@ def _set_value_axis(
 ) -> None:
     """Sets the y axis for a metric: its limits, its ticks with units, its name.
 
-    It has room for the values and for `reach` on both sides of `centre`, by default their median,
-    and starts at zero where the values fill most of it then.
+    It has room for `reach` on both sides of `centre`, by default the median of the values, and
+    starts at zero where the values fill most of it then.
     """
     centre = float(np.median(values)) if centre is None else centre
     if metrics.lookup(key).unit in ("count", "flag"):

@@ -29,11 +29,7 @@ _WORKER_FACTORS = (1, 2, 4, 8)  # times the workers that trained
 def report_on(
     record: TrainingRecord, *, title: str = TITLE, runs_are_planned: bool = False
 ) -> page.Report:
-    """Returns the report on a training.
-
-    First what several replicas bring, and the pictures in which people look for trouble; then their
-    data; then every figure.
-    """
+    """Returns the report: replicas, pictures for finding trouble, their data, all figures."""
     is_better = not (record.plan.is_plain_fit or scaling.is_one_faster(record))
     first, *more = _first_lines(record, runs_are_planned=runs_are_planned)
     report = page.Report(
@@ -105,7 +101,7 @@ def report_on(
 
 
 def _add_replicas(report: page.Report, account: CommunicationAccount) -> None:
-    """Adds what several replicas wait for each other, and what more of them would bring."""
+    """Adds how long replicas wait for each other, and what more of them would bring."""
     step_time, start = account.step_time_seconds, account.epoch_start_seconds
     mean = formatting.format_seconds(step_time + start)
     begun = (
@@ -312,7 +308,7 @@ def _add_placement(report: page.Report, placement: Placement) -> None:
 
 
 def _placed(part: DevicePart) -> str:
-    """Returns what a device has: whole layers, and rows of embeddings."""
+    """Returns the content of a device: whole layers, and rows of embeddings."""
     rows = [f"{count:,} rows of {name}" for name, count in part.table_rows.items()]
     return ", ".join([*part.layers, *rows]) or "none"
 

@@ -17,10 +17,7 @@ _LINE = "-" * 30
 
 @dataclasses.dataclass(frozen=True)
 class Caught:
-    """A pipeline on its way to an orchestrator, and the other arguments of the function.
-
-    For a runner of TFX's, that is the object itself, as `runner`.
-    """
+    """A pipeline on its way to an orchestrator, and the function's arguments or the `runner`."""
 
     pipeline: Any
     arguments: dict[str, Any]

@@ -203,11 +203,7 @@ class KubeflowHandler(CatchingHandler):
 
 
 class VertexPatcher(tfx_patcher.KubeflowV2DagRunnerPatcher):
-    """TFX's patcher, which also takes the arguments of `compile_pipeline`.
-
-    One file then serves both engines: `kubeflow` compiles for open-source Kubeflow Pipelines,
-    `vertex` the same pipeline for Vertex AI Pipelines.
-    """
+    """TFX's patcher, which also takes the arguments of `compile_pipeline`, for both engines."""
 
     @contextlib.contextmanager
     def patch(self) -> Iterator[dict[str, Any]]:

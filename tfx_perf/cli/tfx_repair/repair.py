@@ -40,10 +40,7 @@ def repair() -> None:
 
 
 def package_names() -> list[str]:
-    """Returns the names of the installed distributions, with Airflow if its command is on PATH.
-
-    The command starts the runs, and may live in an environment of its own.
-    """
+    """Returns the names of the installed distributions, with Airflow if its command is on PATH."""
     found = {item.metadata["Name"] for item in metadata.distributions() if item.metadata["Name"]}
     if shutil.which("airflow"):
         found.add(_AIRFLOW)
@@ -53,8 +50,7 @@ def package_names() -> list[str]:
 def _checked_handler(flags_dict: dict[str, Any]) -> base_handler.BaseHandler:
     """Returns TFX's handler of the engine, after checks of the user's flags.
 
-    The pipeline's path is made absolute: TFX keeps it for later runs, which would otherwise work in
-    the same folder only.
+    The pipeline's path is made absolute: TFX keeps it for later runs.
     """
     engine = flags_dict[labels.ENGINE_FLAG]
     if engine not in _ENGINES:
