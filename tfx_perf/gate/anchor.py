@@ -115,17 +115,10 @@ def far_worse(
     The difference may explain a factor: a step on a hundred times the batch may take a hundred
     times as long. Beyond that factor and twice the budget, a person has to bless the figure.
 
-    It is compared with the median of the last blessed runs, which are those of one environment, and
-    with the best level that five blessed runs in a row have held, whatever they were run on:
-    otherwise it could get worse by twice the budget with every version.
-
-    Args:
-        key: the metric.
-        rule: with a margin.
-        candidate: has the figure, and no run to compare it with.
-        known: the blessed runs of its node that have the figure.
-        ledger: the blessed runs.
-        baseline_runs: how many of the last ones count.
+    It is compared with the median of the last `baseline_runs` blessed runs, which are those of one
+    environment, and with the best level that five blessed runs in a row have held, whatever they
+    were run on: otherwise it could get worse by twice the budget with every version. `known` are
+    the node's blessed runs with the figure.
     """
     value = candidate.figure(key)
     if value is None or not known:
@@ -167,7 +160,7 @@ def far_worse(
 
 
 def _explained(key: str, run: Run, candidate: Run, *, sign: float) -> float:
-    """Returns the worst that a blessed run's figure could be with what differs in the candidate."""
+    """Returns a blessed run's figure at the worst that the candidate's differences may explain."""
     figure = run.figure(key) or 0.0
     factor = max(1.0, _factor(key, run, candidate))
     if sign < 0:

@@ -55,9 +55,9 @@ def changes(
 def _at_one_level(found: Mapping[str, Change]) -> dict[str, Change]:
     """Returns the comparisons, with all figures of a step compared with the same runs.
 
-    The step time is a median, and other figures derive from a mean, so that only one of them may
-    show a change of level. Compared with different runs, one figure would say that a run is faster,
-    and the other that it is slower. A run is of the present level if it is so by each figure.
+    Some derive from a median, others from a mean, so that only one of them may show a change of
+    level, and one would say that a run is faster, the other that it is slower. A run is of the
+    present level if it is so by each figure.
     """
     own = {key: found[key] for key in _OF_A_STEP if key in found}
     runs: list[str] = []
@@ -94,8 +94,8 @@ def comparable_runs(key: str, *, candidate: Run, ledger: Ledger) -> Sequence[Run
 
     Speed and memory: runs in the same environment, at about the same size. Quality depends on
     neither: every run of the node. The loss of a training: only runs with about as many steps on
-    batches of one size, and the same loss function. None, if only a whole training tells the metric
-    and there is only a part.
+    batches of one size, and the same loss function. A metric of whole trainings only: none, if
+    there is a part.
     """
     if is_of_a_part(key, candidate):
         return ()
@@ -133,10 +133,7 @@ def _trains_alike(run: Run, other: Run) -> bool:
 def figures_before(
     key: str, rule: Rule, *, candidate: Run, blessed: Sequence[Run], ledger: Ledger
 ) -> dict[str, float]:
-    """Returns the figures to compare with, by run id, oldest first.
-
-    `blessed` are the comparable runs, and the rule has a margin.
-    """
+    """Returns the figures of the comparable runs, by run id, oldest first."""
     gain, value = candidate.gain(key), candidate.figure(key)
     if gain is not None and value is not None:  # on the same examples, so free of their variation
         return {"Evaluator's baseline model": value - gain}
@@ -160,9 +157,8 @@ def since_decision(
 ) -> int:
     """Returns the index of the last change for the worse that a person has blessed; 0 for none.
 
-    The runs before it would refuse what was decided, through the anchor for years. A run that a
-    person blessed although it is no worse than those before was refused for something else and
-    changes nothing. `figures` are those of comparable blessed runs, oldest first.
+    The runs before it would refuse what was decided, through the anchor for years. A blessed run
+    that is no worse than those before was refused for something else and changes nothing.
     """
     sign = rule.worse_sign(key)
     for place in reversed(range(1, len(runs))):
@@ -186,10 +182,9 @@ def at_size_of(
 
     They follow a power of the size between 0 and 1, which the runs themselves tell as far as they
     can: the slope of a linear regression in logarithms with a normal prior (Gelman et al.,
-    "Bayesian Data Analysis", 3rd ed., section 14.8). `environment` has the other size, and `prior`
-    is the relative standard deviation of a run. The error is the relative standard deviation that
-    the unknown power adds to the figures' mean. Where all models are of one size, or the metric
-    does not follow it, figures stay as they are.
+    "Bayesian Data Analysis", 3rd ed., section 14.8). `prior` is the relative standard deviation of
+    a run, and the error that which the unknown power adds to the mean. Where all models are of one
+    size, or the metric does not follow it, figures stay as they are.
     """
     way = _EXPONENTS.get(metrics.lookup(key).unit, 0.0)
     field = "parameter_count" if noise.kind(key) is noise.Kind.MEMORY else "flops_per_step"

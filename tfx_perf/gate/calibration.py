@@ -20,7 +20,6 @@ class MetricCalibration(records.Record):
     """One metric over all replayed runs.
 
     Attributes:
-        metric: see `tfx_perf.core.metrics.lookup`.
         beyond_limit: runs beyond an absolute limit.
         compared: runs in which it was compared.
         regressions: how many of those were called a regression.
@@ -47,7 +46,6 @@ class Calibration(records.Record):
         replayed: runs that were compared with the runs before them.
         refused: how many of those would have been refused for a change.
         beyond_limit: how many of all runs an absolute limit refuses, whatever came before.
-        metrics: every metric that was compared or is beyond a limit.
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.calibration/2"
@@ -66,8 +64,7 @@ class Calibration(records.Record):
 def replay(runs: Sequence[Run], settings: GateSettings) -> Calibration:
     """Judges each run, oldest first, by the comparable runs before it, which all count as blessed.
 
-    All runs are taken to be equally good, so that every refusal is a false alarm; those by absolute
-    limits are counted separately.
+    All runs are taken to be equally good, so that every refusal but by limits is a false alarm.
     """
     beyond = _beyond_limits(settings, runs)
     settings = _changes_only(settings, runs)

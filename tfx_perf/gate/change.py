@@ -27,13 +27,9 @@ class Change:
     """One comparison, and the answer to it at any level of significance.
 
     Attributes:
-        key: the metric.
-        value: this run's figure.
         history: the blessed runs' figures by their ids, oldest first, at least one.
         baseline_runs: so many of the last of them are the baseline.
         rule: with a margin.
-        host_factor: see `noise.host_factor`.
-        own_errors: of this run's figure and of the blessed runs'.
         level_runs: the runs of the present level by other figures, too; without any of these runs,
             this figure alone tells the level.
     """
@@ -79,12 +75,12 @@ class Change:
 
     @functools.cached_property
     def baseline(self) -> float:
-        """What the figure is compared with."""
+        """The figure to compare with."""
         return self.samples[-1] if self.is_exact else self.prediction.centre
 
     @functools.cached_property
     def scale(self) -> float:
-        """What changes are relative to."""
+        """The divisor of changes."""
         return max(abs(self.baseline), self.rule.scale)
 
     @functools.cached_property
@@ -99,7 +95,7 @@ class Change:
 
     @functools.cached_property
     def prediction(self) -> PredictiveDistribution:
-        """Where a run that is no worse is to be expected."""
+        """The distribution of a run that is no worse."""
         prior = self.host_factor * self.prior
         # Of a rate the error is that of the time it is made of, hence the larger of both.
         own_error = self.own_errors.candidate * max(abs(self.value), self._usual)
@@ -126,15 +122,15 @@ class Change:
 
     @property
     def uncertainty_by_shortness(self) -> float:
-        """What the difference may be off by because steps of short runs do not average out."""
+        """The standard error of the difference because steps of short runs do not average out."""
         return dataclasses.replace(self.prediction, spread=0.0).half_width(_BUDGET_LEVEL)
 
     @functools.cached_property
     def shortness(self) -> Shortness | None:
         """How much longer trainings would decide; None where they would be inconclusive, too.
 
-        The median of a few hundred quick steps on a busy machine may be off by half: that such a
-        run seems slower says nothing of its code. Its owner has to know that it is too short.
+        The median of a few hundred quick steps on a busy machine may be off by half, whatever the
+        code.
         """
         expected = self.prediction
         by_noise, by_own, by_baseline = (
@@ -162,10 +158,7 @@ class Change:
         return margin if self.is_exact else max(margin, self.prediction.half_width(level))
 
     def outcome(self, *, level: float, smallest_level: float) -> Outcome:
-        """Returns the answer; the p-value is compared with `level`.
-
-        `smallest_level`, of all rules together, decides what can be detected at all.
-        """
+        """Returns the answer at `level`; at the smallest one it tells what is detectable."""
         lowest, highest = metrics.lookup(self.key).bounds
         allowed = self.baseline + self.sign * self.threshold(level)
         allowed = min(max(allowed, lowest), highest)
@@ -229,7 +222,7 @@ class Change:
 
     @functools.cached_property
     def _usual(self) -> float:
-        """What a figure is about, or the rule's scale where that is larger."""
+        """The usual figure, or the rule's scale where that is larger."""
         return max(abs(float(np.mean(self.level))), self.rule.scale)
 
     def _errors(self, runs: Collection[str]) -> Sequence[float]:
@@ -282,8 +275,7 @@ def beside_step_time(
 ) -> Outcome:
     """Returns another answer where the step time explains the figure, else the same.
 
-    `found` has the comparisons by metric, and `leader` the answer on the median step time; None if
-    it has no rule.
+    `leader` is the answer on the median step time; None if that has no rule.
     """
     if outcome.metric in found:
         outcome = _left_to_the_median(outcome, found[outcome.metric], leader=leader)
@@ -293,9 +285,9 @@ def beside_step_time(
 def _left_to_the_median(outcome: Outcome, change: Change, *, leader: Outcome | None) -> Outcome:
     """Returns the outcome, not checked where only the shortness of the training leaves it open.
 
-    Rate, MFU and cost derive from the mean step time. In a training of a tenth of a second one
-    stall of the machine halves the rate: such a mean says nothing, and would refuse healthy runs
-    for ever. The median of the same steps does not move.
+    In a training of a tenth of a second one stall of the machine halves the mean rate, and MFU and
+    cost with it, and would refuse healthy runs for ever. The median of the same steps does not
+    move.
     """
     is_open = outcome.kind == "change" and outcome.verdict is Verdict.INCONCLUSIVE
     if not (is_open and outcome.metric in FOLLOWERS):
@@ -314,8 +306,7 @@ def _left_to_the_median(outcome: Outcome, change: Change, *, leader: Outcome | N
 def _of_shorter_steps(outcome: Outcome, found: Mapping[str, Change]) -> Outcome:
     """Returns the outcome, passed where it would be no larger share of the baseline's step.
 
-    A plan that halves the computation of a step doubles the share of the same wait, for data or for
-    other replicas. Training does not wait longer, and a faster run must not be refused for that.
+    A faster run must not be refused because the same wait is a larger share of its shorter steps.
     """
     step = found.get(LEADER)
     if outcome.metric not in metrics.SHARES_OF_A_STEP or outcome.value is None or step is None:

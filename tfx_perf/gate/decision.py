@@ -36,12 +36,7 @@ _MOST_SERIOUS_FIRST = (
 
 
 class Shortness(records.Record):
-    """How far a comparison is open only because runs are short.
-
-    Attributes:
-        factor: how many times as many steps would decide.
-        is_of_baseline: whether that takes a longer blessed run, too.
-    """
+    """How many times as many steps would decide, and whether the baseline needs them, too."""
 
     factor: float
     is_of_baseline: bool
@@ -73,7 +68,6 @@ class Outcome(records.Record):
         metric: see `tfx_perf.core.metrics.lookup`.
         kind: `limit` (absolute bounds), `change` (against the last blessed runs) or `drift`
             (against the anchor).
-        reason: the answer in a sentence.
         refuses: whether it prevents a blessing; set by the gate's policy.
         advisory: whether the rule only reports.
         value: this run's figure; None if there is none.
@@ -113,8 +107,7 @@ class Outcome(records.Record):
     def from_baseline(self) -> statistics.Interval | None:
         """The change and its interval as shares of the baseline, even where `scale` is larger.
 
-        The same as `change` where the baseline is not above 0; None if nothing was compared. A
-        figure that cannot be below 0 cannot fall by more than all of it.
+        The same as `change` where the baseline is not above 0; None if nothing was compared.
         """
         if self.change is None:
             return None
@@ -151,12 +144,11 @@ class Outcome(records.Record):
 
 
 class Remeasured(records.Record):
-    """The ratio of two step times on one host, measured in turns; or why there is none.
+    """The candidate's step time over that of a blessed run, measured in turns on one host.
 
     Attributes:
-        against: the blessed run that was trained beside the candidate.
-        ratio: the candidate's step time over the blessed run's, with its 95 % interval.
-        reason: why it could not be measured.
+        against: id of the blessed run.
+        ratio: with its 95 % interval; None if it could not be measured, for a reason.
     """
 
     against: str | None = None
@@ -164,7 +156,7 @@ class Remeasured(records.Record):
     reason: str | None = None
 
     def answer(self, verdict: Verdict) -> str:
-        """Returns it in a sentence, and what follows for a run that would else be refused."""
+        """Returns the result and its effect on a run, otherwise refused, in a sentence."""
         if self.ratio is None:
             return f"Not measured again in turns: {self.reason}."
         ends = self.ratio.value, self.ratio.low, self.ratio.high
@@ -200,7 +192,7 @@ class Remeasured(records.Record):
 
     @staticmethod
     def _judge_change(least: float, most: float, outcome: Outcome, rule: Rule) -> Verdict:
-        """Answers by how much worse it is than the blessed run."""
+        """Answers by the ratio to the blessed run."""
         is_open = outcome.verdict is Verdict.INCONCLUSIVE
         if least > rule.smallest_change:
             return Verdict.REGRESSION
@@ -211,7 +203,7 @@ class Remeasured(records.Record):
     def _judge_drift(
         self, factors: tuple[float, float], outcome: Outcome, baseline: Sequence[Run]
     ) -> Verdict:
-        """Answers by what the blessed run's figure would be with this run's code."""
+        """Answers by the blessed run's expected figure with this run's code."""
         blessed = next(run for run in baseline if run.run_id == self.against)
         figure = blessed.figure(outcome.metric)
         if figure is None:
@@ -223,7 +215,7 @@ class Remeasured(records.Record):
 
 
 def is_clear(ratio: statistics.Interval, *, settings: GateSettings) -> bool:
-    """Whether the interval of the ratio is on one side of what the step time may change by."""
+    """Whether the interval of the ratio is on one side of the allowed change of the step time."""
     rule = settings.rules_for(()).get("step_time_seconds")
     limit = 1 + (rule.smallest_change if rule else 0.0)
     return ratio.low > limit or ratio.high <= limit
@@ -236,7 +228,6 @@ class GateRecord(records.Record):
         blessed: whether the run may be pushed.
         headline: the decision in a sentence.
         outcomes: one for each check; a rule may need several.
-        candidate: the run that was judged.
         baseline_runs: the comparable blessed runs it was compared with, oldest first.
         differences: if no blessed run is comparable, environment field to its value in the latest
             blessed run of the node and in this one.

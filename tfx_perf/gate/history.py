@@ -106,11 +106,7 @@ def read_artifact(path: str) -> RecordedRun:
 def judged_runs(
     source: str, *, pipeline: str | None = None, with_refused: bool = False
 ) -> list[Run]:
-    """Returns the runs as the gate saw them, oldest first, for judging them again.
-
-    Unreadable runs are left out with a warning. A ledger, other than the sources of `read`, has
-    only blessed runs.
-    """
+    """Returns the readable runs as the gate saw them, oldest first, for judging them again."""
     source = resolved(source)
     if not is_metadata(source):
         entries = read_ledger(source).entries
@@ -134,11 +130,7 @@ def read_judged(path: str) -> Run:
 
 
 def resolved(source: str) -> str:
-    """Returns the database that a local folder stands for: in it, below it or beside it.
-
-    A pipeline's root usually has its ML Metadata beside it, and a folder of several projects below.
-    Any other source, and a folder at `baseline_uri`, is returned as it is.
-    """
+    """Returns the database in, below or beside a local folder; any other source as it is."""
     folder = pathlib.Path(source)
     if "://" in source or not folder.is_dir():
         return source
@@ -164,7 +156,7 @@ def resolved(source: str) -> str:
 
 
 def _remedy(folder: pathlib.Path) -> str:
-    """Returns what to give in the place of a folder that stands for nothing."""
+    """Returns a suggestion in the place of a folder that stands for nothing."""
     found = {str(file.parent) for name in _ARTIFACTS for file in folder.glob(f"*/{name}")}
     if found:
         return f"Give the folder of a run's figures, e.g. {', '.join(sorted(found)[:_SHOWN])}."
@@ -188,7 +180,7 @@ def is_metadata(source: str) -> bool:
 
 
 def _is_artifact(source: str) -> bool:
-    """Returns whether a local path is what an artifact or a script's run left, or its folder."""
+    """Whether a local path is an artifact's or script run's file, or its folder."""
     path = pathlib.Path(source)
     if path.is_dir():
         return any((path / name).is_file() for name in _ARTIFACTS)
@@ -204,7 +196,7 @@ def _decisions(source: str, pipeline: str) -> Ledger:
 
 
 def _completed(run: RecordedRun) -> RecordedRun:
-    """Adds what the artifacts' files know; of a file that cannot be read, nothing."""
+    """Adds the figures and environment from the artifacts' files, as far as they can be read."""
     figures = dict(run.metrics)
     environment: dict[str, str] = {}
     for kind, file_name in (
@@ -220,7 +212,7 @@ def _completed(run: RecordedRun) -> RecordedRun:
 
 
 def _decided(run: RecordedRun, ledger: Ledger) -> RecordedRun:
-    """Adds what a person decided."""
+    """Adds a person's decision."""
     act = next((act for act in reversed(ledger.acts) if act.is_about(run.key)), None)
     if act is None:
         return run

@@ -23,12 +23,10 @@ class Act(records.Record):
 
     Attributes:
         kind: `bless`: the run counts as baseline from now on; `unbless`: it no longer does.
-        run_id: the run's, in its pipeline.
         pipeline: the run's; empty means any, as in acts of earlier versions.
         node: the run's; likewise.
-        who: who decided.
-        time: when, with its time zone.
-        reason: why, in the person's words.
+        time: with its time zone.
+        reason: in the person's words.
     """
 
     kind: Literal["bless", "unbless"]
@@ -59,9 +57,6 @@ class Ledger(records.Record):
         entries: the runs that count as baseline, oldest first.
         withdrawn: blessed runs that a person has unblessed since, oldest first.
         acts: people's decisions, oldest first.
-
-    Example:
-        >>> Ledger().append(candidate, keep=8).write("ledger.json")
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.ledger/2"
@@ -86,9 +81,8 @@ class Ledger(records.Record):
     def append(self, entry: Run, *, keep: int, pinned: str | None = None) -> "Ledger":
         """Returns a ledger with a run that the gate has blessed, trimmed as by `last`.
 
-        A run that is evaluated again replaces its earlier entry, and one that took its training
-        from cache adds none, so that a training counts once. One that a person has unblessed
-        stays withdrawn.
+        A training counts once: a run that is evaluated again replaces its entry, and one from cache
+        adds none. A run that a person has unblessed stays withdrawn.
         """
         return self.merge(Ledger(entries=(entry,))).last(keep, pinned=pinned)
 
@@ -127,9 +121,8 @@ class Ledger(records.Record):
     def last(self, keep: int, *, pinned: str | None = None) -> "Ledger":
         """Returns a ledger with the pinned run and the last entries of each node and environment.
 
-        Each pair has up to `keep` entries, because a run of another environment is no baseline and
-        must not push one out, nor may one pipeline push out those of others. A node keeps at most
-        five times as many.
+        Each pair has up to `keep` entries, so that runs that are no baseline for each other do not
+        push each other out. A node keeps at most five times as many.
         """
         newer: collections.Counter[Any] = collections.Counter()
         kept = []
@@ -168,10 +161,7 @@ class Ledger(records.Record):
         return any(act.kind == "bless" and act.is_about(entry.key) for act in self.acts)
 
     def of_node(self, candidate: Run) -> tuple[Run, ...]:
-        """Returns the runs of a run's node, oldest first, in any environment.
-
-        Runs with impossible figures are left out: they measured nothing.
-        """
+        """Returns the measured runs of a run's node in any environment, oldest first."""
         return tuple(
             entry
             for entry in self.entries

@@ -41,8 +41,7 @@ def known(settings: GateSettings, before: Iterable[Ledger] = ()) -> Ledger:
 def extended(before: Ledger, decision: GateRecord, *, settings: GateSettings) -> Ledger:
     """Returns the ledger for the next run, and adds a blessed run to `baseline_uri`.
 
-    A refusal leaves everything as it is. After a `UserError`, since `baseline_uri` cannot be
-    written, the run must not be blessed.
+    If that raises a `UserError`, the run must not be blessed.
     """
     if not decision.blessed:
         return before
@@ -65,9 +64,6 @@ class Mirror:
 
     Every file has a checksum. While the folder holds a `*.json` that is damaged or no ledger, it is
     neither read nor written, so that no run is judged by half a baseline.
-
-    Example:
-        >>> Mirror("gs://bucket/taxi/baseline").read().comparable(run)
     """
 
     def __init__(self, uri: str) -> None:
@@ -88,10 +84,7 @@ class Mirror:
             self._put(news)
 
     def prune(self, run: Run, *, keep: int, pinned: str | None = None) -> None:
-        """Removes files whose runs are all of the run's node, and too old for `Ledger.last`.
-
-        Other nodes' gates decide on their own runs.
-        """
+        """Removes files whose runs are all of the run's node, and too old for `Ledger.last`."""
         files = self._files()
         counting = Ledger().merge(*files.values()).last(keep, pinned=pinned)
         for path, part in files.items():
@@ -157,9 +150,6 @@ class LedgerArtifacts:
 
     An addition becomes an artifact of its own, the output of an execution of its own in the
     pipeline's context. The artifacts' folders must be local.
-
-    Example:
-        >>> LedgerArtifacts("metadata.sqlite", pipeline="taxi").read().entries
     """
 
     def __init__(self, source: str, *, pipeline: str | None) -> None:

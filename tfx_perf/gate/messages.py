@@ -41,11 +41,7 @@ def headline(
     differences: Mapping[str, tuple[str, str]],
     last: Run | None,
 ) -> str:
-    """Returns the decision and its grounds in a sentence; missing comparisons come first.
-
-    If nothing was recorded of the run, the reason comes first. `differences` is as in `GateRecord`,
-    and `last` the last blessed run of the node.
-    """
+    """Returns the decision and its grounds in a sentence; missing figures and comparisons first."""
     if not outcomes:
         return "Refused: the gate has no rule, so nothing was checked."
     decision = _decision(outcomes, blessed=blessed)
@@ -108,7 +104,7 @@ def _listed(heading: str, outcomes: Sequence[Outcome]) -> str:
 
 
 def _circumstances(candidate: Run, baseline: Sequence[Run]) -> str:
-    """Returns what else than the user's code may have made steps slower; empty if nothing was."""
+    """Returns circumstances beside the user's code that may have slowed steps; empty if none."""
     said = []
     plans = {candidate.plan, *(run.plan for run in baseline[-1:])}
     if "" not in plans and len(plans) > 1:
@@ -149,9 +145,8 @@ def _slower_steps(
 ) -> str:
     """Returns that the steps of a model of another size take longer, and what can refuse that.
 
-    Only its owner can say how long the steps of a larger model may take, and must not think that
-    the run was compared. Empty if they do not take longer, or if more than the size differs, so
-    that times say nothing.
+    Only its owner can say how long they may take, and must not think that the run was compared.
+    Empty if they do not take longer, or if more than the size differs.
     """
     seconds, before = candidate.figure(LEADER), last.figure(LEADER)
     sizes, others = run_lib.sizes(candidate.environment), run_lib.sizes(last.environment)
@@ -176,10 +171,7 @@ def remedy(
     candidate: Run,
     baseline: Sequence[Run],
 ) -> Remedy:
-    """Returns the setting that decides on a refusal, and the value with which the run would pass.
-
-    `of_rule` has all answers to the rule, which one setting has to satisfy.
-    """
+    """Returns the setting that decides on a refusal, and the value for all answers to its rule."""
     setting, value, words = _suggested(outcome, rule, settings=settings, of_rule=of_rule)
     is_doubtful = outcome.verdict is Verdict.INCONCLUSIVE or slower_peaks(candidate, baseline)
     if is_doubtful and outcome.may_be_settled:
@@ -238,10 +230,7 @@ def _suggested(
 
 
 def _tolerating(rule: Rule, outcomes: Sequence[Outcome]) -> str:
-    """Returns the margin, and the budget where the rule has its own, that let the run pass.
-
-    Empty where they would tolerate everything, or where a baseline of 0 has no share to rise by.
-    """
+    """Returns the margin, and the rule's own budget, that let the run pass; empty if absurd."""
     changes = [item for item in outcomes if item.kind == "change"]
     drifts = [item for item in outcomes if item.kind == "drift"]
     if any(item.change is None for item in (*changes, *drifts)):
@@ -287,10 +276,8 @@ def lines(
 ) -> Iterator[str]:
     """Yields the decision; then the figures, and for a refusal the reasons and what to do.
 
-    Args:
-        decision: on a run.
-        run_to_bless: arguments of `tfx-perf bless`; None: those for a pipeline's run.
-        database: path of ML Metadata, where the pipeline's run is recorded; empty if not known.
+    `run_to_bless` are arguments of `tfx-perf bless`, by default for a pipeline's run, whose ML
+    Metadata is in `database`, if known.
     """
     run = decision.candidate
     yield decision.headline

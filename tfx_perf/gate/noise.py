@@ -28,7 +28,7 @@ from tfx_perf.gate.run import Run
 
 
 class Kind(enum.Enum):
-    """What disturbs a figure: what makes times vary does not make losses vary."""
+    """The kind of disturbance of a figure: causes of variation in times do not make losses vary."""
 
     TIME = "time"
     MEMORY = "memory"
@@ -85,8 +85,8 @@ class OwnErrors:
         candidate: of the run to judge; no less than usual, because a run cannot know that it
             happened to have a calm minute.
         blessed: of the blessed runs, by their ids.
-        usual: the usual errors of blessed runs of as many steps, by their ids. They are the runs'
-            weights: by their own errors, runs in a calm minute would outweigh all others.
+        usual: of usual runs of as many steps, by the blessed runs' ids. They are the runs' weights:
+            by their own errors, runs in a calm minute would outweigh all others.
     """
 
     candidate: float = 0.0
@@ -115,11 +115,10 @@ def _steps(run: Run) -> float:
 
 
 def latest_level(figures: Sequence[float], *, noise: float) -> Sequence[float]:
-    """Returns the figures since the last change of level; all, if there was none.
+    """Returns the figures since the last change of level, which is no noise; all without one.
 
-    An improvement, or a slowdown that a person has blessed, is no noise. Runs from before it would
-    give a mean that no run has ever had, and noise as large as the change. `figures` has one a run,
-    oldest first; `noise` is the least standard deviation of a run to expect, in the figure's unit.
+    Runs from before it would give a mean that no run has ever had, and noise as large as the
+    change. `noise` is the least standard deviation of a run to expect, in the figure's unit.
     """
     while True:
         since = _last_change(np.asarray(figures, np.float64), noise=noise)
@@ -129,15 +128,12 @@ def latest_level(figures: Sequence[float], *, noise: float) -> Sequence[float]:
 
 
 def level_spread(figures: Sequence[float], *, noise: float) -> float:
-    """Returns the standard deviation from one run to the next, which a change of level spares.
-
-    At least two figures, one a run, oldest first; at least `noise`.
-    """
+    """Returns the standard deviation from run to run, at least `noise`, sparing level changes."""
     return max(noise, float(np.median(np.abs(np.diff(figures)))) / _MEDIAN_DIFFERENCE)
 
 
 def _last_change(figures: np.ndarray, *, noise: float) -> int:
-    """Returns where the figures are best cut in two levels; 0 where they are one."""
+    """Returns the index that best cuts the figures in two levels; 0 where they are one."""
     if len(figures) < 2:
         return 0
     # Least absolute deviations: one run that is far off is no level.
@@ -184,14 +180,11 @@ class PredictiveDistribution:
         return math.hypot(self.spread, self.own_error)
 
     def spread_of_difference(self, count: float | None = None) -> float:
-        """Returns what only the spread adds to `error`."""
+        """Returns the part of `error` that is only from the spread."""
         return self.spread * math.sqrt(1 + 1 / (self.count if count is None else count))
 
     def error(self, *, count: float | None = None) -> float:
-        """Returns the standard deviation of a further run less the mean of `count` runs.
-
-        None stands for the runs that are predicted from.
-        """
+        """Returns the standard deviation of a further run less the mean of `count` or all runs."""
         of_mean = self.centre_error if count is None else self.usual_error / math.sqrt(count)
         return math.hypot(self.spread_of_difference(count), self.own_error, of_mean)
 
@@ -200,7 +193,7 @@ class PredictiveDistribution:
         return float(special.stdtrit(self.degrees, 1 - level))
 
     def half_width(self, level: float, *, count: float | None = None) -> float:
-        """Returns what a further run exceeds the mean of `count` runs by with that probability."""
+        """Returns a further run's excess over the mean of `count` runs with that probability."""
         return self.quantile(level) * self.error(count=count)
 
     def p_value(self, excess: float) -> float:
@@ -255,10 +248,10 @@ def host_factor(figures: Sequence[tuple[Sequence[float], float]]) -> float:
     A busy host disturbs every metric of a kind. The factor is the median over the metrics of the
     variance over its prior, each over the median it has if the prior is right; this is the
     empirical prior of Smyth, "Linear models and empirical Bayes methods" (2004), made robust.
-    Metrics of a kind follow each other, so that they count as one; and two runs that happen to
-    lie far apart must not make every further run inconclusive, for then none could tell the truth.
-    So 1 counts as much as the prior does, `PRIOR_DEGREES`, beside the runs' own degrees. `figures`
-    has, for each metric, one figure a run, and its prior standard deviation.
+    Metrics of a kind follow each other, so that they count as one; and two runs that happen to lie
+    far apart must not make every further run inconclusive. So 1 counts as much as the prior does,
+    `PRIOR_DEGREES`, beside the runs' own degrees. `figures` are, for each metric, one figure a run,
+    and its prior standard deviation.
     """
     ratios, freedoms = [], []
     for samples, prior_deviation in figures:

@@ -44,8 +44,7 @@ class Run(records.Record):
             same examples; empty if it had none.
         step_times: seconds per step after warm-up, evenly spaced quantiles from the smallest
             to the largest; empty if they are not known.
-        plan: of the training, in words; empty where nobody knows it, as in ledgers of earlier
-            versions.
+        plan: of the training, in words; empty where nobody knows it.
         budget_lack: see `PlanChoice.budget_lack`.
         source: folder of the training's figures, where it can be found again.
         loss: name of the loss that the model was compiled with, if its value contains nothing
@@ -89,11 +88,8 @@ class Run(records.Record):
     ) -> "Run":
         """Returns the run to be judged, with its cost if the price of a machine is known.
 
-        Args:
-            training: None if it could not be measured.
-            figures: from elsewhere than the training; catalogue key to value.
-            settings: the gate's.
-            **names: the other fields.
+        `training` is None if it could not be measured; `figures` have other origins, and `names`
+        are the other fields.
         """
         figures = {**(training.figures() if training else {}), **figures}
         speed = figures.get("examples_per_second")
@@ -124,7 +120,7 @@ class Run(records.Record):
 
     @functools.cached_property
     def impossible(self) -> Mapping[str, tuple[float, float]]:
-        """Figures that no measurement can come to: key to the range that was to be expected."""
+        """Figures that no measurement can reach: key to the expected range."""
         found = {}
         keys = [*self.figures, *(metrics.EVALUATION_PREFIX + name for name in self.evaluation)]
         for key in keys:
@@ -147,7 +143,7 @@ class Run(records.Record):
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What no two runs of any pipelines have in common."""
+        """An identifier that no run of any other pipeline has."""
         return self.pipeline, self.node, self.run_id
 
     def is_of_node_of(self, other: "Run") -> bool:
@@ -168,7 +164,7 @@ class Run(records.Record):
         return self.figures.get(key)
 
     def gain(self, key: str) -> float | None:
-        """Returns what a figure is above that of Evaluator's baseline model; None without one."""
+        """Returns a figure less that of Evaluator's baseline model; None without one."""
         if not metrics.is_evaluation(key):
             return None
         return self.evaluation_gains.get(key.removeprefix(metrics.EVALUATION_PREFIX))
@@ -178,8 +174,7 @@ def completed(environment: Mapping[str, str]) -> dict[str, str]:
     """Returns an environment with the counts of who trained, as far as they are certain.
 
     Records leave out counts of one. Those of earlier versions have fewer counts, and call no
-    strategy by TensorFlow's own name. Only certain counts are added, so that the run is compared
-    with runs that have them. An environment without a strategy is left as it is.
+    strategy by TensorFlow's own name.
     """
     if "strategy" not in environment:
         return dict(environment)
@@ -202,7 +197,7 @@ def completed(environment: Mapping[str, str]) -> dict[str, str]:
 def sizes(
     environment: Mapping[str, str], *, fields: Sequence[str] = SIZE_FIELDS
 ) -> dict[str, float]:
-    """Returns the fields of an environment that say how large something is, where they do."""
+    """Returns the fields of an environment that are sizes."""
     found = {}
     for field in fields:
         try:
@@ -217,8 +212,7 @@ def sizes(
 def differences(a: Mapping[str, str], b: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """Returns the fields for which two environments are not comparable, with both values.
 
-    Sizes that are about the same are comparable: with a vocabulary that grows with the data, every
-    day's model has another size.
+    About equal sizes are comparable: a vocabulary may grow every day.
     """
     size, other_size = sizes(a), sizes(b)
     alike = {

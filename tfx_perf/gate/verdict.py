@@ -35,10 +35,10 @@ def evaluate(
 ) -> GateRecord:
     """Decides whether a run may be pushed; see docs/gate_statistics.md.
 
-    It is blessed if no rule refuses. Without any run on record the absolute limits decide
-    alone, as in TFX's Evaluator without a baseline, and the headline says so. A gate without
-    any rule blesses nothing. The same arguments always give the same decision. Runs of the
-    candidate's own training in the ledger do not count.
+    It is blessed if no rule refuses. Without any run on record the absolute limits decide alone, as
+    in TFX's Evaluator without a baseline, and the headline says so. A gate without any rule blesses
+    nothing. The same arguments always give the same decision. The candidate's own training in the
+    ledger does not count.
     """
     _check_anchor(settings.anchor, ledger, candidate=candidate)
     ledger = ledger.without(candidate)
@@ -109,7 +109,7 @@ def evaluate(
 def _answers(
     candidate: Run, *, ledger: Ledger, settings: GateSettings, before: Run | None
 ) -> tuple[list[tuple[Rule, Outcome]], dict[str, Change], float]:
-    """Returns what each rule says by itself, what was compared, and the host's factor for times."""
+    """Returns each rule's own answer, the comparisons, and the host's factor for times."""
     impossible = _impossible(candidate)
     rules = settings.rules_for([*candidate.evaluation, *(before.evaluation if before else ())])
     rules |= {key: Rule(optional=False) for key in impossible}
@@ -161,7 +161,7 @@ def _answers(
 def _uncompared(
     key: str, rule: Rule, *, candidate: Run, ledger: Ledger, baseline_runs: int
 ) -> Outcome:
-    """Returns the outcome where no run can be compared with."""
+    """Returns the outcome without runs to compare with."""
     having = [
         run
         for run in ledger.of_node(candidate)
@@ -220,10 +220,7 @@ def check_limits(key: str, value: float, *, rule: Rule) -> Outcome:
 
 
 def _impossible(candidate: Run) -> dict[str, Outcome]:
-    """Returns, by metric, the refusals of figures that no run can reach.
-
-    They refuse whether or not a rule asks for them: whatever made them up made the others, too.
-    """
+    """Returns refusals, by metric and whatever the rules, for figures that no run can reach."""
     found = {}
     for key, (lowest, highest) in candidate.impossible.items():
         value = candidate.figure(key)
@@ -252,9 +249,8 @@ def _problem(
 ) -> Outcome | None:
     """Returns why a figure cannot be judged, None if it can.
 
-    A loss, or a metric of Evaluator's, that the last blessed run of the node (`before`) had must
-    not be NaN or gone. A figure that cannot be measured is not checked for a change; a limit that
-    cannot be checked refuses, unless the rule is optional.
+    A loss, or a metric of Evaluator's, that the node's last blessed run (`before`) had must not be
+    NaN or gone. Else a missing figure refuses, unless the rule is optional.
     """
     kind: Literal["limit", "change"] = "limit" if rule.margin is None else "change"
     value = candidate.figure(key)
