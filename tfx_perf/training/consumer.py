@@ -23,23 +23,13 @@ def endless(data: tf.data.Dataset) -> tf.data.Dataset:
 class TrainConsumer:
     """Trains the model of a captured `fit` on whatever dataset it is given.
 
-    Many steps run in one call from Python, as in OptimizedTrainer, so that nothing but the
-    input and the step itself is measured. Where OptimizedTrainer could not take the `fit` over,
-    Keras' own train function runs step by step. The weights change: the model is of no other
-    use afterwards.
-
-    Attributes:
-        batch_size: examples in a batch of the user's training, over all replicas.
-        step_count: steps of the user's `fit`, None if that is not known.
-        epoch_count: how often it goes through its data.
+    Many steps run in one call from Python, as in OptimizedTrainer, so that only the input and the
+    step are measured; if OptimizedTrainer cannot take the `fit` over, Keras' own train function
+    runs step by step. The weights change: do not use the model afterwards.
     """
 
     def __init__(self, call: FitCall) -> None:
-        """Reads one batch of the data.
-
-        Raises:
-            UserError: `fit` was not given a dataset, or an empty one.
-        """
+        """Reads one batch; raises UserError if `fit` was given no dataset or an empty one."""
         data = call.arguments["x"]
         if not isinstance(data, tf.data.Dataset):
             raise errors.UserError(
@@ -49,9 +39,9 @@ class TrainConsumer:
         self._model = call.model
         self._spec = data.element_spec
         self._batch = batches.first_batch(data)
-        self.batch_size = batches.batch_size_of(self._batch)
+        self.batch_size = batches.batch_size_of(self._batch)  # over all replicas
         self._loop = Loop(call)
-        self.step_count = self._loop.total_length
+        self.step_count = self._loop.total_length  # of the user's `fit`; None if unknown
         self.epoch_count = call.arguments["epochs"] - call.arguments["initial_epoch"]
         self._is_taken_over = eligibility.obstacle(call, self._loop) is None
 
@@ -66,7 +56,7 @@ class TrainConsumer:
         )
 
     def consume(self, dataset: tf.data.Dataset) -> measure.Take:
-        """Returns what trains on that many batches of a new iterator; a `measure.Consumer`."""
+        """Returns a `measure.Consumer`, which trains on a number of batches of a new iterator."""
         iterator = self._loop.iterator_over(endless(dataset))
 
         def take(count: int) -> None:

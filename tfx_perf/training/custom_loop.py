@@ -22,17 +22,14 @@ _OTHERS_NOT_COUNTED = "the other workers' hosts are not counted in a loop of you
 class Meter:
     """Times the steps of a loop, and keeps 32 bytes of each.
 
-    Once the first step has ended, nothing that it is told ends the loop.
+    Only the first step can raise a UserError: later ones never end the loop.
     """
 
     def __init__(self, *, model: Any = None) -> None:
-        """Starts; what the process holds by now is none of the training's memory.
+        """Starts; memory that the process holds by now is not counted as the training's.
 
         Args:
-            model: whose parameters are counted: whatever has `trainable_variables`.
-
-        Raises:
-            UserError: the model has none.
+            model: its `trainable_variables` are counted; a UserError without them.
         """
         if model is not None and not hasattr(model, "trainable_variables"):
             raise errors.UserError(
@@ -59,11 +56,11 @@ class Meter:
 
         Args:
             examples: in the batch, over all replicas; of all steps together.
-            steps: that are made inside.
+            steps: how many run inside the context.
 
         Raises:
-            UserError: what is no whole number, or no step, or fewer examples than steps, in the
-                first one.
+            UserError: in the first step only: a number is not whole, there is no step, or there are
+                fewer examples than steps.
         """
         try:
             batch_size, steps = operator.index(examples) // steps, operator.index(steps)
@@ -79,11 +76,11 @@ class Meter:
         return _Step(self, batch_size, steps)
 
     def end_epoch(self, **losses: Any) -> None:
-        """Ends an epoch: what comes before the next step, such as validation, is none of its time.
+        """Ends an epoch; time until the next step, such as validation, is not counted.
 
         Args:
-            **losses: of the epoch, whatever `float` takes; `loss` and `val_loss` are what the gate
-                knows. What it does not take is left out, which the record notes.
+            **losses: anything that `float` takes; the gate knows `loss` and `val_loss`. Values that
+                `float` does not take are left out, with a note in the record.
         """
         self._epoch += 1
         self._timer.on_epoch_begin(self._epoch)

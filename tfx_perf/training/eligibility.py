@@ -105,7 +105,7 @@ def _data_obstacle(call: FitCall, loop: Loop) -> str | None:
 
 
 def _resumption_obstacle(callbacks: Any, module: Any) -> str | None:
-    """Returns why nobody can tell callbacks of the first epoch before `fit` does."""
+    """Returns why callbacks cannot be told of the first epoch before `fit` tells them."""
     resuming = getattr(module, "BackupAndRestore", ())
     resumes = any(isinstance(each, resuming) for each in callback_list(callbacks))
     if resumes and callback_hooks.may_change_the_model(callbacks, module):

@@ -1,4 +1,4 @@
-"""What stands between Keras' `fit` and the steps: how many a call has, and what it returns."""
+"""The layer between Keras' `fit` and the steps: how many a call has, and what it returns."""
 
 import logging
 import time
@@ -61,9 +61,9 @@ class KerasSteps:
 
 
 class CallLengths(StepRunnerWrapper):
-    """Says how many steps the calls of a `fit` have.
+    """Decides how many steps the calls of a `fit` have.
 
-    A callback may have it stop before the first call: Keras then runs one of the user's length.
+    If a callback stops `fit` before the first call, Keras runs one call of the user's length.
     """
 
     def __init__(
@@ -75,15 +75,6 @@ class CallLengths(StepRunnerWrapper):
         steps_per_call: Callable[[], int],
         users_steps_per_call: int,
     ) -> None:
-        """Wraps a runner.
-
-        Args:
-            inner: the runner.
-            model: whose `fit` it is.
-            countdown: of the epoch.
-            steps_per_call: returns the steps of a call that no epoch cuts short.
-            users_steps_per_call: the `steps_per_execution` of the user's `compile`.
-        """
         super().__init__(inner)
         self._model = model
         self._countdown = countdown
@@ -97,9 +88,9 @@ class CallLengths(StepRunnerWrapper):
 
 
 class OpenEpochs(StepRunnerWrapper):
-    """Has the first call of an epoch return logs if the data end in it: Keras needs some.
+    """Has an epoch's first call return logs, as Keras needs, if the data end in it.
 
-    It is the next call that ends the epoch.
+    The next call ends the epoch.
     """
 
     def __init__(self, inner: StepRunner, *, countdown: Countdown, optimizer: Any) -> None:
@@ -129,15 +120,10 @@ class OpenEpochs(StepRunnerWrapper):
 
 
 class FirstBatch:
-    """The first batch of a training, noted on its way to the first step.
+    """The first batch of a training and how long it took to come; None where it cannot be noted.
 
     Reading the user's data for it once more would change what a seeded shuffle gives afterwards,
     and take examples from a stream that has each but once.
-
-    Attributes:
-        batch: an element of the training data; None before, and where it cannot be noted.
-        seconds: what it took to come; None likewise.
-        is_over: whether the first steps have begun.
     """
 
     def __init__(self) -> None:
@@ -150,13 +136,6 @@ class NotingFirstBatch(StepRunnerWrapper):
     """Runs steps, the first ones on batches that have been noted."""
 
     def __init__(self, inner: StepRunner, first: FirstBatch, *, whole: int = 1) -> None:
-        """Wraps a runner.
-
-        Args:
-            inner: the runner.
-            first: where to note the first batch of all.
-            whole: how many steps `inner` takes at the least in one go.
-        """
         super().__init__(inner)
         self._first = first
         self._whole = whole
@@ -189,13 +168,10 @@ class NotingFirstBatch(StepRunnerWrapper):
 
 
 class SpeedWatch(StepRunnerWrapper):
-    """Leaves a plan whose steps take clearly longer than Keras' own.
+    """Leaves a plan whose steps take clearly longer than Keras' own did in the trials.
 
-    If the plan's steps take longer than Keras' own did in the trials, the next calls are made of
-    Keras' own steps. It stays with them if they are faster; else it is the machine that is slow.
-
-    Attributes:
-        note: why the plan was left, in a sentence; None as long as it runs.
+    The next calls then run Keras' own steps, and stay with them if they are faster; otherwise the
+    machine is slow. `note` says why the plan was left, None as long as it runs.
     """
 
     def __init__(
@@ -245,7 +221,6 @@ class SpeedWatch(StepRunnerWrapper):
 
 
 def _timed(run: Callable[[Any, int], Logs], iterator: Any, steps: int) -> tuple[Logs, float]:
-    """Returns the logs and the seconds per step."""
     began = time.perf_counter()
     logs = run(iterator, steps)
     wait_for(logs)

@@ -60,16 +60,7 @@ _ON_TRIAL = {
 
 @dataclasses.dataclass(frozen=True)
 class _Run:
-    """How to run one `fit`.
-
-    Attributes:
-        plan: how to run the steps.
-        guard: see `Loop.fit`.
-        numerics_check: see `Loop.fit`.
-        plain_step_seconds: see `Loop.fit`.
-        stop_when: see `Loop.try_out`.
-        survives_oom: whether it goes on where memory runs out, if it can.
-    """
+    """How to run one `fit`; `guard` to `stop_when` are as in `Loop.fit` and `Loop.try_out`."""
 
     plan: TrainingPlan
     guard: Guard | None = None
@@ -80,18 +71,7 @@ class _Run:
 
 
 class Loop:
-    """Trains one model with any plan; compiled functions are kept between runs.
-
-    Attributes:
-        keras_api: the model's Keras API.
-        oom_guard: of the last `fit`; None if it ran without one.
-        speed_watch: likewise.
-        plan: of the last `fit`, plain before.
-        first_batch: that a training of this model took.
-        timer: watches the `fit` that runs, or watched the last one; None before.
-        single_steps_note: why the last `fit` went on in single steps, in a sentence; None if it did
-            not.
-    """
+    """Trains one model with any plan; compiled functions are kept between runs."""
 
     def __init__(self, call: FitCall, *, observer: CallObserver | None = None) -> None:
         self._call, self._observer = call, observer
@@ -104,12 +84,12 @@ class Loop:
             countdown=self._epochs.training,
             renewed=self._epochs.retrace,
         )
-        self.oom_guard: OomGuard | None = None
+        self.oom_guard: OomGuard | None = None  # of the last `fit`; None if it ran without
         self.speed_watch: SpeedWatch | None = None
-        self.plan = PLAIN_FIT
-        self.timer: StepTimer | None = None
+        self.plan = PLAIN_FIT  # the plan of the last `fit`
+        self.timer: StepTimer | None = None  # of the running or last `fit`
         self.first_batch = FirstBatch()
-        self.single_steps_note: str | None = None
+        self.single_steps_note: str | None = None  # why the last `fit` ended in single steps
         self._test: TracedSteps | None = None  # of the `fit` that runs
         self._saveable = SaveableRandomLayers(call.model)
 
@@ -148,19 +128,18 @@ class Loop:
 
     @property
     def functions(self) -> TrainFunctions:
-        """What was traced and compiled."""
+        """The model's traced and compiled functions."""
         return self._functions
 
     @property
     def element_spec(self) -> Any:
-        """Of the training data."""
+        """The element spec of the training data."""
         return self._call.arguments["x"].element_spec
 
     def prepare(self, plan: TrainingPlan = PLAIN_FIT) -> None:
-        """Traces a plan's steps, so that every variable is there; nothing is trained or read.
+        """Traces a plan's steps, so that all variables exist; trains and reads nothing.
 
-        Raises:
-            TypeError: the data are of a kind that cannot be made up.
+        Raises TypeError if no batch can be made up for this kind of data.
         """
         iterator = self.iterator_over(
             datasets.blank(self.element_spec, open_size=self._replica_count)
@@ -172,7 +151,7 @@ class Loop:
                 self._functions.of(plan).trace(iterator)
 
     def observe(self) -> TimedFit:
-        """Runs Keras' own `fit`, no function of the model replaced."""
+        """Runs Keras' own `fit` without replacing any function of the model."""
         self.timer = timer = StepTimer(
             steps_in_call=lambda: self.users_steps_per_call, observer=self._observer
         )
@@ -190,12 +169,8 @@ class Loop:
     ) -> TimedFit:
         """Runs the user's `fit` with the plan.
 
-        Args:
-            plan: how to run the steps.
-            guard: saves and watches the training.
-            numerics_check: looks into the steps, if the plan is plain `fit` and there is a guard.
-            plain_step_seconds: what the plan's steps must not take; None if nothing is known.
-            data: what to train on in the place of the user's, which have been read from.
+        It leaves a plan with slower steps than `plain_step_seconds`. `numerics_check` looks into a
+        guarded plain `fit`. `data` replace the user's if those have been read from.
         """
         self.oom_guard = self.speed_watch = self.single_steps_note = None
         self.plan = plan
@@ -224,15 +199,7 @@ class Loop:
         epochs: int = 1,
         stop_when: Callable[[StepTimer], bool],
     ) -> TimedFit:
-        """Trains a little, without callbacks or validation.
-
-        Args:
-            plan: how to run the steps.
-            data: what to train on, in place of the user's data.
-            step_count: how many steps in an epoch.
-            epochs: how many epochs.
-            stop_when: asked after every call; True ends the training.
-        """
+        """Trains a little, without callbacks or validation; stops when `stop_when` is true."""
         overrides = {**_ON_TRIAL, "x": data, "steps_per_epoch": step_count, "epochs": epochs}
         try:
             with self._random_layers(plan), self.keras_api.begun_anew(self._model):
@@ -275,7 +242,6 @@ class Loop:
                 return made.iterator
 
     def _run(self, run: _Run, overrides: dict[str, Any]) -> TimedFit:
-        """Runs `fit` with other arguments."""
         plan, guard = run.plan, run.guard
         arguments = self._arguments(run, overrides)
         self.timer = timer = StepTimer(
@@ -301,7 +267,7 @@ class Loop:
         return TimedFit(history, timer)
 
     def _stack(self, run: _Run, arguments: dict[str, Any]) -> Function:
-        """Returns the train function for `fit`: what comes later stands around what is before."""
+        """Returns the train function for `fit`; later wrappers stand around earlier ones."""
         functions, countdown = self._functions, self._epochs.training
         users_steps = self.users_steps_per_call
         plan, guard = run.plan, run.guard
@@ -336,7 +302,7 @@ class Loop:
         return train_function(runner) if guard is None else guard.around(runner, countdown)
 
     def _arguments(self, run: _Run, overrides: dict[str, Any]) -> dict[str, Any]:
-        """Returns the arguments of `fit`, with callbacks that tell of epochs where we count."""
+        """Returns `fit`'s arguments, changed, with callbacks that begin epochs where we count."""
         plan = run.plan
         arguments = {**self._call.arguments, **overrides}
         if plan.is_plain_fit and run.guard is None:
@@ -361,7 +327,6 @@ class Loop:
         return arguments
 
     def _count_steps(self, run: _Run, arguments: dict[str, Any], *, timer: StepTimer) -> None:
-        """Has the steps of every epoch counted and compared; see `StepCounts`."""
         guard = run.guard
         counts = StepCounts(
             self._model,
@@ -386,10 +351,7 @@ class Loop:
         return callback_hooks.obstacle(self._call.arguments["callbacks"], self.keras_api.callbacks)
 
     def _look_at_hooks(self, epoch: int, logs: Any = None) -> None:
-        """Has this epoch, and all after it, trained in single steps if a callback needs them.
-
-        Hooks may be put into a callback while `fit` runs.
-        """
+        """Goes on in single steps if a callback needs them; hooks may be put in during `fit`."""
         if self.single_steps_note is not None:
             return
         reason = self._hooks_obstacle()
@@ -401,7 +363,6 @@ class Loop:
                 self._test.steps_per_call = self.users_steps_per_call
 
     def _steps_in_call(self, run: _Run) -> Callable[[], int]:
-        """Returns what says how many steps the last call had."""
         guard = run.guard
         if guard is not None:
             return lambda: guard.last_call_steps
@@ -411,7 +372,7 @@ class Loop:
 
     @property
     def _is_built(self) -> bool:
-        """Whether all variables are there; a layer may be called in training alone."""
+        """Whether all variables exist; a layer may be called in training alone."""
         return all(layer.built for layer in all_layers(self._model))
 
     @property
@@ -419,14 +380,11 @@ class Loop:
         return self._model.distribute_strategy.num_replicas_in_sync
 
     def _random_layers(self, plan: TrainingPlan) -> contextlib.AbstractContextManager[None]:
-        """Returns the context for a plan's steps.
-
-        In plain `fit` the masks are what the user's seed makes of them.
-        """
+        """Returns the context of a plan's steps; plain `fit` keeps the masks of the user's seed."""
         return contextlib.nullcontext() if plan.is_plain_fit else self._saveable.installed()
 
     def _let_no_count_matter(self, arguments: dict[str, Any]) -> None:
-        """Has nothing depend on how Keras 3 counts the steps of finite data; see eligibility."""
+        """Keeps results independent of how Keras 3 counts steps of finite data; see eligibility."""
         data, steps = arguments["x"], arguments["steps_per_epoch"]
         batches = length_of(data, None)
         # Where each epoch is all of the data, it has an iterator of its own, and what seeded

@@ -1,8 +1,8 @@
 """FLOPs of a training's step, the batch that they are counted for, and the hardware's peak.
 
-Sequences that are padded batch by batch make a step of every batch another one. The first one that
-comes out of a shuffle would give every run of the same code FLOPs of its own. So where batches
-have no fixed shape, the one of median size counts, of the first ones in the order of the data.
+Sequences that are padded batch by batch give every batch a step of its own. The first batch out of
+a shuffle would give every run of the same code other FLOPs. So where batches have no fixed shape,
+the one of median size counts, of the first ones in the order of the data.
 """
 
 import dataclasses
@@ -26,14 +26,7 @@ _LOOKED_AT = 32  # batches
 
 @dataclasses.dataclass(frozen=True)
 class Flops:
-    """FLOPs of a step and the peak to hold them against; None where unknown, with a note.
-
-    Attributes:
-        per_step: model FLOPs.
-        peak_per_second: of all devices.
-        peak_source: where the peak comes from.
-        note: why something is unknown.
-    """
+    """Model FLOPs of a step and peak FLOP/s of all devices; None where unknown, as `note` says."""
 
     per_step: int | None
     peak_per_second: float | None
@@ -41,14 +34,7 @@ class Flops:
     note: str | None = None
 
     def held_against(self, executed: int | None, step_seconds: float | None) -> "Flops":
-        """Returns these, without the peak if a step is faster than the peak allows.
-
-        Then one of the figures is wrong, and a utilisation above 1 would say nothing.
-
-        Args:
-            executed: FLOPs of a step, with what is computed again; None if unknown.
-            step_seconds: mean time of a step; None if unknown.
-        """
+        """Returns these, without a peak that a step exceeds: then one of the figures is wrong."""
         peak_per_second = self.peak_per_second
         if not (executed and step_seconds and peak_per_second):
             return self
@@ -64,12 +50,7 @@ class Flops:
 
 
 def count_flops(model: Any, batch: Any) -> Flops:
-    """Counts the FLOPs of one training step and finds the hardware's peak.
-
-    Args:
-        model: a compiled Keras model.
-        batch: one element of the training data, None if there is no way to get one.
-    """
+    """Counts the FLOPs of one step on a batch, which may be None, and finds the hardware's peak."""
     if batch is None:
         return Flops(None, None, None, "FLOPs not counted: no batch can be read from x")
     if strategies.servers_of(model.distribute_strategy):
@@ -88,15 +69,9 @@ def count_flops(model: Any, batch: Any) -> Flops:
 
 
 def typical_batch(call: FitCall, first: Any) -> tuple[Any, bool]:
-    """Returns the batch to count for; nothing is taken from the user's data.
+    """Returns a batch to count for, and whether another run finds one of about the same shape.
 
-    Args:
-        call: the `fit`.
-        first: the first batch of its training, None if it was not noted.
-
-    Returns:
-        An element of the training data, None if there is no way to get one; and whether another run
-        of the same code finds one of about the same shape.
+    Nothing is taken from the user's data; the batch is None if there is no way to get one.
     """
     data = call.arguments["x"]
     if not isinstance(data, tf.data.Dataset) or not _varies(data.element_spec):
@@ -137,11 +112,7 @@ def _size(batch: Any) -> int:
 
 
 def _step_hlo(model: Any, batch: Any) -> hlo_pb2.HloModuleProto:
-    """Returns the HLO of what has all the products of a step, and little else to trace.
-
-    Raises:
-        NotCompilable: XLA has no way to compile it.
-    """
+    """Returns HLO of a step's products and little else; raises NotCompilable if XLA cannot."""
     keras_api = either_keras.api_of(model)
     if keras_api.splitting_obstacle(model):
         return hlo.model_step_hlo(model, batch, optimized=False)

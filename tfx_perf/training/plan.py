@@ -16,9 +16,7 @@ _Fields: Any = pydantic.create_model("_Fields", __base__=records.Record, **_FIEL
 
 
 class TrainingPlan(_Fields):
-    """One way to run the training steps.
-
-    It has a field for each of `OPTIMIZATIONS`, whose class says what the field means.
+    """One way to run the training steps, with a field for each of `OPTIMIZATIONS`.
 
     Example:
         >>> str(TrainingPlan(steps_per_call=50, xla=True, micro_batches=2))
@@ -38,7 +36,7 @@ class TrainingPlan(_Fields):
 
     @property
     def optimizations(self) -> tuple[Optimization, ...]:
-        """Those that are on."""
+        """The optimizations that are on."""
         return tuple(
             each for name, each in OPTIMIZATIONS.items() if getattr(self, name) != each.off
         )
@@ -89,7 +87,7 @@ class TrainingPlan(_Fields):
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables that a process needs for it."""
+        """The environment variables that a process needs for it."""
         found: dict[str, str] = {}
         for each in self.optimizations:
             found |= each.environment()

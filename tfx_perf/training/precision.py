@@ -33,13 +33,10 @@ def candidates() -> tuple[DtypePolicy, ...]:
 
 @contextlib.contextmanager
 def policy(name: str | None) -> Iterator[None]:
-    """Sets the global dtype policy of both Keras APIs for as long as the context lasts.
+    """Sets the global dtype policy, as `mixed_bfloat16`, of both Keras APIs inside the context.
 
     Weights stay float32, and under `mixed_float16` `compile` wraps the optimizer in one that
-    scales the loss: both are Keras' doing.
-
-    Args:
-        name: e.g. `mixed_bfloat16`; None leaves the user's.
+    scales the loss: both are Keras' doing. None leaves the user's policy.
     """
     if name is None:  # without importing the Keras API that is not used
         yield
@@ -90,11 +87,7 @@ def _output_dtypes(model: Any, batch: Any, keras_api: KerasApi) -> list[tf.DType
 
 
 def reasons_for_own(record: TrainingRecord) -> list[str]:
-    """Returns why the model's own precision stays, a sentence for each other one.
-
-    Args:
-        record: of the training; none if it has another precision, or none was looked at.
-    """
+    """Returns a sentence for each other precision tried, on why the model keeps its own."""
     if record.plan.precision is not None:
         return []
     own = record.environment.get("precision", "the model's own precision")
@@ -113,7 +106,7 @@ def _outcome(name: str, trials: Sequence[TrialRecord]) -> str:
 
 
 def _ratios(trial: TrialRecord, trials: Sequence[TrialRecord]) -> Iterator[float]:
-    """Yields the step time of the same plan in the model's own precision over a plan's."""
+    """Yields the step times of the same plan in the model's own precision over a trial's."""
     if trial.status != "slower" or trial.step_time is None:
         return
     own_plan = trial.plan.model_copy(update={"precision": None})

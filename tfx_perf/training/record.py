@@ -18,78 +18,39 @@ _QUANTILES = 41  # every 2.5 %
 
 
 class XlaAccount(records.Record):
-    """XLA's side of a training.
+    """XLA's side of a training."""
 
-    Attributes:
-        compiled_shapes: the input shapes that it compiled for, one program each; None if Keras
-            has its own step compiled, which tells nobody.
-        fusion_count: see `xla.fusions.Fusions`; None if the HLO cannot be read.
-        fusion_saved_bytes: likewise.
-        executed_flops: of a run of the compiled part: what is computed again counts again.
-        note: why there is no HLO; empty if there is.
-    """
-
-    compiled_shapes: tuple[str, ...] | None
-    fusion_count: int | None = None
+    compiled_shapes: tuple[str, ...] | None  # one program each; None if Keras compiles its own step
+    fusion_count: int | None = None  # see `xla.fusions.Fusions`; None without HLO
     fusion_saved_bytes: int | None = None
-    executed_flops: int | None = None
-    note: str = ""
+    executed_flops: int | None = None  # by the compiled part; recomputed ones count
+    note: str = ""  # why there is no HLO
 
 
 class TrainingRecord(PlanChoice):
     """One training, measured, with the choice of its plan; the payload of PerfMetrics.
 
-    Attributes:
-        jit_compile: whether Keras' own step is compiled by XLA, as the user or Keras chose.
-        environment: what must be equal for two runs to be comparable.
-        step_time: seconds per step after warm-up, median; None if too few steps were run.
-        mean_step_time_seconds: the same, mean; the throughput goes by it, because steps that
-            wait for input now and then have a median that says little.
-        step_time_error_ratio: how far that mean is uncertain; None of fewer than two calls.
-        step_time_median_error_ratio: how far the median is; likewise.
-        step_times: (steps done, seconds per step) along the training, thinned for plots.
-        losses: epoch losses by name (`loss`, `val_loss`).
-        device_memory_bytes: all that `peak_memory_bytes` could have come to.
-        memory_series: (seconds since the first steps, bytes of host memory), thinned for plots.
-        memory_growth: whether that kept growing; None if the training was too short to tell.
-        peak_source: where the peak FLOP/s comes from.
-        energy_gap: why not all energy was counted; empty if it was.
-        xla: XLA's account of it; None if XLA compiled nothing.
-        parameter_server_count: processes that hold the weights; 0: those that train do.
-        communication: what it costs that replicas train together; None if there is one, or
-            nothing was measured.
-        one_replica: what one replica takes alone; None if there is but one, or no run before tells.
-        placement: which layers were on which device; None if they were not placed.
-        advice: what the figures give reason to change.
-        runs_before: with the same folder, of a script; in a pipeline ML Metadata knows them.
-        loss: name of the loss that the model was compiled with, if it has one and adds none; see
-            `recording.loss_name`.
-        is_custom_loop: whether the user's own loop trained, whose steps were only timed.
-        fit_errors: what calls of `fit` raised that the user's code went on without.
-        idle_settings: what the settings ask for that has no effect here, and why.
-        notes: what happened on the way, and what could not be measured and why.
-
-    The others are those of `PlanChoice`, and catalogue metrics of the same name.
+    Fields without a comment are described by `PlanChoice` or as catalogue metrics.
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.training/1"
     GONE: ClassVar[frozenset[str]] = PlanChoice.GONE | {"crowding", "misalignments", "unbound"}
 
-    jit_compile: bool = False
-    environment: dict[str, str]
-    step_time: statistics.Interval | None
-    mean_step_time_seconds: float | None
-    step_time_error_ratio: float | None = None
-    step_time_median_error_ratio: float | None = None
+    jit_compile: bool = False  # whether XLA compiles Keras' own step
+    environment: dict[str, str]  # must be equal for two runs to be comparable
+    step_time: statistics.Interval | None  # seconds, median after warm-up; None: too few
+    mean_step_time_seconds: float | None  # gives the throughput: the median hides rare waits
+    step_time_error_ratio: float | None = None  # of the mean; None for fewer than two calls
+    step_time_median_error_ratio: float | None = None  # of the median; None likewise
     step_time_p90_seconds: float | None
     step_time_p99_seconds: float | None = None
-    step_times: tuple[tuple[int, float], ...]
+    step_times: tuple[tuple[int, float], ...]  # (steps done, seconds per step), thinned for plots
     replica_count: int = 1
     worker_count: int = 1
     host_count: int = 1
-    parameter_server_count: int = 0
-    communication: CommunicationAccount | None = None
-    one_replica: RunBefore | None = None
+    parameter_server_count: int = 0  # 0: training processes hold the weights
+    communication: CommunicationAccount | None = None  # None for one replica, or if not measured
+    one_replica: RunBefore | None = None  # None: there is but one, or no earlier run
     placement: Placement | None = None
     global_batch_size: int | None
     parameter_count: int
@@ -103,27 +64,27 @@ class TrainingRecord(PlanChoice):
     first_batch_seconds: float | None = None
     host_share_ratio: float | None = None
     energy_joules: float | None = None
-    energy_gap: str = ""
+    energy_gap: str = ""  # why not all energy was counted
     fit_time_seconds: float
     peak_memory_bytes: int | None
-    device_memory_bytes: int | None = None
+    device_memory_bytes: int | None = None  # limit of `peak_memory_bytes`
     peak_rss_bytes: int | None
     training_memory_bytes: int | None = None
-    memory_series: tuple[tuple[float, int], ...] = ()
-    memory_growth: MemoryGrowth | None = None
+    memory_series: tuple[tuple[float, int], ...] = ()  # (seconds since the first steps, host bytes)
+    memory_growth: MemoryGrowth | None = None  # None if the training was too short to tell
     flops_per_step: int | None = None
     executed_flops_per_step: int | None = None
     peak_flops_per_second: float | None = None
     peak_source: str | None = None
     xla: XlaAccount | None = None
-    losses: dict[str, tuple[float, ...]]
+    losses: dict[str, tuple[float, ...]]  # one an epoch, by name (`loss`, `val_loss`)
     advice: tuple[Advice, ...] = ()
-    runs_before: int = 0
-    loss: str = ""
-    is_custom_loop: bool = False
-    fit_errors: tuple[str, ...] = ()
-    idle_settings: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    runs_before: int = 0  # of a script with the same folder; pipelines have ML Metadata
+    loss: str = ""  # its name; see `recording.loss_name`
+    is_custom_loop: bool = False  # the user's own loop trained, and was only timed
+    fit_errors: tuple[str, ...] = ()  # errors of `fit` that the user's code survived
+    idle_settings: tuple[str, ...] = ()  # without effect here, and why
+    notes: tuple[str, ...] = ()  # events on the way, and why figures are missing
     oom_count: int = 0
     micro_batches: int = 1
     resumed_step: int | None = None
@@ -147,7 +108,7 @@ class TrainingRecord(PlanChoice):
 
     @property
     def trained_on(self) -> str:
-        """How many trained together, and under which strategy; empty of one replica alone."""
+        """The number of replicas and their strategy; empty for one replica alone."""
         if not self.is_of_several:
             return ""
         found = formatting.together(
@@ -170,7 +131,7 @@ class TrainingRecord(PlanChoice):
 
     @property
     def warnings(self) -> list[str]:
-        """What there is to say of `fit_errors` and `idle_settings`, in sentences."""
+        """Sentences on `fit_errors` and `idle_settings`."""
         return [
             *(f"A call of Model.fit raised {it}, and run_fn went on." for it in self.fit_errors),
             *(f"{it}." for it in self.idle_settings),
@@ -273,10 +234,7 @@ class TrainingRecord(PlanChoice):
         return saved_seconds * self.train_step_count
 
     def choice_for_another_run(self, source: str, *, planned_runs: int) -> PlanChoice | None:
-        """Returns the choices for a run that has no trials of its own; None if it needs some.
-
-        Those of other `fit`s that need some are left out.
-        """
+        """Returns the choices for a run without trials; None if it needs some for this `fit`."""
         if not self.is_final(planned_runs=planned_runs):
             return None
         own = PlanChoice(**{name: getattr(self, name) for name in PlanChoice.model_fields})
@@ -296,10 +254,7 @@ class TrainingRecord(PlanChoice):
         return first.model_copy(update={"other_choices": tuple(others)})
 
     def step_time_quantiles(self) -> tuple[float, ...]:
-        """Returns seconds per step after warm-up, evenly spaced from the smallest to the largest.
-
-        Empty if too few steps were run.
-        """
+        """Returns evenly spaced quantiles of seconds per step after warm-up; empty if too few."""
         steady = [seconds for done, seconds in self.step_times[1:] if done > _WARM_UP_STEPS]
         if not steady:
             return ()

@@ -42,21 +42,13 @@ _OF_THIS_PROCESS = (
 
 @dataclasses.dataclass(frozen=True)
 class EndedTraining:
-    """A training that has ended, with what could only be measured right then.
-
-    Attributes:
-        call: the `fit`.
-        choice: of the plan that was used in the end.
-        result: how the training ended.
-        loop: the loop that ran it.
-        known: fields of the record that somebody else measured, or that were measured at the end.
-    """
+    """A training that has ended, with the measurements of its end."""
 
     call: FitCall
     choice: PlanChoice
     result: FitResult
     loop: Loop
-    known: dict[str, Any]
+    known: dict[str, Any]  # fields of the record that were measured elsewhere or at the end
 
     @property
     def step_count(self) -> int:
@@ -64,10 +56,7 @@ class EndedTraining:
         return self.result.timer.step_count
 
     def record(self) -> TrainingRecord:
-        """Returns the record, with advice.
-
-        The model's step is counted and compiled once more, which takes a second or more.
-        """
+        """Returns the record, with advice; takes a second or more to compile the step anew."""
         call, choice, result, loop = self.call, self.choice, self.result, self.loop
         timer, known = result.timer, dict(self.known)
         times = step_times(timer)
@@ -130,13 +119,10 @@ class EndedTraining:
 
 
 def loss_name(model: Any) -> str:
-    """Returns how the loss of a compiled model is called, whose value tells whether it can be true.
+    """Returns the name of a model's loss if its value tells whether it can be true, else "".
 
-    Empty where the value may be that of something else: of several losses, of the user's own code,
-    or with what layers add, which may be negative.
-
-    Args:
-        model: of Keras 3 or tf_keras, after training.
+    It does not where there are several losses, a loss of the user's own code, or losses that
+    layers add, which may be negative.
     """
     loss = getattr(model, "loss", None)
     if model.losses:
@@ -164,17 +150,8 @@ def ended(
 ) -> EndedTraining:
     """Measures what can only be measured at the end of a training.
 
-    Args:
-        call: the `fit`.
-        choice: of the plan that was used in the end.
-        result: how the training ended.
-        loop: the loop that ran it.
-        memory: the watch over the training, ended.
-        held: what the process held before the user's code began.
-        is_traced: whether the trials were made in this process, so that `fit` did not trace.
-        started: when `fit` began, on `time.perf_counter`'s clock; the trials before count.
-        trial_trace_count: how often the chosen plan's steps had been traced before.
-        **known: fields of the record that somebody else measured.
+    `held` is the memory before the user's code began. `is_traced`: trials here traced for `fit`.
+    `started` is when `fit` began, before trials, by `time.perf_counter`.
     """
     first, oom_guard, timer = loop.first_batch, loop.oom_guard, result.timer
     # Before anything else of ours takes memory.
@@ -214,7 +191,7 @@ def _trace_count(loop: Loop, plan: TrainingPlan, *, before: int) -> int | None:
 
 
 def peaks(held: HeldMemory, memory: MemoryWatch, *, leftover_bytes: int) -> dict[str, Any]:
-    """Returns the fields on the most memory that a training took, which has just ended."""
+    """Returns the fields on the most memory of a training that has just ended."""
     return {
         "peak_memory_bytes": memory_lib.peak_memory_bytes(),
         "peak_rss_bytes": memory_lib.peak_rss_bytes(),
@@ -246,13 +223,7 @@ def beyond_the_steps(timer: StepTimer) -> float:
 
 
 def memory_along(memory: MemoryWatch, timer: StepTimer, *, has_cache: bool) -> dict[str, Any]:
-    """Returns the fields on memory along the training, from the end of its first call on.
-
-    Args:
-        memory: the watch over the training, ended.
-        timer: of its steps.
-        has_cache: whether its input keeps what it has read, so that growth need not be a leak.
-    """
+    """Returns the fields on memory after the first call; with a cache, growth may be no leak."""
     begin = timer.first_call_end
     if begin is None:
         return {}
@@ -270,7 +241,6 @@ def memory_along(memory: MemoryWatch, timer: StepTimer, *, has_cache: bool) -> d
 
 
 def _losses(history: Any) -> dict[str, tuple[float, ...]]:
-    """Returns the losses of the History that are numbers."""
     return {
         name: tuple(map(float, values))
         for name, values in history.history.items()
@@ -279,16 +249,7 @@ def _losses(history: Any) -> dict[str, tuple[float, ...]]:
 
 
 def xla_account(model: Any, loop: Loop, plan: TrainingPlan, batch: Any) -> XlaAccount | None:
-    """Returns what XLA made of the step of a training that has ended; None if it compiled nothing.
-
-    The part of the step that XLA compiled is compiled once more, to be read.
-
-    Args:
-        model: a compiled Keras model.
-        loop: what trained it.
-        plan: of the training.
-        batch: one element of the training data, None if there is no way to get one.
-    """
+    """Returns XLA's part of an ended training, compiled once more to be read; None without XLA."""
     part = None
     if not plan.uses_xla and not (plan.is_plain_fit and getattr(model, "jit_compile", False)):
         return None
@@ -319,7 +280,7 @@ def _unread(xla: XlaAccount | None) -> list[str]:
 def _compile_seconds(
     trials: Sequence[TrialRecord], plan: TrainingPlan, timer: StepTimer
 ) -> float:
-    """Returns what tracing and compiling the used functions cost, in trials here or in fit."""
+    """Returns the time to trace and compile the used functions, in trials here or in fit."""
     for record in trials:
         if record.plan == plan and record.compile_time_seconds is not None:
             return record.compile_time_seconds

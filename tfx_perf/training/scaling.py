@@ -1,4 +1,4 @@
-"""What several replicas bring: against a run on one before, and by a formula with more workers."""
+"""The gain of several replicas: against an earlier run on one, and by formula for more workers."""
 
 from collections.abc import Iterable, Iterator
 
@@ -18,14 +18,10 @@ _NOTABLE_SHARE = 0.1  # of the time
 
 
 def step_time_seconds(account: CommunicationAccount, workers: int) -> float:
-    """Returns what a step would take with another number of workers, from what these have measured.
+    """Returns a step's time with other workers, each with its own machine and the same batch.
 
-    A ring sends 2 (N - 1) / N of the gradients over each link, so that what the workers wait for
-    the transfer grows by that; the latency of its messages is in what these waited, and not scaled.
-
-    Args:
-        account: of two workers or more.
-        workers: how many, each with a machine of its own and the batch that it has now.
+    A ring sends 2 (N - 1) / N of the gradients over each link, so that the workers' wait for the
+    transfer grows by that; the latency of its messages is in the measured wait, and not scaled.
     """
     transfer = account.communication_share * account.step_time_seconds
     now, then = (1 - 1 / count for count in (account.worker_count, workers))
@@ -35,12 +31,7 @@ def step_time_seconds(account: CommunicationAccount, workers: int) -> float:
 def held_against(
     record: TrainingRecord, before: Iterable[tuple[str, TrainingRecord]]
 ) -> TrainingRecord:
-    """Returns the record with the last run of the same training on one replica.
-
-    Args:
-        record: of the training; on one replica nothing is held against it.
-        before: where the records of runs before lie, and what they are, the newest first.
-    """
+    """Returns the record with the last run before of the same training on one replica, if any."""
     if not record.is_of_several:
         return record
     for source, found in before:
@@ -76,8 +67,7 @@ def is_one_faster(record: TrainingRecord) -> bool:
 def _largest_speedup(account: CommunicationAccount) -> float:
     """Returns how many times as fast as one alone the replicas are at the most.
 
-    What they compute together is no less than what one of them would compute alone, and it begins
-    as many epochs.
+    Together they compute no less than one of them would alone, and it begins as many epochs.
     """
     start, step = account.epoch_start_seconds, account.step_time_seconds
     computing = step * (1 - account.wait_share)
@@ -85,10 +75,7 @@ def _largest_speedup(account: CommunicationAccount) -> float:
 
 
 def in_words(record: TrainingRecord) -> list[str]:
-    """Returns what the replicas of a training bring, in sentences; none if nobody knows.
-
-    Where one replica trains faster, they say why, and what to do.
-    """
+    """Returns sentences on the gain of several replicas, and what to do if one alone is faster."""
     alone, account = record.one_replica, record.communication
     speedup = record.figures()["replica_speedup_ratio"]
     if alone is not None and speedup is not None:

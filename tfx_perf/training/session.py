@@ -72,18 +72,16 @@ class TrainingSession:
         choose: Callable[[FitCall, Loop], PlanChoice] | None = None,
         on_anew: Callable[[], None] = lambda: None,
     ) -> None:
-        """Starts a session.
+        """Starts a session; memory that the process holds now is not counted as the training's.
 
         Args:
             settings: the sections `training`, `compilation`, `distribution` and `monitoring`.
-            choice: made in another process, or in a run before, for the `fit` that it names, with
-                those of others; for every `fit` that has no other one, if it names none.
+            choice: made in another process, or in an earlier run, for the `fit` that it names, with
+                those of others; for every `fit` without a choice of its own, if it names none.
             choose: chooses for any other, in this process, by trials that leave all as it was;
                 all workers call it. None: as `TrialsTogether` does, where a crash is the
                 training's end; workers then have no trials.
             on_anew: called before the first `fit` if that does not go on from a checkpoint.
-
-        What the process holds by now is none of the training's memory.
         """
         self._settings = settings
         self._given = () if choice is None else choice.of_all_fits
@@ -154,12 +152,9 @@ class TrainingSession:
         return NO_FIT
 
     def reserve(self) -> None:
-        """Takes the checkpoint folder for this process, as `fit` does if nobody did.
+        """Takes the checkpoint folder for this process, of several workers the first for all.
 
-        Of several workers the first one takes it for all.
-
-        Raises:
-            UserError: another process trains with it.
+        Raises UserError if another process trains with it.
         """
         if self._lock is not None and self._folder_of(0) and workers.this().is_chief:
             self._lock.acquire()
@@ -167,7 +162,7 @@ class TrainingSession:
     def observe(self, call: FitCall) -> Any:
         """Carries out `call` as it is, timed by a callback; returns Keras' History.
 
-        This is what others are compared with, so that it serves nothing.
+        Others are compared with this, so it serves no metrics.
         """
         if not _TAKES_OVER.acquire(blocking=False):
             return self._train_beside(call)
@@ -192,7 +187,7 @@ class TrainingSession:
         While another thread's `fit` is carried out, this one is Keras' own, and not measured.
 
         Raises:
-            UserError: see `reserve`; also what `Recovery.fit` and `distribute` raise.
+            UserError: see `reserve`; also from `Recovery.fit` and `distribute`.
         """
         if not _TAKES_OVER.acquire(blocking=False):
             return self._train_beside(call)
@@ -212,11 +207,7 @@ class TrainingSession:
 
     @contextlib.contextmanager
     def _distributed(self, call: FitCall) -> Iterator[Placement | None]:
-        """Has replicas and devices train as one while the context lasts, and measures them.
-
-        Yields:
-            Where the layers are, if they were placed.
-        """
+        """Has replicas and devices train as one inside the context; yields the placement."""
         settings, strategy = self._settings.distribution, call.model.distribute_strategy
         if strategies.is_of_one_device(strategy) and not settings.sharding_invariant_random:
             with evaluation.as_one_device():
@@ -326,7 +317,6 @@ class TrainingSession:
         return result.history
 
     def _communicated(self, call: FitCall, result: FitResult) -> CommunicationAccount | None:
-        """Returns what the replicas have measured."""
         return _asked(
             lambda: self._communication.account(
                 call.model.distribute_strategy,
@@ -359,7 +349,7 @@ class TrainingSession:
         return FitResult(*ended, plan=choice.plan, notes=notes)
 
     def add(self, found: TrainingRecord) -> None:
-        """Adds what a custom training loop came to; the training with the most steps counts."""
+        """Adds the record of a custom training loop; the training with the most steps counts."""
         self.__dict__.pop("record", None)
         if self._custom is None or found.train_step_count > self._custom.train_step_count:
             self._custom = found
@@ -367,7 +357,6 @@ class TrainingSession:
     def _keep(
         self, call: FitCall, choice: PlanChoice, result: FitResult, **measured: Any
     ) -> None:
-        """Keeps a training for the record if it is the longest so far."""
         self.__dict__.pop("record", None)
         if choice.fit:
             self._ended[str(choice.fit)] = choice
@@ -386,7 +375,7 @@ class TrainingSession:
             _LOGGER.warning("The training could not be measured.", exc_info=True)
 
     def close(self) -> None:
-        """Removes the checkpoints, once what was trained is safe: another run begins anew."""
+        """Removes the checkpoints, once the trained model is safe: another run begins anew."""
         if not workers.this().is_chief:
             return
         for index in range(self._fit_count):
@@ -404,7 +393,7 @@ class TrainingSession:
     def _recovery(
         self, call: FitCall, loop: Loop
     ) -> tuple[FitGuard | None, tuple[str, ...]]:
-        """Returns what guards the training, None if nothing can, and notes for the record."""
+        """Returns the guard of the training, None if there can be none, and notes."""
         folder = self._folder_of(self._fit_count)
         self._fit_count += 1
         if strategies.servers_of(call.model.distribute_strategy):
@@ -469,7 +458,7 @@ class TrainingSession:
     def _gone_on_with(
         self, plan: TrainingPlan, call: FitCall, loop: Loop, *, step: int | None
     ) -> PlanChoice:
-        """Returns the choice of an interrupted training's plan, with what its trials have found."""
+        """Returns the choice of an interrupted training's plan, with the results of its trials."""
         known = self._known_to_all(call, loop)
         if known is None or known.plan.in_whole_batches != plan.in_whole_batches:
             reason = f"it went on from step {step} of a training that was interrupted"
@@ -477,7 +466,7 @@ class TrainingSession:
         return known.model_copy(update={"plan": plan})
 
     def _known_to_all(self, call: FitCall, loop: Loop) -> PlanChoice | None:
-        """Returns what `_known` does if all workers come to the same; else None."""
+        """Returns the choice of `_known` if all workers have the same; else None."""
         team = Team(call.model.distribute_strategy)
         # To see whether a choice holds may build the model, which takes all workers.
         all_found = team.agrees(str([(found.plan, found.fit) for found in self._found]))
@@ -485,7 +474,7 @@ class TrainingSession:
         return choice if team.agrees("" if choice is None else str(choice.plan)) else None
 
     def _known(self, call: FitCall, loop: Loop) -> PlanChoice | None:
-        """Returns what was given, or found for an earlier `fit` like this one; None if nothing."""
+        """Returns the choice given, or found for an equal earlier `fit`; None if neither."""
         for found in self._found:
             choice = choosing.as_given(call, loop, found)
             if choice.fit or not found.fit:
@@ -493,14 +482,14 @@ class TrainingSession:
         return None
 
     def _as_set(self, plan: TrainingPlan, call: FitCall, loop: Loop) -> TrainingPlan:
-        """Returns a plan with what is sent of gradients and may be used, whoever has found it."""
+        """Returns a plan with the set reduction type, and only with allowed optimizations."""
         fit = Fit(call.model, loop, self._settings)
         update = {"reduction_dtype": OPTIMIZATIONS["reduction_dtype"].always(fit)}
         return families.allowed(plan.model_copy(update=update), self._settings)
 
 
 def _plain_step_seconds(choice: PlanChoice) -> float | None:
-    """Returns what a step of plain `fit` took in the trials, in a process like the plan's.
+    """Returns the time of a plain step in the trials, in a process like the plan's.
 
     None if nobody knows, or if plain steps may need more memory than there is.
     """
@@ -538,12 +527,7 @@ def _told(
 
 
 def _asked(ask: Callable[[], _T], *, what: str) -> _T | None:
-    """Returns what all workers find out together; None where that fails.
-
-    Args:
-        ask: is called by all of them, whatever else goes wrong.
-        what: they find out.
-    """
+    """Returns the answer that all workers find together; None where that fails."""
     try:
         return ask()
     except LostWorkerError as error:  # this one has trained to the end

@@ -1,7 +1,7 @@
 """Team: the processes that train together, which have to come to the same decisions.
 
-What one worker does without the others never ends: every step has them wait for each other. So what
-a worker knows alone (the time, a signal, a full disk) is asked of all of them first.
+A worker that acts without the others never ends: every step has them wait for each other. So facts
+that one worker knows alone (the time, a signal, a full disk) are asked of all first.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ _GATHERING: weakref.WeakKeyDictionary[Any, Callable[[tf.Tensor], tf.Tensor]] = (
 
 
 class TeamError(RuntimeError):
-    """The workers cannot go on; where all are started again, they may."""
+    """The workers cannot go on; they may if all are started again."""
 
     may_pass = True  # see `isolate`
 
@@ -41,11 +41,11 @@ class LostWorkerError(TeamError):
 
 
 class ShortOfMemoryError(TeamError):
-    """A step did not fit; where all workers are started again, they run it in slices."""
+    """A step did not fit; workers that are started again run it in slices."""
 
 
 class FailedAloneError(TeamError):
-    """A worker failed in a trial in which the others wait; started again, all leave it out."""
+    """A worker failed in a trial in which the others wait; workers started again leave it out."""
 
 
 _OF_CONNECTIONS = (
@@ -58,30 +58,25 @@ _OF_CONNECTIONS = (
 
 
 def may_pass(error: BaseException) -> bool:
-    """Returns whether a training may succeed where all workers are started again after an error.
+    """Whether workers that are started again may succeed after an error.
 
-    It follows from another worker's end, or from the network; or they go on otherwise.
+    It follows from another worker's end, or from the network; or they go on differently.
     """
     return isinstance(error, (TeamError, *_OF_CONNECTIONS))
 
 
 def is_short_of_memory(error: BaseException) -> bool:
-    """Returns whether an error is that of a step, or of Python, that has no memory left."""
+    """Whether a step, or Python, raised an error for lack of memory."""
     return isinstance(error, (tf.errors.ResourceExhaustedError, MemoryError))
 
 
 def folder_of(index: int, count: int) -> str:
-    """Returns the name of a worker's folder in one that all share; empty if it is alone.
-
-    Args:
-        index: of the worker.
-        count: of all.
-    """
+    """Returns the name of a worker's folder in one that all share; empty if it is alone."""
     return f"worker-{index}" if count > 1 else ""
 
 
 def _gathering(strategy: Any) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Returns what gathers numbers, shape [1, any], of all replicas."""
+    """Returns a function that gathers numbers, shape [1, any], of all replicas."""
 
     @tf.function(autograph=False, reduce_retracing=True)
     def gather(numbers: tf.Tensor) -> tf.Tensor:
@@ -94,19 +89,11 @@ def _gathering(strategy: Any) -> Callable[[tf.Tensor], tf.Tensor]:
 class Team:
     """The workers of a `MultiWorkerMirroredStrategy`; with any other strategy, this process alone.
 
-    All of its methods but those of the chief are to be called by every worker, in the same order.
-
-    Attributes:
-        index: of this worker, from 0.
-        count: of all.
+    Every worker must call its methods, except those of the chief, in the same order.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy | None = None) -> None:
-        """Finds out who they are, and asks nobody anything yet.
-
-        Args:
-            strategy: that the model was built under; None: there is nobody else.
-        """
+        """Finds out who the workers are, without asking them; None is this process alone."""
         self._strategy = cast("Any", strategy)
         self.index, self.count = 0, strategies.worker_count(strategy)
         if self.count > 1:
@@ -117,22 +104,18 @@ class Team:
 
     @property
     def is_chief(self) -> bool:
-        """Whether this worker does what only one of them has to do."""
+        """Whether this worker does the work of which one is enough."""
         return self.index == 0
 
     @property
     def folder(self) -> str:
-        """Of this worker; see `folder_of`."""
+        """This worker's folder; see `folder_of`."""
         return folder_of(self.index, self.count)
 
     def gathered(self, own: Sequence[int]) -> np.ndarray:
-        """Returns what all have to say, shape [workers or more, numbers], int64.
+        """Returns the numbers of all workers, int64 [workers or more, numbers].
 
-        Args:
-            own: what this one has; of all as many numbers.
-
-        Raises:
-            LostWorkerError: there are not all of them any more.
+        Raises LostWorkerError if not all are left.
         """
         if self.count == 1:
             return np.array([own], np.int64)
@@ -144,11 +127,11 @@ class Team:
             raise LostWorkerError("another worker has ended, or does not answer") from error
 
     def decides(self, verdict: bool) -> bool:
-        """Returns the chief's verdict, so that all do the same; the others' is not asked for."""
+        """Returns the chief's verdict to all; the others' does not count."""
         return bool(self.gathered([verdict])[0, 0])
 
     def of_chief(self, number: float) -> float:
-        """Returns what the chief has measured, to the last bit, in the place of one's own."""
+        """Returns the chief's number, to the last bit, instead of one's own."""
         bits = int(np.float64(number).view(np.int64))
         return float(self.gathered([bits])[0, 0].view(np.float64))
 
@@ -162,16 +145,10 @@ class Team:
         return bool(np.all(said == said[0]))
 
     def end_if_alone(self, error: BaseException) -> None:
-        """Has this worker end where it alone has failed, in what the others wait in.
+        """Ends this worker if it alone has failed, for lack of memory, in what the others wait in.
 
-        Memory runs out on one of them; whatever else a step raises, it mostly raises on all.
-
-        Args:
-            error: what it has failed with.
-
-        Raises:
-            FailedAloneError: it has, so that all have to be started again.
-            TeamError: the error, which is that of the whole team.
+        Raises FailedAloneError then, so that all are started again, and a TeamError as it is. Other
+        errors of a step mostly occur on all.
         """
         if isinstance(error, TeamError):
             raise error
@@ -182,13 +159,7 @@ class Team:
 
     @contextlib.contextmanager
     def soon(self, error: str) -> Iterator[None]:
-        """Ends this process if the others do not come to what is asked of them here.
-
-        They come soon where they have failed, too; else they wait in a step for this one.
-
-        Args:
-            error: what this one has failed with.
-        """
+        """Ends this failed process if the others, who may wait in a step, do not come soon."""
         if self.count == 1:
             yield
             return
@@ -197,14 +168,9 @@ class Team:
             yield
 
     def do(self, action: Callable[[], _T], *, only_chief: bool = False) -> _T | None:
-        """Has everyone do something; returns what came of it here when all have done it.
+        """Has everyone act, or the chief only; returns the result here when all have done it.
 
-        Args:
-            action: what to do.
-            only_chief: whether the others only wait; they get None.
-
-        Raises:
-            TeamError: another worker could not; its own errors are raised as they are.
+        Raises TeamError if another worker could not; its own errors are raised as they are.
         """
         found, failure = None, None
         try:

@@ -24,7 +24,7 @@ from tfx_perf.training.step.steps import MultiStep
 
 
 class Kept(Protocol):
-    """What an optimization traces, to be used in all runs."""
+    """An optimization's traced functions, for use in all runs."""
 
     @property
     def trace_count(self) -> int:
@@ -32,7 +32,7 @@ class Kept(Protocol):
 
     @property
     def trace_seconds(self) -> float:
-        """What that took."""
+        """Seconds that the traces took."""
 
     @property
     def compiled_shapes(self) -> tuple[str, ...] | None:
@@ -40,7 +40,7 @@ class Kept(Protocol):
 
     @property
     def done_count(self) -> int:
-        """How many steps it has run that no `MultiStep` has."""
+        """Steps that it has run and no `MultiStep` has."""
 
     def retrace(self) -> None:
         """Forgets what was traced."""
@@ -52,12 +52,7 @@ KeptT = TypeVar("KeptT", bound=Kept)
 class TrainFunctions:
     """The functions that may stand in `model.train_function`.
 
-    Plans with the same `step_arguments` share one traced step. Who asks about a plan changes
-    nothing; who runs it gets a runner of its own.
-
-    Attributes:
-        model: a compiled model.
-        keras_api: the model's.
+    Plans with the same `step_arguments` share one traced step; each run gets its own runner.
     """
 
     def __init__(
@@ -68,14 +63,6 @@ class TrainFunctions:
         countdown: Countdown,
         renewed: Callable[[], None],
     ) -> None:
-        """Makes none yet.
-
-        Args:
-            model: a compiled model.
-            keras_api: the model's.
-            countdown: says how many steps the epoch still has.
-            renewed: is called when they must be traced anew.
-        """
         self.model = model
         self.keras_api = keras_api
         self._countdown = countdown
@@ -93,10 +80,7 @@ class TrainFunctions:
 
     @property
     def are_valid(self) -> bool:
-        """Whether the model is compiled as it was when they were made.
-
-        `compile` takes Keras' own away.
-        """
+        """Whether the model is compiled as when they were made; `compile` drops Keras' own."""
         return self._keras is not None and self.model.train_function is self._keras.train.own
 
     @property
@@ -107,10 +91,9 @@ class TrainFunctions:
         return self._keras
 
     def on_trial(self) -> Callable[[], None]:
-        """Has Keras' own functions be tried; returns what has `fit` draw as if they had not been.
+        """Prepares Keras' own functions for trials; returns a function that undoes their draws.
 
-        Where their operations count what they have drawn, they are then those from before, or new
-        ones, which are traced where plain `fit` would.
+        Where operations count their draws, it puts back the old functions, or has new ones made.
         """
         before = self._keras
         if before is not None and before.train.hides_draws:
@@ -126,23 +109,15 @@ class TrainFunctions:
 
     @functools.cached_property
     def slicing_obstacle(self) -> str | None:
-        """Why no batch of the model can be cut into micro-batches; None if it can."""
+        """The reason why no batch of the model can be cut into micro-batches; None if it can."""
         return slicing_obstacle(self.model, self.keras_api)
 
     def of(self, plan: TrainingPlan) -> StepRunner:
-        """Returns what runs a plan's steps, for one run.
-
-        Raises:
-            UserError: the model cannot be trained in micro-batches.
-        """
+        """Returns a runner of a plan's steps, for one run; raises UserError if it cannot slice."""
         return self.around(plan, self.stepwise(plan))
 
     def stepwise(self, plan: TrainingPlan) -> TracedSteps:
-        """Returns what runs a plan's steps one by one, for one run.
-
-        Raises:
-            UserError: the model cannot be trained in micro-batches.
-        """
+        """Returns a runner of a plan's single steps, for one run; raises UserError as `of`."""
         if plan.micro_batches > 1 and self.slicing_obstacle:
             raise errors.UserError(
                 f"Expected a model that can train in micro-batches. Received: "
@@ -171,31 +146,23 @@ class TrainFunctions:
         return self._made[key]
 
     def kept(self, name: str, make: Callable[[], KeptT]) -> KeptT:
-        """Returns what an optimization traces for all its runs.
-
-        Args:
-            name: of the optimization.
-            make: makes it; called the first time only.
-        """
+        """Returns the traced functions of the optimization `name`; makes them the first time."""
         if name not in self._kept:
             self._kept[name] = make()
         return cast("KeptT", self._kept[name])
 
     def trace_seconds(self, plan: TrainingPlan) -> float | None:
-        """Returns what tracing a plan's steps took; None if they were not traced."""
+        """Returns the time to trace a plan's steps; None if they were not traced."""
         found = self._found(plan)
         return None if found is None else found.trace_seconds
 
     def trace_count(self, plan: TrainingPlan) -> int | None:
-        """Returns how often a plan's steps were traced; None likewise."""
+        """Returns how often a plan's steps were traced; None if they were not."""
         found = self._found(plan)
         return None if found is None else found.trace_count
 
     def operation_count(self, plan: TrainingPlan) -> int:
-        """Returns how many operations TensorFlow has to start for a plan's step, about.
-
-        0 where nobody knows: they were not traced, or are Keras' own.
-        """
+        """Returns about how many operations TensorFlow starts for a plan's step; 0 if unknown."""
         found = None if plan.is_plain_fit else self._made.get(_key(plan))
         return 0 if found is None else found.operation_count
 
@@ -205,7 +172,7 @@ class TrainFunctions:
         return None if found is None else found.compiled_shapes
 
     def compiled_part(self, plan: TrainingPlan, batch: Any) -> tuple[Callable[[Any], Any], Any]:
-        """Returns what XLA compiles of a plan's step, and the batch as that function takes it."""
+        """Returns the part of a plan's step that XLA compiles, and its input for a batch."""
         parts = (each.compiled_part(batch, plan, self) for each in plan.optimizations)
         return next(part for part in parts if part)
 
@@ -217,14 +184,14 @@ class TrainFunctions:
 
     @property
     def done_count(self) -> int:
-        """Steps that the functions of plans have run, trials included, and `plain_step` has."""
+        """Steps that the functions of plans, trials included, and `plain_step` have run."""
         own = sum(function.done_count for function in self._made.values())
         kept = sum(each.done_count for each in self._kept.values())
         return own + kept + self._plain_count
 
     @property
     def used_variables(self) -> list[tf.Variable] | None:
-        """What the functions that were traced read or write; None if one of them does not say."""
+        """The variables that traced functions read or write; None if one does not tell."""
         functions: list[MultiStep | KerasFunction] = [*self._made.values()]
         if self._keras is not None:
             functions.append(self._keras.train)
@@ -233,7 +200,7 @@ class TrainFunctions:
 
     @property
     def takeover(self) -> Takeover:
-        """What puts functions in the place of Keras'."""
+        """The `Takeover` that puts functions in the place of Keras'."""
         return self._takeover
 
     @contextlib.contextmanager
@@ -257,11 +224,7 @@ class TrainFunctions:
 
     @contextlib.contextmanager
     def replaced(self) -> Iterator[None]:
-        """Wraps a `fit` without callbacks that may have other functions put in by anybody.
-
-        They are called with direct iterators. Afterwards Keras' own are in their place, as if
-        they had been used.
-        """
+        """Wraps a `fit` without callbacks in which others put in functions for direct iterators."""
         model = self.model
         before = model.train_function, model.test_function
         is_inside = self._takeover.is_installed  # of a `fit` that runs
@@ -276,7 +239,6 @@ class TrainFunctions:
             model.train_function, model.test_function = before if is_inside else self._theirs()
 
     def _theirs(self) -> tuple[Function, Function]:
-        """Returns Keras' own functions as Keras made them."""
         return self.keras.train.own, self.keras.test.own
 
     def retrace(self) -> None:
@@ -284,7 +246,7 @@ class TrainFunctions:
         self._renew()
 
     def _renew(self) -> tuple[Function, Function]:
-        """Has everything be traced anew, for what can be trained may have changed."""
+        """Has everything traced anew, since trainable weights may have changed."""
         self._keras = None
         for key, function in self._made.items():
             function.retrace(self._step(dict(key), function.journal, function.shapes))
@@ -294,7 +256,7 @@ class TrainFunctions:
         return self._theirs()
 
     def _found(self, plan: TrainingPlan) -> MultiStep | Kept | None:
-        """Returns what was traced for a plan, if anything was; nothing is made."""
+        """Returns the traced functions of a plan, None if there are none; makes none."""
         if plan.is_plain_fit:
             return None
         kept = (self._kept.get(each.name) for each in plan.optimizations)
@@ -332,5 +294,5 @@ class TrainFunctions:
 
 
 def _key(plan: TrainingPlan) -> tuple[tuple[str, Any], ...]:
-    """Returns what the plans that share a traced step have in common."""
+    """Returns the properties that plans with the same traced step share."""
     return tuple(plan.step_arguments.items())

@@ -1,7 +1,7 @@
 """The hooks of callbacks: which need every batch, and which may change the model.
 
-Callbacks are told that training begins before a plan is chosen. A plan is then tried, proven and
-traced on what is trained.
+Callbacks hear that training begins before a plan is chosen, so that the plan is tried, proven and
+traced on the model that is trained.
 """
 
 import contextlib
@@ -28,8 +28,7 @@ BATCH_HOOKS = (
 def obstacle(callbacks: Any, module: Any) -> str | None:
     """Returns why a callback needs every batch; None if none does.
 
-    Keras' own are made for several steps a call, but for those that save, write, profile or stop
-    at a certain step.
+    Keras' own do not, except those that save, write, profile or stop at a certain step.
     """
     return next(filter(None, (_obstacle(each, module) for each in callback_list(callbacks))), None)
 
@@ -84,12 +83,7 @@ def told(
 ) -> Iterator[None]:
     """Tells callbacks of the training and of its first epoch; `fit` inside tells them of the rest.
 
-    Args:
-        call: the user's `fit`, which follows.
-        keras_api: the model's.
-        steps: of an epoch, None if unknown.
-        is_resumed: whether `fit` tells them of the epoch, since it must bring them to it first.
-        on_told_of_training: is called before they are told of the epoch.
+    A resumed `fit` tells them of the epoch itself, since it must bring them to it first.
     """
     given, model, module = call.arguments["callbacks"], call.model, keras_api.callbacks
     callbacks = callback_list(given)
@@ -124,12 +118,12 @@ def told(
         held.enter_context(keras_api.holding_trainable(model))
 
         def hide_added() -> None:
-            """Is called while `fit` looks for hooks; tf_keras calls none that come later."""
+            """Hides added hooks while `fit` looks; tf_keras calls none that come later."""
             for callback, hook, _ in added:
                 vars(callback).pop(hook, None)
 
         def begin() -> None:
-            """Is called by `fit`, in which layers are what the callbacks have made of them."""
+            """Puts the added hooks back when `fit` reaches its first hook."""
             for callback, hook, function in added:
                 vars(callback)[hook] = function
             held.close()
@@ -150,13 +144,7 @@ def _attributes(callback: Any) -> dict[str, Any]:
 def _skipping_once(
     hook: str, told: list[Any], *, instead: Callable[[], None]
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Returns what makes a method of Keras' `CallbackList` that skips callbacks once.
-
-    Args:
-        hook: the method's name.
-        told: the callbacks to skip; a list that has them all is that of the `fit` that follows.
-        instead: is called in their place.
-    """
+    """Makes the next `CallbackList.<hook>` call `instead` in the place of the callbacks `told`."""
     thread, is_left = threading.get_ident(), True
 
     def making(own: Callable[..., None]) -> Callable[..., None]:

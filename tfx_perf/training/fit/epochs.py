@@ -12,11 +12,7 @@ from tfx_perf.training.step.steps import MultiStep
 
 
 class StepCounts:
-    """Compares three counts of an epoch's steps that do not know of each other.
-
-    They are those that are recorded, those that the graphs of a plan have run, each with a batch
-    from the input, and those that the optimizer has counted.
-    """
+    """Compares three counts of an epoch's steps: recorded, run by graphs, and the optimizer's."""
 
     def __init__(
         self,
@@ -28,16 +24,6 @@ class StepCounts:
         others_calls: Callable[[], int],
         length: int | None,
     ) -> None:
-        """Prepares to count.
-
-        Args:
-            model: that `fit` trains.
-            keras_api: the model's.
-            recorded: returns how many steps have been recorded.
-            computed: returns how many steps the graphs have run; None if they do not know.
-            others_calls: returns how often others than `fit` called the model's train function.
-            length: steps that each epoch has, unless it is stopped; None if the data may end it.
-        """
         self._model, self._optimizer = model, model.optimizer
         self._counts = {"recorded": recorded}
         if computed is not None:
@@ -56,14 +42,7 @@ class StepCounts:
         self._before["others"] = self._others_calls()
 
     def check(self, *, is_end: bool = False) -> None:
-        """Compares the counts.
-
-        Args:
-            is_end: whether the epoch has ended.
-
-        Raises:
-            StepCountError: they differ.
-        """
+        """Raises a StepCountError if the counts differ."""
         if not self._before:
             return
         found = {name: count() - self._before[name] for name, count in self._counts.items()}
@@ -87,11 +66,7 @@ class StepCounts:
 
 
 class Epochs:
-    """The countdowns of one model's `fit`, and its test function.
-
-    Attributes:
-        training: counts the steps of the running epoch.
-    """
+    """The countdowns of one model's `fit`, and its test function."""
 
     def __init__(self, model: Any, keras_api: KerasApi) -> None:
         self.training = Countdown()
@@ -101,11 +76,7 @@ class Epochs:
         self._test: MultiStep | None = None
 
     def counting(self, length: int | None) -> Any:
-        """Returns the callback that begins every epoch, for a `fit` with Keras' own functions.
-
-        Args:
-            length: steps of an epoch, None if unknown.
-        """
+        """Returns a callback that begins every epoch of a `fit` with Keras' own functions."""
         return self._keras_api.callback(
             on_epoch_begin=lambda epoch, logs=None: self.training.begin(length)
         )
@@ -117,19 +88,19 @@ class Epochs:
         return self._test_function(self._test_steps_per_call(arguments, most=plan.steps_per_call))
 
     def evaluations(self, arguments: dict[str, Any]) -> Any:
-        """Returns the callback that begins every evaluation, for a `fit` with our test function."""
+        """Returns a callback that begins every evaluation of a `fit` with our test function."""
         length = length_of(arguments["validation_data"], arguments["validation_steps"])
         return self._keras_api.callback(
             on_test_begin=lambda logs=None: self._testing.begin(length)
         )
 
     def retrace(self) -> None:
-        """Has the test function be traced anew, for the model was compiled anew."""
+        """Makes the next call trace the test function anew, because the model was compiled anew."""
         if self._test is not None:
             self._test.retrace(self._model.test_step)
 
     def _test_steps_per_call(self, arguments: dict[str, Any], *, most: int) -> int:
-        """Returns how many steps of an evaluation a call takes."""
+        """Returns how many steps a call of an evaluation takes."""
         data, steps = arguments["validation_data"], arguments["validation_steps"]
         if length_of(data, steps) is None:
             return 1  # nobody knows where to cut a call short

@@ -1,4 +1,4 @@
-"""How `fit`'s arguments are to be read."""
+"""Readings of `fit`'s arguments."""
 
 import contextlib
 import sys
@@ -48,13 +48,9 @@ def is_container(callbacks: Any) -> bool:
 
 @contextlib.contextmanager
 def in_given(given: Any, callbacks: list[Any], *, model: Any) -> Iterator[Any]:
-    """Yields what to give to `fit` so that it calls `callbacks`.
+    """Yields a value for `fit`'s `callbacks` that makes it call all of `callbacks`.
 
-    Args:
-        given: what the user gave. A `CallbackList` is used as it is: with it, `fit` makes no
-            History and no progress bar.
-        callbacks: those in it, and others before and behind them.
-        model: the one that `fit` trains.
+    A `CallbackList` is used as it is: with it, `fit` makes no History and no progress bar.
     """
     if not is_container(given) or not all(any(a is b for b in callbacks) for a in given.callbacks):
         yield callbacks

@@ -1,4 +1,4 @@
-"""Takeover: functions in the place of Keras', for the running `fit` and for nobody else."""
+"""Takeover: our functions in the place of Keras', for the running `fit` alone."""
 
 import contextlib
 import functools
@@ -17,9 +17,9 @@ _MAKER, _TEST_MAKER = "make_train_function", "make_test_function"
 
 @contextlib.contextmanager
 def others_wait(model: Any) -> Iterator[None]:
-    """Has calls of a model's methods from other threads wait for the end of the context.
+    """Makes other threads wait before they call methods of a model.
 
-    Its weights are not what was trained meanwhile, and what they trained would be undone.
+    Its weights are not the trained ones meanwhile, and what they trained would be undone.
     """
     thread, is_over = threading.get_ident(), threading.Event()
 
@@ -50,27 +50,16 @@ class StepsPerCall(NamedTuple):
 class Takeover:
     """Takes over one model's `fit`.
 
-    The functions that are put in run ours where `fit` itself calls them, in its own thread. A
-    callback that trains or evaluates, and every other thread, reaches Keras' own through them, with
-    Keras' iterators. The model's `steps_per_execution` stays the user's. A callback that has the
-    train function made anew gets ours, made anew.
-
-    Attributes:
-        others_calls: calls of Keras' own train function that others than `fit` have made.
+    The installed functions run ours where `fit` itself calls them, in its own thread. A callback
+    that trains or evaluates, and every other thread, reaches Keras' own through them, with Keras'
+    iterators. The model's `steps_per_execution` stays the user's. A callback that has the train
+    function made anew gets ours, made anew.
     """
 
     def __init__(
         self, model: Any, keras_api: KerasApi, *, renew: Callable[[], tuple[Function, Function]]
     ) -> None:
-        """Takes nothing over yet.
-
-        Args:
-            model: a compiled model.
-            keras_api: the model's.
-            renew: has the functions that are installed forget what they have traced, and
-                returns Keras' own.
-        """
-        self.others_calls = 0
+        self.others_calls = 0  # calls of Keras' train function by others than `fit`
         self._model = model
         self._keras_api = keras_api
         self._renew = renew
@@ -92,16 +81,9 @@ class Takeover:
         steps_per_call: StepsPerCall | None,
         iterators: FitIterators | None = None,
     ) -> Iterator[None]:
-        """Wraps a `fit` with functions in the place of Keras'.
+        """Wraps a `fit` with functions in the place of Keras', called with direct iterators.
 
-        They are called with direct iterators. Afterwards Keras' own are in their place.
-
-        Args:
-            train: the train function.
-            test: the test function; None leaves Keras its own.
-            theirs: Keras' own functions.
-            steps_per_call: None: as the user said.
-            iterators: learns of those over the training data.
+        None leaves Keras' test function, or the user's steps per call.
         """
         model, keras_api = self._model, self._keras_api
         self._theirs, self._thread = theirs, threading.get_ident()
@@ -148,7 +130,7 @@ class Takeover:
 
     @contextlib.contextmanager
     def suspended(self) -> Iterator[None]:
-        """Has this thread's calls find Keras' own for as long as the context lasts."""
+        """Lets this thread's calls find Keras' own functions inside the context."""
         self._depth += 1
         try:
             yield
@@ -168,7 +150,7 @@ class Takeover:
                 model.train_function, model.test_function = before
 
     def count_single_steps(self) -> None:
-        """Has `fit` count the user's steps per call from the next epoch, or evaluation, on."""
+        """Makes `fit` count the user's steps per call from the next epoch, or evaluation, on."""
         steps = self._keras_api.get_steps_per_execution(self._model)
         self._counts_as_users = True
         self._steps_per_call = StepsPerCall(steps, steps)
@@ -185,8 +167,6 @@ class Takeover:
         self._model.train_function, self._model.test_function = self._theirs
 
     def _counting(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns what makes what `fit` counts steps with; see `KerasApi.step_counting`."""
-
         @functools.wraps(original)
         def make(*args: Any, **kwargs: Any) -> Any:
             if not self._is_fits_own or self._steps_per_call is None:

@@ -34,11 +34,8 @@ def wait_for(logs: Any) -> None:
 class StepTimer:
     """Times the calls of the train function.
 
-    A call's time runs from the end of the call before it in the same epoch, so that the
-    wait for input and the host's own work count. What saves checkpoints in it does not.
-
-    Attributes:
-        last_logs: what the last call returned; None before.
+    A call's time runs from the end of the call before it in the same epoch, so that the wait for
+    input and the host's own work count. Saving checkpoints does not count.
     """
 
     def __init__(
@@ -48,13 +45,6 @@ class StepTimer:
         save_seconds: Callable[[], float] = lambda: 0.0,
         observer: CallObserver | None = None,
     ) -> None:
-        """Makes a timer.
-
-        Args:
-            steps_in_call: returns how many steps the call that has just ended took.
-            save_seconds: returns how long all calls so far have saved checkpoints.
-            observer: is told of the calls.
-        """
         self._steps_in_call, self._save_seconds = steps_in_call, save_seconds
         self._observer = observer or CallObserver()
         self._done = 0  # steps
@@ -76,14 +66,10 @@ class StepTimer:
         model: Any,
         stop_when: "Callable[[StepTimer], bool]" = lambda timer: False,
     ) -> Function:
-        """Returns a train function that times this one; needs `epochs_callback`.
+        """Returns a train function that times this one, and ends `fit` when `stop_when` is true.
 
-        A callback for every batch would have Keras go through all callbacks for every batch.
-
-        Args:
-            function: takes Keras' iterator and returns logs.
-            model: whose `fit` it is.
-            stop_when: asked after every call; True ends the fit.
+        It needs `epochs_callback`. A callback for every batch would have Keras go through all
+        callbacks for every batch.
         """
 
         def call(iterator: Any) -> Any:
@@ -102,10 +88,7 @@ class StepTimer:
 
     @contextlib.contextmanager
     def observing(self, keras_api: KerasApi) -> Iterator[Any]:
-        """Times a `fit` in which no function may be replaced; yields the callback to give to it.
-
-        With a callback that has hooks for batches tf_keras would call those that others get later.
-        """
+        """Times a `fit` in which no function may be replaced; yields the callback to give to it."""
         callback = self.epochs_callback(keras_api)
 
         def telling(tell: Callable[..., None]) -> Callable[[Callable[..., None]], Any]:
@@ -127,7 +110,7 @@ class StepTimer:
             yield callback
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Is Keras' hook; the first call after it waits for no other."""
+        """Resets the wait, as Keras' hook: the first call after it waits for no other."""
         self._epoch = epoch
 
     def on_batch_begin(self, batch: int = 0, logs: Any = None) -> None:
@@ -163,7 +146,7 @@ class StepTimer:
 
     @property
     def call_count(self) -> int:
-        """Calls that have ended, with everything that is kept of them."""
+        """Calls that have ended and are completely recorded."""
         return len(self._steps)
 
     def part(self, first: int, last: int) -> "StepTimer":
@@ -180,7 +163,7 @@ class StepTimer:
 
     @property
     def done_count(self) -> int:
-        """The same, also while another thread reads."""
+        """Steps of the calls that have ended; other threads may ask."""
         return self._done
 
     @property
@@ -189,11 +172,7 @@ class StepTimer:
         return sum(self._steps)
 
     def steps_at(self, times: Sequence[float]) -> np.ndarray:
-        """Returns how many steps had been done at each time, in between in fractions.
-
-        Args:
-            times: on `time.perf_counter`'s clock.
-        """
+        """Returns the steps done at each `time.perf_counter` time, in fractions between calls."""
         return np.interp(times, self._ends, np.cumsum(self._steps))
 
     @property
@@ -223,10 +202,7 @@ class StepTimer:
         return list(zip(done[::stride].tolist(), seconds[::stride].tolist(), strict=True))
 
     def steady_seconds(self) -> np.ndarray:
-        """Returns the seconds per step of the calls after warm-up.
-
-        The first call never counts; nor do the first 20 steps, unless little is left.
-        """
+        """Returns the seconds per step after the first call and, if enough is left, 20 steps."""
         return self._step_seconds()[self._is_steady()]
 
     def mean_seconds(self) -> float | None:
@@ -235,23 +211,17 @@ class StepTimer:
         return float(np.mean(steady)) if len(steady) else None
 
     def mean_seconds_within_epochs(self) -> float | None:
-        """Returns the same without the first call of each epoch, which waits for its first batch.
-
-        Where epochs have one call, that is all there is, and counts.
-        """
+        """Returns the mean without each epoch's first call, if it has others: it waits for data."""
         within = self._step_seconds()[self._is_steady() & self._follows()]
         return float(np.mean(within)) if len(within) else self.mean_seconds()
 
     def epoch_start_seconds(self) -> float:
-        """Returns what the first calls of epochs add to the mean."""
+        """Returns how much the first calls of epochs add to the mean."""
         mean, within = self.mean_seconds() or 0.0, self.mean_seconds_within_epochs() or 0.0
         return max(0.0, mean - within)
 
     def host_share(self) -> float | None:
-        """Returns the share of the steps' time that passes between the calls, after the first.
-
-        There Keras and the callbacks run, in Python. None before two calls in an epoch.
-        """
+        """Returns the share of time between calls, in Keras and callbacks; None if unknown."""
         follows = self._follows()
         total = float(np.sum(self._call_seconds()[follows]))
         calls = np.subtract(self._ends, self._begins) - np.array(self._saves)
@@ -264,13 +234,12 @@ class StepTimer:
         return float(np.median(seconds)) if len(seconds) >= _FEWEST_CALLS else 0.0
 
     def _is_steady(self) -> np.ndarray:
-        """Returns for each call whether it counts for `steady_seconds`."""
         after_first = np.arange(len(self._steps)) > 0
         steady = after_first & (np.cumsum(self._steps) > _WARM_UP_STEPS)
         return steady if np.sum(steady) >= np.sum(after_first) / 2 else after_first
 
     def _follows(self) -> np.ndarray:
-        """Returns for each call whether there is one before it in its epoch."""
+        """Returns for each call whether another precedes it in its epoch."""
         return np.diff(self._epochs, prepend=-1) == 0
 
     def _call_seconds(self) -> np.ndarray:

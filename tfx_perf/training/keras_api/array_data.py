@@ -1,7 +1,7 @@
-"""Arrays that `fit` was given, as the datasets that Keras itself makes of them.
+"""Turns the arrays that `fit` was given into the datasets that Keras itself makes of them.
 
-A plan's steps, trials and checkpoints need a dataset of known length. What Keras reads arrays
-through is one: it has the same batches in the same order.
+A plan's steps, trials and checkpoints need a dataset of known length. These have the same batches
+in the same order.
 """
 
 import abc
@@ -21,11 +21,9 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def on_datasets(call: FitCall) -> FitCall:
-    """Returns a `fit` on datasets in the place of arrays, which comes to the same numbers.
+    """Returns a `fit` on datasets in the place of arrays, which computes the same numbers.
 
-    Returns:
-        `call` itself where it has no arrays, or Keras makes something else of them, as of lists of
-        numbers. Where they do not fit together, Keras' own `fit` says so.
+    It is `call` itself if it has no arrays, or such as Keras reads in another way or refuses.
     """
     keras_api, strategy = either_keras.api_of(call.model), call.model.distribute_strategy
     is_served = isinstance(strategy, tf.distribute.ParameterServerStrategy)
@@ -43,32 +41,20 @@ def on_datasets(call: FitCall) -> FitCall:
 
 
 class _Reader(abc.ABC):
-    """How a Keras package reads arrays.
+    """How a Keras package reads arrays."""
 
-    Attributes:
-        has_all_epochs: whether one pass over the dataset is the whole `fit`.
-        weighs_classes: whether class weights are in the dataset.
-    """
-
-    has_all_epochs: bool
-    weighs_classes: bool
+    has_all_epochs: bool  # whether one pass over the dataset is the whole `fit`
+    weighs_classes: bool  # whether class weights are in the dataset
 
     @abc.abstractmethod
     def split(self, arrays: tuple[Any, ...], share: float) -> tuple[tuple[Any, ...], Any]:
-        """Returns what to train on, and a share of the rows to evaluate on."""
+        """Returns the arrays to train on, and a share of the rows for validation."""
 
     @abc.abstractmethod
     def dataset(
         self, arrays: tuple[Any, ...], *, class_weight: Any, epochs: int, **options: Any
     ) -> ArrayDataset | None:
-        """Returns the dataset, with its length; None if these arrays are read in another way.
-
-        Args:
-            arrays: x, y and sample weights.
-            class_weight: of `fit`.
-            epochs: that it has.
-            **options: `batch_size`, `shuffle`, and as `steps` the `steps_per_epoch`.
-        """
+        """Returns a dataset of x, y and weights; None if Keras reads these in another way."""
 
 
 class _Keras3Reader(_Reader):

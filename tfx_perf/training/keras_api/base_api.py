@@ -41,7 +41,7 @@ def trainable_flags(model: Any) -> tuple[bool, ...]:
 
 
 def put_trainable(model: Any, flags: Sequence[bool]) -> None:
-    """Has those layers be trained that were; nothing if it was another number of layers."""
+    """Sets which layers are trained; does nothing if their number has changed."""
     layers = all_layers(model)
     if len(flags) != len(layers):
         return
@@ -51,19 +51,19 @@ def put_trainable(model: Any, flags: Sequence[bool]) -> None:
 
 
 def with_numbers(model: Any) -> list[Any]:
-    """Returns what keeps numbers in attributes that tracing changes, see `TracedNumbers`."""
+    """Returns the objects whose attributes tracing changes; see `TracedNumbers`."""
     generators = [getattr(layer, "_random_generator", None) for layer in all_layers(model)]
     return [*optimizers(model), *(each for each in generators if hasattr(each, "__dict__"))]
 
 
 def learning_rate(optimizer: Any) -> Any:
-    """Returns what an optimizer was given as its learning rate: a schedule, or its variable."""
+    """Returns the schedule or the variable that an optimizer has as its learning rate."""
     return getattr(optimizer, "_learning_rate", None)
 
 
 @contextlib.contextmanager
 def traced_apart(model: Any) -> Iterator[None]:
-    """Has what Keras has traced outside of the context not used inside, nor the other way round."""
+    """Keeps Keras from using what it traced outside of the context inside, and vice versa."""
     before, model.train_function = model.train_function, None
     try:
         yield
@@ -79,7 +79,7 @@ class StepCounters(NamedTuple):
 
 
 class NodeParts(NamedTuple):
-    """A node of a functional model's graph: a call of a layer."""
+    """A layer's call in a functional model's graph."""
 
     layer: Any
     inputs: list[Any]
@@ -87,46 +87,29 @@ class NodeParts(NamedTuple):
 
 
 class PartOfBatch(NamedTuple):
-    """What a slice of a batch, or a replica's part of it, counts; scalars.
+    """The weight of a batch's slice, or of a replica's part of it; scalars."""
 
-    Attributes:
-        share: what the gradients of a replica's mean loss are to be multiplied by, in float64; None
-            if nothing, or if it is no mean.
-        rows: that its loss stands for in a metric that counts rows.
-        counts_as: the weight that it has in a metric that counts batches, not rows; likewise.
-        place: of its rows in the batch.
-        slice_share: a slice's share of its replica's rows, in float64; None of what is no slice.
-    """
-
-    share: tf.Tensor | None
-    rows: tf.Tensor
-    counts_as: tf.Tensor | None
-    place: Rows
-    slice_share: tf.Tensor | None = None
+    share: tf.Tensor | None  # factor of a mean loss's gradients, float64; None: no mean
+    rows: tf.Tensor  # weight in a metric that counts rows
+    counts_as: tf.Tensor | None  # weight in one that counts batches
+    place: Rows  # its rows in the batch
+    slice_share: tf.Tensor | None = None  # share of its replica's rows, float64; None: no slice
 
 
 class KerasApi(abc.ABC):
-    """One of the two Keras APIs, as seen by the training loop.
+    """One of the two Keras APIs, as seen by the training loop."""
 
-    Attributes:
-        package: the API's top-level module, `keras` or `tf_keras`.
-        overcounts: whether `fit` counts a short call at the end of an epoch as a full one.
-        reduction: how the logs of several replicas become one.
-        graph_attributes: where a functional model keeps its inputs, flat and nested, and its
-            outputs, flat and nested.
-    """
-
-    package: str
-    overcounts: bool
-    reduction: str
-    graph_attributes: tuple[str, str, str, str]
+    package: str  # `keras` or `tf_keras`
+    overcounts: bool  # whether `fit` counts a short call at the end of an epoch as a full one
+    reduction: str  # makes one of the logs of several replicas
+    graph_attributes: tuple[str, str, str, str]  # inputs and outputs, each flat and nested
     _resumption: str  # the model's attribute that has `fit` begin at a later epoch
     _trainer_module: str  # which makes them, with the `tf.function` of its `tf`
     _graph_function: Callable[..., Any]  # what makes its graph functions
 
     @property
     def backend(self) -> str:
-        """What the API computes with."""
+        """The library that the API computes with."""
         return importlib.import_module(self.package).backend.backend()
 
     @property
@@ -150,10 +133,7 @@ class KerasApi(abc.ABC):
         return importlib.import_module(self.package).Model
 
     def callback(self, **hooks: Callable[..., None]) -> Any:
-        """Returns a callback of some functions, for which no logs are copied to NumPy.
-
-        A `LambdaCallback` would have tf_keras call hooks for batches, also if there are none.
-        """
+        """Returns a callback with these hooks, for which Keras copies no logs to NumPy."""
         callback = self.callbacks.Callback()
         vars(callback).update(hooks)
         callback._supports_tf_logs = True  # else tf_keras copies them at every batch
@@ -165,11 +145,7 @@ class KerasApi(abc.ABC):
 
     @contextlib.contextmanager
     def begun_anew(self, model: Any) -> Iterator[None]:
-        """Has `fit` begin at its first epoch while the context lasts.
-
-        Where a `BackupAndRestore` has resumed a training, or one was interrupted, the model keeps
-        the epoch at which its next `fit` begins.
-        """
+        """Has `fit` begin at its first epoch, whatever epoch a resumption has left in the model."""
         own = getattr(model, self._resumption, None)
         if own is None:
             yield
@@ -181,17 +157,11 @@ class KerasApi(abc.ABC):
             setattr(model, self._resumption, own)
 
     def first_epoch(self, model: Any, initial_epoch: int, *, steps: int | None) -> int:
-        """Returns the epoch at which `fit` begins once callbacks are told that it does.
-
-        Args:
-            model: compiled.
-            initial_epoch: the argument of `fit`.
-            steps: of an epoch, None if unknown.
-        """
+        """Returns the epoch at which `fit` begins once callbacks know that it does."""
         return getattr(model, self._resumption, None) or initial_epoch
 
     def verbosity(self, verbose: Any) -> Any:
-        """Returns what callbacks are told of an argument `verbose` of `fit`."""
+        """Returns the value that callbacks get for `fit`'s argument `verbose`."""
         return verbose
 
     def as_compiled(self, model: Any) -> contextlib.AbstractContextManager[Any]:
@@ -203,31 +173,25 @@ class KerasApi(abc.ABC):
         return contextlib.nullcontext()
 
     def holding_trainable(self, model: Any) -> contextlib.AbstractContextManager[None]:
-        """Returns a context in which `fit` leaves it as it is which layers are trained."""
+        """Returns a context in which `fit` does not change which layers are trained."""
         return contextlib.nullcontext()
 
     def compiled_with(self, model: Any) -> dict[str, Any]:
-        """Returns what Keras' `compile` was given, by the names of its arguments."""
+        """Returns the arguments of Keras' `compile`, by name."""
         return dict(getattr(getattr(model, "_compile_config", None), "config", None) or {})
 
     def splitting_obstacle(self, model: Any) -> str | None:
         """Returns why a training step cannot be taken apart, None if it can.
 
-        What `forward`, `loss`, `scaled`, `metrics` and `apply` do is what the API's own
-        `train_step` does, call for call; what they pass by must not be the user's own.
+        `forward`, `loss`, `scaled`, `metrics` and `apply` do the same calls as the API's own
+        `train_step`; the methods that they leave out must not be the user's own.
         """
         if self.overrides_train_step(model):
             return "the model has its own train_step, which cannot be split"
         return self.parts_obstacle(model)
 
     def parts_obstacle(self, model: Any) -> str | None:
-        """Returns why Keras' own `train_step` is more than the parts in `splitting_obstacle`.
-
-        None if it is not. The user's own may call it.
-
-        Args:
-            model: compiled; one that is not built is taken to have something to train.
-        """
+        """Returns why Keras' own `train_step` is more than those parts; None if it is not."""
         if model.built and not model.trainable_variables:
             return "the model has nothing to train"
         return None
@@ -241,15 +205,11 @@ class KerasApi(abc.ABC):
         return self.overrides_metrics(model) or overrides(model, step, self.model_class)
 
     def leaving_results_out(self, model: Any) -> contextlib.AbstractContextManager[None]:
-        """Returns a context in which Keras' own steps update metrics, and return no results.
-
-        Args:
-            model: one that computes its metrics in Keras' way.
-        """
+        """Returns a context in which Keras' own steps update metrics and return no results."""
         return interception.replacing(model, "get_metrics_result", lambda own: dict)
 
     def scales_loss_as_keras_does(self, model: Any) -> bool:
-        """Whether what the optimizer makes of a loss, if anything, is a multiple of it."""
+        """Whether the optimizer scales the loss by a factor, if it changes it at all."""
         return all(
             is_of_package(optimizer, name, self.package)
             for optimizer in optimizers(model)
@@ -259,16 +219,13 @@ class KerasApi(abc.ABC):
     def named_state(self, model: Any) -> dict[str, tf.Variable]:
         """Returns every variable that a training step may change, by its path in the model.
 
-        Weights, optimizers and metrics, and what Keras does not list: raw variables, random
-        generators, and what the user's functions hold. See `variables.named_variables`.
+        Some of them Keras does not list: raw variables, random generators, and variables of the
+        user's functions; see `variables.named_variables`.
         """
         return variables.named_variables({"model": model})
 
     def is_random(self, name: str) -> bool:
-        """Whether a path of `named_state` is that of a generator that not every plan has.
-
-        See `random_layers.SaveableRandomLayers`.
-        """
+        """Whether this path of `named_state` is a `SaveableRandomLayers` generator."""
         return "/_random_generator/" in name
 
     def state(self, model: Any) -> list[tf.Variable]:
@@ -280,14 +237,11 @@ class KerasApi(abc.ABC):
         return list(variables.named_variables({"optimizer": model.optimizer}).values())
 
     def replica_sums(self, model: Any) -> list[tf.Variable]:
-        """Returns the optimizer's variables of which each replica has a value of its own.
-
-        What counts is the sum over all replicas: these are parts of gradients.
-        """
+        """Returns the optimizer's variables that are parts of gradients: only their sum counts."""
         return []
 
     def recurrent_states(self, model: Any) -> list[tf.Variable]:
-        """Returns what stateful layers remember, which Keras does not count among variables."""
+        """Returns the memory of stateful layers, which Keras does not list among variables."""
         recurrent = self.layers.RNN
         return tf.nest.flatten(
             [
@@ -298,11 +252,7 @@ class KerasApi(abc.ABC):
         )
 
     def transient_state(self, model: Any) -> list[tf.Variable]:
-        """Returns the variables that forward pass, loss and metrics change.
-
-        They are, because nobody can tell which of them change, all that are neither trained nor
-        the optimizer's: metrics, moving averages, seeds.
-        """
+        """Returns all variables that are neither trained nor the optimizer's, such as seeds."""
         others = [*model.trainable_variables, *self.optimizer_variables(model)]
         passed_over = {id(variables.inner(variable)) for variable in others}
         return [each for each in self.state(model) if id(each) not in passed_over]
@@ -358,22 +308,17 @@ class KerasApi(abc.ABC):
 
     @abc.abstractmethod
     def variable_like(self, variable: Any, value: tf.Tensor) -> Any:
-        """Returns a new variable with the name of another and what a training needs to know of it.
-
-        Args:
-            variable: a weight, or what an optimizer keeps of one.
-            value: the new one's, of any shape.
-        """
+        """Returns a new variable of `value`, of any shape, with the name and traits of another."""
 
     @abc.abstractmethod
     def is_seed(self, name: str, variable: tf.Variable) -> bool:
-        """Whether a variable of `named_state`, of this name, is what layers draw seeds from."""
+        """Whether layers draw seeds from this variable of `named_state`."""
 
     def optimizer_counts_steps(self, model: Any) -> bool:
         """Whether the optimizer's `iterations` rise by one in each training step.
 
-        Not if an own `train_step` applies gradients as it likes, if a step that overflows is none,
-        or if gradients are accumulated over several.
+        Not if an own `train_step` applies gradients as it likes, if a step that overflows does not
+        count, or if gradients are accumulated over several.
         """
         return not (
             self.overrides_train_step(model)
@@ -386,7 +331,7 @@ class KerasApi(abc.ABC):
         )
 
     def seeds(self, model: Any) -> list[tf.Variable]:
-        """Returns what the layers of a model draw seeds from."""
+        """Returns the variables that the layers of a model draw seeds from."""
         named = self.named_state(model)
         return [each for name, each in named.items() if self.is_seed(name, each)]
 
@@ -397,15 +342,12 @@ class KerasApi(abc.ABC):
     def counting(
         self, model: Any, part: PartOfBatch
     ) -> contextlib.AbstractContextManager[None]:
-        """Returns a context in which metrics that count batches count a part of one."""
+        """Returns a context in which metrics that count batches count only a part of one."""
         return contextlib.nullcontext()
 
     @property
     def gradient_sums(self) -> tuple[tuple[Any, str], ...]:
-        """Owners and names of what sums gradients over replicas, beside the context's `all_reduce`.
-
-        The last argument of each is (gradient, variable) pairs.
-        """
+        """Owners and names of functions that sum gradients; pairs are their last argument."""
         return ()
 
     @abc.abstractmethod
@@ -418,7 +360,7 @@ class KerasApi(abc.ABC):
 
     @abc.abstractmethod
     def losses(self, model: Any) -> list[Any]:
-        """Returns what was given to `compile` as loss, flat: objects, functions or names."""
+        """Returns the losses given to `compile`, flat: objects, functions or names."""
 
     @abc.abstractmethod
     def loss(
@@ -433,22 +375,13 @@ class KerasApi(abc.ABC):
     ) -> Any:
         """Returns the loss, not scaled, and updates the loss metrics.
 
-        Args:
-            model: the model.
-            x: inputs.
-            y: targets.
-            y_pred: predictions.
-            weight: sample weights or None.
-            part: of a batch, that the rows are; None for a whole one.
-
-        Raises:
-            UserError: the mean over a slice cannot be weighted so that the slices give the
-                mean over the batch.
+        `part` is the rows' part of a batch, None for a whole one; raises UserError if its mean
+        cannot be weighted so that the slices give the mean over the batch.
         """
 
     @abc.abstractmethod
     def scaled(self, model: Any, loss: Any) -> Any:
-        """Returns the loss that the gradient is taken of: scaled if the optimizer wants it."""
+        """Returns the loss to take the gradient of: scaled if the optimizer wants it."""
 
     def apply(self, model: Any, gradients: list[Any]) -> None:
         """Applies the gradients of the scaled loss, one for each trainable variable."""
@@ -464,33 +397,21 @@ class KerasApi(abc.ABC):
     def update_metrics(
         self, model: Any, x: Tensors, y: Tensors, y_pred: Tensors, weight: Tensors
     ) -> None:
-        """Updates the model's metrics without their results, which tf_keras has of all replicas.
-
-        Args:
-            model: one that computes its metrics in Keras' way.
-            x: inputs.
-            y: targets.
-            y_pred: predictions.
-            weight: sample weights or None.
-        """
+        """Updates metrics without results, which tf_keras would compute over all replicas."""
         with self.leaving_results_out(model):
             self.metrics(model, x, y, y_pred, weight)
 
     @abc.abstractmethod
     def node_parts(self, node: Any) -> NodeParts:
-        """Returns what a node of a functional model's graph stands for."""
+        """Returns the layer, inputs and outputs of a node in a functional model's graph."""
 
     @abc.abstractmethod
     def set_steps_per_execution(self, model: Any, steps: int) -> None:
-        """Sets how many steps `fit` counts for one call of the train function.
-
-        A `fit` that has begun keeps the number it began with; the evaluation inside it
-        reads the new one.
-        """
+        """Sets the steps of a call for later evaluations, and for a `fit` that has not begun."""
 
     @abc.abstractmethod
     def get_steps_per_execution(self, model: Any) -> int:
-        """Returns what the user set in `compile`."""
+        """Returns the user's setting in `compile`."""
 
     @abc.abstractmethod
     def execution_steps(self, model: Any) -> Any:
@@ -498,38 +419,25 @@ class KerasApi(abc.ABC):
 
     @abc.abstractmethod
     def put_execution_steps(self, model: Any, steps: Any) -> None:
-        """Puts back what `execution_steps` returned, on which functions may hold."""
+        """Puts the object of `execution_steps` back, which functions may still refer to."""
 
     @property
     @abc.abstractmethod
     def step_counting(self) -> tuple[Any, str]:
-        """Owner and name of what makes the object that `fit` counts its steps with.
-
-        It is called with `steps_per_execution`.
-        """
+        """Owner and name of the function that makes the object with which `fit` counts steps."""
 
     @abc.abstractmethod
     def execution_steps_of(self, model: Any, steps: int) -> Any:
-        """Returns a number of steps per call as what `step_counting` names expects it."""
+        """Returns a number of steps per call in the form that `step_counting` takes."""
 
     @abc.abstractmethod
     def count_in_calls_of(self, counting: Any, steps: int) -> None:
-        """Changes the steps of a call, from the next epoch on.
-
-        Args:
-            counting: made by what `step_counting` names.
-            steps: of a call.
-        """
+        """Changes the steps of a call in an object of `step_counting`, from the next epoch on."""
 
     def telling_last_steps(
         self, model: Any, *, applies: Callable[[], bool]
     ) -> contextlib.AbstractContextManager[None]:
-        """Has callbacks be told of every call by its last step, while the context lasts.
-
-        Args:
-            model: that `fit` trains.
-            applies: whether it is so now.
-        """
+        """Returns a context in which callbacks hear of every call's last step, if `applies()`."""
         return contextlib.nullcontext()
 
     def is_of_fit(self, arguments: dict[str, Any]) -> bool:

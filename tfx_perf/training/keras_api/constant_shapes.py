@@ -3,7 +3,7 @@
 TensorFlow gives a sum its key once a call (`CollectiveReplicaLauncher._next_instance_key`), and
 with it the shape that it has in the loop's first step. A sparse gradient has as many rows as the
 batch has indices, so that a batch of fewer rows would end the training. So there is one sum for
-each of some lengths, to which gradients are filled up; a step takes the shortest that does.
+each of some lengths; a step fills its gradients up to the shortest that is long enough.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ _loops: list[None] = []  # that are being traced; replicas are traced in threads
 
 @contextlib.contextmanager
 def in_a_loop() -> Iterator[None]:
-    """Says that what is traced while the context lasts is run several times in a call."""
+    """Marks code traced inside the context as running several times in a call."""
     _loops.append(None)
     try:
         yield
@@ -28,11 +28,7 @@ def in_a_loop() -> Iterator[None]:
 
 
 def may_change(gradient: Any) -> bool:
-    """Returns whether a gradient may have another shape in the next step of a call.
-
-    Args:
-        gradient: a tensor, `tf.IndexedSlices`, or None.
-    """
+    """Whether a gradient (may be None) may have another shape in the next step of a call."""
     is_sparse = isinstance(gradient, tf.IndexedSlices)
     return bool(_loops) and is_sparse and gradient.values.shape[0] is None
 
@@ -41,11 +37,9 @@ def summed(
     gradients: Sequence[tf.IndexedSlices],
     sums: Sequence[Callable[[tf.IndexedSlices], tf.IndexedSlices]],
 ) -> list[tf.IndexedSlices]:
-    """Returns the sums of gradients that may change, in replica context.
+    """Returns the sums of this replica's sparse gradients, in replica context.
 
-    Args:
-        gradients: of this replica.
-        sums: what sums each up over all replicas, where all have as many rows.
+    Each of `sums` adds a gradient up over the replicas if all have equally many rows.
     """
     context = tf.distribute.get_replica_context()
     index, count = context.replica_id_in_sync_group, context.num_replicas_in_sync
@@ -64,7 +58,7 @@ def _summed(
     *,
     rows: tf.Tensor,
 ) -> tf.IndexedSlices:
-    """Returns the sum of a gradient of which each replica has so many rows."""
+    """Returns the sum of a gradient, which has `rows` rows on each replica."""
 
     def filled_up(length: int) -> tuple[tf.Tensor, tf.Tensor]:
         missing = length - tf.shape(gradient.indices)[0]
@@ -86,7 +80,7 @@ def _summed(
 
 
 def _in_shortest(strategy: Any, rows: Any, filled_up: Any) -> Any:
-    """Returns what replicas make of the shortest length that does; between the replicas.
+    """Runs the branch of the shortest sufficient length, between the replicas.
 
     In a branch of one replica's own they could not ask the others.
     """

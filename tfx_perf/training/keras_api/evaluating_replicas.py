@@ -1,4 +1,4 @@
-"""Keras 3 over several replicas and workers evaluates, and builds models, as on one device."""
+"""Makes Keras 3 evaluate and build models over replicas and workers as on one device."""
 
 import contextlib
 import importlib
@@ -13,7 +13,7 @@ from tfx_perf.core import interception
 
 @contextlib.contextmanager
 def evaluating() -> Iterator[None]:
-    """Has Keras 3 build models, and reduce what they return, over replicas, while it lasts."""
+    """Has Keras 3 build models and reduce their results over replicas, inside the context."""
     trainer = importlib.import_module("keras.src.backend.tensorflow.trainer")
     losses = importlib.import_module("keras.src.losses.loss")
     with (
@@ -28,7 +28,7 @@ def evaluating() -> Iterator[None]:
 
 
 def _scaling_scalars(losses: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A loss function that returns its own mean is divided by the replicas, as Keras' means are."""
+    """Divides a mean that a loss function itself returns by the replicas, as Keras does its own."""
 
     def scaling(own: Callable[..., Any]) -> Callable[..., Any]:
         signature = inspect.signature(own)  # which is another one in every version
@@ -47,7 +47,7 @@ def _scaling_scalars(losses: Any) -> Callable[[Callable[..., Any]], Callable[...
 
 
 def _building_locally(own: Callable[..., Any]) -> Callable[..., Any]:
-    """Builds by what one replica has; Keras would add up the batches of all."""
+    """Builds from one replica's batch; Keras would add up the batches of all."""
 
     def build(model: Any, iterator: Any = None, data_batch: Any = None) -> Any:
         strategy = model.distribute_strategy

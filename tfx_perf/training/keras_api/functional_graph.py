@@ -1,4 +1,4 @@
-"""The graph of layers that a functional model runs, and running parts of it."""
+"""The graph of layers that a functional model runs; runs parts of it."""
 
 import contextlib
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ Nodes = dict[int, list[Any]]  # by depth; the inputs' is the largest
 
 
 def runs_its_graph(model: Any, keras_api: KerasApi) -> bool:
-    """Returns whether a model is a functional one of which nothing but the layers sees inputs."""
+    """Whether a model is a functional one in which only layers see the inputs."""
     functional = next((cls for cls in type(model).__mro__ if cls.__name__ == "Functional"), None)
     return functional is not None and not (
         any(overrides(model, name, functional) for name in ("call", "__call__"))
@@ -23,11 +23,7 @@ def runs_its_graph(model: Any, keras_api: KerasApi) -> bool:
 
 
 def graph_of(layer: Any) -> Any | None:
-    """Returns the functional model that a layer is, or has inside; None if it is another layer.
-
-    Args:
-        layer: a model, maybe a Sequential one, or any layer or operation.
-    """
+    """Returns the functional model that a layer or operation is, or has inside; None if neither."""
     found = getattr(layer, "_functional", None) or layer
     return found if getattr(found, "_nodes_by_depth", None) else None
 
@@ -46,14 +42,9 @@ def part_of(
     inputs: list[Any] | None = None,
     outputs: list[Any] | None = None,
 ) -> Iterator[None]:
-    """Has a call of the model run a part of its graph while the context lasts.
+    """Has a call of the model run only some nodes of its graph inside the context.
 
-    Args:
-        model: one that `runs_its_graph`.
-        keras_api: the model's.
-        nodes: the part's.
-        inputs: of the graph, what a call gives values to; None: the model's own.
-        outputs: of the graph, what a call returns; likewise.
+    `inputs` and `outputs` are tensors of the graph; None keeps the model's own.
     """
     flat_inputs, nested_inputs, flat_outputs, nested_outputs = keras_api.graph_attributes
     attributes: dict[str, Any] = {"_nodes_by_depth": nodes}

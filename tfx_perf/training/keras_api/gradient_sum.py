@@ -10,15 +10,10 @@ SumUp = Callable[[Sequence[Gradient]], Sequence[Gradient]]
 
 
 def summed(gradients: Sequence[Gradient], sum_up: SumUp, *, dtype: str | None) -> list[Gradient]:
-    """Returns the sums of gradients over all replicas, each in the gradient's own type.
+    """Returns the sums over all replicas in the gradients' types, reduced in `dtype` if narrower.
 
-    What is not finite stays so. float16 has a smaller range: a mean over the replicas beyond
+    Infinite and NaN values stay so. float16 has a smaller range: a mean over the replicas beyond
     65,504 becomes infinite, as an overflow of a scaled loss does, and one below 6e-8 becomes 0.
-
-    Args:
-        gradients: of this replica.
-        sum_up: sums what every replica gives it.
-        dtype: in which; None, and what is no wider: in their own.
     """
     if dtype is None:
         return list(sum_up(gradients))
@@ -31,7 +26,7 @@ def summed(gradients: Sequence[Gradient], sum_up: SumUp, *, dtype: str | None) -
 
 
 class _Narrow:
-    """What goes into a reduction, and what comes out of it."""
+    """Conversions before and after a reduction."""
 
     def __init__(self, dtype: tf.DType) -> None:
         self._dtype = dtype
@@ -41,7 +36,6 @@ class _Narrow:
         self._count = context.num_replicas_in_sync if dtype == tf.float16 else 1
 
     def narrowed(self, gradient: Gradient) -> Gradient:
-        """Returns what is to be sent of a gradient."""
         if not self._is_wider(gradient):
             return gradient
         if isinstance(gradient, tf.IndexedSlices):
@@ -51,7 +45,6 @@ class _Narrow:
         return tf.cast(gradient / self._count, self._dtype)
 
     def widened(self, total: Gradient, *, like: Gradient) -> Gradient:
-        """Returns what has come of it, in the type that the gradient had."""
         if not self._is_wider(like):
             return total
         if isinstance(total, tf.IndexedSlices):

@@ -66,8 +66,8 @@ class Keras3(KerasApi):
     def counting(self, model: Any, part: PartOfBatch) -> Iterator[None]:
         """Weighs the losses of single outputs.
 
-        Keras weighs their means by the batch size where it is known while tracing, and by 1 where
-        it is not; the size of a part never is.
+        Keras weighs their means by the batch size where it is known while tracing, which that of a
+        part never is, and by 1 where it is not.
         """
         compiled = model._compile_loss
 
@@ -173,7 +173,7 @@ class Keras3(KerasApi):
     def telling_last_steps(
         self, model: Any, *, applies: Callable[[], bool]
     ) -> contextlib.AbstractContextManager[None]:
-        """Corrects Keras, which tells of a short call that ends an epoch as of a full one."""
+        """Corrects Keras, which reports a short call at the end of an epoch as a full one."""
 
         def telling(own: Callable[..., None]) -> Callable[..., None]:
             def on_train_batch_end(container: Any, step: int, logs: Any = None) -> None:

@@ -10,18 +10,13 @@ from tfx_perf.tf_internals import graphs
 
 
 class TracedNumbers:
-    """The numbers in the attributes of a model's optimizers and random layers.
+    """The numbers in attributes of optimizers and random layers that tracing changes.
 
-    tf_keras' Nadam counts how often it is traced; of a layer that was given a seed, each random
-    operation that is traced gets the next one.
+    tf_keras' Nadam counts how often it is traced, and a layer with a seed gives the next seed to
+    each random operation that is traced. Tracing may also make more of these objects.
     """
 
     def __init__(self, holders: Callable[[], Iterable[Any]]) -> None:
-        """Reads the numbers.
-
-        Args:
-            holders: returns the objects that have them, of which tracing may make more.
-        """
         self._holders = holders
         self._attributes: list[tuple[Any, dict[str, int | float]]] = []
         self.read()
@@ -34,7 +29,7 @@ class TracedNumbers:
         ]
 
     def read_before(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns a function that has the numbers read anew whenever it is traced.
+        """Returns a function that reads the numbers anew whenever it is traced.
 
         TensorFlow traces it twice where it makes variables, and the second time counts. AutoGraph
         converts it as if it were traced itself, whatever it leaves alone of what others call.
@@ -50,7 +45,7 @@ class TracedNumbers:
         return tf.autograph.experimental.do_not_convert(traced)
 
     def put_back(self) -> None:
-        """Has what is traced from now on find them as they were read."""
+        """Sets the objects' numbers to the values last read, for the next tracing."""
         for holder, attributes in self._attributes:
             vars(holder).update(attributes)
 
@@ -60,37 +55,22 @@ def _is_number(attribute: Any) -> bool:
 
 
 class KerasFunction:
-    """What Keras keeps in `model.train_function`, to be called, or traced without being run.
-
-    Attributes:
-        own: as Keras made it.
-        numbers: as they were when it was traced last.
-        hides_draws: see `graphs.hides_draws`; not before `trace`.
-    """
+    """Keras' `model.train_function`, to be called, or traced without being run."""
 
     def __init__(
         self,
         own: Callable[[Any], Any],
         graph_function: Any,
         *,
-        numbers: TracedNumbers,
+        numbers: TracedNumbers,  # as of the last trace
         execution_steps: Callable[[], Any],
     ) -> None:
-        """Wraps a function.
-
-        Args:
-            own: takes an iterator and returns logs.
-            graph_function: what `own` runs on the iterator, a `tf.function` or `QuickFunction`;
-                None if there is none.
-            numbers: as they were when it was traced last.
-            execution_steps: see `KerasApi.execution_steps`, for the model.
-        """
         self.own = own
         self._graph_function = graph_function
         self.numbers = numbers
         self._execution_steps = execution_steps
         self._used: Sequence[tf.Variable] = ()
-        self.hides_draws = False
+        self.hides_draws = False  # see `graphs.hides_draws`; set by `trace`
 
     def __call__(self, iterator: Any) -> Any:
         """Runs the steps of one call."""

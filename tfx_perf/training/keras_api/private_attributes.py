@@ -22,13 +22,13 @@ OF_EVERY_CALLBACK = frozenset({"params", "model", "_model"})
 
 
 def overrides(instance: Any, name: str, base: type) -> bool:
-    """Returns whether an object's method is another one than that of a base class."""
+    """Whether an object's method differs from that of a base class."""
     own = inspect.getattr_static(type(instance), name, None)
     return name in vars(instance) or own is not inspect.getattr_static(base, name, None)
 
 
 def is_of_package(instance: Any, name: str, package: str) -> bool:
-    """Returns whether an object's method, if it has it, was written in a package."""
+    """Whether a package wrote an object's method, if it has it."""
     if name in vars(instance):
         return False
     owner = next((cls for cls in type(instance).__mro__ if name in vars(cls)), None)
@@ -46,7 +46,7 @@ def masks_of(predictions: Any) -> list[tf.Tensor | None]:
 
 
 def put_masks_back(predictions: Any, masks: list[tf.Tensor | None]) -> None:
-    """Puts masks that `masks_of` returned to where Keras looks for them."""
+    """Puts the masks of `masks_of` back where Keras looks for them."""
     for each, mask in zip(tf.nest.flatten(predictions), masks, strict=True):
         if mask is not None:
             each._keras_mask = mask

@@ -1,4 +1,4 @@
-"""Random layers of tf_keras as those of Keras 3 are: with a state, or drawing by rows.
+"""Gives random layers of tf_keras a state, as in Keras 3, or makes them draw by rows.
 
 tf_keras draws from operations with a hidden state, or from a `tf.random.Generator`, whose numbers
 depend on the replica.
@@ -25,20 +25,12 @@ class SaveableRandomLayers:
     """Has a model's random layers (Dropout, ...) draw from generators with a state.
 
     tf_keras draws from operations whose state lives in the compiled graph, where nobody can
-    read it; its `enable_tf_random_generator` would give each layer a `tf.random.Generator`
-    instead. This does the same for layers that exist: those of Keras 3 are that way already. The
-    masks are others, as random as before, and follow from the same seeds.
-
-    The generators live as long as this object, because the graphs that use them do.
+    read it; its `enable_tf_random_generator` would give each new layer a `tf.random.Generator`.
+    This does the same for existing layers. The masks differ, are as random as before, and follow
+    from the same seeds. The generators live as long as this object, as graphs use them.
     """
 
     def __init__(self, model: Any) -> None:
-        """Changes nothing yet.
-
-        Args:
-            model: a Keras model; no function that is used with it while `installed` lasts has been
-                traced elsewhere.
-        """
         self._model = model
         self._stateful: dict[int, tuple[Any, dict[str, Any]]] = {}
 
@@ -75,13 +67,7 @@ def _may_draw(layer: Any) -> bool:
 
 @contextlib.contextmanager
 def drawing_by_rows(model: Any) -> Iterator[None]:
-    """Has the layers of a model draw by rows while the context lasts; see `row_draws`.
-
-    What initializes weights draws as ever.
-
-    Args:
-        model: of tf_keras; layers that it does not have yet draw as ever.
-    """
+    """Has the layers of a tf_keras model draw by rows inside the context, but not initializers."""
     iterations = model.optimizer.iterations
     with contextlib.ExitStack() as undo:
         for layer in all_layers(model):
@@ -97,13 +83,10 @@ def drawing_by_rows(model: Any) -> Iterator[None]:
 
 
 def _next_seed(state: tf.Variable, iterations: Any) -> tf.Tensor:
-    """Returns a seed that follows from the step, and from what was drawn in it.
+    """Returns a seed that follows from the step and from the number of draws in it.
 
     So replicas draw the same though one of them, without rows, has drawn nothing in a step before.
-
-    Args:
-        state: the layer's seed, the step of the last draw, and how many it has had.
-        iterations: of the optimizer.
+    `state` has the layer's seed, the step of its last draw, and how many draws that step had.
     """
     seed, last_step, count = tf.unstack(state)
     step = tf.cast(tf.convert_to_tensor(iterations), tf.int64)
@@ -135,5 +118,5 @@ def _drawing_from(generator: Any, next_seed: Callable[[], tf.Tensor]) -> Iterato
 
 
 def _stateless() -> str:
-    """Returns the kind of generator of tf_keras that has each draw get a seed."""
+    """Returns tf_keras' kind of generator that gives each draw a seed."""
     return importlib.import_module("tf_keras.src.backend").RandomGenerator.RNG_STATELESS

@@ -1,7 +1,7 @@
 """Random numbers that depend on a row's place in the batch, not on its replica or its slice.
 
-Each replica draws from the same seed what one device draws for the whole batch, and takes the rows
-that are its own: so any number of replicas drops the same units. JAX calls such numbers
+Each replica draws from the same seed what one device draws for the whole batch, and takes its own
+rows, so that any number of replicas drops the same units. JAX calls such numbers
 sharding-invariant.
 """
 
@@ -14,15 +14,10 @@ import tensorflow as tf
 
 
 class _Here(threading.local):
-    """What is known of the replica that a thread traces.
+    """State of the replica that a thread traces."""
 
-    Attributes:
-        find: see `of_rows`.
-        drawn: the generators that were asked for a seed; None if nobody wants to know.
-    """
-
-    find: Callable[[], "Rows | None"] | None = None
-    drawn: list[Any] | None = None
+    find: Callable[[], "Rows | None"] | None = None  # see `of_rows`
+    drawn: list[Any] | None = None  # generators asked for a seed; None: nobody wants to know
 
 
 _HERE = _Here()
@@ -30,13 +25,7 @@ _LASTING: list[bool] = []  # contexts
 
 
 class Rows(NamedTuple):
-    """The rows of a replica, among those of all.
-
-    Attributes:
-        first: place of the first one in the batch.
-        count: how many there are.
-        of_all: how many all replicas have.
-    """
+    """The rows of a replica, `first` and `count`, among those of all replicas."""
 
     first: Any
     count: Any
@@ -45,11 +34,7 @@ class Rows(NamedTuple):
 
 @contextlib.contextmanager
 def of_rows(find: Callable[[], Rows | None]) -> Iterator[None]:
-    """Says which rows are computed while the context lasts.
-
-    Args:
-        find: returns them; is called where random numbers are drawn. None: not known.
-    """
+    """Has `find` say, at each draw, which rows are computed; None means unknown."""
     before, _HERE.find = _HERE.find, find
     try:
         yield
@@ -59,7 +44,7 @@ def of_rows(find: Callable[[], Rows | None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def lasting() -> Iterator[None]:
-    """Is the context in which one of the Keras packages draws by rows."""
+    """Marks that one of the Keras packages draws by rows inside the context."""
     _LASTING.append(True)
     try:
         yield
@@ -74,9 +59,9 @@ def are_lasting() -> bool:
 
 @contextlib.contextmanager
 def skippable() -> Iterator[Callable[[], None]]:
-    """Yields what draws as many seeds as were drawn in the context, where `noted` is in place.
+    """Yields a function that draws the same number of seeds as the code in the context.
 
-    A replica that passes something over then draws later what it would have.
+    So a replica that skips that code draws the same numbers after it.
     """
     before, drawn = _HERE.drawn, list[Any]()
     _HERE.drawn = drawn
@@ -93,7 +78,7 @@ def skippable() -> Iterator[Callable[[], None]]:
 
 
 def noted(own: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns what does what a seed generator's `next` does, and notes that it was asked."""
+    """Wraps a seed generator's `next` so that each call is noted."""
 
     def next_seed(generator: Any, *arguments: Any, **named: Any) -> Any:
         if _HERE.drawn is not None:
@@ -104,7 +89,7 @@ def noted(own: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def drawing(own: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns what draws by rows, where `of_rows` says which, what a function draws of a shape."""
+    """Wraps a function that draws numbers: it draws by rows where `of_rows` says which."""
 
     def draw(shape: Any, *arguments: Any, **named: Any) -> Any:
         lengths = _lengths_of(shape)
@@ -118,7 +103,7 @@ def drawing(own: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def dropping(own: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns what drops by rows, likewise, as a function does that drops units of an input."""
+    """Wraps a function that drops units: it draws by rows where `of_rows` says which."""
 
     def dropout(inputs: Any, rate: Any, noise_shape: Any = None, **named: Any) -> Any:
         lengths = tf.shape(inputs)
@@ -135,7 +120,6 @@ def dropping(own: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _lengths_of(shape: Any) -> list[Any]:
-    """Returns the lengths in a shape, as numbers where they are known while tracing."""
     if not tf.is_tensor(shape):
         return list(shape)
     known = tf.get_static_value(shape, partial=True)
@@ -146,13 +130,7 @@ def _lengths_of(shape: Any) -> list[Any]:
 
 
 def _rows_of(shape: list[Any]) -> Rows | None:
-    """Returns the rows of something that has one or more entries for each row of the batch.
-
-    None for what is the same for all rows, and where nothing is known.
-
-    Args:
-        shape: its lengths.
-    """
+    """Returns the rows of a shape with entries for each row of the batch; None if it has none."""
     rows = _HERE.find() if _HERE.find is not None and shape else None
     if rows is None:
         return None

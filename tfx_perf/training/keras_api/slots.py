@@ -1,4 +1,4 @@
-"""Where optimizers keep what they remember of each variable."""
+"""Where optimizers keep their variables for each weight."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,14 +21,7 @@ def momentum(optimizer: Any, variable: Any) -> Any:
 
 
 def lists_of(optimizer: Any, variables: Sequence[Any]) -> dict[str, list[Any]]:
-    """Returns the lists in which an optimizer keeps something of each variable, by attribute.
-
-    There is one for each kind, in the variables' order; of some variables it may hold None.
-
-    Args:
-        optimizer: built; what is inside of it is not looked into.
-        variables: that it was built for, in that order.
-    """
+    """Returns an optimizer's lists with an entry, or None, for each of its variables, in order."""
     return {
         name: kept
         for name, kept in vars(optimizer).items()
@@ -37,7 +30,7 @@ def lists_of(optimizer: Any, variables: Sequence[Any]) -> dict[str, list[Any]]:
 
 
 def all_of(optimizer: Any, variables: Sequence[Any]) -> list[list[Any]]:
-    """Returns all that an optimizer keeps of each variable; see `lists_of`."""
+    """Returns all entries of `lists_of` for each variable."""
     lists = lists_of(optimizer, variables).values()
     return [
         [slot for slot in kept if slot is not None]
@@ -46,12 +39,7 @@ def all_of(optimizer: Any, variables: Sequence[Any]) -> list[list[Any]]:
 
 
 def order_of(optimizer: Any, variables: Sequence[Any]) -> dict[str, Any]:
-    """Returns the attributes in which an optimizer knows each variable's place in its lists.
-
-    Args:
-        optimizer: built.
-        variables: in the order in which it shall know them.
-    """
+    """Returns attributes by which a built optimizer finds these variables, in this order."""
     places = {optimizer._var_key(variable): place for place, variable in enumerate(variables)}
     known = {
         "_index_dict": places,  # tf_keras
@@ -62,7 +50,6 @@ def order_of(optimizer: Any, variables: Sequence[Any]) -> dict[str, Any]:
 
 
 def _index(optimizer: Any, variable: Any) -> int:
-    """Returns the variable's place in the optimizer's lists."""
     if hasattr(optimizer, "_index_dict"):  # tf_keras
         return optimizer._index_dict[optimizer._var_key(variable)]
     return optimizer._get_variable_index(variable)

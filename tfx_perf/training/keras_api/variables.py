@@ -52,14 +52,10 @@ _LISTS = (
 
 
 def named_variables(roots: Mapping[str, Any]) -> dict[str, tf.Variable]:
-    """Returns every variable that can be reached from some objects, each once.
+    """Returns every variable reachable from the named objects, once, as `model/_layers/1/_kernel`.
 
-    Args:
-        roots: objects by name. A variable that several of them hold is named after the first.
-
-    Returns:
-        The variables by path, e.g. `model/_layers/1/_kernel`. The same code gives the same paths
-        in another process. Variables of Keras 3 are given as the `tf.Variable` inside.
+    The first object that holds it gives the name; the same code gives the same paths in another
+    process. Variables of Keras 3 appear as the `tf.Variable` inside.
     """
     found: dict[str, tf.Variable] = {}
     seen: set[int] = set()
@@ -97,7 +93,7 @@ def with_components(variable: tf.Variable) -> list[tf.Variable]:
 
 
 def components(variable: tf.Variable) -> tuple[tf.Variable, ...]:
-    """Returns what a strategy keeps of a variable on each device; empty without a strategy."""
+    """Returns a strategy's copies of a variable, one a device; empty without a strategy."""
     return tuple(getattr(variable, "values", ()))
 
 
@@ -107,7 +103,6 @@ def in_order_of_creation(found: Iterable[tf.Variable]) -> list[tf.Variable]:
 
 
 def _parts(item: Any) -> Iterator[tuple[str, Any]]:
-    """Yields what an object holds, with names."""
     if isinstance(item, Mapping):
         yield from ((str(key), item[key]) for key in list(item))
     elif isinstance(item, (Sequence, collections.deque)):
@@ -123,7 +118,7 @@ def _parts(item: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    """Yields what a user's function gets at: its closure, its defaults and its globals."""
+    """Yields the objects that a user's function uses: its closure, its defaults and its globals."""
     if _library_of(function.__module__) in _LIBRARIES | _KERAS:
         return
     code = function.__code__
@@ -167,7 +162,7 @@ def _library_of(module: str | None) -> str:
 
 
 def lists_with(layer: Any, weight: Any) -> dict[str, list[Any]]:
-    """Returns the lists in which a layer itself has one of its weights, by attribute."""
+    """Returns the lists of a layer that contain one of its weights, by attribute."""
     return {
         name: vars(layer)[name]
         for name in _LISTS

@@ -1,1 +1,1 @@
-"""What is measured along a training: memory, FLOPs, what the hardware would like."""
+"""Measures memory, FLOPs, communication and hardware along a training."""

@@ -1,4 +1,4 @@
-"""What it costs that replicas train together; see `communication`, which measures it."""
+"""The cost of replicas training together, which `communication` measures."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -11,45 +11,25 @@ _LEAST_IMBALANCE = 0.005  # less is 0 % in words
 
 
 def communication_share(wait_shares: Sequence[float]) -> float:
-    """Returns the share of a step that the replica waits which waits least: it came last.
-
-    Args:
-        wait_shares: of a step, of each replica.
-    """
+    """Returns the share of a step that the last replica waits, which waits least."""
     return min(1.0, *wait_shares)
 
 
 def load_imbalance(wait_shares: Sequence[float]) -> float:
-    """Returns the share of a step that replicas wait for the slowest, on average.
-
-    Args:
-        wait_shares: of a step, of each replica.
-    """
+    """Returns the share of a step that replicas wait for the slowest, on average."""
     return min(1.0, float(np.mean(wait_shares)) - min(wait_shares))
 
 
 class ReplicaAccount(records.Record):
-    """One replica's share of a training's time.
+    """One replica's share of a training's time."""
 
-    Attributes:
-        worker: whose replica it is, from 0.
-        wait_time_seconds: of a step, from its own gradients to their sum: the transfer, and
-            waiting for the slowest.
-        peak_memory_bytes: of its worker; None if unknown.
-    """
-
-    worker: int
-    wait_time_seconds: float
-    peak_memory_bytes: int | None = None
+    worker: int  # from 0
+    wait_time_seconds: float  # of a step, from its own gradients to their sum
+    peak_memory_bytes: int | None = None  # of its worker; None if unknown
 
 
 class RunBefore(records.Record):
-    """A run before of the same training, otherwise distributed.
-
-    Attributes:
-        source: where its record lies.
-        examples_per_second: of that run.
-    """
+    """An earlier, otherwise distributed run of the same training, whose record is at `source`."""
 
     GONE: ClassVar = frozenset({"plan"})
 
@@ -58,37 +38,28 @@ class RunBefore(records.Record):
 
 
 class CommunicationAccount(records.Record):
-    """What it costs that replicas train together.
-
-    Attributes:
-        step_time_seconds: mean, after warm-up, without the first call of each epoch where it has
-            others.
-        epoch_start_seconds: what those calls add to the mean over all steps.
-        reduced_bytes_per_step: what one replica gives to the reductions, the first one of the
-            worker that gives most.
-        replicas: all of them, in order.
-    """
+    """The cost of replicas training together."""
 
     GONE: ClassVar = frozenset({"network", "network_is_in_noise", "reduced_tensors_per_step"})
 
-    step_time_seconds: float
-    epoch_start_seconds: float = 0.0
-    reduced_bytes_per_step: int
+    step_time_seconds: float  # mean after warm-up, without epochs' first calls
+    epoch_start_seconds: float = 0.0  # what those calls add to the mean
+    reduced_bytes_per_step: int  # by the first replica of the worker that gives most
     replicas: tuple[ReplicaAccount, ...]
 
     @property
     def worker_count(self) -> int:
-        """How many processes they are in."""
+        """How many processes the replicas are in."""
         return len({each.worker for each in self.replicas})
 
     @property
     def communication_share(self) -> float:
-        """See the function of that name."""
+        """The step share that the last replica waits; see `communication_share`."""
         return communication_share(self._wait_shares)
 
     @property
     def load_imbalance(self) -> float:
-        """See the function of that name."""
+        """The step share spent waiting for the slowest; see `load_imbalance`."""
         return load_imbalance(self._wait_shares)
 
     @property

@@ -9,18 +9,14 @@ from tfx_perf.isolate import forks
 
 
 class Pauses:
-    """How long the collector stopped Python.
-
-    Attributes:
-        seconds: all pauses together.
-    """
+    """How long the collector stopped Python, in `seconds` over all pauses."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self._began = 0.0
 
     def on_collection(self, phase: str, info: dict[str, int]) -> None:
-        """Is one of `gc.callbacks`."""
+        """Times a collection, as one of `gc.callbacks`."""
         if phase == "start":
             self._began = time.perf_counter()
         else:
@@ -29,12 +25,11 @@ class Pauses:
 
 @contextlib.contextmanager
 def spared() -> Iterator[Pauses]:
-    """Keeps the collector from what exists already, and measures what it takes.
+    """Keeps the collector from existing objects, and measures its pauses.
 
     TensorFlow, Keras and a traced model are some million objects. None of them becomes garbage
-    in a training, but a full collection visits each of them, every time.
-
-    Python thaws all or nothing. So where users have frozen something nothing else is frozen.
+    in a training, but a full collection visits each of them, every time. Python thaws all or
+    nothing, so nothing more is frozen if users have frozen something.
     """
     pauses = Pauses()
     freezes = gc.get_freeze_count() <= forks.frozen_count  # what was frozen may have been freed

@@ -1,8 +1,8 @@
-"""What replicas wait for each other: the part of a step between gradients and their sum.
+"""Measures how long replicas wait for each other, between gradients and their sum.
 
 Two timestamps in the graph stand around each reduction: when all that a replica gives is there,
-and when all that it gets is there. Neither holds anything up, so that what TensorFlow overlaps
-with the backward pass does not count.
+and when all that it gets is there. Neither holds anything up, so that work which TensorFlow
+overlaps with the backward pass does not count.
 """
 
 import contextlib
@@ -23,45 +23,36 @@ _NANO = 1e9
 
 
 class CallObserver:
-    """Is told after how many steps figures begin or cease to count; does nothing."""
+    """Hears after how many steps figures begin or cease to count; does nothing."""
 
     def on_warm(self, step_count: int) -> None:
-        """Is called once the first call and the warm-up are over."""
+        """Runs once the first call and the warm-up are over."""
 
     def on_epoch_start(self, step_count: int) -> None:
-        """Is called before the first call of an epoch."""
+        """Runs before the first call of an epoch."""
 
     def on_epoch_started(self, step_count: int) -> None:
-        """Is called after it."""
+        """Runs after the first call of an epoch."""
 
 
 class Totals(NamedTuple):
-    """What the replicas of one process have waited for and given since it began.
+    """Waits and reductions of one process' replicas since it began."""
 
-    Attributes:
-        first_replica: index of its first replica among all.
-        has_all: whether there are no others.
-        wait_time_seconds: of each replica; see `ReplicaAccount`.
-        reduced_bytes: of each replica.
-    """
-
-    first_replica: int
-    has_all: bool
-    wait_time_seconds: tuple[float, ...]
-    reduced_bytes: tuple[float, ...]
+    first_replica: int  # index of the first one among all
+    has_all: bool  # whether there are no others
+    wait_time_seconds: tuple[float, ...]  # of each replica
+    reduced_bytes: tuple[float, ...]  # of each replica
 
 
 class CommunicationMeter(CallObserver):
     """Measures reductions in everything that is traced in `metered`.
 
     The first call of an epoch counts only where epochs have no other: replicas begin it apart, and
-    wait for their first batches.
-
-    One serves all trainings of a process, since what is traced for one may be used by another.
+    wait for their first batches. One meter serves all trainings of a process, since one may use
+    functions that were traced for another.
     """
 
     def __init__(self) -> None:
-        """Has measured nothing yet."""
         self._totals: Any = None
         self._replica = threading.local()  # each is traced in a thread of its own
         self._replica_count = 1
@@ -69,13 +60,9 @@ class CommunicationMeter(CallObserver):
 
     @contextlib.contextmanager
     def metered(self, strategy: tf.distribute.Strategy, keras_api: KerasApi) -> Iterator[None]:
-        """Adds the timestamps to what is traced for a strategy while the context lasts.
+        """Adds the timestamps to code that is traced inside the context.
 
-        Accelerators compute what the host has long gone past, so that they have none.
-
-        Args:
-            strategy: that the model was built under.
-            keras_api: the model's.
+        Accelerators get none: they compute long after the host has passed.
         """
         count = strategy.num_replicas_in_sync
         if count == 1 or tf.config.list_physical_devices("GPU"):
@@ -95,29 +82,19 @@ class CommunicationMeter(CallObserver):
             yield
 
     def on_warm(self, step_count: int) -> None:
-        """Counts from here on.
-
-        Args:
-            step_count: steps of the training so far.
-        """
+        """Counts from here on."""
         self._before, self._starts = self._read(step_count), np.zeros(_COLUMNS + 1)
 
     def on_epoch_start(self, step_count: int) -> None:
-        """Counts apart from here on."""
+        """Counts separately from here on."""
         self._epoch_before = self._read(step_count)
 
     def on_epoch_started(self, step_count: int) -> None:
-        """Has counted apart up to here."""
+        """Ends the separate count."""
         self._starts = self._starts + self._read(step_count) - self._epoch_before
 
     def totals(self, strategy: tf.distribute.Strategy) -> Totals | None:
-        """Returns what this process has counted by now; None if that is nothing.
-
-        Other threads may ask. Of a call of the train function that runs, a part is in it.
-
-        Args:
-            strategy: see `metered`.
-        """
+        """Returns this process' counts so far, for any thread; None if there are none."""
         if self._totals is None:
             return None
         seconds, sizes, *_ = self._read(0).T
@@ -138,17 +115,9 @@ class CommunicationMeter(CallObserver):
         epoch_start_seconds: float,
         peak_memory_bytes: int | None,
     ) -> CommunicationAccount | None:
-        """Returns what all replicas have measured; None if that is nothing.
+        """Returns the measurements of all replicas, None without any; every worker has to call it.
 
-        Every worker has to call it.
-
-        Args:
-            strategy: see `metered`.
-            step_count: of the training.
-            mean_step_time_seconds: after warm-up, within epochs; None if the training was too
-                short.
-            epoch_start_seconds: what epochs' first calls add to it.
-            peak_memory_bytes: of this process; None if unknown.
+        `mean_step_time_seconds` is that within epochs; None if the training was too short.
         """
         if self._totals is None:
             return None
@@ -196,7 +165,7 @@ class CommunicationMeter(CallObserver):
         return np.insert(found, _COLUMNS, step_count, axis=1)
 
     def _all_reduce(self, own: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns what stands in the place of the replica context's method."""
+        """Returns a replacement for the replica context's method."""
 
         def all_reduce(context: Any, reduce_op: Any, value: Any, options: Any = None) -> Any:
             return self._timed(value, lambda: own(context, reduce_op, value, options))
@@ -204,7 +173,7 @@ class CommunicationMeter(CallObserver):
         return all_reduce
 
     def _all_gather(self, own: Callable[..., Any]) -> Callable[..., Any]:
-        """Likewise; what users gather counts, too."""
+        """Returns a replacement for `all_gather`; gathering by users counts, too."""
 
         def all_gather(context: Any, value: Any, axis: int, options: Any = None) -> Any:
             return self._timed(value, lambda: own(context, value, axis, options))
@@ -212,10 +181,7 @@ class CommunicationMeter(CallObserver):
         return all_gather
 
     def _gradient_sum(self, own: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns what stands in the place of Keras' function of (gradient, variable) pairs.
-
-        Where that is a method, its optimizer comes before them.
-        """
+        """Returns a replacement for Keras' function, or method, of (gradient, variable) pairs."""
 
         def gradient_sum(*arguments: Any) -> Any:
             *optimizer, grads_and_vars = arguments
@@ -231,13 +197,7 @@ class CommunicationMeter(CallObserver):
         *,
         of: Callable[[Any], Any] = lambda reduced: reduced,
     ) -> Any:
-        """Reduces, between two timestamps; what this reduces in turn has none of its own.
-
-        Args:
-            value: of this replica.
-            reduce: makes something of the values of all.
-            of: returns the tensors of that.
-        """
+        """Reduces between two timestamps; `of` returns the tensors of the result."""
         context = tf.distribute.get_replica_context()
         several = context is not None and context.num_replicas_in_sync > 1
         tensors = _tensors(value)
@@ -266,7 +226,7 @@ def _gradients(pairs: Any) -> list[Any]:
 
 
 def _new_totals(shape: tuple[int, int]) -> Any:
-    """Returns a handle of zeros: of a variable that is none to Keras, strategies and savers."""
+    """Returns a handle of zeros: a variable that Keras, strategies and savers do not see."""
     with tf.init_scope(), tf.device("CPU:0"):
         handle = tf.raw_ops.VarHandleOp(dtype=tf.float64, shape=shape, debug_name="communication")
         tf.raw_ops.AssignVariableOp(resource=handle, value=tf.zeros(shape, tf.float64))
@@ -274,7 +234,7 @@ def _new_totals(shape: tuple[int, int]) -> Any:
 
 
 def _tensors(value: Any) -> list[tf.Tensor]:
-    """Returns those that gradients are made of: a user may reduce numbers, and rows are counted."""
+    """Returns the tensors that gradients can be: users may reduce numbers, and rows are counted."""
     found = tf.nest.flatten(value, expand_composites=True)
     return [each for each in found if tf.is_tensor(each) and each.dtype.is_floating]
 
@@ -286,6 +246,6 @@ def _timestamp_after(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
 
 
 def _byte_count(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Returns what tensors hold, a scalar of float64."""
+    """Returns the size of tensors in bytes, a scalar of float64."""
     sizes = [tf.cast(tf.size(each, tf.int64) * each.dtype.size, tf.float64) for each in tensors]
     return tf.add_n(sizes)  # constants, where shapes are known

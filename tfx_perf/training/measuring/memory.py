@@ -1,9 +1,8 @@
-"""The memory that a training takes: its peak, along the training, and beside what was there before.
+"""A training's memory: its peak, along the training, and beside what was there before.
 
-What ran before in a process must not make a difference: what it has left is no part of the
-training, and what it has freed is no gift to it. Freed memory is returned to the system before the
-training, but for that of TensorFlow's allocator for large tensors (with oneDNN on a CPU), which
-keeps all that it has ever had, for its next tensors.
+Earlier work in the process must not count: neither memory that it has kept, nor memory that it
+has freed. Freed memory is returned to the system before the training, except by TensorFlow's
+allocator for large tensors (with oneDNN on a CPU), which keeps all memory for its next tensors.
 """
 
 import contextlib
@@ -52,11 +51,7 @@ def reset_peak_memory() -> None:
 
 
 def restart_peak(allocator: str) -> None:
-    """Starts an allocator's peak anew; `peak_memory_bytes` keeps the old one in mind.
-
-    Args:
-        allocator: of a device, e.g. `GPU:0`.
-    """
+    """Starts an allocator's (`GPU:0`) peak anew; `peak_memory_bytes` still knows the old one."""
     _EARLIER_PEAKS[allocator] = max(_peak(allocator), _EARLIER_PEAKS.get(allocator, 0))
     tf.config.experimental.reset_memory_stats(allocator)
 
@@ -64,8 +59,8 @@ def restart_peak(allocator: str) -> None:
 def peak_memory_bytes() -> int | None:
     """Returns the peak since `reset_peak_memory`, None if unknown.
 
-    On accelerators the allocator's, the largest over the devices. On a CPU the process's
-    resident set: TensorFlow's default CPU allocator does not count small tensors.
+    On accelerators it is the allocator's, the largest over the devices. On a CPU it is the
+    process's resident set: TensorFlow's default CPU allocator does not count small tensors.
     """
     if not tf.config.list_physical_devices("GPU"):
         return peak_rss_bytes()
@@ -82,27 +77,21 @@ def peak_rss_bytes() -> int | None:
 
 
 def has_memory_for_as_much_again() -> bool:
-    """Returns whether the host has left what this process took at its peak."""
+    """Whether the host has as much memory left as this process took at its peak."""
     return host.available_memory_bytes() > (peak_rss_bytes() or 0)
 
 
 @dataclasses.dataclass(frozen=True)
 class HeldMemory:
-    """The host memory of this process before a training.
+    """The host memory of this process before a training."""
 
-    Attributes:
-        anonymous_bytes: what belongs to no file, after freed memory has been returned.
-        tensor_bytes: the large tensors among it.
-        kept_bytes: what the allocator keeps for such tensors, those included.
-    """
-
-    anonymous_bytes: int
-    tensor_bytes: int
-    kept_bytes: int
+    anonymous_bytes: int  # memory of no file, after freed memory has been returned
+    tensor_bytes: int  # the large tensors among it
+    kept_bytes: int  # the allocator's, for such tensors, those included
 
     @classmethod
     def now(cls) -> "HeldMemory":
-        """Returns what this process holds; opens no device."""
+        """Returns the memory that this process holds; opens no device."""
         gc.collect()
         host.return_freed_memory()
         now_bytes = kept_bytes = 0
@@ -113,18 +102,14 @@ class HeldMemory:
 
     @property
     def used_bytes(self) -> int:
-        """The memory in use: what the allocator keeps for its next tensors is not."""
+        """Memory in use, without the allocator's reserve for its next tensors."""
         return self.anonymous_bytes - (self.kept_bytes - self.tensor_bytes)
 
     def taken_beside(self, peak_bytes: int, *, leftover_bytes: int) -> int | None:
-        """Returns the peak of what a training takes beside this; call it at its end.
+        """Returns a training's peak beside this memory, in bytes or None; call it at its end.
 
-        In bytes, None if unknown. On a GPU, what its allocator had at the peak: memory that others
-        have freed is free there.
-
-        Args:
-            peak_bytes: of the memory that belongs to no file.
-            leftover_bytes: of that, what has come since and is no part of the training.
+        On a GPU it is the allocator's: memory that others have freed is free there. `peak_bytes`
+        belong to no file; `leftover_bytes` of it have come since and are no part of the training.
         """
         if tf.config.list_physical_devices("GPU"):
             return peak_memory_bytes()
@@ -143,23 +128,15 @@ def _now_and_peak() -> tuple[int, int]:
 class MemoryWatch:
     """Samples this process's memory in a thread of its own, so that no step pays for it.
 
-    Now and then the allocator has to return what was freed: what it keeps, in pieces that are of
-    use to nobody, grows in many a training, and is no leak.
-
-    Its peak is that of memory that belongs to no file: how much of the libraries' files is resident
-    depends on what the process did before.
-
-    Attributes:
-        samples: (when, on `time.perf_counter`'s clock, and bytes); taken more rarely in a long
-            training, so that they stay few.
-        settled: the same, only those without freed memory.
-        peak_bytes: the most memory at once, also between two samples.
+    Now and then the allocator has to return freed memory: it keeps pieces of no use to anybody,
+    which grow in many trainings and are no leak. The peak is of memory that belongs to no file: how
+    much of the libraries' files is resident depends on earlier work of the process.
     """
 
     def __init__(self) -> None:
-        self.samples: list[Sample] = []
-        self.settled: list[Sample] = []
-        self.peak_bytes = 0
+        self.samples: list[Sample] = []  # (`perf_counter` seconds, bytes); rarer in a long training
+        self.settled: list[Sample] = []  # samples without freed memory
+        self.peak_bytes = 0  # the most at once, also between two samples
         self._most_file_bytes = 0
         self._interval_seconds = 0.0
         self._began = self._sample_time = self._return_time = time.perf_counter()
@@ -189,11 +166,7 @@ class MemoryWatch:
             self._interval_seconds = 2 * max(self._interval_seconds, _SAMPLING_SECONDS)
 
     def end(self) -> None:
-        """Adds to the peak what the kernel has seen between the samples.
-
-        The kernel counts pages of files, too. Less the most of these, which need not have been at
-        the same time, that is no more than there was.
-        """
+        """Adds the kernel's peak between samples, less the most file pages: a lower bound."""
         memory = host.resident_memory()
         most_file_bytes = max(self._most_file_bytes, memory.file_bytes)
         between = (peak_rss_bytes() or 0) - most_file_bytes
@@ -202,7 +175,7 @@ class MemoryWatch:
 
 @contextlib.contextmanager
 def watching() -> Iterator[MemoryWatch]:
-    """Watches this process's memory inside a `with` block, from its start on."""
+    """Watches this process's memory inside the context, from its start on."""
     watch = MemoryWatch()
     reset_peak_memory()
     with periodic.calling(watch.look, seconds=_SAMPLING_SECONDS):
@@ -211,27 +184,26 @@ def watching() -> Iterator[MemoryWatch]:
 
 
 class Leftovers:
-    """What trials leave in the memory of the process that trains: no part of the training.
+    """Memory that trials leave in the process that trains, which is no part of the training.
 
-    XLA and TensorFlow do not give back what they took to compile a program, whether or not that is
-    used again; with an LSTM it was 200 MiB. The training needs what the plan's own program takes.
+    XLA and TensorFlow do not give back what they took to compile a program, whether or not it is
+    used again; with an LSTM it was 200 MiB. The training needs only its own plan's program.
     """
 
     def __init__(self) -> None:
-        """Begins; what is there now has been there before the trials."""
         self._began = self._now = HeldMemory.now().used_bytes
         self._taken: list[tuple[TrainingPlan, int]] = []
 
     @contextlib.contextmanager
     def of(self, plans: Sequence[TrainingPlan]) -> Iterator[None]:
-        """Counts what stays of the context as that of plans that share a traced function."""
+        """Counts memory that outlasts the context as that of plans that share a traced function."""
         before = self._now
         yield
         self._now = HeldMemory.now().used_bytes
         self._taken += [(plan, self._now - before) for plan in plans]
 
     def beside(self, plan: TrainingPlan) -> int:
-        """Returns the bytes that stay beside those of a plan; call it when the trials are over."""
+        """Returns the bytes left by other plans; call it when the trials are over."""
         own = (
             taken
             for tried, taken in self._taken

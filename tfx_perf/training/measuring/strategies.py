@@ -1,4 +1,4 @@
-"""What can be said of a `tf.distribute` strategy."""
+"""Properties of a `tf.distribute` strategy."""
 
 import itertools
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ def is_of_one_device(strategy: tf.distribute.Strategy) -> bool:
 
 
 def counts(strategy: tf.distribute.Strategy) -> dict[str, Any]:
-    """Returns how many replicas, processes and machines train together, as records have them."""
+    """Returns the numbers of replicas, processes and machines that train together, for records."""
     servers = servers_of(strategy)
     return {
         "replica_count": strategy.num_replicas_in_sync,
@@ -46,7 +46,7 @@ def counts(strategy: tf.distribute.Strategy) -> dict[str, Any]:
 def environment(strategy: tf.distribute.Strategy) -> dict[str, str]:
     """Returns what figures depend on beside `devices.describe`.
 
-    Counts of one are left out, but of parameter servers, of which one is more than none.
+    Counts of one are left out, except of parameter servers, of which one is more than none.
     """
     told = {key: str(count) for key, count in counts(strategy).items() if count != 1}
     if servers := servers_of(strategy):
@@ -61,13 +61,7 @@ def in_words(strategy: tf.distribute.Strategy) -> str:
 
 
 def of_replicas(strategy: tf.distribute.Strategy, values: Any, *, reduction: str) -> Any:
-    """Returns what the replicas of this worker have come to, as one.
-
-    Args:
-        strategy: in which `strategy.run` was called.
-        values: nested structure of what it returned.
-        reduction: `MEAN` or `SUM`; of what is one already, nothing is made.
-    """
+    """Reduces this worker's results of `strategy.run`, if several, to one, by `MEAN` or `SUM`."""
 
     def reduced(value: Any) -> tf.Tensor:
         parts = strategy.experimental_local_results(value)
@@ -77,12 +71,7 @@ def of_replicas(strategy: tf.distribute.Strategy, values: Any, *, reduction: str
 
 
 def to_replicas(strategy: tf.distribute.Strategy, parts: Sequence[Any]) -> Any:
-    """Returns what `strategy.run` gives to each replica of this worker.
-
-    Args:
-        strategy: whose replicas.
-        parts: a nested structure of eager tensors for each.
-    """
+    """Distributes a nested structure of eager tensors for each replica of this worker."""
     if len(parts) == 1:
         return parts[0]
     return strategy.experimental_distribute_values_from_function(
@@ -91,15 +80,7 @@ def to_replicas(strategy: tf.distribute.Strategy, parts: Sequence[Any]) -> Any:
 
 
 def of_workers(strategy: tf.distribute.Strategy, values: Any, *, reduction: str) -> Any:
-    """Returns what all workers have come to, as one; they wait for each other.
-
-    Where a worker has several replicas, `of_replicas` has done it.
-
-    Args:
-        strategy: see `of_replicas`, as for the others.
-        values: what `of_replicas` returned.
-        reduction: likewise.
-    """
+    """Reduces the results of `of_replicas` over all workers, which wait for each other."""
     workers = worker_count(strategy)
     if workers == 1 or strategy.num_replicas_in_sync > workers:
         return values
@@ -117,12 +98,7 @@ def worker_count(strategy: tf.distribute.Strategy | None) -> int:
 
 
 def replica_in_words(strategy: tf.distribute.Strategy, index: int) -> str:
-    """Returns how people know a replica: by its worker, if that has no other.
-
-    Args:
-        strategy: whose replica it is.
-        index: among all replicas, from 0.
-    """
+    """Returns the name of a replica, its worker's if that has no other replica."""
     count = worker_count(strategy)
     if count == 1:
         return f"replica {index}"
@@ -144,7 +120,7 @@ def host_count(strategy: tf.distribute.Strategy | None) -> int:
 
 
 def servers_of(strategy: tf.distribute.Strategy | None) -> workers.ParameterServers | None:
-    """Returns what serves this process; None if the strategy has no parameter servers."""
+    """Returns this process' parameter servers; None if the strategy has none."""
     if not isinstance(strategy, tf.distribute.ParameterServerStrategy):
         return None
     cluster = clusters.cluster_of(strategy)
@@ -161,12 +137,7 @@ _MADE = {
 
 
 def idle_settings(config: PerfConfig, strategy: tf.distribute.Strategy) -> tuple[str, ...]:
-    """Returns a sentence, without its full stop, for each setting that does nothing in a training.
-
-    Args:
-        config: what the user wants.
-        strategy: that the model was built under.
-    """
+    """Returns a sentence, without its full stop, for each setting without effect in a training."""
     found, settings = {}, config.distribution
     wanted, here = settings.made_strategy, settings.workers_here
     under = f"the code has built the model under {in_words(strategy)}"

@@ -1,1 +1,1 @@
-"""What a running training serves to Prometheus; see docs/monitoring.md."""
+"""Serves a running training's metrics to Prometheus; see docs/monitoring.md."""

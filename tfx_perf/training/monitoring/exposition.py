@@ -39,10 +39,7 @@ _REMARKS = {
 
 
 class Exposition:
-    """The collector for `prometheus_client`: everything is read when a scrape comes.
-
-    What cannot be read is left out, with one warning in the log.
-    """
+    """Collects for `prometheus_client` when a scrape comes; logs once what it cannot read."""
 
     def __init__(self, training: LiveTraining) -> None:
         self._training = training
@@ -131,7 +128,6 @@ class Exposition:
 
 
 def _by_replica(family: _FamilyT, totals: Totals, values: Iterable[float]) -> _FamilyT:
-    """Returns a family with a value of each replica of this process."""
     for index, value in enumerate(values, totals.first_replica):
         family.add_metric([str(index)], value)
     return family

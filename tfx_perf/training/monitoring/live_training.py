@@ -38,27 +38,17 @@ class _Look(NamedTuple):
 
 
 class RecentWaits:
-    """Keeps what was seen before, as far back as the last calls of the train function reach."""
+    """Keeps earlier looks, as far back as the last calls of the train function reach."""
 
     def __init__(self, *, calls: int) -> None:
-        """Has seen nothing.
-
-        Args:
-            calls: at least so many are between the looks that are compared, once there are.
-        """
+        """Compares looks that are at least `calls` calls apart, once there are so many."""
         self._calls = calls
         self._looks: collections.deque[_Look] = collections.deque()
 
     def shares(
         self, timer: StepTimer, *, step_count: int, totals: Totals
     ) -> tuple[float, ...] | None:
-        """Looks again; returns the share of each replica, None if too little was seen before.
-
-        Args:
-            timer: of the training; with another one, after a rollback, all begins anew.
-            step_count: that have ended.
-            totals: of the replicas by now.
-        """
+        """Looks again; returns the share of each replica, None if too little was seen before."""
         looks, now = self._looks, _Look(timer, timer.call_count, step_count, totals)
         if looks and looks[0].timer is not timer:
             looks.clear()
@@ -76,15 +66,10 @@ class RecentWaits:
 
 
 class LiveCommunication(NamedTuple):
-    """What the replicas of a process give and wait.
-
-    Attributes:
-        totals: since the process began.
-        wait_shares: of a step, of each replica, lately; None before two looks.
-    """
+    """Reductions and waits of a process' replicas since it began."""
 
     totals: Totals
-    wait_shares: tuple[float, ...] | None
+    wait_shares: tuple[float, ...] | None  # recent, of a step; None before two looks
 
 
 class LiveTraining:
@@ -92,9 +77,6 @@ class LiveTraining:
 
     The training does nothing for it beside what it does for its record. Nothing here reads the
     user's data, which would change the order in which the training gets them.
-
-    Attributes:
-        pauses: of Python's garbage collector; None before they are measured.
     """
 
     def __init__(
@@ -107,16 +89,6 @@ class LiveTraining:
         totals: Callable[[], Totals | None],
         started: float,
     ) -> None:
-        """Prepares to look, at no cost.
-
-        Args:
-            call: the `fit`.
-            loop: the loop that runs it.
-            choice: of its plan.
-            recovery: what guards the training; None if nothing does.
-            totals: returns what the replicas of this process have waited by now.
-            started: when `fit` began, on `time.perf_counter`'s clock; the trials before count.
-        """
         self.pauses: Pauses | None = None
         self._call = call
         self._loop = loop
@@ -131,7 +103,7 @@ class LiveTraining:
         self._calls = self._steps = 0
 
     def figures(self) -> dict[str, float | None]:
-        """Returns the metrics that are known by now, keyed by the catalogue; None is unknown."""
+        """Returns the known metrics, keyed by the catalogue; None is unknown."""
         steps = self.step_count
         with self._lock:
             timer = self._loop.timer
@@ -161,7 +133,7 @@ class LiveTraining:
         }
 
     def communication(self) -> LiveCommunication | None:
-        """Returns what the replicas of this process give and wait; None if nobody measures it."""
+        """Returns reductions and waits of this process' replicas; None if nobody measures them."""
         totals, step_count = self._totals(), self.step_count
         with self._lock:
             timer = self._loop.timer
@@ -198,17 +170,14 @@ class LiveTraining:
 
     @property
     def progress_time(self) -> float:
-        """When the last call of the train function ended, in seconds since 1970.
-
-        Before the first one, when the training began.
-        """
+        """When the last call ended, or before it the training began, in seconds since 1970."""
         timer = self._loop.timer
         ended = timer and timer.last_call_end
         return time.time() - (time.perf_counter() - ended) if ended else self._began
 
     @property
     def labels(self) -> dict[str, str]:
-        """What is trained and how, in few words that stay the same but for a rollback's plan."""
+        """The training in few words that stay the same but for a rollback's plan."""
         model = self._call.model
         return {
             "plan": str(self._loop.plan if self._loop.timer else self._choice.plan),

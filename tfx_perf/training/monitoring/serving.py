@@ -17,15 +17,9 @@ _SECONDS = 2.0  # between two looks at how far the training is
 def announcing(
     training: LiveTraining, *, step_count: int | None, address: str = ""
 ) -> Iterator[None]:
-    """Has another thread say how many steps are done while the context lasts.
+    """Prints progress from another thread inside the context, on the first worker.
 
-    The training does nothing for it. Where nobody waits there is no thread. Of several workers the
-    first one says it.
-
-    Args:
-        training: what to tell of.
-        step_count: steps of the whole `fit`; None if unknown.
-        address: where its metrics are served; empty if they are not.
+    There is no thread where nobody waits. `address` is where metrics are served, if they are.
     """
     if not (console.is_status_watched() and workers.this().is_chief):
         yield
@@ -47,14 +41,10 @@ def announcing(
 
 @contextlib.contextmanager
 def serving(settings: MonitoringSettings, training: LiveTraining) -> Iterator[str]:
-    """Has an HTTP server answer scrapes while the context lasts, if the settings want one.
+    """Serves scrapes over HTTP inside the context, if the settings want it; yields the address.
 
-    If there can be none (the port is taken, the library is missing), a warning is logged and
-    the training goes on. At the end the port is free again; to stop the server takes up to
-    half a second.
-
-    Yields:
-        Where the metrics are; empty if they are not served here.
+    If there can be no server (the port is taken, the library is missing), a warning is logged, the
+    training goes on, and the address is empty. Stopping the server takes up to half a second.
     """
     address, stop = _started(settings, training)
     try:

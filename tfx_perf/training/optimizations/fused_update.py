@@ -8,7 +8,7 @@ from tfx_perf.training.optimizations.optimization import Fit, Optimization
 class FusedUpdate(Optimization):
     """One kernel updates each variable, where TensorFlow has one; see `step.fused_update`.
 
-    No choice of its own: it computes the same, and no slower beyond noise.
+    It is no choice: it computes the same, and is no slower beyond noise.
     """
 
     name = "fused_update"
@@ -16,7 +16,7 @@ class FusedUpdate(Optimization):
     hoped_share = 0.05
 
     def words(self, value: bool) -> str:
-        """Returns what it is known by."""
+        """Returns its name."""
         return ", fused update"
 
     def obstacle(self, fit: Fit) -> str | None:

@@ -6,10 +6,9 @@ from tfx_perf.training.optimizations.optimization import Fit, Optimization, OutO
 
 
 class MicroBatches(Optimization):
-    """Slices of each batch that are run one after the other, their gradients summed.
+    """Slices of each batch that run one after the other, with their gradients summed.
 
-    What the optimizer gets is the whole batch's gradient. Never tried: only where memory runs
-    out are there more than one; see `OomGuard`.
+    Never tried: there is more than one slice only where memory runs out; see `OomGuard`.
     """
 
     name = "micro_batches"
@@ -26,5 +25,5 @@ class MicroBatches(Optimization):
         return fit.loop.functions.slicing_obstacle
 
     def smaller(self, value: int, error: OutOfMemory) -> int:
-        """Returns twice as many as there were, where the step itself could not go on."""
+        """Returns twice as many, where the step itself could not go on."""
         return 2 * error.failed_slices if error.failed_slices else value

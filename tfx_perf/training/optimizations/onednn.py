@@ -7,9 +7,9 @@ from tfx_perf.training.optimizations.steps_per_call import CALL_SECONDS
 
 
 class OneDnn(Optimization):
-    """In a process that uses oneDNN, where TensorFlow would not; see `hardware.onednn`.
+    """Runs in a process that uses oneDNN, where TensorFlow would not; see `hardware.onednn`.
 
-    A process has it or not, so that it is tried by whoever starts the processes of the trials.
+    A process has it or not, so the starter of the trials' processes tries it.
     """
 
     name = "onednn"
@@ -17,21 +17,21 @@ class OneDnn(Optimization):
     hoped_share = 0.2
 
     def words(self, value: bool) -> str:
-        """Returns what it is known by."""
+        """Returns its name."""
         return ", oneDNN"
 
     def hoped_saving_seconds(self, step_seconds: float) -> float:
-        """Returns a share of what is left of the step without Python."""
+        """Returns a share of the step without its Python part."""
         return super().hoped_saving_seconds(max(0.0, step_seconds - CALL_SECONDS))
 
     def environment(self) -> Mapping[str, str]:
-        """Returns what has TensorFlow use it."""
+        """Returns the variable that makes TensorFlow use it."""
         from tfx_perf.hardware import onednn
 
         return onednn.ON
 
     def users_choice(self) -> str:
-        """Returns what the user has set for it; empty: nothing."""
+        """Returns the user's setting; empty if there is none."""
         from tfx_perf.hardware import onednn
 
         return onednn.users_choice()

@@ -1,4 +1,4 @@
-"""The interface of one way to run training steps otherwise than Keras' `fit` does."""
+"""The interface of one way to run training steps differently from Keras' `fit`."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -16,57 +16,45 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Fit:
-    """A `fit` that plans are to be tried for.
-
-    Attributes:
-        model: compiled and built.
-        loop: what would run the plans.
-        settings: the sections `training`, `compilation` and `distribution`.
-        most_steps_per_call: more would gain nothing.
-    """
+    """A `fit` of a built model that plans are to be tried for."""
 
     model: Any
     loop: "Loop"
-    settings: "PerfConfig"
-    most_steps_per_call: int = 1
+    settings: "PerfConfig"  # `training`, `compilation`, `distribution`
+    most_steps_per_call: int = 1  # a larger number would gain nothing
 
 
 @dataclasses.dataclass(frozen=True)
 class OutOfMemory:
     """A step that ran out of memory and cannot go on from where it is.
 
-    Attributes:
-        users_steps_per_call: the `steps_per_execution` of the user's `compile`.
-        failed_slices: the number of slices of the batch, if only another plan can have more: the
-            optimizer had begun to apply the gradient, or other workers wait in the step.
+    `failed_slices` is the number of slices if only another plan can have more: the optimizer had
+    begun to apply the gradient, or other workers wait in the step.
     """
 
-    users_steps_per_call: int
+    users_steps_per_call: int  # `steps_per_execution` of `compile`
     failed_slices: int | None = None
 
 
 class Optimization:
     """One field of a `TrainingPlan`, and everything that the field means.
 
-    A subclass says its name, type and value where it is off, and overrides what it does
-    otherwise than an optimization that changes nothing. TensorFlow may be imported in methods
-    only: records are read without it.
+    A subclass sets its name, type and value where it is off, and overrides the methods in which
+    it differs from an optimization that changes nothing. Import TensorFlow in methods only: records
+    are read without it.
 
     Attributes:
-        name: of the plan's field.
-        annotation: the type of the field.
         off: the field's value where everything stays as in Keras' own `fit`.
         in_plain_fit: whether Keras' own `fit` can run with it.
         uses_xla: whether XLA compiles a part of the step.
-        saves_memory: whether there may not be enough memory for plain `fit`. What plans are
+        saves_memory: whether plain `fit` without it may lack memory. The plan that others are
             compared with then has it, too, if `always` asks for it.
         may_be_slow: whether trials check it step by step, because it may have to be stopped.
         is_never_slower: whether it does the same with less work, so that a plan of such
             optimizations alone may be used where turns with plain `fit` would cost too much.
         is_suspect: whether it is the first to be left out, alone, after a blow-up.
-        hoped_share: of a step's time, what it usually saves.
-        hoped_operation_seconds: what it usually saves for each operation of a step, if that is
-            more.
+        hoped_share: the share of a step's time that it usually saves.
+        hoped_operation_seconds: its usual saving for each operation of a step, if that is more.
     """
 
     name: ClassVar[str]
@@ -82,7 +70,7 @@ class Optimization:
     hoped_operation_seconds: ClassVar[float] = 0.0
 
     def words(self, value: Any) -> str:
-        """Returns how the description of a plan goes on, comma included."""
+        """Returns its part of a plan's description, with a leading comma."""
         return f", {self.name}" if value is True else f", {self.name}={value}"
 
     def conflict(self, plan: "TrainingPlan") -> str | None:
@@ -100,14 +88,11 @@ class Optimization:
         return self.off
 
     def plans(self, fit: Fit, base: "TrainingPlan") -> "list[TrainingPlan]":
-        """Returns the plans that it proposes to try; what `obstacle` says rules them out."""
+        """Returns the plans that it proposes to try; `obstacle` may rule them out."""
         return []
 
     def hoped_saving_seconds(self, step_seconds: float) -> float:
-        """Returns what a step may become shorter by with it, as it usually does.
-
-        Trials go by it: what a training saves at most is what they may cost.
-        """
+        """Returns its usual saving in a step; trials may cost no more than that saves."""
         return self.hoped_share * step_seconds
 
     def step_arguments(self, value: Any) -> dict[str, Any]:
@@ -117,28 +102,20 @@ class Optimization:
     def around(
         self, runner: "StepRunner", plan: "TrainingPlan", functions: "TrainFunctions"
     ) -> "StepRunner":
-        """Returns what runs the steps of a plan in which it is on, for one run.
+        """Returns a runner of a plan's steps, for one run, around one without this optimization.
 
-        Args:
-            runner: runs them without it.
-            plan: the plan.
-            functions: the model's; `functions.kept` keeps from run to run what is traced.
+        `functions.kept` keeps traced functions from run to run.
         """
         return runner
 
     def compiled_part(
         self, batch: Any, plan: "TrainingPlan", functions: "TrainFunctions"
     ) -> "tuple[Callable[[Any], Any], Any] | None":
-        """Returns what XLA compiles of a step, and the batch as that takes it; None: nothing."""
+        """Returns the part of a step that XLA compiles, and its input for a batch; None if none."""
         return None
 
     def smaller(self, value: Any, error: OutOfMemory) -> Any:
-        """Returns the value of the field with which a step may have enough memory.
-
-        Args:
-            value: with which there was not enough; `off` where it was off.
-            error: what happened.
-        """
+        """Returns a value with which a step may have enough memory, in the place of this one."""
         return value
 
     def environment(self) -> Mapping[str, str]:

@@ -8,9 +8,9 @@ DtypePolicy = Literal["mixed_bfloat16", "mixed_float16"]
 
 
 class Precision(Optimization):
-    """The dtype policy that the model must be built under; None: as it is.
+    """The dtype policy that the model must be built under; None leaves it.
 
-    A policy counts when a layer is made, so that it is tried by whoever starts processes.
+    A policy counts when a layer is made, so the starter of the trials' processes tries it.
     """
 
     name = "precision"

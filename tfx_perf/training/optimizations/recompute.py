@@ -10,8 +10,8 @@ from tfx_perf.training.optimizations.optimization import Fit, Optimization
 class Recompute(Optimization):
     """The number of segments of the forward pass whose activations are computed again.
 
-    `auto`: as many as are estimated to need the least memory. None keeps all activations. It
-    takes time and saves memory, so that the settings decide; see `step.recompute`.
+    `auto` is the number with the least estimated memory; None keeps all activations. It takes
+    time and saves memory, so that the settings decide; see `step.recompute`.
     """
 
     name = "recompute"
@@ -20,7 +20,7 @@ class Recompute(Optimization):
     saves_memory = True
 
     def words(self, value: int | str) -> str:
-        """Returns what it is known by, and the segments."""
+        """Returns its name and the segments."""
         return f", recompute ({'auto' if value == 'auto' else f'{value} segments'})"
 
     def obstacle(self, fit: Fit) -> str | None:

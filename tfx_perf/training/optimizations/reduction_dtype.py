@@ -7,9 +7,9 @@ from tfx_perf.training.optimizations.optimization import Fit, Optimization
 
 
 class NarrowReduction(Optimization):
-    """The type in which gradients are summed over replicas; None: their own.
+    """The type in which gradients are summed over replicas; None is their own.
 
-    No choice of the trials: plain `fit` has it, too, so that trials compare what sums alike.
+    It is no choice of the trials: plain `fit` has it, too, so that trials compare equal sums.
     """
 
     name = "reduction_dtype"
@@ -18,7 +18,7 @@ class NarrowReduction(Optimization):
     in_plain_fit = True
 
     def words(self, value: ReductionDtype) -> str:
-        """Returns the type, and what is of it."""
+        """Returns the type, and that it is of reductions."""
         return f", gradients summed in {value}"
 
     def always(self, fit: Fit) -> Any:

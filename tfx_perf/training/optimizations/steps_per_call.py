@@ -31,7 +31,7 @@ class StepsPerCall(Optimization):
         return f"{value} {'step' if value == 1 else 'steps'} per call"
 
     def hoped_saving_seconds(self, step_seconds: float) -> float:
-        """Returns most of what Python takes for a step."""
+        """Returns most of Python's time for a step."""
         return _SAVED_SHARE * min(step_seconds, CALL_SECONDS)
 
     def always(self, fit: Fit) -> int:

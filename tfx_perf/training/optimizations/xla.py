@@ -24,7 +24,7 @@ class Xla(Optimization):
     hoped_share = 0.2  # of small operations; large products gain nothing
 
     def words(self, value: bool) -> str:
-        """Returns what it is known by."""
+        """Returns its name."""
         return ", XLA"
 
     def obstacle(self, fit: Fit) -> str | None:
@@ -46,7 +46,7 @@ class Xla(Optimization):
     def compiled_part(
         self, batch: Any, plan: "TrainingPlan", functions: "TrainFunctions"
     ) -> tuple[Callable[[Any], Any], Any]:
-        """Returns what computes the gradients."""
+        """Returns the function that computes the gradients."""
         from tfx_perf.training.step.split_step import SplitStep
 
         return SplitStep(functions.model, functions.keras_api, xla=True).gradients, batch

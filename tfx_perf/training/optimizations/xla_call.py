@@ -24,7 +24,7 @@ class XlaCall(Optimization):
     hoped_operation_seconds = 0.3e-6
 
     def words(self, value: bool) -> str:
-        """Returns what becomes of the steps of a call."""
+        """Returns how the steps of a call are compiled."""
         return " in one XLA computation"
 
     def conflict(self, plan: "TrainingPlan") -> str | None:
@@ -44,7 +44,7 @@ class XlaCall(Optimization):
         return compiled_call.obstacle(fit.model, fit.loop.keras_api, fit.loop.element_spec)
 
     def plans(self, fit: Fit, base: "TrainingPlan") -> "list[TrainingPlan]":
-        """Returns one plan without what else changes the steps, if compilation is enabled."""
+        """Returns one plan without other changes to the steps, if compilation is enabled."""
         if not fit.settings.compilation.enabled:
             return []
         update = {"steps_per_call": base.steps_per_call, self.name: True}
@@ -53,7 +53,7 @@ class XlaCall(Optimization):
     def around(
         self, runner: "StepRunner", plan: "TrainingPlan", functions: "TrainFunctions"
     ) -> "StepRunner":
-        """Returns what runs compiled calls, and the other steps with the runner."""
+        """Returns a runner of compiled calls, which leaves other steps to `runner`."""
         return self._compiled(plan, functions).around(runner, steps_per_call=plan.steps_per_call)
 
     def compiled_part(

@@ -30,10 +30,7 @@ _REMEDY = (
 class BlowUp(ArithmeticError):  # noqa: N818 (an event that training recovers from)
     """The loss or the weights are NaN or Inf, or the loss is above its bound.
 
-    Attributes:
-        first_step: the first step that may be to blame, counted from 1.
-        last_step: the last one.
-        what: what was seen, e.g. `loss=nan`.
+    The steps from `first_step` to `last_step`, counted from 1, may be to blame.
     """
 
     def __init__(self, what: str, *, first_step: int, last_step: int) -> None:
@@ -45,23 +42,14 @@ class BlowUp(ArithmeticError):  # noqa: N818 (an event that training recovers fr
 
 @dataclasses.dataclass(frozen=True)
 class BadTensor:
-    """The first tensor that is not finite.
+    """The first tensor that is not finite."""
 
-    Attributes:
-        step: the step, counted from 1.
-        kind: `input`, `target`, `sample weight`, `output`, `loss`, `gradient`, `weight`.
-        name: of the feature or variable; empty if the kind says all.
-        bad_count: values that are NaN or Inf.
-        size: all values.
-        place: the replicas or workers that have them, in words; empty if all have.
-    """
-
-    step: int
-    kind: str
-    name: str
-    bad_count: int
+    step: int  # counted from 1
+    kind: str  # `input`, `target`, `sample weight`, `output`, `loss`, `gradient`, `weight`
+    name: str  # of the feature or variable; empty if the kind says all
+    bad_count: int  # how many of `size` values are NaN or Inf
     size: int
-    place: str = ""
+    place: str = ""  # replicas or workers that have them; empty if all have
 
     def __str__(self) -> str:
         values = "1 value" if self.size == 1 else f"{self.size} values"
@@ -71,16 +59,12 @@ class BadTensor:
 
     @property
     def remedy(self) -> str:
-        """What may help, in one sentence."""
+        """Something that may help, in one sentence."""
         return _REMEDIES.get(self.kind, _REMEDY)
 
 
 class NumericsCheck:
-    """Trains as plain `fit` would, and looks at every tensor of the steps that may be to blame.
-
-    Attributes:
-        found: the first bad tensor; None so far.
-    """
+    """Trains as plain `fit` would, and looks at every tensor of the steps that may be to blame."""
 
     def __init__(
         self,
@@ -90,16 +74,8 @@ class NumericsCheck:
         blow_up: BlowUp,
         steps_done: Callable[[], int],
     ) -> None:
-        """Prepares the check.
-
-        Args:
-            model: in a state that was still good.
-            keras_api: the model's.
-            blow_up: what is to be looked into.
-            steps_done: returns how many steps are done.
-        """
         self._blow_up = blow_up
-        self.found: BadTensor | None = None
+        self.found: BadTensor | None = None  # the first bad tensor
         self._model = model
         self._keras_api = keras_api
         self._steps_done = steps_done
@@ -107,7 +83,7 @@ class NumericsCheck:
         self._function = QuickFunction(self._step)
 
     def around(self, train: Callable[[Any], Logs]) -> Callable[[Any, int], Logs]:
-        """Returns what runs the steps that may be to blame one by one, the others as `train`."""
+        """Returns a function that runs the suspicious steps one by one, the others as `train`."""
 
         def run(iterator: Any, steps: int) -> Logs:
             done = self._steps_done()
@@ -118,7 +94,6 @@ class NumericsCheck:
         return run
 
     def _run(self, iterator: Any, steps: int) -> Logs:
-        """Runs steps up to the first bad tensor."""
         logs = {}
         for index in range(steps):
             logs, bad_counts, sizes = self._function(next(iterator))
@@ -150,10 +125,9 @@ class NumericsCheck:
         return logs, *counts
 
     def _checked_step(self, batch: Any) -> tuple[Logs, tf.Tensor, tf.Tensor]:
-        """Returns the logs, and of each of `_names` how many values are bad, and of how many.
+        """Returns the logs, and how many values of each of `_names` are bad, and of how many.
 
-        Those that are bad have a column for each replica, in which this one's are, for they are
-        summed over all.
+        Bad counts have a column for each replica, zero but for this one's: they are added up.
         """
         model, keras_api = self._model, self._keras_api
         x, y, weight = keras_api.unpack(batch)

@@ -1,4 +1,4 @@
-"""CallbackState: what the user's callbacks and the History have to remember, and the last logs."""
+"""CallbackState: the state of the user's callbacks and the History, and the last logs."""
 
 import dataclasses
 import inspect
@@ -23,36 +23,22 @@ _LOGGER = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class Captured:
-    """What the callbacks knew at one moment, packed; see `plain_data`.
+    """The callbacks' state at one moment, packed; see `plain_data`."""
 
-    Attributes:
-        epochs: of the History.
-        history: its values.
-        classes: of the callbacks, by name.
-        attributes: of each callback, those that had changed.
-        unsaved: those that had changed and are no plain data, as `Class.attribute`.
-        log_bytes: how long the file of each callback was, if it is a CSV logger with one.
-        logs: what the last call of the train function had returned, packed.
-    """
-
-    epochs: Any
-    history: Any
-    classes: list[str]
-    attributes: list[dict[str, Any]]
-    unsaved: list[str]
-    log_bytes: list[int | None]
-    logs: Any = None
+    epochs: Any  # of the History
+    history: Any  # its values
+    classes: list[str]  # of the callbacks
+    attributes: list[dict[str, Any]]  # the changed ones of each callback
+    unsaved: list[str]  # changed ones that are no plain data, as `Class.attribute`
+    log_bytes: list[int | None]  # the length of each CSV logger's file
+    logs: Any = None  # of the last call of the train function
 
 
 class CallbackState:
     """Saves the attributes of callbacks that are plain data and have changed in the training.
 
-    Of Keras' own callbacks these are numbers, words and lists of arrays (the best weights),
-    and nothing that the constructor was given.
-
-    Attributes:
-        history: the History that `fit` is to fill.
-        lost: attributes that are not what they were, as `Class.attribute`.
+    For Keras' own callbacks these are numbers, words and lists of arrays (the best weights), and
+    no argument of the constructor. `lost` ones, as `Class.attribute`, could not be restored.
     """
 
     def __init__(self, callbacks: list[Any], module: Any) -> None:
@@ -68,19 +54,14 @@ class CallbackState:
     def begin(self) -> None:
         """Notes the attributes as the training begins, after every `on_train_begin`.
 
-        Only the first time: a training that goes back to a checkpoint begins again, and `put_back`
-        has what had not changed when the checkpoint was made as it was at first.
+        Only the first time counts. `put_back` restores those that were unchanged in the checkpoint.
         """
         if not self._has_begun:
             self._initial = [self._attributes(callback) for callback in self._callbacks]
         self._has_begun = True
 
     def captured(self, logs: Any = None) -> Captured:
-        """Returns what the callbacks know now, independent of what becomes of them.
-
-        Args:
-            logs: what the last call of the train function has returned.
-        """
+        """Returns the callbacks' state, and the last call's logs, independent of later changes."""
         attributes: list[dict[str, Any]] = []
         unsaved: list[str] = []
         for callback, initial in zip(self._callbacks, self._initial, strict=True):
@@ -104,10 +85,7 @@ class CallbackState:
         )
 
     def put_back(self, captured: Captured) -> None:
-        """Has the callbacks know what they knew.
-
-        To be called after every `on_train_begin`: callbacks forget there what they knew.
-        """
+        """Restores the callbacks' state, after every `on_train_begin`, which resets it."""
         self.history.epoch = plain_data.unpacked(captured.epochs)
         values = {name: plain_data.unpacked(node) for name, node in captured.history.items()}
         self.history.history.clear()
@@ -129,7 +107,7 @@ class CallbackState:
                 self._put_back(callback, name, node)
 
     def write(self, folder: pathlib.Path, logs: Any = None) -> None:
-        """Writes what `captured` returns into files."""
+        """Writes the captured state into files."""
         arrays = []
 
         def stored(array: np.ndarray) -> dict[str, int]:
@@ -142,7 +120,7 @@ class CallbackState:
 
     @staticmethod
     def read(folder: pathlib.Path) -> Captured:
-        """Returns what `write` wrote into a checkpoint's folder."""
+        """Returns the state that `write` wrote into a checkpoint's folder."""
         with np.load(folder / _ARRAYS, allow_pickle=False) as arrays:
 
             def loaded(found: dict[str, Any]) -> Any:
@@ -152,10 +130,7 @@ class CallbackState:
         return Captured(**document)
 
     def keep_logs(self, captured: Captured) -> None:
-        """Has the CSV loggers go on with their files, after what they had written.
-
-        To be called before every `on_train_begin`.
-        """
+        """Makes CSV loggers append to their captured lines; call it before `on_train_begin`."""
         for index, callback in enumerate(self._callbacks):
             if not isinstance(callback, self._module.CSVLogger):
                 continue
@@ -170,7 +145,7 @@ class CallbackState:
                 os.truncate(callback.filename, length)
 
     def leave_logs(self) -> None:
-        """Has the CSV loggers do in the next `fit` what they were told."""
+        """Makes the CSV loggers follow the user's setting again in the next `fit`."""
         for index, append in self._appends.items():
             callback = self._callbacks[index]
             callback.append = append
@@ -178,15 +153,12 @@ class CallbackState:
         self._appends.clear()
 
     def begin_anew(self) -> None:
-        """Has the callbacks and the History know what they knew at first."""
+        """Restores the first state of the callbacks and the History."""
         self.leave_logs()
         self.put_back(Captured([], {}, classes=[], attributes=[], unsaved=[], log_bytes=[]))
 
     def _place(self, index: int, captured: Captured) -> int | None:
-        """Returns which of the captured callbacks ours is, None if it is none of them.
-
-        By their classes: the code may have got another callback, or lost one, in between.
-        """
+        """Returns which captured callback is ours, by classes; None if none is: code may change."""
         name = type(self._callbacks[index]).__name__
         before = [type(callback).__name__ for callback in self._callbacks[:index]].count(name)
         places = [place for place, other in enumerate(captured.classes) if other == name]
@@ -201,7 +173,7 @@ class CallbackState:
         return os.path.getsize(callback.filename)
 
     def _attributes(self, callback: Any) -> dict[str, Any]:
-        """Returns what may be state, packed."""
+        """Returns the attributes that may be state, packed."""
         of_keras = [cls for cls in type(callback).__mro__[:-1] if _is_keras(cls)]
         # Keras sets them, and changes what its constructors are given.
         passed = {*vars(self._module.Callback()), *private_attributes.OF_EVERY_CALLBACK}

@@ -1,4 +1,4 @@
-"""Where a training goes on: from a checkpoint on disk, or from what this process remembers."""
+"""Points where a training goes on: a checkpoint on disk, or one in this process' memory."""
 
 import dataclasses
 import pathlib
@@ -14,52 +14,31 @@ from tfx_perf.training.team import Team
 
 
 class Checkpoint(records.Record):
-    """Where a training stood, and which files hold its state.
-
-    Attributes:
-        step: training steps that are done, over all epochs.
-        epoch: the running epoch, counted from 0.
-        step_in_epoch: steps of that epoch that are done.
-        fingerprint: what the training was; see `training_fingerprint`.
-        values: plain values in what the fingerprint digests.
-        plan: how its steps were run.
-        data: where it stood in its data.
-        writers: who has trained until then.
-        trainable: which layers were trained then; see `base_api.trainable_flags`.
-        trainable_at_first: those of which the optimizer got variables.
-        files: SHA-256 digest of every file, by name.
-    """
+    """A training's point, and the files with its state."""
 
     SCHEMA: ClassVar[str] = "tfx_perf.checkpoint/4"
 
-    step: int
-    epoch: int
-    step_in_epoch: int
-    fingerprint: dict[str, str]
-    values: dict[str, str] = {}
+    step: int  # steps done, over all epochs
+    epoch: int  # the running one, from 0
+    step_in_epoch: int  # steps done in it
+    fingerprint: dict[str, str]  # see `training_fingerprint`
+    values: dict[str, str] = {}  # plain ones among those that the fingerprint digests
     plan: TrainingPlan
     data: Position = Position()
-    writers: Writers = Writers()
-    trainable: tuple[bool, ...] = ()
-    trainable_at_first: tuple[bool, ...] = ()
-    files: dict[str, str] = {}
+    writers: Writers = Writers()  # who have trained until then
+    trainable: tuple[bool, ...] = ()  # see `base_api.trainable_flags`
+    trainable_at_first: tuple[bool, ...] = ()  # those with variables in the optimizer
+    files: dict[str, str] = {}  # SHA-256 digests by name
 
 
 @dataclasses.dataclass(frozen=True)
 class SavedPoint:
-    """A checkpoint on disk.
-
-    Attributes:
-        checkpoint: its manifest.
-        folder: its files.
-        team: who goes on from it.
-        is_others: whether others have written it, another number of replicas or workers.
-    """
+    """A checkpoint on disk, from which `team` goes on."""
 
     checkpoint: Checkpoint
     folder: pathlib.Path
     team: Team
-    is_others: bool = False
+    is_others: bool = False  # whether other numbers of replicas or workers wrote it
 
     @property
     def _part(self) -> pathlib.Path:
@@ -67,7 +46,7 @@ class SavedPoint:
 
     @property
     def position(self) -> CapturedPosition:
-        """Where in the data it is; others divide them otherwise, and read them again."""
+        """The place in the data; others divide them differently, and read them again."""
         position = self.checkpoint.data
         if self.is_others:
             position = position.model_copy(update={"is_saved": False})
@@ -75,7 +54,7 @@ class SavedPoint:
 
     @property
     def logs(self) -> Any:
-        """What the last call had returned."""
+        """The logs of the last call."""
         return plain_data.unpacked(self.callbacks.logs)
 
     def put_back(self, state: TrainingState) -> None:
@@ -84,7 +63,7 @@ class SavedPoint:
 
     @property
     def callbacks(self) -> Captured:
-        """What the callbacks knew."""
+        """The state of the callbacks."""
         return CallbackState.read(self._part)
 
     def __str__(self) -> str:
@@ -93,15 +72,7 @@ class SavedPoint:
 
 @dataclasses.dataclass(frozen=True)
 class CapturedPoint:
-    """A point of this process's own training.
-
-    Attributes:
-        checkpoint: its manifest, without files.
-        state: variables and generators.
-        position: where in the data it is.
-        callbacks: what they knew.
-        logs: what the last call had returned.
-    """
+    """A point of this process' own training, in memory; its checkpoint has no files."""
 
     checkpoint: Checkpoint
     state: CapturedState

@@ -26,13 +26,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class Attempt(records.Record):
-    """A training that was begun, or gone on with.
-
-    Attributes:
-        plan: how its steps were run.
-        step: where it began.
-        count: how often it has begun there with this plan.
-    """
+    """A training that was begun or continued: at `step`, `count` times with this plan."""
 
     SCHEMA: ClassVar[str] = "tfx_perf.attempt/1"
 
@@ -58,32 +52,21 @@ class CheckpointStore:
     def __init__(
         self, folder: str | os.PathLike[str], *, team: Team | None = None
     ) -> None:
-        """Opens a local folder, which need not exist yet.
-
-        Args:
-            folder: which all workers see under that name.
-            team: who writes; None: this process alone.
-        """
+        """Opens a folder that all workers see, if it exists; `team` None is this process alone."""
         self._folder = pathlib.Path(folder)
         self._team = team or Team()
         self._damaged: set[pathlib.Path] = set()
 
     @property
     def folder(self) -> pathlib.Path:
-        """Where the checkpoints are."""
+        """The folder of the checkpoints."""
         return self._folder
 
     def save(self, fill: Callable[[pathlib.Path], Checkpoint]) -> None:
-        """Adds a checkpoint and removes what it makes superfluous.
+        """Adds a checkpoint, which `fill` writes, and removes superfluous ones.
 
-        Args:
-            fill: writes the state's files into the folder that it is given and returns the
-                manifest, but for `files`.
-
-        Raises:
-            OSError: it could not be written; what was there before is intact. `fill`'s own
-                exceptions pass through likewise.
-            TeamError: another worker could not write its part.
+        `fill` returns the manifest without `files`. Earlier checkpoints are intact after any error:
+        OSError, TeamError if another worker could not write, or one of `fill`.
         """
         team, draft = self._team, self._folder / f"{_DRAFT}next"
 
@@ -122,8 +105,7 @@ class CheckpointStore:
     def latest(self) -> tuple[pathlib.Path, Checkpoint] | None:
         """Returns folder and manifest of the newest whole checkpoint; None if there is none.
 
-        A newer one that is truncated or corrupt, or that cannot be read just now, is skipped with
-        a warning.
+        A newer one that is damaged, or cannot be read just now, is skipped with a warning.
         """
         for path in reversed(self._folders()):
             try:
@@ -136,11 +118,9 @@ class CheckpointStore:
         return None
 
     def begin_attempt(self, plan: TrainingPlan, *, step: int) -> bool:
-        """Notes that a training begins.
+        """Notes that a training begins; returns whether it may use the plan.
 
-        Returns:
-            Whether the plan may be used: not if it has begun there `MOST_ATTEMPTS` times before
-            without a checkpoint.
+        It may not after `MOST_ATTEMPTS` earlier beginnings at this step without a checkpoint.
         """
         path = self._folder / _ATTEMPT
         before = None
@@ -170,7 +150,6 @@ class CheckpointStore:
             self._folder.rmdir()
 
     def _folders(self) -> list[pathlib.Path]:
-        """Returns the checkpoints' folders, oldest first."""
         return sorted(self._folder.glob(f"{_PREFIX}*"), key=lambda path: (_step(path), path))
 
     def _remove_drafts(self) -> None:
@@ -178,7 +157,7 @@ class CheckpointStore:
             shutil.rmtree(draft, ignore_errors=True)
 
     def _prune(self, newest: str, step: int) -> None:
-        """Keeps the newest few, and of a later step what may be whole."""
+        """Keeps the newest few, and checkpoints of a later step that may be whole."""
         earlier = [p for p in self._folders() if p.name != newest and _step(p) <= step]
         for path in {*earlier[: 1 - KEPT], *self._damaged}:
             shutil.rmtree(path, ignore_errors=True)

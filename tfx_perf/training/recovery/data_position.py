@@ -1,4 +1,4 @@
-"""DataPosition: where in its data a training stands, to be saved and found again."""
+"""DataPosition: a training's place in its data, to be saved and found again."""
 
 import dataclasses
 import logging
@@ -30,40 +30,24 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class Position(records.Record):
-    """Where a training stands in its data, but for the state of the iterator.
-
-    Attributes:
-        taken: batches taken from each iterator that `fit` has made over the data.
-        current: the iterator in use, by its place in `taken`.
-        is_saved: whether the iterator's state is saved, and the order of later passes follows from
-            it. If not, the batches are read again and thrown away.
-    """
+    """A training's place in its data, without the state of the iterator."""
 
     SCHEMA: ClassVar[str] = "tfx_perf.data_position/1"
 
-    taken: tuple[int, ...] = ()
-    current: int = 0
-    is_saved: bool = False
+    taken: tuple[int, ...] = ()  # batches taken from each iterator that `fit` has made
+    current: int = 0  # index of the iterator in use
+    is_saved: bool = False  # the iterator's state; if not, batches are read again
 
 
 @dataclasses.dataclass(frozen=True)
 class CapturedPosition:
-    """A position with the iterator's state, in memory.
-
-    Attributes:
-        position: where.
-        state: the iterator's, shape [parts], of `tf.variant`; None if it is not saved.
-    """
+    """A position with the iterator's state in memory: `tf.variant` [parts]; None if not saved."""
 
     position: Position
     state: tf.Tensor | None = None
 
     def write(self, folder: pathlib.Path) -> Position:
-        """Writes it into files but for the position, which it returns.
-
-        Raises:
-            OSError: the files cannot be written; also `tf.errors.OpError`.
-        """
+        """Writes the state, returns the position; raises OSError or `tf.errors.OpError`."""
         if self.state is not None:
             tf.raw_ops.SaveV2(
                 prefix=str(folder / _FILE),
@@ -75,7 +59,7 @@ class CapturedPosition:
 
     @classmethod
     def read(cls, position: Position, folder: pathlib.Path) -> "CapturedPosition":
-        """Returns what `write` wrote."""
+        """Returns the position that `write` wrote."""
         if not position.is_saved:
             return cls(position)
         (state,) = tf.raw_ops.RestoreV2(
@@ -95,15 +79,11 @@ class DataPosition:
     prefetching does before the last batches are trained on), is found again by reading the data
     from their beginning, without training on them. That is exact for data that come in the same
     order every time, as seeded shuffles do.
-
-    Attributes:
-        note: why the state cannot be saved; None if it can, as far as is known.
-        keras_iterator: what Keras handed over last.
     """
 
     def __init__(self, iterators: FitIterators) -> None:
-        self.note: str | None = None
-        self.keras_iterator: Any = None
+        self.note: str | None = None  # why the state cannot be saved
+        self.keras_iterator: Any = None  # the last one that Keras handed over
         self._iterators = iterators
         self._offset = 0  # of the iterators' numbers here, after those of another process
         self._taken: dict[int, int] = {}
@@ -125,13 +105,13 @@ class DataPosition:
 
     @property
     def position(self) -> Position:
-        """Where the training stands, without the iterator's state."""
+        """The training's place, without the iterator's state."""
         count = self._iterators.count + self._offset
         taken = tuple(self._taken.get(number, 0) for number in range(count))
         return Position(taken=taken, current=self._current)
 
     def captured(self) -> CapturedPosition:
-        """Returns where the training stands, with the iterator's state if it can be saved.
+        """Returns the training's place, with the iterator's state if it can be saved.
 
         That takes a second for some 100,000 elements in shuffle buffers.
         """
@@ -141,11 +121,9 @@ class DataPosition:
         return CapturedPosition(self.position.model_copy(update={"is_saved": True}), state)
 
     def put_back(self, captured: CapturedPosition) -> None:
-        """Goes to a position.
+        """Goes to a position; raises StateMismatchError if its state is of other data.
 
-        Raises:
-            UserError: the data had to be read again, and are not as many as they were.
-            StateMismatchError: the state is that of an iterator over other data.
+        Raises UserError if the data have to be read again, and are not as many as they were.
         """
         position = captured.position
         if captured.state is None:
@@ -161,7 +139,7 @@ class DataPosition:
 
     @property
     def _current(self) -> int:
-        """The number of the iterator in use, counted from the training's beginning."""
+        """The number of the iterator in use."""
         return (self._iterators.number_of(self._used) or 0) + self._offset
 
     def _state(self) -> tf.Tensor | None:
@@ -209,8 +187,6 @@ class DataPosition:
 
 
 def _take(iterator: Any, count: tf.Tensor) -> None:
-    """Takes batches, and throws them away."""
-
     @tf.function(autograph=False)
     def take() -> None:
         def body(done: tf.Tensor) -> tuple[tf.Tensor]:

@@ -12,19 +12,9 @@ _MOST_CALLS = 1000
 
 
 class Decisions:
-    """What all workers have decided together; a process alone decides at once.
-
-    Attributes:
-        is_due: whether to save.
-    """
+    """Common decisions of all workers on saving and ending; a process alone decides at once."""
 
     def __init__(self, team: Team, *, is_told_to_end: Callable[[], bool]) -> None:
-        """Has decided nothing yet.
-
-        Args:
-            team: who decides.
-            is_told_to_end: returns whether this worker was.
-        """
         self.is_due = False
         self._team, self._is_told_to_end = team, is_told_to_end
         self._all_end = False
@@ -38,12 +28,7 @@ class Decisions:
         return self._is_told_to_end() if self._team.count == 1 else self._all_end
 
     def take(self, *, is_due: bool, must: bool) -> None:
-        """Decides, if it is time for that: some once a second, and where it has to be.
-
-        Args:
-            is_due: whether this worker would save.
-            must: whether they cannot decide later, which all of them know alike.
-        """
+        """Decides, about once a second, and whenever it `must`, which all workers know alike."""
         if self._team.count == 1:
             self.is_due = is_due
             return

@@ -16,27 +16,16 @@ _LOGGER = logging.getLogger(__name__)
 class FolderLock:
     """Keeps other processes from training with a folder, for as long as this one lives.
 
-    Two trainings in one folder would remove each other's drafts, and each would go on from what
-    the other has written. The operating system takes the lock back when the process ends, also
-    if it is killed.
-
-    Example:
-        >>> lock = FolderLock("/tmp/run")
-        >>> lock.acquire()
-        >>> lock.release()
+    Two trainings in one folder would remove each other's drafts, and go on from each other's
+    checkpoints. The operating system takes the lock back when the process ends or is killed.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        """Names the folder, which need not exist yet."""
         self._folder = pathlib.Path(folder)
         self._lock: fasteners.InterProcessLock | None = None
 
     def acquire(self) -> None:
-        """Takes the lock, if this one does not have it; without one where none can be written.
-
-        Raises:
-            UserError: another process has it.
-        """
+        """Takes the lock once, none if it cannot be written; raises UserError if another has it."""
         if self._lock is not None:
             return
         path = self._folder / _FILE

@@ -11,11 +11,7 @@ from tfx_perf.tf_internals import random_state
 
 
 def states() -> dict[str, Any]:
-    """Returns the states of Python's, NumPy's and TensorFlow's generators, as JSON can hold them.
-
-    TensorFlow's is the one that seeds operations outside of graphs, there after
-    `tf.random.set_seed`.
-    """
+    """Returns the states of Python's, NumPy's and, if seeded, TensorFlow's generators, for JSON."""
     state: Any = np.random.get_state()
     name, keys, *rest = state
     of_tensorflow = random_state.operation_seeds()
@@ -27,7 +23,7 @@ def states() -> dict[str, Any]:
 
 
 def put_back(found: dict[str, Any]) -> None:
-    """Puts the generators into states that `states` returned."""
+    """Puts the generators into states of `states`."""
     _put_back_pythons(found)
     of_tensorflow = random_state.operation_seeds()
     if of_tensorflow is not None and found["tensorflow"] is not None:
@@ -36,7 +32,7 @@ def put_back(found: dict[str, Any]) -> None:
 
 @contextlib.contextmanager
 def kept() -> Iterator[None]:
-    """Has the generators draw, after the context, as if nothing had been drawn in it."""
+    """Restores the generators after the context, as if nothing had been drawn in it."""
     before = states()
     with random_state.other_operation_seeds():
         try:
@@ -52,6 +48,6 @@ def _put_back_pythons(found: dict[str, Any]) -> None:
 
 
 def _state(found: Any) -> tuple[Any, ...]:
-    """Returns what `random.Random.setstate` takes: JSON has no tuples."""
+    """Returns the argument of `random.Random.setstate`: JSON has no tuples."""
     version, internal, gauss = found
     return version, tuple(internal), gauss

@@ -1,4 +1,4 @@
-"""Guard: stands around the train function; saves, goes on from what was saved, watches."""
+"""Guard: stands around the train function; saves, resumes and watches."""
 
 import contextlib
 import pathlib
@@ -29,32 +29,19 @@ _READ_AGAIN = (
 
 
 class Guard:
-    """Guards one run of Keras' `fit`.
-
-    Attributes:
-        iterators: over the training data of this run.
-        last_call_steps: steps that the last call of the train function really ran.
-        saver: wrote the checkpoints.
-        save_seconds: what saving has taken so far, with all that it waits for.
-        start: where the training began, to go back to; None before, if it goes on from elsewhere,
-            and once there is a checkpoint.
-        step: training steps that are done, those before a resumption included.
-        run_count: those that were run here.
-        counts: compares steps, before any are saved; None if nobody does.
-        failure: what the steps raised; None as long as they go well.
-    """
+    """Guards one run of Keras' `fit`."""
 
     def __init__(
         self, task: Task, callbacks: CallbackState, *, resume: ResumePoint | None
     ) -> None:
         self.iterators = FitIterators()
-        self.last_call_steps = 0
+        self.last_call_steps = 0  # steps of the last call that really ran
         self.saver = Saver(task)
-        self.save_seconds = 0.0
-        self.start: CapturedPoint | None = None
-        self.step = self.run_count = 0
-        self.counts: StepCounts | None = None
-        self.failure: Exception | None = None
+        self.save_seconds = 0.0  # of all saving so far, with its waits
+        self.start: CapturedPoint | None = None  # to go back to until there is a checkpoint
+        self.step = self.run_count = 0  # done in all, and in this run
+        self.counts: StepCounts | None = None  # compared before each save
+        self.failure: Exception | None = None  # raised by the steps
         self._task = task
         self._callbacks = callbacks
         self._resume = resume
@@ -94,7 +81,7 @@ class Guard:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Is the context to run `fit` in; the guard is of no other use afterwards."""
+        """Is the context to run `fit` in; use a guard once only."""
         try:
             with self._taking_sigterm():
                 yield
@@ -123,12 +110,7 @@ class Guard:
         return self._task.keras_api.callback(on_epoch_begin=before_epoch)
 
     def around(self, runner: StepRunner, countdown: Countdown) -> Function:
-        """Returns the train function for Keras, which runs the runner's steps.
-
-        Args:
-            runner: runs them.
-            countdown: of the epoch; knows of a call in which the data end.
-        """
+        """Returns the train function for Keras; the countdown knows of a call in which data end."""
 
         def call(iterator: Any) -> Logs:
             steps = runner.take()
@@ -173,7 +155,7 @@ class Guard:
         self._save_if_due()
 
     def _begin(self, iterator: Any, runner: StepRunner) -> None:
-        """Brings everything to where the training goes on, or remembers where it begins."""
+        """Goes to the point where the training goes on, or remembers where it begins."""
         self._has_begun = True
         model, resume = self._task.model, self._resume
         if resume is None:
@@ -211,7 +193,6 @@ class Guard:
             self._bad_at_first = self._task.bad_at_first | self._state.bad_weights()
 
     def _watch(self) -> None:
-        """Raises BlowUp if the training is lost."""
         if not self._task.watches or not isinstance(self._logs, dict):
             return
         # An own step may call its loss otherwise, or not return one: then anything may tell.
@@ -247,7 +228,7 @@ class Guard:
         """Saves, or puts it off to where the state is whole.
 
         At the end of an epoch that is the beginning of the next one: then its evaluation and the
-        callbacks are behind it, and nothing of it has to be run again.
+        callbacks are done, and nothing of it has to be run again.
         """
         task = self._task
         ends_epoch = self._step_in_epoch == task.epoch_length
@@ -263,7 +244,7 @@ class Guard:
             self._save(may_wait=not is_last)
 
     def _save(self, *, may_wait: bool = False) -> None:
-        """Saves, and adds up what that takes; see `_write`."""
+        """Saves, and adds up the time; see `_write`."""
         began = time.perf_counter()
         try:
             self._write(may_wait=may_wait)
@@ -271,12 +252,7 @@ class Guard:
             self.save_seconds += time.perf_counter() - began
 
     def _write(self, *, may_wait: bool) -> None:
-        """Saves.
-
-        Args:
-            may_wait: whether to put it off to the next epoch if the order of later passes over
-                the data does not follow from the iterator's state.
-        """
+        """Saves; may put it off to the next epoch if later passes do not follow from the state."""
         self._waits = False
         if self.step == self.saver.step:
             self._is_due = False

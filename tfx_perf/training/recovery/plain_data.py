@@ -1,8 +1,8 @@
 """Plain data: values that a file can hold, and that come back without running anything.
 
 Numbers, words, dates, arrays, tensors, and containers of them are packed into JSON values, in which
-arrays still stand as arrays. What has a state (a generator of random numbers, a variable, a metric
-or a model with its variables) is packed as that, which is put back into the object that is there.
+arrays remain arrays. Objects with a state (a generator of random numbers, a variable, a metric or a
+model with its variables) are packed as that state, which is put back into the existing object.
 """
 
 import collections
@@ -23,20 +23,14 @@ _FACTORIES = {t.__name__: t for t in (int, float, str, bool, list, dict, set, co
 
 
 class Opaque:
-    """Stands for what cannot be packed.
-
-    `node` is what could be packed of a container's parts, to see whether they change.
-    """
+    """A value that cannot be packed; `node` has its packable parts, to see whether they change."""
 
     def __init__(self, value: Any, node: Any = None) -> None:
         self.value, self.node = value, node
 
 
 def packed(value: Any) -> Any:
-    """Returns a value as it can be written, independent of what becomes of the value.
-
-    An `Opaque` stands for one of which anything cannot be packed.
-    """
+    """Returns a value in a form for files, which keeps its value; `Opaque` if that cannot be."""
     try:
         node = _packed(value)
     except Exception:  # it contains itself, say, or belongs to a graph
@@ -53,15 +47,10 @@ def same(a: Any, b: Any) -> bool:
 
 
 def unpacked(node: Any, current: Any = None) -> Any:
-    """Returns the value that was packed.
+    """Returns the value that was packed, also if a file held it in between.
 
-    Args:
-        node: what `packed` returned, also if a file held it in between.
-        current: what stands where the value goes. A container that can change, and what has a
-            state, is changed and returned: others may hold it too.
-
-    Raises:
-        ValueError: nothing in `current` can take a state that was packed.
+    In `current`, the value in its place, containers that can change and objects with a state are
+    changed, since others may hold them. Raises ValueError if nothing there can take a state.
     """
     if not isinstance(node, dict):
         return node
@@ -196,7 +185,7 @@ def _is_variable(value: Any) -> bool:
 
 
 def _has_variables(value: Any) -> bool:
-    """Whether it is a variable of Keras, or a metric, a model, an optimizer, a module."""
+    """Whether a value is a variable of Keras, or a metric, a model, an optimizer, a module."""
     if isinstance(value, type) or not (hasattr(value, "variables") or _is_variable(value)):
         return False
     return all(map(_is_variable, _variables(value)))

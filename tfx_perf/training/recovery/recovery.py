@@ -54,35 +54,19 @@ _LOGGER = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class FitResult:
-    """How a training ended.
-
-    Attributes:
-        history: Keras' History.
-        timer: watched the steps; those before a resumption or rollback are not in it.
-        plan: the one that was used in the end.
-        notes: what happened on the way, in sentences.
-        resumed_step: the step that the training went on from after another process had ended;
-            None if it began here.
-        checkpoint_time_seconds: what saving took.
-        oom_count: steps that ran out of memory before the last rollback or restart, that one
-            included.
-    """
+    """How a training ended."""
 
     history: Any
-    timer: StepTimer
-    plan: TrainingPlan
-    notes: tuple[str, ...] = ()
-    resumed_step: int | None = None
-    checkpoint_time_seconds: float = 0.0
-    oom_count: int = 0
+    timer: StepTimer  # of the steps since the last resumption or rollback
+    plan: TrainingPlan  # the one used in the end
+    notes: tuple[str, ...] = ()  # events, in sentences
+    resumed_step: int | None = None  # where another process ended; None: it began here
+    checkpoint_time_seconds: float = 0.0  # of all saving
+    oom_count: int = 0  # steps up to the last rollback or restart
 
 
 class FitGuard(Protocol):
-    """What carries out a `fit` and saves it: `Recovery`, or `AsynchronousFit` beside servers.
-
-    Attributes:
-        oom_count: steps that did not fit into memory.
-    """
+    """Carries out a `fit` and saves it: `Recovery`, or `AsynchronousFit` beside servers."""
 
     oom_count: int
 
@@ -92,18 +76,14 @@ class FitGuard(Protocol):
 
     @property
     def plan(self) -> TrainingPlan | None:
-        """That it goes on with; None if it begins."""
+        """The plan that it goes on with; None if it begins."""
 
     def fit(self, plan: TrainingPlan, *, plain_step_seconds: float | None) -> FitResult:
         """Trains to the end."""
 
 
 class Recovery:
-    """One `fit` that goes on after the end of its process, and back after what spoils it.
-
-    Attributes:
-        oom_count: see `FitResult`.
-    """
+    """One `fit` that continues after its process ends, and goes back after what spoils it."""
 
     def __init__(
         self,
@@ -114,17 +94,7 @@ class Recovery:
         folder: pathlib.Path | None,
         clock: SaveClock,
     ) -> None:
-        """Looks for a checkpoint of this `fit`.
-
-        Args:
-            call: a `fit` that `eligibility.recovery_obstacle` does not object to.
-            loop: the loop that runs it.
-            settings: `training` says when to save and what to watch; a checkpoint must agree in
-                some.
-            folder: where the checkpoints go, those of each training in a folder of its own; None
-                keeps only the start of the training, in memory.
-            clock: when there was a checkpoint last.
-        """
+        """Looks for a checkpoint; without a folder only the training's start is kept, in memory."""
         self._call = call
         self._loop = loop
         self._settings = settings.training
@@ -168,17 +138,13 @@ class Recovery:
         return self._point.checkpoint.step if self._point else None
 
     def fit(self, plan: TrainingPlan, *, plain_step_seconds: float | None = None) -> FitResult:
-        """Runs `fit`.
-
-        Args:
-            plan: how to run the steps.
-            plain_step_seconds: what the plan's steps must not take; None if nothing is known.
+        """Runs `fit`; leaves a plan whose steps take longer than `plain_step_seconds`.
 
         Raises:
             UserError: the loss was NaN or Inf or above its bound, also after a rollback to the
-                last good state with everything off that may cause it; or one of several workers
-                has run out of memory, and smaller slices would not help.
-            ShortOfMemoryError: they would, where all workers begin again.
+                last good state with all suspects off; or one of several workers has run out of
+                memory, and smaller slices would not help.
+            ShortOfMemoryError: smaller slices would help, if all workers begin again.
         """
         try:
             return self._fit(plan, plain_step_seconds)
@@ -240,11 +206,7 @@ class Recovery:
             plan, trials_left = better, trials_left - 1
 
     def _begin_anew(self, mismatch: StateMismatchError) -> None:
-        """Gives a checkpoint up that does not fit.
-
-        Raises:
-            UserError: this process has trained, so that there is nothing good to begin with.
-        """
+        """Gives up a checkpoint that does not fit; raises UserError if this process has trained."""
         if self._is_back:
             raise errors.UserError(
                 f"Expected a state that fits the model. Received: {mismatch}. {self._notes[-1]} "
@@ -278,11 +240,7 @@ class Recovery:
         )
 
     def _after(self, error: Exception, plan: TrainingPlan) -> TrainingPlan | None:
-        """Returns the plan that may survive where the steps raised; None if there is none.
-
-        Raises:
-            UserError: see `fit`; likewise `ShortOfMemoryError`.
-        """
+        """Returns the plan that may survive this error, or None; raises as `fit` does."""
         if self._team.count > 1:
             is_short = isinstance(error, tf.errors.ResourceExhaustedError)
             if is_short and _DISK_IS_FULL not in str(error):
@@ -308,12 +266,11 @@ class Recovery:
 
     @property
     def _slicing_obstacle(self) -> str | None:
-        """Why no batch of this `fit` can be cut; None if it can."""
         reason = eligibility.obstacle(self._call, self._loop)
         return reason or self._loop.functions.slicing_obstacle
 
     def _in_slices(self, plan: TrainingPlan) -> TrainingPlan:
-        """Returns a plan with which steps fit that did not fit into a worker's memory before."""
+        """Returns a plan whose steps fit where they did not fit into a worker's memory before."""
         left = self._shortages.left
         if left is None:
             return plan
@@ -327,7 +284,7 @@ class Recovery:
 
     @property
     def _attempts_store(self) -> CheckpointStore | None:
-        """Where attempts are counted; None where no plan is left for them."""
+        """The store that counts attempts; None where no plan is left for them."""
         return self._store if self._team.count == 1 else None
 
     def _smaller(self, plan: TrainingPlan, error: Exception) -> TrainingPlan | None:
@@ -346,7 +303,6 @@ class Recovery:
         )
 
     def _last_good(self, guard: Guard) -> ResumePoint | None:
-        """Returns the newest point of this training that can be gone back to."""
         found = self._store.latest() if self._store and guard.saver.count else None
         if found is not None:
             return self._saved_point(*found)
@@ -363,17 +319,17 @@ class Recovery:
             self._data = self._data_from_the_beginning()
 
     def _data_from_the_beginning(self) -> tf.data.Dataset | None:
-        """Returns the data in the order in which they came at first; None if they cannot be had."""
+        """Returns the data in their first order; None if they cannot be had."""
         return ancestry.independent(self._call.arguments["x"], may_share=True)
 
     def keep_logs(self) -> None:
-        """Has loggers go on with their files; once, before callbacks are told of the training."""
+        """Lets loggers continue their files; once, before callbacks are told of the training."""
         if self._point is not None and self.step and not self._are_logs_kept:
             self._callbacks.keep_logs(self._point.callbacks)
         self._are_logs_kept = True
 
     def note_callbacks(self) -> None:
-        """Notes what callbacks know once they are told of the training, and not of an epoch."""
+        """Notes the callbacks' state once they are told of the training, and not of an epoch."""
         self._callbacks.begin()
 
     def _prepare(self, plan: TrainingPlan, checkpoint: Checkpoint) -> None:
@@ -389,7 +345,7 @@ class Recovery:
             self._loop.functions.retrace()
 
     def _can_go_back(self, guard: Guard) -> bool:
-        """Whether the weights can be had as they were; not if no checkpoint can be read."""
+        """Whether the weights can be restored; not if no checkpoint can be read."""
         return not guard.step or self._last_good(guard) is not None
 
     def _guard(self, plan: TrainingPlan) -> Guard:
@@ -451,11 +407,7 @@ class Recovery:
     def _checked(self, blow_up: BlowUp, guard: Guard, plan: TrainingPlan) -> FitResult:
         """Trains again from the last good state, step by step where it had blown up.
 
-        Returns:
-            How the training ended, if the blow-up did not come again.
-
-        Raises:
-            UserError: it came again; names the first step and tensor.
+        Raises UserError, naming the first step and tensor, if the blow-up comes again.
         """
         self._save_seconds += guard.save_seconds
         self._go_back(guard)

@@ -26,24 +26,18 @@ _FIRST_SECONDS = 0.04
 
 @dataclasses.dataclass
 class SaveClock:
-    """When there was a checkpoint last, over all `fit`s of a process.
-
-    Attributes:
-        saved_at: when, on `time.perf_counter`'s clock; at first, when the first `fit` began. What
-            was left out is as if it had not been.
-        save_seconds: what it took.
-    """
+    """When there was a checkpoint last, over all `fit`s of a process."""
 
     saved_at: float = dataclasses.field(default_factory=time.perf_counter)
     save_seconds: float = _FIRST_SECONDS
 
     @property
     def since(self) -> float:
-        """Seconds since then."""
+        """Seconds since the last checkpoint."""
         return time.perf_counter() - self.saved_at
 
     def leave_out(self, seconds: float) -> None:
-        """Leaves out of `since` what has just been spent on something else than training."""
+        """Leaves seconds just spent on something else than training out of `since`."""
         self.saved_at += seconds
 
     @property
@@ -54,60 +48,33 @@ class SaveClock:
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """One `fit` that is guarded.
-
-    Attributes:
-        model: the compiled model.
-        keras_api: the model's.
-        epochs: number of the last epoch.
-        initial_epoch: number of the first.
-        epoch_length: steps of an epoch, None if unknown.
-        plan: how the steps are run.
-        fingerprint: of the training; it goes into the checkpoints.
-        store: where these go; None if nothing is to outlive the process.
-        team: who trains.
-        clock: when there was one last.
-        settings: when to save and what to watch.
-        watches: whether NaN and Inf are an error.
-        bad_at_first: see `TrainingState.bad_weights`, before this process has trained.
-    """
+    """One `fit` that is guarded."""
 
     model: Any
     keras_api: KerasApi
-    epochs: int
-    initial_epoch: int
-    epoch_length: int | None
+    epochs: int  # number of the last epoch
+    initial_epoch: int  # number of the first epoch
+    epoch_length: int | None  # in steps, None if unknown
     plan: TrainingPlan
     fingerprint: TrainingFingerprint
-    store: CheckpointStore | None
+    store: CheckpointStore | None  # None if nothing is to outlive the process
     team: Team
     clock: SaveClock
     settings: TrainingSettings
-    watches: bool
-    bad_at_first: frozenset[int] = frozenset()
+    watches: bool  # whether NaN and Inf are an error
+    bad_at_first: frozenset[int] = frozenset()  # see `TrainingState.bad_weights`
 
 
 class Saver:
-    """Writes the checkpoints of one run of `fit`.
-
-    Attributes:
-        step: the one of the last checkpoint, or where the run began.
-        count: checkpoints that were written.
-        note: why there are no more checkpoints; None while it goes well.
-    """
+    """Writes the checkpoints of one run of `fit`."""
 
     def __init__(self, task: Task) -> None:
         self.step = self.count = 0
-        self.note: str | None = None
+        self.note: str | None = None  # why there are no more checkpoints
         self._task = task
 
     def is_due(self, step: int, *, is_last: bool) -> bool:
-        """Whether to save as soon as it can be done.
-
-        Args:
-            step: training steps that are done.
-            is_last: whether training ends with it.
-        """
+        """Whether to save as soon as possible; `is_last`: training ends with this step."""
         settings, clock = self._task.settings, self._task.clock
         if self._task.store is None or step == self.step:
             return False
@@ -116,15 +83,7 @@ class Saver:
         return bool((is_last or steps_due or time_due) and clock.is_cheap)
 
     def save(self, step: int, fill: Callable[[pathlib.Path], Checkpoint]) -> None:
-        """Writes a checkpoint; if that fails, training goes on without.
-
-        Args:
-            step: training steps that are done.
-            fill: writes the files into a folder and returns their manifest.
-
-        Raises:
-            LostWorkerError: the training is over.
-        """
+        """Writes a checkpoint; if that fails, training goes on without, but for lost workers."""
         store, clock, began = self._task.store, self._task.clock, time.perf_counter()
         assert store is not None  # who saves outlives the process
         try:

@@ -1,4 +1,4 @@
-"""Shortage: what all workers do otherwise when they begin again after one ran out of memory."""
+"""Shortage: tells workers that begin again that one of them ran out of memory."""
 
 import contextlib
 import pathlib
@@ -13,41 +13,25 @@ _FILE = "shortage.json"
 
 
 class Shortage(records.Record):
-    """A step that did not fit into the memory of one of several workers.
-
-    The others wait in that step, so that it cannot be run again there and then.
-
-    Attributes:
-        worker: the index of the one that has left this.
-        micro_batches: into how many slices each replica had cut its rows.
-        count: how many steps of the training have not fitted so far, this one included.
-        writers: who trained.
-    """
+    """A step that did not fit into one worker's memory; the others wait in it."""
 
     SCHEMA: ClassVar[str] = "tfx_perf.shortage/1"
 
-    worker: int
-    micro_batches: int
-    count: int
-    writers: Writers
+    worker: int  # the one that ran out
+    micro_batches: int  # slices of each replica's rows
+    count: int  # steps that have not fitted so far
+    writers: Writers  # who trained
 
 
 class Shortages:
-    """What several workers do where one of them runs out of memory: all begin again, in slices.
+    """Makes several workers begin again, in slices, after one of them ran out of memory.
 
-    Attributes:
-        left: what one of these workers has left, the same for all; None if nothing, if others left
-            it, who may have fewer rows each, or if a process trains alone.
+    `left` is the shortage that one of these workers left; None if there is none, or others left it,
+    who may have fewer rows each.
     """
 
     def __init__(self, folder: pathlib.Path | None, *, team: Team, writers: Writers) -> None:
-        """Looks for what was left; all workers do.
-
-        Args:
-            folder: where the checkpoints of the training go, if there are any; need not exist yet.
-            team: that trains.
-            writers: who trains.
-        """
+        """Looks for a shortage in the checkpoints' folder, which need not exist; all workers do."""
         self._folder, self._team, self._writers = folder, team, writers
         found = None if folder is None or team.count == 1 else _read(folder, writers)
         self.left = found if team.agrees(str(found)) else None
@@ -67,15 +51,8 @@ class Shortages:
     ) -> NoReturn:
         """Ends a step that does not fit, so that all workers, who wait in it, begin again.
 
-        Args:
-            error: what the step raised.
-            plan: that was trained with.
-            batch_rows: rows of a batch of all replicas; None if nobody knows.
-            obstacle: why no batch can be cut; None if it can.
-
-        Raises:
-            UserError: smaller slices would not help.
-            ShortOfMemoryError: they would, where all workers begin again.
+        Raises ShortOfMemoryError; UserError if smaller slices would not help, or no batch can be
+        cut (`obstacle`).
         """
         size = "" if batch_rows is None else f" with a batch of {batch_rows} rows"
         said = (
@@ -113,7 +90,7 @@ class Shortages:
 
 
 def forget(folder: pathlib.Path) -> None:
-    """Forgets it: all is trained."""
+    """Removes shortages after all is trained."""
     with contextlib.suppress(OSError):
         (folder / _FILE).unlink()
 

@@ -1,4 +1,4 @@
-"""What a checkpoint must agree in with the training that goes on from it."""
+"""The properties in which a checkpoint must agree with the training that goes on from it."""
 
 import collections
 import dataclasses
@@ -32,11 +32,9 @@ _AUTO_NUMBER = re.compile(r"_\d+$")
 
 @dataclasses.dataclass(frozen=True)
 class TrainingFingerprint:
-    """What tells one training from another.
+    """Tells one training from another.
 
-    Attributes:
-        fields: what a checkpoint must agree in.
-        values: the plain values among what these digest; see `Describer`.
+    A checkpoint must agree in `fields`; `values` are the plain ones among the digested values.
     """
 
     fields: dict[str, str]
@@ -44,21 +42,14 @@ class TrainingFingerprint:
 
     @property
     def folder_name(self) -> str:
-        """Where the checkpoints of the training go, among those of others."""
+        """The name of the training's folder of checkpoints."""
         return cache_key.digest(*(f"{k}={v}\n".encode() for k, v in self.fields.items()))
 
 
 def of(
     call: FitCall, *, keras_api: KerasApi, train_length: int | None, settings: PerfConfig
 ) -> TrainingFingerprint:
-    """Returns the fingerprint of a training.
-
-    Args:
-        call: the `fit` that trains.
-        keras_api: of its model.
-        train_length: steps of an epoch, None if unknown.
-        settings: those of `SETTINGS` count; `training.resume_ignores` is left out.
-    """
+    """Returns a training's fingerprint, without the names in `training.resume_ignores`."""
     described = Describer(ignored=settings.training.resume_ignores)
     model, arguments = call.model, call.arguments
     listed = model.variables if model.built else ()
@@ -86,11 +77,7 @@ def of(
 
 
 def differing_values(before: Mapping[str, str], now: Mapping[str, str]) -> str:
-    """Returns which values may be why two trainings are not the same, and what to do.
-
-    Returns:
-        Sentences; empty if the same values stand wherever both have one.
-    """
+    """Returns sentences on the values that both have and that differ; empty if none do."""
     places = [place for place in now if before.get(place, now[place]) != now[place]]
     if not places:
         return ""
@@ -107,7 +94,7 @@ def differing_values(before: Mapping[str, str], now: Mapping[str, str]) -> str:
 def _code(
     model: Any, arguments: dict[str, Any], keras_api: KerasApi, found: Describer
 ) -> dict[str, str]:
-    """Returns what the user's code says of the training, and what that code does."""
+    """Returns the user's code in the training: its arguments, and what it does."""
     compiled = keras_api.compiled_with(model)
     optimizer = found.at("optimizer", model.optimizer)
     config = optimizer.pop("config", None) if isinstance(optimizer, dict) else None
@@ -149,10 +136,7 @@ def _plain_attributes(optimizer: Any) -> dict[str, str]:
 
 
 def _numbered(parts: Any) -> dict[str, str]:
-    """Returns new names for those in configurations, numbered in the order of appearance.
-
-    Keras counts on with every object that a process makes.
-    """
+    """Returns new names, numbered by appearance, as Keras counts on over a process."""
     names: dict[str, str] = {}
     counts: collections.Counter[str] = collections.Counter()
 
@@ -172,7 +156,7 @@ def _numbered(parts: Any) -> dict[str, str]:
 
 
 def _plain(part: Any, names: dict[str, str]) -> Any:
-    """Returns a part of the description without what differs from process to process."""
+    """Returns a part of the description without details that differ from process to process."""
     if isinstance(part, str):
         return names.get(part, part)
     if isinstance(part, list):

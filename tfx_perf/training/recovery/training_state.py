@@ -1,4 +1,4 @@
-"""TrainingState: everything but data and callbacks that decides how a training goes on."""
+"""TrainingState: everything beside data and callbacks that decides how a training goes on."""
 
 import collections
 import dataclasses
@@ -25,28 +25,22 @@ _NAMED = 3  # of the variables that do not fit, in an error
 
 
 class Writers(records.Record):
-    """The processes that train together, with their replicas.
-
-    Attributes:
-        workers: how many processes.
-        replicas: of all of them together.
-    """
+    """The processes that train together, and the replicas of all of them."""
 
     workers: int = 1
     replicas: int = 1
 
     @classmethod
     def of(cls, model: Any) -> "Writers":
-        """Returns those that train a model, this process among them."""
+        """Returns the trainers of a model, this process among them."""
         strategy = model.distribute_strategy
         return cls(workers=Team(strategy).count, replicas=strategy.num_replicas_in_sync)
 
     def part(self, folder: pathlib.Path, worker: int) -> pathlib.Path:
-        """Returns what one of them has written; if there was no such one, the first one's."""
+        """Returns a worker's part of a checkpoint; the first one's if there was no such worker."""
         return folder / folder_of(worker if worker < self.workers else 0, self.workers)
 
     def __str__(self) -> str:
-        """Returns how many they are, in words."""
         if self.workers > 1:
             return f"{self.workers} workers"
         return f"{self.replicas} replicas" if self.replicas > 1 else "one device"
@@ -58,12 +52,7 @@ class StateMismatchError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class CapturedState:
-    """A state in memory.
-
-    Attributes:
-        values: of the variables, by path.
-        generators: see `generators.states`.
-    """
+    """A state in memory: variables by path, and `generators.states`."""
 
     values: dict[str, tf.Tensor]
     generators: dict[str, Any]
@@ -72,8 +61,8 @@ class CapturedState:
 class TrainingState:
     """Reads and writes the state of a model in training.
 
-    Every variable that is reachable from the model, and every other that its traced train
-    function uses; the generators of Python, NumPy and TensorFlow.
+    It has every variable reachable from the model or used by its traced train function, and the
+    generators of Python, NumPy and TensorFlow.
     """
 
     def __init__(
@@ -84,42 +73,26 @@ class TrainingState:
         used: Callable[[], Iterable[tf.Variable]] = tuple,
         team: Team | None = None,
     ) -> None:
-        """Names what is to be saved; nothing is read yet.
-
-        Args:
-            model: a compiled model.
-            keras_api: the model's.
-            used: returns the variables that the train function uses, once that is traced.
-            team: who trains it; None: this process alone.
-        """
         self._model = model
         self._keras_api = keras_api
         self._used = used
         self._team = team or Team()
 
     def captured(self) -> CapturedState:
-        """Returns the state; nothing is copied on a CPU.
-
-        The tensors are only kept alive: a variable that is assigned gets a new buffer.
-        """
+        """Returns the state, on a CPU without copies: an assigned variable gets a new buffer."""
         with tf.device(_HOST):
             values = {name: tf.identity(each) for name, each in self._variables().items()}
         return CapturedState(values, generators.states())
 
     def put_back(self, captured: CapturedState) -> None:
-        """Puts a state back.
-
-        Raises:
-            StateMismatchError: there are other variables; nothing was changed.
-        """
+        """Puts a state back; raises StateMismatchError, changing nothing, for other variables."""
         self._assign(captured.values, captured.values.__getitem__)
         generators.put_back(captured.generators)
 
     def write(self, folder: pathlib.Path) -> None:
-        """Writes the state into files; of what all workers have the same, the first one does.
+        """Writes the state into files; raises OSError or `tf.errors.OpError` if it cannot.
 
-        Raises:
-            OSError: the files cannot be written; also `tf.errors.OpError`.
+        The first worker writes variables that all have alike.
         """
         named = self._variables(only_own=not self._team.is_chief)
         if named:
@@ -132,15 +105,7 @@ class TrainingState:
         (folder / _GENERATORS).write_text(json.dumps(generators.states()))
 
     def read(self, folder: pathlib.Path, writers: Writers) -> None:
-        """Puts back what `write` wrote.
-
-        Args:
-            folder: of the checkpoint, in which each worker has its own.
-            writers: who has written it.
-
-        Raises:
-            StateMismatchError: the model has other variables; nothing was changed.
-        """
+        """Puts back what `write` wrote; raises StateMismatchError as `put_back` does."""
         is_others = writers != Writers.of(self._model)
         index, saved = self._team.index, _Saved()
         for worker in range(writers.workers) if is_others else sorted({0, index}):
@@ -152,7 +117,7 @@ class TrainingState:
             generators.put_back(json.loads(own.read_text()))
 
     def _redistributed(self, saved: "_Saved") -> "dict[str, Callable[[], Any]]":
-        """Returns values for the replicas here of those that others had."""
+        """Returns values for the replicas here from those of others."""
         containers, same = self._containers()
         first = self._team.index * max(
             1, self._model.distribute_strategy.num_replicas_in_sync // self._team.count
@@ -175,11 +140,11 @@ class TrainingState:
         return {**values, **{name: saved.copies[name][0] for name in unknown}}
 
     def bad_weights(self) -> set[int]:
-        """Returns the variables that spoil the training, by their ids.
+        """Returns the ids of variables that spoil the training.
 
-        Weights that are trained, and sums of their gradients, with NaN or Inf; of what else the
-        optimizer holds, those with NaN. There Inf need not be an error: a loss scale may grow to
-        it, and a weight whose accumulator in Adagrad is Inf takes steps of 0.
+        They are trained weights and sums of their gradients with NaN or Inf, and other variables of
+        the optimizer with NaN. There Inf need not be an error: a loss scale may grow to it, and a
+        weight whose accumulator in Adagrad is Inf takes steps of 0.
         """
         summed = self._replica_sums()
         weights = [variables.inner(variable) for variable in self._model.trainable_variables]
@@ -211,12 +176,9 @@ class TrainingState:
     def _variables(self, *, only_own: bool = False) -> dict[str, tf.Variable]:
         """Returns every variable that a step may change, under a name that does not change.
 
-        Weights that are trained, and what the optimizer holds, are the same on all replicas and
-        workers. Of any other variable (metrics, moving averages, seeds, accumulated gradients) each
-        may have a value of its own: then there is one for each replica here.
-
-        Args:
-            only_own: whether to leave out what all workers have the same.
+        Trained weights and the optimizer's variables are the same on all replicas and workers; with
+        `only_own` they are left out. Others (metrics, moving averages, seeds, gradient sums) may
+        have a value of their own on each replica here.
         """
         named, same = self._containers()
         found = {}
@@ -253,19 +215,16 @@ class TrainingState:
 
 
 class _Saved:
-    """The variables in the parts of a checkpoint.
+    """The variables in the parts of a checkpoint, as functions that read them.
 
-    Attributes:
-        values: what reads each, by name; of several parts with it, the last one's.
-        copies: what reads each replica's, by the variable's name, in the order of the parts.
+    `copies` are those of each replica, in the order of the parts.
     """
 
     def __init__(self) -> None:
-        self.values: dict[str, Callable[[], Any]] = {}
+        self.values: dict[str, Callable[[], Any]] = {}  # by name; the last part counts
         self.copies: dict[str, list[Callable[[], Any]]] = collections.defaultdict(list)
 
     def add(self, part: pathlib.Path) -> None:
-        """Adds what one worker has written; nothing if it had nothing of its own."""
         if not (part / f"{_VARIABLES}.index").exists():
             return
         reader = tf.train.load_checkpoint(str(part / _VARIABLES))
@@ -283,15 +242,9 @@ def _base_of(name: str) -> tuple[str, int]:
 def redistributed(
     values: Sequence[np.ndarray], aggregation: tf.VariableAggregation, *, replica: int
 ) -> np.ndarray:
-    """Returns what a replica begins with of a variable of which others had one value each.
+    """Returns a new replica's value of a variable of which the old ones had one each.
 
-    Sums stay what they were over all of them, as metrics are read. What would be averaged, e.g.
-    moving averages, is.
-
-    Args:
-        values: of the replicas that were, in their order.
-        aggregation: how the variable is read over replicas.
-        replica: index of the one that is now, over all workers.
+    Sums stay the same over all replicas, as metrics are read; averages are averaged.
     """
     first = np.asarray(values[0])
     if aggregation == tf.VariableAggregation.SUM:
@@ -319,6 +272,6 @@ def _not_finite(values: tf.Tensor) -> tf.Tensor:
 
 
 def _global_states() -> list[tf.Variable]:
-    """Returns the states of the global generators of TensorFlow and Keras 3, if there are any."""
+    """Returns the states of the global generators of TensorFlow and Keras 3, if they exist."""
     found = (random_state.global_generator_state(), keras3_api.global_generator_state())
     return [state for state in found if state is not None]

@@ -1,7 +1,7 @@
 """CompiledCall: all steps of a call in one XLA computation.
 
-In a small model, the time of a step is that of starting some three hundred operations, not that
-of computing them. XLA makes a handful of loops of them; and if it compiles the loop over the
+In a small model, a step takes the time to start some three hundred operations, not that to
+compute them. XLA makes a handful of loops of them; and if it compiles the loop over the
 steps too, weights and slots stay in its buffers from step to step.
 """
 
@@ -35,7 +35,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def obstacle(model: Any, keras_api: KerasApi, spec: Any) -> str | None:
-    """Returns why a model's steps cannot be compiled in one, None if they may."""
+    """Returns why a model's steps cannot be compiled together, None if they may."""
     reason = keras_api.splitting_obstacle(model)
     if reason:
         return reason
@@ -50,15 +50,9 @@ def obstacle(model: Any, keras_api: KerasApi, spec: Any) -> str | None:
 class CompiledCall:
     """Takes the batches of a call, prepares all inputs at once, and runs all steps.
 
-    What it is put around runs batches of another size than the others', and all from then on if
+    The runner inside runs batches of another size than the others', and all from then on if
     memory runs out: up to the end of the computation no variable is changed, and the batches are
-    still there.
-
-    All variables must be there before it runs: `trace` comes first.
-
-    Attributes:
-        stepwise: traced of the same steps, one by one.
-        may_compile: whether memory has been enough so far.
+    still there. All variables must exist before it runs: `trace` comes first.
     """
 
     def __init__(self, model: Any, keras_api: KerasApi, *, stepwise: steps_lib.MultiStep) -> None:
@@ -71,7 +65,7 @@ class CompiledCall:
         self._model = model
         self._spec: Any = None
         self._step_bytes: float | None = None  # of one step's batch; unknown before the first
-        self.may_compile = True
+        self.may_compile = True  # until memory runs out
         self._trace_seconds = 0.0
         self._done = steps_lib.DoneCount()
         self.retrace()
@@ -103,40 +97,31 @@ class CompiledCall:
 
     @property
     def trace_seconds(self) -> float:
-        """What running the steps' Python code took, all traces together."""
+        """Seconds in the steps' Python code, all traces together."""
         return self._trace_seconds + self.stepwise.trace_seconds
 
     def one_step(self, batch: Any) -> tuple[Callable[[Any], Logs], Any]:
-        """Returns what is compiled for one of the steps, and the batch as that takes it."""
+        """Returns the function that is compiled for one step, and its input for a batch."""
         x, y, weight = self._keras_api.unpack(batch)
         stacked = tf.nest.map_structure(lambda part: part[tf.newaxis], x)
         prepared = self._preparation.prepare(stacked)
         return self._step.run, (tf.nest.map_structure(lambda part: part[0], prepared), y, weight)
 
     def around(self, inner: StepRunner, *, steps_per_call: int) -> StepRunner:
-        """Returns what runs the same steps, compiled where it can be."""
+        """Returns a runner of the same steps, compiled where possible."""
         return _CompiledSteps(inner, self, steps_per_call=steps_per_call)
 
     def most_batches(self, batch: Parts | None) -> int:
-        """Returns how many batches may be held at once.
-
-        Args:
-            batch: one of them; None if none can be taken.
-        """
+        """Returns how many batches may be held at once, by the size of one."""
         if self._step_bytes is None and batch is not None:
             self._step_bytes = self._bytes_of(batch)
         return max(1, int(_MOST_BYTES / (self._step_bytes or 1)))
 
     def train(self, batches: list[Parts], *, length: int) -> Logs | None:
-        """Trains on batches in one computation.
+        """Trains on `taken` batches, at least one, in one computation of `length` batches.
 
-        Args:
-            batches: as `taken`, at least one.
-            length: of the computation, in batches.
-
-        Returns:
-            The logs of the last; None if nothing was done, because they are not of one size or
-            memory ran out, after which `may_compile` is False.
+        Returns the last logs; None if nothing was done, because batches differ in size or memory
+        ran out, after which `may_compile` is False.
         """
         shapes = self._common_shapes(batches)
         if shapes is None:
@@ -157,11 +142,7 @@ class CompiledCall:
             return None
 
     def taken(self, iterator: Any, count: int) -> list[Parts]:
-        """Takes batches, fewer if the data end.
-
-        From here, because in a graph each would wait for a change of threads, which takes
-        several times as long as getting it.
-        """
+        """Takes batches, fewer if the data end; here, as a graph would change threads for each."""
         self._spec = iterator.element_spec
         shapes = [part.shape for part in tf.nest.flatten(self._spec)]
         dtypes = [part.dtype for part in tf.nest.flatten(self._spec)]
@@ -174,16 +155,10 @@ class CompiledCall:
     def _trained(
         self, stacked: list[tf.Tensor], steps: tf.Tensor
     ) -> tuple[Logs, tf.Tensor, list[tf.Tensor]]:
-        """Prepares the batches and trains.
+        """Trains on the first `steps` of stacked parts [batches, rows, ...].
 
-        Args:
-            stacked: the parts of the batches, shape [batches, rows, ...].
-            steps: how many of them to train on.
-
-        Returns:
-            The logs, how many steps were run, and what the variables were before. Who does not
-            hold that gives their buffers to XLA, which frees them if memory runs out: the next use
-            ends the process.
+        Returns the logs, how many steps ran, and the variables' old values. Hold these: otherwise
+        XLA gets their buffers and frees them if memory runs out, and the next use ends the process.
         """
         began = time.perf_counter()
         # With no more known of the shapes than step by step: Keras weighs by batch size if it is.
@@ -206,7 +181,7 @@ class CompiledCall:
     def _all_steps(
         self, parts: Tensors, steps: tf.Tensor
     ) -> tuple[Logs, tuple[tf.Tensor, tf.Tensor]]:
-        """Returns the last logs, whether plain `fit` would have raised no error, and the steps."""
+        """Returns the last logs, whether plain `fit` would raise no error, and the steps."""
 
         def once(
             index: tf.Tensor, state: tuple[tf.Tensor, tf.Tensor]
@@ -238,7 +213,7 @@ class CompiledCall:
         return tuple(first) if all(other == first for other in others) else None
 
     def iterator_over(self, batches: list[Parts]) -> Any:
-        """Returns an iterator like the data's, so that nothing is traced for it alone."""
+        """Returns an iterator of the data's type, so that nothing is traced for it alone."""
         elements = [tf.nest.pack_sequence_as(self._spec, parts) for parts in batches]
         return iter(
             tf.data.Dataset.from_generator(lambda: elements, output_signature=self._spec)

@@ -1,4 +1,4 @@
-"""Evaluations and predictions over replicas come to what they come to on one device."""
+"""Makes evaluations and predictions over replicas give the results of one device."""
 
 import contextlib
 import functools
@@ -15,10 +15,7 @@ _LASTING: list[bool] = []  # contexts
 
 @contextlib.contextmanager
 def as_one_device() -> Iterator[None]:
-    """Has all models evaluate and predict as on one device, while the context lasts.
-
-    Inside of another such context it changes nothing.
-    """
+    """Has all models evaluate and predict as on one device inside the context; may be nested."""
     with contextlib.ExitStack() as undo:
         for keras_api in () if _LASTING else either_keras.apis():
             undo.enter_context(keras_api.evaluating_over_replicas())

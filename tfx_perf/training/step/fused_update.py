@@ -27,19 +27,15 @@ Kernel = Callable[..., None]
 
 
 def is_possible(optimizer: Any, keras_api: KerasApi) -> bool:
-    """Returns whether a kernel computes what the optimizer's `update_step` does."""
+    """Whether a kernel computes the same as the optimizer's `update_step`."""
     return _kernel_of(_inner(optimizer), keras_api) is not None
 
 
 @contextlib.contextmanager
 def fused(optimizer: Any, keras_api: KerasApi) -> Iterator[None]:
-    """Has dense updates that are traced inside be one kernel each.
+    """Has one kernel do each dense update that is traced inside; see `is_possible`.
 
     Sparse gradients (`tf.IndexedSlices`) and variables of less than 32 bits take Keras' own way.
-
-    Args:
-        optimizer: one of which `is_possible` holds.
-        keras_api: the optimizer's.
     """
     optimizer = _inner(optimizer)
     if isinstance(vars(optimizer).get("update_step"), _Update):
@@ -102,7 +98,7 @@ def _kernel_of(optimizer: Any, keras_api: KerasApi) -> Callable[[Any], Kernel] |
 
 
 def _are_numbers(optimizer: Any, *names: str) -> bool:
-    """Whether settings are no tensors, whose values may change."""
+    """Whether settings are no tensors, whose values might change."""
     return all(isinstance(getattr(optimizer, name), (int, float)) for name in names)
 
 
@@ -138,7 +134,6 @@ class _Adam:
         }
 
     def __call__(self, variable: Any, gradient: tf.Tensor, *, learning_rate: tf.Tensor) -> None:
-        """Updates a variable and its slots."""
         optimizer, dtype = self._optimizer, gradient.dtype
         first, second = slots.adam_moments(optimizer, variable)
         beta_1_power, beta_2_power = self._powers[dtype]
@@ -172,7 +167,6 @@ class _Momentum:
         self._optimizer = optimizer
 
     def __call__(self, variable: Any, gradient: tf.Tensor, *, learning_rate: tf.Tensor) -> None:
-        """Updates a variable and its slot."""
         optimizer = self._optimizer
         momentum = tf.constant(optimizer.momentum, tf.float32)  # as Keras, in float64 too
         tf.raw_ops.ResourceApplyKerasMomentum(

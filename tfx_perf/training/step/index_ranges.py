@@ -1,9 +1,9 @@
-"""Whether what a compiled step looks up is there.
+"""Checks that the elements that a compiled step looks up exist.
 
 On a processor TensorFlow's own kernels raise an error if an index is out of range, a label is no
-class, or an assertion does not hold. XLA's take the nearest element, NaN, and no notice. So what
-they would look at is looked at in the traced forward pass, and the compiled function also returns
-whether all is well. What stands in the body of a loop or of another `tf.function` is not reached.
+class, or an assertion does not hold. XLA's take the nearest element or NaN without notice. So the
+same conditions are checked in the traced forward pass, and the compiled function also returns
+whether all hold. Operations in the body of a loop or of another `tf.function` are not reached.
 """
 
 import contextlib
@@ -16,19 +16,15 @@ Checks = list[tuple[str, tf.Tensor]]  # what is wrong otherwise, and a condition
 
 
 class IndexRanges:
-    """The conditions under which plain `fit` would not raise an error.
-
-    Attributes:
-        holds: whether all hold, a tensor; None before anything was traced, or if there are none.
-    """
+    """The conditions under which plain `fit` would not raise an error."""
 
     def __init__(self) -> None:
-        self.holds: tf.Tensor | None = None
+        self.holds: tf.Tensor | None = None  # whether all hold; None without conditions
         self._complaints: list[str] = []
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        """Looks at the operations that are traced inside."""
+        """Collects the conditions of the operations that are traced inside."""
         graph = tf.compat.v1.get_default_graph()
         before = len(graph.get_operations())
         yield
@@ -38,7 +34,7 @@ class IndexRanges:
         self.holds = tf.reduce_all(tf.stack(conditions)) if conditions else None
 
     def assertion(self, holds: tf.Tensor) -> tf.Operation:
-        """Returns an operation that raises `InvalidArgumentError` if it is not so."""
+        """Returns an operation that raises `InvalidArgumentError` if `holds` is false."""
         message = (
             f"{', or '.join(self._complaints)} (found by the plan that trains with XLA, which does "
             "not say which one; plain fit does)."
@@ -47,7 +43,6 @@ class IndexRanges:
 
 
 def _checks(operation: tf.Operation) -> Checks:
-    """Returns the conditions for one operation."""
     kind, inputs, name = operation.type, operation.inputs, operation.name
     if kind == "Assert" or (kind == "If" and "AssertGuard" in name):
         return [(f"the assertion {name} fails", inputs[0])]
@@ -70,7 +65,7 @@ def _checks(operation: tf.Operation) -> Checks:
 
 
 def _in_range(name: str, indices: Any, source: tf.Tensor, *, axis: int) -> Checks:
-    """Returns the condition that all indices are there in an axis of a tensor or a variable."""
+    """Returns the condition that all indices exist in an axis of a tensor or a variable."""
     if tf.get_static_value(indices) is not None:  # it was looked at when it was written
         return []
     if source.dtype == tf.resource:

@@ -1,4 +1,4 @@
-"""Journal: what is needed to run a training step again that failed half-way."""
+"""Journal: the notes for running a training step again that failed half-way."""
 
 import contextlib
 import itertools
@@ -41,7 +41,7 @@ class _Shelf:
 
 
 class _Page:
-    """What one replica has noted."""
+    """One replica's notes."""
 
     def __init__(self) -> None:
         self._spec: Any = None
@@ -61,7 +61,7 @@ class _Page:
         return self._state.take()
 
     def torn_out(self) -> tuple[Tensors | None, list[tf.Tensor] | None]:
-        """Returns the batch and the state, each None if it does not stand there."""
+        """Returns the batch and the state, each None if it is not written there."""
         batch = self._batch.take() if self._batch.size() else None
         if batch is not None:
             batch = tf.nest.pack_sequence_as(self._spec, batch, expand_composites=True)
@@ -103,10 +103,9 @@ class Journal:
         self._ticks.clear()
 
     def begin(self, batch: Tensors) -> Tensors:
-        """Writes the step's batch down; to be traced before the step, in every replica.
+        """Notes the step's batch; to be traced before the step, in every replica.
 
-        Returns:
-            The batch, for the step to use: it is there only once all replicas have written theirs.
+        Returns the batch, which is there only once all replicas have written theirs.
         """
         context = tf.distribute.get_replica_context()
         self._variables = self._keras_api.transient_state(self._model)
@@ -118,12 +117,7 @@ class Journal:
 
     @contextlib.contextmanager
     def applying(self, results: Tensors) -> Iterator[None]:
-        """Wraps the tracing of the optimizer's turn; `end` must follow.
-
-        Args:
-            results: everything that is computed before: nothing is applied until it is there, of
-                all replicas.
-        """
+        """Wraps the tracing of the optimizer's turn, which waits for `results` of all replicas."""
         context = tf.distribute.get_replica_context()
         computed = [t for t in tf.nest.flatten(results, expand_composites=True) if t is not None]
         crossed_out = context.merge_call(self._cross_out, args=(computed,))
@@ -131,9 +125,9 @@ class Journal:
             yield
 
     def end(self) -> None:
-        """Ticks the step off; to be traced when all of it was.
+        """Ticks the step off; trace it after all of the step, but not in `applying`.
 
-        Not all of it in `applying`: variables that Keras makes there would depend on the step.
+        Variables that Keras makes there would depend on the step.
         """
         tf.distribute.get_replica_context().merge_call(self._tick_off)
 
@@ -143,13 +137,9 @@ class Journal:
         return self._ticks.size()
 
     def take_back(self) -> list[Tensors] | None:
-        """Undoes the step that failed.
+        """Undoes the step that failed; raises HalfAppliedError if the optimizer had begun.
 
-        Returns:
-            What each replica had of its batch; None if no step was under way.
-
-        Raises:
-            HalfAppliedError: the optimizer had begun.
+        Returns each replica's part of the batch; None if no step was under way.
         """
         parts, states = zip(*(page.torn_out() for page in self._pages), strict=True)
         if any(state is None for state in states):  # the data failed
@@ -181,7 +171,7 @@ class Journal:
 
 
 def _of_all(strategy: tf.distribute.Strategy, given: list[Any]) -> list[Any]:
-    """Returns what all replicas have given, as one list: who waits for it waits for all."""
+    """Returns the tensors of all replicas as one list: waiting for it waits for all."""
     return [part for each in given for part in strategy.experimental_local_results(each)]
 
 

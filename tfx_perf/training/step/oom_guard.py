@@ -20,7 +20,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def cause(message: str) -> str:
-    """Returns the line of a `ResourceExhaustedError` that says what was to be allocated."""
+    """Returns the line of a `ResourceExhaustedError` that names the allocation."""
     lines = (line.strip() for line in message.splitlines())
     return next(
         (line for line in lines if "OOM when" in line or "Out of memory while" in line),
@@ -47,7 +47,7 @@ class _Peaks:
             memory.restart_peak(self.device)
 
     def allow_twice_the_slice(self) -> bool:
-        """Whether what a step takes on top of what stays would fit if it doubled."""
+        """Whether a step's temporary memory would fit if it doubled."""
         info = self._info()
         return 0 < 2 * info["peak"] - info["current"] <= self.highest
 
@@ -56,30 +56,20 @@ class OomGuard(StepRunnerWrapper):
     """Has steps survive `ResourceExhaustedError`.
 
     The batch of the step that failed is run again with twice as many micro-batches, if need be
-    down to single rows; then the call goes on. Of several replicas each cuts what it has of the
-    batch, into the same number of slices. The optimizer gets the gradient of the whole batch every
-    time, so that neither batch size nor loss curve change. The approach is Composer's automatic
-    micro-batching.
+    down to single rows; then the call goes on. Each replica cuts its part of the batch into the
+    same number of slices. The optimizer gets the gradient of the whole batch every time, so that
+    neither batch size nor loss curve change. The approach is Composer's automatic micro-batching.
 
     After `retry_steps` steps the larger slices are tried once more, if the allocator's peak
     says that they would fit now; if they do not, they are not tried again.
-
-    Attributes:
-        oom_count: how many steps ran out of memory.
     """
 
     def __init__(self, inner: TracedSteps, model: Any, *, retry_steps: int = 100) -> None:
-        """Wraps the steps.
-
-        Args:
-            inner: they must keep a journal.
-            model: the one that it trains.
-            retry_steps: steps after which larger slices are tried again.
-        """
+        """Wraps steps, which must keep a journal."""
         super().__init__(inner)
         self._steps = inner
         self._journal: Any = inner.journal  # there is one: the loop guards nothing else
-        self.oom_count = 0
+        self.oom_count = 0  # steps that ran out of memory
         self._model = model
         self._retry_steps = retry_steps
         self._fewest = inner.micro_batches
@@ -95,11 +85,9 @@ class OomGuard(StepRunnerWrapper):
         return self._steps.micro_batches
 
     def run(self, iterator: Any, steps: int) -> Logs:
-        """Runs what `TracedSteps.run` would run: at least one step.
+        """Runs at least one step; raises UserError if a single row does not fit.
 
-        Raises:
-            UserError: a single row does not fit.
-            HalfAppliedError: memory ran out while the optimizer applied gradients.
+        Raises HalfAppliedError if memory ran out while the optimizer applied gradients.
         """
         if self.micro_batches > self._fewest:
             self._consider_returning()
@@ -134,7 +122,6 @@ class OomGuard(StepRunnerWrapper):
                 message = error.message
 
     def _halve(self, parts: Sequence[Any], message: str) -> None:
-        """Doubles the number of slices after an error."""
         self.oom_count += 1
         gc.collect()
         self._peaks.restart()

@@ -28,17 +28,14 @@ _LAYERS = (
 class Preparation:
     """Splits a functional model behind the layers that only prepare its inputs.
 
-    What they compute for many batches can be computed at once, because it depends neither on
-    the weights nor on other rows; and what XLA cannot compile is mostly among them: strings,
-    tables, the counting in `CategoryEncoding`. The model is not changed; its own graph is run
-    in two parts.
-
-    Attributes:
-        row_bytes: memory of one row of what the layers give; 0 if there are no such layers.
+    They can run for many batches at once, because they depend neither on the weights nor on other
+    rows; and most operations that XLA cannot compile are among them: strings, tables, the counting
+    in `CategoryEncoding`. The model is not changed; its own graph is run in two parts. `row_bytes`
+    is the memory of a row of their outputs.
     """
 
     def __init__(self, model: Any, keras_api: KerasApi) -> None:
-        """Finds the layers; none in a model that does not simply run its graph."""
+        """Finds the layers; none in a model that does more than run its graph."""
         self._model = model
         self._keras_api = keras_api
         self._before: functional_graph.Nodes = {}
@@ -54,14 +51,7 @@ class Preparation:
         )
 
     def prepare(self, x: Tensors) -> Tensors:
-        """Runs the layers on many batches at once.
-
-        Args:
-            x: inputs of batches of one size, stacked: shape [batches, rows, ...].
-
-        Returns:
-            What `forward` takes, stacked likewise; `x` if there are no such layers.
-        """
+        """Runs the layers on many batches at once, `x` and result of shape [batches, rows, ...]."""
         if not self._between:
             return x
         first = tf.nest.flatten(x)[0]
@@ -74,7 +64,7 @@ class Preparation:
         return [_reshaped(part, front, behind=1) for part in prepared]
 
     def forward(self, prepared: Tensors) -> Tensors:
-        """Calls the rest of the model on one batch of what `prepare` gave."""
+        """Calls the rest of the model on one batch of `prepare`."""
         if not self._between:
             return self._keras_api.forward(self._model, prepared)
         with self._running(inputs=self._between, nodes=self._after):

@@ -1,10 +1,10 @@
 """Activations that are computed again in the backward pass instead of being kept.
 
 The idea is that of Chen et al., "Training Deep Nets with Sublinear Memory Cost" (2016). It is
-done here to the traced graph, whatever Keras API or kind of model it comes from: operations of
-the forward pass without a state are copied, the copies wait until the gradient comes back to
-them, and the backward pass reads the copies. What has a state (variables, seeds, moving averages)
-is not copied, so it happens once, and a mask that is computed again is the same, bit for bit.
+done here to the traced graph, for every Keras API and kind of model: operations of the forward
+pass without a state are copied, the copies wait until the gradient comes back to them, and the
+backward pass reads the copies. Operations with a state (variables, seeds, moving averages) are not
+copied, so they run once, and a mask that is computed again is the same, bit for bit.
 """
 
 import bisect
@@ -24,29 +24,16 @@ _MOST_SEGMENTS = 32  # that "auto" looks at
 
 @dataclasses.dataclass(frozen=True)
 class Activation:
-    """A tensor of the forward pass.
-
-    Attributes:
-        made: position of the operation that makes it.
-        last_used: position of the last operation of the forward pass that reads it.
-        size: in bytes, or in proportion to them.
-        is_saved: whether the backward pass reads it.
-    """
+    """A tensor of the forward pass, with positions of operations that make and last read it."""
 
     made: int
     last_used: int
-    size: float
-    is_saved: bool
+    size: float  # in bytes, or in proportion to them
+    is_saved: bool  # whether the backward pass reads it
 
 
 def cut(activations: Sequence[Activation], *, segments: int | str) -> list[int]:
-    """Returns the positions at which segments begin, the first one's excepted.
-
-    Args:
-        activations: in the order of `made`.
-        segments: how many are wanted, there may be fewer; `auto` takes the number with the
-            smallest `cost`.
-    """
+    """Returns where segments after the first begin; `auto` takes the number of least `cost`."""
     if segments != "auto":
         return _cut(activations, int(segments))
     ways = [_cut(activations, count) for count in range(2, _MOST_SEGMENTS + 1)]
@@ -54,7 +41,7 @@ def cut(activations: Sequence[Activation], *, segments: int | str) -> list[int]:
 
 
 def cost(activations: Sequence[Activation], cuts: Sequence[int]) -> float:
-    """Returns what is held at once: all that cross a cut, and the rest of the largest segment."""
+    """Returns the size held at once: all that cross a cut, and the rest of the largest segment."""
     crossing, inside = 0.0, [0.0] * (len(cuts) + 1)
     for activation in activations:
         segment = bisect.bisect_right(cuts, activation.made)
@@ -66,7 +53,7 @@ def cost(activations: Sequence[Activation], cuts: Sequence[int]) -> float:
 
 
 def _cut(activations: Sequence[Activation], count: int) -> list[int]:
-    """Cuts near equal shares of what is saved, where the least crosses."""
+    """Cuts at about equal shares of the saved sizes, where the least crosses."""
     end = 1 + max((activation.last_used for activation in activations), default=0)
     saved, crossing = [0.0] * (end + 1), [0.0] * (end + 2)
     for activation in activations:
@@ -91,7 +78,7 @@ SHAPES = {"Const", "Shape", "ShapeN", "Size", "Rank"}  # known to XLA when it co
 
 
 def topological(operations: list[tf.Operation]) -> Iterator[tf.Operation]:
-    """Yields operations after what they depend on, else in the order they were made in.
+    """Yields operations after their inputs, otherwise in the order of creation.
 
     The gradient of a loop adds inputs to it that are made later.
     """
@@ -123,7 +110,7 @@ def descendants(first: tf.Operation, order: list[tf.Operation]) -> set[tf.Operat
 
 
 def static(order: list[tf.Operation]) -> set[tf.Operation]:
-    """Returns what follows from constants and shapes; `order` is topological."""
+    """Returns the operations that depend on constants and shapes only; `order` is topological."""
     found: set[tf.Operation] = set()
     for operation in order:
         inputs = [tensor.op for tensor in operation.inputs]
@@ -146,7 +133,7 @@ _UNKNOWN_SIZE = 256  # of a dimension, most likely the batch; only proportions c
 
 @dataclasses.dataclass
 class _Part:
-    """What the backward pass wants from one segment: readers of its tensors, in order."""
+    """The backward pass' needs of one segment: readers of its tensors, in order."""
 
     trigger: tf.Tensor  # a gradient that has come back to where the segment ends
     readers: list[tuple[tf.Operation, int]] = dataclasses.field(default_factory=list)
@@ -156,14 +143,14 @@ class _Part:
 def recompute(seed: tf.Tensor, *, segments: int | str, xla: bool) -> None:
     """Has the backward pass of a graph compute activations again.
 
-    Must be called at the end of tracing a function that holds the forward and the backward
-    pass of one step, and nothing else.
+    Call it at the end of tracing a function that holds the forward and the backward pass of one
+    step, and nothing else.
 
     Args:
         seed: the gradient that the backward pass begins with; it depends on the loss.
-        segments: into how many parts the forward pass is cut. What crosses from one into
-            another is kept, and so are the activations of the last one; `auto` takes the
-            number for which both together are estimated to be smallest.
+        segments: the number of parts of the forward pass. Activations that cross from one into
+            another are kept, and so are those of the last one; `auto` takes the number for
+            which both together are estimated to be smallest.
         xla: whether XLA compiles the function. It does not look at control dependencies.
     """
     graph = _Passes(seed, segments=segments)
@@ -212,7 +199,6 @@ class _Passes:
                 self._segments[op] = max(known, default=self._last)
 
     def parts(self) -> dict[int, _Part]:
-        """Returns what has to be computed again, by segment."""
         found: dict[int, _Part] = {}
         for operation in self._order:
             if operation not in self._backward:
@@ -258,7 +244,7 @@ class _Passes:
     def _needed(
         self, segment: int, tensors: list[tf.Tensor]
     ) -> tuple[list[tf.Operation], list[tf.Tensor]]:
-        """Returns the operations to copy, in order, and what they read that is kept."""
+        """Returns the operations to copy, in order, and their inputs that are kept."""
         needed: set[tf.Operation] = set()
         given: _ByReference = {}
         pending = [tensor.op for tensor in tensors]

@@ -1,4 +1,4 @@
-"""One replica's part of a batch, where parts may differ, as those of a last batch do."""
+"""One replica's part of a batch; parts may differ, as those of a last batch do."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,15 +12,7 @@ from tfx_perf.training.keras_api.row_draws import Rows
 
 
 def part_of(batch: Tensors, *, model: Any, keras_api: KerasApi) -> PartOfBatch | None:
-    """Returns this replica's part; in replica context, where all ask each other.
-
-    None if all have as many rows.
-
-    Args:
-        batch: the rows of this replica.
-        model: compiled.
-        keras_api: the model's.
-    """
+    """Returns this replica's part, None if all have as many rows; all replicas must ask."""
     if not _may_differ(batch):
         return None
     context = tf.distribute.get_replica_context()
@@ -45,7 +37,7 @@ def part_of(batch: Tensors, *, model: Any, keras_api: KerasApi) -> PartOfBatch |
 
 
 def _counted(batch: Tensors, *, model: Any, keras_api: KerasApi) -> tf.Tensor | None:
-    """Returns what the mean losses of the model are divided by; None if they are no such means."""
+    """Returns the divisor of the model's mean losses; None if they are no such means."""
     if keras_api.averages_loss(model):
         return tf.cast(datasets.row_count(batch), tf.float64)
     weight = keras_api.unpack(batch)[2]
@@ -57,12 +49,7 @@ def _counted(batch: Tensors, *, model: Any, keras_api: KerasApi) -> tf.Tensor | 
 
 
 def place_of(batch: Tensors, part: PartOfBatch | None) -> Rows | None:
-    """Returns the place of rows in the batch; None of rows that are all there are.
-
-    Args:
-        batch: the rows of this replica, or of a slice of them.
-        part: what they are of the batch, as far as that is known.
-    """
+    """Returns the place of rows in the batch; None of rows that are all there are."""
     if part is not None:
         return part.place
     context = tf.distribute.get_replica_context()
@@ -81,15 +68,10 @@ def computed_from_rows(
     *,
     asking_others: Callable[[], Any] | None = None,
 ) -> Any:
-    """Returns what a function returns; on one of several replicas without rows zeros like it.
+    """Returns what `compute` returns; zeros like it on a replica whose `batch` has no rows.
 
-    There layers may fail (Conv1D on CPUs), a mean is NaN, and averages would move. What asks other
-    replicas on the way is computed without rows all the same: they wait for it.
-
-    Args:
-        compute: returns a nested structure of tensors.
-        batch: what it is computed from.
-        asking_others: is called in its place where it asks other replicas; None: the same.
+    There layers may fail (Conv1D on CPUs), a mean is NaN, and averages would move. Code that asks
+    other replicas runs all the same, since they wait for it, as `asking_others` if given.
     """
     if not _may_differ(batch) or tf.executing_eagerly():
         return compute()
@@ -118,13 +100,13 @@ class _AsksOthersError(RuntimeError):
 
 
 def _may_differ(batch: Tensors) -> bool:
-    """Returns whether replicas may have parts of different lengths."""
+    """Whether replicas may have parts of different lengths."""
     is_one = tf.distribute.get_strategy().num_replicas_in_sync == 1
     return not is_one and not datasets.static_row_count(batch)
 
 
 def _nothing_like(value: Any) -> Any:
-    """Returns zeros of a type and shape, in which unknown lengths are 0; of truths that hold."""
+    """Returns zeros of a type and shape, with 0 for unknown lengths; for booleans, True."""
     if value is None:
         return None
     if isinstance(value, tf.IndexedSlices):

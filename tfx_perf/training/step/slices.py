@@ -1,4 +1,4 @@
-"""Slices of a batch: whether it can be cut, its rows, and the sum of the slices' gradients."""
+"""Slices of a batch: whether they are possible, their rows, and the sum of their gradients."""
 
 from typing import Any
 
@@ -34,13 +34,7 @@ def slicing_obstacle(model: Any, keras_api: KerasApi) -> str | None:
 
 
 def rows(batch: Tensors, begin: tf.Tensor, size: tf.Tensor) -> Tensors:
-    """Returns `size` rows from `begin` on of everything in the batch; scalars stay as they are.
-
-    Args:
-        batch: dense, sparse or ragged tensors, or None.
-        begin: scalar, int32.
-        size: scalar, int32.
-    """
+    """Returns `size` rows from `begin` on (int32 scalars) of all tensors; scalars stay."""
 
     def cut(tensor: Any) -> Any:
         if tensor is None or tensor.shape.rank == 0:
@@ -61,13 +55,7 @@ def rows(batch: Tensors, begin: tf.Tensor, size: tf.Tensor) -> Tensors:
 def bounds(
     row_total: tf.Tensor, *, pieces: tf.Tensor, index: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns where a piece begins and how many rows it has; pieces differ by one row at most.
-
-    Args:
-        row_total: rows of the whole, scalar, int32.
-        pieces: how many there are, at most `row_total`.
-        index: which one is asked for, from 0.
-    """
+    """Returns a piece's begin and rows, int32 scalars; pieces differ by one row at most."""
     size, longer = row_total // pieces, row_total % pieces
     return index * size + tf.minimum(index, longer), size + tf.cast(index < longer, tf.int32)
 
@@ -75,9 +63,8 @@ def bounds(
 class GradientSum:
     """The sum of gradients that all have the structure of the first ones.
 
-    Sparse gradients are joined and not made dense: they come out as the whole batch would
-    have given them, row for row, so that what an optimizer or its clipping does with repeated
-    indices stays the same.
+    Sparse gradients are joined and not made dense: they come out as the whole batch would have
+    given them, row for row, so that optimizer and clipping treat repeated indices alike.
     """
 
     def __init__(self, first: Gradients, *, terms: tf.Tensor) -> None:

@@ -23,13 +23,10 @@ Logs = dict[str, Any]
 
 
 class SplitStep:
-    """What Keras' own `train_step` does, in replica context.
+    """Keras' own `train_step` in parts, in replica context.
 
     The parts: gradients of the (scaled) loss, one application by the optimizer, metrics. In
     slices, the metrics come before the application, with each slice's predictions.
-
-    Attributes:
-        ranges: what XLA does not look at, if it compiles forward and backward pass.
     """
 
     def __init__(
@@ -44,20 +41,11 @@ class SplitStep:
         shapes: dict[str, None] | None = None,
         forward: Callable[[Tensors], Tensors] | None = None,
     ) -> None:
-        """Prepares a step.
+        """Prepares a step of a compiled model with Keras' own `train_step`.
 
-        Args:
-            model: compiled; its `train_step` is Keras' own.
-            keras_api: the model's.
-            xla: compile forward and backward pass. The optimizer stays outside, the one
-                placement that is legal under every strategy, because `merge_call` cannot cross
-                a nested `tf.function`.
-            fused_update: have one kernel update each variable.
-            recompute: in how many segments to compute activations again, or `auto`; None
-                keeps them.
-            journal: where to note what a repetition needs; None if none is wanted.
-            shapes: where to note what is traced for, in words; likewise.
-            forward: from x to the predictions; None calls the model.
+        `xla` leaves the optimizer outside, the one placement that is legal under every strategy,
+        because `merge_call` cannot cross a nested `tf.function`. `journal` and `shapes` take notes;
+        `forward` computes predictions from x, None calls the model.
         """
         self._forward = forward or functools.partial(keras_api.forward, model)
         self._model = model
@@ -67,7 +55,7 @@ class SplitStep:
         self._recompute = recompute
         self._journal = journal
         self._shapes = shapes
-        self.ranges = IndexRanges()
+        self.ranges = IndexRanges()  # checks that XLA leaves out
         self._compute: Callable[..., Any] = self._forward_backward
         if xla or recompute:  # a graph of its own
             self._compute = QuickFunction(
@@ -76,15 +64,9 @@ class SplitStep:
         self._slice = QuickFunction(self._one_slice, reduce_retracing=True)
 
     def run(self, batch: Tensors, micro_batches: tf.Tensor | None = None) -> Logs:
-        """Trains on one batch.
+        """Trains on one batch; returns the results of the metrics.
 
-        Args:
-            batch: an element of the training data.
-            micro_batches: into how many slices to cut it, a scalar of int32; one for each
-                row if there are fewer rows. None: the batch is not cut.
-
-        Returns:
-            The results of the metrics.
+        The batch is cut into `micro_batches` slices (int32), at most one for each row, if given.
         """
         if self._journal is not None:
             batch = self._journal.begin(batch)
@@ -106,16 +88,14 @@ class SplitStep:
         return logs
 
     def gradients(self, batch: Tensors) -> tuple[Gradients, Tensors]:
-        """Returns gradients and predictions of a batch: what XLA compiles of the step."""
+        """Returns a batch's gradients and predictions, the part of a step that XLA compiles."""
         x, y, weight = self._keras_api.unpack(batch)
         return self._compute(x, y, weight, None)[:2]
 
     def run_in_xla(self, batch: Tensors) -> tuple[Logs, tf.Tensor]:
-        """Trains on one batch in a function that XLA compiles.
+        """Trains on one batch in a function that XLA compiles; returns logs and a boolean tensor.
 
-        Returns:
-            The results of the metrics, and whether plain `fit` would not have raised an error;
-            see `ranges`.
+        The boolean says whether plain `fit` would not have raised an error; see `ranges`.
         """
         x, y, weight = self._keras_api.unpack(batch)
         gradients, y_pred, _, holds = self._compute(x, y, weight, None)
@@ -156,7 +136,7 @@ class SplitStep:
     def _gradients(
         self, batch: Tensors, part: PartOfBatch | None
     ) -> tuple[Gradients, Callable[[], Any]]:
-        """Returns the gradients, and what updates the metrics; of a whole batch, to results."""
+        """Returns gradients, and a function that updates metrics, with results of a whole batch."""
         x, y, weight = self._keras_api.unpack(batch)
         if self._shapes is not None:
             parts = tf.nest.flatten((x, y, weight), expand_composites=True)

@@ -1,4 +1,4 @@
-"""StepRunner: what runs training steps, and what stands around it."""
+"""StepRunner: runs training steps; its wrappers stand around it."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
@@ -15,32 +15,20 @@ class StepRunner(Protocol):
     """Runs the steps of a `fit`."""
 
     def run(self, iterator: Any, steps: int) -> Logs:
-        """Runs steps, at least one.
-
-        Args:
-            iterator: Keras', over the training data.
-            steps: how many.
-
-        Raises:
-            OutOfRangeError: the data ended; the steps before are complete.
-        """
+        """Runs steps, at least one; raises OutOfRangeError, after whole steps, if data end."""
 
     def take(self) -> int:
         """Returns how many steps the next call is to run, and counts them as run."""
 
     def trace(self, iterator: Any) -> None:
-        """Traces the steps for an iterator without running any: all variables are there then."""
+        """Traces the steps for an iterator without running any: then all variables exist."""
 
     def used_variables(self) -> Iterable[tf.Variable]:
         """Returns the variables that the steps read or write; none before `trace`."""
 
 
 class StepRunnerWrapper:
-    """Stands around another runner; a subclass changes how that runs its steps.
-
-    Attributes:
-        inner: the runner inside.
-    """
+    """Stands around the runner `inner`; a subclass changes how that runs its steps."""
 
     def __init__(self, inner: StepRunner) -> None:
         self.inner = inner
@@ -67,10 +55,6 @@ class Countdown:
 
     `fit` hands the train function only an iterator; near the end of an epoch fewer steps
     than usual must be taken from it, and Keras 3 does not say how many.
-
-    Attributes:
-        call_count: calls in the running epoch or evaluation.
-        last_call_steps: how many steps the last call took.
     """
 
     def __init__(self) -> None:
@@ -93,21 +77,14 @@ class Countdown:
 
 
 class TracedSteps:
-    """Runs a `MultiStep`; a `StepRunner`.
-
-    Others may run the same one at the same time: what is set here is nobody else's.
-
-    Attributes:
-        steps_per_call: steps of a call that no epoch cuts short.
-        micro_batches: slices of each batch.
-    """
+    """Runs a `MultiStep`, as a `StepRunner`; others may run the same one at the same time."""
 
     def __init__(
         self,
         function: MultiStep,
         *,
         countdown: Countdown,
-        steps_per_call: int,
+        steps_per_call: int,  # if no epoch cuts them short
         micro_batches: int = 1,
     ) -> None:
         self.steps_per_call = steps_per_call
@@ -121,7 +98,7 @@ class TracedSteps:
 
     @property
     def journal(self) -> Journal | None:
-        """The one that the step writes, if it writes one."""
+        """The step's journal, if it writes one."""
         return self._function.journal
 
     def take(self) -> int:
@@ -129,15 +106,11 @@ class TracedSteps:
         return self._countdown.take(self.steps_per_call)
 
     def run(self, iterator: Any, steps: int) -> Logs:
-        """Runs exactly `steps` steps, at least one, whatever is left of the epoch.
-
-        Raises:
-            OutOfRangeError: the data ended; the steps before are complete.
-        """
+        """Runs exactly `steps` steps, at least one; raises OutOfRangeError as `StepRunner`."""
         return self._function.run(iterator, steps, micro_batches=self.micro_batches)
 
     def run_batch(self, parts: Sequence[Any]) -> Logs:
-        """Runs one step on a batch in hand: on what each replica had taken from the data."""
+        """Runs one step on a batch in hand, each replica's part taken from the data."""
         return self._function.run_batch(parts, micro_batches=self.micro_batches)
 
     def trace(self, iterator: Any) -> None:

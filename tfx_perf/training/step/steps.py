@@ -36,10 +36,7 @@ def train_step(
     journal: Journal | None = None,
     shapes: dict[str, None] | None = None,
 ) -> Step:
-    """Returns the function that trains on one batch in replica context.
-
-    With any of them it is `SplitStep.run`, else the model's own `train_step`.
-    """
+    """Returns the function that trains on one batch: `SplitStep.run` or the model's own step."""
     if xla or fused_update or recompute or may_slice:
         return SplitStep(
             model,
@@ -60,17 +57,10 @@ def in_replicas(
     strategy: tf.distribute.Strategy,
     reduction: str,
 ) -> tuple[Any, tf.Tensor]:
-    """Traces a step in every replica.
+    """Traces a step in every replica, and reduces its logs by `MEAN` or `SUM` over this worker's.
 
-    Args:
-        step: to be called in replica context.
-        arguments: of the step.
-        strategy: the one that the model was built under.
-        reduction: `MEAN` or `SUM`, of the logs over the replicas, if this worker has several.
-
-    Returns:
-        The logs, which may be empty, and a constant. Both are there only when all that the step
-        does is done.
+    Returns the logs, which may be empty, and a constant. Both are there only when all that the step
+    does is done.
     """
     graph = tf.compat.v1.get_default_graph()
     before = len(graph.get_operations())
@@ -88,18 +78,10 @@ def repeated(
     *,
     state: Tensors = (),
 ) -> tuple[Tensors, Tensors]:
-    """Runs a step several times, one after the other; its Python code runs once.
+    """Runs a step several times, at least once, one after the other; returns results and state.
 
-    A loop in a graph must know what its body returns before that is traced. So the step is traced
-    as a function of its own, which TensorFlow puts in the place of the loop's call of it.
-
-    Args:
-        step: takes how many steps were before it, and the state that the one before returned.
-        times: how often, at least once.
-        state: for the first step.
-
-    Returns:
-        The results of the last step, and its state.
+    A loop in a graph must know what its body returns before that is traced. So the step, whose
+    arguments are the number of steps before it and their state, is a function that is inlined.
     """
     with constant_shapes.in_a_loop():
         function = QuickFunction(step).get_concrete_function(tf.constant(0), state)
@@ -119,7 +101,7 @@ def repeated(
 
 
 class DoneCount:
-    """Adds up the steps that calls have run, as their graphs have counted them."""
+    """Adds up the steps of calls, as their graphs have counted them."""
 
     def __init__(self) -> None:
         self._total = 0
@@ -133,7 +115,7 @@ class DoneCount:
 
     @property
     def total(self) -> int:
-        """All that were added."""
+        """The sum of all steps added."""
         self._total += sum(map(int, self._counts))
         self._counts.clear()
         return self._total
@@ -142,13 +124,8 @@ class DoneCount:
 class MultiStep:
     """Runs `step` several times on an iterator in one graph call.
 
-    It is traced once for whoever runs it; see `TracedSteps`. Results of metrics are computed once,
-    after the last step: for each, tf_keras has replicas sum what they have counted.
-
-    Attributes:
-        journal: the one that `step` writes, if it writes one.
-        shapes: the input shapes that were traced for XLA, in words; None without it.
-        trace_seconds: what running the steps' Python code took, all traces together.
+    It is traced once for all runners; see `TracedSteps`. Results of metrics are computed once,
+    after the last step: for each, tf_keras has replicas sum their counts.
     """
 
     def __init__(
@@ -160,22 +137,11 @@ class MultiStep:
         counter: tf.Variable | None,
         has_own_logs: bool,
         journal: Journal | None = None,
-        shapes: dict[str, None] | None = None,
+        shapes: dict[str, None] | None = None,  # input shapes traced for XLA, in words
     ) -> None:
-        """Wraps a step.
-
-        Args:
-            step: what to do with one batch, in replica context.
-            model: the one that the step trains or evaluates.
-            keras_api: the model's.
-            counter: where Keras counts the steps for its callbacks, if it does.
-            has_own_logs: whether the step's logs may be other than the results of the metrics.
-            journal: the one that `step` writes, if it writes one.
-            shapes: where `step` notes them.
-        """
         self.journal = journal
         self.shapes = shapes
-        self.trace_seconds = 0.0
+        self.trace_seconds = 0.0  # in the steps' Python code, all traces together
         self._done = DoneCount()
         self._used: Sequence[tf.Variable] = ()
         self._graph: tf.Graph | None = None
@@ -188,16 +154,13 @@ class MultiStep:
         self.retrace(step)
 
     def retrace(self, step: Step) -> None:
-        """Takes a step in place of the one before, and forgets what was traced of that."""
+        """Replaces the step, and forgets the traces of the old one."""
         self._step = step
         self._function = QuickFunction(self._run, reduce_retracing=True)
         self._once_on = QuickFunction(self._run_batch, reduce_retracing=True)
 
     def trace(self, iterator: Any, *, micro_batches: int = 1) -> None:
-        """Traces the steps for an iterator without running any.
-
-        Afterwards every variable is there that the steps make, and no batch is taken.
-        """
+        """Traces the steps without running any or taking a batch; makes all their variables."""
         arguments = iterator, tf.constant(1, tf.int32), *_slicing(micro_batches)
         self._used = self._function.variables(*arguments)
         if self.journal is not None and not self.journal.is_complete:  # the trace made variables
@@ -207,7 +170,7 @@ class MultiStep:
 
     @property
     def operation_count(self) -> int:
-        """How many operations the graph of a step has, about; 0 before `trace`."""
+        """About how many operations the graph of a step has; 0 before `trace`."""
         if self._graph is None:
             return 0
         definition = self._graph.as_graph_def()
@@ -221,12 +184,12 @@ class MultiStep:
 
     @property
     def compiled_shapes(self) -> tuple[str, ...] | None:
-        """Of `shapes`."""
+        """The input shapes of `shapes`."""
         return None if self.shapes is None else tuple(self.shapes)
 
     @property
     def trace_count(self) -> int:
-        """How often the steps were traced: once for each shape of the batches, or so."""
+        """How often the steps were traced: about once for each shape of the batches."""
         return self._function.trace_count
 
     @property
@@ -235,16 +198,7 @@ class MultiStep:
         return self._done.total
 
     def run(self, iterator: Any, steps: int, *, micro_batches: int = 1) -> Logs:
-        """Runs exactly `steps` steps, at least one.
-
-        Args:
-            iterator: over the data.
-            steps: how many.
-            micro_batches: slices of each batch.
-
-        Raises:
-            OutOfRangeError: the data ended; the steps before are complete.
-        """
+        """Runs exactly `steps` steps, at least one; raises as `StepRunner.run`."""
         logs, done = self._function(
             iterator, tf.constant(steps, tf.int32), *_slicing(micro_batches)
         )
@@ -264,7 +218,7 @@ class MultiStep:
         self.count(steps)
 
     def count(self, steps: int | tf.Tensor) -> None:
-        """Counts steps where Keras does for its callbacks."""
+        """Counts steps in Keras' counter for its callbacks."""
         if self._counter is not None:
             self._counter.assign_add(tf.cast(steps, self._counter.dtype))
 
@@ -308,10 +262,7 @@ class MultiStep:
         return self._counted(*self._once(self._in_hand, batch, *slicing), steps=1)
 
     def _counted(self, logs: Logs, done: tf.Tensor, *, steps: tf.Tensor | int) -> Logs:
-        """Counts steps when they are done, not if one fails; returns the logs over all workers.
-
-        Once a call, since these wait for each other.
-        """
+        """Counts steps that are done; returns the logs over all workers, who wait here."""
         with tf.control_dependencies([done]):
             if self._has_own_logs:
                 logs = strategies.of_workers(
@@ -330,10 +281,7 @@ def _slicing(micro_batches: int) -> tuple[tf.Tensor, ...]:
 
 
 def _of_static_shape(tensor: Any, spec: tf.TypeSpec) -> Any:
-    """Returns a tensor of which no more is known while tracing than of the data's.
-
-    Keras weighs what it averages by the batch size where it is known, and a batch in hand has one.
-    """
+    """Returns a tensor with the static shape of the data: Keras weighs by a batch size it knows."""
     if type(spec) is not tf.TensorSpec:
         return tensor
     return tf.compat.v1.placeholder_with_default(tensor, spec.shape)

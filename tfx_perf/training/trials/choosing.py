@@ -51,19 +51,10 @@ def by_trials(
     previous_plan: TrainingPlan | None = None,
     stop_when: Callable[[float], bool] = lambda step_seconds: False,
 ) -> PlanChoice:
-    """Returns the plan that wins the trials, which run here.
+    """Returns the plan that wins the trials, which run here; for other arguments see `Trials`.
 
-    Args:
-        call: the user's `fit`; its model is left as it was, but for the variables being there.
-        loop: the loop that the plan will be used with.
-        settings: the sections `training`, `compilation`, `schedule` and `distribution`.
-        watch: see `Trials`.
-        known: see `Trials`.
-        previous_plan: see `Trials`.
-        stop_when: see `Trials`.
-
-    Raises:
-        TeamError: the trials go on no more, where several workers make them.
+    The model stays as it was, except that its variables exist. Raises TeamError if several workers
+    cannot go on with their trials.
     """
     began, budget_seconds = time.perf_counter(), settings.training.trial_budget_seconds
     if not budget_seconds:
@@ -111,14 +102,7 @@ def choose_and_restore(
     settings: PerfConfig,
     previous_plan: TrainingPlan | None = None,
 ) -> PlanChoice:
-    """Returns the plan that wins; model, generators and data are as they were before.
-
-    Args:
-        call: the user's `fit`.
-        loop: the loop that the plan will be used with.
-        settings: see `by_trials`.
-        previous_plan: see `Trials`.
-    """
+    """Returns the plan that wins; model, generators and data are as they were before."""
     if not settings.training.trial_budget_seconds:
         return by_trials(call, loop, settings=settings)  # which says so
     reason = obstacle(call, loop)
@@ -134,16 +118,9 @@ def choose_and_restore(
 def on_own_data(call: FitCall, loop: Loop) -> Iterator[FitCall | None]:
     """Yields the `fit` on data like its own that share nothing with them, to be tried on.
 
-    At the end what a step may have changed outside of the model is as it was. Other threads that
-    call the model wait for the end.
-
-    Args:
-        call: the user's `fit`.
-        loop: the loop that would run it.
-
-    Yields:
-        None if the data call Python functions, or too much would have to be kept. `call` itself if
-        nothing can be tried on it.
+    At the end variables outside of the model that a step may have changed are as they were. Other
+    threads that call the model wait for the end. It yields None if the data call Python functions
+    or need too much memory, and `call` itself if nothing can be tried on it.
     """
     if obstacle(call, loop):
         yield call
@@ -167,18 +144,10 @@ def on_own_data(call: FitCall, loop: Loop) -> Iterator[FitCall | None]:
 
 
 def for_workers(call: FitCall, loop: Loop, *, settings: PerfConfig, why: str = "") -> PlanChoice:
-    """Returns the plan where several workers train; each of them comes to the same.
+    """Returns the plan where several workers train, the same on each; `why` tells of no trials.
 
-    There are no trials, in which a worker that failed alone would have the others wait for ever. So
-    the plan has only what computes the same, no slower, and the fewest steps a call of those that
-    would be tried.
-
-    Args:
-        call: the user's `fit`.
-        loop: the loop that would run it.
-        settings: the section `training`.
-        why: there are no trials, and what to do, unless something rules plans out; empty if there
-            may be some.
+    In a trial, a worker that failed alone would have the others wait for ever. So the plan has only
+    optimizations that compute the same, no slower, and the fewest steps a call.
     """
     strategy = call.model.distribute_strategy
     plan, reason = PLAIN_FIT, None
@@ -203,13 +172,7 @@ def for_workers(call: FitCall, loop: Loop, *, settings: PerfConfig, why: str = "
 
 
 def for_parameter_servers(call: FitCall, loop: Loop, *, settings: PerfConfig) -> PlanChoice:
-    """Returns the plan where a coordinator hands out steps: the fewest steps a call, untried.
-
-    Args:
-        call: the user's `fit`.
-        loop: of this `fit`.
-        settings: the section `training`.
-    """
+    """Returns the untried plan of the fewest steps a call, for a parameter servers' coordinator."""
     if not settings.training.trial_budget_seconds:
         return plain(TRIALS_OFF)
     reason = (
@@ -224,15 +187,10 @@ def for_parameter_servers(call: FitCall, loop: Loop, *, settings: PerfConfig) ->
 
 
 def as_given(call: FitCall, loop: Loop, choice: PlanChoice) -> PlanChoice:
-    """Returns a choice that was made before, if it holds for this `fit`, else plain `fit`.
+    """Returns an earlier choice if it holds for this `fit`, else plain `fit`.
 
     Where the model has grown since, the plan trains it once more, watched by a `SpeedWatch`; the
     next run makes new trials.
-
-    Args:
-        call: the user's `fit`.
-        loop: the loop that the plan will be used with.
-        choice: made in another process, or in a run before.
     """
     if not choice.fit:  # plain fit, because none could be tried
         return choice
@@ -256,14 +214,7 @@ def as_given(call: FitCall, loop: Loop, choice: PlanChoice) -> PlanChoice:
 def with_recompute(
     call: FitCall, loop: Loop, choice: PlanChoice, *, settings: PerfConfig
 ) -> PlanChoice:
-    """Returns the choice; plain `fit` only if no activations are to be computed again.
-
-    Args:
-        call: the user's `fit`.
-        loop: the loop that the plan will be used with.
-        choice: of the plan.
-        settings: the section `training`.
-    """
+    """Returns the choice; plain `fit` only if no activations are to be computed again."""
     if not settings.training.recompute or not choice.plan.is_plain_fit:
         return choice
     reason = obstacle(call, loop)

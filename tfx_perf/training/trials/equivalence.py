@@ -33,13 +33,7 @@ _Logs = Mapping[str, np.ndarray]  # figures by name
 
 @dataclasses.dataclass(frozen=True)
 class ShortTraining:
-    """What a training of a few steps came to.
-
-    Attributes:
-        contender: the plan, with 0 s a step if the training ended with the first call.
-        step_count: steps that were trained.
-        logs: of the last call.
-    """
+    """The result of a few steps; its contender has 0 s a step if the first call ended them."""
 
     contender: Contender
     step_count: int
@@ -52,10 +46,6 @@ class EquivalenceCheck:
     The reference, as a rule plain `fit`, runs once from there, and once from weights that are off
     by one rounding: see `Yardstick`. Where that leads far away, it runs a third time, from the
     same weights, to see whether it is random in a way that nobody can repeat.
-
-    Attributes:
-        one_batch: one batch of the data from memory, for ever.
-        ran_out_of_time: whether a check was stopped because its time was up.
     """
 
     def __init__(
@@ -69,17 +59,9 @@ class EquivalenceCheck:
         loss_tolerance: float,
         team: Team,
     ) -> None:
-        """Reads the batches: few if they are large or slow to come.
+        """Reads batches from endless data: few if they are large or slow to come.
 
-        Args:
-            loop: runs the plans.
-            reference: what they are held to.
-            data: endless.
-            start: where all checks begin.
-            limit: returns when a check that begins now must end, on `time.perf_counter`'s clock.
-            loss_tolerance: relative difference of figures in the logs that is allowed where the
-                model is random.
-            team: which train together; all of them do what the chief decides.
+        `limit` returns when a check that begins now must end, on `time.perf_counter`'s clock.
         """
         self._loop, self._model, self._team = loop, loop.functions.model, team
         self._reference = reference
@@ -98,7 +80,7 @@ class EquivalenceCheck:
         self.one_batch = _from_memory(batches[:1], spec=data.element_spec).repeat()
 
     def first_look(self) -> Contender:
-        """Returns what is seen of the reference; of no use if `ran_out_of_time` even for it."""
+        """Returns a first look at the reference; of no use if it `ran_out_of_time`."""
         first = self._train(self._reference)
         if first.step_count < self._fewest_steps:
             self.ran_out_of_time = True
@@ -108,11 +90,7 @@ class EquivalenceCheck:
         return first.contender
 
     def reference(self, first: Contender) -> Contender:
-        """Returns what the others are held to; must come before `check`.
-
-        Args:
-            first: what `first_look` returned.
-        """
+        """Returns the contender that others are held to; `first` is from `first_look`."""
         self._rounding = self._yardstick()
         rounded = self._train_reference(self._start.restore_rounded)
         reference = rounded.contender
@@ -129,8 +107,7 @@ class EquivalenceCheck:
     def check(self, plan: TrainingPlan) -> Contender | TrialRecord:
         """Returns the plan if it is worth timing, else the record of why it is not.
 
-        Raises:
-            TeamError: the others do not come to the end of it, where several workers train.
+        Raises TeamError if other workers do not come to its end.
         """
         try:
             found = self._check(plan)
@@ -182,7 +159,7 @@ class EquivalenceCheck:
         return found
 
     def _compared(self, plan: TrainingPlan, logs: _Logs) -> tuple[str | None, str]:
-        """Returns why a plan's state is another one, and what is to be said if it is not."""
+        """Returns why a plan's state is a different one, and a remark if it is not."""
         seen, tolerance = self._seen(logs), self._loss_tolerance
         yardstick = self._rounding
         found = yardstick.exceeded(seen, loss_tolerance=tolerance)
@@ -196,7 +173,7 @@ class EquivalenceCheck:
         return str(found) if found else None, _RANDOM if yardstick.is_random else ""
 
     def _by_chance(self) -> Yardstick:
-        """Returns what two draws of the model's random numbers differ by."""
+        """Returns the difference between two draws of the model's random numbers."""
         if self._chance is None:
             self._chance = self._yardstick()
             for seed in (1, 2):
@@ -231,13 +208,7 @@ class EquivalenceCheck:
         restore: Callable[[], None] | None = None,
         stop_when: Callable[[StepTimer], bool] | None = None,
     ) -> ShortTraining:
-        """Trains a few steps.
-
-        Args:
-            plan: how to run them.
-            restore: puts the variables to where to begin; by default to where all begin.
-            stop_when: the chief is asked after every call; by default true when the time is up.
-        """
+        """Trains a few steps, after `restore`, until `stop_when` is true for the chief."""
         limit = self._limit()
         is_over = stop_when or (lambda timer: time.perf_counter() > limit)
         (restore or self._start.restore)()
@@ -273,7 +244,6 @@ class EquivalenceCheck:
 
 
 def _from_memory(batches: list[Any], *, spec: Any) -> tf.data.Dataset:
-    """Returns a dataset of batches with the specs of the user's own."""
     data = tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=spec)
     return datasets.without_autotune(data.cache())
 

@@ -1,4 +1,4 @@
-"""What the trials try against plain `fit`."""
+"""The plans that trials try against plain `fit`."""
 
 import os
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ _LONG_CALL_SECONDS = 0.1
 
 
 def longest_call(step_seconds: float) -> int:
-    """Returns how many steps a call may have, because more would gain nothing."""
+    """Returns how many steps a call may have; more would gain nothing."""
     return max(1, int(_LONG_CALL_SECONDS / step_seconds))
 
 
@@ -28,13 +28,7 @@ def same_function(plan: TrainingPlan, other: TrainingPlan) -> bool:
 
 
 def reference(model: Any, loop: Loop, *, settings: PerfConfig) -> TrainingPlan:
-    """Returns what plans are compared with: plain `fit`, unless it may need too much memory.
-
-    Args:
-        model: what is to be trained.
-        loop: what would run the plans.
-        settings: the sections `training` and `distribution`.
-    """
+    """Returns the plan that others are held against: plain `fit`, unless memory may not suffice."""
     fit = Fit(model, loop, settings)
     values = {
         name: each.always(fit)
@@ -46,13 +40,7 @@ def reference(model: Any, loop: Loop, *, settings: PerfConfig) -> TrainingPlan:
 
 
 def untried(model: Any, loop: Loop, *, settings: PerfConfig) -> TrainingPlan:
-    """Returns a plan of what computes the same as plain `fit`, no slower, and needs no trial.
-
-    Args:
-        model: what is to be trained.
-        loop: what would run the plan.
-        settings: the sections `training` and `distribution`.
-    """
+    """Returns a plan that computes the same as plain `fit`, no slower, and needs no trial."""
     fewest = min(*settings.training.steps_per_call, loop.train_length or 1)
     return _base(Fit(model, loop, settings, most_steps_per_call=fewest))
 
@@ -64,14 +52,7 @@ def families(
     settings: PerfConfig,
     step_seconds: float,
 ) -> tuple[list[Family], list[TrialRecord]]:
-    """Returns the plans to try, by family, and the records of those that cannot be.
-
-    Args:
-        model: what is to be trained.
-        loop: what would run the plans.
-        settings: the sections `training`, `compilation` and `distribution`.
-        step_seconds: of plain `fit`.
-    """
+    """Returns the plans to try, by family, and the records of those that cannot be."""
     longest = min(longest_call(step_seconds), loop.train_length or 1)
     fit = Fit(model, loop, settings, most_steps_per_call=longest)
     base = _base(fit)
@@ -97,24 +78,19 @@ def _base(fit: Fit) -> TrainingPlan:
 
 
 def allowed(plan: TrainingPlan, settings: PerfConfig) -> TrainingPlan:
-    """Returns the plan without what the settings exclude.
-
-    Args:
-        plan: perhaps of an earlier run.
-        settings: the section `training`.
-    """
+    """Returns a plan, perhaps of an earlier run, without optimizations that settings exclude."""
     return plan.only(lambda each: each.name not in settings.training.excluded_speedups)
 
 
 def _lacks(plan: TrainingPlan) -> str | None:
-    """Returns which variables of its environment this process does not have; None if it has all."""
+    """Returns which variables of its environment this process lacks; None if it has all."""
     needed = plan.environment.items()
     lacking = [f"{name}={value}" for name, value in needed if os.environ.get(name) != value]
     return f"this process began without {', '.join(lacking)}" if lacking else None
 
 
 def _is_new(plan: TrainingPlan, reference: TrainingPlan) -> bool:
-    """Whether a plan is not the reference over again."""
+    """Whether a plan differs from the reference."""
     return plan.steps_per_call > 1 or not same_function(plan, reference)
 
 

@@ -1,4 +1,4 @@
-"""What was chosen, left beside the checkpoints for the same training, should it be interrupted."""
+"""Keeps choices beside the checkpoints, for the same training after an interruption."""
 
 import contextlib
 import logging
@@ -23,12 +23,7 @@ _Choice = TypeVar("_Choice", PlanChoice, StrategyChoice, Comparison)
 
 
 def keep(folder: str | None, choice: PlanChoice | StrategyChoice | Comparison) -> None:
-    """Leaves a choice, so that a training that is interrupted has not to find it again.
-
-    Args:
-        folder: that the training finds again, of its checkpoints, say; None if there is none.
-        choice: with its key.
-    """
+    """Keeps a choice with its key, so that an interrupted training need not find it again."""
     if folder is None:
         return
     try:
@@ -39,7 +34,7 @@ def keep(folder: str | None, choice: PlanChoice | StrategyChoice | Comparison) -
 
 
 def kept(folder: str | None, kind: type[_Choice], *, key: Mapping[str, str]) -> _Choice | None:
-    """Returns the choice of a kind that `keep` left; None if there is none with this key."""
+    """Returns the kept choice of a kind with this key; None if there is none."""
     if folder is None:
         return None
     try:
@@ -50,7 +45,7 @@ def kept(folder: str | None, kind: type[_Choice], *, key: Mapping[str, str]) -> 
 
 
 def kept_plan(folder: str | None, key: Mapping[str, str]) -> PlanChoice | None:
-    """Returns the plan of a training that was interrupted; None if there is none with this key."""
+    """Returns the kept plan of an interrupted training with this key; None if there is none."""
     choice = kept(folder, PlanChoice, key=key)
     if choice is None:
         return None
@@ -59,7 +54,7 @@ def kept_plan(folder: str | None, key: Mapping[str, str]) -> PlanChoice | None:
 
 
 def forget(folder: str | None) -> None:
-    """Removes the choices, once what was trained with them is safe."""
+    """Removes the choices, once the model trained with them is safe."""
     if folder is not None:
         with contextlib.suppress(OSError):
             for name in FILE_NAMES:

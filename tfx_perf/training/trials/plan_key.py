@@ -1,4 +1,4 @@
-"""What a training plan depends on: with the same keys, trials would find the same."""
+"""The conditions of a training plan: with the same keys, trials would find the same."""
 
 import tensorflow as tf
 
@@ -31,19 +31,10 @@ def plan_key(
     input_candidate: str,
     worker_count: int,
 ) -> dict[str, str]:
-    """Returns the parts of the key that are known before the training code is run.
+    """Returns the parts of the key that are known before the training code calls `fit`.
 
-    The model, its optimizer and its batches are known only when the code calls `fit`; see
-    `fit_key`.
-
-    Args:
-        settings: the sections `training` and `compilation` count, and of `distribution` the
-            strategy.
-        code: digest of the training code and its arguments.
-        hyperparameters: digest of those that a Tuner found; empty if there are none.
-        data: digest of the data's schema; what the data contain does not count.
-        input_candidate: name of the tuned input; empty if it is not tuned.
-        worker_count: how many processes train together.
+    `code`, `hyperparameters` (a Tuner's, or empty) and `data` (their schema) are digests;
+    `input_candidate` names the tuned input, or is empty.
     """
     strategy = settings.distribution.strategy
     users_choices = ((name, each.users_choice()) for name, each in OPTIMIZATIONS.items())
@@ -63,13 +54,7 @@ def plan_key(
 
 
 def fit_key(call: FitCall, loop: Loop) -> dict[str, str]:
-    """Returns what makes one `fit` another; the data are not read.
-
-    Args:
-        call: a `fit` that `eligibility.obstacle` does not object to, of a model that knows its
-            parameters.
-        loop: the loop that would run it.
-    """
+    """Returns the properties that tell one `fit` from another; reads no data."""
     model, data = call.model, call.arguments["x"]
     strategy = model.distribute_strategy
     return {

@@ -1,8 +1,8 @@
-"""Ways to train that hold for a whole process, compared in turns: which one is surely the fastest.
+"""Compares ways to train that hold for a whole process, in turns: which one is surely the fastest.
 
 oneDNN's kernels, a dtype policy, other devices, other code: none of them can be changed within a
 process. So each way trains plain `fit` in processes of its own, block by block in turns with the
-others (`components/in_turns.py`). What makes a shared host slower then strikes all of them, and
+others (`components/in_turns.py`). A slow phase of a shared host then strikes all of them, and
 cancels in the ratio of their step times. Trials of plans follow in a process of the winner's kind.
 """
 
@@ -24,18 +24,11 @@ FAILURES = errors.MeasurementError, errors.UserError, OSError
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """What was seen of one way to train.
+    """The measurements of one way to train."""
 
-    Attributes:
-        step_seconds: seconds per step of its blocks; the i-th of all followed each other.
-        seconds: that its blocks took.
-        losses: of each pass over the same batches, from the same weights, twice of the first
-            way and once of the others; empty unless that was wanted.
-    """
-
-    step_seconds: list[float]
-    seconds: float
-    losses: list[list[float]]
+    step_seconds: list[float]  # one a block; the i-th of all ways ran in a row
+    seconds: float  # that its blocks took
+    losses: list[list[float]]  # of passes over the same batches, two by the first way
 
     def speedup_over(self, first: "Trained") -> statistics.Interval:
         """Returns the step time of the first over this one's."""
@@ -44,9 +37,7 @@ class Trained:
     def loss_difference(self, first: "Trained", *, tolerance: float) -> str | None:
         """Returns how the losses differ, in words; None if that is no more than is allowed.
 
-        Args:
-            first: the first way.
-            tolerance: relative, beside what the first differs from itself by.
+        `tolerance` is relative, beside the difference of the first way from itself.
         """
         start, again = first.losses
         difference, spread = (
@@ -61,11 +52,7 @@ class Trained:
 
 
 def settled_at(margin: float) -> Callable[[list[list[float]]], bool]:
-    """Returns what tells whether further blocks would change which ways gain enough.
-
-    Args:
-        margin: by how much a way has to be faster than the first.
-    """
+    """Returns a function: whether more blocks would change which ways gain that margin."""
 
     def decided(blocks: list[list[float]]) -> bool:
         ratios = [statistics.ratio_interval(blocks[0], other) for other in blocks[1:]]
@@ -75,28 +62,20 @@ def settled_at(margin: float) -> Callable[[list[list[float]]], bool]:
 
 
 def cause_of(error: Exception) -> str:
-    """Returns what one of `FAILURES` was caused by, in words."""
+    """Returns the cause of one of `FAILURES`, in words."""
     return f"its process {error.cause}" if isinstance(error, errors.ChildError) else str(error)
 
 
 class Comparison(records.Record):
-    """Plain `fit` as it is held against plain `fit` in other ways, each one a plan.
-
-    Attributes:
-        without: plain `fit` as it is; None if it was not measured.
-        tried: plain `fit` in other ways; at most one was chosen.
-        seconds: of the trials' budget that this took, in this run.
-        wall_seconds: wall time that it took in this run, if nobody else counts it.
-        key: what it depends on; see `plan_key`. Empty if it is not kept.
-    """
+    """Plain `fit` as it is, compared with plain `fit` in other ways, each one a plan."""
 
     SCHEMA: ClassVar[str] = "tfx_perf.plain_fit_turns/1"
 
-    without: TrialRecord | None
-    tried: tuple[TrialRecord, ...]
-    seconds: float
-    wall_seconds: float = 0.0
-    key: dict[str, str] = {}
+    without: TrialRecord | None  # None if it was not measured
+    tried: tuple[TrialRecord, ...]  # at most one is chosen
+    seconds: float  # of the trials' budget, in this run
+    wall_seconds: float = 0.0  # in this run, if nobody else counts it
+    key: dict[str, str] = {}  # see `plan_key`; empty if not kept
 
     @classmethod
     def of(
@@ -107,14 +86,7 @@ class Comparison(records.Record):
         settings: TrainingSettings,
         most_seconds: float,
     ) -> "Comparison":
-        """Returns what was measured: the fastest way wins, if it is surely faster and trains alike.
-
-        Args:
-            without: plain `fit` as it is.
-            others: by plan.
-            settings: with the margin and the tolerance.
-            most_seconds: of the budget that may count.
-        """
+        """Returns the comparison: the fastest way wins, if it is surely faster and trains alike."""
         tried = [
             _judged(plan, trained, without=without, settings=settings)
             for plan, trained in others.items()
@@ -136,13 +108,7 @@ class Comparison(records.Record):
     def failed(
         cls, plans: Sequence[TrainingPlan], error: Exception, *, seconds: float
     ) -> "Comparison":
-        """Returns what a comparison of plans has come to that ended with an error.
-
-        Args:
-            plans: that were to be tried.
-            error: one of `FAILURES`.
-            seconds: of the budget that count.
-        """
+        """Returns the comparison of plans that ended with an error, one of `FAILURES`."""
         reason, may_pass = cause_of(error), _may_pass(error, len(plans))
         tried = [
             TrialRecord(plan=plan, status="failed", reason=reason, may_pass=may_pass)
@@ -157,15 +123,15 @@ class Comparison(records.Record):
 
     @property
     def may_pass(self) -> bool:
-        """Whether the next run had better try again, since a failure need not come again."""
+        """Whether the next run should try again, since a failure need not come again."""
         return any(each.status == "failed" and each.may_pass for each in self.tried)
 
     def for_another_run(self) -> "Comparison":
-        """Returns what it came to, for a run that makes none."""
+        """Returns the comparison for a run that makes none."""
         return self.model_copy(update={"seconds": 0.0, "wall_seconds": 0.0})
 
     def held_against(self, choice: PlanChoice) -> PlanChoice:
-        """Returns what trials found in a process with this plan, with what was found here."""
+        """Returns a choice of trials in a process with this plan, with the results from here."""
         if self.without is None or self._winner is None:
             choice = choice.model_copy(update={"trials": (*choice.trials, *self.tried)})
         else:
@@ -184,7 +150,7 @@ class Comparison(records.Record):
     def _over_plain_fit(
         self, choice: PlanChoice, *, without: TrialRecord, winner: TrialRecord
     ) -> PlanChoice:
-        """Returns what was found with the winner, held against plain `fit` as it is."""
+        """Returns the winner's choice, with speed-ups over plain `fit` as it is."""
         references = (each for each in choice.trials if each.status == "reference")
         reference = next((each for each in references if each.plan.is_plain_fit), None)
         if reference is not None:
@@ -210,7 +176,7 @@ class Comparison(records.Record):
 
 
 def with_one_winner(tried: Sequence[TrialRecord]) -> tuple[TrialRecord, ...]:
-    """Returns the records, of which the fastest that was good enough is chosen."""
+    """Returns the records, with the fastest one that was good enough chosen."""
     speedups = [
         each.speedup.value if each.status == "chosen" and each.speedup else 0.0 for each in tried
     ]
@@ -241,7 +207,6 @@ def _judged(
 
 
 def _relative_difference(value: float, reference: float) -> float:
-    """Returns the difference of two losses over the reference, which may be zero."""
     return abs(value - reference) / max(abs(reference), 1e-12)
 
 
@@ -265,7 +230,7 @@ def _against(winner: TrialRecord, other: TrialRecord) -> TrialRecord:
 
 
 def _with(plan: TrainingPlan, other: TrainingPlan) -> TrainingPlan:
-    """Returns another plan with what is on in a plan of plain `fit`."""
+    """Returns the other plan with all that is on in a plan of plain `fit`."""
     return other.model_copy(
         update={each.name: getattr(plan, each.name) for each in plan.optimizations}
     )

@@ -1,4 +1,4 @@
-"""Where trials begin: the model's variables, and what a step may change outside of the model."""
+"""Where trials begin: the model's variables, and others that a step may change."""
 
 import contextlib
 import gc
@@ -29,14 +29,9 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class StartingPoint:
-    """The values from which every trial begins, exactly or changed a little; kept on the host.
-
-    Attributes:
-        has_generators: whether the model draws numbers from variables.
-    """
+    """The values from which every trial begins, exactly or changed a little; kept on the host."""
 
     def __init__(self, model: Any, keras_api: KerasApi) -> None:
-        """Reads the variables."""
         self._values: dict[int, tuple[Any, np.ndarray]] = {}
         self._generators: set[int] = set()
         for variable in variables_of(model, keras_api).values():
@@ -46,7 +41,7 @@ class StartingPoint:
                     self._generators.add(id(part))
         self._trained = {id(inner(each)) for each in model.trainable_variables}
         self._epsilon = _epsilon_of_computation(model)
-        self.has_generators = bool(self._generators)
+        self.has_generators = bool(self._generators)  # whether the model draws from variables
         self._numbers = TracedNumbers(lambda: with_numbers(model))
 
     def restore(self) -> None:
@@ -56,17 +51,16 @@ class StartingPoint:
         self._numbers.put_back()
 
     def restore_rounded(self) -> None:
-        """Puts all values back, those that are trained with an error in the last place.
+        """Puts all values back, the trained ones with an error in the last place.
 
-        The last place is that of the type that the model computes in: what a trained variable
-        says beyond it, the forward pass rounds away.
+        It is that of the type that the model computes in, to which the forward pass rounds.
         """
         self.restore()
         for variable, error in self._rounding_errors():
             variable.assign_add(error)
 
     def take_rounding_away(self) -> None:
-        """Takes from the variables what `restore_rounded` added, so that its effects are left."""
+        """Subtracts the errors of `restore_rounded`, so that only their effects are left."""
         for variable, error in self._rounding_errors():
             variable.assign_sub(error)
 
@@ -88,22 +82,16 @@ class StartingPoint:
 
 
 def variables_of(model: Any, keras_api: KerasApi) -> dict[str, tf.Variable]:
-    """Returns all that a training step may change, by the names that users know."""
+    """Returns all variables that a training step may change, by the names that users know."""
     return _named(keras_api.state(model))
 
 
 def variables_outside(*, beside: Iterable[tf.Variable]) -> list[tf.Variable] | None:
-    """Returns the variables of this process, wherever the user's code holds them.
+    """Returns the process's variables `beside` the model's; None if they need too much memory.
 
     A step may count in one, anneal by one, or draw from a `tf.random.Generator`; which, is not
-    known before it has run. Of one that is kept on several devices the parts are returned: to read
-    it would add them up, with those of all workers, of which another may not hold it any more.
-
-    Args:
-        beside: those to leave out, of the model.
-
-    Returns:
-        None if their values would take too much memory.
+    known before it has run. A variable on several devices is returned in its parts: reading it
+    would add them up, with those of all workers, of which another may not hold it any more.
     """
     known = {id(part) for variable in beside for part in with_components(variable)}
     is_variable: dict[type, bool] = {}
@@ -126,12 +114,9 @@ def variables_outside(*, beside: Iterable[tf.Variable]) -> list[tf.Variable] | N
 def kept(
     outside: Iterable[tf.Variable], *, used: Callable[[], Iterable[tf.Variable] | None]
 ) -> Iterator[None]:
-    """Puts variables, and the process's random generators, back to where they were.
+    """Restores variables that the steps use, and random generators, at the end of the context.
 
-    Args:
-        outside: variables that `variables_outside` found.
-        used: returns those that the steps read or write; None if that is not known. Others are left
-            alone: another thread may train them.
+    Other variables are left alone, since another thread may train them.
     """
     values: list[tuple[tf.Variable, np.ndarray]] = []
     for variable in outside:
@@ -153,10 +138,9 @@ def kept(
 
 
 def _parts(variable: Any, strategy: tf.distribute.Strategy) -> Sequence[Any]:
-    """Returns what is read and assigned by itself.
+    """Returns the parts of a variable, say a metric, that are assigned separately.
 
-    The parts of replicas that are added up where they are read, as those of a metric: to assign
-    their sum would have all workers add them up once more.
+    If one assigned their sum, all workers would add them up once more.
     """
     own = inner(variable)
     if getattr(own, "synchronization", None) == tf.VariableSynchronization.ON_READ:

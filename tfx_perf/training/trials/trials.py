@@ -3,12 +3,12 @@
 Each plan first trains a few steps from the same weights on the same batches: it must
 reach plain `fit`'s weights, slots, metrics and logs. Then all that did are timed in
 interleaved blocks (A B C A B C), and the fastest wins if the whole interval of its speed-up
-lies above 1 + margin: over plain `fit`, and what could be slower by its nature also over what
-could not. Where that takes longer than it can save, or than there is time, the check decides
-among those that could not. The variables are put back afterwards.
+lies above 1 + margin: over plain `fit`, and for plans that may be slower by nature also over those
+that may not. Where that takes longer than it can save, or than there is time, the check decides
+among those that may not. The variables are put back afterwards.
 
-Workers that train together try the same plan at the same time: what the chief measures, and what
-it decides by its clock and by what it knows of runs before, holds for all of them.
+Workers that train together try the same plan at the same time: the chief's measurements and
+decisions, by its clock and by its knowledge of earlier runs, hold for all of them.
 """
 
 import inspect
@@ -55,12 +55,7 @@ _CHECK_SHARE = 0.25
 
 
 def input_wait(reading: Sequence[float], repeated: Sequence[float]) -> float:
-    """Returns the share of a step in which it waits for data; 0 where noise may explain it.
-
-    Args:
-        reading: seconds per step on the data, of a few blocks.
-        repeated: the same on one batch from memory.
-    """
+    """Returns the share of a step in which it waits for data; 0 where noise may explain it."""
     fed, free = map(statistics.median_interval, (reading, repeated))
     return 1.0 - free.value / fed.value if free.high < fed.low else 0.0
 
@@ -83,19 +78,15 @@ class Trials:
         """Prepares trials.
 
         Args:
-            call: the user's `fit`, not yet run. `x` is a `tf.data.Dataset`, and the variables of
-                model and optimizer are there.
-            loop: what will use the plan; it keeps what is compiled.
-            settings: the sections `training`, `compilation`, `schedule` and
-                `distribution`.
+            call: the user's `fit`, not yet run, on a `tf.data.Dataset`; all variables exist.
+            loop: will use the plan; it keeps compiled functions.
+            settings: the sections `training`, `compilation`, `schedule` and `distribution`.
             budget: their time, of which some may be spent.
-            watch: told before anything is tried that may end the process.
-            known: records of trials that were cut off. What shares a traced function with one
-                of their plans is not tried.
+            watch: called before each trial that may end the process.
+            known: records of trials that were cut off; plans with their traced functions are out.
             previous_plan: of the run before, whose code, settings or versions were others. It is
                 tried whatever that costs: without it, this run would be slower than that one.
-            stop_when: asked when nothing but the reference has been run, with its seconds per
-                step, whether to leave it at that.
+            stop_when: asked after the reference alone has run, with its seconds per step.
         """
         self._model = call.model
         self._team = Team(call.model.distribute_strategy)
@@ -118,9 +109,7 @@ class Trials:
     def run(self) -> PlanChoice:
         """Runs the trials within the budget and restores the model.
 
-        Raises:
-            TeamError: the others do not come to the end of it, where several workers train; nothing
-                is restored then, for which they would have to.
+        Raises TeamError, restoring nothing, if other workers do not come to the end.
         """
         self._began, began = time.time(), time.perf_counter()
         self._leftovers = Leftovers()
@@ -243,10 +232,7 @@ class Trials:
         )
 
     def _needed_seconds(self, plans: families.Family, contest: Contest, *, trainings: int) -> float:
-        """Returns what plans of one function take until they are judged, at the least.
-
-        What the compiler takes nobody knows: no less than for the reference.
-        """
+        """Returns the least time to judge plans of one function, compiled as the reference."""
         with_them = contest.joined_by(plans)
         seconds = contest.reference.compile_seconds + trainings * self._training_seconds
         if self._takes_turns(with_them):
@@ -266,7 +252,7 @@ class Trials:
         )
 
     def _turns_seconds(self, contest: Contest, *, rounds: int = MIN_ROUNDS) -> float:
-        """Returns what turns take, the look at the wait for input included."""
+        """Returns the time of turns, the look at the wait for input included."""
         # They begin as a training does.
         look_seconds = self._look_seconds(contest.contenders[-1:], rounds=rounds)
         return self._training_seconds + rounds * contest.round_seconds + look_seconds
@@ -274,7 +260,7 @@ class Trials:
     def _look_seconds(
         self, possible_winners: Sequence[Contender], *, rounds: int = MIN_ROUNDS
     ) -> float:
-        """Returns what the look at the wait for input takes, whoever wins."""
+        """Returns the time of the look at the wait for input, whoever wins."""
         longest_seconds = max(each.block_seconds for each in possible_winners)
         return self._training_seconds + 2 * rounds * longest_seconds
 
@@ -353,7 +339,7 @@ class Trials:
         self._input_wait = input_wait(reading, repeated)
 
     def _may_pay(self, contest: Contest, spent_seconds: float) -> bool:
-        """Whether what seems fastest, if it is, saves more than telling has cost."""
+        """Whether the seemingly fastest plan, if it is, saves more than telling has cost."""
         saved_seconds = contest.possible_gain_seconds() * (self._loop.total_length or 0)
         return saved_seconds > spent_seconds
 
@@ -409,7 +395,6 @@ class Trials:
 
     @property
     def _lack(self) -> str:
-        """What the budget had no room for."""
         return self._budget.lack or (
             "a check takes more than the quarter of it that it may take; a larger "
             "training.trial_budget_seconds has room for it"

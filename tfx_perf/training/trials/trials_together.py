@@ -24,7 +24,7 @@ class TrialsTogether:
 
     A worker that fails alone in a trial, or hangs, takes the others with it: they wait for each
     other in every step. So trials are made once, and only where somebody starts all workers again:
-    they find a plan then that needs none.
+    then they find a plan that needs none.
     """
 
     def __init__(
@@ -37,17 +37,7 @@ class TrialsTogether:
         previous_plan: TrainingPlan | None = None,
         held_against: Callable[[PlanChoice], PlanChoice] = lambda choice: choice,
     ) -> None:
-        """Tries nothing yet.
-
-        Args:
-            settings: see `choosing.by_trials`.
-            folder: where workers that are started again find the choice; None: there are to be no
-                trials.
-            why_none: why there is no such folder, and what to do.
-            key: of the choice; see `plan_key`.
-            previous_plan: see `Trials`.
-            held_against: makes of a choice what it is beside what was found before.
-        """
+        """Tries nothing yet; without a `folder` for workers started again there are no trials."""
         self._settings = settings
         self._folder, self._key = folder, dict(key or {})
         self._why_none = why_none if folder is None else ""
@@ -55,12 +45,9 @@ class TrialsTogether:
         self._held_against = held_against
 
     def choose(self, call: FitCall, loop: Loop) -> PlanChoice:
-        """Returns the plan for a `fit`; each worker comes to the same.
+        """Returns the plan for a `fit`, the same on each worker.
 
-        Args:
-            call: the user's; if its model was not built for several workers, there is nobody to
-                wait for, and the trials are those of one process.
-            loop: the loop that would run it.
+        If the model was not built for several workers, the trials are those of one process.
         """
         team = Team(call.model.distribute_strategy)
         if team.count == 1:
@@ -91,7 +78,7 @@ class TrialsTogether:
     def _tried(
         self, call: FitCall, loop: Loop, *, untried: PlanChoice, team: Team
     ) -> PlanChoice:
-        """Returns what trials find; should they end a worker, all begin again without them."""
+        """Returns the result of trials; if they end a worker, all begin again without them."""
         running = TrialProgress(began=time.time(), running=(), finished=())
 
         def note(progress: TrialProgress) -> None:
@@ -116,12 +103,11 @@ class TrialsTogether:
         return _or_untried(choice, untried)
 
     def _whole(self, choice: PlanChoice) -> PlanChoice:
-        """Returns a choice with what was found before, and its key."""
+        """Returns a choice with earlier findings, and its key."""
         return self._held_against(choice).model_copy(update={"key": self._key})
 
 
 def _because(untried: PlanChoice, reason: str) -> PlanChoice:
-    """Returns the choice of the plan that needs no trial, with why it trains."""
     return untried.model_copy(update={"plan_reason": f"{untried.plan_reason}: {reason}"})
 
 
@@ -130,10 +116,7 @@ def _cut_off(
 ) -> PlanChoice:
     """Returns what trains after trials that have ended a worker.
 
-    Args:
-        untried: the choice of the plan that needs no trial.
-        progress: what was being tried, and what was tried before.
-        cause: of the end, if it would come again; None: perhaps no plan's fault.
+    `cause` is that of the end, if it would come again; None: perhaps no plan's fault.
     """
     culprits = [plan for plan in progress.running if not plan.is_plain_fit]
     reason = cause or "a worker ended in it, or did not go on"
@@ -150,11 +133,7 @@ def _cut_off(
 
 
 def _or_untried(choice: PlanChoice, untried: PlanChoice) -> PlanChoice:
-    """Returns what trials chose; where they chose nothing, the plan that needs none.
-
-    Not if it lost, or failed; that there was no time for it, or too little to be sure, says
-    nothing.
-    """
+    """Returns what trials chose; else the plan that needs none, unless it lost or failed."""
     if not choice.plan.is_plain_fit or not _may_train(untried.plan, choice.trials):
         return choice
     reason = f"it computes the same as plain fit, no slower, and {choice.plan_reason}"

@@ -29,12 +29,7 @@ _CLEARLY = 1.5
 
 @dataclasses.dataclass(frozen=True)
 class Turn:
-    """What to run for a block.
-
-    Attributes:
-        function: called with Keras' iterator in the place of the train function.
-        steps_per_call: training steps of one call.
-    """
+    """A train function for a block, which gets Keras' iterator, and the steps of its calls."""
 
     function: Callable[[Any], Any]
     steps_per_call: int
@@ -53,13 +48,7 @@ class Turns:
     """
 
     def __init__(self, model: Any, schedule: Schedule, *, team: Team) -> None:
-        """Takes the first turn; `fit` must follow.
-
-        Args:
-            model: its train function is replaced, turn by turn.
-            schedule: yields at least one turn.
-            team: which train together; the chief times the blocks of all.
-        """
+        """Takes the first turn; `fit` must follow. The chief times the blocks of all."""
         self._model, self._team = model, team
         self._schedule = schedule
         self._begin(next(schedule))
@@ -94,24 +83,14 @@ class Turns:
 
 @dataclasses.dataclass
 class Contender:
-    """A plan that passed its check, and how fast it turned out to be.
-
-    Attributes:
-        plan: the plan.
-        loss: mean loss over the steps of the check; None if the logs have none.
-        compile_seconds: tracing and compiling, as seen in the check.
-        step_seconds: median time of a step in the check.
-        blocks: seconds per step of every block; the i-th blocks of all contenders were run
-            side by side.
-        note: what is to be said of its check; None if nothing is.
-    """
+    """A plan that passed its check, and its speed."""
 
     plan: TrainingPlan
-    loss: float | None
-    compile_seconds: float
-    step_seconds: float
-    blocks: list[float] = dataclasses.field(default_factory=list)
-    note: str | None = None
+    loss: float | None  # mean over the check's steps; None if not in the logs
+    compile_seconds: float  # tracing and compiling, in the check
+    step_seconds: float  # the median in the check
+    blocks: list[float] = dataclasses.field(default_factory=list)  # seconds per step
+    note: str | None = None  # a remark on its check
 
     @property
     def seconds(self) -> float:
@@ -120,7 +99,7 @@ class Contender:
 
     @property
     def block_seconds(self) -> float:
-        """What a block of turns takes, by the check."""
+        """Time of a block of turns, by the check."""
         call_seconds = (self.plan.steps_per_call or 1) * self.step_seconds
         return max(BLOCK_SECONDS + call_seconds, BLOCK_CALLS * call_seconds)
 
@@ -158,7 +137,7 @@ class Contender:
 
 
 def speed_reason(speedup: statistics.Interval, reference: TrainingPlan) -> str:
-    """Returns how fast a plan is, held against another one."""
+    """Returns a plan's speed in words, compared with another one."""
     return (
         f"{speedup.value:.2f} times the speed of {reference} "
         f"(95 % interval {speedup.low:.2f} to {speedup.high:.2f})"
@@ -167,17 +146,11 @@ def speed_reason(speedup: statistics.Interval, reference: TrainingPlan) -> str:
 
 @dataclasses.dataclass
 class Contest:
-    """The reference and the plans that passed their checks against it: which is surely fastest.
-
-    Attributes:
-        reference: what the others must beat.
-        others: in the order of their checks.
-        margin: the share by which a plan must surely be faster.
-    """
+    """The reference and the plans that passed their checks against it: which is surely fastest."""
 
     reference: Contender
     others: list[Contender] = dataclasses.field(default_factory=list)
-    margin: float = dataclasses.field(kw_only=True)
+    margin: float = dataclasses.field(kw_only=True)  # share by which to be surely faster
 
     @property
     def contenders(self) -> list[Contender]:
@@ -191,7 +164,7 @@ class Contest:
 
     @property
     def round_seconds(self) -> float:
-        """What a round takes, a block of each."""
+        """Time of a round, a block of each."""
         return sum(each.block_seconds for each in self.contenders)
 
     @property
@@ -209,12 +182,12 @@ class Contest:
             contender.blocks.append(seconds)
 
     def joined_by(self, plans: Sequence[TrainingPlan]) -> "Contest":
-        """Returns what it would be with further plans, as fast as the reference."""
+        """Returns the contest with further plans, as fast as the reference."""
         joining = (dataclasses.replace(self.reference, plan=plan) for plan in plans)
         return dataclasses.replace(self, others=[*self.others, *joining])
 
     def limit_calls(self, longest: int) -> None:
-        """Has no call be longer than so many steps, and leaves out what becomes equal."""
+        """Limits the steps of a call, and leaves out plans that become equal."""
         by_plan: dict[TrainingPlan, Contender] = {}
         for other in self.others:
             steps = min(other.plan.steps_per_call or 1, longest)
@@ -230,7 +203,7 @@ class Contest:
     def fastest(self) -> Contender | None:
         """Returns the fastest of the plans that surely win, None if none does.
 
-        What may be slower by its nature must also beat the best of what may not.
+        Plans that may be slower by nature must also beat the best of those that may not.
         """
         if self.round_count < FEW_ROUNDS:
             return None
@@ -255,7 +228,7 @@ class Contest:
         return longest if longest and longest.seconds < self.reference.seconds else None
 
     def possible_gain_seconds(self) -> float:
-        """Returns what seems fastest saves in a step, over what has won so far or the reference.
+        """Returns how much the seemingly fastest saves in a step over the best so far.
 
         Within the margin it is 0.
         """

@@ -23,13 +23,7 @@ _LIMIT_BUDGETS, _LIMIT_SECONDS = 2, 30
 
 @dataclasses.dataclass(frozen=True)
 class Prospect:
-    """What is expected of trying a plan.
-
-    Attributes:
-        cost_seconds: of trying it.
-        saving_seconds: what it may save in one run.
-        planned_runs: runs that will use it.
-    """
+    """The cost of trying a plan, and its expected saving in one run."""
 
     cost_seconds: float
     saving_seconds: float
@@ -41,11 +35,7 @@ class Prospect:
         return self.planned_runs * self.saving_seconds > self.cost_seconds
 
     def runs_needed(self, *, beside_seconds: float) -> int | None:
-        """Returns the smallest number of runs for which it is worth it; None if there is none.
-
-        Args:
-            beside_seconds: what it costs besides.
-        """
+        """Returns the fewest runs for which it is worth its costs; None if there is no number."""
         if not self.saving_seconds:
             return None
         cost_seconds = self.cost_seconds + beside_seconds
@@ -59,18 +49,13 @@ class Prospect:
 
 @dataclasses.dataclass(frozen=True)
 class Worth:
-    """What a faster step is worth to a training.
+    """The worth of a faster step to a training."""
 
-    Attributes:
-        step_count: of one training; None if not known, and then everything is worth trying.
-        planned_runs: trainings that will use the plan.
-    """
-
-    step_count: int | None
+    step_count: int | None  # of one training; None: everything is worth trying
     planned_runs: int
 
     def training_seconds(self, step_seconds: float) -> float:
-        """Returns what all runs take together."""
+        """Returns the time of all runs together."""
         if self.step_count is None:
             return math.inf
         return self.planned_runs * self.step_count * step_seconds
@@ -85,15 +70,9 @@ class Worth:
         compile_seconds: float = 0.0,
         beside_seconds: float = 0.0,
     ) -> Prospect:
-        """Returns what is expected of a plan.
+        """Returns what is expected of a plan over the fastest so far, whose step is known.
 
-        Args:
-            plan: what may be tried.
-            best: the fastest so far.
-            step_seconds: of the fastest.
-            operation_count: likewise; 0 if not known.
-            compile_seconds: what plain `fit` takes to trace and compile.
-            beside_seconds: what it costs besides.
+        `compile_seconds` is plain `fit`'s time to trace and compile.
         """
         added = set(plan.optimizations) - set(best.optimizations)
         hoped_seconds = sum(
@@ -116,12 +95,7 @@ class Worth:
         )
 
     def prospect_of_turns(self, turns_seconds: float, *, step_seconds: float) -> Prospect:
-        """Returns what is expected of turns between plans of which none can be slower.
-
-        Args:
-            turns_seconds: what they take.
-            step_seconds: of the fastest.
-        """
+        """Returns what is expected of turns between plans of which none can be slower."""
         return Prospect(
             cost_seconds=turns_seconds,
             saving_seconds=self._saving_seconds(_TURNS_SHARE * step_seconds),
@@ -133,40 +107,24 @@ class Worth:
 
 
 class Budget:
-    """What is left for trials, from the moment at which this is made.
-
-    Attributes:
-        lack: what did not fit in, and what would have room for it, in a part of a sentence; empty
-            if all did.
-    """
+    """The seconds left for trials, from its making on."""
 
     def __init__(self, seconds: float, *, team: Team) -> None:
-        """Begins.
-
-        Args:
-            seconds: of all the trials.
-            team: which train together; the chief's clock decides.
-        """
         self._end = time.perf_counter() + seconds
         self._team = team
-        self.lack = ""
+        self.lack = ""  # what did not fit in, and how it would, in a part of a sentence
 
     def keep_back(self, seconds: float) -> None:
-        """Leaves something for what comes at the end."""
+        """Reserves seconds for the end."""
         self._end -= seconds
 
     @property
     def left_seconds(self) -> float:
-        """What is left by this process's clock, at least 0."""
+        """The seconds left by this process's clock, at least 0."""
         return max(0.0, self._end - time.perf_counter())
 
     def has(self, seconds: float, *, what: str) -> bool:
-        """Returns whether something fits in that takes so long; all workers ask.
-
-        Args:
-            seconds: what it needs, at the least.
-            what: it is, for `lack`.
-        """
+        """Whether `seconds`, the least for `what`, are left; notes a lack. All workers ask."""
         left_seconds = self.left_seconds
         if self._team.decides(seconds < left_seconds):
             return True
@@ -180,9 +138,5 @@ class Budget:
 
 
 def limit_seconds(budget_seconds: float) -> float:
-    """Returns after how long trials count as hung.
-
-    Args:
-        budget_seconds: theirs.
-    """
+    """Returns the seconds after which trials with this budget count as hung."""
     return _LIMIT_BUDGETS * budget_seconds + _LIMIT_SECONDS

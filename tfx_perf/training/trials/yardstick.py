@@ -35,12 +35,7 @@ Values = Mapping[str, Any]  # variables, read only when they are compared, or ar
 
 @dataclasses.dataclass(frozen=True)
 class TrainedState:
-    """What a short training led to.
-
-    Attributes:
-        values: of the variables, by name.
-        logs: the last ones.
-    """
+    """The variables, by name, and the last logs of a short training."""
 
     values: Values
     logs: Values
@@ -53,19 +48,12 @@ class TrainedState:
 
 @dataclasses.dataclass(frozen=True)
 class Deviation:
-    """The largest difference between two trained states, held against what is allowed.
+    """The largest difference between two trained states, compared with the allowed one."""
 
-    Attributes:
-        name: of the variable, or of the figure in the logs.
-        relative: its norm over that of the reference.
-        allowed: likewise.
-        cause: what would explain as much as is allowed, `rounding` or `chance`.
-    """
-
-    name: str
-    relative: float
-    allowed: float
-    cause: str
+    name: str  # of the variable, or of the figure in the logs
+    relative: float  # its norm over that of the reference
+    allowed: float  # in the same measure
+    cause: str  # of what is allowed, `rounding` or `chance`
 
     def __str__(self) -> str:
         return (
@@ -75,21 +63,11 @@ class Deviation:
 
 
 class Yardstick:
-    """The reference's state, and how far others may lie from it.
-
-    Attributes:
-        is_random: whether that is what chance explains, not rounding alone.
-    """
+    """The reference's state, and how far others may lie from it."""
 
     def __init__(self, reference: TrainedState, *, metrics: Iterable[str], examples: int) -> None:
-        """Has measured nothing yet.
-
-        Args:
-            reference: it is kept.
-            metrics: names of the variables that sum or count examples, losses excepted.
-            examples: how many the training saw.
-        """
-        self.is_random = False
+        """Keeps the reference; `metrics` names variables that sum or count its examples."""
+        self.is_random = False  # by chance, not by rounding alone
         self._reference = dict(_all(reference))
         self._sizes = {name: _norm(value) for name, value in self._reference.items()}
         self._metrics = frozenset(metrics)
@@ -99,7 +77,7 @@ class Yardstick:
 
     @property
     def is_large(self) -> bool:
-        """Whether what was measured is more than rounding leads to as a rule."""
+        """Whether the measured difference is more than rounding leads to as a rule."""
         return any(
             not distance <= _LARGE * self._sizes[name]
             for name, distance in self._spread.items()
@@ -107,11 +85,9 @@ class Yardstick:
         )
 
     def allow(self, other: TrainedState, *, by_chance: bool = False) -> None:
-        """Allows for a state that differs from the reference's by as much as it may.
+        """Allows what another run of the reference differs by, from weights off in the last place.
 
-        Args:
-            other: the reference's own, from a start that was changed in the last place.
-            by_chance: whether it was not changed, or drew other numbers.
+        With `by_chance` it began with the same weights, or drew other numbers.
         """
         self.is_random |= by_chance
         for name, distance in self._distances(other).items():
@@ -132,10 +108,7 @@ class Yardstick:
     def exceeded(self, other: TrainedState, *, loss_tolerance: float) -> Deviation | None:
         """Returns where a state differs most from what is allowed, None if nowhere.
 
-        Args:
-            other: what to hold against the reference.
-            loss_tolerance: relative difference of figures in the logs that is allowed anyway
-                if the model is random.
+        `loss_tolerance` is the relative difference in the logs that random models may have anyway.
         """
         has_flipped, found = False, []
         for name, distance in self._distances(other).items():
@@ -158,13 +131,13 @@ class Yardstick:
         return max(found, key=_excess, default=None)
 
     def _factor(self, name: str) -> float:
-        """Returns by how much more than what was measured a difference may be."""
+        """Returns the factor by which a difference may exceed the measured one."""
         if not self.is_random:
             return _FACTOR
         return _DRAWS if is_log(name) else _DRAWS * (1 + _FEW / max(1, self._reference[name].size))
 
     def _least(self, name: str) -> float:
-        """Returns what a few roundings make of a variable, whatever was measured."""
+        """Returns the effect of a few roundings on a variable, whatever was measured."""
         return _ROUNDINGS * _epsilon(self._reference[name]) * self._sizes[name]
 
     def _largest(self, name: str) -> float:
@@ -219,7 +192,7 @@ def _norm(value: np.ndarray) -> float:
 
 
 def _distance(found: Any, expected: np.ndarray) -> float:
-    """Returns the norm of the difference; of what are no floats, the root of how many differ."""
+    """Returns the norm of the difference; of non-floats, the root of how many differ."""
     if found is None:
         return np.inf
     found = np.asarray(found.numpy() if hasattr(found, "numpy") else found)
