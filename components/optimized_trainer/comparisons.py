@@ -13,7 +13,7 @@ from typing import Any
 from tfx_perf import isolate
 from tfx_perf.components import in_turns, trainer_args
 from tfx_perf.components.optimized_trainer import plans as known_plans
-from tfx_perf.components.optimized_trainer.workers.known_plan import KnownPlan
+from tfx_perf.components.optimized_trainer.known_plan import KnownPlan
 from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.core import errors, formatting
 from tfx_perf.hardware import onednn

@@ -12,16 +12,16 @@ from tfx.types import artifact
 
 from tfx_perf.components import training_job
 from tfx_perf.components.optimized_trainer import checkpoints, worker
-from tfx_perf.components.optimized_trainer.cluster import manifests, names
-from tfx_perf.components.optimized_trainer.cluster.job_api import JobApi
-from tfx_perf.components.optimized_trainer.cluster.job_kind import KINDS
-from tfx_perf.components.optimized_trainer.cluster.job_run import JobRun
-from tfx_perf.components.optimized_trainer.workers.exchange import Exchange
-from tfx_perf.components.optimized_trainer.workers.known_plan import KnownPlan
-from tfx_perf.components.optimized_trainer.workers.local_run import LocalRun
+from tfx_perf.components.optimized_trainer.exchange import Exchange
+from tfx_perf.components.optimized_trainer.job_run import JobRun
+from tfx_perf.components.optimized_trainer.known_plan import KnownPlan
+from tfx_perf.components.optimized_trainer.local_run import LocalRun
 from tfx_perf.config.distribution import ClusterJob
 from tfx_perf.core import cache_key, errors
 from tfx_perf.core.unmeasured import Unmeasured
+from tfx_perf.distribute.kubernetes import manifests
+from tfx_perf.distribute.kubernetes.job_api import JobApi
+from tfx_perf.distribute.kubernetes.job_kind import KINDS
 from tfx_perf.isolate.termination import Termination
 from tfx_perf.training.record import TrainingRecord
 
@@ -81,7 +81,7 @@ def train(
                 collect,
                 known=known,
                 settings=cluster,
-                name=names.job_name(*_words(context), digest=digest),
+                name=manifests.job_name(*_words(context), digest=digest),
                 digest=digest,
                 log_folder=log_folder,
                 termination=termination,

@@ -16,7 +16,7 @@ from tfx_perf.components.optimized_trainer import (
     plans,
     supervision,
 )
-from tfx_perf.components.optimized_trainer.workers.known_plan import KnownPlan
+from tfx_perf.components.optimized_trainer.known_plan import KnownPlan
 from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.core import console, errors, storage
 from tfx_perf.core.unmeasured import Unmeasured

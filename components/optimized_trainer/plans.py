@@ -11,7 +11,7 @@ from tfx.utils import io_utils
 
 from tfx_perf.components import artifacts, trainer_args
 from tfx_perf.components import examples as examples_lib
-from tfx_perf.components.optimized_trainer.workers.known_plan import KnownPlan
+from tfx_perf.components.optimized_trainer.known_plan import KnownPlan
 from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.core import cache_key, errors, formatting, storage
 from tfx_perf.input.record import TuningRecord

@@ -18,7 +18,7 @@ from tfx.utils import json_utils
 from tfx_perf import isolate
 from tfx_perf.components.optimized_trainer import child, comparisons
 from tfx_perf.components.optimized_trainer.child import TrainingResult, TrialOrder
-from tfx_perf.components.optimized_trainer.workers.known_plan import KnownPlan
+from tfx_perf.components.optimized_trainer.known_plan import KnownPlan
 from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.core import console, errors
 from tfx_perf.core.unmeasured import Unmeasured

@@ -7,8 +7,8 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
-from tfx_perf.components.optimized_trainer.cluster import tf_config
 from tfx_perf.core import errors, workers
+from tfx_perf.distribute.kubernetes import tf_config
 from tfx_perf.isolate import forks
 
 _EXIT_USER_ERROR = 2
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"tfx-perf: {error}", file=sys.stderr)
         return _EXIT_USER_ERROR
     # Imported here, after TF_CONFIG is set, and because it takes long.
-    from tfx_perf.components.optimized_trainer.workers import one_worker
+    from tfx_perf.components.optimized_trainer import one_worker
 
     return one_worker.run(folder, worker)
 

@@ -31,14 +31,14 @@ from training_cluster import job_settings  # noqa: E402
 
 from tests.ports import free_port  # noqa: E402
 from tfx_perf.components import types  # noqa: E402
-from tfx_perf.components.optimized_trainer import distributed, plans  # noqa: E402
-from tfx_perf.components.optimized_trainer.cluster import (  # noqa: E402
-    cluster_access,
+from tfx_perf.components.optimized_trainer import (  # noqa: E402
+    distributed,
     job_run,
-    manifests,
+    local_run,  # noqa: E402
+    plans,
 )
-from tfx_perf.components.optimized_trainer.workers import local_run  # noqa: E402
 from tfx_perf.core import errors  # noqa: E402
+from tfx_perf.distribute.kubernetes import cluster_access, manifests  # noqa: E402
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan  # noqa: E402
 
 # Without the conversion of tf_keras itself, which takes half a minute.

@@ -13,15 +13,15 @@ from tfx_perf.components import examples as examples_lib
 from tfx_perf.components import types
 from tfx_perf.components.optimized_trainer import worker
 from tfx_perf.components.optimized_trainer.child import TrainingResult
-from tfx_perf.components.optimized_trainer.cluster import names, tf_config
-from tfx_perf.components.optimized_trainer.workers.exchange import Exchange
-from tfx_perf.components.optimized_trainer.workers.known_plan import KnownPlan
+from tfx_perf.components.optimized_trainer.exchange import Exchange
+from tfx_perf.components.optimized_trainer.known_plan import KnownPlan
 from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.core import errors
 from tfx_perf.core.unmeasured import Unmeasured
 from tfx_perf.core.workers import Worker
 from tfx_perf.distribute import failure
 from tfx_perf.distribute.failure import WorkerFailure
+from tfx_perf.distribute.kubernetes import manifests, tf_config
 
 HOSTS = "job-node-0-0.job:2222,job-node-0-1.job:2222"
 
@@ -97,7 +97,7 @@ def test_the_program_says_in_one_line_what_it_needs(monkeypatch, capsys, tmp_pat
     ],
 )
 def test_names_are_dns_labels(words, expected):
-    name = names.job_name(*words, digest="0123456789abcdef")
+    name = manifests.job_name(*words, digest="0123456789abcdef")
     assert name == expected
     assert re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name)
     assert len(f"{name}-node-0-999-abcde") <= 63

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tfx_perf.components.optimized_trainer.workers import one_worker
-from tfx_perf.components.optimized_trainer.workers.known_plan import KnownPlan
+from tfx_perf.components.optimized_trainer import one_worker
+from tfx_perf.components.optimized_trainer.known_plan import KnownPlan
 from tfx_perf.config.distribution import DistributionSettings
 from tfx_perf.training.trials.choice import plain
 

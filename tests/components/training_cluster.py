@@ -26,9 +26,8 @@ from kubernetes_types import problems
 
 from tests.ports import free_port
 from tfx_perf import isolate
-from tfx_perf.components.optimized_trainer import worker
-from tfx_perf.components.optimized_trainer.cluster import job_api, job_run
-from tfx_perf.components.optimized_trainer.workers import one_worker
+from tfx_perf.components.optimized_trainer import job_run, one_worker, worker
+from tfx_perf.distribute.kubernetes import job_api
 from tfx_perf.isolate import forks
 
 _ROOT = pathlib.Path(__file__).parents[2]

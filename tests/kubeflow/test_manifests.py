@@ -13,7 +13,7 @@ import tensorflow as tf
 import yaml
 
 from tests.ports import free_port
-from tfx_perf.components.optimized_trainer.cluster import job_kind
+from tfx_perf.distribute.kubernetes import job_kind
 
 pytest.importorskip("kubernetes.client", reason="the extra tfx-perf[kfp] is not installed")
 from kubernetes_types import problems  # noqa: E402 (which needs it)

@@ -3,8 +3,8 @@
 import dataclasses
 from typing import Any
 
-from tfx_perf.components.optimized_trainer.cluster.job_kind import JobKind
 from tfx_perf.core import workers
+from tfx_perf.distribute.kubernetes.job_kind import JobKind
 
 _ENDED = ("Succeeded", "Failed")
 # What a container exits with that is ended from outside: by SIGKILL and SIGTERM.

@@ -7,14 +7,14 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from tfx_perf.components.optimized_trainer.cluster import manifests
-from tfx_perf.components.optimized_trainer.cluster.job_api import JobApi
-from tfx_perf.components.optimized_trainer.cluster.job_kind import KINDS
-from tfx_perf.components.optimized_trainer.cluster.worker_logs import WorkerLogs
-from tfx_perf.components.optimized_trainer.workers.exchange import Exchange
+from tfx_perf.components.optimized_trainer.exchange import Exchange
 from tfx_perf.config.distribution import ClusterJob
 from tfx_perf.core import errors, workers
 from tfx_perf.distribute import failure
+from tfx_perf.distribute.kubernetes import manifests
+from tfx_perf.distribute.kubernetes.job_api import JobApi
+from tfx_perf.distribute.kubernetes.job_kind import KINDS
+from tfx_perf.distribute.kubernetes.worker_logs import WorkerLogs
 
 # So long may it take until the pods of a deleted job are gone. Kubernetes gives each half a
 # minute, and this one the same.

@@ -10,8 +10,8 @@ from typing import NoReturn
 from tfx_perf.components import trainer_args, training_job
 from tfx_perf.components.optimized_trainer import child
 from tfx_perf.components.optimized_trainer.child import TrainingResult
-from tfx_perf.components.optimized_trainer.workers.exchange import Exchange
-from tfx_perf.components.optimized_trainer.workers.known_plan import KnownPlan
+from tfx_perf.components.optimized_trainer.exchange import Exchange
+from tfx_perf.components.optimized_trainer.known_plan import KnownPlan
 from tfx_perf.config.distribution import DistributionSettings
 from tfx_perf.core import console, errors, workers
 from tfx_perf.core.workers import ParameterServers, Worker

@@ -9,9 +9,9 @@ from tfx.types import artifact
 from tfx.utils import json_utils
 
 from tfx_perf.components import training_job
+from tfx_perf.components.optimized_trainer import known_plan
 from tfx_perf.components.optimized_trainer.child import TrainingResult
-from tfx_perf.components.optimized_trainer.workers import known_plan
-from tfx_perf.components.optimized_trainer.workers.known_plan import KnownPlan
+from tfx_perf.components.optimized_trainer.known_plan import KnownPlan
 from tfx_perf.core import errors, storage
 from tfx_perf.core.workers import Worker
 from tfx_perf.distribute import failure

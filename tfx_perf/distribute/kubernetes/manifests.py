@@ -1,12 +1,13 @@
 """The job as Kubernetes gets it."""
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
-from tfx_perf.components.optimized_trainer.cluster import tf_config
-from tfx_perf.components.optimized_trainer.cluster.job_kind import KINDS
 from tfx_perf.config.distribution import ClusterJob
+from tfx_perf.distribute.kubernetes import tf_config
+from tfx_perf.distribute.kubernetes.job_kind import KINDS
 from tfx_perf.distribute.parameter_server import heartbeat
 
 DIGEST_LABEL = "tfx-perf/training"
@@ -20,6 +21,16 @@ _KEPT_SECONDS = 3600
 _MARGIN_SECONDS = 60
 _HEARTBEAT_FILE = "/tmp/tfx-perf-heartbeat"  # noqa: S108 (of a container)
 _PROBE_SECONDS = 10  # between two, and for one on a busy machine
+# What the operators add must fit into 63 characters: `-worker-999`, or `-node-0-999` and six more.
+_NAME_LENGTH = 44
+
+
+def job_name(*words: str, digest: str) -> str:
+    """Returns a DNS label (RFC 1035) of the words, as far as they fit, ending with the digest."""
+    text = re.sub(r"[^a-z0-9]+", "-", "-".join(words).lower()).strip("-")
+    if not text[:1].isalpha():
+        text = f"training-{text}"
+    return f"{text[: _NAME_LENGTH - len(digest) - 1].strip('-')}-{digest}"
 
 
 def manifest(

@@ -6,8 +6,8 @@ import pathlib
 from collections.abc import Callable
 
 from tfx_perf import isolate
-from tfx_perf.components.optimized_trainer.workers import one_worker
-from tfx_perf.components.optimized_trainer.workers.exchange import Exchange
+from tfx_perf.components.optimized_trainer import one_worker
+from tfx_perf.components.optimized_trainer.exchange import Exchange
 from tfx_perf.config.distribution import DistributionSettings
 from tfx_perf.core import console, workers
 from tfx_perf.distribute import failure, supervise

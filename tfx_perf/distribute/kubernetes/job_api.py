@@ -4,10 +4,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tfx_perf.components.optimized_trainer.cluster import cluster_access
-from tfx_perf.components.optimized_trainer.cluster.job_kind import JobKind
-from tfx_perf.components.optimized_trainer.cluster.pod import Pod
 from tfx_perf.core import errors
+from tfx_perf.distribute.kubernetes import cluster_access
+from tfx_perf.distribute.kubernetes.job_kind import JobKind
+from tfx_perf.distribute.kubernetes.pod import Pod
 
 _ATTEMPTS = 10
 _FIRST_PAUSE_SECONDS = 1.0

@@ -3,9 +3,9 @@
 import logging
 import pathlib
 
-from tfx_perf.components.optimized_trainer.cluster.job_api import JobApi
-from tfx_perf.components.optimized_trainer.cluster.pod import Pod
 from tfx_perf.core import errors, workers
+from tfx_perf.distribute.kubernetes.job_api import JobApi
+from tfx_perf.distribute.kubernetes.pod import Pod
 
 _LINES = 10_000
 _RECENT_LINES = 200  # of what still runs, each time
