@@ -1,4 +1,4 @@
-"""What the figures of a training give reason to change."""
+"""Advice that a training's figures give reason for."""
 
 import math
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""What our step functions cannot take over from Keras' `fit`, and why."""
+"""Reasons why our step functions cannot take a `fit` over from Keras."""
 
 from typing import Any
 

@@ -88,10 +88,7 @@ class CallLengths(StepRunnerWrapper):
 
 
 class OpenEpochs(StepRunnerWrapper):
-    """Has an epoch's first call return logs, as Keras needs, if the data end in it.
-
-    The next call ends the epoch.
-    """
+    """Returns logs of an epoch's first call even if its data end: Keras needs some."""
 
     def __init__(self, inner: StepRunner, *, countdown: Countdown, optimizer: Any) -> None:
         super().__init__(inner)

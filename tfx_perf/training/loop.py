@@ -137,10 +137,7 @@ class Loop:
         return self._call.arguments["x"].element_spec
 
     def prepare(self, plan: TrainingPlan = PLAIN_FIT) -> None:
-        """Traces a plan's steps, so that all variables exist; trains and reads nothing.
-
-        Raises TypeError if no batch can be made up for this kind of data.
-        """
+        """Traces a plan's steps to make all variables; TypeError if no batch can be made up."""
         iterator = self.iterator_over(
             datasets.blank(self.element_spec, open_size=self._replica_count)
         )

@@ -106,7 +106,7 @@ def _outcome(name: str, trials: Sequence[TrialRecord]) -> str:
 
 
 def _ratios(trial: TrialRecord, trials: Sequence[TrialRecord]) -> Iterator[float]:
-    """Yields the step times of the same plan in the model's own precision over a trial's."""
+    """Yields step times in the model's own precision over those of the same plan in another."""
     if trial.status != "slower" or trial.step_time is None:
         return
     own_plan = trial.plan.model_copy(update={"precision": None})

@@ -103,7 +103,7 @@ class TrainingRecord(PlanChoice):
 
     @property
     def trained_with(self) -> str:
-        """What ran the steps, in words."""
+        """The plan, or the custom loop, that ran the steps, in words."""
         return "a custom training loop" if self.is_custom_loop else str(self.plan)
 
     @property
@@ -125,7 +125,7 @@ class TrainingRecord(PlanChoice):
 
     @property
     def remark(self) -> str:
-        """What went wrong though there is a model, in sentences; empty if nothing did."""
+        """Sentences on failures in spite of which there is a model; empty without any."""
         said = [f"Trained with {self.plan}: {self.plan_reason}."] if self.trials_failed else []
         return " ".join([*said, *self.warnings])
 
@@ -225,7 +225,7 @@ class TrainingRecord(PlanChoice):
 
     @property
     def plan_saving_seconds(self) -> float | None:
-        """About what the plan has saved in this run, by turns with plain `fit`; None without."""
+        """The plan's approximate saving in this run, by turns with plain `fit`; None without."""
         times = {trial.status: trial.step_time for trial in self.trials if trial.step_time}
         took_turns = any(trial.status == "chosen" and trial.speedup for trial in self.trials)
         if not took_turns or not times.keys() >= {"reference", "chosen"}:

@@ -393,7 +393,7 @@ class TrainingSession:
     def _recovery(
         self, call: FitCall, loop: Loop
     ) -> tuple[FitGuard | None, tuple[str, ...]]:
-        """Returns the guard of the training, None if there can be none, and notes."""
+        """Returns the training's guard, None if there can be none, and notes for the record."""
         folder = self._folder_of(self._fit_count)
         self._fit_count += 1
         if strategies.servers_of(call.model.distribute_strategy):
@@ -422,7 +422,7 @@ class TrainingSession:
         return pathlib.Path(folder, f"fit-{fit_index}")
 
     def _loop_for(self, call: FitCall) -> Loop:
-        """Returns the loop of the `fit` before, with all that it has traced, if it can go on."""
+        """Returns the last `fit`'s loop, with its traces, if it can go on, or a new one."""
         if self._loop is None or not self._loop.goes_on_with(call):
             self._loop = Loop(call, observer=self._communication)
         return self._loop
@@ -489,10 +489,7 @@ class TrainingSession:
 
 
 def _plain_step_seconds(choice: PlanChoice) -> float | None:
-    """Returns the time of a plain step in the trials, in a process like the plan's.
-
-    None if nobody knows, or if plain steps may need more memory than there is.
-    """
+    """Returns a plain step's time in the trials, None if unknown or if it may lack memory."""
     plan = choice.plan
     times = [
         trial.step_time
@@ -538,7 +535,7 @@ def _asked(ask: Callable[[], _T], *, what: str) -> _T | None:
 
 
 def _alone(call: FitCall) -> tuple[str, ...]:
-    """Says that a process trains without the others, though there are some; else nothing."""
+    """Returns a sentence if a process trains without the others of its team."""
     strategy = call.model.distribute_strategy
     built = f"but the model was built under {strategies.in_words(strategy)}"
     count, servers = workers.this().count, workers.these_servers()

@@ -58,10 +58,7 @@ _OF_CONNECTIONS = (
 
 
 def may_pass(error: BaseException) -> bool:
-    """Whether workers that are started again may succeed after an error.
-
-    It follows from another worker's end, or from the network; or they go on differently.
-    """
+    """Whether workers started again may succeed: one ended, the network failed, or they adapt."""
     return isinstance(error, (TeamError, *_OF_CONNECTIONS))
 
 
@@ -113,10 +110,7 @@ class Team:
         return folder_of(self.index, self.count)
 
     def gathered(self, own: Sequence[int]) -> np.ndarray:
-        """Returns the numbers of all workers, int64 [workers or more, numbers].
-
-        Raises LostWorkerError if not all are left.
-        """
+        """Returns all workers' numbers, int64 [workers or more, numbers], or LostWorkerError."""
         if self.count == 1:
             return np.array([own], np.int64)
         if self._strategy not in _GATHERING:
@@ -136,7 +130,7 @@ class Team:
         return float(self.gathered([bits])[0, 0].view(np.float64))
 
     def all(self, verdict: bool) -> bool:
-        """Returns whether it holds for every worker."""
+        """Returns whether a verdict holds for every worker."""
         return bool(np.all(self.gathered([verdict])))
 
     def agrees(self, what: str) -> bool:
@@ -159,7 +153,7 @@ class Team:
 
     @contextlib.contextmanager
     def soon(self, error: str) -> Iterator[None]:
-        """Ends this failed process if the others, who may wait in a step, do not come soon."""
+        """Ends this process, which failed, if others wait in a step and do not come here soon."""
         if self.count == 1:
             yield
             return

@@ -133,7 +133,7 @@ class TrainFunctions:
         )
 
     def around(self, plan: TrainingPlan, runner: StepRunner) -> StepRunner:
-        """Returns the runner of a plan's single steps inside what the plan puts around it."""
+        """Returns the runner of a plan's single steps with the plan's wrappers."""
         for each in plan.optimizations:
             runner = each.around(runner, plan, self)
         return runner
@@ -224,7 +224,10 @@ class TrainFunctions:
 
     @contextlib.contextmanager
     def replaced(self) -> Iterator[None]:
-        """Wraps a `fit` without callbacks in which others put in functions for direct iterators."""
+        """Wraps a `fit` in which functions are replaced, and called with direct iterators.
+
+        Keras' own are in their place afterwards, as if used.
+        """
         model = self.model
         before = model.train_function, model.test_function
         is_inside = self._takeover.is_installed  # of a `fit` that runs

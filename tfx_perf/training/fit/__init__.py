@@ -1,1 +1,1 @@
-"""What stands around the steps while `fit` runs."""
+"""The code around the steps while `fit` runs."""

@@ -1,4 +1,4 @@
-"""Where epochs and evaluations begin, and that each epoch has the steps that it should have."""
+"""Begins epochs and evaluations, and checks that each epoch has as many steps as it should."""
 
 from collections.abc import Callable
 from typing import Any

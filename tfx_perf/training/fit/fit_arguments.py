@@ -34,7 +34,7 @@ def certain_length(arguments: dict[str, Any]) -> int | None:
 
 
 def callback_list(callbacks: Any) -> list[Any]:
-    """Returns what the user may have given to `fit` (None, one, several) as a new list."""
+    """Returns the user's argument `callbacks` (None, one, several) as a new list."""
     if is_container(callbacks):
         return list(callbacks.callbacks)
     return [] if callbacks is None else list(tf.nest.flatten(callbacks))

@@ -110,17 +110,17 @@ class StepTimer:
             yield callback
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Resets the wait, as Keras' hook: the first call after it waits for no other."""
+        """Makes the next call begin an epoch: its wait is not part of an earlier call's."""
         self._epoch = epoch
 
     def on_batch_begin(self, batch: int = 0, logs: Any = None) -> None:
-        """Is Keras' hook, before a call."""
+        """Begins a call, as Keras' hook."""
         if self._begins_epoch:
             self._observer.on_epoch_start(self._done)
         self._begin = time.perf_counter()
 
     def on_batch_end(self, batch: int = 0, logs: Any = None) -> None:
-        """Is Keras' hook, after a call."""
+        """Ends a call, as Keras' hook."""
         wait_for(logs)
         steps = self._steps_in_call()
         if steps:  # none are run where a resumed training passes over what is done
@@ -141,7 +141,6 @@ class StepTimer:
 
     @property
     def _begins_epoch(self) -> bool:
-        """Whether the call that runs, or comes, is the first of its epoch."""
         return not self._epochs or self._epochs[-1] != self._epoch
 
     @property

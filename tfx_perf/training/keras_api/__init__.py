@@ -1,1 +1,1 @@
-"""What differs between Keras 3 and tf_keras."""
+"""The differences between Keras 3 and tf_keras."""

@@ -1,4 +1,4 @@
-"""KerasApi: what differs between Keras 3 and tf_keras, behind one interface."""
+"""KerasApi: one interface to the differences between Keras 3 and tf_keras."""
 
 import abc
 import contextlib
@@ -233,7 +233,7 @@ class KerasApi(abc.ABC):
         return list(self.named_state(model).values())
 
     def optimizer_variables(self, model: Any) -> list[tf.Variable]:
-        """Returns the optimizer's variables, also what tf_keras does not list (loss scale)."""
+        """Returns the optimizer's variables, with the loss scale, which tf_keras does not list."""
         return list(variables.named_variables({"optimizer": model.optimizer}).values())
 
     def replica_sums(self, model: Any) -> list[tf.Variable]:
@@ -347,7 +347,7 @@ class KerasApi(abc.ABC):
 
     @property
     def gradient_sums(self) -> tuple[tuple[Any, str], ...]:
-        """Owners and names of functions that sum gradients; pairs are their last argument."""
+        """Owners and names of functions that sum gradients, given as pairs in the last argument."""
         return ()
 
     @abc.abstractmethod

@@ -37,10 +37,7 @@ def summed(
     gradients: Sequence[tf.IndexedSlices],
     sums: Sequence[Callable[[tf.IndexedSlices], tf.IndexedSlices]],
 ) -> list[tf.IndexedSlices]:
-    """Returns the sums of this replica's sparse gradients, in replica context.
-
-    Each of `sums` adds a gradient up over the replicas if all have equally many rows.
-    """
+    """Returns the sums of sparse gradients, in replica context; `sums` need equally many rows."""
     context = tf.distribute.get_replica_context()
     index, count = context.replica_id_in_sync_group, context.num_replicas_in_sync
     rows = tf.stack([tf.shape(gradient.indices)[0] for gradient in gradients])

@@ -42,10 +42,7 @@ def part_of(
     inputs: list[Any] | None = None,
     outputs: list[Any] | None = None,
 ) -> Iterator[None]:
-    """Has a call of the model run only some nodes of its graph inside the context.
-
-    `inputs` and `outputs` are tensors of the graph; None keeps the model's own.
-    """
+    """Makes a call of the model run only `nodes`, from and to tensors of its graph, inside."""
     flat_inputs, nested_inputs, flat_outputs, nested_outputs = keras_api.graph_attributes
     attributes: dict[str, Any] = {"_nodes_by_depth": nodes}
     if inputs is not None:

@@ -26,8 +26,6 @@ def summed(gradients: Sequence[Gradient], sum_up: SumUp, *, dtype: str | None) -
 
 
 class _Narrow:
-    """Conversions before and after a reduction."""
-
     def __init__(self, dtype: tf.DType) -> None:
         self._dtype = dtype
         # What is summed are shares of the mean, so that the sum cannot overflow on the way.

@@ -130,7 +130,7 @@ def _lengths_of(shape: Any) -> list[Any]:
 
 
 def _rows_of(shape: list[Any]) -> Rows | None:
-    """Returns the rows of a shape with entries for each row of the batch; None if it has none."""
+    """Returns the replica's rows if a shape has entries for each row of the batch, else None."""
     rows = _HERE.find() if _HERE.find is not None and shape else None
     if rows is None:
         return None

@@ -21,7 +21,7 @@ def momentum(optimizer: Any, variable: Any) -> Any:
 
 
 def lists_of(optimizer: Any, variables: Sequence[Any]) -> dict[str, list[Any]]:
-    """Returns an optimizer's lists with an entry, or None, for each of its variables, in order."""
+    """Returns an optimizer's lists of an entry, or None, for each of these variables, by name."""
     return {
         name: kept
         for name, kept in vars(optimizer).items()
@@ -30,7 +30,7 @@ def lists_of(optimizer: Any, variables: Sequence[Any]) -> dict[str, list[Any]]:
 
 
 def all_of(optimizer: Any, variables: Sequence[Any]) -> list[list[Any]]:
-    """Returns all entries of `lists_of` for each variable."""
+    """Returns the lists of `lists_of`, without their names."""
     lists = lists_of(optimizer, variables).values()
     return [
         [slot for slot in kept if slot is not None]

@@ -60,10 +60,7 @@ class CommunicationMeter(CallObserver):
 
     @contextlib.contextmanager
     def metered(self, strategy: tf.distribute.Strategy, keras_api: KerasApi) -> Iterator[None]:
-        """Adds the timestamps to code that is traced inside the context.
-
-        Accelerators get none: they compute long after the host has passed.
-        """
+        """Adds the timestamps to code traced inside; none on accelerators: they lag behind."""
         count = strategy.num_replicas_in_sync
         if count == 1 or tf.config.list_physical_devices("GPU"):
             yield
@@ -115,10 +112,7 @@ class CommunicationMeter(CallObserver):
         epoch_start_seconds: float,
         peak_memory_bytes: int | None,
     ) -> CommunicationAccount | None:
-        """Returns the measurements of all replicas, None without any; every worker has to call it.
-
-        `mean_step_time_seconds` is that within epochs; None if the training was too short.
-        """
+        """Returns all replicas' measurements, None without any; every worker has to call it."""
         if self._totals is None:
             return None
         step_time = mean_step_time_seconds or 0.0
@@ -240,7 +234,7 @@ def _tensors(value: Any) -> list[tf.Tensor]:
 
 
 def _timestamp_after(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Returns when all tensors are there, in seconds."""
+    """Returns the time in seconds once all tensors are computed."""
     with tf.control_dependencies(tensors), tf.device("CPU:0"):
         return tf.timestamp()
 

@@ -44,10 +44,7 @@ def counts(strategy: tf.distribute.Strategy) -> dict[str, Any]:
 
 
 def environment(strategy: tf.distribute.Strategy) -> dict[str, str]:
-    """Returns what figures depend on beside `devices.describe`.
-
-    Counts of one are left out, except of parameter servers, of which one is more than none.
-    """
+    """Returns what figures depend on beside `devices.describe`, without counts of one."""
     told = {key: str(count) for key, count in counts(strategy).items() if count != 1}
     if servers := servers_of(strategy):
         told["parameter_server_count"] = str(servers.server_count)

@@ -46,7 +46,7 @@ class Exposition:
         self._has_warned = False
 
     def collect(self) -> Iterator[Metric]:
-        """Yields the metrics with their values of now."""
+        """Yields the metrics with their present values."""
         for read in (
             self._figures,
             self._communication,

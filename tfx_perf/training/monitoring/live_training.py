@@ -1,4 +1,4 @@
-"""LiveTraining: the figures of a training that runs, for whoever asks while it does."""
+"""LiveTraining: a running training's figures, for other threads."""
 
 import collections
 import functools
@@ -156,13 +156,13 @@ class LiveTraining:
 
     @property
     def loss(self) -> float | None:
-        """Of the epoch that runs, as Keras shows it after the last call; None before the first."""
+        """The running epoch's loss, as Keras shows it; None before the first call."""
         timer = self._loop.timer
         return _number((timer and timer.last_logs or {}).get("loss"))
 
     @property
     def learning_rate(self) -> float | None:
-        """The optimizer's, by its schedule if it has one; None if it has none."""
+        """The optimizer's learning rate, by its schedule if it has one; None if it has none."""
         optimizer = self._call.model.optimizer
         # A schedule is called here, because tf_keras' legacy optimizers return it as it is.
         rate = getattr(optimizer, "learning_rate", None)

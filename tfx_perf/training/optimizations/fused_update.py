@@ -8,7 +8,7 @@ from tfx_perf.training.optimizations.optimization import Fit, Optimization
 class FusedUpdate(Optimization):
     """One kernel updates each variable, where TensorFlow has one; see `step.fused_update`.
 
-    It is no choice: it computes the same, and is no slower beyond noise.
+    It is always on, untried: it computes the same, and is no slower beyond noise.
     """
 
     name = "fused_update"

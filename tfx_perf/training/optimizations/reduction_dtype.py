@@ -18,7 +18,7 @@ class NarrowReduction(Optimization):
     in_plain_fit = True
 
     def words(self, value: ReductionDtype) -> str:
-        """Returns the type, and that it is of reductions."""
+        """Returns the type, with a remark that gradients are summed in it."""
         return f", gradients summed in {value}"
 
     def always(self, fit: Fit) -> Any:

@@ -27,7 +27,7 @@ class StepsPerCall(Optimization):
     is_never_slower = True
 
     def words(self, value: int) -> str:
-        """Returns how a plan's description begins."""
+        """Returns the beginning of a plan's description."""
         return f"{value} {'step' if value == 1 else 'steps'} per call"
 
     def hoped_saving_seconds(self, step_seconds: float) -> float:

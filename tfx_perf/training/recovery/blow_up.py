@@ -28,10 +28,7 @@ _REMEDY = (
 
 
 class BlowUp(ArithmeticError):  # noqa: N818 (an event that training recovers from)
-    """The loss or the weights are NaN or Inf, or the loss is above its bound.
-
-    The steps from `first_step` to `last_step`, counted from 1, may be to blame.
-    """
+    """The loss or the weights are NaN or Inf, or the loss is too large; steps count from 1."""
 
     def __init__(self, what: str, *, first_step: int, last_step: int) -> None:
         super().__init__(f"{what} after step {last_step}")
@@ -125,10 +122,7 @@ class NumericsCheck:
         return logs, *counts
 
     def _checked_step(self, batch: Any) -> tuple[Logs, tf.Tensor, tf.Tensor]:
-        """Returns the logs, and how many values of each of `_names` are bad, and of how many.
-
-        Bad counts have a column for each replica, zero but for this one's: they are added up.
-        """
+        """Returns logs, and for `_names` bad values in this replica's column, and sizes."""
         model, keras_api = self._model, self._keras_api
         x, y, weight = keras_api.unpack(batch)
         tensors = [*_named("input", x), *_named("target", y), *_named("sample weight", weight)]

@@ -130,7 +130,7 @@ class CallbackState:
         return Captured(**document)
 
     def keep_logs(self, captured: Captured) -> None:
-        """Makes CSV loggers append to their captured lines; call it before `on_train_begin`."""
+        """Makes CSV loggers go on behind their captured lines; call it before `on_train_begin`."""
         for index, callback in enumerate(self._callbacks):
             if not isinstance(callback, self._module.CSVLogger):
                 continue

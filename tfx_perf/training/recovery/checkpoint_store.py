@@ -103,10 +103,7 @@ class CheckpointStore:
         self._prune(name, checkpoint.step)
 
     def latest(self) -> tuple[pathlib.Path, Checkpoint] | None:
-        """Returns folder and manifest of the newest whole checkpoint; None if there is none.
-
-        A newer one that is damaged, or cannot be read just now, is skipped with a warning.
-        """
+        """Returns the newest checkpoint that is whole, warning of others; None if there is none."""
         for path in reversed(self._folders()):
             try:
                 return path, _verified(path)
@@ -118,10 +115,7 @@ class CheckpointStore:
         return None
 
     def begin_attempt(self, plan: TrainingPlan, *, step: int) -> bool:
-        """Notes that a training begins; returns whether it may use the plan.
-
-        It may not after `MOST_ATTEMPTS` earlier beginnings at this step without a checkpoint.
-        """
+        """Notes a beginning; False if the plan began here `MOST_ATTEMPTS` times in vain."""
         path = self._folder / _ATTEMPT
         before = None
         with contextlib.suppress(errors.UserError):  # there is none, or it is of another version

@@ -63,7 +63,7 @@ class Guard:
 
     @property
     def notes(self) -> list[str]:
-        """What the user should know, in sentences."""
+        """Sentences for the user."""
         note = self._data.note if self._task.store else None
         saved = [f"{_READ_AGAIN}: {note}"] if note else []
         lost = [f"{name} is not what it was at the checkpoint" for name in self._callbacks.lost]
@@ -244,7 +244,6 @@ class Guard:
             self._save(may_wait=not is_last)
 
     def _save(self, *, may_wait: bool = False) -> None:
-        """Saves, and adds up the time; see `_write`."""
         began = time.perf_counter()
         try:
             self._write(may_wait=may_wait)

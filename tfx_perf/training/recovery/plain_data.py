@@ -30,7 +30,7 @@ class Opaque:
 
 
 def packed(value: Any) -> Any:
-    """Returns a value in a form for files, which keeps its value; `Opaque` if that cannot be."""
+    """Returns a value in a form for files, which later changes do not reach, or an `Opaque`."""
     try:
         node = _packed(value)
     except Exception:  # it contains itself, say, or belongs to a graph

@@ -240,7 +240,7 @@ class Recovery:
         )
 
     def _after(self, error: Exception, plan: TrainingPlan) -> TrainingPlan | None:
-        """Returns the plan that may survive this error, or None; raises as `fit` does."""
+        """Returns the plan that may survive this error, None if there is none; raises as `fit`."""
         if self._team.count > 1:
             is_short = isinstance(error, tf.errors.ResourceExhaustedError)
             if is_short and _DISK_IS_FULL not in str(error):
@@ -405,10 +405,7 @@ class Recovery:
         return None
 
     def _checked(self, blow_up: BlowUp, guard: Guard, plan: TrainingPlan) -> FitResult:
-        """Trains again from the last good state, step by step where it had blown up.
-
-        Raises UserError, naming the first step and tensor, if the blow-up comes again.
-        """
+        """Trains again from the last good state; a UserError names a second blow-up's step."""
         self._save_seconds += guard.save_seconds
         self._go_back(guard)
         _LOGGER.warning("%s with %s: goes back to step %s, to see why.", blow_up, plan, self.step)

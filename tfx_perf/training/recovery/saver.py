@@ -74,7 +74,7 @@ class Saver:
         self._task = task
 
     def is_due(self, step: int, *, is_last: bool) -> bool:
-        """Whether to save as soon as possible; `is_last`: training ends with this step."""
+        """Whether to save as soon as possible."""
         settings, clock = self._task.settings, self._task.clock
         if self._task.store is None or step == self.step:
             return False
@@ -83,7 +83,7 @@ class Saver:
         return bool((is_last or steps_due or time_due) and clock.is_cheap)
 
     def save(self, step: int, fill: Callable[[pathlib.Path], Checkpoint]) -> None:
-        """Writes a checkpoint; if that fails, training goes on without, but for lost workers."""
+        """Writes a checkpoint; if that fails, training goes on without. Raises LostWorkerError."""
         store, clock, began = self._task.store, self._task.clock, time.perf_counter()
         assert store is not None  # who saves outlives the process
         try:

@@ -32,13 +32,10 @@ _AUTO_NUMBER = re.compile(r"_\d+$")
 
 @dataclasses.dataclass(frozen=True)
 class TrainingFingerprint:
-    """Tells one training from another.
+    """Tells one training from another."""
 
-    A checkpoint must agree in `fields`; `values` are the plain ones among the digested values.
-    """
-
-    fields: dict[str, str]
-    values: dict[str, str]
+    fields: dict[str, str]  # a checkpoint must agree in them
+    values: dict[str, str]  # the plain ones among the digested values
 
     @property
     def folder_name(self) -> str:

@@ -90,10 +90,7 @@ class TrainingState:
         generators.put_back(captured.generators)
 
     def write(self, folder: pathlib.Path) -> None:
-        """Writes the state into files; raises OSError or `tf.errors.OpError` if it cannot.
-
-        The first worker writes variables that all have alike.
-        """
+        """Writes the state, shared parts by the chief; raises OSError or `tf.errors.OpError`."""
         named = self._variables(only_own=not self._team.is_chief)
         if named:
             tf.raw_ops.SaveV2(
@@ -215,10 +212,7 @@ class TrainingState:
 
 
 class _Saved:
-    """The variables in the parts of a checkpoint, as functions that read them.
-
-    `copies` are those of each replica, in the order of the parts.
-    """
+    """The variables in the parts of a checkpoint, as functions that read them."""
 
     def __init__(self) -> None:
         self.values: dict[str, Callable[[], Any]] = {}  # by name; the last part counts
@@ -261,7 +255,6 @@ def _value_here(
 
 
 def _has(variable: tf.Variable, what: Callable[[tf.Tensor], tf.Tensor]) -> bool:
-    """Whether any value of a variable of real numbers is of a kind."""
     if not tf.as_dtype(variable.dtype).is_floating:
         return False
     return bool(tf.reduce_any(what(tf.convert_to_tensor(variable))))

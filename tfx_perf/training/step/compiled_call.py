@@ -142,7 +142,7 @@ class CompiledCall:
             return None
 
     def taken(self, iterator: Any, count: int) -> list[Parts]:
-        """Takes batches, fewer if the data end; here, as a graph would change threads for each."""
+        """Takes batches, fewer if the data end; in a graph each would wait for a thread."""
         self._spec = iterator.element_spec
         shapes = [part.shape for part in tf.nest.flatten(self._spec)]
         dtypes = [part.dtype for part in tf.nest.flatten(self._spec)]
@@ -240,7 +240,6 @@ class _CompiledSteps(StepRunnerWrapper):
         return logs
 
     def _run_some(self, iterator: Any, steps: int) -> tuple[Logs, int]:
-        """Returns the last logs, and how many of the steps were run."""
         compiled = self._compiled
         batches = compiled.taken(iterator, 1)
         most = compiled.most_batches(batches[0] if batches else None)

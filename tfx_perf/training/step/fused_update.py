@@ -161,8 +161,6 @@ class _Adam:
 
 
 class _Momentum:
-    """SGD with momentum, and with Nesterov's."""
-
     def __init__(self, optimizer: Any) -> None:
         self._optimizer = optimizer
 

@@ -41,8 +41,6 @@ class _Shelf:
 
 
 class _Page:
-    """One replica's notes."""
-
     def __init__(self) -> None:
         self._spec: Any = None
         self._batch, self._state = _Shelf(), _Shelf()
@@ -94,7 +92,7 @@ class Journal:
 
     @property
     def is_complete(self) -> bool:
-        """Whether no variable was made after what was traced last had begun."""
+        """Whether no variable was made after the last tracing had begun."""
         known = {id(variable) for variable in self._variables}
         return all(id(each) in known for each in self._keras_api.transient_state(self._model))
 

@@ -85,10 +85,7 @@ class OomGuard(StepRunnerWrapper):
         return self._steps.micro_batches
 
     def run(self, iterator: Any, steps: int) -> Logs:
-        """Runs at least one step; raises UserError if a single row does not fit.
-
-        Raises HalfAppliedError if memory ran out while the optimizer applied gradients.
-        """
+        """Runs steps; UserError if one row does not fit, HalfAppliedError within the update."""
         if self.micro_batches > self._fewest:
             self._consider_returning()
         left = max(1, steps)

@@ -78,10 +78,7 @@ SHAPES = {"Const", "Shape", "ShapeN", "Size", "Rank"}  # known to XLA when it co
 
 
 def topological(operations: list[tf.Operation]) -> Iterator[tf.Operation]:
-    """Yields operations after their inputs, otherwise in the order of creation.
-
-    The gradient of a loop adds inputs to it that are made later.
-    """
+    """Yields operations after their inputs, which may be made later for a loop's gradient."""
     index = {operation: at for at, operation in enumerate(operations)}
     readers: dict[tf.Operation, list[tf.Operation]] = {op: [] for op in operations}
     missing = {}
@@ -279,7 +276,6 @@ class _Passes:
         return any(op in self._backward for op in tensor.consumers())
 
     def _last_used(self, positions: dict[tf.Operation, int]) -> list[tuple[tf.Tensor, int]]:
-        """Returns the tensors that count, with the last position that reads each."""
         return [
             (tensor, max([at, *(positions.get(op, 0) for op in tensor.consumers())]))
             for operation, at in positions.items()

@@ -34,7 +34,7 @@ def slicing_obstacle(model: Any, keras_api: KerasApi) -> str | None:
 
 
 def rows(batch: Tensors, begin: tf.Tensor, size: tf.Tensor) -> Tensors:
-    """Returns `size` rows from `begin` on (int32 scalars) of all tensors; scalars stay."""
+    """Returns `size` rows from `begin` on, int32 scalars, of everything that is no scalar."""
 
     def cut(tensor: Any) -> Any:
         if tensor is None or tensor.shape.rank == 0:
@@ -55,7 +55,7 @@ def rows(batch: Tensors, begin: tf.Tensor, size: tf.Tensor) -> Tensors:
 def bounds(
     row_total: tf.Tensor, *, pieces: tf.Tensor, index: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns a piece's begin and rows, int32 scalars; pieces differ by one row at most."""
+    """Returns a piece's begin and length, as int32 scalars; pieces differ by one row at most."""
     size, longer = row_total // pieces, row_total % pieces
     return index * size + tf.minimum(index, longer), size + tf.cast(index < longer, tf.int32)
 

@@ -93,10 +93,7 @@ class SplitStep:
         return self._compute(x, y, weight, None)[:2]
 
     def run_in_xla(self, batch: Tensors) -> tuple[Logs, tf.Tensor]:
-        """Trains on one batch in a function that XLA compiles; returns logs and a boolean tensor.
-
-        The boolean says whether plain `fit` would not have raised an error; see `ranges`.
-        """
+        """Trains on a batch under XLA; returns logs and whether `ranges` hold, a tensor."""
         x, y, weight = self._keras_api.unpack(batch)
         gradients, y_pred, _, holds = self._compute(x, y, weight, None)
         self._apply(gradients)
@@ -136,7 +133,7 @@ class SplitStep:
     def _gradients(
         self, batch: Tensors, part: PartOfBatch | None
     ) -> tuple[Gradients, Callable[[], Any]]:
-        """Returns gradients, and a function that updates metrics, with results of a whole batch."""
+        """Returns gradients, and a function that updates metrics."""
         x, y, weight = self._keras_api.unpack(batch)
         if self._shapes is not None:
             parts = tf.nest.flatten((x, y, weight), expand_composites=True)

@@ -15,7 +15,7 @@ class StepRunner(Protocol):
     """Runs the steps of a `fit`."""
 
     def run(self, iterator: Any, steps: int) -> Logs:
-        """Runs steps, at least one; raises OutOfRangeError, after whole steps, if data end."""
+        """Runs steps, at least one; raises OutOfRangeError when data end, after whole steps."""
 
     def take(self) -> int:
         """Returns how many steps the next call is to run, and counts them as run."""

@@ -243,7 +243,6 @@ class MultiStep:
     def _run(
         self, iterator: Any, steps: tf.Tensor, *slicing: tf.Tensor
     ) -> tuple[Logs, tf.Tensor]:
-        """Returns the logs, and how many steps were run."""
         began = time.perf_counter()  # all of this runs only while it is traced
         if self.journal is not None:
             self.journal.begin_call()

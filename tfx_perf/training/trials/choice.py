@@ -34,7 +34,7 @@ class TrialRecord(records.Record):
 
 
 class TrialProgress(records.Record):
-    """The state of trials that may end without a word."""
+    """The state of trials whose process may end without a message."""
 
     SCHEMA: ClassVar[str] = "tfx_perf.progress/1"
 

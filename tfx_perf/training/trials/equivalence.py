@@ -1,4 +1,4 @@
-"""EquivalenceCheck: does a plan reach plain `fit`'s state from the same weights and batches?"""
+"""EquivalenceCheck: whether a plan reaches plain `fit`'s state from equal weights and batches."""
 
 import dataclasses
 import functools
@@ -105,10 +105,7 @@ class EquivalenceCheck:
         return reference
 
     def check(self, plan: TrainingPlan) -> Contender | TrialRecord:
-        """Returns the plan if it is worth timing, else the record of why it is not.
-
-        Raises TeamError if other workers do not come to its end.
-        """
+        """Returns the plan if it is worth timing, else why not; TeamError if others stop."""
         try:
             found = self._check(plan)
         except errors.GIVEN_UP as error:  # whatever a plan raises, fit goes on

@@ -23,7 +23,7 @@ _Choice = TypeVar("_Choice", PlanChoice, StrategyChoice, Comparison)
 
 
 def keep(folder: str | None, choice: PlanChoice | StrategyChoice | Comparison) -> None:
-    """Keeps a choice with its key, so that an interrupted training need not find it again."""
+    """Keeps a choice with its key, if there is a folder that the training finds again."""
     if folder is None:
         return
     try:

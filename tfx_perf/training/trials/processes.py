@@ -35,10 +35,7 @@ class Trained:
         return statistics.ratio_interval(first.step_seconds, self.step_seconds)
 
     def loss_difference(self, first: "Trained", *, tolerance: float) -> str | None:
-        """Returns how the losses differ, in words; None if that is no more than is allowed.
-
-        `tolerance` is relative, beside the difference of the first way from itself.
-        """
+        """Returns how losses differ by more than `tolerance`, relative, and the first way's own."""
         start, again = first.losses
         difference, spread = (
             # Not max(): it would pass NaN over.
@@ -52,7 +49,7 @@ class Trained:
 
 
 def settled_at(margin: float) -> Callable[[list[list[float]]], bool]:
-    """Returns a function: whether more blocks would change which ways gain that margin."""
+    """Returns a function that tells if more blocks cannot change which ways gain the margin."""
 
     def decided(blocks: list[list[float]]) -> bool:
         ratios = [statistics.ratio_interval(blocks[0], other) for other in blocks[1:]]

@@ -114,10 +114,7 @@ def variables_outside(*, beside: Iterable[tf.Variable]) -> list[tf.Variable] | N
 def kept(
     outside: Iterable[tf.Variable], *, used: Callable[[], Iterable[tf.Variable] | None]
 ) -> Iterator[None]:
-    """Restores variables that the steps use, and random generators, at the end of the context.
-
-    Other variables are left alone, since another thread may train them.
-    """
+    """Restores random generators and used variables; other threads may train the others."""
     values: list[tuple[tf.Variable, np.ndarray]] = []
     for variable in outside:
         with contextlib.suppress(Exception):  # without a value, or on a device that is gone
@@ -138,10 +135,7 @@ def kept(
 
 
 def _parts(variable: Any, strategy: tf.distribute.Strategy) -> Sequence[Any]:
-    """Returns the parts of a variable, say a metric, that are assigned separately.
-
-    If one assigned their sum, all workers would add them up once more.
-    """
+    """Returns separately assigned parts: of a metric, say, all workers would add up the sum."""
     own = inner(variable)
     if getattr(own, "synchronization", None) == tf.VariableSynchronization.ON_READ:
         return strategy.experimental_local_results(own)

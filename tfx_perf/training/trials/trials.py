@@ -107,10 +107,7 @@ class Trials:
         self._input_wait: float | None = None
 
     def run(self) -> PlanChoice:
-        """Runs the trials within the budget and restores the model.
-
-        Raises TeamError, restoring nothing, if other workers do not come to the end.
-        """
+        """Runs the trials and restores the model, unless a TeamError ends them."""
         self._began, began = time.time(), time.perf_counter()
         self._leftovers = Leftovers()
         start = StartingPoint(self._model, self._loop.keras_api)

@@ -45,10 +45,7 @@ class TrialsTogether:
         self._held_against = held_against
 
     def choose(self, call: FitCall, loop: Loop) -> PlanChoice:
-        """Returns the plan for a `fit`, the same on each worker.
-
-        If the model was not built for several workers, the trials are those of one process.
-        """
+        """Returns the plan for a `fit`, the same on each worker that its model was built for."""
         team = Team(call.model.distribute_strategy)
         if team.count == 1:
             choice = choosing.choose_and_restore(

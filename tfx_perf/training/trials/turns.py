@@ -228,10 +228,7 @@ class Contest:
         return longest if longest and longest.seconds < self.reference.seconds else None
 
     def possible_gain_seconds(self) -> float:
-        """Returns how much the seemingly fastest saves in a step over the best so far.
-
-        Within the margin it is 0.
-        """
+        """Returns what the seemingly fastest saves in a step over the best; 0 within the margin."""
         to_beat = (self.fastest() or self.reference).seconds
         saved_seconds = to_beat - min(each.seconds for each in self.contenders)
         return saved_seconds if saved_seconds > self.margin * to_beat else 0.0

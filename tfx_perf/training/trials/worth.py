@@ -42,7 +42,6 @@ class Prospect:
         return math.floor(cost_seconds / self.saving_seconds) + 1
 
     def __str__(self) -> str:
-        """Returns why it is not tried."""
         cost, saving = map(formatting.format_seconds, (self.cost_seconds, self.saving_seconds))
         return f"not tried: it would cost about {cost}, and may save {saving} a run"
 
@@ -70,10 +69,7 @@ class Worth:
         compile_seconds: float = 0.0,
         beside_seconds: float = 0.0,
     ) -> Prospect:
-        """Returns what is expected of a plan over the fastest so far, whose step is known.
-
-        `compile_seconds` is plain `fit`'s time to trace and compile.
-        """
+        """Returns what is expected of a plan over the fastest so far, whose step is known."""
         added = set(plan.optimizations) - set(best.optimizations)
         hoped_seconds = sum(
             max(
