@@ -224,7 +224,6 @@ def _parse_examples(serialized: tf.Tensor, schema: Any) -> _Features:
 
 
 def _parse_sequence_examples(serialized: tf.Tensor, schema: _Schema) -> _Features:
-    """Parses tf.SequenceExamples into context and sequence features, side by side."""
     config = tensor_representation_util.CreateTfSequenceExampleParserConfig(schema)
     context, sequence, _ = tf.io.parse_sequence_example(serialized, *config)
     return {**context, **sequence}

@@ -142,7 +142,6 @@ def _not_on_vertex(where: str) -> str:
 def _without_resolvers(
     nodes: Sequence[base_node.BaseNode], target: str
 ) -> list[base_node.BaseNode]:
-    """Returns the nodes that the server can run."""
     removed = notes.left_out(nodes, target)
     kept = [node for node in nodes if node.id not in removed]
     for node, key, producer in notes.inputs_from(kept, removed | notes.missing(nodes)):

@@ -77,7 +77,6 @@ def problems(documents: Sequence[_Spec]) -> list[str]:
 
 
 def _refused_by_parser(documents: Sequence[_Spec]) -> list[str]:
-    """Returns the reasons for which the server's strict parse would refuse it."""
     from kfp.pipeline_spec import pipeline_spec_pb2
 
     found = []

@@ -192,7 +192,6 @@ class PipelineServer:
         return state
 
     def _arguments(self, job: Job) -> tuple[dict[str, Any], str]:
-        """Returns the common arguments of run and schedule, and the name."""
         pipeline_id = self.connection.read(self._client.get_pipeline_id, job.pipeline)
         if pipeline_id is None:
             raise errors.UserError(

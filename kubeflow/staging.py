@@ -115,7 +115,6 @@ class Invocation:
 
 
 def _typed_inputs(inputs: _Json, inputs_spec: _Json, staging: Staging) -> _Json:
-    """Returns the given inputs with their declared types."""
     declared = inputs_spec.get("artifacts", {})
     typed = {}
     for name, artifacts in inputs.get("artifacts", {}).items():

@@ -112,8 +112,6 @@ class _View:
         self._has_cached = self._has_news = False
 
     def launching(self, launch: _Launch) -> _Launch:
-        """Returns the replacement of the launcher's method."""
-
         def launching(node: launcher.Launcher) -> data_types.ExecutionInfo | None:
             name, began = node._pipeline_node.node_info.id, time.monotonic()
             state, decisions, found = _FAILED, [], []
@@ -164,7 +162,6 @@ class _View:
 def _outcome(
     node: launcher.Launcher, result: data_types.ExecutionInfo
 ) -> tuple[str, Sequence[mlmd.Artifact]]:
-    """Returns the end state of a node, and its outputs."""
     with node._mlmd_connection as connection:
         (execution,) = connection.store.get_executions_by_id([result.execution_id])
         made = outputs_of(connection.store, result.execution_id)
@@ -179,7 +176,6 @@ def _database(node: launcher.Launcher) -> str:
 
 
 def _closing(name: str, made: Sequence[mlmd.Artifact], *, database: str) -> Iterator[str]:
-    """Yields a node's last lines: its findings, remarks, reports."""
     found = _outcome_lines(made, database=database) or [*_decided(made)]
     headline = " ".join(found[:1])
     said = [remark for remark in remarks(made) if remark not in headline]
@@ -232,7 +228,6 @@ def decisions(outputs: Iterable[mlmd.Artifact]) -> Iterator[str]:
 
 
 def _decided(outputs: Sequence[mlmd.Artifact]) -> Iterator[str]:
-    """Yields the decisions, and whether Pusher has pushed a model."""
     yield from decisions(outputs)
     for artifact in outputs:
         if artifact.type == standard_artifacts.PushedModel.TYPE_NAME:

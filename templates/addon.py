@@ -170,7 +170,6 @@ def _has_infra_blessing(pusher: ast.Call) -> bool:
 
 
 def _changed(step: project_scan.TrainingStep, module: str) -> str:
-    """Returns the text of the pipeline's file with every change in it."""
     edits: list[tuple[int, int, int, str]] = []  # line, first and last column, text
     lines = project_scan.lines_of(step.source.text)
     line_end = re.search(r"\r\n?|\n|$", step.source.text).group() or "\n"

@@ -199,7 +199,6 @@ def _trainers(module: ast.Module) -> list[ast.Assign]:
 
 
 def _trainer_call(value: ast.expr) -> ast.Call | None:
-    """Returns the call of Trainer in `Trainer(...)` and `Trainer(...).with_id(...)`."""
     called = value.func if isinstance(value, ast.Call) else None
     if isinstance(called, ast.Attribute) and called.attr == "with_id":
         inner = called.value

@@ -20,8 +20,6 @@ _LOGGER = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class _FactoryCall:
-    """A call of the dataset factory by the user's code, and its result."""
-
     patterns: list[str]
     options: Any
     schema: Any
@@ -109,7 +107,6 @@ def _as_list(file_pattern: Any) -> list[str]:
 
 
 def _origin(data: tf.data.Dataset, calls: list[_FactoryCall]) -> _FactoryCall:
-    """Returns the call that `data` was made from."""
     lineage = list(ancestry.lineage(data))
     for call in calls:
         if any(call.dataset is ancestor for ancestor in lineage):

@@ -190,7 +190,6 @@ class Attempts:
             yield
 
     def _give_up_first(self) -> None:
-        """Ends what began beside, so that others have its memory."""
         if self._first is not None:
             self._first.end()
         self._first = None
@@ -245,7 +244,6 @@ class Attempts:
 
 
 def _status_of(error: errors.ChildError) -> Status:
-    """Returns how what the child was measuring has ended."""
     if isinstance(error, errors.TimedOutError):
         return "timed out"
     return "killed" if isinstance(error, errors.ProcessEndedError) else "failed"

@@ -171,7 +171,6 @@ def _pause_of(termination: Termination) -> Callable[[float], None]:
 
 
 def _words(context: _Context) -> tuple[str, ...]:
-    """Returns the names of the pipeline and the node, where the orchestrator tells them."""
     if context is None or context.pipeline_info is None or context.pipeline_node is None:
         return _DEFAULT_WORDS
     return context.pipeline_info.id, context.pipeline_node.node_info.id

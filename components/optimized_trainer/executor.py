@@ -126,7 +126,6 @@ def publish(
 
 
 def _aot_export(folder: str, signature: str | None) -> list[str]:
-    """Compiles the saved model if that is wanted; returns the result in sentences."""
     if signature is None:
         return []
     try:

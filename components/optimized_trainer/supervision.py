@@ -114,7 +114,6 @@ class _SupervisedTrials:
 
     @property
     def plan(self) -> TrainingPlan:
-        """The plan of the process that makes the trials."""
         return PLAIN_FIT if self._onednn is None else self._onednn.plan
 
     @property
@@ -128,7 +127,6 @@ class _SupervisedTrials:
         return order is not None and (order.progress_file.exists() or order.choice_file.exists())
 
     def order(self) -> TrialOrder:
-        """Returns the order for the next process."""
         now = time.time()
         self._asked = self._asked or now
         self._log_folder.mkdir(parents=True, exist_ok=True)
@@ -147,7 +145,6 @@ class _SupervisedTrials:
         return self._order
 
     def try_onednn(self) -> None:
-        """Finds out whether oneDNN is worth its processes."""
         self._onednn = comparisons.with_onednn(
             self._job, budget_seconds=self._budget_seconds, log_folder=self._log_folder
         )

@@ -182,7 +182,6 @@ def _attempts(store: metadata_store.MetadataStore, *, run: str) -> dict[str, lis
 
 
 def _newest(attempts: Sequence[_Attempt]) -> _Attempt | None:
-    """Returns the newest successful attempt."""
     for attempt in reversed(attempts):
         if execution_lib.is_execution_successful(attempt.execution):
             return attempt
@@ -190,7 +189,6 @@ def _newest(attempts: Sequence[_Attempt]) -> _Attempt | None:
 
 
 def _is_of_one_run(channel: _Channel) -> bool:
-    """Whether it reads the run's own artifacts, not those of all runs."""
     return {_RUN, _NODE} <= {query.type.name for query in channel.context_queries}
 
 
@@ -203,7 +201,6 @@ def _read_only(channel: _Channel, attempt: _Attempt | None) -> None:
 
 
 def _name_in(contexts: Iterable, kind: str) -> str:
-    """Returns the name of the context, or of the query for a context, of a kind."""
     return next(item.name.field_value.string_value for item in contexts if item.type.name == kind)
 
 

@@ -116,7 +116,6 @@ def _settings(settings_path: str | None) -> PerfConfig:
 def _run(
     folder: pathlib.Path, *, batch_size: int, steps: int, settings: PerfConfig
 ) -> dict[str, Any]:
-    """Runs one pipeline in a process of its own and sums it up."""
     from tfx_perf import isolate
 
     log_path, progress_path = folder / "pipeline.log", folder / "progress.txt"
@@ -187,7 +186,6 @@ def _completed_runs(folder: pathlib.Path) -> int:
 def _summary(
     folder: pathlib.Path, *, batch_size: int, log_path: pathlib.Path
 ) -> dict[str, Any]:
-    """Returns the figures of the newest run, the stock Trainer's beside them."""
     from tfx_perf.gate import decision as gate_record
     from tfx_perf.mlmd import runs as recorded_runs
     from tfx_perf.training import record as training_record

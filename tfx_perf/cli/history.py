@@ -137,7 +137,6 @@ def _as_table(runs: "Sequence[RecordedRun]", keys: Sequence[str]) -> table.Table
 
 
 def _refusal(run: "RecordedRun") -> str:
-    """Returns why a run was refused, and where more is said."""
     from tfx_perf.report import page
 
     report = pathlib.Path(run.folders.get("PerfEvaluation", ""), page.FILE_NAME)

@@ -131,7 +131,6 @@ def _never_silent() -> Iterator[console.StatusLines]:
 
 
 def _empty_logs(folder: pathlib.Path, *, names: Sequence[str]) -> None:
-    """Creates the log of each process, or empties that of another launch."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name in names:

@@ -104,7 +104,6 @@ def write_script(*, repaired: bool) -> pathlib.Path:
 
 
 def _script() -> pathlib.Path:
-    """Returns the path of the script in this interpreter's environment."""
     return pathlib.Path(sys.executable).with_name("tfx")
 
 

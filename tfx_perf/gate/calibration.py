@@ -87,7 +87,6 @@ def replay(runs: Sequence[Run], settings: GateSettings) -> Calibration:
 
 
 def _beyond_limits(settings: GateSettings, runs: Sequence[Run]) -> dict[str, set[int]]:
-    """Returns which runs a limit refuses, by metric."""
     found: dict[str, set[int]] = {}
     for number, run in enumerate(runs):
         for key, rule in settings.rules_for(run.evaluation).items():

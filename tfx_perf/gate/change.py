@@ -232,7 +232,6 @@ class Change:
 
     @functools.cached_property
     def _last_runs(self) -> Mapping[str, float]:
-        """The figures of the last runs by their ids, oldest first."""
         return dict(list(self.history.items())[-self.baseline_runs :])
 
     def _since_change(self, history: Mapping[str, float]) -> Mapping[str, float]:

@@ -192,7 +192,6 @@ class Remeasured(records.Record):
 
     @staticmethod
     def _judge_change(least: float, most: float, outcome: Outcome, rule: Rule) -> Verdict:
-        """Answers by the ratio to the blessed run."""
         is_open = outcome.verdict is Verdict.INCONCLUSIVE
         if least > rule.smallest_change:
             return Verdict.REGRESSION

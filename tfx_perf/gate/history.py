@@ -212,7 +212,6 @@ def _completed(run: RecordedRun) -> RecordedRun:
 
 
 def _decided(run: RecordedRun, ledger: Ledger) -> RecordedRun:
-    """Adds a person's decision."""
     act = next((act for act in reversed(ledger.acts) if act.is_about(run.key)), None)
     if act is None:
         return run

@@ -185,7 +185,6 @@ def remedy(
 def _suggested(
     outcome: Outcome, rule: Rule, *, settings: GateSettings, of_rule: Sequence[Outcome]
 ) -> tuple[str, str, str]:
-    """Returns the setting, its value, and what to do."""
     of_key = f"gate.rules.{outcome.metric}"
     if outcome.verdict is Verdict.LIMIT:
         value = outcome.value or 0.0  # what is beyond a limit is known
@@ -257,7 +256,6 @@ def _tolerating(rule: Rule, outcomes: Sequence[Outcome]) -> str:
 
 
 def _worse(outcome: Outcome, rule: Rule, change: float | None) -> float:
-    """Returns by how much a change is for the worse; 0 of one that is not known."""
     return rule.worse_sign(outcome.metric) * (change or 0.0)
 
 

@@ -161,7 +161,6 @@ def _answers(
 def _uncompared(
     key: str, rule: Rule, *, candidate: Run, ledger: Ledger, baseline_runs: int
 ) -> Outcome:
-    """Returns the outcome without runs to compare with."""
     having = [
         run
         for run in ledger.of_node(candidate)

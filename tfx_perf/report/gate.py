@@ -68,7 +68,6 @@ def _most_important_first(record: GateRecord) -> list[Outcome]:
 
 
 def _add_remedies(report: page.Report, outcomes: list[Outcome], *, is_of_script: bool) -> None:
-    """Adds the remedies that would let the run pass."""
     found = [(item, item.remedy) for item in outcomes if item.remedy]
     note = "A setting is changed where the rule is wrong; where the run is, find out why"
     if found:
@@ -151,7 +150,6 @@ def _add_detectable(report: page.Report, record: GateRecord) -> None:
 
 
 def _add_trend(report: page.Report, outcome: Outcome, record: GateRecord) -> None:
-    """Draws a compared metric over the blessed runs and this one."""
     known = [
         run.figure(outcome.metric)
         for run in record.baseline_runs
@@ -192,7 +190,6 @@ def _noise(outcome: Outcome) -> float:
 
 
 def _add_step_times(report: page.Report, record: GateRecord) -> None:
-    """Draws how the step times are distributed, beside the blessed runs'."""
     known = [run.step_times for run in record.baseline_runs if run.step_times]
     own = record.candidate.step_times
     if not own:

@@ -58,7 +58,6 @@ def report_on(
 def _linked(
     text: str, run: RecordedRun, kind: str, *, folder: pathlib.Path
 ) -> str | origins.Link:
-    """Returns a text that leads to the report of an artifact of the run, if there is one."""
     if not text or kind not in run.folders:
         return text
     file = storage.path(run.folders[kind]) / page.FILE_NAME

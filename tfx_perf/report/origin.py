@@ -43,7 +43,6 @@ class Link:
         return cls(name, address, _target(address, folder=str(folder)))
 
     def __str__(self) -> str:
-        """What it is called."""
         return self.name
 
 

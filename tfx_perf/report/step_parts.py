@@ -108,7 +108,6 @@ def _note(before: Mapping[str, float], now: Mapping[str, float], parts: Sequence
 
 
 def _median(runs: Sequence[Run], parts: Sequence[str]) -> dict[str, float]:
-    """Returns the median of the runs' mean step times, in parts."""
     means = [mean_seconds(run.figures) or 0.0 for run in runs]
     of_parts = {
         part: [

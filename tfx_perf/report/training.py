@@ -204,7 +204,6 @@ def _loss_note(drawn: Mapping[str, Sequence[float]], epochs: int) -> str:
 def _add_plans(
     report: page.Report, record: TrainingRecord, timed: Sequence[TrialRecord]
 ) -> None:
-    """Adds the step times of the plans that were tried."""
     report.add_figure(
         "Step time of the plans",
         svg=plots.interval_bars(
@@ -221,7 +220,6 @@ def _add_plans(
 
 
 def _add_steps(report: page.Report, record: TrainingRecord) -> None:
-    """Adds the step times along the training."""
     report.add_figure(
         "Steps",
         svg=plots.lines(
@@ -241,7 +239,6 @@ def _add_steps(report: page.Report, record: TrainingRecord) -> None:
 
 
 def _add_memory(report: page.Report, record: TrainingRecord) -> None:
-    """Adds how much memory the training took along the way."""
     seconds, sizes = zip(*record.memory_series, strict=True)
     growth = record.memory_growth
     note = "The training was too short, or its input caches too much, to tell whether memory leaks."
@@ -265,7 +262,6 @@ def _add_memory(report: page.Report, record: TrainingRecord) -> None:
 
 
 def _add_start(report: page.Report, record: TrainingRecord) -> None:
-    """Adds what the time until the first step was spent on."""
     known = record.trial_import_seconds or 0.0, record.trial_setup_seconds or 0.0
     parts = {
         "trials: start of their process, imports": record.trial_import_seconds,
@@ -314,7 +310,6 @@ def _placed(part: DevicePart) -> str:
 
 
 def _add_xla(report: page.Report, account: XlaAccount) -> None:
-    """Adds for which shapes XLA compiled."""
     report.add_table(
         "What XLA compiled",
         columns=["program", "shapes of its inputs"],

@@ -169,7 +169,6 @@ def _check_command() -> None:
 
 
 def _of_tfx(runner: Any) -> dict[str, Any]:
-    """Returns the configuration of TFX's runner under our names."""
     given = dict(runner.config.airflow_dag_config)
     if "schedule_interval" in given:
         given["schedule"] = given.pop("schedule_interval")

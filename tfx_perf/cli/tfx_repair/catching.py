@@ -56,8 +56,6 @@ class CatchingHandler(base_handler.BaseHandler):
 
 
 class _Patcher:
-    """What TFX's handlers run the user's file with."""
-
     run_called = True  # whether anything was caught is ours to say
 
     def __init__(self, function: str, modules: Sequence[str], runner: str):

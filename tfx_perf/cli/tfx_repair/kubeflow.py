@@ -159,7 +159,6 @@ class KubeflowHandler(CatchingHandler):
     def _all(
         self, listing: Callable[..., Any], key: str, *arguments: Any, **keywords: Any
     ) -> Iterator[Any]:
-        """Yields the items of all pages."""
         token = ""
         while True:
             page = self._read(
