@@ -72,7 +72,7 @@ def publish(
         labels: short strings to record beside the figures; those that are None are left out.
         page: None if the artifact has no report.
         origin: for the report's header.
-        remark: what went wrong though the node succeeds: logged and shown; empty if all is well.
+        remark: what went wrong though the node succeeds, to log and show; empty if all is well.
         may_pass: whether it may go well the next time; see `FailedBeforeDriver`.
         details: lines to say after the headline.
     """

@@ -14,9 +14,8 @@ _MODULES = {
 def begin(name: str, *, is_sure: bool = True) -> None:
     """Starts the imports of a node's children in the background, by the name of its class.
 
-    Later they take ten seconds on two cores, for which the first of our nodes would wait; in a
-    process that has only imported so far, most are there at once. `is_sure` is False if the process
-    may only compile the pipeline.
+    In a process that has only imported so far, most are there at once; later they take ten seconds
+    on two cores. `is_sure` is False if the process may only compile the pipeline.
     """
     for package, modules in _MODULES.items():
         if name.startswith(f"{package}."):

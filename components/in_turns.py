@@ -247,10 +247,7 @@ def train_in_turns(
     is_first: bool,
     loss_passes: int,
 ) -> None:
-    """Trains a block for each `go` on a Unix socket until the other side hangs up; runs in a child.
-
-    The first training writes the weights and batches with which all begin to `folder`.
-    """
+    """Trains a block for each `go` on a socket, from weights in `folder`; runs in a child."""
     training = TrainingJob.model_validate(job)
     distribution = training.settings.distribution
     worker_count = distribution.workers_here

@@ -38,13 +38,10 @@ class LatestStrategy(tfx.dsl.experimental.ResolverStrategy):
     """
 
     def __init__(self, count: int = 1, source: str = "", run_label: str = "") -> None:
-        """Resolves at most `count` artifacts for each key, the newest last.
+        """Resolves at most `count` artifacts a key, the newest last; `source` is a key, or empty.
 
-        Args:
-            count: how many.
-            source: key of the source, which is resolved as it is; empty if there is none.
-            run_label: of the component that will read the artifacts. Those of another label are
-                resolved although the source is the same.
+        Artifacts of executions with another `run_label` than that of the component that will read
+        them are resolved although the source is the same.
         """
         self._count = count
         self._source = source
@@ -63,10 +60,7 @@ class LatestStrategy(tfx.dsl.experimental.ResolverStrategy):
     def _before(
         self, store: Any, items: list[artifact.Artifact], *, source: list[artifact.Artifact]
     ) -> list[artifact.Artifact]:
-        """Returns the artifacts older than the first of these that was made from all of the source.
-
-        A window of examples that moves on has most in common with the window before it.
-        """
+        """Returns the artifacts older than the first of them made from all of the source."""
         made: dict[int, set[int]] = collections.defaultdict(set)
         for event in store.get_events_by_artifact_ids([item.id for item in items]):
             if event.type == mlmd.Event.OUTPUT:

@@ -1,7 +1,6 @@
-"""The artifact types of tfx-perf.
+"""The artifact types of tfx-perf; containers find the classes as `tfx_perf.<Class>`.
 
-They have no PROPERTIES, which cannot compile for Kubeflow: scalars are custom properties. A
-container finds the classes as `tfx_perf.<Class>`, so that these names must be importable.
+They have no PROPERTIES, which cannot compile for Kubeflow: scalars are custom properties.
 """
 
 from tfx.types import artifact, system_artifacts

@@ -1,7 +1,6 @@
 """The user's module as TFX packages it: unpacked once a machine instead of installed per process.
 
-TFX runs pip on the wheel of a `module_file` in each process that needs the module, which costs more
-than a second of CPU each time.
+TFX runs pip on a `module_file`'s wheel in each process, for more than a second of CPU each time.
 """
 
 import contextlib

@@ -1,7 +1,4 @@
-"""Kubeflow Pipelines: compile a TFX pipeline, check it, run its containers, upload it.
-
-Imported as `tfx_perf.kubeflow`; loaded on first use, so that a container imports no compiler.
-"""
+"""Compiles a TFX pipeline for Kubeflow Pipelines, checks, uploads and runs it."""
 
 import importlib
 from typing import Any

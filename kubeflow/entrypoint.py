@@ -18,10 +18,7 @@ from tfx_perf.kubeflow.staging import Invocation, Staging
 
 
 def run(argv: Sequence[str], *, staging_root: pathlib.Path = pathlib.Path("/")) -> None:
-    """Runs one task and writes what the launcher reads; raises as the executor does.
-
-    Unknown arguments go to Beam. `staging_root` has the launcher's `minio`, `s3` and `gcs`.
-    """
+    """Runs one task and writes what the launcher reads; raises as the executor does."""
     arguments, beam_arguments = _parser().parse_known_args(argv)
     inputs_spec = json.loads(arguments.json_serialized_inputs_spec_args)
     staging = Staging(staging_root)

@@ -1,7 +1,4 @@
-"""The nodes of a local run: shown as they end instead of TFX's log, and recorded if interrupted.
-
-Other runners use it to show what a node's outputs say, too.
-"""
+"""The nodes of a local run: shown as they end instead of TFX's log, and recorded if interrupted."""
 
 import contextlib
 import dataclasses

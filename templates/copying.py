@@ -15,12 +15,9 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 
 @dataclasses.dataclass(frozen=True)
 class Template:
-    """A folder of files that become a project.
+    """A folder of files that become a project, with a name for `--model` and a one-line summary.
 
-    Attributes:
-        name: as `--model` names it.
-        summary: one line for a list.
-        from_package: files of tfx-perf itself that are copied too: target to resource.
+    `from_package` are files of tfx-perf itself that are copied too: target to resource.
     """
 
     name: str

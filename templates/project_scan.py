@@ -46,7 +46,6 @@ class TrainingStep:
             where that is not under a condition.
         listing: where the trainer goes into the list of components: the statement that appends
             it, or its name in a list.
-        pushers: calls of Pusher.
         last_import_line: number of the line after which an import may stand, from 1.
     """
 

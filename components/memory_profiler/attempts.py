@@ -176,10 +176,7 @@ class Attempts:
 
     @contextlib.contextmanager
     def _first_footprint_beside(self) -> Iterator[None]:
-        """Takes the footprint at the module's own batch size beside the work of the context.
-
-        Not with a possible accelerator: two processes would not both have its memory.
-        """
+        """Takes the first footprint beside the context's work if there is only host memory."""
         if host.may_have_accelerators():
             yield
             return

@@ -22,10 +22,9 @@ NO_FIT = "run_fn does not call Model.fit, and a custom training loop is not prof
 
 @autograph.sparing_libraries
 def profile_module(*, inputs: str, exec_properties: dict[str, Any], folder: str) -> None:
-    """Runs the user's `run_fn` up to its `fit` and writes the profile of that to `profile.json`.
+    """Runs the user's `run_fn` up to its `fit` and writes its profile to `profile.json`.
 
-    Or `unmeasured.json`, if there is nothing to profile. What `profile_progress.json` has is not
-    done again.
+    Or `unmeasured.json`, if there is nothing to profile; goes on from `profile_progress.json`.
     """
     settings = PerfConfig.from_json(exec_properties["config"])
     place = pathlib.Path(folder, record.PROGRESS_FILE_NAME)

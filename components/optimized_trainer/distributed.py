@@ -47,10 +47,7 @@ def train(
     checkpoint_folder: str | None,
     log_folder: pathlib.Path,
 ) -> None:
-    """Trains on the workers of `distribution`, and publishes what the first one measured.
-
-    SIGTERM ends the workers before it takes effect.
-    """
+    """Trains on the workers of `distribution` and publishes the first one's record."""
 
     def collect(exchange: Exchange, notes: tuple[str, ...]) -> None:
         result = exchange.result

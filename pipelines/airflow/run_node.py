@@ -72,11 +72,7 @@ def command(*, pipeline: str, node: str, run_id: str, values: str) -> None:
 
 
 def run_node(pipeline: str, node_id: str, *, run_id: str, values: dict[str, Any]) -> str | None:
-    """Runs a node and records it in ML Metadata; returns a line about it, None if it was skipped.
-
-    `pipeline` is the path of the pipeline's JSON, or a data URI; nodes with the same `run_id` see
-    each other's artifacts.
-    """
+    """Runs a node and records it in ML Metadata; returns a line on it, None if it was skipped."""
     ir = topology.read(pipeline)
     parameters.bind(ir, values)
     run = {constants.PIPELINE_RUN_ID_PARAMETER_NAME: run_id}

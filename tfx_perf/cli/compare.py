@@ -87,14 +87,12 @@ class Difference:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """Everything in which two runs differ; pairs have both values.
+    """Everything in which two runs differ; comparable ones have the same environment.
 
     Attributes:
-        environment: by field of the fingerprint; empty means comparable.
         times: the parts of the wall time of training, largest difference first; empty if one
             of the runs does not have them all.
         figures: metrics that differ, largest factor first; those without a factor last.
-        equal_count: metrics that both have and that do not differ.
     """
 
     plans: Mapping[str, tuple[str, str]]

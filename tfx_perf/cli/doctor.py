@@ -43,10 +43,8 @@ _COLOURS = {"ok": "green", "warn": "yellow", "missing": "dim", "broken": "red"}
 class Finding:
     """One item that was looked at.
 
-    Attributes:
-        status: `ok`; `warn`: works, but not as well as it could; `missing`; `broken`.
-        remark: the consequence, and the remedy if there is something to mend.
-        required: whether tfx-perf cannot work without it.
+    `warn` is a status that works, but not as well as it could. `remark` is the consequence, and the
+    remedy if there is something to mend. Without a `required` item tfx-perf cannot work.
     """
 
     item: str

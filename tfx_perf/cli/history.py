@@ -194,12 +194,7 @@ def _trends(runs: "Sequence[RecordedRun]", keys: Sequence[str]) -> table.Table:
 
 
 def bars(values: Sequence[float | None]) -> str:
-    """Returns one character a value, from the lowest to the highest bar; None is a space.
-
-    Example:
-        >>> bars([1.0, 2.0, None, 8.0])
-        '▁▂ █'
-    """
+    """Returns one character a value, e.g. `▁▂ █` for 1, 2, None and 8."""
     known = [value for value in values if value is not None]
     if not known:
         return " " * len(values)

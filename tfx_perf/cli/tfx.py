@@ -59,11 +59,7 @@ def command(*, install: bool, restore: bool, arguments: tuple[str, ...]) -> None
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs `tfx` with arguments and ends the process.
-
-    A user's mistake, as far as tfx-perf finds it, is one line on standard error and exit code 2;
-    the rest is TFX's own behaviour.
-    """
+    """Runs `tfx` and ends the process; a mistake found before is one line and exit code 2."""
     # TFX takes some ten seconds to import, and others have much to say meanwhile.
     with console.libraries():
         from tfx.tools.cli import cli_main

@@ -36,8 +36,8 @@ _MOST = 5  # differences that are named
 def drift(change: Change, *, pinned: str | None, level: float) -> Iterator[Outcome]:
     """Refuses a change since the anchor that is beyond both the rule's budget and the noise.
 
-    The anchor is the run with the id `pinned` if it is comparable, else the best level that five
-    runs in a row have held; there is none with fewer runs. `level` is that of significance.
+    The anchor is the run `pinned` if it is comparable, else the best level that five runs in a row
+    have held; there is none with fewer runs.
     """
     known = list(change.history.values())
     if change.varies_with_the_data:  # one run says little of a level

@@ -62,10 +62,7 @@ class Calibration(records.Record):
 
 
 def replay(runs: Sequence[Run], settings: GateSettings) -> Calibration:
-    """Judges each run, oldest first, by the comparable runs before it, which all count as blessed.
-
-    All runs are taken to be equally good, so that every refusal but by limits is a false alarm.
-    """
+    """Judges each run, oldest first, by those before it, all taken to be good and blessed."""
     beyond = _beyond_limits(settings, runs)
     settings = _changes_only(settings, runs)
     decisions = [

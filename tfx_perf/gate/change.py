@@ -272,10 +272,7 @@ class Change:
 def beside_step_time(
     outcome: Outcome, found: Mapping[str, Change], *, leader: Outcome | None
 ) -> Outcome:
-    """Returns another answer where the step time explains the figure, else the same.
-
-    `leader` is the answer on the median step time; None if that has no rule.
-    """
+    """Returns another answer where the step time, with the answer `leader`, explains it."""
     if outcome.metric in found:
         outcome = _left_to_the_median(outcome, found[outcome.metric], leader=leader)
     return _of_shorter_steps(outcome, found)
@@ -303,10 +300,7 @@ def _left_to_the_median(outcome: Outcome, change: Change, *, leader: Outcome | N
 
 
 def _of_shorter_steps(outcome: Outcome, found: Mapping[str, Change]) -> Outcome:
-    """Returns the outcome, passed where it would be no larger share of the baseline's step.
-
-    A faster run must not be refused because the same wait is a larger share of its shorter steps.
-    """
+    """Returns the outcome, passed where a share rose only because the steps are shorter."""
     step = found.get(LEADER)
     if outcome.metric not in metrics.SHARES_OF_A_STEP or outcome.value is None or step is None:
         return outcome

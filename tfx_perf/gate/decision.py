@@ -43,13 +43,7 @@ class Shortness(records.Record):
 
 
 class Remedy(records.Record):
-    """A change that would let a refused run pass.
-
-    Attributes:
-        setting: that decides, e.g. `gate.rules.step_time_seconds.margin`.
-        value: of the setting now.
-        suggestion: in a sentence without its full stop.
-    """
+    """A setting such as `gate.rules.mfu_ratio.margin`, its value, and advice without a stop."""
 
     setting: str
     value: str
@@ -105,10 +99,7 @@ class Outcome(records.Record):
 
     @property
     def from_baseline(self) -> statistics.Interval | None:
-        """The change and its interval as shares of the baseline, even where `scale` is larger.
-
-        The same as `change` where the baseline is not above 0; None if nothing was compared.
-        """
+        """The change and its interval as shares of the baseline, whatever the rule's `scale`."""
         if self.change is None:
             return None
         low, high = (
@@ -146,9 +137,7 @@ class Outcome(records.Record):
 class Remeasured(records.Record):
     """The candidate's step time over that of a blessed run, measured in turns on one host.
 
-    Attributes:
-        against: id of the blessed run.
-        ratio: with its 95 % interval; None if it could not be measured, for a reason.
+    The ratio has its 95 % interval; it is None if it could not be measured, for a reason.
     """
 
     against: str | None = None
@@ -232,8 +221,7 @@ class GateRecord(records.Record):
             blessed run of the node and in this one.
         false_alarm_rate: of all checks together.
         host_factor: how many times as much as expected the host's runs vary.
-        unread: metrics of Evaluator's output that were not judged: neither their names nor a rule
-            say which way they are better.
+        unread: metrics of Evaluator's output without a rule or known direction.
         remeasured: None if the run was not trained again.
     """
 

@@ -19,14 +19,11 @@ _ENVIRONMENTS = 5
 
 
 class Act(records.Record):
-    """One decision of a person; it outweighs the gate's, and an earlier one of a person.
+    """One decision of a person, who outweighs the gate; empty pipeline and node stand for any.
 
     Attributes:
         kind: `bless`: the run counts as baseline from now on; `unbless`: it no longer does.
-        pipeline: the run's; empty means any, as in acts of earlier versions.
-        node: the run's; likewise.
         time: with its time zone.
-        reason: in the person's words.
     """
 
     kind: Literal["bless", "unbless"]

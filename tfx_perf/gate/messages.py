@@ -125,10 +125,7 @@ def _circumstances(candidate: Run, baseline: Sequence[Run]) -> str:
 
 
 def slower_peaks(candidate: Run, baseline: Sequence[Run]) -> tuple[float, float] | None:
-    """Returns this run's FLOP/s and the lowest of the blessed runs'; None if it is not lower.
-
-    A GPU's are those of its datasheet, which never change.
-    """
+    """Returns this run's FLOP/s and the blessed runs' lowest; None if not lower, as on any GPU."""
     own = candidate.figure(_PEAK)
     known = [peak for run in baseline if (peak := run.figure(_PEAK)) is not None]
     if own is None or not known or own >= _SLOWER * min(known):
@@ -272,11 +269,7 @@ def _rounded(value: float, *, up: bool) -> str:
 def lines(
     decision: GateRecord, *, run_to_bless: str | None = None, database: str = ""
 ) -> Iterator[str]:
-    """Yields the decision; then the figures, and for a refusal the reasons and what to do.
-
-    `run_to_bless` are arguments of `tfx-perf bless`, by default for a pipeline's run, whose ML
-    Metadata is in `database`, if known.
-    """
+    """Yields the decision; then the figures, and for a refusal the reasons and what to do."""
     run = decision.candidate
     yield decision.headline
     figures = ", ".join(_figures(decision))

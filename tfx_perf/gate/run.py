@@ -86,11 +86,7 @@ class Run(records.Record):
         settings: GateSettings,
         **names: Any,
     ) -> "Run":
-        """Returns the run to be judged, with its cost if the price of a machine is known.
-
-        `training` is None if it could not be measured; `figures` have other origins, and `names`
-        are the other fields.
-        """
+        """Returns the run to be judged, with its cost if the price of a machine is known."""
         figures = {**(training.figures() if training else {}), **figures}
         speed = figures.get("examples_per_second")
         if settings.price_per_hour is not None and speed:
@@ -210,7 +206,7 @@ def sizes(
 
 
 def differences(a: Mapping[str, str], b: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Returns the fields for which two environments are not comparable, with both values.
+    """Returns the fields, with both values, that make two environments incomparable.
 
     About equal sizes are comparable: a vocabulary may grow every day.
     """

@@ -73,10 +73,7 @@ class Report:
         note: str = "",
         link: tuple[str, str] = ("", ""),
     ) -> None:
-        """Adds a table under a note; cells are shown with `str` and escaped, or as `origin.Link`.
-
-        `link` is a file beside the page, and the words that lead there from the note's end.
-        """
+        """Adds a table under a note, which may end in a link to a file; cells are escaped."""
         self._sections.append(
             _Section("table", title, note, columns, rows, link=link[0], link_text=link[1])
         )

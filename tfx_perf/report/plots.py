@@ -1,7 +1,4 @@
-"""The plots of the reports, as inline SVG.
-
-Drawn by matplotlib through its object interface, without pyplot: any process or thread can do it.
-"""
+"""The plots of the reports, as inline SVG, by matplotlib without pyplot's global state."""
 
 import io
 import math
@@ -54,10 +51,7 @@ def interval_bars(
     highlight: str | None = None,
     reference: float | None = None,
 ) -> str:
-    """Draws a horizontal bar a row with its interval, and a dashed line at `reference`.
-
-    The row labelled `highlight` has the accent colour.
-    """
+    """Draws a horizontal bar a row with its interval, and a dashed line at `reference`."""
     drawing, axes = _axes(0.8 + 0.42 * len(rows))
     for position, (label, bar) in enumerate(reversed(rows)):
         colour = _COLOURS[1] if label == highlight else _COLOURS[0]
@@ -77,10 +71,7 @@ def stacked_bars(
     xlabel: str,
     format_size: Callable[[float], str] | None = None,
 ) -> str:
-    """Draws one horizontal bar a row, split into parts, which have the same names in every row.
-
-    `format_size` writes a size, at the axis and where there is room in the part.
-    """
+    """Draws one horizontal bar a row, split into parts, which have the same names in every row."""
     drawing, axes = _axes(0.9 + 0.42 * sum(1 + label.count("\n") for label in rows))
     labels = list(rows)
     parts = list(next(iter(rows.values())))
@@ -209,11 +200,7 @@ def _set_value_axis(
     reach: float,
     centre: float | None = None,
 ) -> None:
-    """Sets the y axis for a metric: its limits, its ticks with units, its name.
-
-    It has room for `reach` on both sides of `centre`, by default the median of the values, and
-    starts at zero where the values fill most of it then.
-    """
+    """Sets the y axis, with room for `reach` around `centre`, from zero if that is near."""
     centre = float(np.median(values)) if centre is None else centre
     if metrics.lookup(key).unit in ("count", "flag"):
         reach = max(reach, 1.0)

@@ -26,11 +26,8 @@ class Caught:
 class CatchingHandler(base_handler.BaseHandler):
     """TFX's commands for an engine that takes pipelines through a function of tfx-perf.
 
-    Attributes:
-        function: its name as users call it.
-        modules: that have it.
-        runner: TFX's runner for the engine, as `module:class`; it may not be installed.
-        example: how users call either.
+    The function is in `modules`; TFX's own runner, `module:class`, may not be installed. `example`
+    shows how users call either.
     """
 
     function: str

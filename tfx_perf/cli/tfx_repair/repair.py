@@ -48,10 +48,7 @@ def package_names() -> list[str]:
 
 
 def _checked_handler(flags_dict: dict[str, Any]) -> base_handler.BaseHandler:
-    """Returns TFX's handler of the engine, after checks of the user's flags.
-
-    The pipeline's path is made absolute: TFX keeps it for later runs.
-    """
+    """Returns TFX's handler of the engine, after checks; TFX gets an absolute path, to keep."""
     engine = flags_dict[labels.ENGINE_FLAG]
     if engine not in _ENGINES:
         raise errors.UserError(
