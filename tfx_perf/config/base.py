@@ -68,22 +68,14 @@ class Settings(Section):
     def of(
         cls: type[SettingsT], settings: SettingsT | Mapping[str, Any] | None
     ) -> SettingsT:
-        """Returns the settings themselves, or what `from_dict` makes of them.
-
-        Raises:
-            UserError: an unknown key or a value of the wrong type or range.
-        """
+        """Returns the settings, made by `from_dict` if need be; UserError if one is wrong."""
         if isinstance(settings, cls):
             return settings
         return cls.from_dict(cast("Mapping[str, Any] | None", settings))
 
     @classmethod
     def from_yaml(cls: type[SettingsT], path: str | pathlib.Path) -> SettingsT:
-        """Reads the settings from a YAML file.
-
-        Raises:
-            UserError: the file cannot be read, is not YAML, or holds a wrong setting.
-        """
+        """Reads the settings from a YAML file; UserError if the file or a setting is wrong."""
         file = yaml_file.read(path)
         return cls._validated(file.values, file.place_of)
 

@@ -142,11 +142,7 @@ class Rule(Section):
         return 1.0 if self.direction_of(key) is Direction.LOWER else -1.0
 
     def check_for(self, key: str) -> None:
-        """Checks that the rule can fire for a metric.
-
-        Raises:
-            SettingError: the metric is unknown, or no value or change could break the rule.
-        """
+        """Raises SettingError if the metric is unknown, or nothing could break the rule."""
         try:
             metric = metrics.lookup(key)
         except KeyError as error:

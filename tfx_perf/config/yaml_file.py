@@ -18,7 +18,6 @@ class _OnceLoader(yaml.SafeLoader):
     """Refuses a key that is there twice, of which YAML's own loaders drop the first."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Returns a mapping."""
         seen = set()
         for key_node, _ in node.value:
             if key_node.tag == _MERGE:
@@ -47,11 +46,7 @@ class YamlFile:
     node: yaml.Node | None
 
     def place_of(self, location: Sequence[int | str]) -> str:
-        """Returns file and line of a value, e.g. `perf.yaml, line 3`.
-
-        `location` has the keys and indices from the outermost one; what is not there has the line
-        of what would hold it.
-        """
+        """Returns file and line of a value or what would hold it, e.g. `perf.yaml, line 3`."""
         node, line = self.node, 0
         for part in location:
             entry = _entry(node, part)

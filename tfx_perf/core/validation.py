@@ -72,11 +72,7 @@ class SettingError(ValueError):
 def validated(
     model: type[ModelT], values: Any, *, place_of: PlaceOf, removed: Mapping[str, str]
 ) -> ModelT:
-    """Returns settings made of a user's nested mappings; errors say where by `place_of`.
-
-    Raises:
-        UserError: the first thing that is wrong with the values.
-    """
+    """Returns settings from nested mappings; UserError says what is wrong first, and where."""
     try:
         return model.model_validate(values)
     except pydantic.ValidationError as error:

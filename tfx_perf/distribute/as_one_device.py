@@ -19,11 +19,7 @@ from tfx_perf.training.step.split_step import SplitStep
 
 @contextlib.contextmanager
 def trained(call: FitCall, distribution: DistributionSettings) -> Iterator[Placement | None]:
-    """Has a `fit` in the context end like one on one device; yields where the layers are.
-
-    Raises:
-        UserError: the model, or this machine, cannot do what the settings say.
-    """
+    """Has a `fit` train as on one device; yields where layers are. UserError if it cannot."""
     model, keras_api = call.model, either_keras.api_of(call.model)
     is_alone = strategies.servers_of(model.distribute_strategy) is not None
     draws_by_rows = distribution.sharding_invariant_random and not is_alone
@@ -50,8 +46,6 @@ def over_replicas(
     draws_by_rows: bool = False,
 ) -> contextlib.AbstractContextManager[None]:
     """Returns a context in which a model's replicas, if several, train as one device would.
-
-    Unless `draws_by_rows`, each replica draws other random numbers.
 
     Raises:
         UserError: the optimizer's gradients can only be summed in its own way.

@@ -17,10 +17,7 @@ _NO_STEP = "(Empty logs)"
 
 
 def check_same_start(call: FitCall, *, train_length: int | None, team: Team) -> None:
-    """Raises UserError if what a worker is about to train differs from the first worker's.
-
-    Otherwise it would compute gradients of another model, or wait for ever.
-    """
+    """Raises UserError if a worker is about to train something else than the first one."""
     if team.count == 1:
         return
     arguments, model = call.arguments, call.model

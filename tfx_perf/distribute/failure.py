@@ -21,14 +21,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class WorkerFailure(records.Record):
-    """What a worker leaves when it cannot go on.
-
-    Attributes:
-        seconds: when, since 1970.
-        message: one line.
-        is_users: whether the message is that of a `UserError`.
-        may_pass: whether it need not come again after a restart; see `team.may_pass`.
-    """
+    """What a worker leaves when it cannot go on: a `Cause`, and when (seconds since 1970)."""
 
     SCHEMA: ClassVar[str] = "tfx_perf.worker_failure/1"
 
@@ -109,11 +102,7 @@ def until_done(
     begin_again: Callable[[], None],
     say: Callable[[str], object] = _LOGGER.warning,
 ) -> tuple[str, ...]:
-    """Has workers train, up to `restarts` times again; returns why attempts failed, in sentences.
-
-    Raises:
-        WorkersFailedError: the last attempt's, or one that would come again.
-    """
+    """Has workers train, again if that may help; returns what failed, or raises the last error."""
     notes: list[str] = []
     while True:
         try:

@@ -130,7 +130,6 @@ def run_script(
 
 
 def _run(script: str, *, failure_folder: pathlib.Path, log_path: str) -> int:
-    """Returns the exit code."""
     log = console.leave_standard_error_to_libraries(log_path)
     worker = workers.this().index
     try:

@@ -15,13 +15,7 @@ _CPUS = pathlib.Path("/sys/devices/system/cpu")
 
 
 def shares(count: int) -> list[Cpus]:
-    """Returns the CPUs of each of so many processes: neighbouring cores, evenly shared.
-
-    Where there are fewer cores than processes, they are single CPUs.
-
-    Raises:
-        UserError: there are fewer CPUs than processes.
-    """
+    """Returns CPUs for each process alone, in whole cores if they suffice; UserError if too few."""
     usable = frozenset(os.sched_getaffinity(0))
     cores = sorted({_core_of(cpu) & usable for cpu in usable}, key=_place)
     cpus = [frozenset({cpu}) for core in cores for cpu in sorted(core)]

@@ -105,11 +105,7 @@ class MemoryLimit:
 
 
 def memory_limit(*, max_utilization: float) -> MemoryLimit:
-    """Returns the share (0-1) of the memory that a step on the profiled device may take.
-
-    On a GPU, of what TensorFlow's allocator may use; on the CPU, of the RAM that this process can
-    still get (free memory, or what its container leaves).
-    """
+    """Returns a share (0-1) of what the GPU's allocator may use, or of the RAM still to be had."""
     device = allocator_device()
     if device.startswith("CPU"):
         available, source = host.available_memory_bytes(), "available RAM"

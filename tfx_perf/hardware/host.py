@@ -41,10 +41,7 @@ def memory_limit_bytes() -> int:
 
 
 def available_memory_bytes() -> int:
-    """Returns the RAM this process can still get without swapping or being killed.
-
-    Page cache of its groups counts as free, `/dev/shm` and tmpfs do not.
-    """
+    """Returns the RAM that can still be had: page cache is free, `/dev/shm` and tmpfs are not."""
     left = (max(0, limit - used) for limit, used in _group_memory())
     return min([psutil.virtual_memory().available, *left])
 

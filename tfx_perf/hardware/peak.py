@@ -71,10 +71,7 @@ def gpu_peak(name: str, dtype_name: str, *, tf32: bool) -> Peak:
 
 @functools.cache
 def _measured(dtype_name: str) -> Peak:
-    """Returns the best rate of square matrix multiplications on the CPU, measured once.
-
-    It lies below the theoretical one, but a model can reach no more than a well-blocked library.
-    """
+    """Returns the best rate of matrix multiplications on the CPU, the most for any model."""
     best, best_size = 0.0, 0
     with tf.init_scope(), tf.device("CPU:0"):
         multiply = tf.function(tf.linalg.matmul, reduce_retracing=True)

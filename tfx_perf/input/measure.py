@@ -66,10 +66,7 @@ def rates(samples: Sequence[Sample]) -> list[float]:
 
 
 def take_only(dataset: tf.data.Dataset) -> Take:
-    """Returns a function that takes batches from a new iterator and does nothing with them.
-
-    It loops in a `tf.function`: a loop in Python would add a constant that hides differences.
-    """
+    """Returns a function that takes batches from a new iterator, in a loop inside of a graph."""
     # Its end is waited for: in the background (`unawaited`) it would disturb the next turn.
     return functools.partial(_take, iter(dataset))
 
@@ -150,5 +147,6 @@ def _take(iterator: tf.data.Iterator, count: int) -> None:
 
 @tf.function(reduce_retracing=True)
 def _loop(iterator: tf.data.Iterator, count: tf.Tensor) -> None:
+    # A loop in Python would add the same constant to all and hide the differences.
     for _ in tf.range(count):
         iterator.get_next()

@@ -1,8 +1,4 @@
-"""Whether a plan for other data of the kind serves these as well.
-
-Daily data differ, but seldom in what decides on the fastest pipeline. The amount is compared, and
-the candidate's examples with the default's.
-"""
+"""Whether a plan that was found for other data of the kind serves these as well."""
 
 import time
 
@@ -25,14 +21,12 @@ def for_other_data(
     settings: InputSettings,
     example_count: int | None = None,
 ) -> TuningRecord:
-    """Returns the plan for these data; NotApplicable if it does not serve them.
-
-    The amount is compared with that of `measured_on`, so that small differences do not add up.
-    """
+    """Returns the plan for these data; NotApplicable if amount or examples rule it out."""
     if source.compression != plan.compression:
         raise NotApplicable(
             f"its data were compressed otherwise: {plan.compression or 'not at all'}"
         )
+    # Not with the data of its last use: small differences from day to day would add up.
     measured_on = plan.measured_on or MeasuredData(
         file_count=plan.file_count,
         file_bytes=plan.file_bytes,

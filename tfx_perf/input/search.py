@@ -152,7 +152,6 @@ class Search:
         return found if is_enough and found.name == name else None
 
     def _compared(self, *, user_share: float) -> Choice:
-        """Returns the choice among the candidates that have been measured."""
         best = choice.best_of(self.outcomes.values(), margin=self._margin)
         if best is None:
             return choice.none_is_faster(self._margin)
@@ -192,7 +191,6 @@ class Search:
         decided: Callable[[measure.Samples], bool],
         min_rounds: int = measure.MIN_ROUNDS,
     ) -> None:
-        """Measures the default and the named candidates, and fills in their outcomes."""
         console.set_status(f"measuring {', '.join([DEFAULT, *names])} in turns")
         timed_datasets = {DEFAULT: TimedDataset(self._default)}
         timed_datasets |= {name: TimedDataset(self._prepared[name][1]) for name in names}

@@ -78,10 +78,7 @@ def measure_stages(
     seconds: float,
     train: measure.TrainStep | None = None,
 ) -> tuple[Stage, ...]:
-    """Returns the stages of the default's pipeline, and of `train`'s own code after it.
-
-    With few `seconds` turns are shorter; if not even one round fits in, there are none.
-    """
+    """Returns the stages of the default's pipeline and of `train`; none if no round fits in."""
     deadline = time.monotonic() + seconds
     source = source.replace_options(num_epochs=None)
     if train:
@@ -146,10 +143,7 @@ def divide(
 
 
 def _least_seconds(dataset: tf.data.Dataset) -> float:
-    """Predicts a turn's time beside `measure.turn_seconds` from the first two batches.
-
-    The first fills buffers in every turn; the warm-up and the block take at least one each.
-    """
+    """Predicts a turn's time beside `turn_seconds`: that of the first batch and of two more."""
     iterator = iter(dataset)
     first, second = (_seconds(iterator) for _ in range(2))
     return first + 2 * second
@@ -195,7 +189,6 @@ def _ends(dataset: tf.data.Dataset) -> dict[str, tf.data.Dataset]:
 
 
 def _nodes(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
-    """Returns the datasets that `dataset` is built from, the source first and itself last."""
     nodes = [dataset]
     while len(inputs := ancestry.inputs(nodes[-1])) == 1:
         nodes.append(inputs[0])

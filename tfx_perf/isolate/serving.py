@@ -36,10 +36,7 @@ class _Running:
 
 
 def serve(orders: socket.socket, *, parent: int) -> None:
-    """Forks a child for every order that comes; answers its pid and its exit code.
-
-    An order is JSON: the path of a request, or a list of seconds and the modules to import then.
-    """
+    """Forks a child for every order (JSON: a request's path, or imports); answers pid and code."""
     guard.adopt_orphans()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # meant for the caller, which passes it on
     told = _told_of_ends()

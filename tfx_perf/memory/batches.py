@@ -61,10 +61,7 @@ def batch_of(dataset: tf.data.Dataset, size: int) -> Any:
 
 
 def repeated(call: interception.FitCall, batch: Any) -> tf.data.Dataset:
-    """Returns a batch for ever, as a dataset whose spec leaves the batch size open.
-
-    So a step is traced once for all sizes, unless the spec of `fit`'s own data has just this size.
-    """
+    """Returns a batch for ever; its spec leaves the size open, unless `fit`'s own data tell it."""
     own = call.arguments["x"]
     is_dense = all(isinstance(part, tf.Tensor) for part in tf.nest.flatten(batch))
     insists = isinstance(own, tf.data.Dataset) and _static_batch_size(own) == batch_size_of(batch)
@@ -78,7 +75,6 @@ def repeated(call: interception.FitCall, batch: Any) -> tf.data.Dataset:
 
 
 def _static_batch_size(data: tf.data.Dataset) -> int | None:
-    """Returns the batch size that the spec tells."""
     shape = getattr(tf.nest.flatten(data.element_spec)[0], "shape", None)
     return shape[0] if shape is not None and shape.rank else None
 

@@ -107,10 +107,7 @@ def next_size(
 
 
 def second_size(first: Footprint, *, most: int = ENOUGH) -> int | None:
-    """Returns the second batch to train on, where another process may be at work beside.
-
-    None if it might come near the limit, or its first step outlast all of the first batch's.
-    """
+    """Returns the second batch; None if in proportion it comes near the limit, or takes long."""
     size = next_size([first], limit_bytes=first.limit_bytes or 0, most=most)
     if size is None or first.taken_bytes is None:
         return None

@@ -76,8 +76,6 @@ def completed(progress: ProfileProgress) -> ProfileRecord:
 
 
 class _Profiling:
-    """A profile in the making."""
-
     def __init__(
         self,
         call: interception.FitCall,
@@ -269,7 +267,6 @@ def _predicted_bytes(progress: ProfileProgress, size: int) -> float:
 
 
 def _peaks(steps: Iterable[StepMemory]) -> dict[int, int]:
-    """Returns the measured peaks in bytes by batch size."""
     return {
         step.batch_size: step.peak_bytes
         for step in steps
@@ -278,7 +275,6 @@ def _peaks(steps: Iterable[StepMemory]) -> dict[int, int]:
 
 
 def _fragmentation(call: interception.FitCall, batch: Any) -> dict[str, Any]:
-    """Returns the fields on fragmentation."""
     try:
         return {"fragmentation_ratio": peak.fragmentation(lambda: peak.run_steps(call, batch))}
     except errors.MeasurementError as error:

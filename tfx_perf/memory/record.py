@@ -101,15 +101,12 @@ class ProfileRecord(records.Record):
     Attributes:
         module_batch_size: the batch size that the user's module trains with.
         epoch_example_count: about how many examples an epoch of its `fit` has; None if unknown.
-        device: whose allocator was read, e.g. `CPU:0`.
         replica_count: of the module's strategy; figures are those of one device.
         prediction: growth of the plain step's peak; None, with `reason`, if it does not stand out.
         trained_plan: what the module's `fit` trains with; None in older records.
-        footprints: what training took with that plan; empty in older records, whose
-            `largest_batch_size` is that of `prediction`.
+        footprints: with that plan; empty in older records, where `prediction` gave the largest
+            batch.
         largest_batch_size: that fits, and was trained on or is smaller; None if unknown.
-        largest_is_lower_bound: whether larger batches may fit, too.
-        largest_remark: what `largest_batch_size` rests on, or why there is none.
         fragmentation_ratio: at the peak of a plain step at the module's batch size; None, with
             `fragmentation_gap`, if unknown.
     """
@@ -245,11 +242,7 @@ class Running(records.Record):
 
 
 class ProfileProgress(records.Record):
-    """A profile in the making; written before and after every measurement.
-
-    Sizes ascend; XLA is asked about `compiled_sizes`. There is no `draft` before a size has
-    trained.
-    """
+    """A profile in the making, written around each measurement; no `draft` before a training."""
 
     SCHEMA: ClassVar[str] = "tfx_perf.memory_progress/1"
 

@@ -106,11 +106,7 @@ def pipelines(database: str | pathlib.Path) -> list[str]:
 def read_runs(
     database: str | pathlib.Path, *, pipeline: str | None = None, limit: int | None = None
 ) -> list[RecordedRun]:
-    """Returns a database's runs, newest first, of one pipeline or all; once for each gate.
-
-    Raises:
-        UserError: the database cannot be opened, or it has no such pipeline.
-    """
+    """Returns runs, newest first, once for each gate; UserError without database or pipeline."""
     store = stores.open_store(str(database))
     known = {context.id: context.name for context in store.get_contexts_by_type(_PIPELINE)}
     if pipeline is not None and pipeline not in known.values():

@@ -133,13 +133,7 @@ def caches_in_files(dataset: tf.data.Dataset) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Ancestor:
-    """A dataset that another was made of.
-
-    Attributes:
-        name: of its class, e.g. `_MapDataset`; of arrays also their content.
-        sizes: of its batches and buffers, and how often it repeats.
-        functions: of the user, that it calls.
-    """
+    """A dataset that another was made of: class (arrays: content), sizes and user's functions."""
 
     name: str
     sizes: list[int]

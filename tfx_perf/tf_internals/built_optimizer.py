@@ -6,10 +6,7 @@ from tfx_perf.core import structural_hash
 
 
 def build_used_optimizer(model: Any) -> None:
-    """Does what `build_optimizer` does, unless the model's own step may have its own optimizers.
-
-    The slots of the default one, which `compile` made, would be as large as the weights.
-    """
+    """Builds the optimizer, unless a step of the user's may have others: its slots are large."""
     step = getattr(model.train_step, "__func__", model.train_step)
     scales = hasattr(model.optimizer, "inner_optimizer")  # by a constant, if it is not built
     if scales or structural_hash.is_of_framework(step):

@@ -16,10 +16,7 @@ def cluster_of(strategy: tf.distribute.ParameterServerStrategy) -> dict[str, lis
 
 @contextlib.contextmanager
 def made_once(strategy: tf.distribute.ParameterServerStrategy) -> Iterator[None]:
-    """Gives code that makes such a strategy the one that is there, while the context lasts.
-
-    A second one would connect again, and its scope could not be entered in the first one's.
-    """
+    """Gives code in the context the strategy that is there: a second one could not be entered."""
 
     def given(cls: Any, *args: Any, **kwargs: Any) -> Any:
         return strategy

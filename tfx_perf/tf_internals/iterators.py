@@ -99,10 +99,7 @@ def _end(area: str) -> None:
 
 
 class FitIterators:
-    """Knows the iterators over the training data of one `fit`, in the order they were made.
-
-    That order counts: data that are shuffled anew in every pass draw seeds for each.
-    """
+    """The iterators over the data of one `fit`, in the order in which shuffles draw their seeds."""
 
     def __init__(self) -> None:
         self.dataset: Any = None

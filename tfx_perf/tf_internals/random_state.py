@@ -20,10 +20,7 @@ def operation_seeds() -> random.Random | None:
 
 
 def put_back(seeds: random.Random, state: tuple) -> None:
-    """Has operations outside of graphs draw what they drew from `state` of `operation_seeds` on.
-
-    Kernels, which count their draws, are made anew, and so are traced functions, in seconds.
-    """
+    """Has operations outside of graphs draw on from `state`; traces anew, which takes seconds."""
     seeds.setstate(state)
     context.context().clear_kernel_cache()
 

@@ -75,11 +75,7 @@ def step_hlo(
 def model_step_hlo(
     model: Any, batch: Any, *, optimized: bool, step: Callable[[Any], Any] | None = None
 ) -> hlo_pb2.HloModuleProto | hlo_pb2.HloProto:
-    """Compiles a model's `train_step`, or `step` in its place, as `step_hlo` does.
-
-    Raises:
-        NotCompilable: also over several replicas: XLA refuses variables on two devices.
-    """
+    """Compiles a model's `train_step`, or `step`; NotCompilable over several replicas, too."""
     strategy = model.distribute_strategy
     replicas = strategy.num_replicas_in_sync
     if replicas > 1:

@@ -1,7 +1,4 @@
-"""The device of an operation that is traced: that of its layer, or of what it reads.
-
-TensorFlow would put all that has no device on the first one, gradients of other layers too.
-"""
+"""The devices of traced operations, gradients too; TensorFlow would put these on the first."""
 
 import contextlib
 import math

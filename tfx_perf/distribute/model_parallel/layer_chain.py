@@ -15,13 +15,10 @@ from tfx_perf.training.keras_api.functional_graph import graph_of, nodes_of
 
 @dataclasses.dataclass(frozen=True, eq=False)  # each is itself
 class PlacedLayer:
-    """A layer, with all that has to be on its device.
+    """A layer, with the variables (at its first call) and bytes that its device has to hold.
 
-    Attributes:
-        variables: weights and what optimizers keep of them, with the first call of the layer only.
-        gradient_bytes: of the weights' gradients, as if they were dense.
-        activation_bytes: of its outputs for a batch, and of their gradients; what it keeps inside
-            for the backward pass is not known.
+    `activation_bytes` are those of outputs and their gradients; what a layer keeps inside for the
+    backward pass is not known.
     """
 
     layer: Any
@@ -155,7 +152,6 @@ def _kept_by_optimizers(model: Any) -> dict[int, list[tf.Variable]]:
 
 
 def _size(tensor: Any, batch_size: int = 1) -> int:
-    """Returns the bytes of a variable, or of a tensor of a model's graph."""
     if tensor.shape is None or getattr(tensor.shape, "rank", 0) is None:
         return 0
     first, *others = [*tensor.shape] or [1]

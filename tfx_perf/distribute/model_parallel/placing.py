@@ -122,7 +122,6 @@ def _check(model: Any) -> None:
 
 
 def _build(call: FitCall) -> None:
-    """Makes all variables, where the model was built."""
     model = call.model
     if not model.built:
         Loop(call).prepare()  # which nobody uses again: what it traces knows no devices

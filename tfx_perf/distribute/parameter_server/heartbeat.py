@@ -1,7 +1,4 @@
-"""A sign of life of a process that only serves, so that one that is stopped or hangs is noticed.
-
-Its connections stay open then. So a thread of it touches a file, which the environment names.
-"""
+"""A sign of life of a process that only serves, whose connections stay open if it hangs."""
 
 import contextlib
 import os

@@ -135,11 +135,7 @@ class RecordSource:
 
     @functools.cached_property
     def example_size(self) -> RowSize:
-        """How large a parsed example is at the most.
-
-        Dense features take what the spec says. A value of a list takes a byte or more in the
-        record, and parsed 8 bytes and 16 for its place.
-        """
+        """How large a parsed example is at the most: a list's value takes 8 bytes, its place 16."""
         parts = tf.nest.flatten(self.element_spec)
         dense = [part for part in parts if isinstance(part, tf.TensorSpec)]
         return RowSize(
@@ -267,7 +263,6 @@ def _spread(files: Sequence[str]) -> list[str]:
 
 
 def _lengths(file: str, *, compression: str) -> list[int]:
-    """Returns the sizes of the first records of a file."""
     records = tf.data.TFRecordDataset(file, compression, buffer_size=_SAMPLED_BYTES)
     found: list[int] = []
     # A length at a time: of large records a vector of a few would take more than is allowed.

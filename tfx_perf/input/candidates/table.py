@@ -60,10 +60,7 @@ class Table:
         )
 
     def take(self, rows: tf.Tensor, held: Held) -> Any:
-        """Returns rows by their numbers (int64, shape [n]) in the structure of `element_spec`.
-
-        `held` is an argument because tf.data copies tensors that a dataset's function captures.
-        """
+        """Returns rows by number (int64, [n]); takes `held` as tf.data copies captured tensors."""
         packs, dictionaries = held
         specs = _held_specs(tf.nest.flatten(self.element_spec), self.coded)
         taken: dict[int, Any] = {}
@@ -78,8 +75,6 @@ class Table:
 
 def load(chunks: tf.data.Dataset, *, limits: Limits, expected_bytes: float) -> Table:
     """Reads pairs of a structure of [n, ...] tensors and the bytes read for it (int64 scalar).
-
-    A forecast after every chunk has too large data given up early.
 
     Raises:
         NotApplicable: over the limits, no rows, or sparse tensors that are not lists of values.
@@ -141,7 +136,6 @@ def _row_bytes(spec: tf.TypeSpec) -> int | None:
 
 
 def _tensors(pack: Sequence[Column]) -> tuple[tf.Tensor, ...]:
-    """Returns the tensors of the columns of a pack, which are emptied."""
     if len(pack) == 1:
         return pack[0].tensors()
     return (column_lib.side_by_side([each.parts[0] for each in pack]),)
@@ -157,7 +151,6 @@ def _held_specs(specs: Sequence[tf.TypeSpec], coded: Sequence[int]) -> list[tf.T
 def _take(
     parts: tuple[tf.Tensor, ...], rows: tf.Tensor, specs: Sequence[tf.TypeSpec]
 ) -> list[Any]:
-    """Returns rows of the columns of a pack."""
     *splits, values = parts
     if not splits:
         return unpacked(tf.gather(values, rows), specs)
