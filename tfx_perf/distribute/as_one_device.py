@@ -45,11 +45,7 @@ def over_replicas(
     reduction_dtype: str | None = None,
     draws_by_rows: bool = False,
 ) -> contextlib.AbstractContextManager[None]:
-    """Returns a context in which a model's replicas, if several, train as one device would.
-
-    Raises:
-        UserError: the optimizer's gradients can only be summed in its own way.
-    """
+    """Returns a context in which replicas train as one device; UserError if sums forbid that."""
     is_keras3 = keras_api.package == "keras"
     if model.distribute_strategy.num_replicas_in_sync == 1:
         return replicas.one_replica() if is_keras3 else contextlib.nullcontext()

@@ -67,12 +67,9 @@ def forget(folder: pathlib.Path) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Cause:
-    """Why workers have failed.
+    """Why workers have failed: the first one (None: unknown), and what became of it, one line.
 
-    Attributes:
-        worker: index of the one that failed first; None if unknown, then `name` is empty.
-        message: what became of it, one line; `is_users` if it is that of a `UserError`.
-        may_pass: whether the same training may succeed: the worker was killed, say.
+    `may_pass` tells whether the same training may succeed: the worker was killed, say.
     """
 
     worker: int | None

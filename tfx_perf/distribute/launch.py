@@ -44,10 +44,7 @@ def launch(
     """Runs a script in workers; returns what became of the last attempt.
 
     SIGTERM ends them all before it takes effect. Without `servers` all workers run the script;
-    `are_bound` gives each CPUs to itself. `show` gets their lines, in a thread.
-
-    Raises:
-        UserError: there are fewer CPUs than workers to be bound to them.
+    `are_bound` gives each CPUs to itself, and UserError without enough. `show` runs in a thread.
     """
     with tempfile.TemporaryDirectory(prefix="tfx-perf-launch-") as name:
         failure_folder = pathlib.Path(name)

@@ -1,6 +1,6 @@
 """The host: memory, processors and what the processors can do.
 
-What a container lets this process use is from Linux control groups version 1 and 2:
+A container's limits are from Linux control groups version 1 and 2:
 https://docs.kernel.org/admin-guide/cgroup-v2.html and
 https://docs.kernel.org/admin-guide/cgroup-v1/memory.html.
 """

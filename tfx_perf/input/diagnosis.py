@@ -129,10 +129,8 @@ def diagnose(
 
     It takes about `seconds` of wall time; nothing optional ends after `most_seconds`. Without
     `train` only the pipeline is measured. Where `is_worth_it` denies it of the pipeline's rate, or
-    later of all three, measuring ends; `details_worth` returns the seconds for the stages.
-
-    Raises:
-        StepFailedError: the training step raised something.
+    later of all three, measuring ends; `details_worth` returns the seconds for the stages. The
+    training step may raise StepFailedError.
     """
     began = time.monotonic()
     deadline = began + seconds

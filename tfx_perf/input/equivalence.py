@@ -89,11 +89,9 @@ class Equivalence:
     def shuffle_quality(self, build: Build, *, seconds: float) -> ShuffleQuality | None:
         """Compares shuffled epochs with the default's examples and measures their order.
 
-        Returns None if too few examples can be read or told apart, or the candidate does not serve
-        the first files. If `reference` is incomplete, `build` must share no tables with the rest.
-
-        Raises:
-            NotApplicable: an epoch holds other examples, or the first one took over `seconds`.
+        Raises NotApplicable if an epoch differs, or the first takes over `seconds`. Returns None if
+        too few examples can be read or told apart, or the candidate does not serve the first files.
+        If `reference` is incomplete, `build` must share no tables with the rest.
         """
         sample = self._sample
         if sample is None:

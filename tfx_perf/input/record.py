@@ -21,7 +21,6 @@ class CandidateOutcome(records.Record):
     """What became of one candidate; rates and ratio (to the default) are medians over the rounds.
 
     Attributes:
-        reason: why it was dropped or not chosen; empty for the chosen one.
         cpu_seconds_per_example: CPU time of all threads.
         preparation_seconds: from the first call to the first batch.
         resident_bytes: size of its tables or growth of the process meanwhile, whichever is more.
@@ -48,11 +47,8 @@ class CandidateOutcome(records.Record):
 class FinalComparison(records.Record):
     """The best candidate against the default on new samples, whose number does not depend on them.
 
-    Attributes:
-        on_train_step: whether the user's own train step consumed the batches.
-        ratio: tuned to default, of paired samples.
-        fed_ratio: tuned to one batch repeated from memory, paired: 1 means that no faster input
-            could help. None without a train step.
+    `fed_ratio` compares it with one repeated batch from memory: 1 means that no faster input could
+    help. It is None without a train step.
     """
 
     candidate: str
@@ -76,8 +72,6 @@ class TuningRecord(records.Record):
     """The choice, and all that led to it.
 
     Attributes:
-        rounds: how often each candidate was measured, in turns.
-        margin: how much faster than the default a candidate had to be.
         memory_budget_configured: whether the user set the budget; otherwise whoever applies the
             plan takes half of the memory that is free there.
         trained_example_count: examples that one training reads; None if not known.

@@ -40,9 +40,7 @@ def tune(
     1 + margin.
 
     `spent_seconds` of the time budget are gone. `example_count` is for splits too large to read.
-
-    Raises:
-        UserError: the default itself cannot be read, or there are no examples.
+    Raises UserError if the default cannot be read, or there are no examples.
     """
     budget = TimeBudget(settings.time_budget_seconds, spent_seconds=spent_seconds)
     endless = source.replace_options(num_epochs=None, shuffle=True)

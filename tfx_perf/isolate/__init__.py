@@ -115,9 +115,8 @@ def started(
 def import_early(modules: Sequence[str], *, is_sure: bool = True) -> None:
     """Has the server of `is_forked` import modules in the background, where there may be one.
 
-    Unless it `is_sure` that children follow, nothing is imported for some seconds, in which a
-    process that only describes a pipeline ends, and never in a server that is no fork of this
-    process.
+    Unless it `is_sure` that children follow, it waits some seconds, in which a process that only
+    describes a pipeline ends, and imports nothing in a server that is no fork of this process.
     """
     if not host.may_have_accelerators():
         _SERVER.import_early(modules, environment=_environment(), is_sure=is_sure)

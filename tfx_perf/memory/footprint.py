@@ -39,10 +39,8 @@ def footprints(
     The model trains as it was compiled; its weights change. The first batch is of `batch_size`
     (None: the data's), and what it leaves in memory counts for the other, whose size `larger`
     returns. At clearly more than `max_utilization` (0-1) of the available memory of a CPU, a thread
-    calls `stop`, which has to end the process, before the system ends another one.
-
-    Raises:
-        UserError: `fit` was given data that cannot be rebatched, or none.
+    calls `stop`, which has to end the process, before the system ends another one. UserError: the
+    data cannot be rebatched.
     """
     began = time.perf_counter()
     dataset = batches.dataset_of(call)

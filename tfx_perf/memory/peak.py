@@ -65,11 +65,8 @@ def step_peak(call: interception.FitCall, batch: Any, *, resident_bytes: int) ->
     """Measures the device allocator's peak while a built model trains on a batch of eager tensors.
 
     It is `resident_bytes` (weights, optimizer state, batch) plus what the steps took on top:
-    nothing else in the process counts. Chunks of the allocator can be larger than the tensors in
-    them.
-
-    Raises:
-        MeasurementError: the allocator does not count everything; see `ENVIRONMENT`.
+    nothing else in the process counts. Chunks of the allocator can be larger than their tensors.
+    MeasurementError: it does not count everything; see `ENVIRONMENT`.
     """
     device = devices.allocator_device()
     _check_allocator(device)
@@ -125,11 +122,8 @@ def fragmentation(work: Callable[[], None]) -> float:
 
     TensorFlow's BFC allocator cuts regions into chunks. The index is the share of the free bytes
     outside of the largest free chunk (`BFCAllocator::GetFragmentation` in
-    tensorflow/tsl/framework/bfc_allocator.cc); only the profiler gets it.
-
-    Raises:
-        MeasurementError: another profiler is running, or there is no BFC allocator, as by default
-            on a CPU; see `ENVIRONMENT`.
+    tensorflow/tsl/framework/bfc_allocator.cc), which only the profiler gets. MeasurementError:
+    another one is running, or there is no BFC allocator, as by default on a CPU.
     """
     # Level 2 holds the allocator's events; Python's calls are many and of no use here.
     options = tf.profiler.experimental.ProfilerOptions(host_tracer_level=2, python_tracer_level=0)

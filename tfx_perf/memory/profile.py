@@ -44,10 +44,8 @@ def profile(
     Plain steps run without XLA. Without configured batch sizes, the module's own is halved and
     doubled, and quadrupled further until the peak's growth stands out (four times at most, within
     an epoch's examples); XLA is asked of the module's own only, which takes as long as all others
-    together. A size, in ascending order, is not run if its predicted peak is over the limit.
-
-    `known` is what a killed process has left, which is not done again; `watch` is called before and
-    after every measurement.
+    together. A size, in ascending order, is not run if its predicted peak is over the limit. What a
+    killed process has left, `known`, is not done again.
 
     Raises:
         UserError: `fit` was given data that cannot be rebatched, or none.

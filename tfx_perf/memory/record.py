@@ -47,7 +47,6 @@ class StepMemory(records.Record):
     Attributes:
         plan: `plain`, run by Keras without XLA, the allocator's peak; or `xla`, compiled but not
             run, XLA's buffer assignment.
-        input_batch_bytes: the batch; None if it was not made.
         peak_bytes: on one device.
         scatter_bytes: by how much the peak varied between rounds; `plain` only.
         temp_bytes: temporaries of the buffer assignment; `xla` only.

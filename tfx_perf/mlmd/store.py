@@ -25,14 +25,10 @@ def without_password(source: str) -> str:
 
 
 def open_store(source: str, *, writable: bool = False) -> mlmd.MetadataStore:
-    """Opens an existing database.
+    """Opens an existing database; UserError if it is not there, or none of ML Metadata.
 
     It is the path of an SQLite file, `mysql://user:password@host:port/database`, or the same with
     `postgresql://`. Unless an SQLite file is `writable`, a pipeline may write to it meanwhile.
-
-    Raises:
-        UserError: there is no such file or database, it is none of ML Metadata, or that is not
-            installed.
     """
     if not mlmd.IS_INSTALLED:
         raise errors.UserError(

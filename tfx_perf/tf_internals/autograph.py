@@ -55,13 +55,10 @@ def _is_of_a_trace(error: BaseException | None) -> bool:
 
 @contextlib.contextmanager
 def libraries_unconverted() -> Iterator[None]:
-    """Adds the missing rules while the context lasts.
+    """Adds the missing rules in the context; NeedsConversionError: run again without it.
 
     The user's layers, losses, metrics, optimizers and `train_step` are converted as before;
     activations, regularizers and lambdas are not, as in `keras`.
-
-    Raises:
-        NeedsConversionError: those branch on tensors in Python; run again without the context.
     """
     global _is_sparing  # noqa: PLW0603 (so are the rules)
     rules, was_sparing = config.CONVERSION_RULES, _is_sparing

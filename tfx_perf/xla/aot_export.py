@@ -26,11 +26,8 @@ def export(folder: str, *, signature: str) -> str:
     """Compiles a signature of a local SavedModel; returns a folder with objects and `model.h`.
 
     `saved_model_cli aot_compile_cpu` does it in a process of its own, for the kind of CPU that it
-    runs on. Open dimensions become 1. A makefile says how to link.
-
-    Raises:
-        MeasurementError: the signature does not exist, has strings, or cannot be compiled; one
-            line.
+    runs on. Open dimensions become 1. A makefile says how to link. MeasurementError, in one line:
+    the signature does not exist, has strings, or cannot be compiled.
     """
     _check(folder, signature)
     target = pathlib.Path(folder, FOLDER)

@@ -54,9 +54,7 @@ def step_hlo(
     The step may read and assign existing variables. The batch must be eager tensors: XLA may need
     their values for a constant, e.g. the length of a bincount. `optimized` gives the compiled
     module with its buffer assignment (`HloProto`), else HLO before optimisation (`HloModuleProto`).
-
-    Raises:
-        NotCompilable: XLA cannot compile it, e.g. strings or a shape that depends on values.
+    NotCompilable: strings, say, or a shape that depends on values.
     """
 
     def on_flat(*tensors: tf.Tensor) -> Any:  # nested arguments lose their constant values

@@ -32,14 +32,11 @@ _FUNCTIONS = ("train_function", "test_function", "predict_function")
 
 @contextlib.contextmanager
 def over_devices(call: FitCall, settings: DistributionSettings) -> Iterator[Placement | None]:
-    """Places a model's layers on this machine's devices while the context lasts.
+    """Places a model's layers on this machine's devices in the context; UserError if impossible.
 
     Before and afterwards all is in the memory where it was built. Only what Keras traces in the
     context runs on the devices. Yields None, and does nothing, without the strategy
     `model_parallel` or if the user's code has a strategy with replicas.
-
-    Raises:
-        UserError: the model does not fit the devices, or cannot be placed.
     """
     model = call.model
     has_one_copy = isinstance(model.distribute_strategy, tf.distribute.OneDeviceStrategy)

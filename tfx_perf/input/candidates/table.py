@@ -22,14 +22,10 @@ Pack = tuple[int, ...]
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """Columns: narrow ones side by side, strings that repeat themselves as numbers.
+    """Columns: narrow ones side by side in packs, strings that repeat themselves as numbers.
 
-    Attributes:
-        held: dataset of one element: for each pack the values of all rows, if ragged or sparse
-            after row splits (int64, outermost first); then the distinct strings of each coded
-            column.
-        packs: the numbers of the columns in each pack.
-        coded: the numbers of the columns whose strings are held as numbers.
+    `held` is a dataset of one element: for each pack the values of all rows, if ragged or sparse
+    after row splits (int64, outermost first); then the distinct strings of each coded column.
     """
 
     held: tf.data.Dataset
