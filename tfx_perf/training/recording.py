@@ -223,7 +223,7 @@ def beyond_the_steps(timer: StepTimer) -> float:
 
 
 def memory_along(memory: MemoryWatch, timer: StepTimer, *, has_cache: bool) -> dict[str, Any]:
-    """Returns the fields on memory after the first call; with a cache, growth is no leak."""
+    """Returns the fields on memory after the first call; a cache may make it grow, too."""
     begin = timer.first_call_end
     if begin is None:
         return {}

@@ -110,7 +110,7 @@ class Team:
         return folder_of(self.index, self.count)
 
     def gathered(self, own: Sequence[int]) -> np.ndarray:
-        """Returns all workers' numbers, int64 [workers or more, numbers], or LostWorkerError."""
+        """Returns int64 numbers of all, [workers or more, numbers]; raises LostWorkerError."""
         if self.count == 1:
             return np.array([own], np.int64)
         if self._strategy not in _GATHERING:
@@ -139,10 +139,9 @@ class Team:
         return bool(np.all(said == said[0]))
 
     def end_if_alone(self, error: BaseException) -> None:
-        """Ends this worker if it alone has failed, for lack of memory, in what the others wait in.
+        """Ends this worker if it alone ran out of memory, in a step that the others wait in.
 
-        Raises FailedAloneError then, so that all are started again, and a TeamError as it is. Other
-        errors of a step mostly occur on all.
+        Raises FailedAloneError then, so that all are started again; a TeamError is raised as it is.
         """
         if isinstance(error, TeamError):
             raise error

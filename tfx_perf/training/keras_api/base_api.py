@@ -97,12 +97,20 @@ class PartOfBatch(NamedTuple):
 
 
 class KerasApi(abc.ABC):
-    """One of the two Keras APIs, as seen by the training loop."""
+    """One of the two Keras APIs, as seen by the training loop.
 
-    package: str  # `keras` or `tf_keras`
-    overcounts: bool  # whether `fit` counts a short call at the end of an epoch as a full one
-    reduction: str  # makes one of the logs of several replicas
-    graph_attributes: tuple[str, str, str, str]  # inputs and outputs, each flat and nested
+    Attributes:
+        package: the API's top-level module, `keras` or `tf_keras`.
+        overcounts: whether `fit` counts a short call at the end of an epoch as a full one.
+        reduction: how the logs of several replicas become one.
+        graph_attributes: where a functional model keeps its inputs, flat and nested, and its
+            outputs, flat and nested.
+    """
+
+    package: str
+    overcounts: bool
+    reduction: str
+    graph_attributes: tuple[str, str, str, str]
     _resumption: str  # the model's attribute that has `fit` begin at a later epoch
     _trainer_module: str  # which makes them, with the `tf.function` of its `tf`
     _graph_function: Callable[..., Any]  # what makes its graph functions
@@ -191,7 +199,10 @@ class KerasApi(abc.ABC):
         return self.parts_obstacle(model)
 
     def parts_obstacle(self, model: Any) -> str | None:
-        """Returns why Keras' own `train_step` is more than those parts; None if it is not."""
+        """Returns why Keras' own `train_step` is more than those parts; None if it is not.
+
+        A model that is not built is taken to have something to train.
+        """
         if model.built and not model.trainable_variables:
             return "the model has nothing to train"
         return None
@@ -237,7 +248,7 @@ class KerasApi(abc.ABC):
         return list(variables.named_variables({"optimizer": model.optimizer}).values())
 
     def replica_sums(self, model: Any) -> list[tf.Variable]:
-        """Returns the optimizer's variables that are parts of gradients: only their sum counts."""
+        """Returns the optimizer's variables with a value of each replica, whose sum counts."""
         return []
 
     def recurrent_states(self, model: Any) -> list[tf.Variable]:
@@ -252,7 +263,10 @@ class KerasApi(abc.ABC):
         )
 
     def transient_state(self, model: Any) -> list[tf.Variable]:
-        """Returns all variables that are neither trained nor the optimizer's, such as seeds."""
+        """Returns the variables that forward pass, loss and metrics may change.
+
+        They are all that are neither trained nor the optimizer's: metrics, moving averages, seeds.
+        """
         others = [*model.trainable_variables, *self.optimizer_variables(model)]
         passed_over = {id(variables.inner(variable)) for variable in others}
         return [each for each in self.state(model) if id(each) not in passed_over]
@@ -347,7 +361,10 @@ class KerasApi(abc.ABC):
 
     @property
     def gradient_sums(self) -> tuple[tuple[Any, str], ...]:
-        """Owners and names of functions that sum gradients, given as pairs in the last argument."""
+        """Owners and names of functions that sum gradients, beside the context's `all_reduce`.
+
+        The last argument of each is a list of (gradient, variable) pairs.
+        """
         return ()
 
     @abc.abstractmethod
@@ -424,7 +441,10 @@ class KerasApi(abc.ABC):
     @property
     @abc.abstractmethod
     def step_counting(self) -> tuple[Any, str]:
-        """Owner and name of the function that makes the object with which `fit` counts steps."""
+        """Owner and name of the function that makes the object with which `fit` counts steps.
+
+        It is called with `steps_per_execution`.
+        """
 
     @abc.abstractmethod
     def execution_steps_of(self, model: Any, steps: int) -> Any:

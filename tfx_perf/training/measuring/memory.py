@@ -51,7 +51,7 @@ def reset_peak_memory() -> None:
 
 
 def restart_peak(allocator: str) -> None:
-    """Starts an allocator's (`GPU:0`) peak anew; `peak_memory_bytes` still knows the old one."""
+    """Starts an allocator's peak anew (`GPU:0`, say); `peak_memory_bytes` remembers the old one."""
     _EARLIER_PEAKS[allocator] = max(_peak(allocator), _EARLIER_PEAKS.get(allocator, 0))
     tf.config.experimental.reset_memory_stats(allocator)
 

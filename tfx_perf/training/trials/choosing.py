@@ -144,10 +144,11 @@ def on_own_data(call: FitCall, loop: Loop) -> Iterator[FitCall | None]:
 
 
 def for_workers(call: FitCall, loop: Loop, *, settings: PerfConfig, why: str = "") -> PlanChoice:
-    """Returns the plan where several workers train, the same on each; `why`: no trials.
+    """Returns the plan where several workers train, the same on each.
 
-    In a trial, a worker that failed alone would have the others wait for ever. So the plan has only
-    optimizations that compute the same, no slower, and the fewest steps a call.
+    There are no trials, for the reason `why`: a worker that failed alone would have the others wait
+    for ever. So the plan has only optimizations that compute the same, no slower, and the fewest
+    steps a call.
     """
     strategy = call.model.distribute_strategy
     plan, reason = PLAIN_FIT, None

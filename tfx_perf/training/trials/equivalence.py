@@ -105,7 +105,7 @@ class EquivalenceCheck:
         return reference
 
     def check(self, plan: TrainingPlan) -> Contender | TrialRecord:
-        """Returns the plan if it is worth timing, else why not; TeamError if others stop."""
+        """Returns the plan if it is worth timing, else why not; raises TeamError if others end."""
         try:
             found = self._check(plan)
         except errors.GIVEN_UP as error:  # whatever a plan raises, fit goes on

@@ -35,7 +35,7 @@ class Trained:
         return statistics.ratio_interval(first.step_seconds, self.step_seconds)
 
     def loss_difference(self, first: "Trained", *, tolerance: float) -> str | None:
-        """Returns how losses differ by more than `tolerance`, relative, and the first way's own."""
+        """Returns how losses differ too much, in words, or None; `tolerance` is relative."""
         start, again = first.losses
         difference, spread = (
             # Not max(): it would pass NaN over.

@@ -135,7 +135,7 @@ def kept(
 
 
 def _parts(variable: Any, strategy: tf.distribute.Strategy) -> Sequence[Any]:
-    """Returns separately assigned parts: of a metric, say, all workers would add up the sum."""
+    """Returns the parts to assign separately: all workers would add up a metric's sum again."""
     own = inner(variable)
     if getattr(own, "synchronization", None) == tf.VariableSynchronization.ON_READ:
         return strategy.experimental_local_results(own)
