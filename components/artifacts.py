@@ -1,4 +1,4 @@
-"""How the components write and read the payloads of their artifacts."""
+"""Writes and reads the payloads of the components' artifacts."""
 
 import logging
 import types

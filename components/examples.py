@@ -1,4 +1,4 @@
-"""From Examples artifacts to what is read of them: sources, parsers, dataset factories."""
+"""Sources, parsers and dataset factories of Examples artifacts."""
 
 import dataclasses
 import functools
@@ -87,7 +87,7 @@ def has_examples(patterns: Sequence[str], record_batch_factory: Any) -> bool:
 
 
 def reading_obstacle(examples: Examples, *, split: str) -> str | None:
-    """Returns why TFXIO, unlike perhaps the training code, cannot read a split, if it exists."""
+    """Returns why TFXIO cannot read a split; None if it can, or if there is no such split."""
     items = list(examples)
     if any(split not in artifact_utils.decode_split_names(item.split_names) for item in items):
         return None

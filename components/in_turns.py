@@ -177,7 +177,7 @@ def _blocks_in_turns(
     decided: _Decided,
     rounds: tuple[int, int | None],
 ) -> list[tuple[list[float], float]]:
-    """Returns of each stream the seconds per step of its blocks, and what these took."""
+    """Returns each stream's seconds per step by block, and how many seconds its blocks took."""
     found: list[list[float]] = [[] for _ in streams]
     spent_seconds = [0.0 for _ in streams]
     fewest, most = rounds
@@ -225,7 +225,7 @@ def _send(stream: IO[str], line: str) -> None:
 
 
 def _raise_errors(running: Sequence[futures.Future]) -> None:
-    """Raises what a training has ended with; one that has lost another worker is not the cause."""
+    """Raises the error that ended a training; a worker that lost another one is not the cause."""
     found = [training.exception() for training in running if training.done()]
     failed = [error for error in found if error is not None]
     causes = [error for error in failed if not getattr(error, "may_pass", False)]

@@ -1,4 +1,4 @@
-"""What the runs before have left in ML Metadata, and whether one was without success."""
+"""Artifacts of runs before from ML Metadata, and the failures among those runs."""
 
 import collections
 import math
@@ -176,7 +176,7 @@ class FailedBeforeDriver(base_driver.BaseDriver, portable_driver.BaseDriver):
 
 
 def _failures(store: metadata_store.MetadataStore, execution_info: data_types.ExecutionInfo) -> int:
-    """Returns how many outputs of the node say that it may find more, made of the same inputs."""
+    """Returns how many outputs of the node from the same inputs say that it may find more."""
     node = f"{execution_info.pipeline_info.id}.{execution_info.pipeline_node.node_info.id}"
     context = store.get_context_by_type_and_name(constants.NODE_CONTEXT_TYPE_NAME, node)
     if context is None:

@@ -1,4 +1,4 @@
-"""What a stock `run_fn` module needs: its arguments and the function itself."""
+"""Arguments for a stock `run_fn` module, and the function itself."""
 
 import logging
 import pathlib
@@ -166,7 +166,7 @@ def plan_source(input_plan: types.BaseChannel | None) -> str | None:
 
 
 def input_plan(input_dict: _Artifacts) -> input_record.TuningRecord | None:
-    """Returns what InputTuner chose, None if there is no `input_plan`."""
+    """Returns InputTuner's choice, None if there is no `input_plan`."""
     if not input_dict.get(INPUT_PLAN_KEY):
         return None
     uri = artifact_utils.get_single_uri(input_dict[INPUT_PLAN_KEY])

@@ -1,4 +1,4 @@
-"""TrainingJob: what it takes to run a training again, here or in another process."""
+"""TrainingJob: everything to run a training again, here or in another process."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -62,12 +62,12 @@ class TrainingJob(records.Record):
         return self._with_settings(training=training)
 
     def distributed_by(self, choice: StrategyChoice) -> "TrainingJob":
-        """Returns the same training with settings that say what was chosen for `auto`."""
+        """Returns the same training with the strategy chosen for `auto` in its settings."""
         own = self.settings.distribution
         return self._with_settings(distribution=own.model_copy(update={"strategy": choice.name}))
 
     def computed_in(self, plan: TrainingPlan) -> "TrainingJob":
-        """Returns the same training with settings that say a plan's precision."""
+        """Returns the same training with a plan's precision in its settings."""
         update = {"precision": plan.precision}
         return self._with_settings(training=self.settings.training.model_copy(update=update))
 
@@ -83,12 +83,12 @@ class TrainingJob(records.Record):
 
     @property
     def settings(self) -> PerfConfig:
-        """What the execution properties hold."""
+        """The settings in the execution properties."""
         return PerfConfig.from_json(self.exec_properties["config"])
 
     @property
     def planned_runs(self) -> int:
-        """How many trainings a plan that is found now is for."""
+        """The number of trainings that share a plan that is found now."""
         before = self.input_dict.get("previous_metrics") or ()
         return self.settings.schedule.run_count(runs_before=len(before))
 

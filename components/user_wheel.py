@@ -64,7 +64,7 @@ def _own_folder() -> pathlib.Path | None:
 
 
 def _is_plain(archive: zipfile.ZipFile) -> bool:
-    """Whether all that pip would do is to unpack it: pure Python without requirements."""
+    """Whether pip would only unpack it: pure Python without requirements."""
     names = archive.namelist()
     infos = {name.partition("/")[0] for name in names if ".dist-info/" in name}
     info = min(infos, default="")

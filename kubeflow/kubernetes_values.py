@@ -79,7 +79,7 @@ class Toleration(Section):
 
     @property
     def fields(self) -> dict[str, Any]:
-        """What is set, as in a pod's manifest."""
+        """The fields that are set, as in a pod's manifest."""
         return self.model_dump(exclude_none=True)
 
 

@@ -238,7 +238,7 @@ def _defaults(spec: _Spec) -> _Problems:
 
 
 def is_of_type(value: Any, kind: str) -> bool:
-    """Returns whether a run's parameter of a type, e.g. `NUMBER_INTEGER`, may have the value."""
+    """Whether a run's parameter of a type, e.g. `NUMBER_INTEGER`, may have the value."""
     is_wrong_bool = isinstance(value, bool) and kind != "BOOLEAN"
     return isinstance(value, PARAMETER_TYPES[kind]) and not is_wrong_bool
 

@@ -1,4 +1,4 @@
-"""What a pipeline is compiled without, and what its pods will not find: told, not refused."""
+"""Notes on parts that a compiled pipeline lacks, and files that its pods will not find."""
 
 import contextlib
 import json
@@ -35,7 +35,7 @@ _PATH_KEYS = {"baseDirectory", "base_directory", "baseline_uri", "checkpoint_fol
 
 
 def notes(pipeline: tfx.dsl.Pipeline, settings: KubeflowSettings) -> list[str]:
-    """Returns what the user should know before a run, a sentence each."""
+    """Returns remarks for the user before a run, a sentence each."""
     nodes = pipeline.components
     return [
         *_of_root(str(pipeline.pipeline_info.pipeline_root), settings),

@@ -241,7 +241,7 @@ def remarks(outputs: Iterable[mlmd.Artifact]) -> Iterator[str]:
 
 
 def reports(outputs: Iterable[mlmd.Artifact]) -> Iterator[str]:
-    """Yields where the reports are."""
+    """Yields the places of the reports."""
     for artifact in outputs:
         page = os.path.join(artifact.uri, report_page.FILE_NAME)
         # Other components' artifacts may lie where nothing of ours can look.
@@ -264,7 +264,7 @@ def interruptions_recorded() -> Iterator[None]:
 def mark_as_failed(
     store: metadata_store.MetadataStore, executions: Iterable[mlmd.Execution]
 ) -> None:
-    """Marks those executions that are still running, though nobody runs them."""
+    """Marks those executions as failed that are recorded as running, though nobody runs them."""
     cut_off = [each for each in executions if execution_lib.is_execution_active(each)]
     for execution in cut_off:
         execution.last_known_state = mlmd.Execution.FAILED

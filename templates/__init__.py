@@ -1,1 +1,1 @@
-"""Project templates that a user copies and owns, and what copies them."""
+"""Project templates that a user copies and owns, and the code that copies them."""

@@ -217,13 +217,13 @@ def _changed(step: project_scan.TrainingStep, module: str) -> str:
 
 
 def _indent(lines: list[str], node: _Placed) -> str:
-    """Returns white space as wide as what is before a node; a tab stays one."""
+    """Returns white space as wide as the text before a node; a tab stays one."""
     before = lines[node.lineno - 1].encode()[: node.col_offset].decode()  # ast counts bytes
     return re.sub(r"[^\t]", " ", before.rpartition("\f")[2])  # a form feed begins the count anew
 
 
 def _after(lines: list[str], last: ast.expr | ast.keyword, call: ast.Call) -> str:
-    """Returns what is between a call's last argument and its end, without comments."""
+    """Returns the text between a call's last argument and its end, without comments."""
     rest = lines[last.end_lineno - 1 : call.end_lineno]
     rest[-1] = rest[-1].encode()[: call.end_col_offset].decode()
     rest[0] = rest[0].encode()[last.end_col_offset :].decode()

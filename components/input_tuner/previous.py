@@ -67,7 +67,7 @@ def keyed(
 
 
 def _undecided_before(plans: Sequence[artifact.Artifact], key: Mapping[str, str]) -> int:
-    """Returns how many searches for the same, on whichever data, have ended too early of late."""
+    """Returns how many of the last searches for the same, on any data, have ended too early."""
     _, plan = next(_newest_first(plans), ("", None))
     if plan is None or cache_key.differences(plan.key, key).keys() - {_DATA}:
         return 0
@@ -111,7 +111,7 @@ def kept(
     settings: InputSettings,
     example_count: int | None = None,
 ) -> record.TuningRecord | None:
-    """Returns the last run's plan, checked on the data; None for the default, or if it fails.
+    """Returns the last run's plan, checked on the data; None if it is the default or unfit.
 
     Where a search is not worth its time, a run after an edit or an upgrade is then no slower than
     the one before. It gets no key, so that the next run considers a search again.

@@ -93,7 +93,7 @@ class CapturedTraining:
         return self._consumer.repeated_batch()
 
     def consume(self, dataset: tf.data.Dataset) -> measure.Take:
-        """Returns what trains on that many batches of a new iterator; a `measure.Consumer`."""
+        """Returns a `measure.Consumer` that trains on that many batches of a new iterator."""
         return self._consumer.consume(dataset)
 
     def _fit_call(self, factory: Factory) -> interception.FitCall:

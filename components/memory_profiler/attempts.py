@@ -1,4 +1,4 @@
-"""The parent's side of MemoryProfiler: measures in children, and keeps what those leave behind."""
+"""The parent's side of MemoryProfiler: measures in children and keeps their results."""
 
 import contextlib
 import logging
@@ -85,7 +85,7 @@ class Attempts:
         )
 
     def _run_steps(self) -> str | None:
-        """Has the steps profiled; returns why not even one was run, None if one was."""
+        """Profiles the steps; returns why not even one ran, None if one did."""
         deadline = time.monotonic() + _STEPS_SHARE * self._settings.timeout_seconds
         place = self._folder / record.PROGRESS_FILE_NAME
         for log_name in _LOG_FILES:
@@ -124,7 +124,7 @@ class Attempts:
             return unmeasured.Unmeasured(reason=str(error), may_pass=True)
 
     def _completed(self, found: ProfileRecord) -> ProfileRecord:
-        """Returns the record with what training takes, and what that says of the largest batch."""
+        """Returns the record with the footprints of training and the largest batch by these."""
         tuned = trainer_args.input_plan(json_utils.loads(self._inputs))
         counts = filter(None, [tuned.example_count if tuned else None, found.epoch_example_count])
         most = min(counts, default=largest_batch.ENOUGH)

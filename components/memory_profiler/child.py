@@ -90,7 +90,7 @@ def footprint_file(batch_size: int | str) -> str:
 def _captured(
     inputs: str, exec_properties: dict[str, Any], folder: str
 ) -> interception.FitCall | None:
-    """Returns the module's `fit`; None if it does not come to it, which is then noted."""
+    """Returns the module's `fit`; if the module does not come to it, notes why and returns None."""
     # Imported before data are read: the module may configure TensorFlow's devices.
     run_fn = trainer_args.load_run_fn(exec_properties)
     outputs = trainer_args.outputs_in(tempfile.mkdtemp(dir=folder))

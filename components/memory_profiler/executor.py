@@ -1,4 +1,4 @@
-"""Has the user's training step profiled, in processes of its own, and publishes what was found."""
+"""Profiles the user's training step in processes of its own, and publishes the result."""
 
 import pathlib
 import tempfile

@@ -1,4 +1,4 @@
-"""What a training that may be interrupted keeps: checkpoints, and what its callbacks write."""
+"""Checkpoints and callbacks' files of a training that may be interrupted."""
 
 import contextlib
 import copy
@@ -135,7 +135,7 @@ class KeptModelRun:
         return arguments
 
     def begin_anew(self) -> None:
-        """Removes what another training has left; what was written since this one began stays."""
+        """Removes the files of another training, but not those written since this one began."""
         if self._kept is None:
             return
         for path in sorted(self._kept.rglob("*"), reverse=True):

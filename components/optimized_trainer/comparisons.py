@@ -213,7 +213,7 @@ def _devices(job: TrainingJob, *, log_folder: pathlib.Path) -> StrategyChoice:
 def one_or_several(
     job: TrainingJob, several: StrategyChoice, *, log_folder: pathlib.Path
 ) -> StrategyChoice:
-    """Returns what wins: one device, or several, whose reason so far says which these are."""
+    """Returns the winner of one device and several, whose reason so far says which they are."""
     settings = job.settings.training
     seconds = _SHARE * settings.trial_budget_seconds
     one = StrategyChoice(name=_ONE, reason="")

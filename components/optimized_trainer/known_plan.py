@@ -1,4 +1,4 @@
-"""What is known of the plan before workers start."""
+"""OptimizedTrainer's knowledge of the plan before workers start."""
 
 from typing import ClassVar
 

@@ -220,7 +220,7 @@ def _form(schema: schema_pb2.Schema) -> schema_pb2.Schema:
 
 
 def _hyperparameters(input_dict: _Artifacts) -> str:
-    """Returns a digest of what the Tuner found, empty if there is none."""
+    """Returns a digest of the Tuner's result, empty if there is none."""
     items = input_dict.get(standard_component_specs.HYPERPARAMETERS_KEY)
     if not items:
         return ""

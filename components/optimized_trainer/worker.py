@@ -1,4 +1,4 @@
-"""What a worker of a job runs: `python -m tfx_perf.components.optimized_trainer.worker`."""
+"""The command of a job's worker: `python -m tfx_perf.components.optimized_trainer.worker`."""
 
 import argparse
 import logging

@@ -65,7 +65,7 @@ def _are_in_one_root(run: Run, other: Run) -> bool:
 
 
 def _job_of(run: Run) -> training_job.TrainingJob | None:
-    """Returns what to run a training again with, None if that is no longer possible."""
+    """Returns the job to run a training again, None if that is no longer possible."""
     if not run.source:
         return None
     try:

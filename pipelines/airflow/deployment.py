@@ -89,7 +89,7 @@ def _check_free(folder: pathlib.Path, *, schema: str) -> None:
 
 
 def _write(folder: pathlib.Path, texts: Mapping[str, str]) -> None:
-    """Writes files such that each is whole at any time; a new folder is left only complete."""
+    """Writes files so that each is whole at any time; a new folder stays only if complete."""
     is_new = not folder.exists()
     drafts = {name: folder / f".{name}.draft" for name in texts}
     try:

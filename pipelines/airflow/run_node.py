@@ -189,7 +189,7 @@ def _is_of_one_run(channel: _Channel) -> bool:
 
 
 def _read_only(channel: _Channel, attempt: _Attempt | None) -> None:
-    """Lets a channel see nothing but what one attempt made."""
+    """Limits a channel to the artifacts of one attempt."""
     if attempt and attempt.name:
         query = channel.context_queries.add()
         query.type.name = _ATTEMPT

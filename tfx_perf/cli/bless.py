@@ -110,12 +110,12 @@ def record(
 
 
 def _absence(run: "Run | recorded_runs.RecordedRun") -> str:
-    """Returns why the ledger does not count a run: it keeps only so many of the blessed ones."""
+    """Returns why the ledger does not count a run: it keeps only the last blessed ones."""
     return "is no longer in the ledger" if getattr(run, "blessed", None) else "is not blessed"
 
 
 def _now_after(times: Iterable[datetime.datetime]) -> datetime.datetime:
-    """Returns the time, but later than all of those, also where this clock is behind theirs."""
+    """Returns the time, or one after all given ones if this clock is behind theirs."""
     now = datetime.datetime.now(datetime.timezone.utc)
     return max([now, *(time + datetime.timedelta(microseconds=1) for time in times)])
 
@@ -132,7 +132,7 @@ def _whoever() -> str:
 def _places(
     source: str | None, *, baseline_uri: str | None, pipeline: str | None
 ) -> "list[Mirror | LedgerArtifacts]":
-    """Returns where the ledger is; the first place is the one to write to."""
+    """Returns the ledger's places; the first is the one to write to."""
     from tfx_perf.gate.ledger_store import LedgerArtifacts, Mirror
 
     places: list[Any] = []

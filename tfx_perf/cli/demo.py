@@ -143,7 +143,7 @@ def _run(
 
 @contextlib.contextmanager
 def _following(path: pathlib.Path) -> Iterator[None]:
-    """Shows on standard error, while it lasts, what `pipelines.progress` writes into a file."""
+    """Shows on standard error, within the context, what `pipelines.progress` writes to a file."""
     out = Console(stderr=True, highlight=False)
     position = 0
 

@@ -10,7 +10,7 @@ _SHOWN = 5
 
 
 class Named(Protocol):
-    """What tells runs apart; pipeline and node are empty where nobody knows them."""
+    """The names that tell runs apart; pipeline and node are empty where nobody knows them."""
 
     @property
     def run_id(self) -> str: ...  # noqa: D102

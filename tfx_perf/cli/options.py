@@ -1,4 +1,4 @@
-"""What subcommands are made of: groups, whole numbers, pipelines and scripts of the user's."""
+"""Parts of subcommands: groups, whole numbers, pipelines and scripts of the user's."""
 
 import importlib
 import pathlib

@@ -34,7 +34,7 @@ _MOST = 5  # differences that are named
 
 
 def drift(change: Change, *, pinned: str | None, level: float) -> Iterator[Outcome]:
-    """Refuses a change since the anchor that is beyond both the rule's budget and the noise.
+    """Checks for a change since the anchor that is beyond both the rule's budget and the noise.
 
     The anchor is the run `pinned` if it is comparable, else the best level that five runs in a row
     have held; there is none with fewer runs.

@@ -1,4 +1,4 @@
-"""What a run is compared with: figures of which blessed runs, and what they were at its size."""
+"""The blessed runs' figures to compare a run with, at its size."""
 
 import dataclasses
 import math
@@ -29,7 +29,7 @@ _OF_A_STEP = (*metrics.STEP_TIME_EXPONENTS, *metrics.SHARES_OF_A_STEP)
 def changes(
     rules: Mapping[str, Rule], *, candidate: Run, ledger: Ledger, settings: GateSettings
 ) -> tuple[dict[str, Change], float]:
-    """Returns what can be compared, by metric, and the host's factor for times."""
+    """Returns the comparisons by metric, and the host's factor for times."""
     found = {}
     for key, rule in rules.items():
         value = candidate.figure(key)
@@ -108,7 +108,7 @@ def comparable_runs(key: str, *, candidate: Run, ledger: Ledger) -> Sequence[Run
 
 
 def is_of_a_part(key: str, run: Run) -> bool:
-    """Whether a figure is of the last process of a training that was interrupted, and only that."""
+    """Whether a figure is only of the last process of a training that was interrupted."""
     return run.is_resumed and key in metrics.OF_ONE_PROCESS
 
 

@@ -1,4 +1,4 @@
-"""What the gate would have said of the runs on record: its own error rates."""
+"""The gate's error rates, by its answers on the runs on record."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -57,7 +57,7 @@ class Calibration(records.Record):
 
     @property
     def false_alarm_rate(self) -> float | None:
-        """Share of refused runs; false alarms as far as no run was in truth worse."""
+        """Share of refused runs; these are false alarms if no run was in truth worse."""
         return self.refused / self.replayed if self.replayed else None
 
 

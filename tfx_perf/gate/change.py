@@ -158,7 +158,7 @@ class Change:
         return margin if self.is_exact else max(margin, self.prediction.half_width(level))
 
     def outcome(self, *, level: float, smallest_level: float) -> Outcome:
-        """Returns the answer at `level`; at the smallest one it tells what is detectable."""
+        """Returns the answer at `level`; the `smallest_level` tells what is detectable."""
         lowest, highest = metrics.lookup(self.key).bounds
         allowed = self.baseline + self.sign * self.threshold(level)
         allowed = min(max(allowed, lowest), highest)

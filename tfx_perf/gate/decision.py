@@ -1,4 +1,4 @@
-"""What the gate says about a run, as it goes to disk: an answer to each rule, and the decision."""
+"""The gate's record of a run on disk: an answer to each rule, and the decision."""
 
 import enum
 import math
@@ -16,7 +16,7 @@ FILE_NAME = "evaluation.json"
 
 
 class Verdict(str, enum.Enum):
-    """A rule's answer. What each does is up to `tfx_perf.config.gate.Policy`."""
+    """A rule's answer; `tfx_perf.config.gate.Policy` decides on the effect of each."""
 
     PASS = "pass"
     LIMIT = "limit"
@@ -43,7 +43,7 @@ class Shortness(records.Record):
 
 
 class Remedy(records.Record):
-    """A setting such as `gate.rules.mfu_ratio.margin`, its value, and advice without a stop."""
+    """A setting such as `gate.rules.mfu_ratio.margin`, its value, and advice without full stop."""
 
     setting: str
     value: str
@@ -99,7 +99,7 @@ class Outcome(records.Record):
 
     @property
     def from_baseline(self) -> statistics.Interval | None:
-        """The change and its interval as shares of the baseline, whatever the rule's `scale`."""
+        """The change and its interval as shares of the baseline; None if nothing was compared."""
         if self.change is None:
             return None
         low, high = (
@@ -248,7 +248,7 @@ class GateRecord(records.Record):
 
     @property
     def may_be_settled(self) -> bool:
-        """Whether the run is refused for nothing but what measuring in turns may answer."""
+        """Whether measuring in turns may answer everything for which the run is refused."""
         refusals = [item for item in self.outcomes if item.refuses]
         return bool(refusals) and all(item.may_be_settled for item in refusals)
 

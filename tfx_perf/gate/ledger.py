@@ -1,4 +1,4 @@
-"""The blessed runs that later runs are compared with, and what people decided about them."""
+"""The blessed runs to compare later runs with, and people's decisions about them."""
 
 import collections
 import datetime
@@ -142,7 +142,7 @@ class Ledger(records.Record):
         return self.model_copy(update={"entries": others})
 
     def beyond(self, known: "Ledger") -> "Ledger":
-        """Returns what `known` does not have; empty compares equal to `Ledger()`."""
+        """Returns the entries and acts that `known` lacks; without any, equal to `Ledger()`."""
         return Ledger(
             entries=tuple(run for run in self.entries if not known.holds(run)),
             withdrawn=tuple(run for run in self.withdrawn if not known.holds(run)),
@@ -166,7 +166,7 @@ class Ledger(records.Record):
         )
 
     def comparable(self, candidate: Run) -> tuple[Run, ...]:
-        """Returns those of them that were measured in the same environment, at about its size."""
+        """Returns the runs of a run's node in the same environment, at about the same size."""
         return tuple(
             entry
             for entry in self.of_node(candidate)

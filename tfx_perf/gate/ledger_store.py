@@ -39,7 +39,10 @@ def known(settings: GateSettings, before: Iterable[Ledger] = ()) -> Ledger:
 
 
 def extended(before: Ledger, decision: GateRecord, *, settings: GateSettings) -> Ledger:
-    """Returns the next run's ledger; after an error at `baseline_uri`, do not bless the run."""
+    """Returns the ledger for the next run, and adds a blessed run to `baseline_uri`.
+
+    If that raises a `UserError`, the run must not be blessed.
+    """
     if not decision.blessed:
         return before
     updated = before.append(decision.candidate, keep=settings.kept_runs, pinned=settings.anchor)

@@ -226,7 +226,7 @@ def _suggested(
 
 
 def _tolerating(rule: Rule, outcomes: Sequence[Outcome]) -> str:
-    """Returns the margin, and the rule's own budget, that let the run pass; empty if absurd."""
+    """Returns the margin, and the rule's own budget, that let the run pass; empty without any."""
     changes = [item for item in outcomes if item.kind == "change"]
     drifts = [item for item in outcomes if item.kind == "drift"]
     if any(item.change is None for item in (*changes, *drifts)):
@@ -257,7 +257,7 @@ def _worse(outcome: Outcome, rule: Rule, change: float | None) -> float:
 
 
 def _rounded(value: float, *, up: bool) -> str:
-    """Returns a number of two digits that is no less, or no more."""
+    """Returns a number of two digits that is no less or, unless `up`, no more."""
     exact = decimal.Decimal(repr(float(value)))
     if not exact:
         return "0"

@@ -95,7 +95,7 @@ class OwnErrors:
 
 
 def own_errors(key: str, *, candidate: Run, blessed: Sequence[Run]) -> OwnErrors:
-    """Returns the errors of a figure of the run to judge and of those it is compared with."""
+    """Returns the errors of a figure of the candidate and of the blessed runs."""
     known_by = metrics.ERROR_RATIOS.get(key)
     if known_by is None:
         return OwnErrors()
@@ -193,7 +193,7 @@ class PredictiveDistribution:
         return float(special.stdtrit(self.degrees, 1 - level))
 
     def half_width(self, level: float, *, count: float | None = None) -> float:
-        """Returns a further run's excess over the mean of `count` runs with that probability."""
+        """Returns the excess over the mean of `count` runs with probability `level`, one-sided."""
         return self.quantile(level) * self.error(count=count)
 
     def p_value(self, excess: float) -> float:

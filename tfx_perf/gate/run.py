@@ -1,4 +1,4 @@
-"""One training run as the gate sees it: its figures, and what they were measured on."""
+"""One training run as the gate sees it: its figures, and the environment of these."""
 
 import datetime
 import functools
@@ -139,7 +139,7 @@ class Run(records.Record):
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """An identifier that no run of any other pipeline has."""
+        """The identifier of the run among those of all pipelines."""
         return self.pipeline, self.node, self.run_id
 
     def is_of_node_of(self, other: "Run") -> bool:

@@ -123,7 +123,7 @@ def change_in_words(outcome: Outcome) -> str:
 
 
 def allowed_in_words(outcome: Outcome) -> str:
-    """Returns the values that pass, e.g. `≤ 3.30 ms`; of a yes or no, the answer that does."""
+    """Returns the values that pass, e.g. `≤ 3.30 ms`, or the answer that does."""
     is_flag = metrics.lookup(outcome.metric).unit == "flag"
     bounds = [
         f"{'' if is_flag else sign} {formatting.format_value(outcome.metric, bound)}".lstrip()
@@ -173,7 +173,7 @@ def _add_trend(report: page.Report, outcome: Outcome, record: GateRecord) -> Non
 
 
 def _baseline_in_words(outcome: Outcome, record: GateRecord) -> str:
-    """Returns what a figure is compared with, as the legend has it."""
+    """Returns the name of a figure's baseline for the legend."""
     if record.candidate.gain(outcome.metric) is not None:
         return "Evaluator's baseline\nmodel"
     if metrics.lookup(outcome.metric).is_deterministic:

@@ -9,7 +9,7 @@ from tfx_perf.report import page, plots
 
 
 def report_on(record: record_lib.TuningRecord, *, runs_are_planned: bool = False) -> page.Report:
-    """Returns the report on a tuning, in the order of people's questions."""
+    """Returns the report on a tuning: advice with reasons, then measurements, then the data."""
     cost = _cost(record, runs_are_planned=runs_are_planned)
     report = page.Report(
         title="InputTuner: how to read the examples",
@@ -252,12 +252,12 @@ def _interval(interval: statistics.Interval) -> str:
 
 
 def _names(intervals: Iterable[statistics.Interval]) -> str:
-    """Returns what the intervals are: those of one comparison may have more rounds than others."""
+    """Returns the names of the intervals, which differ by the rounds of their comparisons."""
     return " or ".join(sorted({interval.name for interval in intervals}))
 
 
 def _brackets(intervals: Iterable[statistics.Interval]) -> str:
-    """Returns what stands in brackets, as the end of a phrase; nothing if nothing does."""
+    """Returns the end of a phrase that explains figures in brackets; empty if there are none."""
     several = _names(interval for interval in intervals if interval.sample_count != 1)
     return f", in brackets the {several}" if several else ""
 

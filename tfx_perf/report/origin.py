@@ -1,4 +1,4 @@
-"""Where a report comes from: the node that made it, and the reports on what it was given."""
+"""The origin of a report: the node that made it, and the reports on its inputs."""
 
 import dataclasses
 import os

@@ -219,7 +219,7 @@ def _set_value_axis(
 
 
 def _ticks(low: float, high: float, *, key: str) -> dict[float, str]:
-    """Returns round values with what is written at them, no two of which look the same."""
+    """Returns round values with their texts, which all differ."""
     metric = metrics.lookup(key)
     unit = 1.0
     if metric.unit == "bytes" and high >= 1:

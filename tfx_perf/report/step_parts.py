@@ -32,7 +32,7 @@ def mean_seconds(figures: Mapping[str, float]) -> float | None:
 
 
 def known_parts(runs: Sequence[Mapping[str, float]]) -> list[str]:
-    """Returns the parts that all runs' figures tell, and one has; one replica has no others."""
+    """Returns the parts that all runs' figures tell and one has; one replica has no others."""
     return [
         part
         for part, keys in _PARTS.items()
@@ -49,7 +49,7 @@ def divided(
 
 
 def _cut(seconds: float, parts: Mapping[str, float]) -> dict[str, float]:
-    """Returns the rest and the parts, of which none has more than the ones before it leave."""
+    """Returns the rest and the parts, none larger than the parts before it leave."""
     found: dict[str, float] = {}
     for part, own in parts.items():
         found[part] = min(own, seconds - sum(found.values()))

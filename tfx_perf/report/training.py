@@ -29,7 +29,7 @@ _WORKER_FACTORS = (1, 2, 4, 8)  # times the workers that trained
 def report_on(
     record: TrainingRecord, *, title: str = TITLE, runs_are_planned: bool = False
 ) -> page.Report:
-    """Returns the report: replicas, pictures for finding trouble, their data, all figures."""
+    """Returns the report: replicas, charts for finding trouble, their data, and all figures."""
     is_better = not (record.plan.is_plain_fit or scaling.is_one_faster(record))
     first, *more = _first_lines(record, runs_are_planned=runs_are_planned)
     report = page.Report(
@@ -181,7 +181,7 @@ def _add_losses(report: page.Report, record: TrainingRecord) -> None:
 
 
 def _epochs(count: int, epochs: int) -> list[float]:
-    """Returns where the values of a loss are drawn: Keras does not say when it validated."""
+    """Returns the x values for a loss: Keras does not say when it validated."""
     if count == epochs:
         return list(range(1, epochs + 1))
     return [epochs * (index + 1) / count for index in range(count)]

@@ -69,7 +69,7 @@ class AirflowHandler(CatchingHandler):
         click.echo("Pipeline compiled successfully.")
 
     def list_pipelines(self) -> None:
-        """Lists what was deployed."""
+        """Lists the deployed pipelines."""
         files = deployment.find_dags_folder().glob(f"*/{_TOPOLOGY}")
         self.show_names(sorted(path.parent.name for path in files))
 

@@ -61,7 +61,7 @@ class _Patcher:
 
     @contextlib.contextmanager
     def patch(self) -> Iterator[dict[str, Any]]:
-        """Catches what is called while the context lasts."""
+        """Catches the calls while the context lasts."""
         with contextlib.ExitStack() as stack:
             for module in self._modules:
                 owner = importlib.import_module(module)

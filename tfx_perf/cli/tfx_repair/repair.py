@@ -27,7 +27,7 @@ _list_template = template_handler.list_template
 
 
 def repair() -> None:
-    """Repairs TFX's command line; what is not named here stays as TFX has it."""
+    """Repairs TFX's command line; all other parts stay TFX's."""
     # TFX asks whichever `pip` comes first on PATH. Where the environment has none, as one that uv
     # made, that is another Python's, which knows neither Airflow nor Kubeflow Pipelines.
     handler_factory.subprocess = types.SimpleNamespace(
