@@ -27,10 +27,8 @@ _Fit = Callable[[FitCall], Any]
 class TrainingJob(records.Record):
     """A training's code, data and plan, by reference: good as long as what it names is there.
 
-    Attributes:
-        inputs: OptimizedTrainer's input artifacts, by `tfx.utils.json_utils`.
-        exec_properties: OptimizedTrainer's.
-        code: digest of the code and its arguments, to notice a change.
+    `inputs` are OptimizedTrainer's, by `tfx.utils.json_utils`; `code` is a digest, to notice a
+    change.
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.job/1"

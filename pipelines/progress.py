@@ -49,12 +49,9 @@ _Launch = Callable[[launcher.Launcher], data_types.ExecutionInfo | None]
 
 @dataclasses.dataclass(frozen=True)
 class NodeRun:
-    """The end of a node.
+    """The end of a node: `done`, `from cache`, `skipped` or `failed`.
 
-    Attributes:
-        state: `done`, `from cache`, `skipped` or `failed`.
-        seconds: how long it took.
-        found: lines about our components' results: findings, what to do about them, the report.
+    `found` are lines on our components' results: findings, what to do about them, the report.
     """
 
     name: str

@@ -155,8 +155,7 @@ def run_in_process(
 ) -> dict[str, float]:
     """Runs the pipeline from plain values, for `isolate.run`; returns the seconds of each node.
 
-    A second run in the same folder finds the ledger of the first. A new `label` trains anew; the
-    same one takes finished nodes from cache.
+    A new `label` trains anew; the same one takes finished nodes from cache.
     """
     pipeline = _pipeline(pathlib.Path(folder), settings=PerfConfig.from_json(settings), **run)
     with (

@@ -24,10 +24,7 @@ _OF_ITS_TIME = {"service"}
 def key_of(
     source: source_lib.RecordSource, *, settings: InputSettings, training_digest: str
 ) -> dict[str, str]:
-    """Returns what a plan depends on: with the same key, measuring again would find the same.
-
-    The location of the files does not count, so that data which were written again are recognised.
-    """
+    """Returns what a plan depends on: data (not their place), versions, settings and code."""
     features = f"{source.element_spec}\n{source.options.label_key}"
     return {
         _DATA: cache_key.of_files(source.files),

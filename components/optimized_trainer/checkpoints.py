@@ -80,10 +80,7 @@ def name_for(
 
 @contextlib.contextmanager
 def tidied(folder: str | None) -> Iterator[None]:
-    """Removes a folder with the context if another run would find nothing of use in it.
-
-    A training that fails before its first checkpoint, or is killed, cannot do that itself.
-    """
+    """Removes a folder at the end of the context if another run would find nothing of use in it."""
     try:
         yield
     finally:

@@ -130,8 +130,7 @@ def compare(
 ) -> Comparison:
     """Trains plain `fit` as it is, under the name `as_it_is`, and with each plan, in turns.
 
-    `budget_seconds` is the rest of the trials' budget; each trains at least `fewest_rounds` blocks
-    if the time allows.
+    `budget_seconds` is left of the trials' budget; `fewest_rounds` blocks are made if time allows.
     """
     trainings = {as_it_is: job, **{name: job.with_plan(plan) for name, plan in plans.items()}}
     seconds, settings = _SHARE * budget_seconds, job.settings.training

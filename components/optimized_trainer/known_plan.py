@@ -14,12 +14,9 @@ FILE_NAME = "known_plan.json"
 class KnownPlan(records.Record):
     """OptimizedTrainer's knowledge of the plan.
 
-    Attributes:
-        key: of the choice; empty if there are to be no trials.
-        choice: of a run before, or before an interruption; None if trials may find another one.
-        too_short: plain `fit`, if the training is known to be too short for trials.
-        comparison: of precisions; None if none were tried.
-        spent_seconds: of the trials' budget, so far.
+    With an empty `key` there are to be no trials; without a `choice`, they may find one.
+    `too_short` is plain `fit`, if the training is known to be too short for trials. `spent_seconds`
+    are those of the trials' budget so far.
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.known_plan/1"

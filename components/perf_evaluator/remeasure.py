@@ -24,8 +24,7 @@ def measure(
     """Trains the candidate and the last blessed run that can be run again, block by block.
 
     On a busy host that goes on beyond the usual number of blocks, until more measurements would
-    change no answer (`is_clear`); `seconds` includes imports and compilation. `baseline` has the
-    oldest first.
+    change no answer (`is_clear`). `seconds` includes imports and compilation.
     """
     own = _job_of(candidate)
     # Code is run from there, and a ledger may be shared with others.

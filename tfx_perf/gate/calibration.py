@@ -17,13 +17,9 @@ _ALARMS = (Verdict.REGRESSION, Verdict.INCONCLUSIVE)
 
 
 class MetricCalibration(records.Record):
-    """One metric over all replayed runs.
+    """One metric over all replayed runs: in how many it is beyond a limit, compared, or too noisy.
 
     Attributes:
-        beyond_limit: runs beyond an absolute limit.
-        compared: runs in which it was compared.
-        regressions: how many of those were called a regression.
-        inconclusive: how many were too noisy to tell.
         noise: standard deviation of the runs that the last one was compared with, relative as
             changes are; None for a single run or a mean of zero.
         detectable: smallest change for the worse that is called a regression in four of five

@@ -54,29 +54,25 @@ class Remedy(records.Record):
 
 
 class Outcome(records.Record):
-    """A rule's answer with the figures it rests on, in the metric's unit.
+    """A rule's answer with the figures it rests on, in the metric's unit; None where there is none.
 
     Changes are relative to the baseline, or to the rule's `scale` where that is larger.
 
     Attributes:
-        metric: see `tfx_perf.core.metrics.lookup`.
         kind: `limit` (absolute bounds), `change` (against the last blessed runs) or `drift`
             (against the anchor).
         refuses: whether it prevents a blessing; set by the gate's policy.
         advisory: whether the rule only reports.
-        value: this run's figure; None if there is none.
-        baseline: of the comparison; None if there was none. For a figure that is not comparable
-            but far worse, the last blessed runs'.
+        baseline: of the comparison. For a figure that is not comparable but far worse, the last
+            blessed runs'.
         change: relative change from the baseline, e.g. 0.1 for 10 % more.
         change_low: lower end of the change's 90 % interval.
-        change_high: upper end.
         margin: the relative change for the worse that is never called a regression.
         lowest: the smallest value that passes; None if any small value does.
         highest: the largest value that passes; None if any large value does.
         detectable: the smallest change for the worse that is called a regression in four of
             five runs.
         shortness: None if the question is decided, or longer trainings would not decide it.
-        remedy: None if the rule does not refuse.
     """
 
     metric: str
@@ -213,7 +209,6 @@ class GateRecord(records.Record):
     """The decision on one run and everything it rests on.
 
     Attributes:
-        blessed: whether the run may be pushed.
         headline: the decision in a sentence.
         outcomes: one for each check; a rule may need several.
         baseline_runs: the comparable blessed runs it was compared with, oldest first.
@@ -222,7 +217,6 @@ class GateRecord(records.Record):
         false_alarm_rate: of all checks together.
         host_factor: how many times as much as expected the host's runs vary.
         unread: metrics of Evaluator's output without a rule or known direction.
-        remeasured: None if the run was not trained again.
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.gate/2"

@@ -21,9 +21,7 @@ _ENVIRONMENTS = 5
 class Act(records.Record):
     """One decision of a person, who outweighs the gate; empty pipeline and node stand for any.
 
-    Attributes:
-        kind: `bless`: the run counts as baseline from now on; `unbless`: it no longer does.
-        time: with its time zone.
+    With `bless` the run counts as baseline from then on; with `unbless` it no longer does.
     """
 
     kind: Literal["bless", "unbless"]

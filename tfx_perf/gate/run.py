@@ -27,14 +27,12 @@ LARGEST_SIZE_RATIO = 1.25
 
 
 class Run(records.Record):
-    """A run's figures and the environment of their measurement.
+    """A run's figures and the environment of their measurement; what nobody knows is empty.
 
     Attributes:
         run_id: names the run in its pipeline, e.g. TFX's pipeline run id.
-        pipeline: its name; empty where nobody knows it, as in ledgers of earlier versions.
         node: the gate's in the pipeline; each of two trainers has a gate of its own.
-        artifact: names the training itself, which several runs take from cache; None if
-            nobody knows it.
+        artifact: names the training itself, which several runs take from cache.
         time: when the gate saw the run, with its time zone.
         environment: the fingerprint; see `tfx_perf.core.cache_key`, and `completed`.
         figures: catalogue key to value, finite ones only, so that a NaN can never pass a
@@ -43,12 +41,10 @@ class Run(records.Record):
         evaluation_gains: the candidate's metrics less those of Evaluator's baseline model on the
             same examples; empty if it had none.
         step_times: seconds per step after warm-up, evenly spaced quantiles from the smallest
-            to the largest; empty if they are not known.
-        plan: of the training, in words; empty where nobody knows it.
+            to the largest.
         budget_lack: see `PlanChoice.budget_lack`.
         source: folder of the training's figures, where it can be found again.
-        loss: name of the loss that the model was compiled with, if its value contains nothing
-            else; empty where nobody knows it.
+        loss: name of the loss that the model was compiled with, if its value contains nothing else.
         not_finite: keys of the training's figures that were NaN or infinite.
         unmeasured: why the training has no figures; empty if it has.
         is_of_script: whether a script has trained: it has no components, so that advice differs.
