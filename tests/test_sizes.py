@@ -19,7 +19,7 @@ from tfx_perf.training.trials.choice import PlanChoice
 from .test_imports import CLI, ENGINE, MAPPED, ROOT, imported_names, module_name
 
 LIMITS = {
-    "product lines": 56_121,
+    "product lines": 50_814,
     "product files": 366,
     "settings": 65,
     "loose modules in training": 15,
