@@ -1,4 +1,4 @@
-"""What people read of a decision: its headline, remedies, and lines for a terminal."""
+"""Texts about a decision for people: its headline, remedies, and lines for a terminal."""
 
 import decimal
 import shlex

@@ -73,7 +73,11 @@ class Report:
         note: str = "",
         link: tuple[str, str] = ("", ""),
     ) -> None:
-        """Adds a table under a note, which may end in a link to a file; cells are escaped."""
+        """Adds a table; cells are shown with `str` and escaped, an `origin.Link` as a link.
+
+        `note` stands above the table. `link` is a file beside the page, and the words that lead
+        there from the note's end.
+        """
         self._sections.append(
             _Section("table", title, note, columns, rows, link=link[0], link_text=link[1])
         )

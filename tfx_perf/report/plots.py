@@ -51,7 +51,10 @@ def interval_bars(
     highlight: str | None = None,
     reference: float | None = None,
 ) -> str:
-    """Draws a horizontal bar a row with its interval, and a dashed line at `reference`."""
+    """Draws a horizontal bar a row with its interval, and a dashed line at `reference`.
+
+    The row labelled `highlight` (the winner) has the accent colour. `xlabel` has the values' unit.
+    """
     drawing, axes = _axes(0.8 + 0.42 * len(rows))
     for position, (label, bar) in enumerate(reversed(rows)):
         colour = _COLOURS[1] if label == highlight else _COLOURS[0]
@@ -71,7 +74,10 @@ def stacked_bars(
     xlabel: str,
     format_size: Callable[[float], str] | None = None,
 ) -> str:
-    """Draws one horizontal bar a row, split into parts, which have the same names in every row."""
+    """Draws one horizontal bar a row, split into parts, which have the same names in every row.
+
+    `format_size` writes a size, at the axis and in the parts; without it, `xlabel` has the unit.
+    """
     drawing, axes = _axes(0.9 + 0.42 * sum(1 + label.count("\n") for label in rows))
     labels = list(rows)
     parts = list(next(iter(rows.values())))
@@ -102,7 +108,10 @@ def lines(
     log_scale: bool = False,
     predicted: str | None = None,
 ) -> str:
-    """Draws one line a series of x and y values; `predicted` is dashed, as it was not measured."""
+    """Draws one line a series of x and y values; `predicted` is dashed, as it was not measured.
+
+    `series` has the labels, and the labels of the axes have units.
+    """
     drawing, axes = _axes(3.2)
     for index, (label, (x, y)) in enumerate(series.items()):
         is_measured = label != predicted
@@ -158,8 +167,8 @@ def trend_with_band(
     """Draws blessed runs, this run, what noise explains, and what is allowed.
 
     `baseline` is the figure to compare with, and its name. Nine in ten runs that are no worse lie
-    within `noise` of it; 0 where that is not known. The bounds of `band` are those of margin and
-    noise; None where there is no such bound.
+    within `noise` of it; 0 where that is not known. `band` has the lowest and the highest value
+    that margin and noise allow; None where there is no such bound.
     """
     drawing, axes = _axes(2.6)
     here = len(blessed) + 1

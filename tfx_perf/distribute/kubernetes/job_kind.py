@@ -1,4 +1,4 @@
-"""What distinguishes the two kinds of jobs for the one who submits them."""
+"""Differences between the two kinds of jobs for whoever submits them."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""What the workers' pods tell; it only explains, so that nothing depends on having it."""
+"""Messages of the workers' pods; they only explain, so that nothing depends on having them."""
 
 import logging
 import pathlib
