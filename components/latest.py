@@ -158,7 +158,7 @@ class FailedBeforeDriver(base_driver.BaseDriver, portable_driver.BaseDriver):
     """Adds to the properties of a node how often it has failed on the same inputs.
 
     Our nodes succeed also where a process of theirs was killed, hung or ran out of time. With
-    another number, TFX's cache does not answer with such an execution, but does with the next that
+    another number, TFX's cache does not answer with such an execution, but with the next that
     succeeds.
     """
 

@@ -125,11 +125,7 @@ def fn_args(
     *,
     worker_count: int = 1,
 ) -> fn_args_utils.FnArgs:
-    """Returns the arguments that TFX's Trainer would give to `run_fn`, with the tuned input if any.
-
-    Of `exec_properties` it reads only `train_args`, `eval_args`, `custom_config`, and the
-    `input_plan_source`, to log that no plan came from there.
-    """
+    """Returns the arguments that TFX's Trainer would give to `run_fn`, with the tuned input."""
     examples = input_dict[standard_component_specs.EXAMPLES_KEY]
     _check_splits(examples, exec_properties)
     # Private, but the only place that knows all arguments; the same in TFX 1.16 and 1.21.

@@ -25,11 +25,7 @@ _Fit = Callable[[FitCall], Any]
 
 
 class TrainingJob(records.Record):
-    """A training's code, data and plan, by reference: good as long as what it names is there.
-
-    `inputs` are OptimizedTrainer's, by `tfx.utils.json_utils`; `code` is a digest, to notice a
-    change.
-    """
+    """A training's code (with its digest), data and plan, by reference: good while these exist."""
 
     SCHEMA: ClassVar[str] = "tfx_perf.job/1"
 

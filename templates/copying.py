@@ -15,10 +15,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 
 @dataclasses.dataclass(frozen=True)
 class Template:
-    """A folder of files that become a project, with a name for `--model` and a one-line summary.
-
-    `from_package` are files of tfx-perf itself that are copied too: target to resource.
-    """
+    """A folder of files, and of tfx-perf's own (target to resource), that become a project."""
 
     name: str
     summary: str

@@ -22,10 +22,7 @@ NO_FIT = "run_fn does not call Model.fit, and a custom training loop is not prof
 
 @autograph.sparing_libraries
 def profile_module(*, inputs: str, exec_properties: dict[str, Any], folder: str) -> None:
-    """Runs the user's `run_fn` up to its `fit` and writes its profile to `profile.json`.
-
-    Or `unmeasured.json`, if there is nothing to profile; goes on from `profile_progress.json`.
-    """
+    """Profiles `run_fn`'s `fit` on from where an attempt stopped; or writes `unmeasured.json`."""
     settings = PerfConfig.from_json(exec_properties["config"])
     place = pathlib.Path(folder, record.PROGRESS_FILE_NAME)
     known = record.ProfileProgress.read(place) if place.exists() else None
@@ -53,9 +50,8 @@ def measure_footprint(
 ) -> None:
     """Runs the user's `run_fn` up to its `fit` and trains the first steps on one batch.
 
-    None stands for the size of the module's own batches. A larger batch follows then, if that is
-    far from the end of the memory: the step is traced, and another process may run at the same
-    time.
+    None stands for the size of the module's own batches. A larger batch follows then, since the
+    step is traced, if that is far from the end of the memory, which another process may share.
     """
     settings = PerfConfig.from_json(exec_properties["config"])
 

@@ -41,10 +41,9 @@ _COLOURS = {"ok": "green", "warn": "yellow", "missing": "dim", "broken": "red"}
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """One item that was looked at.
+    """One item that was looked at; without a `required` one tfx-perf cannot work.
 
-    `warn` is a status that works, but not as well as it could. `remark` is the consequence, and the
-    remedy if there is something to mend. Without a `required` item tfx-perf cannot work.
+    `warn` is a status that works, but not as well as it could. `remark` has the remedy, if any.
     """
 
     item: str

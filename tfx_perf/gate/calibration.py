@@ -36,12 +36,9 @@ class MetricCalibration(records.Record):
 
 
 class Calibration(records.Record):
-    """The gate over a history.
+    """The gate over a history: how many runs it compared, and how many of them it refused.
 
-    Attributes:
-        replayed: runs that were compared with the runs before them.
-        refused: how many of those would have been refused for a change.
-        beyond_limit: how many of all runs an absolute limit refuses, whatever came before.
+    `beyond_limit` counts the runs, of all, that an absolute limit refuses.
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.calibration/2"

@@ -129,8 +129,7 @@ class Change:
     def shortness(self) -> Shortness | None:
         """How much longer trainings would decide; None where they would be inconclusive, too.
 
-        The median of a few hundred quick steps on a busy machine may be off by half, whatever the
-        code.
+        The median of a few hundred quick steps on a busy machine may be off by half.
         """
         expected = self.prediction
         by_noise, by_own, by_baseline = (

@@ -131,10 +131,7 @@ class Outcome(records.Record):
 
 
 class Remeasured(records.Record):
-    """The candidate's step time over that of a blessed run, measured in turns on one host.
-
-    The ratio has its 95 % interval; it is None if it could not be measured, for a reason.
-    """
+    """The candidate's step time over a blessed run's, with its 95 % interval; None for a reason."""
 
     against: str | None = None
     ratio: statistics.Interval | None = None

@@ -165,8 +165,7 @@ class Run(records.Record):
 def completed(environment: Mapping[str, str]) -> dict[str, str]:
     """Returns an environment with the counts of who trained, as far as they are certain.
 
-    Records leave out counts of one. Those of earlier versions have fewer counts, and call no
-    strategy by TensorFlow's own name.
+    Records leave out counts of one, and those of earlier versions further ones.
     """
     if "strategy" not in environment:
         return dict(environment)

@@ -36,9 +36,9 @@ def evaluate(
     """Decides whether a run may be pushed; see docs/gate_statistics.md.
 
     It is blessed if no rule refuses. Without any run on record the absolute limits decide alone, as
-    in TFX's Evaluator without a baseline, and the headline says so. A gate without any rule blesses
-    nothing. The same arguments always give the same decision. The candidate's own training in the
-    ledger does not count.
+    in TFX's Evaluator without a baseline. A gate without any rule blesses nothing. The same
+    arguments always give the same decision. The candidate's own training in the ledger does not
+    count.
     """
     _check_anchor(settings.anchor, ledger, candidate=candidate)
     ledger = ledger.without(candidate)

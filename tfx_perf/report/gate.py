@@ -275,8 +275,7 @@ def _escaped(text: str) -> str:
 def junit_of(record: GateRecord) -> str:
     """Returns one test case for each check, and one for the decision, for a CI system.
 
-    A check that refuses is a failure; one that could not be made, or that only reports something,
-    is skipped, with its reason.
+    A check that refuses is a failure; one that could not be made, or only reports, is skipped.
     """
     suite = ElementTree.Element("testsuite", name=_SUITE)
     decision = _case(suite, "decision")

@@ -24,10 +24,7 @@ class Caught:
 
 
 class CatchingHandler(base_handler.BaseHandler):
-    """TFX's commands for an engine that takes pipelines through a function of tfx-perf.
-
-    The function is in `modules`; TFX's own runner, `module:class`, may not be installed.
-    """
+    """TFX's commands for an engine that takes pipelines through a function of tfx-perf."""
 
     function: str
     modules: Sequence[str]
