@@ -133,3 +133,25 @@ def test_code_is_the_same_in_another_process():
             check=True,
         )
         assert there.stdout.strip() == here
+
+
+class First:
+    def is_known(self):
+        return type(self) in KNOWN
+
+
+class Second:
+    def is_known(self):
+        return type(self) in KNOWN
+
+
+class Third:
+    def is_known(self):
+        return type(self) in KNOWN
+
+
+KNOWN = {First, Second, Third}
+
+
+def test_classes_in_a_set_that_they_name_are_described_once():
+    assert code_of(lambda: KNOWN) == code_of(lambda: KNOWN)
