@@ -57,11 +57,12 @@ while True:
         write(left)
         left = b""
     chunk = os.read(0, 2**16)
-    *lines, left = (left + chunk).split(b"\n")
+    *lines, left = (left + chunk).splitlines(keepends=True) or [b""]  # a bar's "\r" ends one, too
+    if not chunk or left.endswith(b"\n"):
+        lines, left = [*lines, left], b""
     for line in lines:
-        write(line + b"\n")
+        write(line)
     if not chunk:
-        write(left)
         break
 """
 _SIEVE_SECONDS = 1.0  # for the last lines: another process may keep standard error open
@@ -87,8 +88,7 @@ def libraries(log_path: str | os.PathLike[str] | None = None) -> Iterator[TextIO
     log, path = _opened(log_path)
     is_needed = log_path is not None
     try:
-        with _redirected(_STANDARD_ERROR, to=log) as (before,):
-            terminal = _stream(before)
+        with _redirected(_STANDARD_ERROR, to=log) as (before,), _stream(before) as terminal:
             try:
                 yield terminal
             except errors.UserError:
