@@ -65,7 +65,7 @@ def command(
     Data and model are those of `tfx template copy --model taxi`, unmodified.
     """
     if not versions.has_tfx():
-        raise ImportError("no package tfx")  # `main` says what to do
+        raise ImportError("no package tfx", name="tfx")  # `main` says what to do
     folder = _writable(pathlib.Path(output).absolute())
     settings = _settings(settings_path)
     summaries = []
