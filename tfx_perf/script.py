@@ -97,6 +97,9 @@ def optimized(
         return
     settings = _settings(settings)
     with _output(settings, folder=folder, name=name) as output:
+        if output.log is not None:
+            with contextlib.suppress(OSError):  # it is not to be written either
+                output.log.unlink(missing_ok=True)  # of the run before
         key = _plan_key(settings)
         # Every worker reads it, the first one alone writes it.
         file = None if folder is None else pathlib.Path(folder, training_record.FILE_NAME)
@@ -352,8 +355,6 @@ def _output(
             f"Received: folder={str(folder)!r}."
         ) from error
     output = _Output(settings, name, place)
-    with contextlib.suppress(OSError):  # it is not to be written either
-        (place / LOG_FILE).unlink(missing_ok=True)  # of the run before
     try:
         yield output
     finally:
