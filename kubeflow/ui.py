@@ -34,7 +34,7 @@ def outputs_beside(key: str, title: str) -> dict[str, str]:
 
 
 def shown_by(name: str) -> str:
-    """Returns the name of the output that `name`, one of `beside`'s, shows."""
+    """Returns the name of the output that `name`, one of `outputs_beside`'s, shows."""
     return name.rpartition("_")[0]
 
 

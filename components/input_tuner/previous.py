@@ -17,8 +17,6 @@ from tfx_perf.input.candidates import source as source_lib
 
 _LOGGER = logging.getLogger(__name__)
 _DATA = "data"
-# What holds for the service that it was found with.
-_OF_ITS_TIME = {"service"}
 
 
 def key_of(
@@ -117,7 +115,7 @@ def kept(
     uri, plan = next(_newest_first(plans), ("", None))
     if plan is None or plan.chosen == record.DEFAULT:
         return None
-    if _OF_ITS_TIME.intersection(plan.chosen.split("+")):
+    if "service" in plan.chosen.split("+"):  # it held for the service that it was found with
         return None
     plain = plan.model_copy(update={"service_address": None})
     try:

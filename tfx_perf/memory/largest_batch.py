@@ -125,11 +125,9 @@ def is_far_from_limit(found: Footprint, *, growth: float = 1.0) -> bool:
 def peak_line(steps: Iterable[StepMemory]) -> tuple[Prediction | None, str]:
     """Returns the growth of a plain step's peak, by least squares, or why it is unclear."""
     known = sorted(
-        
-            (step.batch_size, step.peak_bytes, step.scatter_bytes or 0)
-            for step in steps
-            if step.plan == "plain" and step.peak_bytes is not None
-        
+        (step.batch_size, step.peak_bytes, step.scatter_bytes or 0)
+        for step in steps
+        if step.plan == "plain" and step.peak_bytes is not None
     )
     if len(known) < 2:
         return None, "fewer than two batch sizes could be measured"
