@@ -157,8 +157,9 @@ def _before(
 class FailedBeforeDriver(base_driver.BaseDriver, portable_driver.BaseDriver):
     """Adds to the properties of a node how often it has failed on the same inputs.
 
-    Our nodes succeed also where a process of theirs was killed, hung or ran out of time. With
-    another number, TFX's cache does not answer with such an execution, but with the next that
+    Our nodes succeed also where a process of theirs was killed, hung or ran out of time. TFX takes
+    an execution from its cache if one with the same inputs and properties has succeeded. With
+    another number, the cache does not answer with such an execution, but with the next that
     succeeds.
     """
 

@@ -28,8 +28,7 @@ def run(
         runner_class: one of TFX's runners of compiled pipelines.
 
     Raises:
-        UserError: the pipeline has no metadata connection, a parameter is wrong, or this machine
-            cannot do what the settings ask for.
+        UserError: the pipeline has no metadata connection, or a parameter is wrong.
     """
     connection = pipeline.metadata_connection_config
     if connection is None:

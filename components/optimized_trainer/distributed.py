@@ -47,7 +47,10 @@ def train(
     checkpoint_folder: str | None,
     log_folder: pathlib.Path,
 ) -> None:
-    """Trains on the workers of `distribution` and publishes the first one's record."""
+    """Trains on the workers of `distribution` and publishes the first one's record.
+
+    SIGTERM ends the workers before it takes effect.
+    """
 
     def collect(exchange: Exchange, notes: tuple[str, ...]) -> None:
         result = exchange.result

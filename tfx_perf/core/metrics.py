@@ -175,7 +175,7 @@ _METRICS = [
         ("plan_speedup_ratio", "times", _HIGHER, "Plain fit's step time over the chosen plan's, measured in the trials."),
         ("steps_per_call", "count", _NONE, "Training steps run by one call from Python."),
         ("xla_enabled", "flag", _NONE, "1 if the step is compiled by XLA."),
-        ("xla_compile_count", "count", _LOWER, "Programs that XLA compiled in fit: one for each combination of input shapes."),
+        ("xla_compile_count", "count", _LOWER, "Programs that XLA compiled in fit: one for each combination of input shapes; with XLA for forward and backward pass alone, shapes that a trace leaves open count as one."),
         ("xla_compile_success_ratio", "ratio", _HIGHER, "Programs that XLA could compile over those it was given, in trials and fit."),
         ("xla_fusion_count", "count", _NONE, "Fusions in what XLA compiled of the step."),
         ("xla_fusion_saved_bytes", "bytes", _NONE, "Intermediate results inside of fusions, which a step neither writes to memory nor reads."),
