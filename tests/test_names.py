@@ -15,7 +15,7 @@ import yaml
 
 from tfx_perf.cli import main
 from tfx_perf.config import PerfConfig
-from tfx_perf.config.removed import REMOVED
+from tfx_perf.config.base import REMOVED
 
 ROOT = pathlib.Path(__file__).parent.parent
 SOURCES = ("benchmarks", "components", "kubeflow", "pipelines", "templates", "tfx_perf")

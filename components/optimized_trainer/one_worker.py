@@ -15,7 +15,7 @@ from tfx_perf.components.optimized_trainer.known_plan import KnownPlan
 from tfx_perf.config.distribution import DistributionSettings
 from tfx_perf.core import console, errors, workers
 from tfx_perf.core.workers import ParameterServers, Worker
-from tfx_perf.distribute import arrival, worker_server
+from tfx_perf.distribute import worker_server
 from tfx_perf.distribute.failure import WorkerFailure
 from tfx_perf.isolate import forks
 from tfx_perf.training.trials import kept_choice
@@ -58,7 +58,8 @@ def run(folder: pathlib.Path, worker: Worker) -> int:
     try:
         if worker.count > 1:
             seconds = exchange.job.settings.distribution.start_timeout_seconds
-            with arrival.awaited(workers.these_hosts(), seconds=seconds, report=report_absence):
+            hosts = workers.these_hosts()
+            with worker_server.awaited(hosts, seconds=seconds, report=report_absence):
                 worker_server.start()
         _train(exchange, worker)
     except Exception as error:  # reported, whatever it is

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from tfx_perf.core import errors, workers
-from tfx_perf.distribute.kubernetes import tf_config
+from tfx_perf.distribute.kubernetes import manifests
 from tfx_perf.isolate import forks
 
 _EXIT_USER_ERROR = 2
@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         server.serve()
     try:
-        worker = tf_config.worker_of(os.environ)
+        worker = manifests.worker_of(os.environ)
     except errors.UserError as error:
         print(f"tfx-perf: {error}", file=sys.stderr)
         return _EXIT_USER_ERROR

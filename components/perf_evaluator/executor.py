@@ -4,7 +4,8 @@ import functools
 import itertools
 import logging
 import math
-from collections.abc import Iterator, Sequence
+import pathlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow_model_analysis as tfma
@@ -13,15 +14,14 @@ from tfx.components.evaluator import constants
 from tfx.dsl.components.base import base_executor
 from tfx.types import artifact, artifact_utils
 
-from tfx_perf.components import artifacts
-from tfx_perf.components.perf_evaluator import remeasure
+from tfx_perf.components import artifacts, in_turns, training_job
 from tfx_perf.config import PerfConfig
 from tfx_perf.config.gate import GateSettings
-from tfx_perf.core import cache_key, errors, storage, unmeasured
+from tfx_perf.core import cache_key, errors, statistics, storage, unmeasured
 from tfx_perf.gate import decision as decisions
 from tfx_perf.gate import ledger as ledgers
 from tfx_perf.gate import ledger_store, messages, verdict
-from tfx_perf.gate.decision import GateRecord
+from tfx_perf.gate.decision import GateRecord, Remeasured
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.run import Run
 from tfx_perf.input import record as input_record
@@ -32,6 +32,74 @@ from tfx_perf.report import gate as gate_report
 from tfx_perf.report import page as report_page
 from tfx_perf.training import record as training_record
 from tfx_perf.training.record import TrainingRecord
+from tfx_perf.training.trials import processes
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def measure(
+    candidate: Run,
+    baseline: Sequence[Run],
+    *,
+    seconds: float,
+    is_clear: Callable[[statistics.Interval], bool],
+    log_folder: pathlib.Path,
+) -> Remeasured:
+    """Trains the candidate and the last blessed run that can be run again, block by block.
+
+    On a busy host that goes on beyond the usual number of blocks, until more measurements would
+    change no answer (`is_clear`). `seconds` includes imports and compilation.
+    """
+    own = _job_of(candidate)
+    # Code is run from there, and a ledger may be shared with others.
+    jobs_before = (
+        (run.run_id, _job_of(run))
+        for run in reversed(baseline)
+        if _are_in_one_root(run, candidate)
+    )
+    against, other = next((found for found in jobs_before if found[1]), (None, None))
+    if own is None or other is None:
+        whose = "this run" if own is None else "any blessed run"
+        return Remeasured(reason=f"what it takes to train {whose} again is gone or has changed")
+    _LOGGER.info("Training this run and %s in turns, for at most %.0f s.", against, seconds)
+    try:
+        found = in_turns.train(
+            {"in-turns-candidate": own, "in-turns-baseline": other},
+            seconds=seconds,
+            setting="gate.escalate_seconds",
+            log_folder=log_folder,
+            rounds=(in_turns.MAX_ROUNDS, None),
+            decided=lambda blocks: is_clear(statistics.ratio_interval(*blocks)),
+        )
+    except processes.FAILURES as error:
+        # Whatever fails here changes nothing; the run has its answer all the same.
+        return Remeasured(reason=str(error).rstrip("."))
+    ratio = statistics.ratio_interval(*(trained.step_seconds for trained in found))
+    return Remeasured(against=against, ratio=ratio)
+
+
+def _are_in_one_root(run: Run, other: Run) -> bool:
+    """Whether two trainings lie in one pipeline root, `<root>/<node>/perf_metrics/<id>`."""
+    if not run.source or not other.source:
+        return False
+    folder = storage.path(other.source).resolve()
+    root = folder.parents[min(2, len(folder.parents) - 1)]
+    return storage.path(run.source).resolve().is_relative_to(root)
+
+
+def _job_of(run: Run) -> training_job.TrainingJob | None:
+    """Returns the job to run a training again, None if that is no longer possible."""
+    if not run.source:
+        return None
+    try:
+        path = storage.path(run.source) / training_job.FILE_NAME
+        if not storage.exists(path):
+            return None
+        job = training_job.TrainingJob.read(path)
+        return job if job.is_unchanged else None
+    except errors.UserError:  # of another version, or its code is not there
+        return None
+
 
 _OPTIONAL_RECORDS: dict[str, tuple[type[ProfileRecord] | type[TuningRecord], str]] = {
     "memory_profile": (ProfileRecord, memory_record.FILE_NAME),
@@ -42,8 +110,6 @@ _DIFFERENCE = "_diff"  # TFMA's suffix for what it adds where there is a baselin
 _MARKERS = {True: "INFRA_BLESSED", False: "INFRA_NOT_BLESSED"}
 
 _Artifacts = dict[str, list[artifact.Artifact]]
-
-_LOGGER = logging.getLogger(__name__)
 
 
 class Executor(base_executor.BaseExecutor):
@@ -65,7 +131,7 @@ class Executor(base_executor.BaseExecutor):
         evaluation = artifact_utils.get_single_instance(output_dict["evaluation"])
         if settings.escalate_seconds and decision.may_be_settled:
             with storage.local_folder(evaluation.uri) as log_folder:
-                remeasured = remeasure.measure(
+                remeasured = measure(
                     judged,
                     decision.baseline_runs,
                     seconds=settings.escalate_seconds,

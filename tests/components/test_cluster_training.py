@@ -38,7 +38,7 @@ from tfx_perf.components.optimized_trainer import (  # noqa: E402
     plans,
 )
 from tfx_perf.core import errors  # noqa: E402
-from tfx_perf.distribute.kubernetes import cluster_access, manifests  # noqa: E402
+from tfx_perf.distribute.kubernetes import job_api, manifests  # noqa: E402
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan  # noqa: E402
 
 # Without the conversion of tf_keras itself, which takes half a minute.
@@ -633,7 +633,7 @@ def in_pod(cluster, tmp_path, monkeypatch):
     from kubernetes import config
 
     (tmp_path / "namespace").write_text("team")
-    monkeypatch.setattr(cluster_access, "_NAMESPACE", tmp_path / "namespace")
+    monkeypatch.setattr(job_api, "_NAMESPACE", tmp_path / "namespace")
     # The library's own way is HTTPS only.
     here = functools.partial(config.load_kube_config, os.environ["KUBECONFIG"])
     monkeypatch.setattr(config, "load_incluster_config", here)

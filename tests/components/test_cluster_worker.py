@@ -21,7 +21,7 @@ from tfx_perf.core.unmeasured import Unmeasured
 from tfx_perf.core.workers import Worker
 from tfx_perf.distribute import failure
 from tfx_perf.distribute.failure import WorkerFailure
-from tfx_perf.distribute.kubernetes import manifests, tf_config
+from tfx_perf.distribute.kubernetes import manifests
 
 HOSTS = "job-node-0-0.job:2222,job-node-0-1.job:2222"
 
@@ -41,14 +41,14 @@ def config(kind, index, **cluster):
 )
 def test_the_variable_of_a_tf_job(text, expected):
     environment = {"TF_CONFIG": text, "TFX_PERF_WORKER_HOSTS": HOSTS}
-    assert tf_config.worker_of(environment) == expected
+    assert manifests.worker_of(environment) == expected
     assert environment["TF_CONFIG"] == text
     assert expected.is_chief == (expected.index == 0)
 
 
 def test_it_is_composed_for_a_train_job():
     environment = {"TFX_PERF_WORKER_HOSTS": HOSTS, "JOB_COMPLETION_INDEX": "1"}
-    assert tf_config.worker_of(environment) == Worker(1, 2)
+    assert manifests.worker_of(environment) == Worker(1, 2)
     assert json.loads(environment["TF_CONFIG"]) == {
         "cluster": {"worker": ["job-node-0-0.job:2222", "job-node-0-1.job:2222"]},
         "task": {"type": "worker", "index": 1},
@@ -70,7 +70,7 @@ def test_it_is_composed_for_a_train_job():
 )
 def test_what_makes_no_sense(environment, words):
     with pytest.raises(errors.UserError, match=words) as caught:
-        tf_config.worker_of(environment)
+        manifests.worker_of(environment)
     assert "\n" not in str(caught.value)
 
 

@@ -14,7 +14,7 @@ import training_cases
 from tfx.types import standard_artifacts
 
 from tfx_perf.components import in_turns, training_job, types
-from tfx_perf.components.perf_evaluator import executor, remeasure
+from tfx_perf.components.perf_evaluator import executor
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import errors
 from tfx_perf.gate.decision import GateRecord, Verdict
@@ -76,7 +76,7 @@ def run_of(trainer, name):
 def test_a_slower_model_is_slower_in_turns(trainer_of, tmp_path):
     ratios = {}
     for name in ("same", "slow"):
-        found = remeasure.measure(
+        found = executor.measure(
             run_of(trainer_of(name), name),
             [run_of(trainer_of("blessed"), "blessed")],
             seconds=90,
@@ -139,7 +139,7 @@ def test_a_run_of_several_workers_is_trained_again_by_as_many(tmp_path):
         figures={},
         source=trainer.perf_metrics.uri,
     )
-    found = remeasure.measure(
+    found = executor.measure(
         run, [run], seconds=200, is_clear=lambda ratio: True, log_folder=tmp_path / "logs"
     )
     assert found.against == "blessed", found.reason
@@ -155,7 +155,7 @@ def test_code_that_is_gone_leaves_it_undecided(trainer_of, tmp_path):
     blessed = run_of(trainer_of("blessed"), "blessed")
     assert training_job.TrainingJob.read(pathlib.Path(blessed.source, "job.json")).is_unchanged
     gone = blessed.model_copy(update={"source": str(tmp_path)})
-    found = remeasure.measure(
+    found = executor.measure(
         blessed, [gone], seconds=90, is_clear=lambda ratio: True, log_folder=tmp_path
     )
     assert found.ratio is None
@@ -170,7 +170,7 @@ def test_code_that_fails_is_named(trainer_of, tmp_path):
     for path in pathlib.Path(trainer.examples.uri).glob("*/*"):
         path.unlink()
     assert job.is_unchanged
-    found = remeasure.measure(
+    found = executor.measure(
         run_of(trainer, "failing"), [run_of(trainer_of("blessed"), "blessed")], seconds=90,
         is_clear=lambda ratio: True, log_folder=tmp_path,
     )  # fmt: skip
@@ -180,7 +180,7 @@ def test_code_that_fails_is_named(trainer_of, tmp_path):
 @pytest.mark.slow
 def test_a_training_that_dies_is_named(trainer_of, tmp_path):
     trainer = trained(tmp_path / "dying", beginning=DIES, layer="Dies()")
-    found = remeasure.measure(
+    found = executor.measure(
         run_of(trainer, "dying"), [run_of(trainer_of("blessed"), "blessed")], seconds=90,
         is_clear=lambda ratio: True, log_folder=tmp_path,
     )  # fmt: skip

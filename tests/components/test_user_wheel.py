@@ -1,4 +1,4 @@
-"""`user_wheel`: a module that TFX has packaged is imported without pip, in any process."""
+"""`trainer_args`: a module that TFX has packaged is imported without pip, in any process."""
 
 import json
 import os
@@ -12,7 +12,7 @@ import zipfile
 import pytest
 from tfx.components.util import udf_utils
 
-from tfx_perf.components import trainer_args, user_wheel
+from tfx_perf.components import trainer_args
 
 # In a fresh process: what it imports, and whether it has started another one for that.
 IMPORTS = """
@@ -75,10 +75,10 @@ def test_it_is_imported_without_pip_here_and_in_children_at_once(module_path, in
 
 def test_what_was_cleared_away_is_unpacked_again(module_path):
     wheel = module_path.partition("@")[2]
-    folder = user_wheel.unpacked(wheel)
+    folder = trainer_args.unpacked(wheel)
     (folder / "packaged_helper.py").unlink()
     (folder / "packaged_module.py").write_text("")
-    assert user_wheel.unpacked(wheel) == folder
+    assert trainer_args.unpacked(wheel) == folder
     assert (folder / "packaged_helper.py").read_text() == "VALUE = 7\n"
     assert "run_fn" in (folder / "packaged_module.py").read_text()
 
@@ -106,7 +106,7 @@ def rewritten(wheel, *, file, old, new):
 def test_what_is_more_than_files_is_left_to_pip(file, old, new, module_path, monkeypatch):
     wheel = module_path.partition("@")[2]
     rewritten(wheel, file=file, old=old, new=new)
-    assert user_wheel.unpacked(wheel) is None
+    assert trainer_args.unpacked(wheel) is None
     asked = []
     monkeypatch.setattr(
         udf_utils, "install_to_temp_directory", lambda name, temp_dir: asked.append(name)
@@ -118,5 +118,5 @@ def test_what_is_more_than_files_is_left_to_pip(file, old, new, module_path, mon
 
 def test_a_folder_that_others_can_write_to_is_not_used(module_path):
     wheel = module_path.partition("@")[2]
-    user_wheel.unpacked(wheel).parent.chmod(0o777)
-    assert user_wheel.unpacked(wheel) is None
+    trainer_args.unpacked(wheel).parent.chmod(0o777)
+    assert trainer_args.unpacked(wheel) is None

@@ -21,8 +21,8 @@ MODULE = {
     "beginning": "import os, pathlib, sys\n"
     f"sys.path.insert(0, {_HELPERS!r})\nimport worker_faults\n"
     "from tfx_perf.core import workers\n"
-    "from tfx_perf.training.recovery import decisions, saver\n"
-    "saver._SAVE_SHARE = decisions._PERIOD_SECONDS = 0\n"
+    "from tfx_perf.training.recovery import guard, saver\n"
+    "saver._SAVE_SHARE = guard._PERIOD_SECONDS = 0\n"
     "INDEX, CALLBACKS = workers.this().index, []",
     "template": training_cases.MODULE.replace(
         "MirroredStrategy()", "MultiWorkerMirroredStrategy()"

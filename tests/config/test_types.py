@@ -20,7 +20,7 @@ from tfx_perf.config.base import PositiveInt
 from tfx_perf.config.distribution import ClusterJob
 from tfx_perf.core import errors
 from tfx_perf.kubeflow import KubeflowSettings
-from tfx_perf.kubeflow.kubernetes_values import Quantity
+from tfx_perf.kubeflow.settings import Quantity
 from tfx_perf.pipelines.airflow import AirflowSettings, ContainerSettings
 
 # Of each type that YAML and JSON have, a value that would pass for one of another type if it could.

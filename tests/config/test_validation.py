@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tfx_perf.config import PerfConfig, removed
+from tfx_perf.config import PerfConfig, base
 from tfx_perf.core import errors, validation
 from tfx_perf.kubeflow import KubeflowSettings
 from tfx_perf.pipelines.airflow import AirflowSettings
@@ -138,6 +138,6 @@ def test_settings_of_a_node_that_is_not_there_are_refused_with_the_nearest_one()
 
 
 def test_a_removed_setting_names_its_replacement(monkeypatch):
-    monkeypatch.setitem(removed.REMOVED, "input.bygone", "Set input.margin instead.")
+    monkeypatch.setitem(base.REMOVED, "input.bygone", "Set input.margin instead.")
     with pytest.raises(errors.UserError, match=r"bygone=1. This setting was removed. Set input.m"):
         PerfConfig.from_dict({"input": {"bygone": 1}})

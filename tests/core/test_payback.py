@@ -2,7 +2,7 @@
 
 import pytest
 
-from tfx_perf.core import payback
+from tfx_perf.core import formatting
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ from tfx_perf.core import payback
 def test_a_sentence_has_what_was_paid_and_what_for(
     cost_seconds, saved_seconds, run_count, is_planned, said
 ):
-    found = payback.in_words(
+    found = formatting.in_words(
         "The trials",
         cost_seconds=cost_seconds,
         saved_seconds=saved_seconds,

@@ -12,11 +12,11 @@ from tests.training import script_forks
 SCRIPT = """
 import pathlib, sys
 from tfx_perf.core import workers
-from tfx_perf.distribute import arrival
+from tfx_perf.distribute import worker_server
 from tfx_perf.distribute import worker_server
 
 report = pathlib.Path(sys.argv[1]).write_text
-with arrival.awaited(workers.these_hosts(), seconds=float(sys.argv[2]), report=report):
+with worker_server.awaited(workers.these_hosts(), seconds=float(sys.argv[2]), report=report):
     worker_server.start()
 print("all are up")
 """

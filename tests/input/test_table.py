@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfx_perf.input.candidates import column, table
+from tfx_perf.input.candidates import table
 
 pytestmark = pytest.mark.each_choice
 
@@ -42,7 +42,7 @@ def test_columns_come_back(dtype):
         for kind in specs
     ]
     pieces = [[column[:2], column[2:2], column[2:]] for column in columns]
-    joined = column.side_by_side(pieces)
+    joined = table.side_by_side(pieces)
     assert not any(pieces)
     taken = table.unpacked(joined, specs)
     for one, other in zip(taken, columns, strict=True):
@@ -52,17 +52,17 @@ def test_columns_come_back(dtype):
 def test_nothing_is_held_twice_but_strings():
     numbers, strings = [tf.range(3), tf.range(2)], [tf.constant(["a"]), tf.constant(["b", "c"])]
     for pieces, is_held_twice in ((numbers, False), (strings, True)):
-        found = column.Column(spec(pieces[0].dtype))
+        found = table.Column(spec(pieces[0].dtype))
         for piece in pieces:
             found.add(piece)
         assert bool(found.doubled_bytes) == is_held_twice
-    assert column.side_by_side([numbers]).numpy().tolist() == [0, 1, 2, 0, 1]
-    assert column.side_by_side([strings]).numpy().tolist() == [b"a", b"b", b"c"]
-    assert column.side_by_side([[tf.zeros([0, 3]), tf.zeros([0, 3])]]).shape == [0, 3]
+    assert table.side_by_side([numbers]).numpy().tolist() == [0, 1, 2, 0, 1]
+    assert table.side_by_side([strings]).numpy().tolist() == [b"a", b"b", b"c"]
+    assert table.side_by_side([[tf.zeros([0, 3]), tf.zeros([0, 3])]]).shape == [0, 3]
 
 
 def column_of(*chunks):
-    found = column.of_spec(spec(tf.string, 1))
+    found = table.of_spec(spec(tf.string, 1))
     for chunk in chunks:
         found.add(tf.constant(chunk, shape=[len(chunk), 1]))
     found.end()

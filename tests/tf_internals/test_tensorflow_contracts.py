@@ -18,7 +18,7 @@ from tensorflow.python.eager import context
 from tensorflow.python.tools import saved_model_cli
 
 from tests.contracts import contract
-from tfx_perf.distribute.model_parallel import following, moved_variables, sharded_variable
+from tfx_perf.distribute.model_parallel import divided_tables, placing
 from tfx_perf.tf_internals import (
     ancestry,
     autograph,
@@ -351,7 +351,7 @@ def test_a_variable_may_be_elsewhere_for_a_while():
     variable = tf.Variable([1.0, 2.0])
     double = tf.function(lambda: variable.assign(2 * variable))
     handle = variable.handle
-    with moved_variables.moved({"CPU:0": [variable]}):
+    with placing.moved({"CPU:0": [variable]}):
         assert variable.handle is not handle
         double()
         variable.assign_add([1.0, 1.0])
@@ -363,7 +363,7 @@ def test_a_variable_may_be_elsewhere_for_a_while():
 @contract("An embedding that no device can hold cannot be trained.")
 def test_rows_of_parts_are_looked_up_and_read_as_one():
     parts = [tf.Variable([[0.0], [1.0]]), tf.Variable([[2.0]])]
-    rows = sharded_variable.of_parts(parts)
+    rows = divided_tables.of_parts(parts)
     assert tf.nn.embedding_lookup(rows, [2, 0, 1])[:, 0].numpy().tolist() == [2.0, 0.0, 1.0]
     assert tf.convert_to_tensor(rows)[:, 0].numpy().tolist() == [0.0, 1.0, 2.0]
 
@@ -375,16 +375,16 @@ def test_operations_and_gradients_are_where_their_scope_is_or_what_they_read():
 
     def step(x):
         with tf.GradientTape() as tape:
-            with following.scope(0):
+            with placing.scope(0):
                 hidden = tf.matmul(x, first, name="low")
-            with following.scope(1):
+            with placing.scope(1):
                 out = tf.matmul(hidden, second, name="high")
             loss = tf.reduce_sum(tf.square(out, name="loss"))
         gradients = tape.gradient(loss, [first, second])
         return loss, [tf.negative(each, name="update") for each in gradients]
 
     names = ["/device:CPU:0", "/device:CPU:1"]
-    with following.placed(strategy, names):
+    with placing.placed(strategy, names):
         traced = tf.function(lambda x: strategy.run(step, (x,)))
         graph = traced.get_concrete_function(tf.TensorSpec([4, 2])).graph
     device_of = {each.name: each.device for each in graph.get_operations()}
@@ -400,7 +400,7 @@ def test_operations_and_gradients_are_where_their_scope_is_or_what_they_read():
 def test_what_reads_a_variable_in_a_graph_is_where_it_is():
     variable = tf.Variable(tf.ones([2]))
     strategy = tf.distribute.OneDeviceStrategy("/device:CPU:0")
-    with following.placed(strategy, []):
+    with placing.placed(strategy, []):
         inner = tf.function(lambda: tf.square(variable, name="norm"))
         outer = tf.function(lambda: strategy.run(inner))
         graph = outer.get_concrete_function().graph

@@ -17,7 +17,7 @@ import worker_faults
 
 import tfx_perf
 from tfx_perf.tf_internals import autograph
-from tfx_perf.training.recovery import decisions, saver
+from tfx_perf.training.recovery import guard, saver
 
 EPOCHS, STEPS, ROWS = 3, 10, 12  # of an epoch; of a batch, which 2 and 3 workers can divide
 
@@ -26,7 +26,7 @@ def main(package, place, options):
     # These trainings are too short for a save to be a small share, or for a second to pass.
     if not options.get("step_seconds"):
         saver._SAVE_SHARE = 0
-    decisions._PERIOD_SECONDS = 0
+    guard._PERIOD_SECONDS = 0
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     keras = importlib.import_module(package)
     worker = json.loads(os.environ["TF_CONFIG"])["task"]["index"]

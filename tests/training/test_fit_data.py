@@ -1,4 +1,4 @@
-"""What is refused before anything is trained on `fit_data`, and how `serving_data` are read."""
+"""What is refused before anything is trained on `fit_data`, and how served data are read."""
 
 import time
 

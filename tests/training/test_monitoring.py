@@ -1,6 +1,6 @@
 """What a running training serves to Prometheus, taken with real scrapes of real trainings.
 
-The server is `monitoring.serving`, what it answers the `exposition`.
+The server is `monitoring.serving`, what it answers an `Exposition`.
 """
 
 import array

@@ -1,7 +1,7 @@
 """Trainings with `parameter_servers`: real processes, as `tfx-perf launch --ps` starts them.
 
-The steps are those of `handing_out`, the data those of `fit_data`, `serving_data` and, for
-evaluation, `sent_batches`; what is saved is `state`. The processes that serve run `server`.
+The steps are those of `handing_out`, the data those of `fit_data` and, for
+evaluation, of `handing_out`; what is saved is `state`. The processes that serve run `server`.
 """
 
 import json

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfx_perf.training.recovery import decisions
+from tfx_perf.training.recovery import guard
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
 from tfx_perf.training.recovery.saver import SaveClock, Saver
 from tfx_perf.training.team import FailedAloneError, LostWorkerError, Team, TeamError, may_pass
@@ -70,7 +70,7 @@ def test_a_checkpoint_is_there_only_if_all_parts_are(tmp_path):
 
 def decisions_of(team, told=()):
     """`told` is not empty once this worker was told to end."""
-    return decisions.Decisions(team, is_told_to_end=lambda: bool(told))
+    return guard.Decisions(team, is_told_to_end=lambda: bool(told))
 
 
 def test_a_process_alone_decides_at_once():
@@ -103,7 +103,7 @@ def test_a_worker_that_is_told_to_end_waits_for_the_others():
 
 
 def test_they_ask_each_other_when_all_have_come_to_the_same_call(monkeypatch):
-    monkeypatch.setattr(decisions, "_PERIOD_SECONDS", 1e9)
+    monkeypatch.setattr(guard, "_PERIOD_SECONDS", 1e9)
     team = TeamOfTwo(other=(0, 0, 5))  # the slower one makes five calls in that time
     ours = decisions_of(team)
     for _ in range(7):

@@ -100,6 +100,18 @@ class Record(pydantic.BaseModel):
         return cls.from_text(text, source=str(path))
 
 
+class Advice(Record):
+    """A warning.
+
+    Attributes:
+        code: what it is about, in a word that stays the same.
+        message: what was measured and what to do, in a sentence.
+    """
+
+    code: str
+    message: str
+
+
 def _unreadable(schema: str, source: str | pathlib.Path | upath.UPath, error: Exception) -> str:
     return f"Expected a JSON file of schema {schema}. Received: path={source} ({error})."
 

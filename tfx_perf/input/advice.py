@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tfx_perf.core import statistics
-from tfx_perf.core.advice import Advice
 from tfx_perf.core.formatting import counted, format_bytes
+from tfx_perf.core.records import Advice
 from tfx_perf.hardware import host
 from tfx_perf.input.candidates.source import RecordSource
 from tfx_perf.input.diagnosis import Diagnosis

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 import pydantic
 
 from tfx_perf.core import records, statistics
-from tfx_perf.core.advice import Advice
+from tfx_perf.core.records import Advice
 from tfx_perf.input import measure
 from tfx_perf.input.candidates.candidate import DEFAULT
 from tfx_perf.input.diagnosis import Diagnosis

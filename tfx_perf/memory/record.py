@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Literal
 import pydantic
 
 from tfx_perf.core import formatting, records
-from tfx_perf.core.advice import Advice
+from tfx_perf.core.records import Advice
 
 FILE_NAME = "profile.json"
 PROGRESS_FILE_NAME = "profile_progress.json"

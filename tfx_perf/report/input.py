@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from tfx_perf.core import formatting, payback, statistics
+from tfx_perf.core import formatting, statistics
 from tfx_perf.input import diagnosis as diagnosis_lib
 from tfx_perf.input import record as record_lib
 from tfx_perf.report import page, plots
@@ -35,7 +35,7 @@ def report_on(record: record_lib.TuningRecord, *, runs_are_planned: bool = False
 def _cost(record: record_lib.TuningRecord, *, runs_are_planned: bool) -> str:
     if record.reused_from:
         return ""
-    return payback.in_words(
+    return formatting.in_words(
         "Measuring",
         cost_seconds=record.tuning_time_seconds,
         saved_seconds=record.saving_seconds,

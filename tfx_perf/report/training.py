@@ -3,11 +3,10 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from tfx_perf.core import formatting, metrics, payback
+from tfx_perf.core import formatting, metrics
 from tfx_perf.report import page, plots
 from tfx_perf.training import precision, scaling
-from tfx_perf.training.measuring.accounts import CommunicationAccount
-from tfx_perf.training.measuring.placement import DevicePart, Placement
+from tfx_perf.training.measuring.accounts import CommunicationAccount, DevicePart, Placement
 from tfx_perf.training.record import TrainingRecord, XlaAccount
 from tfx_perf.training.trials.choice import TrialRecord
 
@@ -333,7 +332,7 @@ def _first_lines(record: TrainingRecord, *, runs_are_planned: bool) -> list[str]
         trial.status in _TRIED or (trial.status == "chosen" and trial.step_time)
         for trial in record.trials
     )
-    cost = payback.in_words(
+    cost = formatting.in_words(
         "The trials" if has_tried else "Finding that out",
         cost_seconds=record.trial_time_seconds,
         saved_seconds=record.plan_saving_seconds,

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tfx_perf.core import formatting
-from tfx_perf.core.advice import Advice
+from tfx_perf.core.records import Advice
 from tfx_perf.input.record import DEFAULT
 from tfx_perf.tf_internals import datasets
 from tfx_perf.training.record import TrainingRecord

@@ -5,10 +5,9 @@ from typing import ClassVar
 import numpy as np
 
 from tfx_perf.core import formatting, records, statistics
-from tfx_perf.core.advice import Advice
+from tfx_perf.core.records import Advice
 from tfx_perf.memory.growth import MemoryGrowth
-from tfx_perf.training.measuring.accounts import CommunicationAccount, RunBefore
-from tfx_perf.training.measuring.placement import Placement
+from tfx_perf.training.measuring.accounts import CommunicationAccount, Placement, RunBefore
 from tfx_perf.training.trials.choice import PlanChoice
 
 FILE_NAME = "metrics.json"

@@ -20,9 +20,8 @@ from tfx_perf.training.fit import callback_hooks
 from tfx_perf.training.keras_api import array_data, either_keras
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.measuring import collector, memory, strategies
-from tfx_perf.training.measuring.accounts import CommunicationAccount
+from tfx_perf.training.measuring.accounts import CommunicationAccount, Placement
 from tfx_perf.training.measuring.communication import CommunicationMeter
-from tfx_perf.training.measuring.placement import Placement
 from tfx_perf.training.monitoring.live_training import LiveTraining
 from tfx_perf.training.monitoring.serving import announcing, serving
 from tfx_perf.training.optimizations import OPTIMIZATIONS

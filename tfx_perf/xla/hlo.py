@@ -6,7 +6,8 @@ Works on a CPU, in about a second.
 """
 
 import dataclasses
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -14,7 +15,170 @@ import tensorflow as tf
 from tfx_perf.tf_internals.built_optimizer import build_used_optimizer
 from tfx_perf.tf_internals.graphs import QuickFunction
 from tfx_perf.tf_internals.messages import hlo_pb2
-from tfx_perf.xla.flops import count_flops
+
+_MAX_TRIPS = 100_000  # a loop that is longer is not followed to its end
+
+# A value as far as it is known: an int or bool, a tuple of values, or None for unknown.
+_Value = Any
+
+
+def count_flops(module: hlo_pb2.HloModuleProto) -> int:
+    """Returns the FLOPs of one run of an HLO before optimisation (`hlo_serialized`).
+
+    Fusions, calls and loop bodies are followed. A loop counts as often as it runs, where that
+    follows from constants in the HLO (Keras' recurrent layers), else once; of a conditional's
+    branches the most expensive counts. Operations whose result is not used do not count.
+    """
+    counter = _Counter(module)
+    return counter.flops(module.entry_computation_id)
+
+
+class _Counter:
+    def __init__(self, module: hlo_pb2.HloModuleProto) -> None:
+        self._computations = {item.id: item for item in module.computations}
+        self._instructions = {
+            item.id: {instruction.id: instruction for instruction in item.instructions}
+            for item in module.computations
+        }
+        self._flops: dict[int, int] = {}
+
+    def flops(self, computation: int) -> int:
+        if computation not in self._flops:
+            self._flops[computation] = sum(
+                self._instruction_flops(computation, item) for item in self._live(computation)
+            )
+        return self._flops[computation]
+
+    def _live(self, computation: int) -> Iterator[hlo_pb2.HloInstructionProto]:
+        """Yields the instructions that the computation's result depends on."""
+        instructions = self._instructions[computation]
+        waiting = [self._computations[computation].root_id]
+        seen = set(waiting)
+        while waiting:
+            instruction = instructions[waiting.pop()]
+            yield instruction
+            new = set(instruction.operand_ids) - seen
+            seen |= new
+            waiting.extend(new)
+
+    def _instruction_flops(self, computation: int, item: hlo_pb2.HloInstructionProto) -> int:
+        called = [self.flops(target) for target in item.called_computation_ids]
+        if item.opcode == "while":
+            if not any(called):
+                return 0
+            state = self._evaluate(computation, item.operand_ids[0], (), {})
+            trips, _ = self._run(item, state)
+            return sum(called) * (1 if trips is None else trips)
+        if item.opcode == "conditional":
+            return max(called)
+        if item.opcode in ("dot", "convolution"):
+            left, right = (
+                self._instructions[computation][operand].shape.dimensions
+                for operand in item.operand_ids
+            )
+            return (_dot if item.opcode == "dot" else _convolution)(item, left, right)
+        return sum(called)
+
+    def _run(self, loop: hlo_pb2.HloInstructionProto, state: _Value) -> tuple[int | None, _Value]:
+        """Runs a loop on what is known of its state; returns its trips and its last state."""
+        body, condition = loop.called_computation_ids
+        for trips in range(_MAX_TRIPS):
+            proceed = self._call(condition, (state,))
+            if proceed is None:
+                break
+            if not proceed:
+                return trips, state
+            state = self._call(body, (state,))
+        return None, None
+
+    def _call(self, computation: int, arguments: tuple[_Value, ...]) -> _Value:
+        return self._evaluate(computation, self._computations[computation].root_id, arguments, {})
+
+    def _evaluate(
+        self,
+        computation: int,
+        identity: int,
+        arguments: tuple[_Value, ...],
+        known: dict[int, _Value],
+    ) -> _Value:
+        """Returns an instruction's value, computing only scalars, tuples, calls and loops."""
+        if identity in known:
+            return known[identity]
+        item = self._instructions[computation][identity]
+
+        def operands() -> list[_Value]:
+            return [
+                self._evaluate(computation, operand, arguments, known)
+                for operand in item.operand_ids
+            ]
+
+        value: _Value = None
+        match item.opcode:
+            case "parameter" if arguments:
+                value = arguments[item.parameter_number]
+            case "constant" if not item.shape.dimensions:
+                value = _scalar(item.literal)
+            case "tuple":
+                value = tuple(operands())
+            case "get-tuple-element":
+                (source,) = operands()
+                value = None if source is None else source[item.tuple_index]
+            case "call":
+                value = self._call(item.called_computation_ids[0], tuple(operands()))
+            case "while":
+                _, value = self._run(item, *operands())
+            case "reshape" | "copy" | "convert" if not item.shape.dimensions:
+                (value,) = operands()
+            case "add" | "and" | "compare" if not item.shape.dimensions:
+                left, right = operands()
+                if left is not None and right is not None:
+                    value = _binary(item, left, right)
+        known[identity] = value
+        return value
+
+
+def _scalar(literal: Any) -> _Value:
+    for values in (literal.s32s, literal.s64s, literal.preds):
+        if values:
+            return values[0]
+    return None
+
+
+def _binary(item: hlo_pb2.HloInstructionProto, left: int, right: int) -> _Value:
+    if item.opcode == "add":
+        return left + right
+    if item.opcode == "and":
+        return left and right
+    return left < right if item.comparison_direction == "LT" else None
+
+
+def _dot(item: hlo_pb2.HloInstructionProto, left: Any, right: Any) -> int:
+    del right  # its contracted dimensions are those of `left`
+    contracted = item.dot_dimension_numbers.lhs_contracting_dimensions
+    return 2 * math.prod(item.shape.dimensions) * math.prod(left[axis] for axis in contracted)
+
+
+def _convolution(item: hlo_pb2.HloInstructionProto, left: Any, right: Any) -> int:
+    """Counts as textbooks do: padding counts, zeros put in by a stride's dilation do not.
+
+    Along each spatial axis, every position of the kernel meets every position of the smaller of
+    input and output. So a strided convolution and its two gradients, which XLA writes as dilated
+    convolutions, count alike.
+    """
+    axes = item.convolution_dimension_numbers
+    output = item.shape.dimensions
+    spatial = math.prod(
+        right[kernel_axis] * min(left[input_axis], output[output_axis])
+        for input_axis, kernel_axis, output_axis in zip(
+            axes.input_spatial_dimensions,
+            axes.kernel_spatial_dimensions,
+            axes.output_spatial_dimensions,
+            strict=True,
+        )
+    )
+    channels = output[axes.output_batch_dimension] * output[axes.output_feature_dimension]
+    return 2 * spatial * channels * right[axes.kernel_input_feature_dimension]
+
 
 __all__ = [
     "BufferSizes",

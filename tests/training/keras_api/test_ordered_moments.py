@@ -1,11 +1,11 @@
-"""Adam's `ordered_moments`: the same results, in an order that no other worker can come between."""
+"""Adam's moments, `ordered` by `parameter_server.fit`: the same results, one worker at a time."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
 
-from tfx_perf.distribute.parameter_server import ordered_moments
+from tfx_perf.distribute.parameter_server import fit
 from tfx_perf.training.keras_api import slots
 
 
@@ -32,7 +32,7 @@ OPTIMIZERS = {
 def trained(make, *, is_ordered):
     table, optimizer = tf.Variable(tf.reshape(tf.range(8.0), (4, 2))), make()
     if is_ordered:
-        with ordered_moments.ordered(optimizer):
+        with fit.ordered(optimizer):
             step = stepping(optimizer, table)
             [step(rows) for rows in ROWS]
     else:
@@ -65,7 +65,7 @@ def before(operation):
 def test_a_second_moment_is_written_before_the_first_and_read_after_it():
     table, optimizer = tf.Variable(tf.ones((4, 2))), tf_keras.optimizers.Adam()
     optimizer.build([table])
-    with ordered_moments.ordered(optimizer):
+    with fit.ordered(optimizer):
         graph = stepping(optimizer, table).get_concrete_function(ROWS[0]).graph
     handle = {outer.ref(): inner for outer, inner in graph.captures}
 
@@ -93,4 +93,4 @@ def test_a_second_moment_is_written_before_the_first_and_read_after_it():
     ids=lambda value: type(value).__name__,
 )
 def test_it_is_known_which_can_be_ordered(optimizer, is_orderable):
-    assert ordered_moments.is_orderable(optimizer) is is_orderable
+    assert fit.is_orderable(optimizer) is is_orderable

@@ -2,13 +2,45 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from typing import Any
 
 from tfx_perf.config.distribution import ClusterJob
-from tfx_perf.distribute.kubernetes import tf_config
+from tfx_perf.core import errors, workers
 from tfx_perf.distribute.kubernetes.job_kind import KINDS
 from tfx_perf.distribute.parameter_server import heartbeat
+
+# Of a TrainJob: `host:port` of all workers, with commas between.
+HOSTS_VARIABLE = "TFX_PERF_WORKER_HOSTS"
+
+_INDEX_VARIABLE = "JOB_COMPLETION_INDEX"  # set by Kubernetes in the pods of an indexed job
+
+
+def worker_of(environment: MutableMapping[str, str]) -> workers.Worker:
+    """Returns which worker this process is; composes a TrainJob's `TF_CONFIG` from its variables.
+
+    To be called before TensorFlow is imported.
+    """
+    if workers.VARIABLE not in environment:
+        environment[workers.VARIABLE] = _composed(environment)
+    return workers.worker_of(environment[workers.VARIABLE])
+
+
+def _composed(environment: MutableMapping[str, str]) -> str:
+    hosts = [host for host in environment.get(HOSTS_VARIABLE, "").split(",") if host]
+    index = environment.get(_INDEX_VARIABLE, "")
+    if not hosts:
+        raise errors.UserError(
+            f"Expected {workers.VARIABLE}, as a TFJob sets it, or {HOSTS_VARIABLE}. Received: "
+            "neither. OptimizedTrainer starts this program in the workers of its job."
+        )
+    if not index.isdecimal() or int(index) >= len(hosts):
+        raise errors.UserError(
+            f"Expected {_INDEX_VARIABLE} below the number of hosts, {len(hosts)}. "
+            f"Received: {_INDEX_VARIABLE}={index or None}."
+        )
+    return workers.config_of(workers.Worker(int(index), len(hosts)), hosts=hosts)
+
 
 DIGEST_LABEL = "tfx-perf/training"
 
@@ -123,7 +155,7 @@ def _train_job_spec(settings: ClusterJob, *, name: str, command: list[str]) -> d
     kind, container = KINDS[settings.kind], settings.container
     # The names that JobSet gives the pods of the runtime's job `node`.
     hosts = [f"{name}-node-0-{index}.{name}:{_PORT}" for index in range(settings.worker_count)]
-    hosts_variable = {"name": tf_config.HOSTS_VARIABLE, "value": ",".join(hosts)}
+    hosts_variable = {"name": HOSTS_VARIABLE, "value": ",".join(hosts)}
     trainer = {
         "numNodes": settings.worker_count,
         "command": command,

@@ -5,7 +5,7 @@ import pathlib
 
 from tfx_perf.core import errors, workers
 from tfx_perf.distribute.kubernetes.job_api import JobApi
-from tfx_perf.distribute.kubernetes.pod import Pod
+from tfx_perf.distribute.kubernetes.job_kind import Pod
 
 _LINES = 10_000
 _RECENT_LINES = 200  # of what still runs, each time

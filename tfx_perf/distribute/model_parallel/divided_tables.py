@@ -8,9 +8,14 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf.core import interception
-from tfx_perf.distribute.model_parallel import sharded_variable
 from tfx_perf.training.keras_api import slots, variables
 from tfx_perf.training.keras_api.base_api import KerasApi, optimizers
+
+
+def of_parts(parts: Sequence[tf.Variable]) -> Any:
+    """Returns parts as one table for `tf.nn.embedding_lookup`; the first may have one row more."""
+    return tf.__internal__.distribute.ShardedVariable(list(parts))
+
 
 # Those that treat each element of a weight by itself.
 _ELEMENTWISE = frozenset(
@@ -118,7 +123,7 @@ class _Tables:
         for name, held in variables.lists_with(layer, table).items():
             self._attributes.append((layer, name, held, _replaced(held, {id(table): parts})))
         # For layers that read another one's table, and get all rows.
-        rows = sharded_variable.of_parts(list(map(variables.innermost, parts)))
+        rows = of_parts(list(map(variables.innermost, parts)))
         for name, held in vars(layer).items():
             if held is table:
                 self._attributes.append((layer, name, table, rows))

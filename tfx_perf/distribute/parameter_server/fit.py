@@ -1,22 +1,25 @@
 """Runs `fit` where a coordinator hands out steps to workers, and servers hold the weights."""
 
+import contextlib
 import functools
+import importlib
 import logging
 import pathlib
 import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
 
 from tfx_perf.config import PerfConfig
-from tfx_perf.core import errors, workers
+from tfx_perf.core import errors, interception, workers
 from tfx_perf.core.interception import FitCall
-from tfx_perf.distribute.parameter_server import ordered_moments, sent_batches
 from tfx_perf.distribute.parameter_server.fit_data import FitData
-from tfx_perf.distribute.parameter_server.handing_out import HandingOut
+from tfx_perf.distribute.parameter_server.handing_out import HandingOut, evaluated
 from tfx_perf.tf_internals import clusters
 from tfx_perf.tf_internals.built_optimizer import build_optimizer
 from tfx_perf.training.fit.fit_arguments import callback_list, in_given
+from tfx_perf.training.keras_api import slots
 from tfx_perf.training.keras_api.base_api import all_layers
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import TrainingPlan
@@ -27,6 +30,64 @@ from tfx_perf.training.recovery.recovery import FitResult
 from tfx_perf.training.recovery.saver import SaveClock, Saver, Task
 from tfx_perf.training.recovery.training_fingerprint import TrainingFingerprint
 from tfx_perf.training.team import Team
+
+
+def is_orderable(optimizer: Any) -> bool:
+    """Returns whether `ordered` changes the updates of an optimizer."""
+    optimizers = importlib.import_module("tf_keras.optimizers")
+    known = (optimizers.Adam.update_step, optimizers.AdamW.update_step)
+    found = getattr(type(optimizer), "update_step", None)  # legacy ones have none
+    return found in known and not optimizer.amsgrad
+
+
+@contextlib.contextmanager
+def ordered(optimizer: Any) -> Iterator[None]:
+    """Orders the moments in what is traced in the context, with the same results, if orderable."""
+    if not is_orderable(optimizer):
+        yield
+        return
+
+    def ordering(own: Callable[..., None]) -> Callable[..., None]:
+        def update_step(gradient: Any, variable: Any) -> None:
+            if isinstance(gradient, tf.IndexedSlices):
+                _update(optimizer, gradient, variable)
+            else:
+                own(gradient, variable)
+
+        return update_step
+
+    with interception.replacing(optimizer, "update_step", ordering):
+        yield
+
+
+def _update(optimizer: Any, gradient: tf.IndexedSlices, variable: Any) -> None:
+    """Updates a sparse gradient as Adam and AdamW do: Kingma and Ba (2014), before section 2.1."""
+    first, second = slots.adam_moments(optimizer, variable)
+    rate, count, beta_1, beta_2 = (
+        tf.cast(value, variable.dtype)
+        for value in (
+            optimizer.learning_rate, optimizer.iterations + 1, optimizer.beta_1, optimizer.beta_2,
+        )
+    )  # fmt: skip
+    scale = rate * tf.sqrt(1 - beta_2**count) / (1 - beta_1**count)
+    epsilon = optimizer.epsilon
+    if getattr(optimizer, "adaptive_epsilon", False):
+        epsilon *= tf.sqrt(1 - beta_2**count)
+    # In Python's digits, as there.
+    new_1, new_2 = 1 - optimizer.beta_1, 1 - optimizer.beta_2
+    second.assign_add(-second * new_2)
+    written = second.scatter_add(_slices(tf.square(gradient.values) * new_2, gradient))
+    with tf.control_dependencies([written]):
+        first.assign_add(-first * new_1)
+        first.scatter_add(_slices(gradient.values * new_1, gradient))
+        numerator = first.read_value() * scale
+    with tf.control_dependencies([numerator]):
+        variable.assign_sub(numerator / (tf.sqrt(second.read_value()) + epsilon))
+
+
+def _slices(values: tf.Tensor, like: tf.IndexedSlices) -> tf.IndexedSlices:
+    return tf.IndexedSlices(values, like.indices)
+
 
 # They update all rows of an embedding, also those of which another worker has noted the first
 # moment and not yet the second, by which they divide. Some are put in order.
@@ -135,8 +196,8 @@ class AsynchronousFit:
         with (
             self._data.served(host=host, step=begin) as found,
             handing_out.taken_over(steps_per_call=plan.steps_per_call),
-            ordered_moments.ordered(model.optimizer),
-            sent_batches.evaluated(model, worker_count=worker_count),
+            ordered(model.optimizer),
+            evaluated(model, worker_count=worker_count),
             in_given(arguments["callbacks"], callbacks, model=model) as used,
         ):
             history = self._call.proceed(
@@ -159,7 +220,7 @@ class AsynchronousFit:
         embedding = self._loop.keras_api.layers.Embedding
         has_embedding = any(isinstance(layer, embedding) for layer in all_layers(model))
         name = type(optimizer).__name__
-        is_safe = name not in _RACING or ordered_moments.is_orderable(optimizer)
+        is_safe = name not in _RACING or is_orderable(optimizer)
         if worker_count == 1 or is_safe or not has_embedding:
             return ()
         note = (

@@ -1,5 +1,6 @@
 """What `fit` trains and evaluates on where there are parameter servers."""
 
+import collections
 import contextlib
 import dataclasses
 from collections.abc import Iterator
@@ -8,8 +9,40 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf.core import errors
-from tfx_perf.distribute.parameter_server import serving_data
 from tfx_perf.training.fit.fit_arguments import length_of
+
+_JOB = "training"
+
+
+@contextlib.contextmanager
+def served(data: tf.data.Dataset, *, host: str) -> Iterator[tf.data.Dataset]:
+    """Yields endless data as workers are to read them, which reach this process at `host`."""
+    service = tf.data.experimental.service
+    dispatcher = service.DispatchServer()
+    _, address = dispatcher.target.split("://")
+    reader = service.WorkerServer(
+        service.WorkerConfig(dispatcher_address=address, worker_address=f"{host}:%port%")
+    )
+    port = address.rpartition(":")[2]
+    is_open = True
+    gate = data.take_while(lambda *batch: tf.numpy_function(lambda: is_open, [], tf.bool))
+    found = gate.apply(
+        service.distribute(
+            service.ShardingPolicy.OFF,  # one reader has all
+            f"grpc://{host}:{port}",
+            job_name=_JOB,
+            compression=None,
+        )
+    )
+    try:
+        yield found
+    finally:
+        is_open = False
+        with contextlib.suppress(tf.errors.OpError):  # of the data; `fit` has raised it
+            collections.deque(found, maxlen=0)
+        reader.stop()
+        dispatcher.stop()
+
 
 _WHERE = "under ParameterServerStrategy"
 
@@ -64,7 +97,7 @@ class FitData:
             if isinstance(data, tf.data.Dataset):
                 batches = length_of(data, None)
                 endless = data.repeat().skip(step % batches if batches else step)
-                found["x"] = stack.enter_context(serving_data.served(endless, host=host))
+                found["x"] = stack.enter_context(served(endless, host=host))
             yield found
 
 

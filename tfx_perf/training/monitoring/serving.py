@@ -2,13 +2,149 @@
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
+from prometheus_client.metrics_core import Metric
 
 from tfx_perf.config import MonitoringSettings
-from tfx_perf.core import console, periodic, workers
-from tfx_perf.training.monitoring.live_training import LiveTraining
+from tfx_perf.core import console, metrics, periodic, workers
+from tfx_perf.training.measuring import accounts
+from tfx_perf.training.measuring.communication import Totals
+from tfx_perf.training.monitoring.live_training import RECENT_CALLS, LiveTraining
+
+_FamilyT = TypeVar("_FamilyT", CounterMetricFamily, GaugeMetricFamily)
 
 _LOGGER = logging.getLogger(__name__)
+
+_PREFIX = "tfx_perf_"
+# Catalogue key to the name of a counter, to which Prometheus adds `_total`; others are gauges.
+_COUNTERS = {
+    "train_step_count": "train_steps",
+    "oom_count": "oom_steps",
+    "garbage_collection_seconds": "garbage_collection_seconds",
+}
+_OF_RECENT_CALLS = f"Here of the last {RECENT_CALLS} calls of the train function."
+_BETWEEN_SCRAPES = f"Here of the last {RECENT_CALLS} calls or more, between two scrapes."
+# What a figure means while the training runs, where that is not what its record will say.
+_REMARKS = {
+    "step_time_seconds": _OF_RECENT_CALLS,
+    "examples_per_second": _OF_RECENT_CALLS,
+    "host_share_ratio": _OF_RECENT_CALLS,
+    "communication_share_ratio": _BETWEEN_SCRAPES,
+    "load_imbalance_ratio": _BETWEEN_SCRAPES,
+    "input_wait_ratio": "As the trials measured it before the training.",
+    "train_loss": "Here of the epoch that runs, as far as it is.",
+    "train_step_count": "Begins anew after a rollback.",
+}
+
+
+class Exposition:
+    """Collects for `prometheus_client` when a scrape comes; logs once what it cannot read."""
+
+    def __init__(self, training: LiveTraining) -> None:
+        self._training = training
+        self._has_warned = False
+
+    def collect(self) -> Iterator[Metric]:
+        """Yields the metrics with their present values."""
+        for read in (
+            self._figures,
+            self._communication,
+            self._progress,
+            self._loss,
+            self._learning_rate,
+            self._info,
+        ):
+            try:
+                yield from read()
+            except Exception:  # a scrape must neither end the training nor the other figures
+                if not self._has_warned:
+                    _LOGGER.warning("Some metrics cannot be served.", exc_info=True)
+                self._has_warned = True
+
+    def _figures(self) -> Iterator[Metric]:
+        figures = self._training.figures()
+        for key, value in figures.items():
+            yield from _families(key, value)
+        batch_size, steps = figures["global_batch_size"], figures["train_step_count"]
+        if batch_size is not None and steps is not None:
+            yield CounterMetricFamily(
+                f"{_PREFIX}train_examples",
+                "Examples that fit trained on: the global batch size times the steps.",
+                value=batch_size * steps,
+            )
+
+    def _communication(self) -> Iterator[Metric]:
+        found = self._training.communication()
+        if found is None:
+            return
+        yield _by_replica(
+            CounterMetricFamily(
+                f"{_PREFIX}reduced_bytes",
+                "What a replica has given to reductions, gradients mostly.",
+                labels=["replica"],
+            ),
+            found.totals,
+            found.totals.reduced_bytes,
+        )
+        shares = found.wait_shares
+        if shares is None:
+            return
+        yield _by_replica(
+            GaugeMetricFamily(
+                f"{_PREFIX}replica_wait_ratio",
+                "Share of a step that a replica waits, from its own gradients to their sum. "
+                + _BETWEEN_SCRAPES,
+                labels=["replica"],
+            ),
+            found.totals,
+            shares,
+        )
+        if found.totals.has_all:  # no worker knows of the others' waits
+            yield from _families("communication_share_ratio", accounts.communication_share(shares))
+            yield from _families("load_imbalance_ratio", accounts.load_imbalance(shares))
+
+    def _progress(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily(
+            f"{_PREFIX}last_progress_timestamp_seconds",
+            "When the last call of the train function ended; before the first, when fit began.",
+            value=self._training.progress_time,
+        )
+
+    def _loss(self) -> Iterator[Metric]:
+        yield from _families("train_loss", self._training.loss)
+
+    def _learning_rate(self) -> Iterator[Metric]:
+        rate = self._training.learning_rate
+        if rate is not None:
+            yield GaugeMetricFamily(
+                f"{_PREFIX}learning_rate", "The optimizer's learning rate.", value=rate
+            )
+
+    def _info(self) -> Iterator[Metric]:
+        yield InfoMetricFamily(
+            f"{_PREFIX}training", "What is trained, and how.", value=self._training.labels
+        )
+
+
+def _by_replica(family: _FamilyT, totals: Totals, values: Iterable[float]) -> _FamilyT:
+    for index, value in enumerate(values, totals.first_replica):
+        family.add_metric([str(index)], value)
+    return family
+
+
+def _families(key: str, value: float | None) -> Iterator[Metric]:
+    """Yields the metric of a figure of the catalogue; none if it is not known."""
+    if value is None:
+        return
+    text = " ".join(filter(None, [metrics.CATALOGUE[key].description, _REMARKS.get(key)]))
+    if key in _COUNTERS:
+        yield CounterMetricFamily(_PREFIX + _COUNTERS[key], text, value=value)
+    else:
+        yield GaugeMetricFamily(_PREFIX + key, text, value=value)
+
 
 _SECONDS = 2.0  # between two looks at how far the training is
 
@@ -64,7 +200,7 @@ def _started(
         # Here, so that a training that serves nothing does not need it.
         from prometheus_client import CollectorRegistry, start_http_server
 
-        from tfx_perf.training.monitoring.exposition import Exposition
+        from tfx_perf.training.monitoring.serving import Exposition
 
         registry = CollectorRegistry()
         registry.register(Exposition(training))
