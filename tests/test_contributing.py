@@ -45,7 +45,7 @@ from tfx_perf.training.optimizations import OPTIMIZATIONS
 
 exec(sys.stdin.read())
 OPTIMIZATIONS[Uncollected.name] = one = Uncollected()  # before the plan is imported, which reads it
-from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
 
 class Runner:
     def run(self, iterator, steps):

@@ -18,14 +18,16 @@ _LAZY = {
     "measured": "tfx_perf.script",
     "optimized": "tfx_perf.script",
 }
+# Modules that projects from templates of 0.1 import from here.
+_OF_0_1 = {"errors": "tfx_perf.core.errors", "quiet": "tfx_perf.core.console"}
 
 __version__ = VERSION
 __all__ = ["__version__", *_LAZY]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "quiet":  # as projects from templates of 0.1 import it
-        return importlib.import_module("tfx_perf.core.console")
+    if name in _OF_0_1:
+        return importlib.import_module(_OF_0_1[name])
     if name not in _LAZY:
         raise AttributeError(f"module 'tfx_perf' has no attribute {name!r}")
     return getattr(importlib.import_module(_LAZY[name]), name)

@@ -19,7 +19,7 @@ from tfx_perf.training.fit.timer import StepTimer
 from tfx_perf.training.keras_api.base_api import Function
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.measuring import collector
-from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.optimizations.plan import TrainingPlan
 
 _BATCH_SIZE, _WIDTH = 32, 16
 # Of an epoch, by steps per call: short, so that what the host does strikes both of a pair.

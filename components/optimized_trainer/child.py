@@ -34,7 +34,7 @@ from tfx_perf.training.keras_api import array_data, either_keras
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.measuring import memory
 from tfx_perf.training.optimizations.onednn import OneDnn
-from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.recovery import generators
 from tfx_perf.training.session import TrainingSession

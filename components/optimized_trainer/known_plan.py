@@ -3,8 +3,8 @@
 from typing import ClassVar
 
 from tfx_perf.core import records
+from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.optimizations.precision import Precision
-from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.trials.choice import PlanChoice
 from tfx_perf.training.trials.processes import Comparison
 

@@ -17,8 +17,8 @@ from tfx_perf.core import cache_key, errors, formatting, storage
 from tfx_perf.input.record import TuningRecord
 from tfx_perf.training import record
 from tfx_perf.training.optimizations.onednn import OneDnn
+from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.optimizations.steps_per_call import CALL_SECONDS
-from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.trials import kept_choice, plan_key
 from tfx_perf.training.trials.choice import PlanChoice, StrategyChoice, TrialRecord
 from tfx_perf.training.trials.worth import Worth

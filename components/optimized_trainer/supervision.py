@@ -22,7 +22,7 @@ from tfx_perf.components.optimized_trainer.known_plan import KnownPlan
 from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.core import console, errors
 from tfx_perf.core.unmeasured import Unmeasured
-from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.recovery import generators
 from tfx_perf.training.trials import kept_choice

@@ -11,7 +11,7 @@ from tfx_perf.core import errors
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.run import Run
 from tfx_perf.mlmd.runs import RecordedRun
-from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.record import TrainingRecord
 
 _NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.timezone.utc)

@@ -2,7 +2,7 @@
 
 from tfx_perf.core.statistics import Interval
 from tfx_perf.memory.record import ProfileRecord, StateSizes, StepMemory
-from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.record import TrainingRecord
 
 

@@ -39,7 +39,7 @@ from tfx_perf.components.optimized_trainer import (  # noqa: E402
 )
 from tfx_perf.core import errors  # noqa: E402
 from tfx_perf.distribute.kubernetes import job_api, manifests  # noqa: E402
-from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan  # noqa: E402
+from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan  # noqa: E402
 
 # Without the conversion of tf_keras itself, which takes half a minute.
 MODULE = {

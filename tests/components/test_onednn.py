@@ -17,7 +17,7 @@ from tfx_perf.components.optimized_trainer.known_plan import KnownPlan
 from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.config import PerfConfig
 from tfx_perf.hardware import host, onednn
-from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.trials import processes
 from tfx_perf.training.trials.choice import PlanChoice, plain
 

@@ -21,7 +21,7 @@ from tfx_perf import isolate
 from tfx_perf.core import errors
 from tfx_perf.distribute.parameter_server import heartbeat
 from tfx_perf.hardware import host  # noqa: E402
-from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.optimizations.plan import TrainingPlan
 
 SERVED = {"workers": 2, "parameter_servers": 1}
 _OWN = "ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())"

@@ -16,7 +16,7 @@ from tfx.types import standard_artifacts
 from tfx_perf.components import OptimizedTrainer, latest_metrics, types
 from tfx_perf.components.optimized_trainer import plans
 from tfx_perf.core import statistics
-from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.trials.choice import StrategyChoice, TrialRecord
 from tfx_perf.training.trials.families import same_function

@@ -58,13 +58,14 @@ def training_under_test(case: Case, checkpoints: pathlib.Path) -> Any:
     All that the tester knows of tfx-perf's inside is here.
     """
     from tfx_perf.config import PerfConfig
-    from tfx_perf.training import eligibility, model_flops
+    from tfx_perf.training import model_flops
     from tfx_perf.training.fit import callback_hooks
-    from tfx_perf.training.plan import TrainingPlan
+    from tfx_perf.training.loop import eligibility, turns
+    from tfx_perf.training.optimizations.plan import TrainingPlan
     from tfx_perf.training.recovery import saver
     from tfx_perf.training.session import TrainingSession
     from tfx_perf.training.step import compiled_call, fused_update
-    from tfx_perf.training.trials import choice, choosing, turns
+    from tfx_perf.training.trials import choice, choosing
 
     saver._SAVE_SHARE = 0  # these trainings are too short for a save to be a small share
     acts = callback_hooks._obstacle

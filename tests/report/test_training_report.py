@@ -11,7 +11,7 @@ from tfx_perf.gate import verdict
 from tfx_perf.report import training as training_report
 from tfx_perf.training import advice, precision, scaling
 from tfx_perf.training.measuring.accounts import CommunicationAccount, ReplicaAccount
-from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.record import TrainingRecord, XlaAccount
 from tfx_perf.training.trials.choice import TrialRecord
 

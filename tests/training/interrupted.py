@@ -143,7 +143,7 @@ def _train(
     from tfx_perf.distribute.strategies import StrategyScope
     from tfx_perf.tf_internals import autograph
     from tfx_perf.training import model_flops
-    from tfx_perf.training.plan import TrainingPlan
+    from tfx_perf.training.optimizations.plan import TrainingPlan
     from tfx_perf.training.recovery import saver
     from tfx_perf.training.session import TrainingSession
     from tfx_perf.training.trials.choice import PlanChoice

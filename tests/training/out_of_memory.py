@@ -17,9 +17,9 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.core import errors
 from tfx_perf.tf_internals import autograph
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
-from tfx_perf.training.recovery.recovery import Recovery
+from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.recovery.saver import SaveClock
+from tfx_perf.training.retrying import Recovery
 from tfx_perf.training.step.oom_guard import OomGuard
 
 ROWS, BATCHES, MIB = 2048, 12, 2**20

@@ -12,7 +12,7 @@ from model_cases import captured
 
 from tfx_perf.training.keras_api.random_layers import SaveableRandomLayers
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.optimizations.plan import TrainingPlan
 
 ROWS, WIDTH, DEPTH, STEPS = 2048, 256, 16, 3
 

@@ -11,12 +11,13 @@ import tensorflow as tf
 
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import interception
-from tfx_perf.training import eligibility, model_flops
+from tfx_perf.training import model_flops
 from tfx_perf.training.fit import callback_hooks
-from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.loop import eligibility, turns
+from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.recovery import saver
 from tfx_perf.training.session import TrainingSession
-from tfx_perf.training.trials import choosing, turns
+from tfx_perf.training.trials import choosing
 from tfx_perf.training.trials.choice import PlanChoice, plain
 
 pytestmark = pytest.mark.each_choice

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from tfx_perf.training.plan import PLAIN_FIT
+from tfx_perf.training.optimizations.plan import PLAIN_FIT
 from tfx_perf.training.recovery.checkpoint import Checkpoint
 from tfx_perf.training.recovery.checkpoint_store import KEPT, CheckpointStore
 

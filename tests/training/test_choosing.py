@@ -9,16 +9,16 @@ from model_cases import captured
 
 from tfx_perf.config import MonitoringSettings, PerfConfig
 from tfx_perf.memory import batches
-from tfx_perf.training.loop import Loop
-from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.loop import Loop, turns
+from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.replicas.team import Team
 from tfx_perf.training.session import TrainingSession
-from tfx_perf.training.team import Team
-from tfx_perf.training.trials import choosing, equivalence, plan_key, trials, turns
+from tfx_perf.training.trials import choosing, equivalence, plan_key, trials
 from tfx_perf.training.trials.choice import TRIALS_OFF, PlanChoice, TrialRecord, plain
+from tfx_perf.training.trials.contest import Contender, Contest
 from tfx_perf.training.trials.equivalence import EquivalenceCheck
 from tfx_perf.training.trials.plan_key import fit_key
 from tfx_perf.training.trials.trials import Trials
-from tfx_perf.training.trials.turns import Contender, Contest
 from tfx_perf.training.trials.worth import Budget
 
 pytestmark = pytest.mark.one_case

@@ -11,7 +11,7 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.core import errors, interception
 from tfx_perf.training import model_flops
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.recovery import saver
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
 from tfx_perf.training.session import TrainingSession

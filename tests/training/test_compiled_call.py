@@ -9,7 +9,7 @@ from model_cases import Snapshot, assert_same_history, captured
 from numeric_models import ROWS, STEPS
 
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.step import compiled_call
 from tfx_perf.training.step.preparation import Preparation
 

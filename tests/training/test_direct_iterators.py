@@ -7,7 +7,7 @@ import pytest
 from model_cases import captured
 
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
 
 pytestmark = pytest.mark.one_case
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 from model_cases import Snapshot, captured
 
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
 
 pytestmark = pytest.mark.one_case
 

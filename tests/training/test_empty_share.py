@@ -11,7 +11,7 @@ from tensorflow.python.data.experimental.ops import distribute
 
 from tfx_perf.core import errors
 from tfx_perf.distribute import checks
-from tfx_perf.training.team import Team
+from tfx_perf.training.replicas.team import Team
 
 _NOTHING = tf.data.Dataset.from_tensor_slices((np.zeros((0, 1)),) * 2).batch(8).repeat()
 

@@ -6,9 +6,9 @@ That of one host's workers is measured in `test_communication`.
 import numpy as np
 import pytest
 
-from tfx_perf.distribute import energy_of_team
+from tfx_perf.hardware import energy
 from tfx_perf.hardware.energy import Energy
-from tfx_perf.training.team import Team
+from tfx_perf.training.replicas.team import Team
 
 
 class Told(Team):
@@ -19,7 +19,7 @@ class Told(Team):
         self.count, self.said = len(energies), []
         for each in energies:
             self.own = []
-            energy_of_team.of_team(each, self)
+            energy.of_team(each, self)
             self.said.append(self.own)
 
     def gathered(self, own):
@@ -28,7 +28,7 @@ class Told(Team):
 
 
 def of_all(*energies):
-    return energy_of_team.of_team(energies[0], Told(*energies))
+    return energy.of_team(energies[0], Told(*energies))
 
 
 def test_hosts_are_added_up_and_what_workers_share_is_counted_once():
@@ -50,4 +50,4 @@ def test_nothing_is_known_of_all_where_one_has_counted_nothing():
 
 def test_one_process_is_told_what_it_has_counted():
     own = Energy(by_meter={"RAPL of a": 10.0})
-    assert energy_of_team.of_team(own, Team()) is own
+    assert energy.of_team(own, Team()) is own

@@ -12,15 +12,15 @@ from model_cases import captured
 
 from tfx_perf.config import PerfConfig
 from tfx_perf.training.keras_api import either_keras
-from tfx_perf.training.loop import Loop
-from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.loop import Loop, turns
+from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.replicas.team import Team
 from tfx_perf.training.step import fused_update
 from tfx_perf.training.step.split_step import SplitStep
-from tfx_perf.training.team import Team
-from tfx_perf.training.trials import choosing, turns
+from tfx_perf.training.trials import choosing
+from tfx_perf.training.trials.contest import Contender
 from tfx_perf.training.trials.equivalence import EquivalenceCheck
 from tfx_perf.training.trials.starting_point import StartingPoint
-from tfx_perf.training.trials.turns import Contender
 from tfx_perf.training.trials.yardstick import TrainedState, Yardstick
 
 pytestmark = pytest.mark.one_case

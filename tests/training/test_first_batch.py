@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from tfx_perf.training.fit_steps import FirstBatch, NotingFirstBatch
+from tfx_perf.training.loop.fit_steps import FirstBatch, NotingFirstBatch
 
 
 class Reading:

@@ -10,7 +10,7 @@ import tensorflow as tf
 from test_numerics import assert_equal_to_plain_fit
 
 from tfx_perf.training.keras_api import either_keras
-from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.step import fused_update
 from tfx_perf.training.step.split_step import SplitStep
 

@@ -9,7 +9,7 @@ from tests.training import script_forks
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import workers
 from tfx_perf.distribute import strategies as made_strategies
-from tfx_perf.training.measuring import strategies
+from tfx_perf.training.replicas import strategies
 
 
 def idle(under=None, **settings):
@@ -66,7 +66,7 @@ import json, sys
 import tensorflow as tf
 from tests.training import script_forks
 from tfx_perf.config import PerfConfig
-from tfx_perf.training.measuring import strategies
+from tfx_perf.training.replicas import strategies
 
 (cpu,) = tf.config.list_physical_devices("CPU")
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)

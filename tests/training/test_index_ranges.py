@@ -8,7 +8,7 @@ from model_cases import Snapshot, captured
 from numeric_models import ROWS, STEPS
 
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.optimizations.plan import TrainingPlan
 
 pytestmark = pytest.mark.one_case
 

@@ -10,7 +10,7 @@ from model_cases import CASES, Snapshot, assert_same, assert_same_history, captu
 
 from tfx_perf.tf_internals import autograph
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
 
 pytestmark = pytest.mark.one_case
 

@@ -19,9 +19,10 @@ from tfx_perf.hardware import host
 from tfx_perf.memory import growth
 from tfx_perf.report import training as training_report
 from tfx_perf.training.measuring import memory
-from tfx_perf.training.measuring.memory import HeldMemory, Leftovers
-from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.measuring.memory import HeldMemory
+from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.session import TrainingSession
+from tfx_perf.training.trials.families import Leftovers
 
 pytestmark = pytest.mark.each_choice
 

@@ -35,7 +35,7 @@ from tfx_perf.training.loop import Loop
 from tfx_perf.training.measuring import collector
 from tfx_perf.training.monitoring import serving
 from tfx_perf.training.monitoring.live_training import RECENT_CALLS, LiveTraining
-from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.trials.choice import PlanChoice, plain
 
 pytestmark = pytest.mark.one_case

@@ -15,7 +15,7 @@ from numeric_models import FEATURES, MODELS, STEPS
 
 from tfx_perf.core import errors
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.step import recompute
 
 pytestmark = pytest.mark.one_case

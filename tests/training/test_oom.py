@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from tfx_perf.core import errors
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.optimizations.plan import TrainingPlan
 
 pytestmark = pytest.mark.one_case
 

@@ -4,7 +4,7 @@ import pytest
 
 from tfx_perf.config.training import TrainingSettings
 from tfx_perf.core import errors, statistics
-from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.trials import processes
 from tfx_perf.training.trials.choice import PlanChoice, TrialRecord, plain
 from tfx_perf.training.trials.processes import Comparison, Trained

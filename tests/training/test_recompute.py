@@ -10,7 +10,7 @@ from model_cases import Snapshot, captured
 
 from tfx_perf.training.keras_api.random_layers import SaveableRandomLayers
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.step import recompute
 from tfx_perf.training.step.recompute import Activation
 

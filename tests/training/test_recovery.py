@@ -1,6 +1,6 @@
 """NaN, full disks and unreadable data.
 
-A `guard` has a `saver` write checkpoints, and raises a `blow_up`.
+A `guard` has a `saver` write checkpoints, and raises a `blow_up`; `retrying` goes back and on.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.core import errors, interception
 from tfx_perf.training import model_flops
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.recovery import checkpoint_store, plain_data, saver
 from tfx_perf.training.recovery.callback_state import CallbackState
 from tfx_perf.training.recovery.checkpoint import CapturedPoint

@@ -10,7 +10,7 @@ from model_cases import captured
 
 from tfx_perf.core import interception
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.step.steps import repeated
 
 STEPWISE = TrainingPlan(steps_per_call=7)

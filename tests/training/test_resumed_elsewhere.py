@@ -12,7 +12,7 @@ from model_cases import Snapshot, assert_same, captured
 
 from tfx_perf.config import PerfConfig
 from tfx_perf.training import model_flops
-from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.recovery import saver
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.trials.choice import PlanChoice

@@ -14,11 +14,11 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.core import workers
 from tfx_perf.hardware import host
 from tfx_perf.training import recording
-from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.loop import turns
+from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.step import steps
-from tfx_perf.training.trials import turns
 from tfx_perf.training.trials.choice import TRIALS_OFF, PlanChoice
 from tfx_perf.training.trials.plan_key import fit_key
 

@@ -8,11 +8,11 @@ import types
 import pytest
 
 from tfx_perf.core import errors
-from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.recovery import shortage
 from tfx_perf.training.recovery.shortage import Shortage, Shortages
 from tfx_perf.training.recovery.training_state import Writers
-from tfx_perf.training.team import ShortOfMemoryError
+from tfx_perf.training.replicas.team import ShortOfMemoryError
 
 TWO = Writers(workers=2, replicas=2)
 PLAN = TrainingPlan(steps_per_call=10, micro_batches=2)

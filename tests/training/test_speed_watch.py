@@ -6,9 +6,8 @@ import tensorflow as tf
 from model_cases import Snapshot, assert_same, captured
 from tensorflow.python.ops import control_flow_util
 
-from tfx_perf.training import fit_steps
-from tfx_perf.training.loop import Loop
-from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.loop import Loop, fit_steps
+from tfx_perf.training.optimizations.plan import TrainingPlan
 
 STEPS = 60
 XLA = TrainingPlan(steps_per_call=1, xla=True)

@@ -14,9 +14,9 @@ from model_cases import Snapshot, assert_same_history, captured
 
 from tfx_perf.config import PerfConfig
 from tfx_perf.training import model_flops
-from tfx_perf.training.eligibility import obstacle
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.loop.eligibility import obstacle
+from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.trials.choice import PlanChoice
 

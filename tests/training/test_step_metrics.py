@@ -8,7 +8,7 @@ from model_cases import Snapshot, assert_same, assert_same_history, captured
 
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.step.slices import slicing_obstacle
 
 pytestmark = pytest.mark.one_case

@@ -9,7 +9,13 @@ import tensorflow as tf
 from tfx_perf.training.recovery import guard
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
 from tfx_perf.training.recovery.saver import SaveClock, Saver
-from tfx_perf.training.team import FailedAloneError, LostWorkerError, Team, TeamError, may_pass
+from tfx_perf.training.replicas.team import (
+    FailedAloneError,
+    LostWorkerError,
+    Team,
+    TeamError,
+    may_pass,
+)
 
 
 class TeamOfTwo(Team):

@@ -13,9 +13,10 @@ import tfx_perf
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import interception
 from tfx_perf.training import model_flops
-from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.loop import turns
+from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.session import TrainingSession
-from tfx_perf.training.trials import choosing, turns
+from tfx_perf.training.trials import choosing
 from tfx_perf.training.trials.choice import PlanChoice
 
 pytestmark = pytest.mark.each_choice

@@ -12,12 +12,11 @@ from tfx_perf.core import interception
 from tfx_perf.training import model_flops
 from tfx_perf.training.fit.timer import StepTimer, percentile
 from tfx_perf.training.keras_api import either_keras
-from tfx_perf.training.loop import Loop
+from tfx_perf.training.loop import Loop, turns
 from tfx_perf.training.measuring import memory
 from tfx_perf.training.measuring.communication import CallObserver
-from tfx_perf.training.plan import TrainingPlan
-from tfx_perf.training.team import Team
-from tfx_perf.training.trials import turns
+from tfx_perf.training.optimizations.plan import TrainingPlan
+from tfx_perf.training.replicas.team import Team
 
 pytestmark = pytest.mark.each_choice
 

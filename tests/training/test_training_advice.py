@@ -11,7 +11,7 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.core import interception
 from tfx_perf.tf_internals.graphs import QuickFunction
 from tfx_perf.training import advice, session
-from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.record import XlaAccount
 
 pytestmark = pytest.mark.each_choice

@@ -15,7 +15,7 @@ from model_cases import assert_same_history
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import interception
 from tfx_perf.training import model_flops
-from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.trials.choice import PlanChoice
 

@@ -9,8 +9,8 @@ import tensorflow as tf
 from model_cases import captured
 
 from tfx_perf.config import PerfConfig
-from tfx_perf.training.loop import Loop
-from tfx_perf.training.trials import choosing, starting_point, turns
+from tfx_perf.training.loop import Loop, turns
+from tfx_perf.training.trials import choosing, starting_point
 
 pytestmark = pytest.mark.each_choice
 

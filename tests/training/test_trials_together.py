@@ -3,7 +3,7 @@
 import pytest
 
 from tfx_perf.core import statistics
-from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.trials import trials_together
 from tfx_perf.training.trials.choice import (
     MUST_BEAT,

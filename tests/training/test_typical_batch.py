@@ -8,7 +8,7 @@ from model_cases import captured
 from tfx_perf.config import PerfConfig
 from tfx_perf.gate import run as runs
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.trials.choice import PlanChoice
 from tfx_perf.training.trials.plan_key import fit_key

@@ -5,7 +5,7 @@ import pytest
 from model_cases import captured
 
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.trials.worth import Worth
 
 CALLS = TrainingPlan(steps_per_call=50)

@@ -14,7 +14,7 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.hardware import devices
 from tfx_perf.training import model_flops, recording
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.trials.choice import PlanChoice
 from tfx_perf.training.trials.plan_key import fit_key

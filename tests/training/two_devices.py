@@ -9,7 +9,7 @@ from model_cases import Snapshot, assert_same, assert_same_history, captured
 
 from tfx_perf.config import PerfConfig
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.session import TrainingSession
 
 

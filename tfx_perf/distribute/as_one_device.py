@@ -11,8 +11,8 @@ from tfx_perf.distribute import reduction, replicas
 from tfx_perf.distribute.model_parallel.placing import over_devices
 from tfx_perf.training.keras_api import either_keras, random_layers, row_draws
 from tfx_perf.training.keras_api.base_api import KerasApi, Tensors, traced_apart
-from tfx_perf.training.measuring import strategies
 from tfx_perf.training.measuring.accounts import Placement
+from tfx_perf.training.replicas import strategies
 from tfx_perf.training.step import evaluation
 from tfx_perf.training.step.split_step import SplitStep
 

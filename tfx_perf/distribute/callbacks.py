@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfx_perf.training.keras_api import variables
 from tfx_perf.training.keras_api.base_api import KerasApi
-from tfx_perf.training.team import Team
+from tfx_perf.training.replicas.team import Team
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfx_perf.core import errors
 from tfx_perf.core.interception import FitCall
-from tfx_perf.training.team import Team
+from tfx_perf.training.replicas.team import Team
 
 _TOO_FEW_FILES = "FILE based sharding"
 _NO_STEP = "(Empty logs)"

@@ -11,14 +11,16 @@ import importlib
 import pathlib
 import re
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
-from tfx_perf.core import errors, periodic
+from tfx_perf.core import cache_key, errors, periodic
 from tfx_perf.hardware import host
 
 _POWERCAP = pathlib.Path("/sys/class/powercap")
 # RAPL's counters begin anew after some ten minutes at full load.
 _SAMPLING_SECONDS = 60.0
+_MILLI = 1e3
+_DIGITS = 15  # hexadecimal ones of a meter's name, that fit into 64 bits
 
 
 class EnergyCounter(Protocol):
@@ -98,6 +100,32 @@ class Energy:
     def joules(self) -> float | None:
         """Of all meters; None if nothing could be counted."""
         return sum(self.by_meter.values()) if self.by_meter else None
+
+
+def of_team(own: Energy, team: Any) -> Energy:
+    """Returns what all hosts of a `Team` took, if all have counted; every worker calls it.
+
+    Hosts are added up; workers that share a meter count it once.
+    """
+    if team.count == 1:
+        return own
+    readings = [(_number_of(meter), int(_MILLI * each)) for meter, each in own.by_meter.items()]
+    readings += [(0, 0)] * (len(COUNTERS) - len(readings))
+    said = team.gathered([not own.reason, *(part for each in readings for part in each)])
+    found = Energy()
+    if not said[:, 0].all():
+        found.reason = own.reason or "other workers have not counted everything"
+    if not said[:, 1].all():  # the first meter's name
+        return found
+    for meter, millijoules in said[:, 1:].reshape(-1, 2).tolist():
+        if meter:  # two that share it do not begin and end at the same time
+            joules = max(millijoules / _MILLI, found.by_meter.get(str(meter), 0.0))
+            found.by_meter[str(meter)] = joules
+    return found
+
+
+def _number_of(meter: str) -> int:
+    return int(cache_key.digest(meter.encode())[:_DIGITS], 16)
 
 
 @contextlib.contextmanager

@@ -7,10 +7,9 @@ from tfx_perf.core.interception import FitCall
 from tfx_perf.input import measure
 from tfx_perf.memory import batches
 from tfx_perf.tf_internals import datasets
-from tfx_perf.training import eligibility
 from tfx_perf.training.fit import timer
-from tfx_perf.training.loop import Loop
-from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.loop import Loop, eligibility
+from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
 
 
 def endless(data: tf.data.Dataset) -> tf.data.Dataset:

@@ -11,9 +11,10 @@ from tfx_perf.core import errors, interception
 from tfx_perf.hardware import devices, energy
 from tfx_perf.training import recording
 from tfx_perf.training.fit.timer import StepTimer
-from tfx_perf.training.measuring import collector, memory, strategies
-from tfx_perf.training.plan import PLAIN_FIT
+from tfx_perf.training.measuring import collector, memory
+from tfx_perf.training.optimizations.plan import PLAIN_FIT
 from tfx_perf.training.record import TrainingRecord
+from tfx_perf.training.replicas import strategies
 
 _NOT_COUNTED = "FLOPs are not counted in a loop of your own"
 _OTHERS_NOT_COUNTED = "the other workers' hosts are not counted in a loop of your own"

@@ -17,7 +17,7 @@ from tfx_perf.memory import batches
 from tfx_perf.tf_internals import ancestry
 from tfx_perf.tf_internals.messages import hlo_pb2
 from tfx_perf.training.keras_api import either_keras
-from tfx_perf.training.measuring import strategies
+from tfx_perf.training.replicas import strategies
 from tfx_perf.training.step.split_step import SplitStep
 from tfx_perf.xla import hlo
 

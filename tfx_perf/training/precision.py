@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfx_perf.hardware import devices, host
 from tfx_perf.training.keras_api.base_api import KerasApi
-from tfx_perf.training.optimizations.precision import DtypePolicy
+from tfx_perf.training.optimizations.precision import DtypePolicy, policy_name
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.trials.choice import TrialRecord
 
@@ -52,15 +52,9 @@ def policy(name: str | None) -> Iterator[None]:
             module.set_global_policy(own)
 
 
-def of(model: Any) -> str:
-    """Returns the name of the model's dtype policy, e.g. `mixed_bfloat16`."""
-    own = getattr(model, "dtype_policy", None)
-    return getattr(own, "name", None) or str(own)
-
-
 def notes(model: Any, batch: Any, keras_api: KerasApi) -> list[str]:
     """Returns what is wrong with a model's precision, a sentence each."""
-    name = of(model)
+    name = policy_name(model)
     if not name.startswith("mixed_"):
         return []
     found = []

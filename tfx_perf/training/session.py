@@ -15,26 +15,26 @@ from tfx_perf.core import console, errors, workers
 from tfx_perf.core.interception import FitCall
 from tfx_perf.hardware import energy
 from tfx_perf.training import recording
-from tfx_perf.training.eligibility import obstacle, recovery_obstacle
 from tfx_perf.training.fit import callback_hooks
 from tfx_perf.training.keras_api import array_data, either_keras
-from tfx_perf.training.loop import Loop
-from tfx_perf.training.measuring import collector, memory, strategies
+from tfx_perf.training.loop import FitGuard, FitResult, Loop
+from tfx_perf.training.loop.eligibility import obstacle, recovery_obstacle
+from tfx_perf.training.measuring import collector, memory
 from tfx_perf.training.measuring.accounts import CommunicationAccount, Placement
 from tfx_perf.training.measuring.communication import CommunicationMeter
 from tfx_perf.training.monitoring.live_training import LiveTraining
 from tfx_perf.training.monitoring.serving import announcing, serving
 from tfx_perf.training.optimizations import OPTIMIZATIONS
-from tfx_perf.training.optimizations.optimization import Fit
-from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.recovery import generators, shortage
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
 from tfx_perf.training.recovery.folder_lock import FolderLock
-from tfx_perf.training.recovery.recovery import FitGuard, FitResult, Recovery
 from tfx_perf.training.recovery.saver import SaveClock
+from tfx_perf.training.replicas import strategies
+from tfx_perf.training.replicas.team import LostWorkerError, Team
+from tfx_perf.training.retrying import Recovery
 from tfx_perf.training.step import evaluation
-from tfx_perf.training.team import LostWorkerError, Team
 from tfx_perf.training.trials import choosing, families
 from tfx_perf.training.trials.choice import PlanChoice, plain
 from tfx_perf.training.trials.trials_together import TrialsTogether
@@ -286,9 +286,7 @@ class TrainingSession:
             fit_seconds = time.perf_counter() - started  # without the end of the server
         communication = self._communicated(call, result)
         if team.count > 1:
-            from tfx_perf.distribute import energy_of_team
-
-            taken = _asked(lambda: energy_of_team.of_team(used, team), what="energy")
+            taken = _asked(lambda: energy.of_team(used, team), what="energy")
             used = taken or energy.Energy(reason="not all of the workers have told")
         left = loop.speed_watch and loop.speed_watch.note
         if loop.single_steps_note:
@@ -482,7 +480,7 @@ class TrainingSession:
 
     def _as_set(self, plan: TrainingPlan, call: FitCall, loop: Loop) -> TrainingPlan:
         """Returns a plan with the set reduction type, and only with allowed optimizations."""
-        fit = Fit(call.model, loop, self._settings)
+        fit = loop.described(self._settings)
         update = {"reduction_dtype": OPTIMIZATIONS["reduction_dtype"].always(fit)}
         return families.allowed(plan.model_copy(update=update), self._settings)
 

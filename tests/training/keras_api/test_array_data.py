@@ -11,9 +11,9 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.core import interception
 from tfx_perf.tf_internals import ancestry, datasets
 from tfx_perf.training import model_flops
-from tfx_perf.training.eligibility import obstacle
 from tfx_perf.training.keras_api import array_data
-from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.loop.eligibility import obstacle
+from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.recovery import saver
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.trials.choice import PlanChoice, plain

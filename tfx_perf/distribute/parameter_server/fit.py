@@ -21,15 +21,14 @@ from tfx_perf.tf_internals.built_optimizer import build_optimizer
 from tfx_perf.training.fit.fit_arguments import callback_list, in_given
 from tfx_perf.training.keras_api import slots
 from tfx_perf.training.keras_api.base_api import all_layers
-from tfx_perf.training.loop import Loop
-from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.loop import FitResult, Loop
+from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.recovery import training_fingerprint
 from tfx_perf.training.recovery.checkpoint import Checkpoint
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
-from tfx_perf.training.recovery.recovery import FitResult
 from tfx_perf.training.recovery.saver import SaveClock, Saver, Task
 from tfx_perf.training.recovery.training_fingerprint import TrainingFingerprint
-from tfx_perf.training.team import Team
+from tfx_perf.training.replicas.team import Team
 
 
 def is_orderable(optimizer: Any) -> bool:

@@ -6,7 +6,6 @@ from typing import Any
 from tfx_perf.core import errors
 from tfx_perf.training.fit.fit_arguments import length_of
 from tfx_perf.training.keras_api.base_api import KerasApi
-from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.step.step_runner import Countdown, TracedSteps
 from tfx_perf.training.step.steps import MultiStep
 
@@ -81,11 +80,13 @@ class Epochs:
             on_epoch_begin=lambda epoch, logs=None: self.training.begin(length)
         )
 
-    def evaluating(self, arguments: dict[str, Any], plan: TrainingPlan) -> TracedSteps | None:
-        """Returns the test function of a `fit`; None if Keras' own evaluates."""
-        if plan.is_plain_fit:
+    def evaluating(
+        self, arguments: dict[str, Any], *, most_steps_per_call: int | None
+    ) -> TracedSteps | None:
+        """Returns the test function of a `fit`; None with None, where Keras' own evaluates."""
+        if most_steps_per_call is None:
             return None
-        return self._test_function(self._test_steps_per_call(arguments, most=plan.steps_per_call))
+        return self._test_function(self._test_steps_per_call(arguments, most=most_steps_per_call))
 
     def evaluations(self, arguments: dict[str, Any]) -> Any:
         """Returns a callback that begins every evaluation of a `fit` with our test function."""

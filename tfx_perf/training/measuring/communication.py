@@ -16,7 +16,7 @@ import tensorflow as tf
 from tfx_perf.core import interception
 from tfx_perf.training.keras_api.base_api import KerasApi
 from tfx_perf.training.measuring.accounts import CommunicationAccount, ReplicaAccount
-from tfx_perf.training.team import Team
+from tfx_perf.training.replicas.team import Team
 
 _COLUMNS = 2  # seconds, bytes; of what is read, steps are the third
 _NANO = 1e9

@@ -9,14 +9,13 @@ import contextlib
 import dataclasses
 import gc
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import tensorflow as tf
 
 from tfx_perf.core import periodic
 from tfx_perf.hardware import devices, host
 from tfx_perf.tf_internals import devices as tf_devices
-from tfx_perf.training.plan import TrainingPlan
 
 _ALLOCATOR = "CPU:0"
 _SAMPLING_SECONDS = 0.1
@@ -181,32 +180,3 @@ def watching() -> Iterator[MemoryWatch]:
     with periodic.calling(watch.look, seconds=_SAMPLING_SECONDS):
         yield watch
     watch.end()
-
-
-class Leftovers:
-    """Memory that trials leave in the process that trains, which is no part of the training.
-
-    XLA and TensorFlow do not give back what they took to compile a program, whether or not it is
-    used again; with an LSTM it was 200 MiB. The training needs only its own plan's program.
-    """
-
-    def __init__(self) -> None:
-        self._began = self._now = HeldMemory.now().used_bytes
-        self._taken: list[tuple[TrainingPlan, int]] = []
-
-    @contextlib.contextmanager
-    def of(self, plans: Sequence[TrainingPlan]) -> Iterator[None]:
-        """Counts memory that outlasts the context as that of plans that share a traced function."""
-        before = self._now
-        yield
-        self._now = HeldMemory.now().used_bytes
-        self._taken += [(plan, self._now - before) for plan in plans]
-
-    def beside(self, plan: TrainingPlan) -> int:
-        """Returns the bytes left by other plans; call it when the trials are over."""
-        own = (
-            taken
-            for tried, taken in self._taken
-            if tried.model_copy(update={"steps_per_call": plan.steps_per_call}) == plan
-        )
-        return max(0, HeldMemory.now().used_bytes - self._began - next(own, 0))

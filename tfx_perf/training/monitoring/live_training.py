@@ -12,13 +12,13 @@ import numpy as np
 from tfx_perf.core.interception import FitCall
 from tfx_perf.hardware import devices
 from tfx_perf.memory import batches
-from tfx_perf.training import precision
 from tfx_perf.training.fit.timer import StepTimer
-from tfx_perf.training.loop import Loop
-from tfx_perf.training.measuring import memory, strategies
+from tfx_perf.training.loop import FitGuard, Loop
+from tfx_perf.training.measuring import memory
 from tfx_perf.training.measuring.collector import Pauses
 from tfx_perf.training.measuring.communication import Totals
-from tfx_perf.training.recovery.recovery import FitGuard
+from tfx_perf.training.optimizations import precision
+from tfx_perf.training.replicas import strategies
 from tfx_perf.training.trials.choice import PlanChoice
 
 RECENT_CALLS = 200
@@ -181,7 +181,7 @@ class LiveTraining:
         model = self._call.model
         return {
             "plan": str(self._loop.plan if self._loop.timer else self._choice.plan),
-            "precision": precision.of(model),
+            "precision": precision.policy_name(model),
             "model": model.name,
             "strategy": strategies.name(model.distribute_strategy),
             "keras": self._loop.keras_api.package,

@@ -23,7 +23,7 @@ class FusedUpdate(Optimization):
         """Returns why the optimizer's own update must stay."""
         from tfx_perf.training.step import fused_update
 
-        keras_api = fit.loop.keras_api
+        keras_api = fit.functions.keras_api
         reason = keras_api.splitting_obstacle(fit.model)
         if not reason and not fused_update.is_possible(fit.model.optimizer, keras_api):
             return "no kernel computes what the optimizer does"

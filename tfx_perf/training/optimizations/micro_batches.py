@@ -22,7 +22,7 @@ class MicroBatches(Optimization):
 
     def obstacle(self, fit: Fit) -> str | None:
         """Returns why no batch of the model can be cut."""
-        return fit.loop.functions.slicing_obstacle
+        return fit.functions.slicing_obstacle
 
     def smaller(self, value: int, error: OutOfMemory) -> int:
         """Returns twice as many, where the step itself could not go on."""

@@ -8,10 +8,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tfx_perf.config import PerfConfig
-    from tfx_perf.training.loop import Loop
-    from tfx_perf.training.plan import TrainingPlan
+    from tfx_perf.training.optimizations.plan import TrainingPlan
+    from tfx_perf.training.optimizations.train_functions import TrainFunctions
     from tfx_perf.training.step.step_runner import StepRunner
-    from tfx_perf.training.train_functions import TrainFunctions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,7 +18,8 @@ class Fit:
     """A `fit` of a built model that plans are to be tried for."""
 
     model: Any
-    loop: "Loop"
+    functions: "TrainFunctions"
+    dataset: Any  # that it trains on
     settings: "PerfConfig"  # `training`, `compilation`, `distribution`
     most_steps_per_call: int = 1  # a larger number would gain nothing
 

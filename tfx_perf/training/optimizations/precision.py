@@ -1,6 +1,6 @@
 """A narrower type to compute in."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from tfx_perf.training.optimizations.optimization import Optimization
 
@@ -21,3 +21,9 @@ class Precision(Optimization):
     def words(self, value: str) -> str:
         """Returns the policy's name."""
         return f", {value}"
+
+
+def policy_name(model: Any) -> str:
+    """Returns the name of the model's dtype policy, e.g. `mixed_bfloat16`."""
+    own = getattr(model, "dtype_policy", None)
+    return getattr(own, "name", None) or str(own)

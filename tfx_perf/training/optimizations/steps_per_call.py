@@ -7,7 +7,7 @@ import pydantic
 from tfx_perf.training.optimizations.optimization import Fit, Optimization, OutOfMemory
 
 if TYPE_CHECKING:
-    from tfx_perf.training.plan import TrainingPlan
+    from tfx_perf.training.optimizations.plan import TrainingPlan
 
 CALL_SECONDS = 2e-3
 """What Python and Keras take for a call, about."""

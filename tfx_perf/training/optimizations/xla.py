@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 from tfx_perf.training.optimizations.optimization import Fit, Optimization
 
 if TYPE_CHECKING:
-    from tfx_perf.training.plan import TrainingPlan
-    from tfx_perf.training.train_functions import TrainFunctions
+    from tfx_perf.training.optimizations.plan import TrainingPlan
+    from tfx_perf.training.optimizations.train_functions import TrainFunctions
 
 
 class Xla(Optimization):
@@ -29,7 +29,7 @@ class Xla(Optimization):
 
     def obstacle(self, fit: Fit) -> str | None:
         """Returns why the step cannot be split."""
-        return fit.loop.keras_api.splitting_obstacle(fit.model)
+        return fit.functions.keras_api.splitting_obstacle(fit.model)
 
     def plans(self, fit: Fit, base: "TrainingPlan") -> "list[TrainingPlan]":
         """Returns one plan, if compilation is enabled and there is an accelerator."""

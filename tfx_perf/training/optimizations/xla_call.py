@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 from tfx_perf.training.optimizations.optimization import Fit, Optimization, OutOfMemory
 
 if TYPE_CHECKING:
-    from tfx_perf.training.plan import TrainingPlan
+    from tfx_perf.training.optimizations.plan import TrainingPlan
+    from tfx_perf.training.optimizations.train_functions import TrainFunctions
     from tfx_perf.training.step.compiled_call import CompiledCall
     from tfx_perf.training.step.step_runner import StepRunner
-    from tfx_perf.training.train_functions import TrainFunctions
 
 
 class XlaCall(Optimization):
@@ -39,9 +39,9 @@ class XlaCall(Optimization):
         from tfx_perf.training.step import compiled_call
 
         recomputes = fit.settings.training.recompute
-        if recomputes and not fit.loop.keras_api.splitting_obstacle(fit.model):
+        if recomputes and not fit.functions.keras_api.splitting_obstacle(fit.model):
             return "it keeps all activations, and `recompute` is asked for"
-        return compiled_call.obstacle(fit.model, fit.loop.keras_api, fit.loop.element_spec)
+        return compiled_call.obstacle(fit.model, fit.functions.keras_api, fit.dataset.element_spec)
 
     def plans(self, fit: Fit, base: "TrainingPlan") -> "list[TrainingPlan]":
         """Returns one plan without other changes to the steps, if compilation is enabled."""

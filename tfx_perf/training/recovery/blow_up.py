@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfx_perf.tf_internals.graphs import QuickFunction
 from tfx_perf.training.keras_api.base_api import KerasApi
-from tfx_perf.training.measuring import strategies
+from tfx_perf.training.replicas import strategies
 
 Logs = dict[str, Any]
 

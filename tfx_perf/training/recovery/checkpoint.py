@@ -5,12 +5,12 @@ import pathlib
 from typing import Any, ClassVar
 
 from tfx_perf.core import records
-from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.recovery import plain_data
 from tfx_perf.training.recovery.callback_state import CallbackState, Captured
 from tfx_perf.training.recovery.data_position import CapturedPosition, Position
 from tfx_perf.training.recovery.training_state import CapturedState, TrainingState, Writers
-from tfx_perf.training.team import Team
+from tfx_perf.training.replicas.team import Team
 
 
 class Checkpoint(records.Record):

@@ -19,8 +19,8 @@ from tfx_perf.training.recovery.checkpoint import CapturedPoint, Checkpoint, Res
 from tfx_perf.training.recovery.data_position import CapturedPosition, DataPosition
 from tfx_perf.training.recovery.saver import Saver, Task
 from tfx_perf.training.recovery.training_state import TrainingState, Writers
+from tfx_perf.training.replicas.team import Team
 from tfx_perf.training.step.step_runner import Countdown, Logs, StepRunner
-from tfx_perf.training.team import Team
 
 _PERIOD_SECONDS = 1.0  # between two times that several workers ask each other
 _MOST_CALLS = 1000

@@ -9,11 +9,11 @@ from typing import Any
 
 from tfx_perf.config.training import TrainingSettings
 from tfx_perf.training.keras_api.base_api import KerasApi
-from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.recovery.checkpoint import Checkpoint
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
 from tfx_perf.training.recovery.training_fingerprint import TrainingFingerprint
-from tfx_perf.training.team import LostWorkerError, Team
+from tfx_perf.training.replicas.team import LostWorkerError, Team
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -5,9 +5,9 @@ import pathlib
 from typing import ClassVar, NoReturn
 
 from tfx_perf.core import errors, records
-from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.recovery.training_state import Writers
-from tfx_perf.training.team import ShortOfMemoryError, Team
+from tfx_perf.training.replicas.team import ShortOfMemoryError, Team
 
 _FILE = "shortage.json"
 

@@ -16,7 +16,7 @@ from tfx_perf.tf_internals import random_state
 from tfx_perf.training.keras_api import keras3_api, variables
 from tfx_perf.training.keras_api.base_api import KerasApi
 from tfx_perf.training.recovery import generators
-from tfx_perf.training.team import Team, folder_of
+from tfx_perf.training.replicas.team import Team, folder_of
 
 _VARIABLES, _GENERATORS = "variables", "generators.json"
 _REPLICA = "/replica/"  # between a variable's name and the index of one of several replicas

@@ -14,7 +14,7 @@ import tensorflow as tf
 from tfx_perf.tf_internals.graphs import QuickFunction
 from tfx_perf.training.keras_api import constant_shapes
 from tfx_perf.training.keras_api.base_api import KerasApi
-from tfx_perf.training.measuring import strategies
+from tfx_perf.training.replicas import strategies
 from tfx_perf.training.step.journal import Journal
 from tfx_perf.training.step.split_step import SplitStep
 

@@ -3,7 +3,7 @@
 from typing import ClassVar, Literal
 
 from tfx_perf.core import records, statistics
-from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
 
 Status = Literal["reference", "chosen", "slower", "different", "failed", "untried"]
 

@@ -10,11 +10,11 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.core import cache_key, errors
 from tfx_perf.core.interception import FitCall
 from tfx_perf.tf_internals import ancestry, autograph
-from tfx_perf.training.eligibility import obstacle
 from tfx_perf.training.fit.takeover import others_wait
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
-from tfx_perf.training.team import Team, TeamError
+from tfx_perf.training.loop.eligibility import obstacle
+from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.replicas.team import Team, TeamError
 from tfx_perf.training.trials import families, starting_point
 from tfx_perf.training.trials.choice import (
     TRIALS_OFF,

@@ -15,11 +15,11 @@ from tfx_perf.tf_internals import datasets
 from tfx_perf.training.fit.timer import StepTimer, percentile
 from tfx_perf.training.keras_api.variables import inner
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.plan import TrainingPlan
-from tfx_perf.training.team import Team
+from tfx_perf.training.optimizations.plan import TrainingPlan
+from tfx_perf.training.replicas.team import Team
 from tfx_perf.training.trials.choice import TrialRecord
+from tfx_perf.training.trials.contest import Contender
 from tfx_perf.training.trials.starting_point import StartingPoint, variables_of
-from tfx_perf.training.trials.turns import Contender
 from tfx_perf.training.trials.yardstick import TrainedState, Yardstick, is_loss
 
 # Steps of a check, calls of plain fit at the least, and bytes of batches kept for it.

@@ -1,14 +1,16 @@
 """The plans that trials try against plain `fit`."""
 
+import contextlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from tfx_perf.config import PerfConfig
 from tfx_perf.training.loop import Loop
+from tfx_perf.training.measuring.memory import HeldMemory
 from tfx_perf.training.optimizations import OPTIMIZATIONS
 from tfx_perf.training.optimizations.optimization import Fit
-from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.trials.choice import TrialRecord
 
 Family = tuple[TrainingPlan, ...]  # plans that share a traced function
@@ -27,9 +29,34 @@ def same_function(plan: TrainingPlan, other: TrainingPlan) -> bool:
     return plan.model_copy(update={"steps_per_call": other.steps_per_call}) == other
 
 
+class Leftovers:
+    """Memory that trials leave in the process that trains, which is no part of the training.
+
+    XLA and TensorFlow do not give back what they took to compile a program, whether or not it is
+    used again; with an LSTM it was 200 MiB. The training needs only its own plan's program.
+    """
+
+    def __init__(self) -> None:
+        self._began = self._now = HeldMemory.now().used_bytes
+        self._taken: list[tuple[TrainingPlan, int]] = []
+
+    @contextlib.contextmanager
+    def of(self, plans: Sequence[TrainingPlan]) -> Iterator[None]:
+        """Counts memory that outlasts the context as that of plans that share a traced function."""
+        before = self._now
+        yield
+        self._now = HeldMemory.now().used_bytes
+        self._taken += [(plan, self._now - before) for plan in plans]
+
+    def beside(self, plan: TrainingPlan) -> int:
+        """Returns the bytes left by other plans; call it when the trials are over."""
+        own = (taken for tried, taken in self._taken if same_function(tried, plan))
+        return max(0, HeldMemory.now().used_bytes - self._began - next(own, 0))
+
+
 def reference(model: Any, loop: Loop, *, settings: PerfConfig) -> TrainingPlan:
     """Returns the plan that others are held against: plain `fit`, unless memory may not suffice."""
-    fit = Fit(model, loop, settings)
+    fit = loop.described(settings)
     values = {
         name: each.always(fit)
         for name, each in OPTIMIZATIONS.items()
@@ -42,7 +69,7 @@ def reference(model: Any, loop: Loop, *, settings: PerfConfig) -> TrainingPlan:
 def untried(model: Any, loop: Loop, *, settings: PerfConfig) -> TrainingPlan:
     """Returns a plan that computes the same as plain `fit`, no slower, and needs no trial."""
     fewest = min(*settings.training.steps_per_call, loop.train_length or 1)
-    return _base(Fit(model, loop, settings, most_steps_per_call=fewest))
+    return _base(loop.described(settings, most_steps_per_call=fewest))
 
 
 def families(
@@ -54,7 +81,7 @@ def families(
 ) -> tuple[list[Family], list[TrialRecord]]:
     """Returns the plans to try, by family, and the records of those that cannot be."""
     longest = min(longest_call(step_seconds), loop.train_length or 1)
-    fit = Fit(model, loop, settings, most_steps_per_call=longest)
+    fit = loop.described(settings, most_steps_per_call=longest)
     base = _base(fit)
     compared_with = reference(model, loop, settings=settings)
     found, refused = [], []

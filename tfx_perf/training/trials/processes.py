@@ -14,9 +14,9 @@ import numpy as np
 
 from tfx_perf.config.training import TrainingSettings
 from tfx_perf.core import errors, records, statistics
-from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.trials.choice import MUST_BEAT, PlanChoice, Status, TrialRecord
-from tfx_perf.training.trials.turns import speed_reason
+from tfx_perf.training.trials.contest import speed_reason
 
 FAILURES = errors.MeasurementError, errors.UserError, OSError
 """What a comparison of processes may end with; the training goes on without what it would find."""

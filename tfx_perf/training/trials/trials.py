@@ -23,9 +23,9 @@ from tfx_perf.core import console, errors, statistics
 from tfx_perf.core.interception import FitCall
 from tfx_perf.tf_internals import datasets
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.measuring.memory import Leftovers
-from tfx_perf.training.plan import TrainingPlan
-from tfx_perf.training.team import Team
+from tfx_perf.training.loop.turns import Schedule
+from tfx_perf.training.optimizations.plan import TrainingPlan
+from tfx_perf.training.replicas.team import Team
 from tfx_perf.training.trials import families
 from tfx_perf.training.trials.choice import (
     MUST_BEAT,
@@ -34,15 +34,9 @@ from tfx_perf.training.trials.choice import (
     TrialRecord,
     plain,
 )
+from tfx_perf.training.trials.contest import FEW_ROUNDS, MIN_ROUNDS, Contender, Contest
 from tfx_perf.training.trials.equivalence import EquivalenceCheck
 from tfx_perf.training.trials.starting_point import StartingPoint
-from tfx_perf.training.trials.turns import (
-    FEW_ROUNDS,
-    MIN_ROUNDS,
-    Contender,
-    Contest,
-    Schedule,
-)
 from tfx_perf.training.trials.worth import Budget, Prospect, Worth
 
 _MAX_ROUNDS = 12
@@ -109,7 +103,7 @@ class Trials:
     def run(self) -> PlanChoice:
         """Runs the trials and restores the model, unless a TeamError ends them."""
         self._began, began = time.time(), time.perf_counter()
-        self._leftovers = Leftovers()
+        self._leftovers = families.Leftovers()
         start = StartingPoint(self._model, self._loop.keras_api)
         self._budget.keep_back(time.perf_counter() - began)  # to put all back, and look again
         try:

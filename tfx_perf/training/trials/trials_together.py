@@ -7,8 +7,8 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.core import time_limit
 from tfx_perf.core.interception import FitCall
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
-from tfx_perf.training.team import FailedAloneError, Team
+from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.replicas.team import FailedAloneError, Team
 from tfx_perf.training.trials import choosing, families, kept_choice, worth
 from tfx_perf.training.trials.choice import PlanChoice, TrialProgress, TrialRecord, lost
 

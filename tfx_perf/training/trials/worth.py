@@ -5,8 +5,8 @@ import math
 import time
 
 from tfx_perf.core import formatting
-from tfx_perf.training.plan import TrainingPlan
-from tfx_perf.training.team import Team
+from tfx_perf.training.optimizations.plan import TrainingPlan
+from tfx_perf.training.replicas.team import Team
 
 # Of what plain `fit` takes to trace and compile: what a plan takes, without XLA and with it.
 _TRACE_RATIO, _XLA_RATIO = 3.0, 10.0

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_perf.core import errors, time_limit
-from tfx_perf.training.measuring import strategies
+from tfx_perf.training.replicas import strategies
 
 _T = TypeVar("_T")
 

@@ -14,8 +14,8 @@ from tfx_perf.tf_internals.iterators import FitIterators, direct_iterators
 from tfx_perf.training.fit.takeover import StepsPerCall, Takeover, others_wait
 from tfx_perf.training.keras_api.base_api import Function, KerasApi
 from tfx_perf.training.keras_api.keras_function import KerasFunction, KerasFunctions
-from tfx_perf.training.measuring import strategies
-from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.optimizations.plan import TrainingPlan
+from tfx_perf.training.replicas import strategies
 from tfx_perf.training.step import steps
 from tfx_perf.training.step.journal import Journal
 from tfx_perf.training.step.slices import slicing_obstacle

@@ -5,10 +5,11 @@ import dataclasses
 import functools
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import tensorflow as tf
 
+from tfx_perf.config import PerfConfig
 from tfx_perf.core.interception import FitCall
 from tfx_perf.memory import batches
 from tfx_perf.tf_internals import datasets
@@ -24,7 +25,10 @@ from tfx_perf.training.fit.fit_arguments import (
 )
 from tfx_perf.training.fit.takeover import StepsPerCall
 from tfx_perf.training.fit.timer import StepTimer, TimedFit
-from tfx_perf.training.fit_steps import (
+from tfx_perf.training.keras_api import either_keras
+from tfx_perf.training.keras_api.base_api import Function, all_layers
+from tfx_perf.training.keras_api.random_layers import SaveableRandomLayers
+from tfx_perf.training.loop.fit_steps import (
     CallLengths,
     FirstBatch,
     KerasSteps,
@@ -33,18 +37,16 @@ from tfx_perf.training.fit_steps import (
     SpeedWatch,
     train_function,
 )
-from tfx_perf.training.keras_api import either_keras
-from tfx_perf.training.keras_api.base_api import Function, all_layers
-from tfx_perf.training.keras_api.random_layers import SaveableRandomLayers
+from tfx_perf.training.loop.turns import Schedule, Turn, Turns
 from tfx_perf.training.measuring.communication import CallObserver
-from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.optimizations.optimization import Fit
+from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.optimizations.train_functions import TrainFunctions
 from tfx_perf.training.recovery.blow_up import NumericsCheck
 from tfx_perf.training.recovery.guard import Guard
+from tfx_perf.training.replicas.team import Team
 from tfx_perf.training.step.oom_guard import OomGuard
 from tfx_perf.training.step.step_runner import StepRunner, TracedSteps
-from tfx_perf.training.team import Team
-from tfx_perf.training.train_functions import TrainFunctions
-from tfx_perf.training.trials.turns import Schedule, Turn, Turns
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -68,6 +70,36 @@ class _Run:
     plain_step_seconds: float | None = None
     stop_when: Callable[[StepTimer], bool] = lambda timer: False
     survives_oom: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class FitResult:
+    """How a training ended."""
+
+    history: Any
+    timer: StepTimer  # of the steps since the last resumption or rollback
+    plan: TrainingPlan  # the one used in the end
+    notes: tuple[str, ...] = ()  # events, in sentences
+    resumed_step: int | None = None  # where another process ended; None: it began here
+    checkpoint_time_seconds: float = 0.0  # of all saving
+    oom_count: int = 0  # steps up to the last rollback or restart
+
+
+class FitGuard(Protocol):
+    """Carries out a `fit` and saves it: `Recovery`, or `AsynchronousFit` beside servers."""
+
+    oom_count: int
+
+    @property
+    def step(self) -> int | None:
+        """Steps that are done before it goes on; None if it begins."""
+
+    @property
+    def plan(self) -> TrainingPlan | None:
+        """The plan that it goes on with; None if it begins."""
+
+    def fit(self, plan: TrainingPlan, *, plain_step_seconds: float | None) -> FitResult:
+        """Trains to the end."""
 
 
 class Loop:
@@ -135,6 +167,11 @@ class Loop:
     def element_spec(self) -> Any:
         """The element spec of the training data."""
         return self._call.arguments["x"].element_spec
+
+    def described(self, settings: PerfConfig, *, most_steps_per_call: int = 1) -> Fit:
+        """Returns the `fit` as optimizations look at it."""
+        data = self._call.arguments["x"]
+        return Fit(self._model, self._functions, data, settings, most_steps_per_call)
 
     def prepare(self, plan: TrainingPlan = PLAIN_FIT) -> None:
         """Traces a plan's steps to make all variables; TypeError if no batch can be made up."""
@@ -249,7 +286,9 @@ class Loop:
         if not plan.is_plain_fit:
             self._count_steps(run, arguments, timer=timer)
         train = self._stack(run, arguments)
-        test = self._test = self._epochs.evaluating(arguments, plan)
+        test = self._test = self._epochs.evaluating(
+            arguments, most_steps_per_call=None if plan.is_plain_fit else plan.steps_per_call
+        )
         with self._functions.installed(
             timer.around(train, model=self._model, stop_when=run.stop_when),
             test,

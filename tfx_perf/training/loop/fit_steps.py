@@ -12,9 +12,9 @@ from tfx_perf.core import formatting
 from tfx_perf.tf_internals import iterators
 from tfx_perf.training.fit.timer import wait_for
 from tfx_perf.training.keras_api.base_api import Function
+from tfx_perf.training.optimizations.train_functions import TrainFunctions
 from tfx_perf.training.recovery.blow_up import NumericsCheck
 from tfx_perf.training.step.step_runner import Countdown, Logs, StepRunner, StepRunnerWrapper
-from tfx_perf.training.train_functions import TrainFunctions
 
 _WATCHED_CALLS = 20
 _CLEARLY_SLOWER = 1.2

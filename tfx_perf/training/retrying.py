@@ -1,12 +1,11 @@
 """Recovery: trains through kills, blow-ups and plans that fail."""
 
-import dataclasses
 import errno
 import logging
 import os
 import pathlib
 import shutil
-from typing import Any, Protocol
+from typing import Any
 
 import tensorflow as tf
 
@@ -15,13 +14,12 @@ from tfx_perf.core import cache_key, errors
 from tfx_perf.core.interception import FitCall
 from tfx_perf.memory import batches
 from tfx_perf.tf_internals import ancestry
-from tfx_perf.training import eligibility
 from tfx_perf.training.fit.fit_arguments import callback_list
 from tfx_perf.training.fit.timer import StepTimer
 from tfx_perf.training.keras_api.base_api import put_trainable
-from tfx_perf.training.loop import Loop
+from tfx_perf.training.loop import FitResult, Loop, eligibility
 from tfx_perf.training.optimizations.optimization import OutOfMemory
-from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.recovery import training_fingerprint
 from tfx_perf.training.recovery.blow_up import BlowUp, NumericsCheck
 from tfx_perf.training.recovery.callback_state import CallbackState
@@ -31,7 +29,7 @@ from tfx_perf.training.recovery.guard import Guard
 from tfx_perf.training.recovery.saver import SaveClock, Task
 from tfx_perf.training.recovery.shortage import Shortages
 from tfx_perf.training.recovery.training_state import StateMismatchError, TrainingState, Writers
-from tfx_perf.training.team import Team
+from tfx_perf.training.replicas.team import Team
 
 # Checkpoints of other trainings that are kept in the same folder: the code may be changed back.
 _OTHERS_KEPT = 2
@@ -50,36 +48,6 @@ _NOT_THE_PLAN = (
 _DISK_IS_FULL = os.strerror(errno.ENOSPC)
 
 _LOGGER = logging.getLogger(__name__)
-
-
-@dataclasses.dataclass(frozen=True)
-class FitResult:
-    """How a training ended."""
-
-    history: Any
-    timer: StepTimer  # of the steps since the last resumption or rollback
-    plan: TrainingPlan  # the one used in the end
-    notes: tuple[str, ...] = ()  # events, in sentences
-    resumed_step: int | None = None  # where another process ended; None: it began here
-    checkpoint_time_seconds: float = 0.0  # of all saving
-    oom_count: int = 0  # steps up to the last rollback or restart
-
-
-class FitGuard(Protocol):
-    """Carries out a `fit` and saves it: `Recovery`, or `AsynchronousFit` beside servers."""
-
-    oom_count: int
-
-    @property
-    def step(self) -> int | None:
-        """Steps that are done before it goes on; None if it begins."""
-
-    @property
-    def plan(self) -> TrainingPlan | None:
-        """The plan that it goes on with; None if it begins."""
-
-    def fit(self, plan: TrainingPlan, *, plain_step_seconds: float | None) -> FitResult:
-        """Trains to the end."""
 
 
 class Recovery:

@@ -1,22 +1,15 @@
-"""Plans in turns: blocks of calls of several train functions, timed inside one `fit`."""
+"""Plans that are compared: how fast each is, and which one surely wins."""
 
 import dataclasses
-import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from tfx_perf.core import statistics
-from tfx_perf.training.fit.timer import wait_for
-from tfx_perf.training.keras_api.base_api import KerasApi
-from tfx_perf.training.plan import TrainingPlan
-from tfx_perf.training.team import Team
+from tfx_perf.training.loop import turns
+from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.trials.choice import TrialRecord
-
-BLOCK_SECONDS = 0.12
-# Calls in a block at the least, the first (not counted) included.
-BLOCK_CALLS = 4
 
 MIN_ROUNDS = 5
 """So many rounds decide by the margin."""
@@ -25,60 +18,6 @@ FEW_ROUNDS = 3
 """So few do for a plan that is surely so much faster as `_CLEARLY` says."""
 
 _CLEARLY = 1.5
-
-
-@dataclasses.dataclass(frozen=True)
-class Turn:
-    """A train function for a block, which gets Keras' iterator, and the steps of its calls."""
-
-    function: Callable[[Any], Any]
-    steps_per_call: int
-
-
-Schedule = Generator[Turn, float, None]
-
-
-class Turns:
-    """Runs the blocks that a schedule asks for, and ends `fit` when the schedule ends.
-
-    The schedule is a generator: it yields the next turn, and is sent the median seconds per
-    step of the block. All blocks share one iterator over the data: with a `fit` for every
-    block, each would fill its shuffle buffer and tune its pipeline anew, and tf.data may stall
-    where an iterator is torn down.
-    """
-
-    def __init__(self, model: Any, schedule: Schedule, *, team: Team) -> None:
-        """Takes the first turn; `fit` must follow. The chief times the blocks of all."""
-        self._model, self._team = model, team
-        self._schedule = schedule
-        self._begin(next(schedule))
-
-    def callback(self, keras_api: KerasApi) -> Any:
-        """Returns the callback to give to `fit`, in the model's Keras API."""
-        return keras_api.callback(on_train_batch_end=self._on_batch_end)
-
-    def _begin(self, turn: Turn) -> None:
-        self._turn = turn
-        self._call_seconds: list[float] = []
-        self._began: float | None = None  # the first call is not counted
-        self._model.train_function = turn.function
-
-    def _on_batch_end(self, batch: int, logs: Any = None) -> None:
-        wait_for(logs)
-        if self._began is not None:
-            self._call_seconds.append(time.perf_counter() - self._began)
-        if self._team.decides(self._is_over()):
-            call_seconds = self._team.of_chief(float(np.median(self._call_seconds)))
-            try:
-                self._begin(self._schedule.send(call_seconds / self._turn.steps_per_call))
-            except StopIteration:
-                self._model.stop_training = True
-            return
-        self._began = time.perf_counter()  # what the team talks about is no time of a call
-
-    def _is_over(self) -> bool:
-        has_enough = len(self._call_seconds) >= BLOCK_CALLS - 1
-        return has_enough and sum(self._call_seconds) >= BLOCK_SECONDS
 
 
 @dataclasses.dataclass
@@ -101,7 +40,7 @@ class Contender:
     def block_seconds(self) -> float:
         """Time of a block of turns, by the check."""
         call_seconds = (self.plan.steps_per_call or 1) * self.step_seconds
-        return max(BLOCK_SECONDS + call_seconds, BLOCK_CALLS * call_seconds)
+        return max(turns.BLOCK_SECONDS + call_seconds, turns.BLOCK_CALLS * call_seconds)
 
     def speedup_over(self, reference: "Contender") -> statistics.Interval:
         """Returns the reference's step time over this one's."""

@@ -8,7 +8,7 @@ from tfx_perf.core.interception import FitCall
 from tfx_perf.training.fit import callback_hooks
 from tfx_perf.training.fit.fit_arguments import callback_list, length_of, may_run_out
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.measuring import strategies
+from tfx_perf.training.replicas import strategies
 
 _STRATEGIES = (
     tf.distribute.MirroredStrategy,
