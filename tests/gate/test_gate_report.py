@@ -166,3 +166,16 @@ def test_of_a_script_pages_and_lines_name_no_component_nor_a_file_that_it_lacks(
     assert "the training's report says why" in said
     for name in (*{each.component for each in metrics.CATALOGUE.values()}, "refused.html"):
         assert name not in said
+
+
+def test_a_figure_of_the_last_process_alone_is_not_in_the_trend(monkeypatch):
+    drawn = []
+    monkeypatch.setattr(
+        gate_report.plots, "trend_with_band", lambda values, *_, **__: drawn.append(values) or ""
+    )
+    runs = [run(f"r{i}", minute=i, energy_joules=5.0 + i / 10) for i in range(4)]
+    runs[2] = run("resumed", minute=2, energy_joules=1.0, resumed_step=100)
+    candidate = run("new", energy_joules=5.2)
+    rules = only(energy_joules={"margin": 0.25})
+    report_on(evaluate(candidate, ledger=Ledger(entries=tuple(runs)), settings=rules))
+    assert drawn == [[5.0, 5.1, 5.3]]

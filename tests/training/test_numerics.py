@@ -1,6 +1,6 @@
 """The weights after 20 steps are those of plain `fit`, for what a plan can change.
 
-The `slices` of a batch come to the `gradient_sum` of the whole.
+The `slices` of a batch come to the gradient sum of the whole.
 
 The error of a variable is its largest deviation over its largest magnitude: elements that
 happen to lie near zero have no relative precision of their own.

@@ -30,7 +30,8 @@ class SkipWaits(Optimization):
         return ", without waits"
 
     def obstacle(self, fit):
-        return None if any(layer.name == "waits" for layer in fit.model.layers) else "no waits"
+        waits = any(layer.name == "waits" for layer in fit.functions.model.layers)
+        return None if waits else "no waits"
 
     def plans(self, fit, base):
         return [base.model_copy(update={self.name: True})]

@@ -103,10 +103,7 @@ class Energy:
 
 
 def of_team(own: Energy, team: Any) -> Energy:
-    """Returns what all hosts of a `Team` took, if all have counted; every worker calls it.
-
-    Hosts are added up; workers that share a meter count it once.
-    """
+    """Returns what all hosts of a `Team` took, each meter once; every worker calls it."""
     if team.count == 1:
         return own
     readings = [(_number_of(meter), int(_MILLI * each)) for meter, each in own.by_meter.items()]

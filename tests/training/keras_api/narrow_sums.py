@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import errors, interception
-from tfx_perf.training.keras_api import gradient_sum
+from tfx_perf.distribute import reduction
 from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.trials.choice import PlanChoice
@@ -129,7 +129,7 @@ def sums(strategy, dtype):
     def of_replica():
         own = tf.nest.map_structure(tf.identity, gradients)
         add = tf.distribute.get_replica_context().all_reduce
-        return gradient_sum.summed(
+        return reduction.narrow_sum(
             own,
             lambda given: [add("SUM", each) for each in given],
             dtype=dtype,

@@ -171,7 +171,7 @@ class Loop:
     def described(self, settings: PerfConfig, *, most_steps_per_call: int = 1) -> Fit:
         """Returns the `fit` as optimizations look at it."""
         data = self._call.arguments["x"]
-        return Fit(self._model, self._functions, data, settings, most_steps_per_call)
+        return Fit(self._functions, data, settings, most_steps_per_call)
 
     def prepare(self, plan: TrainingPlan = PLAIN_FIT) -> None:
         """Traces a plan's steps to make all variables; TypeError if no batch can be made up."""

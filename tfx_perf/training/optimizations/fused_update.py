@@ -24,8 +24,8 @@ class FusedUpdate(Optimization):
         from tfx_perf.training.step import fused_update
 
         keras_api = fit.functions.keras_api
-        reason = keras_api.splitting_obstacle(fit.model)
-        if not reason and not fused_update.is_possible(fit.model.optimizer, keras_api):
+        reason = keras_api.splitting_obstacle(fit.functions.model)
+        if not reason and not fused_update.is_possible(fit.functions.model.optimizer, keras_api):
             return "no kernel computes what the optimizer does"
         return reason
 

@@ -15,10 +15,9 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Fit:
-    """A `fit` of a built model that plans are to be tried for."""
+    """A `fit` that plans are to be tried for."""
 
-    model: Any
-    functions: "TrainFunctions"
+    functions: "TrainFunctions"  # of a built model
     dataset: Any  # that it trains on
     settings: "PerfConfig"  # `training`, `compilation`, `distribution`
     most_steps_per_call: int = 1  # a larger number would gain nothing

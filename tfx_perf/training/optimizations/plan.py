@@ -29,8 +29,7 @@ class TrainingPlan(_Fields):
     @pydantic.model_validator(mode="after")
     def _has_no_conflict(self) -> "TrainingPlan":
         for each in self.optimizations:
-            reason = each.conflict(self)
-            if reason:
+            if reason := each.conflict(self):
                 raise ValueError(reason)
         return self
 

@@ -25,7 +25,7 @@ class Recompute(Optimization):
 
     def obstacle(self, fit: Fit) -> str | None:
         """Returns why the step cannot be split."""
-        return fit.functions.keras_api.splitting_obstacle(fit.model)
+        return fit.functions.keras_api.splitting_obstacle(fit.functions.model)
 
     def always(self, fit: Fit) -> int | str | None:
         """Returns what the settings say, where it is possible."""

@@ -23,5 +23,5 @@ class NarrowReduction(Optimization):
 
     def always(self, fit: Fit) -> Any:
         """Returns what the settings say, if there is something to sum."""
-        is_one = fit.model.distribute_strategy.num_replicas_in_sync == 1
+        is_one = fit.functions.model.distribute_strategy.num_replicas_in_sync == 1
         return None if is_one else fit.settings.distribution.reduction_dtype

@@ -29,7 +29,7 @@ class Xla(Optimization):
 
     def obstacle(self, fit: Fit) -> str | None:
         """Returns why the step cannot be split."""
-        return fit.functions.keras_api.splitting_obstacle(fit.model)
+        return fit.functions.keras_api.splitting_obstacle(fit.functions.model)
 
     def plans(self, fit: Fit, base: "TrainingPlan") -> "list[TrainingPlan]":
         """Returns one plan, if compilation is enabled and there is an accelerator."""

@@ -38,10 +38,10 @@ class XlaCall(Optimization):
         """Returns why the steps cannot be compiled together."""
         from tfx_perf.training.step import compiled_call
 
-        recomputes = fit.settings.training.recompute
-        if recomputes and not fit.functions.keras_api.splitting_obstacle(fit.model):
+        model, keras_api = fit.functions.model, fit.functions.keras_api
+        if fit.settings.training.recompute and not keras_api.splitting_obstacle(model):
             return "it keeps all activations, and `recompute` is asked for"
-        return compiled_call.obstacle(fit.model, fit.functions.keras_api, fit.dataset.element_spec)
+        return compiled_call.obstacle(model, keras_api, fit.dataset.element_spec)
 
     def plans(self, fit: Fit, base: "TrainingPlan") -> "list[TrainingPlan]":
         """Returns one plan without other changes to the steps, if compilation is enabled."""
