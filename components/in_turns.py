@@ -28,11 +28,11 @@ from tfx_perf.core import console, errors, interception, workers
 from tfx_perf.distribute import as_one_device, supervise, worker_server
 from tfx_perf.distribute.strategies import StrategyScope
 from tfx_perf.tf_internals import autograph, datasets
-from tfx_perf.training import precision
 from tfx_perf.training.keras_api import array_data
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.loop.eligibility import obstacle
 from tfx_perf.training.loop.turns import Turn
+from tfx_perf.training.optimizations import precision
 from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.replicas.team import Team
 from tfx_perf.training.trials.processes import Trained

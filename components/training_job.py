@@ -14,7 +14,7 @@ from tfx_perf.config.base import Section
 from tfx_perf.config.distribution import DistributionSettings
 from tfx_perf.core import errors, records
 from tfx_perf.core.interception import FitCall
-from tfx_perf.training import precision
+from tfx_perf.training.optimizations import precision
 from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.replicas import strategies
 from tfx_perf.training.trials.choice import StrategyChoice

@@ -4,10 +4,10 @@ import tensorflow as tf
 
 from benchmarks.input import models, results
 from benchmarks.input.workloads import workload as workload_lib
+from tfx_perf.components.input_tuner import training as consumer_lib
 from tfx_perf.core import interception
 from tfx_perf.input import measure
 from tfx_perf.input.candidates import source as source_lib
-from tfx_perf.training import consumer as consumer_lib
 
 
 class UserCode:

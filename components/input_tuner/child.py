@@ -22,7 +22,7 @@ from tfx_perf.core import console, errors, unmeasured
 from tfx_perf.input import measure, record, tuner
 from tfx_perf.input.candidates import source as source_lib
 from tfx_perf.tf_internals import autograph
-from tfx_perf.training import precision
+from tfx_perf.training.optimizations import precision
 
 BATCH_SIZE = 256  # if neither the settings nor the training code say another
 

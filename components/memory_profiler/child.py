@@ -14,7 +14,7 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.core import errors, interception, unmeasured
 from tfx_perf.memory import footprint, largest_batch, profile, record
 from tfx_perf.tf_internals import autograph
-from tfx_perf.training import precision
+from tfx_perf.training.optimizations import precision
 
 NO_FIT = "run_fn does not call Model.fit, and a custom training loop is not profiled"
 """Why there is no profile."""

@@ -29,10 +29,10 @@ from tfx_perf.core.unmeasured import Unmeasured
 from tfx_perf.distribute import as_one_device
 from tfx_perf.distribute.strategies import StrategyScope
 from tfx_perf.tf_internals import autograph
-from tfx_perf.training import precision
 from tfx_perf.training.keras_api import array_data, either_keras
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.measuring import memory
+from tfx_perf.training.optimizations import precision
 from tfx_perf.training.optimizations.onednn import OneDnn
 from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.record import TrainingRecord

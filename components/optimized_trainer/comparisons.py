@@ -18,7 +18,7 @@ from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.core import errors, formatting
 from tfx_perf.hardware import onednn
 from tfx_perf.tf_internals import devices
-from tfx_perf.training import precision
+from tfx_perf.training.optimizations import precision
 from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.trials import kept_choice, processes
 from tfx_perf.training.trials.choice import StrategyChoice

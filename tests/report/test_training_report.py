@@ -9,7 +9,7 @@ from tfx_perf.core import metrics
 from tfx_perf.core.statistics import Interval
 from tfx_perf.gate import verdict
 from tfx_perf.report import training as training_report
-from tfx_perf.training import advice, precision, scaling
+from tfx_perf.training import advice, scaling
 from tfx_perf.training.measuring.accounts import CommunicationAccount, ReplicaAccount
 from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.record import TrainingRecord, XlaAccount
@@ -120,7 +120,7 @@ def test_the_first_lines_say_that_the_models_own_precision_stays(others, said):
     assert f"float32 stays: {NARROW} {said}." in training_report.report_on(found).verdict
     assert "stays" not in training_report.report_on(record()).verdict
     narrow = found.model_copy(update={"plan": TrainingPlan(precision=NARROW)})
-    assert precision.reasons_for_own(narrow) == []
+    assert advice.reasons_for_own(narrow) == []
 
 
 def test_what_the_budget_does_not_count_is_said_of_turns():

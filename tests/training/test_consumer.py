@@ -1,17 +1,17 @@
-"""A captured fit as a consumer of datasets: it trains, exactly as many steps as it is told."""
+"""A captured fit as a `TrainConsumer` of datasets: it trains as many steps as it is told."""
 
 import model_cases
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from tfx_perf.components.input_tuner import training
 from tfx_perf.core import errors
-from tfx_perf.training import consumer
 
 pytestmark = pytest.mark.one_case
 
 def make(model, data, **arguments):
-    made = consumer.TrainConsumer(model_cases.captured(model, data, **arguments))
+    made = training.TrainConsumer(model_cases.captured(model, data, **arguments))
     made.prepare()
     return made
 

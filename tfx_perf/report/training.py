@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from tfx_perf.core import formatting, metrics
 from tfx_perf.report import page, plots
-from tfx_perf.training import precision, scaling
+from tfx_perf.training import advice, scaling
 from tfx_perf.training.measuring.accounts import CommunicationAccount, DevicePart, Placement
 from tfx_perf.training.record import TrainingRecord, XlaAccount
 from tfx_perf.training.trials.choice import TrialRecord
@@ -348,7 +348,7 @@ def _first_lines(record: TrainingRecord, *, runs_are_planned: bool) -> list[str]
     if speed is not None:
         shown = formatting.format_value("examples_per_second", speed).removesuffix("/s")
         said.append(f"{shown} examples/s after warm-up.")
-    said += precision.reasons_for_own(record)
+    said += advice.reasons_for_own(record)
     said += scaling.in_words(record)
     if record.strategy:
         said.append(f"Strategy {record.strategy.name}: {record.strategy.reason}.")

@@ -9,6 +9,7 @@ from tfx_perf.core.records import Advice
 from tfx_perf.input.record import DEFAULT
 from tfx_perf.tf_internals import datasets
 from tfx_perf.training.record import TrainingRecord
+from tfx_perf.training.trials.choice import TrialRecord
 
 _WAIT_SHARE = 0.1  # of a step
 _HOST_SHARE = 0.1  # of a step
@@ -190,3 +191,32 @@ def _of_widths(weights: Sequence[Any]) -> Iterator[tuple[str, str]]:
 
 def _path(weight: Any) -> str:
     return str(getattr(weight, "path", weight.name).partition(":")[0])
+
+
+def reasons_for_own(record: TrainingRecord) -> list[str]:
+    """Returns a sentence for each other precision tried, on why the model keeps its own."""
+    if record.plan.precision is not None:
+        return []
+    own = record.environment.get("precision", "the model's own precision")
+    names = dict.fromkeys(each.plan.precision for each in record.trials if each.plan.precision)
+    return [f"{own} stays: {name} {_outcome(name, record.trials)}." for name in names]
+
+
+def _outcome(name: str, trials: Sequence[TrialRecord]) -> str:
+    tried = [each for each in trials if each.plan.precision == name]
+    ratios = [ratio for each in tried for ratio in _ratios(each, trials)]
+    if ratios:
+        return f"is {max(ratios):.2f} times as fast"
+    # What was tried says more than what was not.
+    first = min(tried, key=lambda each: each.status == "untried")
+    return f"was not chosen ({first.reason})"
+
+
+def _ratios(trial: TrialRecord, trials: Sequence[TrialRecord]) -> Iterator[float]:
+    """Yields step times in the model's own precision over those of the same plan in another."""
+    if trial.status != "slower" or trial.step_time is None:
+        return
+    own_plan = trial.plan.model_copy(update={"precision": None})
+    for own in trials:
+        if own.plan == own_plan and own.step_time is not None:
+            yield own.step_time.value / trial.step_time.value

@@ -12,13 +12,13 @@ from tfx_perf.core.interception import FitCall
 from tfx_perf.hardware import devices
 from tfx_perf.memory import batches, growth
 from tfx_perf.tf_internals import datasets
-from tfx_perf.training import advice, model_flops, precision
+from tfx_perf.training import advice, model_flops
 from tfx_perf.training.fit.timer import StepTimer, percentile
 from tfx_perf.training.loop import FitResult, Loop
 from tfx_perf.training.measuring import memory as memory_lib
 from tfx_perf.training.measuring.memory import HeldMemory, MemoryWatch
+from tfx_perf.training.optimizations import precision
 from tfx_perf.training.optimizations.plan import TrainingPlan
-from tfx_perf.training.optimizations.precision import policy_name
 from tfx_perf.training.record import TrainingRecord, XlaAccount
 from tfx_perf.training.replicas import strategies
 from tfx_perf.training.trials.choice import PlanChoice, TrialRecord
@@ -81,7 +81,7 @@ class EndedTraining:
             jit_compile=bool(getattr(call.model, "jit_compile", False)),
             environment={
                 **devices.describe(),
-                "precision": policy_name(call.model),
+                "precision": precision.policy_name(call.model),
                 **strategies.environment(strategy),
                 **({"strategy": "model_parallel"} if is_placed else {}),
                 "global_batch_size": str(batch_size),

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import interception
-from tfx_perf.training import precision
+from tfx_perf.training.optimizations import precision
 from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.step import fused_update
