@@ -1,6 +1,6 @@
 """OptimizedTrainer hands its training to workers (`distributed`): real executor, real processes.
 
-On this machine they are run by `local_run`. A `one_worker` does its training over a
+On this machine they are run by `distributed`. A `one_worker` does its training over a
 `worker_server`; before, `trials_together`, after what OptimizedTrainer left of the `known_plan`.
 What is told of a worker that fails is the state of its `pod` and its output (`worker_logs`); the
 cluster is asked by `job_api`.
@@ -31,12 +31,7 @@ from training_cluster import job_settings  # noqa: E402
 
 from tests.ports import free_port  # noqa: E402
 from tfx_perf.components import types  # noqa: E402
-from tfx_perf.components.optimized_trainer import (  # noqa: E402
-    distributed,
-    job_run,
-    local_run,  # noqa: E402
-    plans,
-)
+from tfx_perf.components.optimized_trainer import distributed, job_run, plans  # noqa: E402
 from tfx_perf.core import errors  # noqa: E402
 from tfx_perf.distribute.kubernetes import job_api, manifests  # noqa: E402
 from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan  # noqa: E402
@@ -431,7 +426,7 @@ def test_what_a_worker_on_this_machine_reports_is_said_with_the_end_of_its_log(
         f"import sys\n\ndef report(folder):\n    sys.argv[1:] = [folder]\n    exec({reports!r})\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(local_run, "_WORKER", "reporting:report")
+    monkeypatch.setattr(distributed, "_WORKER", "reporting:report")
     words = r"worker 1: planned\.\nThe end of its log:\nI am the second$"
     with pytest.raises(errors.MeasurementError, match=words):
         trainer.run(module=MODULE, distribution={"workers": 2})

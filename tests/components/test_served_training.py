@@ -1,6 +1,6 @@
 """OptimizedTrainer hands its training to a coordinator: real executor, real processes.
 
-It is started by `local_run`, or by a job's operator, and its `strategy` is the one of
+It is started by `distributed`, or by a job's operator, and its `strategy` is the one of
 `parameter_servers`.
 """
 

@@ -8,15 +8,164 @@ on several workers at all. tf_keras does all that right.
 
 import contextlib
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tfx_perf.core import interception
-from tfx_perf.distribute import optimizers_over_replicas
+from tfx_perf.distribute.reduction import summed
 from tfx_perf.training.keras_api import row_draws
 from tfx_perf.training.keras_api.base_api import traced_apart
+
+Replacement = tuple[Any, str, Callable[..., Any]]  # owner and name; makes ours of Keras' own
+
+
+def replacements(reduction_dtype: str | None) -> Iterator[Replacement]:
+    """Yields replacements in Keras' classes, as optimizers and models may contain several."""
+    optimizers = importlib.import_module("keras").optimizers
+    summing = _SummingOnce(reduction_dtype)
+    yield optimizers.LossScaleOptimizer, "apply", summing.scaled
+    yield optimizers.LossScaleOptimizer, "check_finite", summing.checked
+    yield optimizers.Optimizer, "_backend_apply_gradients", summing.noted
+    yield optimizers.Optimizer, "_clip_gradients", summing.clipped
+    yield from in_some_steps()
+
+
+def in_some_steps() -> Iterator[Replacement]:
+    """Yields what optimizers need to update in some steps only, where Keras fails."""
+    optimizer = importlib.import_module("keras").optimizers.Optimizer
+    yield optimizer, "_all_reduce_sum_gradients", lambda own: _as_they_are
+    yield optimizer, "_overwrite_model_variables_with_average_value", _across_replicas
+    yield importlib.import_module("keras.src.optimizers.base_optimizer"), "ops", _Operations
+
+
+def _under_strategy() -> bool:
+    """Whether this is a replica of a strategy, if only of one."""
+    return tf.distribute.has_strategy() and not tf.distribute.in_cross_replica_context()
+
+
+def _several() -> bool:
+    """Whether this is one of several replicas."""
+    context = tf.distribute.get_replica_context()
+    return context is not None and context.num_replicas_in_sync > 1
+
+
+class _SummingOnce:
+    """Sums the gradients over all replicas before an optimizer clips them, and once.
+
+    Those of a scaled loss are summed before they are unscaled, so that an overflow of the sum is
+    found. What is accumulated for later steps must not depend on the scale: there each replica
+    looks for an overflow first, and all skip the step. Keras has already divided by the replicas.
+    """
+
+    def __init__(self, dtype: str | None) -> None:
+        self._dtype = dtype
+        self._inner: list[Any] = []  # optimizers that get what was summed
+        self._weights: dict[int, list[Any]] = {}  # by the id of the optimizer that trains them
+
+    def scaled(self, own: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns what sums, and then does what `apply` does, of one that scales the loss."""
+
+        def apply(optimizer: Any, grads: Any, trainable_variables: Any = None) -> Any:
+            if _several() and not self._looks_first(optimizer):
+                self._inner.append(optimizer.inner_optimizer)
+                grads = self._summed(list(grads), trainable_variables or ())
+            return own(optimizer, grads, trainable_variables)
+
+        return apply
+
+    def checked(self, own: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns what has all replicas take a step, or none, of one that scales the loss."""
+
+        def check_finite(optimizer: Any, grads: Any) -> tf.Tensor:
+            found = own(optimizer, grads)
+            if not (_several() and self._looks_first(optimizer)):
+                return found
+            context = tf.distribute.get_replica_context()
+            overflows = tf.cast(tf.logical_not(found), tf.int32)
+            return context.all_reduce(tf.distribute.ReduceOp.SUM, overflows) == 0
+
+        return check_finite
+
+    def noted(self, own: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns what notes which weights an optimizer's gradients are of, and applies them."""
+
+        def backend_apply_gradients(optimizer: Any, grads: Any, trainable_variables: Any) -> Any:
+            self._weights[id(optimizer)] = list(trainable_variables)
+            return own(optimizer, grads, trainable_variables)
+
+        return backend_apply_gradients
+
+    def clipped(self, own: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns what sums, if that was not done before, and clips."""
+
+        def clip(optimizer: Any, grads: Any) -> Any:
+            is_summed = any(optimizer is inner for inner in self._inner)
+            if _several() and not is_summed:
+                grads = self._summed(grads, self._weights[id(optimizer)])
+            return own(optimizer, grads)
+
+        return clip
+
+    def _looks_first(self, scaling: Any) -> bool:
+        """Whether each replica looks for an overflow in its own gradients."""
+        return bool(scaling.inner_optimizer.gradient_accumulation_steps)
+
+    def _summed(self, grads: Sequence[Any], weights: Sequence[Any]) -> list[Any]:
+        def sum_up(given: Any, _: Any) -> Any:
+            context = tf.distribute.get_replica_context()  # of a branch, perhaps
+            return context.all_reduce(tf.distribute.ReduceOp.SUM, given)
+
+        present = [n for n, each in enumerate(grads) if each is not None]
+        own = [weights[n] for n in present] if weights else [None] * len(present)
+        sums = summed([grads[n] for n in present], own, sum_up=sum_up, dtype=self._dtype)
+        found = dict(zip(present, sums, strict=True))
+        return [found.get(n) for n in range(len(grads))]
+
+
+def _as_they_are(optimizer: Any, grads_and_vars: Any) -> Any:
+    """Replaces Keras' own sum, which comes after clipping."""
+    return list(grads_and_vars)
+
+
+def _across_replicas(own: Callable[..., Any]) -> Callable[..., Any]:
+    """Has an optimizer's method, which changes the state of all replicas, called once for all."""
+
+    def once(optimizer: Any, variables: Any) -> None:
+        if _under_strategy():
+            context = tf.distribute.get_replica_context()
+            context.merge_call(lambda strategy: own(optimizer, variables))
+        else:
+            own(optimizer, variables)
+
+    return once
+
+
+class _Operations:
+    """Keras' operations for optimizers, with conditions that all replicas share."""
+
+    def __init__(self, own: Any) -> None:
+        self._own = own
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._own, name)
+
+    def cond(self, pred: Any, true_fn: Callable[[], Any], false_fn: Callable[[], Any]) -> Any:
+        """Has every replica do one thing or the other; `pred` is the same on all of them."""
+        if not _under_strategy():
+            return self._own.cond(pred, true_fn, false_fn)
+
+        def decide(strategy: Any, preds: Any, true_fns: Any, false_fns: Any) -> Any:
+            def of_each(functions: Any) -> Any:
+                return lambda: strategy.run(lambda function: function(), args=(functions,))
+
+            first = strategy.experimental_local_results(preds)[0]
+            return tf.cond(first, of_each(true_fns), of_each(false_fns))
+
+        context = tf.distribute.get_replica_context()
+        return context.merge_call(decide, args=(pred, true_fn, false_fn))
+
 
 _SEEDS_APART = 7919  # a prime: users seed their layers with 1, 2, 3
 _DRAWS_OF_SHAPES = ("normal", "uniform", "truncated_normal", "randint")
@@ -26,7 +175,7 @@ _DRAWS_OF_SHAPES = ("normal", "uniform", "truncated_normal", "randint")
 def one_replica() -> Iterator[None]:
     """Has Keras 3 train where a strategy has but one replica, while the context lasts."""
     with contextlib.ExitStack() as undo:
-        for replacement in optimizers_over_replicas.in_some_steps():
+        for replacement in in_some_steps():
             undo.enter_context(interception.replacing(*replacement))
         yield
 
@@ -42,7 +191,7 @@ def as_one_device(
         def replace(owner: Any, name: str, make: Callable[..., Any]) -> None:
             undo.enter_context(interception.replacing(owner, name, make))
 
-        for replacement in optimizers_over_replicas.replacements(reduction_dtype):
+        for replacement in replacements(reduction_dtype):
             replace(*replacement)
         replace(keras.layers.BatchNormalization, "_moments", _moments_of_rows)
         replace(keras.random.SeedGenerator, "next", row_draws.noted)
@@ -90,5 +239,3 @@ def _own_seeds(own: Callable[..., Any]) -> Callable[..., Any]:
         return seed + tf.stack([_SEEDS_APART * replica, tf.zeros_like(replica)])
 
     return next_seed
-
-

@@ -1,6 +1,6 @@
 """Several replicas train as one device does (`tfx_perf.distribute.as_one_device`), also with plans.
 
-So do `replicas`, `optimizers_over_replicas` and `as_one_device`. Each replica counts what its
+So do `replicas` and `as_one_device`. Each replica counts what its
 `replica_part` of a batch does, and may draw by the row (`row_draws`). What they sum in a call of
 several steps keeps its shape (`constant_shapes`). They evaluate as one device does, too
 (`evaluation`, `keras3_api.evaluating`), with the averages of all (`distribute.callbacks`).

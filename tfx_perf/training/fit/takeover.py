@@ -114,10 +114,10 @@ class Takeover:
             model.train_function, model.test_function = train_function, test_function
             self._installed = train_function, test_function
             undo.callback(self._leave)
+            undo.enter_context(
+                interception.replacing(*keras_api.step_counting, self._counting)
+            )
             if steps_per_call is not None:
-                undo.enter_context(
-                    interception.replacing(*keras_api.step_counting, self._counting)
-                )
                 undo.enter_context(
                     keras_api.telling_last_steps(model, applies=lambda: not self._counts_as_users)
                 )
@@ -149,6 +149,11 @@ class Takeover:
             if self.is_installed:
                 model.train_function, model.test_function = before
 
+    def count_before(self, steps: int) -> None:
+        """Has Keras count steps that another process made with its iterator over the data."""
+        for counted in self._counted[:1]:
+            self._keras_api.count_before(counted, steps)
+
     def count_single_steps(self) -> None:
         """Makes `fit` count the user's steps per call from the next epoch, or evaluation, on."""
         steps = self._keras_api.get_steps_per_execution(self._model)
@@ -169,11 +174,14 @@ class Takeover:
     def _counting(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def make(*args: Any, **kwargs: Any) -> Any:
-            if not self._is_fits_own or self._steps_per_call is None:
+            if not self._is_fits_own:
                 return original(*args, **kwargs)
-            training, evaluation = self._steps_per_call
-            steps = evaluation if self._counted else training
-            kwargs["steps_per_execution"] = self._keras_api.execution_steps_of(self._model, steps)
+            if self._steps_per_call is not None:
+                training, evaluation = self._steps_per_call
+                steps = self._keras_api.execution_steps_of(
+                    self._model, evaluation if self._counted else training
+                )
+                kwargs["steps_per_execution"] = steps
             self._counted.append(original(*args, **kwargs))
             return self._counted[-1]
 

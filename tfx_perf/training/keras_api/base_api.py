@@ -454,6 +454,9 @@ class KerasApi(abc.ABC):
     def count_in_calls_of(self, counting: Any, steps: int) -> None:
         """Changes the steps of a call in an object of `step_counting`, from the next epoch on."""
 
+    def count_before(self, counting: Any, steps: int) -> None:  # noqa: B027 (tf_keras counts none)
+        """Adds steps of epochs before to an object of `step_counting`, where it counts those."""
+
     def telling_last_steps(
         self, model: Any, *, applies: Callable[[], bool]
     ) -> contextlib.AbstractContextManager[None]:

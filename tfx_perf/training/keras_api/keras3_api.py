@@ -236,6 +236,10 @@ class Keras3(KerasApi):
         counting.steps_per_execution = steps
 
     @override
+    def count_before(self, counting: Any, steps: int) -> None:
+        counting._steps_seen += steps
+
+    @override
     def telling_last_steps(
         self, model: Any, *, applies: Callable[[], bool]
     ) -> contextlib.AbstractContextManager[None]:

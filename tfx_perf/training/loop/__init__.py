@@ -329,13 +329,15 @@ class Loop:
                 runner = self.speed_watch = SpeedWatch(
                     runner, functions.plain_step, plain_step_seconds=run.plain_step_seconds
                 )
-            if may_run_out(arguments):
-                optimizer = self._model.optimizer
-                runner = OpenEpochs(runner, countdown=countdown, optimizer=optimizer)
         if self._replica_count == 1:
             whole = users_steps if plan.is_plain_fit else 1
             runner = NotingFirstBatch(runner, self.first_batch, whole=whole)
-        return train_function(runner) if guard is None else guard.around(runner, countdown)
+        if not plan.is_plain_fit and may_run_out(arguments):
+            optimizer = self._model.optimizer
+            runner = OpenEpochs(runner, countdown=countdown, optimizer=optimizer)
+        if guard is None:
+            return train_function(runner)
+        return guard.around(runner, countdown, count_before=functions.count_before)
 
     def _arguments(self, run: _Run, overrides: dict[str, Any]) -> dict[str, Any]:
         """Returns `fit`'s arguments, changed, with callbacks that begin epochs where we count."""

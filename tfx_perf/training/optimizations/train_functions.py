@@ -222,6 +222,10 @@ class TrainFunctions:
         ):
             yield
 
+    def count_before(self, steps: int) -> None:
+        """Has Keras count steps of epochs before with those of its iterator over the data."""
+        self._takeover.count_before(steps)
+
     @contextlib.contextmanager
     def replaced(self) -> Iterator[None]:
         """Wraps a `fit` in which functions are replaced, and called with direct iterators.

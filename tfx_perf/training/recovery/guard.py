@@ -147,14 +147,22 @@ class Guard:
 
         return self._task.keras_api.callback(on_epoch_begin=before_epoch)
 
-    def around(self, runner: StepRunner, countdown: Countdown) -> Function:
-        """Returns the train function for Keras; the countdown knows of a call in which data end."""
+    def around(
+        self, runner: StepRunner, countdown: Countdown, *, count_before: Callable[[int], None]
+    ) -> Function:
+        """Returns the train function for Keras; the countdown knows of a call in which data end.
+
+        `count_before` is told of the batches that another process took in epochs before.
+        """
 
         def call(iterator: Any) -> Logs:
             steps = runner.take()
             iterator = self._data.follow(iterator)
             if not self._has_begun:
                 self._begin(iterator, runner)
+                if self._resume is not None:
+                    place = self._data.position
+                    count_before(place.taken[place.current] - self._step_in_epoch)
                 iterator = self._data.follow(self._data.keras_iterator)
             elif self._decisions.is_ending or (self._is_due and not self._step_in_epoch):
                 self._save()  # an epoch before has ended with its evaluation
