@@ -313,6 +313,8 @@ class TestReuse:
         for rounds, key in ((measure.MIN_ROUNDS, self.KEY), (measure.MIN_ROUNDS - 1, {})):
             record = tuning_cases.tuning_record(rounds=rounds)
             assert previous.keyed(record, self.KEY).key == key
+        surely = tuning_cases.tuning_record(rounds=2, chosen="columns")  # beyond doubt in two
+        assert previous.keyed(surely, self.KEY).key == self.KEY
 
     def test_a_search_that_ended_too_early_is_made_once_more(self, made, source):
         undecided = tuning_cases.tuning_record(rounds=0, undecided_count=1)

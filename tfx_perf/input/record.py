@@ -124,7 +124,7 @@ class TuningRecord(records.Record):
     @property
     def came_to_an_end(self) -> bool:
         """Whether the search has told what is faster; some are not worth their time."""
-        if self.diagnosis and self.diagnosis.is_fed:
+        if self.chosen != DEFAULT or (self.diagnosis and self.diagnosis.is_fed):
             return True
         rounds = self.final.rounds if self.final else self.rounds
         return rounds >= measure.MIN_ROUNDS
