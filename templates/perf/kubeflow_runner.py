@@ -6,6 +6,7 @@ from tfx_perf.core import console
 
 with console.libraries():  # TensorFlow and others say much while they are imported
     from tfx_perf import kubeflow
+    from tfx_perf.kubeflow import notes
 
     from pipeline import configs, definition
 
@@ -28,7 +29,7 @@ SETTINGS = kubeflow.KubeflowSettings(image=IMAGE)
 
 
 def main() -> None:
-    """Writes the pipeline as YAML."""
+    """Writes the pipeline as YAML, and says what a run will do without."""
     pipeline = definition.create(
         pipeline_name=NAME,
         pipeline_root=PIPELINE_ROOT,
@@ -36,9 +37,12 @@ def main() -> None:
         serving_model_dir=SERVING_MODEL_DIR,
         baseline_uri=BASELINE_URI,
     )
-    kubeflow.compile_pipeline(
+    path = kubeflow.compile_pipeline(
         pipeline, output=configs.OUTPUT / f"{NAME}.yaml", settings=SETTINGS
     )
+    for note in notes.notes(pipeline, SETTINGS):
+        print(f"Note: {note}")
+    print(f"Compiled for Kubeflow: {path}")
 
 
 if __name__ == "__main__":

@@ -46,7 +46,6 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 @pytest.mark.parametrize(
     ("arguments", "code", "shown"),
     [
-        (["kubeflow_runner.py"], 0, ""),
         (["local_runner.py", "--set", "steps"], 2, "Received: --set steps."),
         (["local_runner.py", "--set", "steps=3"], 2, "Received: parameter=steps."),
     ],
@@ -58,6 +57,20 @@ def test_only_own_lines_are_shown(project, arguments, code, shown):
     assert (done.returncode, done.stdout) == (code, "")
     assert shown in done.stderr
     assert len(done.stderr.splitlines()) == bool(shown)
+
+
+def test_compiling_says_what_a_run_will_do_without_and_where_the_file_is(project):
+    done = subprocess.run(
+        [sys.executable, "kubeflow_runner.py"],
+        cwd=project,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    *notes, last = done.stdout.splitlines()
+    assert notes and all(note.startswith("Note: ") for note in notes)
+    assert last.startswith("Compiled for Kubeflow: ") and last.endswith(".yaml")
 
 
 @pytest.mark.slow
