@@ -212,3 +212,11 @@ def test_an_optimizer_that_an_own_step_does_not_use_gets_no_slots(keras):
     assert count(model.optimizer) == unused <= 2  # the step's number, the learning rate
     assert count(model.own) >= 4
     assert not np.array_equal(weights[0], Snapshot(model).values[0])
+
+
+@pytest.mark.parametrize("keras", ["keras"], indirect=True)
+def test_an_evaluation_without_data_ends_as_in_plain_fit(keras):
+    """Keras 3 asks until the data end; tf_keras raises, under a plan as without one."""
+    data = model_cases.regression()
+    call = captured(model_cases.dense(keras), data, validation_data=data.take(0))
+    compare(call, PLANS[2:3], step_count=20)

@@ -67,8 +67,11 @@ class Countdown:
         self.call_count = 0
 
     def take(self, steps: int) -> int:
-        """Returns how many steps the next call may take, at most `steps`."""
-        taken = steps if self._left is None else min(steps, self._left)
+        """Returns how many steps the next call takes, from 1 to `steps`.
+
+        Where none is left it is 1, which finds the end of the data: Keras 3 would ask for ever.
+        """
+        taken = steps if self._left is None else max(1, min(steps, self._left))
         if self._left is not None:
             self._left -= taken
         self.call_count += 1
