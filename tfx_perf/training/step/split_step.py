@@ -135,9 +135,10 @@ class SplitStep:
         if self._journal is not None:
             batch = self._journal.begin(batch)
         part = replica_part.part_of(batch, model=self._model, keras_api=self._keras_api)
+        computed: Tensors  # annotated here, since AutoGraph converts the branches
         if micro_batches is None:
             gradients, metrics = self._gradients(batch, part)
-            computed: Tensors = gradients
+            computed = gradients
         else:
             gradients = self._of_slices(batch, micro_batches, part)
             metrics = self._model.get_metrics_result
