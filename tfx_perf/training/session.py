@@ -123,9 +123,11 @@ class TrainingSession:
                 "notes": (*found.notes, *self._beside_notes),
             }
             return found.model_copy(update=update)
+        except errors.UserError as error:  # no step was trained, say
+            _LOGGER.warning("The training could not be measured. %s", error)
         except Exception:  # the model is trained; losing it would help nobody
             _LOGGER.warning("The training could not be measured.", exc_info=True)
-            return None
+        return None
 
     @property
     def _beside_notes(self) -> tuple[str, ...]:
