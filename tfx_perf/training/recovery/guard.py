@@ -150,10 +150,7 @@ class Guard:
     def around(
         self, runner: StepRunner, countdown: Countdown, *, count_before: Callable[[int], None]
     ) -> Function:
-        """Returns the train function for Keras; the countdown knows of a call in which data end.
-
-        `count_before` is told of the batches that another process took in epochs before.
-        """
+        """Returns the train function; `count_before` is told of other processes' batches."""
 
         def call(iterator: Any) -> Logs:
             steps = runner.take()

@@ -67,10 +67,7 @@ class Countdown:
         self.call_count = 0
 
     def take(self, steps: int) -> int:
-        """Returns how many steps the next call takes, from 1 to `steps`.
-
-        Where none is left it is 1, which finds the end of the data: Keras 3 would ask for ever.
-        """
+        """Returns the next call's steps, at least 1: Keras 3 asks until data have ended."""
         taken = steps if self._left is None else max(1, min(steps, self._left))
         if self._left is not None:
             self._left -= taken
