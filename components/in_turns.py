@@ -83,7 +83,7 @@ def train(
         loss_passes: how often to train first on the same few batches from the first training's
             weights, comparing the loss after each time; 0: not at all.
     """
-    console.set_status(f"training {' and '.join(trainings)} in turns")
+    console.set_status(f"training in {len(trainings)} ways in turns, for at most {seconds:.0f} s")
     deadline = time.monotonic() + start_seconds + seconds
     log_folder.mkdir(parents=True, exist_ok=True)
     processes = [

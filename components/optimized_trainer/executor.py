@@ -33,7 +33,7 @@ _Artifacts = dict[str, list[artifact.Artifact]]
 
 
 class Executor(base_executor.BaseExecutor):
-    """TFX's GenericExecutor with measured training."""
+    """Trains as TFX's Trainer does, fast, and publishes what was measured."""
 
     def Do(  # noqa: N802 (TFX's name)
         self, input_dict: _Artifacts, output_dict: _Artifacts, exec_properties: dict[str, Any]

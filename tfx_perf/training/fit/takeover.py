@@ -40,7 +40,7 @@ def others_wait(model: Any) -> Iterator[None]:
         yield
 
 
-class StepsPerCall(NamedTuple):
+class StepsOfCalls(NamedTuple):
     """How many steps Keras counts for a call, in training and in the evaluations of `fit`."""
 
     training: int
@@ -68,7 +68,7 @@ class Takeover:
         self._depth = 0  # of the calls that callbacks make there
         self._is_evaluating = self._is_making = False
         self._counts_as_users = False
-        self._steps_per_call: StepsPerCall | None = None
+        self._steps_per_call: StepsOfCalls | None = None
         self._counted: list[Any] = []  # what `fit` counts steps with: of training, of evaluation
 
     @contextlib.contextmanager
@@ -78,7 +78,7 @@ class Takeover:
         test: Function | None,
         *,
         theirs: tuple[Function, Function],
-        steps_per_call: StepsPerCall | None,
+        steps_per_call: StepsOfCalls | None,
         iterators: FitIterators | None = None,
     ) -> Iterator[None]:
         """Wraps a `fit` with functions in the place of Keras', called with direct iterators.
@@ -158,7 +158,7 @@ class Takeover:
         """Makes `fit` count the user's steps per call from the next epoch, or evaluation, on."""
         steps = self._keras_api.get_steps_per_execution(self._model)
         self._counts_as_users = True
-        self._steps_per_call = StepsPerCall(steps, steps)
+        self._steps_per_call = StepsOfCalls(steps, steps)
         for counted in self._counted:
             self._keras_api.count_in_calls_of(counted, steps)
 

@@ -23,7 +23,7 @@ from tfx_perf.training.fit.fit_arguments import (
     length_of,
     may_run_out,
 )
-from tfx_perf.training.fit.takeover import StepsPerCall
+from tfx_perf.training.fit.takeover import StepsOfCalls
 from tfx_perf.training.fit.timer import StepTimer, TimedFit
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.keras_api.base_api import Function, all_layers
@@ -294,7 +294,7 @@ class Loop:
             test,
             steps_per_call=None
             if test is None
-            else StepsPerCall(_steps_per_call(plan, arguments), test.steps_per_call),
+            else StepsOfCalls(_steps_per_call(plan, arguments), test.steps_per_call),
             iterators=None if guard is None else guard.iterators,
         ):
             callback = timer.epochs_callback(self.keras_api)

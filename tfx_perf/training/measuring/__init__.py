@@ -1,1 +1,1 @@
-"""Measures memory, FLOPs, communication and hardware along a training."""
+"""Measures memory, communication and garbage collection along a training."""

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tfx_perf.core import errors
 from tfx_perf.tf_internals.built_optimizer import build_used_optimizer
 from tfx_perf.tf_internals.iterators import FitIterators, direct_iterators
-from tfx_perf.training.fit.takeover import StepsPerCall, Takeover, others_wait
+from tfx_perf.training.fit.takeover import StepsOfCalls, Takeover, others_wait
 from tfx_perf.training.keras_api.base_api import Function, KerasApi
 from tfx_perf.training.keras_api.keras_function import KerasFunction, KerasFunctions
 from tfx_perf.training.optimizations.plan import TrainingPlan
@@ -209,7 +209,7 @@ class TrainFunctions:
         train: Any,
         test: Any,
         *,
-        steps_per_call: StepsPerCall | None = None,
+        steps_per_call: StepsOfCalls | None = None,
         iterators: FitIterators | None = None,
     ) -> Iterator[None]:
         """Puts functions in the place of Keras' while a `fit` runs; see `Takeover`."""
