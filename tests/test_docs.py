@@ -57,7 +57,7 @@ def test_readme_snippet_builds_components() -> None:
 def test_readme_settings_are_valid(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "perf.yaml"
     path.write_text(_code("yaml")[0])
-    assert PerfConfig.from_yaml(path).gate.rules["input_wait_ratio"].max == 0.3  # noqa: PLR2004
+    assert PerfConfig.from_yaml(path).gate.rules["peak_rss_bytes"].max == 8e9  # noqa: PLR2004
 
 
 @pytest.mark.parametrize("page", _PAGES)

@@ -168,7 +168,7 @@ _METRICS = [
         ("peak_flops_per_second", "1/second", _NONE, "Peak that MFU and HFU are taken against."),
         ("mfu_ratio", "ratio", _HIGHER, "Model FLOPs utilisation: achieved over peak FLOPs."),
         ("hfu_ratio", "ratio", _NONE, "Hardware FLOPs utilisation: as MFU, with what is computed again."),
-        ("input_wait_ratio", "ratio", _LOWER, "Share of a step that disappears when one batch is repeated from memory; 0 where noise may explain it."),
+        ("input_wait_ratio", "ratio", _LOWER, "Share of a step that disappears when one batch is repeated from memory; 0 where noise may explain it. Measured only where trials took turns."),
         ("host_share_ratio", "ratio", _LOWER, "Share of the steps' time between the calls of the train function: Keras and callbacks, in Python."),
         ("energy_joules", "joules", _LOWER, "What the processors and GPUs of all hosts that trained took during fit, whoever used them."),
         ("energy_per_example_joules", "joules", _LOWER, "The same over the examples that were trained on."),
