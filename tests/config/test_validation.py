@@ -55,6 +55,7 @@ from tfx_perf.pipelines.airflow import AirflowSettings
                                                  "memory.batch_sizes out for the default, []."]),
         ({"memory": "much"}, ["Leave memory out for the defaults."]),
         ({"training": {"margin": "1,5"}}, ["='1,5'. Write it without quotes, with a point for"]),
+        ({"gate": {"rules": {"mfu_ratio": {"max": "8e9"}}}}, ["or 1.0e+9."]),
         ({"memory": {"batch_sizes": ["64"]}}, ["Write it without quotes"]),
         ({1: {}}, ["Expected one of the keys compilation", "Received: 1={}."]),
         ({None: {}}, ["Expected one of the keys compilation", "Received: None={}."]),

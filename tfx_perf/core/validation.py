@@ -55,7 +55,7 @@ _OTHER_SPELLINGS = {
     "fp32": "float32",
 }
 _OF_NUMBERS = ("int_type", "float_type", "time_delta_parsing")
-_NUMBER = re.compile(r"[-+]?[\d.,_ ']*\d")  # as people may write it
+_NUMBER = re.compile(r"[-+]?[\d.,_ ']*\d([eE][-+]?\d+)?")  # as people may write it
 _UNKNOWN_KEY = ("extra_forbidden", "invalid_key")  # as text, and as a number, say
 _OF_A_KEY = "[key]"  # pydantic's location of a mapping's key
 
@@ -194,7 +194,7 @@ class _Complaint:
             choices = re.findall("'(.+?)'", complaints["literal_error"]["ctx"]["expected"])
             return errors.did_you_mean(given, choices)
         if complaints.keys() & set(_OF_NUMBERS) and _NUMBER.fullmatch(self._given):
-            return "Write it without quotes, with a point for decimals, as in 1000 or 0.5."
+            return "Write it without quotes, with a point for decimals, as in 1000, 0.5 or 1.0e+9."
         return ""
 
     def _may_be_null(self) -> bool:
