@@ -168,7 +168,7 @@ class Takeover:
         return threading.get_ident() == self._thread and not self._depth
 
     def _leave(self) -> None:
-        self._thread = None
+        self._thread, self._counted = None, []  # which hold iterators, and so a cache in files
         self._model.train_function, self._model.test_function = self._theirs
 
     def _counting(self, original: Callable[..., Any]) -> Callable[..., Any]:
