@@ -48,3 +48,9 @@ def test_what_a_layer_raised_is_named_not_the_call_it_was_in(package, is_nested)
 )
 def test_the_line_that_tells_most_is_taken(error, line):
     assert errors.in_one_line(error) == line
+
+
+@pytest.mark.parametrize(("name", "module"), [("errors", "errors"), ("quiet", "console")])
+def test_projects_of_earlier_templates_find_modules_by_their_old_names(name, module):
+    found = getattr(importlib.import_module("tfx_perf"), name)
+    assert found is importlib.import_module(f"tfx_perf.core.{module}")
