@@ -133,7 +133,7 @@ def test_what_is_excluded_is_neither_tried_nor_used(keras, name, monkeypatch):
 
     def tried(settings):
         found, refused = families.families(
-            model, Loop(call), settings=settings, step_seconds=1e-3
+            Loop(call), settings=settings, step_seconds=1e-3
         )
         plans = [*(plan for family in found for plan in family), *(each.plan for each in refused)]
         return {each.name for plan in plans for each in plan.optimizations}

@@ -102,7 +102,7 @@ def trained_as_plain_fit_does(model, plan=SEVERAL):
 
 def tried(loop, model):
     settings = PerfConfig.from_dict({"compilation": {"enabled": True}})
-    return families.families(model, loop, settings=settings, step_seconds=0.001)
+    return families.families(loop, settings=settings, step_seconds=0.001)
 
 
 @pytest.mark.one_case

@@ -265,7 +265,7 @@ class TrainingSession:
             # Trials count, also those that were before, in other processes.
             started -= max(0.0, choice.trial_time_seconds - chosen_seconds)
         choice = choice.with_plan_among_trials
-        choice = choice.model_copy(update={"plan": self._as_set(choice.plan, call, loop)})
+        choice = choice.model_copy(update={"plan": self._as_set(choice.plan, loop)})
         trial_trace_count = loop.trace_count(choice.plan) or 0
         live = LiveTraining(
             call,
@@ -480,7 +480,7 @@ class TrainingSession:
                 return choice
         return None
 
-    def _as_set(self, plan: TrainingPlan, call: FitCall, loop: Loop) -> TrainingPlan:
+    def _as_set(self, plan: TrainingPlan, loop: Loop) -> TrainingPlan:
         """Returns a plan with the set reduction type, and only with allowed optimizations."""
         fit = loop.described(self._settings)
         update = {"reduction_dtype": OPTIMIZATIONS["reduction_dtype"].always(fit)}

@@ -132,7 +132,7 @@ def told(
         hooks = _HOOKS[:1] if is_resumed else _HOOKS
         for hook in hooks if is_container(given) else (*_SETTERS, *hooks):
             instead = begin if hook in _HOOKS else hide_added
-            skipping = _skipping_once(hook, callbacks, instead=instead)
+            skipping = _skipping_once(callbacks, instead=instead)
             undo.enter_context(interception.replacing(module.CallbackList, hook, skipping))
         yield
 
@@ -142,9 +142,9 @@ def _attributes(callback: Any) -> dict[str, Any]:
 
 
 def _skipping_once(
-    hook: str, told: list[Any], *, instead: Callable[[], None]
+    told: list[Any], *, instead: Callable[[], None]
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Makes the next `CallbackList.<hook>` call `instead` in the place of the callbacks `told`."""
+    """Makes a hook of `CallbackList` call `instead` once, in the place of the callbacks `told`."""
     thread, is_left = threading.get_ident(), True
 
     def making(own: Callable[..., None]) -> Callable[..., None]:

@@ -156,7 +156,7 @@ def for_workers(call: FitCall, loop: Loop, *, settings: PerfConfig, why: str = "
     if has_trials:
         try:
             reason = obstacle(call, loop)
-            plan = PLAIN_FIT if reason else families.untried(call.model, loop, settings=settings)
+            plan = PLAIN_FIT if reason else families.untried(loop, settings=settings)
         except Exception as error:  # as above
             _LOGGER.warning("Training with plain fit.", exc_info=True)
             reason = errors.in_one_line(error)
@@ -219,7 +219,7 @@ def with_recompute(
     if not settings.training.recompute or not choice.plan.is_plain_fit:
         return choice
     reason = obstacle(call, loop)
-    plan = PLAIN_FIT if reason else families.reference(call.model, loop, settings=settings)
+    plan = PLAIN_FIT if reason else families.reference(loop, settings=settings)
     if plan.is_plain_fit:
         why = reason or loop.keras_api.splitting_obstacle(call.model)
         _LOGGER.warning("training.recompute is not used: %s.", why)

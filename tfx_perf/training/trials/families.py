@@ -3,7 +3,6 @@
 import contextlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 from tfx_perf.config import PerfConfig
 from tfx_perf.training.loop import Loop
@@ -54,7 +53,7 @@ class Leftovers:
         return max(0, HeldMemory.now().used_bytes - self._began - next(own, 0))
 
 
-def reference(model: Any, loop: Loop, *, settings: PerfConfig) -> TrainingPlan:
+def reference(loop: Loop, *, settings: PerfConfig) -> TrainingPlan:
     """Returns the plan that others are held against: plain `fit`, unless memory may not suffice."""
     fit = loop.described(settings)
     values = {
@@ -66,24 +65,20 @@ def reference(model: Any, loop: Loop, *, settings: PerfConfig) -> TrainingPlan:
     return plan if any(each.saves_memory for each in plan.optimizations) else plan.plain
 
 
-def untried(model: Any, loop: Loop, *, settings: PerfConfig) -> TrainingPlan:
+def untried(loop: Loop, *, settings: PerfConfig) -> TrainingPlan:
     """Returns a plan that computes the same as plain `fit`, no slower, and needs no trial."""
     fewest = min(*settings.training.steps_per_call, loop.train_length or 1)
     return _base(loop.described(settings, most_steps_per_call=fewest))
 
 
 def families(
-    model: Any,
-    loop: Loop,
-    *,
-    settings: PerfConfig,
-    step_seconds: float,
+    loop: Loop, *, settings: PerfConfig, step_seconds: float
 ) -> tuple[list[Family], list[TrialRecord]]:
     """Returns the plans to try, by family, and the records of those that cannot be."""
     longest = min(longest_call(step_seconds), loop.train_length or 1)
     fit = loop.described(settings, most_steps_per_call=longest)
     base = _base(fit)
-    compared_with = reference(model, loop, settings=settings)
+    compared_with = reference(loop, settings=settings)
     found, refused = [], []
     for name, each in OPTIMIZATIONS.items():
         if name in settings.training.excluded_speedups:

@@ -86,7 +86,7 @@ class Trials:
         self._team = Team(call.model.distribute_strategy)
         self._loop = loop
         self._settings, self._budget = settings, budget
-        self._reference = families.reference(call.model, loop, settings=settings)
+        self._reference = families.reference(loop, settings=settings)
         self._watch, self._stop_when = watch, stop_when
         self._previous_plan = previous_plan
         self._worth = Worth(
@@ -195,7 +195,7 @@ class Trials:
     def _to_try(self, *, step_seconds: float) -> list[families.Family]:
         known = [record.plan for record in self._finished]
         found, refused = families.families(
-            self._model, self._loop, settings=self._settings, step_seconds=step_seconds
+            self._loop, settings=self._settings, step_seconds=step_seconds
         )
         self._finished += [record for record in refused if record.plan not in known]
         to_try = [
