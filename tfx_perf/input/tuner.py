@@ -120,7 +120,7 @@ def tune(
         tuning_time_seconds=budget.elapsed_seconds,
         planned_runs=planned_runs,
     )
-    if not has_searched or found.name != DEFAULT or record.came_to_an_end:
+    if not has_searched or record.came_to_an_end:
         return record
     more_time = (
         "The time ended with what a faster input may save: a larger schedule.planned_runs "
