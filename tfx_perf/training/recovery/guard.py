@@ -22,48 +22,12 @@ from tfx_perf.training.recovery.training_state import TrainingState, Writers
 from tfx_perf.training.replicas.team import Team
 from tfx_perf.training.step.step_runner import Countdown, Logs, StepRunner
 
-_PERIOD_SECONDS = 1.0  # between two times that several workers ask each other
-_MOST_CALLS = 1000
-
-
-class Decisions:
-    """Common decisions of all workers on saving and ending; a process alone decides at once."""
-
-    def __init__(self, team: Team, *, is_told_to_end: Callable[[], bool]) -> None:
-        self.is_due = False
-        self._team, self._is_told_to_end = team, is_told_to_end
-        self._all_end = False
-        self._calls_left = 0
-        self._calls = 0
-        self._since = time.perf_counter()
-
-    @property
-    def is_ending(self) -> bool:
-        """Whether one of the workers was told to end, and all of them know."""
-        return self._is_told_to_end() if self._team.count == 1 else self._all_end
-
-    def take(self, *, is_due: bool, must: bool) -> None:
-        """Decides, about once a second, and whenever it `must`, which all workers know alike."""
-        if self._team.count == 1:
-            self.is_due = is_due
-            return
-        self.is_due = False
-        self._calls += 1
-        if self._calls_left and not must:
-            self._calls_left -= 1
-            return
-        seconds = max(time.perf_counter() - self._since, 1e-6)
-        calls = int(np.clip(_PERIOD_SECONDS * self._calls / seconds, 0, _MOST_CALLS))
-        said = self._team.gathered([is_due, self._is_told_to_end(), calls])
-        self.is_due, self._all_end = bool(said[:, 0].any()), bool(said[:, 1].any())
-        self._calls_left = int(said[:, 2].min())
-        self._calls, self._since = 0, time.perf_counter()
-
-
 _READ_AGAIN = (
     "a training that goes on reads its data again up to where it was, which is exact if they come "
     "in the same order every time"
 )
+_PERIOD_SECONDS = 1.0  # between two times that several workers ask each other
+_MOST_CALLS = 1000
 
 
 class Guard:
@@ -156,10 +120,7 @@ class Guard:
             steps = runner.take()
             iterator = self._data.follow(iterator)
             if not self._has_begun:
-                self._begin(iterator, runner)
-                if self._resume is not None:
-                    place = self._data.position
-                    count_before(place.taken[place.current] - self._step_in_epoch)
+                self._begin(iterator, runner, count_before=count_before)
                 iterator = self._data.follow(self._data.keras_iterator)
             elif self._decisions.is_ending or (self._is_due and not self._step_in_epoch):
                 self._save()  # an epoch before has ended with its evaluation
@@ -197,7 +158,9 @@ class Guard:
             self._check_weights()
         self._save_if_due()
 
-    def _begin(self, iterator: Any, runner: StepRunner) -> None:
+    def _begin(
+        self, iterator: Any, runner: StepRunner, *, count_before: Callable[[int], None]
+    ) -> None:
         """Goes to the point where the training goes on, or remembers where it begins."""
         self._has_begun = True
         model, resume = self._task.model, self._resume
@@ -219,6 +182,8 @@ class Guard:
             checkpoint = resume.checkpoint
             self.step = self.saver.step = self._last_finite_step = checkpoint.step
             self._skip = self._step_in_epoch = checkpoint.step_in_epoch
+            place = self._data.position
+            count_before(place.taken[place.current] - self._skip)
             self._logs = resume.logs
             if not self._skip:
                 self._callbacks.put_back(resume.callbacks)
@@ -337,3 +302,37 @@ def _as_floats(value: Any) -> np.ndarray | None:
         return np.asarray(value, np.float64)
     except (TypeError, ValueError):
         return None
+
+
+class Decisions:
+    """Common decisions of all workers on saving and ending; a process alone decides at once."""
+
+    def __init__(self, team: Team, *, is_told_to_end: Callable[[], bool]) -> None:
+        self.is_due = False
+        self._team, self._is_told_to_end = team, is_told_to_end
+        self._all_end = False
+        self._calls_left = 0
+        self._calls = 0
+        self._since = time.perf_counter()
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether one of the workers was told to end, and all of them know."""
+        return self._is_told_to_end() if self._team.count == 1 else self._all_end
+
+    def take(self, *, is_due: bool, must: bool) -> None:
+        """Decides, about once a second, and whenever it `must`, which all workers know alike."""
+        if self._team.count == 1:
+            self.is_due = is_due
+            return
+        self.is_due = False
+        self._calls += 1
+        if self._calls_left and not must:
+            self._calls_left -= 1
+            return
+        seconds = max(time.perf_counter() - self._since, 1e-6)
+        calls = int(np.clip(_PERIOD_SECONDS * self._calls / seconds, 0, _MOST_CALLS))
+        said = self._team.gathered([is_due, self._is_told_to_end(), calls])
+        self.is_due, self._all_end = bool(said[:, 0].any()), bool(said[:, 1].any())
+        self._calls_left = int(said[:, 2].min())
+        self._calls, self._since = 0, time.perf_counter()
