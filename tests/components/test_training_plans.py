@@ -92,26 +92,45 @@ def wait(x, y):
 WAITS = training_cases.FIT.replace("train,", "train.map(wait),", 1)
 
 
+# There the forward and backward pass are tried with XLA, too.
+ON_AN_ACCELERATOR = """
+from tfx_perf.hardware import devices
+
+devices.is_cpu_alone = lambda: False
+"""
+
+
 @pytest.mark.slow
-def test_a_crash_costs_only_the_plans_that_crash(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("place", "crashing"),
+    [
+        ("", ["10 steps per call in one XLA computation"]),
+        (
+            ON_AN_ACCELERATOR,
+            ["10 steps per call, XLA, fused update", "10 steps per call in one XLA computation"],
+        ),
+    ],
+    ids=["one", "two"],
+)
+def test_a_crash_costs_only_the_plans_that_crash(tmp_path, monkeypatch, place, crashing):
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")  # which would be tried first
     trainer = training_cases.Trainer(tmp_path)
     trainer.run(
-        module={"beginning": ABORTS_UNDER_XLA, "layer": "Fragile()"},
+        module={"beginning": ABORTS_UNDER_XLA + place, "layer": "Fragile()"},
         planned_runs=10**6,
         trial_budget_seconds=60,
         steps_per_call=(10,),
     )
     record, folder = trainer.record, pathlib.Path(trainer.perf_metrics.uri)
     trials = {str(trial.plan): trial for trial in record.trials}
-    crashed = trials["10 steps per call in one XLA computation"]
-    assert (crashed.status, crashed.reason) == ("failed", "its process crashed (SIGABRT)")
+    for crashed in map(trials.get, crashing):
+        assert (crashed.status, crashed.reason) == ("failed", "its process crashed (SIGABRT)")
     assert trials["10 steps per call, fused update"].step_time and trials["plain fit"].step_time
-    assert len(trials) == 3
+    assert len(trials) == 2 + len(crashing)
     assert record.is_settled
     assert record.train_step_count == 120
     logs = {path.name for path in folder.glob("*.log")}
-    assert logs == {"trials.log", "trials-2.log"}
+    assert logs == {"trials.log", *(f"trials-{n + 2}.log" for n in range(len(crashing)))}
 
 
 @pytest.mark.slow
@@ -397,36 +416,3 @@ class TestPrevious:
         (pathlib.Path(items[1].uri) / "metrics.json").unlink()
         assert plans.find(items, self.KEY, planned_runs=2).plan_reason == "a"
         assert "plan is skipped" in caplog.text
-
-
-MORE_ABORT = ABORTS_UNDER_XLA + """
-from tfx_perf.hardware import devices
-
-devices.is_cpu_alone = lambda: False  # there the forward and backward pass are tried, too
-"""
-
-
-@pytest.mark.slow
-def test_each_plan_that_crashes_costs_a_process_and_the_others_go_on(tmp_path, monkeypatch):
-    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")  # which would be tried first
-    trainer = training_cases.Trainer(tmp_path)
-    trainer.run(
-        module={"beginning": MORE_ABORT, "layer": "Fragile()"},
-        planned_runs=10**6,
-        trial_budget_seconds=60,
-        steps_per_call=(10,),
-    )
-    record, folder = trainer.record, pathlib.Path(trainer.perf_metrics.uri)
-    trials = {str(trial.plan): trial for trial in record.trials}
-    for crashed in (
-        "10 steps per call, XLA, fused update",
-        "10 steps per call in one XLA computation",
-    ):
-        assert trials[crashed].status == "failed"
-        assert trials[crashed].reason == "its process crashed (SIGABRT)"
-    assert trials["10 steps per call, fused update"].step_time and trials["plain fit"].step_time
-    assert len(trials) == 4
-    assert record.is_settled
-    assert record.train_step_count == 120
-    logs = {path.name for path in folder.glob("*.log")}
-    assert logs == {"trials.log", "trials-2.log", "trials-3.log"}
