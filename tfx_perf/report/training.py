@@ -332,7 +332,7 @@ def _first_lines(record: TrainingRecord, *, runs_are_planned: bool) -> list[str]
         trial.status in _TRIED or (trial.status == "chosen" and trial.step_time)
         for trial in record.trials
     )
-    cost = formatting.in_words(
+    cost = formatting.cost_in_words(
         "The trials" if has_tried else "Finding that out",
         cost_seconds=record.trial_time_seconds,
         saved_seconds=record.plan_saving_seconds,
