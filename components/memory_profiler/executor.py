@@ -22,6 +22,7 @@ from tfx_perf.memory import footprint, largest_batch, peak, profile, record
 from tfx_perf.memory.record import Footprint, ProfileProgress, ProfileRecord, Status
 from tfx_perf.report import memory as memory_report
 
+_Artifacts = dict[str, list[artifact.Artifact]]
 # A step, the look at fragmentation and the compiler may be killed, and a footprint beside them; the
 # others are gone on with.
 _LOG_FILES = tuple(f"profile{end}.log" for end in ("", "-2", "-3", "-4", "-5"))
@@ -29,8 +30,54 @@ _STEPS_SHARE = 0.5  # of the time; the rest is for the footprints
 _MOST_FOOTPRINTS = 4
 _FOOTPRINT_SHARE = 0.25  # of the time, that one beyond the first may take
 _WORTH_IT = 2  # times the batch before; less would say little
-
 _LOGGER = logging.getLogger(__name__)
+
+
+class Executor(base_executor.BaseExecutor):
+    """Profiles in child processes and publishes what it found."""
+
+    def Do(  # noqa: N802 (TFX's name)
+        self, input_dict: _Artifacts, output_dict: _Artifacts, exec_properties: dict[str, Any]
+    ) -> None:
+        """Profiles the user's training step; the artifact has what was measured, or the reason."""
+        exec_properties = trainer_args.with_train_steps(exec_properties)
+        settings = PerfConfig.from_json(exec_properties["config"]).memory
+        target = artifact_utils.get_single_instance(output_dict["memory_profile"])
+        storage.path(target.uri)  # a store without its driver is said at once
+        origin = artifacts.origin_of(self._context, input_dict)
+        with tempfile.TemporaryDirectory(prefix="memory-profiler-") as name:
+            folder = pathlib.Path(name)
+            found = Attempts(
+                json_utils.dumps(input_dict), exec_properties, settings=settings, folder=folder
+            ).profile()
+            if isinstance(found, unmeasured.Unmeasured):
+                artifacts.publish_unmeasured(
+                    target,
+                    found.reason,
+                    title=memory_report.TITLE,
+                    labels={"not_measured": found.reason},
+                    may_pass=found.may_pass,
+                    origin=origin,
+                )
+            else:
+                artifacts.publish(
+                    target,
+                    found,
+                    file_name=record.FILE_NAME,
+                    figures=found.figures(),
+                    labels={
+                        "keras": found.keras,
+                        "device": found.device,
+                        "batch_sizes": "; ".join(
+                            f"{size}: {status}" for size, status in found.endings.items()
+                        ),
+                    },
+                    page=memory_report.report_on(found),
+                    origin=origin,
+                    remark=found.remark,
+                )
+            for log in sorted(folder.glob("*.log")):
+                storage.copy(log, target.uri)
 
 
 class _Finished(NamedTuple):
@@ -248,53 +295,3 @@ def _status_of(error: errors.ChildError) -> Status:
     if isinstance(error, errors.TimedOutError):
         return "timed out"
     return "killed" if isinstance(error, errors.ProcessEndedError) else "failed"
-
-
-_Artifacts = dict[str, list[artifact.Artifact]]
-
-
-class Executor(base_executor.BaseExecutor):
-    """Profiles in child processes and publishes what it found."""
-
-    def Do(  # noqa: N802 (TFX's name)
-        self, input_dict: _Artifacts, output_dict: _Artifacts, exec_properties: dict[str, Any]
-    ) -> None:
-        """Profiles the user's training step; the artifact has what was measured, or the reason."""
-        exec_properties = trainer_args.with_train_steps(exec_properties)
-        settings = PerfConfig.from_json(exec_properties["config"]).memory
-        target = artifact_utils.get_single_instance(output_dict["memory_profile"])
-        storage.path(target.uri)  # a store without its driver is said at once
-        origin = artifacts.origin_of(self._context, input_dict)
-        with tempfile.TemporaryDirectory(prefix="memory-profiler-") as name:
-            folder = pathlib.Path(name)
-            found = Attempts(
-                json_utils.dumps(input_dict), exec_properties, settings=settings, folder=folder
-            ).profile()
-            if isinstance(found, unmeasured.Unmeasured):
-                artifacts.publish_unmeasured(
-                    target,
-                    found.reason,
-                    title=memory_report.TITLE,
-                    labels={"not_measured": found.reason},
-                    may_pass=found.may_pass,
-                    origin=origin,
-                )
-            else:
-                artifacts.publish(
-                    target,
-                    found,
-                    file_name=record.FILE_NAME,
-                    figures=found.figures(),
-                    labels={
-                        "keras": found.keras,
-                        "device": found.device,
-                        "batch_sizes": "; ".join(
-                            f"{size}: {status}" for size, status in found.endings.items()
-                        ),
-                    },
-                    page=memory_report.report_on(found),
-                    origin=origin,
-                    remark=found.remark,
-                )
-            for log in sorted(folder.glob("*.log")):
-                storage.copy(log, target.uri)

@@ -19,7 +19,32 @@ from tensorflow.python.eager import context
 
 from tfx_perf.isolate import guard
 
+# TensorFlow's own 10 s are less than a busy machine or a slow volume may make a worker wait. That
+# one has ended is seen by Kubernetes.
+_HEARTBEAT_TIMEOUT_MS = 60_000
 _CONNECT_SECONDS = 5.0
+
+
+def start() -> None:
+    """Starts this worker's server for all strategies that `run_fn` makes later."""
+    # The module itself is elsewhere in every version.
+    messages = implementation.coordination_config_pb2
+    cluster = tf.distribute.cluster_resolver.TFConfigClusterResolver().cluster_spec()
+    context.context().configure_coordination_service(
+        service_type="standalone",
+        service_leader=multi_worker_util.coordination_leader(cluster),
+        coordinated_jobs=[
+            messages.CoordinatedJob(name=job, num_tasks=cluster.num_tasks(job))
+            for job in ("chief", "worker")
+            if job in cluster.jobs
+        ],
+        heartbeat_timeout_in_ms=_HEARTBEAT_TIMEOUT_MS,
+    )
+    tf.distribute.MultiWorkerMirroredStrategy()
+    strategy = implementation.CollectiveAllReduceExtended
+    strategy._std_server_started = True
+    # What looks after the others is the coordination service.
+    strategy._enable_check_health = False
 
 
 @contextlib.contextmanager
@@ -64,30 +89,3 @@ def _answers(host: str) -> bool:
             return True
     except OSError:
         return False
-
-
-# TensorFlow's own 10 s are less than a busy machine or a slow volume may make a worker wait. That
-# one has ended is seen by Kubernetes.
-_HEARTBEAT_TIMEOUT_MS = 60_000
-
-
-def start() -> None:
-    """Starts this worker's server for all strategies that `run_fn` makes later."""
-    # The module itself is elsewhere in every version.
-    messages = implementation.coordination_config_pb2
-    cluster = tf.distribute.cluster_resolver.TFConfigClusterResolver().cluster_spec()
-    context.context().configure_coordination_service(
-        service_type="standalone",
-        service_leader=multi_worker_util.coordination_leader(cluster),
-        coordinated_jobs=[
-            messages.CoordinatedJob(name=job, num_tasks=cluster.num_tasks(job))
-            for job in ("chief", "worker")
-            if job in cluster.jobs
-        ],
-        heartbeat_timeout_in_ms=_HEARTBEAT_TIMEOUT_MS,
-    )
-    tf.distribute.MultiWorkerMirroredStrategy()
-    strategy = implementation.CollectiveAllReduceExtended
-    strategy._std_server_started = True
-    # What looks after the others is the coordination service.
-    strategy._enable_check_health = False

@@ -11,12 +11,6 @@ from tfx_perf.core import interception
 from tfx_perf.training.keras_api import slots, variables
 from tfx_perf.training.keras_api.base_api import KerasApi, optimizers
 
-
-def of_parts(parts: Sequence[tf.Variable]) -> Any:
-    """Returns parts as one table for `tf.nn.embedding_lookup`; the first may have one row more."""
-    return tf.__internal__.distribute.ShardedVariable(list(parts))
-
-
 # Those that treat each element of a weight by itself.
 _ELEMENTWISE = frozenset(
     {
@@ -175,3 +169,8 @@ def _lookup(layer: Any, rows: Any) -> Callable[[Any], Any]:
         return tf.cast(found, layer.compute_dtype)
 
     return call
+
+
+def of_parts(parts: Sequence[tf.Variable]) -> Any:
+    """Returns parts as one table for `tf.nn.embedding_lookup`; the first may have one row more."""
+    return tf.__internal__.distribute.ShardedVariable(list(parts))

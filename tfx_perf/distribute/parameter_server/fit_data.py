@@ -11,40 +11,8 @@ import tensorflow as tf
 from tfx_perf.core import errors
 from tfx_perf.training.fit.fit_arguments import length_of
 
-_JOB = "training"
-
-
-@contextlib.contextmanager
-def served(data: tf.data.Dataset, *, host: str) -> Iterator[tf.data.Dataset]:
-    """Yields endless data as workers are to read them, which reach this process at `host`."""
-    service = tf.data.experimental.service
-    dispatcher = service.DispatchServer()
-    _, address = dispatcher.target.split("://")
-    reader = service.WorkerServer(
-        service.WorkerConfig(dispatcher_address=address, worker_address=f"{host}:%port%")
-    )
-    port = address.rpartition(":")[2]
-    is_open = True
-    gate = data.take_while(lambda *batch: tf.numpy_function(lambda: is_open, [], tf.bool))
-    found = gate.apply(
-        service.distribute(
-            service.ShardingPolicy.OFF,  # one reader has all
-            f"grpc://{host}:{port}",
-            job_name=_JOB,
-            compression=None,
-        )
-    )
-    try:
-        yield found
-    finally:
-        is_open = False
-        with contextlib.suppress(tf.errors.OpError):  # of the data; `fit` has raised it
-            collections.deque(found, maxlen=0)
-        reader.stop()
-        dispatcher.stop()
-
-
 _WHERE = "under ParameterServerStrategy"
+_JOB = "training"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,3 +72,33 @@ class FitData:
 def _is_endless(data: Any) -> bool:
     is_dataset = isinstance(data, tf.data.Dataset)
     return is_dataset and int(data.cardinality()) == tf.data.INFINITE_CARDINALITY
+
+
+@contextlib.contextmanager
+def served(data: tf.data.Dataset, *, host: str) -> Iterator[tf.data.Dataset]:
+    """Yields endless data as workers are to read them, which reach this process at `host`."""
+    service = tf.data.experimental.service
+    dispatcher = service.DispatchServer()
+    _, address = dispatcher.target.split("://")
+    reader = service.WorkerServer(
+        service.WorkerConfig(dispatcher_address=address, worker_address=f"{host}:%port%")
+    )
+    port = address.rpartition(":")[2]
+    is_open = True
+    gate = data.take_while(lambda *batch: tf.numpy_function(lambda: is_open, [], tf.bool))
+    found = gate.apply(
+        service.distribute(
+            service.ShardingPolicy.OFF,  # one reader has all
+            f"grpc://{host}:{port}",
+            job_name=_JOB,
+            compression=None,
+        )
+    )
+    try:
+        yield found
+    finally:
+        is_open = False
+        with contextlib.suppress(tf.errors.OpError):  # of the data; `fit` has raised it
+            collections.deque(found, maxlen=0)
+        reader.stop()
+        dispatcher.stop()

@@ -1,4 +1,4 @@
-"""The cost of replicas training together, which `communication` measures."""
+"""Records: the cost of replicas training together, and the layers of each device."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -6,25 +6,6 @@ from typing import ClassVar
 import numpy as np
 
 from tfx_perf.core import records
-
-
-class DevicePart(records.Record):
-    """One device's part of a model."""
-
-    device: str  # e.g. `/device:GPU:0`
-    layers: tuple[str, ...]  # in the order in which they run
-    table_rows: dict[str, int]  # its rows of each embedding that is cut over all devices
-    weight_bytes: int  # of its layers, and of those rows
-    placed_bytes: int  # of weights, gradients, slots, and a batch's outputs with gradients
-    capacity_bytes: int
-
-
-class Placement(records.Record):
-    """A model whose layers are on several devices."""
-
-    parts: tuple[DevicePart, ...]  # in the order in which they compute
-    crossing_bytes_per_step: int | None  # outputs, and gradients back; None if unknown
-
 
 _LEAST_IMBALANCE = 0.005  # less is 0 % in words
 
@@ -101,3 +82,21 @@ class CommunicationAccount(records.Record):
     @property
     def _wait_shares(self) -> list[float]:
         return [each.wait_time_seconds / self.step_time_seconds for each in self.replicas]
+
+
+class DevicePart(records.Record):
+    """One device's part of a model."""
+
+    device: str  # e.g. `/device:GPU:0`
+    layers: tuple[str, ...]  # in the order in which they run
+    table_rows: dict[str, int]  # its rows of each embedding that is cut over all devices
+    weight_bytes: int  # of its layers, and of those rows
+    placed_bytes: int  # of weights, gradients, slots, and a batch's outputs with gradients
+    capacity_bytes: int
+
+
+class Placement(records.Record):
+    """A model whose layers are on several devices."""
+
+    parts: tuple[DevicePart, ...]  # in the order in which they compute
+    crossing_bytes_per_step: int | None  # outputs, and gradients back; None if unknown
