@@ -318,6 +318,20 @@ def test_steps_per_execution_can_be_changed_and_put_back(keras):
     assert keras_api.get_steps_per_execution(model) == 3
 
 
+@contract("A killed training resumes with other steps where its data end within an epoch.")
+def test_keras_3_counts_the_steps_of_its_iterator_over_the_data():
+    model, counting = built(keras3), []
+    owner, name = either_keras.api_of(model).step_counting
+
+    def noting(own):
+        return lambda *args, **kwargs: counting.append(own(*args, **kwargs)) or counting[-1]
+
+    data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(1)
+    with interception.replacing(owner, name, noting):
+        model.fit(data, steps_per_epoch=3, verbose=0)
+    assert [each._steps_seen for each in counting] == [3]
+
+
 @contract("tf_keras does not know which step it is at: TensorBoard's graphs are wrong.")
 def test_tf_keras_counts_its_steps_in_variables():
     model = built(tf_keras, run_eagerly=True)
