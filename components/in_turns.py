@@ -34,7 +34,7 @@ from tfx_perf.training.loop.eligibility import obstacle
 from tfx_perf.training.loop.turns import Turn
 from tfx_perf.training.optimizations import precision
 from tfx_perf.training.optimizations.plan import TrainingPlan
-from tfx_perf.training.replicas.team import Team
+from tfx_perf.training.replicas.sync import Sync
 from tfx_perf.training.trials.processes import Trained
 
 MIN_ROUNDS = 8
@@ -266,11 +266,11 @@ def train_in_turns(
         if reason:
             raise errors.UserError(f"Expected a training in steps of its own. Received: {reason}.")
         data = datasets.without_autotune(call.arguments["x"].repeat())
-        team = Team(call.model.distribute_strategy)
+        sync = Sync(call.model.distribute_strategy)
         losses: list[list[float]] = []
         if loss_passes:
             start = _Start(call, loop, folder=pathlib.Path(folder))
-            if is_first and team.is_chief:
+            if is_first and sync.is_chief:
                 start.write(data)
             losses = [
                 start.losses(training.plan, passes=loss_passes)
@@ -283,7 +283,7 @@ def train_in_turns(
             _send(stream, json.dumps([name, losses]) + "\n")
             return stream
 
-        loop.take_turns(_blocks(loop.turn(training.plan), team=team, connected=connected), data)
+        loop.take_turns(_blocks(loop.turn(training.plan), sync=sync, connected=connected), data)
 
     with contextlib.ExitStack() as stack:
         connection = stack.enter_context(socket.socket(socket.AF_UNIX))
@@ -308,15 +308,15 @@ def train_in_turns(
 
 
 def _blocks(
-    turn: Turn, *, team: Team, connected: Callable[[], IO[str]]
+    turn: Turn, *, sync: Sync, connected: Callable[[], IO[str]]
 ) -> Generator[Turn, float, None]:
     yield turn  # compiles, and fills the input's buffers
-    if not team.is_chief:
-        while team.decides(False):
+    if not sync.is_chief:
+        while sync.broadcast(False):
             yield turn
         return
     with connected() as lines:  # once it is traced, for which all of this may be run twice
-        while team.decides(lines.readline() == _GO):
+        while sync.broadcast(lines.readline() == _GO):
             _send(lines, f"{(yield turn)!r}\n")
 
 

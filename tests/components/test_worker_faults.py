@@ -46,9 +46,9 @@ SHORT = """
     """
 # Something that goes wrong in the first plan that worker 1 tries, and never again.
 IN_TRIAL = """
-    from tfx_perf.training.replicas import team
+    from tfx_perf.training.replicas import sync
     from tfx_perf.training.trials.equivalence import EquivalenceCheck
-    team._PATIENCE_SECONDS = 10
+    sync._PATIENCE_SECONDS = 10
     with model.distribute_strategy.scope():
         model.compile("adam", worker_faults.hungry_loss)
     own_check = EquivalenceCheck._check

@@ -11,7 +11,7 @@ from tfx_perf.config import MonitoringSettings, PerfConfig
 from tfx_perf.memory import batches
 from tfx_perf.training.loop import Loop, turns
 from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
-from tfx_perf.training.replicas.team import Team
+from tfx_perf.training.replicas.sync import Sync
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.trials import choosing, equivalence, plan_key, trials
 from tfx_perf.training.trials.choice import TRIALS_OFF, PlanChoice, TrialRecord, plain
@@ -378,7 +378,7 @@ def test_more_blocks_are_measured_where_they_may_pay(keras, steps, gain, spent_s
     call = captured(
         model_cases.dense(keras), model_cases.regression().repeat(), steps_per_epoch=steps, epochs=1
     )
-    budget = Budget(60.0, team=Team())
+    budget = Budget(60.0, sync=Sync())
     trials = Trials(call, Loop(call), settings=settings_with(), budget=budget)
     plain, faster = (
         Contender(plan=plan, loss=0.0, compile_seconds=0.0, step_seconds=seconds, blocks=[seconds])
@@ -401,7 +401,7 @@ def test_wherever_the_turns_are_broken_off_all_plans_have_as_many_blocks(keras, 
     seconds = {PLAIN_FIT: 1.0, TEN: 0.5, XLA: 0.4}
 
     def broken_off_after(count):
-        budget = Budget(1e6, team=Team())
+        budget = Budget(1e6, sync=Sync())
         own = Trials(call, loop, settings=settings_with(), budget=budget)
         contenders = [
             Contender(plan=plan, loss=0.0, compile_seconds=0.0, step_seconds=each)
@@ -445,7 +445,7 @@ def test_wherever_the_turns_are_broken_off_all_plans_have_as_many_blocks(keras, 
 )
 def test_what_needs_no_trial_is_what_the_others_must_beat(keras, plain, ten, xla, chosen):
     call = small(keras)
-    budget = Budget(60.0, team=Team())
+    budget = Budget(60.0, sync=Sync())
     trials = Trials(call, Loop(call), settings=settings_with(), budget=budget)
     trials._decides_by_turns = True
     reference, *others = (

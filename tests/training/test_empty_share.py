@@ -11,15 +11,15 @@ from tensorflow.python.data.experimental.ops import distribute
 
 from tfx_perf.core import errors
 from tfx_perf.distribute import checks
-from tfx_perf.training.replicas.team import Team
+from tfx_perf.training.replicas.sync import Sync
 
 _NOTHING = tf.data.Dataset.from_tensor_slices((np.zeros((0, 1)),) * 2).batch(8).repeat()
 
 
 def of_two(index):
-    team = Team()
-    team.index, team.count = index, 2
-    return team
+    sync = Sync()
+    sync.rank, sync.size = index, 2
+    return sync
 
 
 def fit_in_tf_keras(data):
@@ -52,5 +52,5 @@ def test_a_worker_without_a_batch_is_told_what_divides_the_rows(take, received):
 def test_other_errors_are_as_they_were():
     with pytest.raises(ValueError, match="no such column"), checks.checking_share(of_two(1)):
         raise ValueError("no such column")
-    with pytest.raises(StopIteration), checks.checking_share(Team()):
+    with pytest.raises(StopIteration), checks.checking_share(Sync()):
         next(iter(_NOTHING))

@@ -14,7 +14,7 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.loop import Loop, turns
 from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
-from tfx_perf.training.replicas.team import Team
+from tfx_perf.training.replicas.sync import Sync
 from tfx_perf.training.step import fused_update
 from tfx_perf.training.step.split_step import SplitStep
 from tfx_perf.training.trials import choosing
@@ -50,7 +50,7 @@ def checking(model, data):
         start=start,
         limit=lambda: time.perf_counter() + 600,
         loss_tolerance=0.01,
-        team=Team(),
+        sync=Sync(),
     )
     check.reference(check.first_look())
     check._hopeless_seconds = 1e9  # how fast a plan is, is not asked here

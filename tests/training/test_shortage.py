@@ -12,15 +12,15 @@ from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.recovery import shortage
 from tfx_perf.training.recovery.shortage import Shortage, Shortages
 from tfx_perf.training.recovery.training_state import Writers
-from tfx_perf.training.replicas.team import ShortOfMemoryError
+from tfx_perf.training.replicas.sync import ShortOfMemoryError
 
 TWO = Writers(workers=2, replicas=2)
 PLAN = TrainingPlan(steps_per_call=10, micro_batches=2)
-SECOND = types.SimpleNamespace(index=1, count=2, agrees=lambda what: True)
+SECOND = types.SimpleNamespace(rank=1, size=2, all_equal=lambda own: True)
 
 
 def shortages(folder, writers=TWO):
-    return Shortages(folder, team=SECOND, writers=writers)
+    return Shortages(folder, sync=SECOND, writers=writers)
 
 
 def end_step(folder, *, batch_rows=64, obstacle=None):

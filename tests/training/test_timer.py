@@ -16,7 +16,7 @@ from tfx_perf.training.loop import Loop, turns
 from tfx_perf.training.measuring import memory
 from tfx_perf.training.measuring.communication import CallObserver
 from tfx_perf.training.optimizations.plan import TrainingPlan
-from tfx_perf.training.replicas.team import Team
+from tfx_perf.training.replicas.sync import Sync
 
 pytestmark = pytest.mark.each_choice
 
@@ -218,7 +218,7 @@ def test_turns_run_what_the_schedule_asks_for(keras, monkeypatch):
 
     model = model_cases.dense(keras)
     model.fit(model_cases.regression(), verbose=0)  # else Keras 3 has no metrics to report
-    callback = turns.Turns(model, schedule(), team=Team()).callback(either_keras.api_of(model))
+    callback = turns.Turns(model, schedule(), sync=Sync()).callback(either_keras.api_of(model))
     data = model_cases.regression().repeat()
     model.fit(data, steps_per_epoch=10**9, verbose=0, callbacks=[callback])
     changes = [name for name, after in zip(calls, [*calls[1:], None], strict=True) if name != after]

@@ -9,16 +9,16 @@ import tensorflow as tf
 
 from tfx_perf.training.keras_api import variables
 from tfx_perf.training.keras_api.base_api import KerasApi
-from tfx_perf.training.replicas.team import Team
+from tfx_perf.training.replicas.sync import Sync
 
 _LOGGER = logging.getLogger(__name__)
 
 
-def stopping_together(model: Any, keras_api: KerasApi, team: Team) -> Any:
+def stopping_together(model: Any, keras_api: KerasApi, sync: Sync) -> Any:
     """Returns the last callback, which stops all workers after an epoch in which one would."""
 
     def ask(epoch: int, logs: Any = None) -> None:
-        stops = team.gathered([bool(model.stop_training)])[:, 0]
+        stops = sync.all_gather([bool(model.stop_training)])[:, 0]
         if stops.any() and not model.stop_training:
             first = int(np.argmax(stops))
             _LOGGER.warning("Worker %d stops the training after epoch %d.", first, epoch + 1)
@@ -27,14 +27,14 @@ def stopping_together(model: Any, keras_api: KerasApi, team: Team) -> Any:
     return keras_api.callback(on_epoch_end=ask)
 
 
-def averaging(model: Any, keras_api: KerasApi, team: Team) -> Any:
+def averaging(model: Any, keras_api: KerasApi, sync: Sync) -> Any:
     """Returns the first callback, which gives each replica the mean over all after each epoch.
 
     Averages as of BatchNorm move in proportion: replicas that begin an epoch with their mean end it
     with the same mean. All validate with it, and later callbacks save it. What is the same on all
     replicas stays so, to the last bit.
     """
-    averages = _Averages(model, team)
+    averages = _Averages(model, sync)
 
     def at_end_of_epoch(*_: Any) -> None:  # which a validation comes before
         averages.become_one()
@@ -45,8 +45,8 @@ def averaging(model: Any, keras_api: KerasApi, team: Team) -> Any:
 class _Averages:
     """Variables whose values the replicas keep apart."""
 
-    def __init__(self, model: Any, team: Team) -> None:
-        self._model, self._team = model, team
+    def __init__(self, model: Any, sync: Sync) -> None:
+        self._model, self._sync = model, sync
         self._averaged: list[tf.Variable] = []  # by what was traced last
         self._average: Any = None
 
@@ -65,7 +65,7 @@ class _Averages:
         """Returns those that are not the same on all replicas."""
         if not kept:
             return []
-        said = self._team.gathered([_digest(each) for each in kept])
+        said = self._sync.all_gather([_digest(each) for each in kept])
         is_same = np.all((said == said[0]) & (said >= 0), axis=0)
         return [variable for variable, same in zip(kept, is_same, strict=True) if not same]
 

@@ -173,6 +173,6 @@ def failed_threads(log_folder: pathlib.Path, *, names: Sequence[str]) -> tuple[s
 def _may_pass(error: BaseException) -> bool:
     if "tensorflow" not in sys.modules:  # then it has lost no other worker
         return False
-    from tfx_perf.training.replicas import team
+    from tfx_perf.training.replicas import sync
 
-    return team.may_pass(error)
+    return sync.may_pass(error)

@@ -102,13 +102,13 @@ class Energy:
         return sum(self.by_meter.values()) if self.by_meter else None
 
 
-def of_team(own: Energy, team: Any) -> Energy:
-    """Returns what all hosts of a `Team` took, each meter once; every worker calls it."""
-    if team.count == 1:
+def of_all_hosts(own: Energy, sync: Any) -> Energy:
+    """Returns what all hosts took (`Sync`), each meter once; every worker calls it."""
+    if sync.size == 1:
         return own
     readings = [(_number_of(meter), int(_MILLI * each)) for meter, each in own.by_meter.items()]
     readings += [(0, 0)] * (len(COUNTERS) - len(readings))
-    said = team.gathered([not own.reason, *(part for each in readings for part in each)])
+    said = sync.all_gather([not own.reason, *(part for each in readings for part in each)])
     found = Energy()
     if not said[:, 0].all():
         found.reason = own.reason or "other workers have not counted everything"

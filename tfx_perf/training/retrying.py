@@ -29,7 +29,7 @@ from tfx_perf.training.recovery.guard import Guard
 from tfx_perf.training.recovery.saver import SaveClock, Task
 from tfx_perf.training.recovery.shortage import Shortages
 from tfx_perf.training.recovery.training_state import StateMismatchError, TrainingState, Writers
-from tfx_perf.training.replicas.team import Team
+from tfx_perf.training.replicas.sync import Sync
 
 # Checkpoints of other trainings that are kept in the same folder: the code may be changed back.
 _OTHERS_KEPT = 2
@@ -70,10 +70,10 @@ class Recovery:
         self._fingerprint = training_fingerprint.of(
             call, keras_api=loop.keras_api, train_length=loop.train_length, settings=settings
         )
-        self._team = Team(call.model.distribute_strategy)
+        self._sync = Sync(call.model.distribute_strategy)
         self._writers = Writers.of(call.model)
         own_folder = None if folder is None else folder / self._fingerprint.folder_name
-        self._store = None if own_folder is None else CheckpointStore(own_folder, team=self._team)
+        self._store = None if own_folder is None else CheckpointStore(own_folder, sync=self._sync)
         self._notes: list[str] = []
         self._point: ResumePoint | None = self._find()
         module = loop.keras_api.callbacks
@@ -90,7 +90,7 @@ class Recovery:
             self._note(f"{self._writers} went on where {before} had trained; data are divided anew")
         self._save_seconds = 0.0
         self._are_logs_kept = False
-        self._shortages = Shortages(own_folder, team=self._team, writers=self._writers)
+        self._shortages = Shortages(own_folder, sync=self._sync, writers=self._writers)
         self.oom_count = self._shortages.count
 
     @property
@@ -209,7 +209,7 @@ class Recovery:
 
     def _after(self, error: Exception, plan: TrainingPlan) -> TrainingPlan | None:
         """Returns the plan that may survive this error, None if there is none; raises as `fit`."""
-        if self._team.count > 1:
+        if self._sync.size > 1:
             is_short = isinstance(error, tf.errors.ResourceExhaustedError)
             if is_short and _DISK_IS_FULL not in str(error):
                 self._shortages.end_step(
@@ -253,7 +253,7 @@ class Recovery:
     @property
     def _attempts_store(self) -> CheckpointStore | None:
         """The store that counts attempts; None where no plan is left for them."""
-        return self._store if self._team.count == 1 else None
+        return self._store if self._sync.size == 1 else None
 
     def _smaller(self, plan: TrainingPlan, error: Exception) -> TrainingPlan | None:
         """Returns the plan that survives where memory ran out; None if there is none."""
@@ -278,7 +278,7 @@ class Recovery:
 
     def _saved_point(self, folder: pathlib.Path, checkpoint: Checkpoint) -> SavedPoint:
         is_others = checkpoint.writers != self._writers
-        return SavedPoint(checkpoint, folder, self._team, is_others=is_others)
+        return SavedPoint(checkpoint, folder, self._sync, is_others=is_others)
 
     def _go_back(self, guard: Guard) -> None:
         self._point, self._is_back = self._last_good(guard), True
@@ -329,7 +329,7 @@ class Recovery:
             plan=plan,
             fingerprint=self._fingerprint,
             store=self._store,
-            team=self._team,
+            sync=self._sync,
             clock=self._clock,
             settings=self._settings,
             watches=self._watches,
@@ -342,14 +342,14 @@ class Recovery:
         if self._store is None:
             return None
         found = self._store.latest()
-        if not self._team.agrees("" if found is None else found[0].name):
+        if not self._sync.all_equal(found and found[0].name):
             _LOGGER.warning("The workers do not find the same checkpoint; training begins anew.")
             return None
         if found is not None:
             folder, checkpoint = found
             _LOGGER.warning("Training goes on from step %d: %s", checkpoint.step, folder)
             return self._saved_point(folder, checkpoint)
-        if not self._team.is_chief:
+        if not self._sync.is_chief:
             return None
         own = self._store.folder
         others = sorted(

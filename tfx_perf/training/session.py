@@ -32,7 +32,7 @@ from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
 from tfx_perf.training.recovery.folder_lock import FolderLock
 from tfx_perf.training.recovery.saver import SaveClock
 from tfx_perf.training.replicas import strategies
-from tfx_perf.training.replicas.team import LostWorkerError, Team
+from tfx_perf.training.replicas.sync import LostWorkerError, Sync
 from tfx_perf.training.retrying import Recovery
 from tfx_perf.training.step import evaluation
 from tfx_perf.training.trials import choosing, families
@@ -242,11 +242,11 @@ class TrainingSession:
         setup_seconds = None if self._began is None else started - self._began
         self._began = None  # a second `fit` has none of its own
         loop, strategy = self._loop_for(call), call.model.distribute_strategy
-        team = Team(strategy)
-        if team.count > 1:
+        sync = Sync(strategy)
+        if sync.size > 1:
             from tfx_perf.distribute import checks
 
-            checks.check_same_start(call, train_length=loop.train_length, team=team)
+            checks.check_same_start(call, train_length=loop.train_length, sync=sync)
         recovery, notes = self._recovery(call, loop)
         notes = (*notes, *_alone(call))
         before = recovery.plan if recovery is not None else None
@@ -287,8 +287,8 @@ class TrainingSession:
                 )
             fit_seconds = time.perf_counter() - started  # without the end of the server
         communication = self._communicated(call, result)
-        if team.count > 1:
-            taken = _asked(lambda: energy.of_team(used, team), what="energy")
+        if sync.size > 1:
+            taken = _asked(lambda: energy.of_all_hosts(used, sync), what="energy")
             used = taken or energy.Energy(reason="not all of the workers have told")
         left = loop.speed_watch and loop.speed_watch.note
         if loop.single_steps_note:
@@ -466,11 +466,11 @@ class TrainingSession:
 
     def _known_to_all(self, call: FitCall, loop: Loop) -> PlanChoice | None:
         """Returns the choice of `_known` if all workers have the same; else None."""
-        team = Team(call.model.distribute_strategy)
+        sync = Sync(call.model.distribute_strategy)
         # To see whether a choice holds may build the model, which takes all workers.
-        all_found = team.agrees(str([(found.plan, found.fit) for found in self._found]))
+        all_found = sync.all_equal([(found.plan, found.fit) for found in self._found])
         choice = self._known(call, loop) if all_found else None
-        return choice if team.agrees("" if choice is None else str(choice.plan)) else None
+        return choice if sync.all_equal(choice and choice.plan) else None
 
     def _known(self, call: FitCall, loop: Loop) -> PlanChoice | None:
         """Returns the choice given, or found for an equal earlier `fit`; None if neither."""
@@ -534,7 +534,7 @@ def _asked(ask: Callable[[], _T], *, what: str) -> _T | None:
 
 
 def _alone(call: FitCall) -> tuple[str, ...]:
-    """Returns a sentence if a process trains without the others of its team."""
+    """Returns a sentence if a process trains without the other workers."""
     strategy = call.model.distribute_strategy
     built = f"but the model was built under {strategies.in_words(strategy)}"
     count, servers = workers.this().count, workers.these_servers()

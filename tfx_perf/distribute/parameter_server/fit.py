@@ -28,7 +28,7 @@ from tfx_perf.training.recovery.checkpoint import Checkpoint
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
 from tfx_perf.training.recovery.saver import SaveClock, Saver, Task
 from tfx_perf.training.recovery.training_fingerprint import TrainingFingerprint
-from tfx_perf.training.replicas.team import Team
+from tfx_perf.training.replicas.sync import Sync
 
 # They update all rows of an embedding, also those of which another worker has noted the first
 # moment and not yet the second, by which they divide. Some are put in order.
@@ -200,7 +200,7 @@ class AsynchronousFit:
             plan=plan,
             fingerprint=self._fingerprint,
             store=self._store,
-            team=Team(),
+            sync=Sync(),
             clock=self._clock,
             settings=self._settings,
             watches=False,

@@ -44,7 +44,7 @@ from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.optimizations.train_functions import TrainFunctions
 from tfx_perf.training.recovery.blow_up import NumericsCheck
 from tfx_perf.training.recovery.guard import Guard
-from tfx_perf.training.replicas.team import Team
+from tfx_perf.training.replicas.sync import Sync
 from tfx_perf.training.step.oom_guard import OomGuard
 from tfx_perf.training.step.step_runner import StepRunner, TracedSteps
 
@@ -244,8 +244,8 @@ class Loop:
     def take_turns(self, schedule: Schedule, data: tf.data.Dataset) -> None:
         """Trains on endless data, in blocks, as the schedule asks; see `Turns`."""
         with self._functions.replaced(), self.keras_api.begun_anew(self._model):
-            team = Team(self._model.distribute_strategy)
-            callback = Turns(self._model, schedule, team=team).callback(self.keras_api)
+            sync = Sync(self._model.distribute_strategy)
+            callback = Turns(self._model, schedule, sync=sync).callback(self.keras_api)
             overrides = {**_ON_TRIAL, "x": data, "steps_per_epoch": _ENDLESS}
             self._call.proceed(**{**overrides, "callbacks": [callback]})
 
@@ -437,11 +437,11 @@ class Loop:
             from tfx_perf.distribute import callbacks as together
             from tfx_perf.distribute import checks
 
-            team = Team(self._model.distribute_strategy)
-            callbacks.insert(0, together.averaging(self._model, self.keras_api, team))
-            if team.count > 1:
-                callbacks.append(together.stopping_together(self._model, self.keras_api, team))
-                told = checks.checking_share(team)
+            sync = Sync(self._model.distribute_strategy)
+            callbacks.insert(0, together.averaging(self._model, self.keras_api, sync))
+            if sync.size > 1:
+                callbacks.append(together.stopping_together(self._model, self.keras_api, sync))
+                told = checks.checking_share(sync)
         given = self._call.arguments["callbacks"]
         if history is not None and history not in callbacks and not is_container(given):
             callbacks.append(history)

@@ -9,7 +9,7 @@ import numpy as np
 
 from tfx_perf.training.fit.timer import wait_for
 from tfx_perf.training.keras_api.base_api import KerasApi
-from tfx_perf.training.replicas.team import Team
+from tfx_perf.training.replicas.sync import Sync
 
 BLOCK_SECONDS = 0.12
 # Calls in a block at the least, the first (not counted) included.
@@ -36,9 +36,9 @@ class Turns:
     where an iterator is torn down.
     """
 
-    def __init__(self, model: Any, schedule: Schedule, *, team: Team) -> None:
+    def __init__(self, model: Any, schedule: Schedule, *, sync: Sync) -> None:
         """Takes the first turn; `fit` must follow. The chief times the blocks of all."""
-        self._model, self._team = model, team
+        self._model, self._sync = model, sync
         self._schedule = schedule
         self._begin(next(schedule))
 
@@ -56,14 +56,14 @@ class Turns:
         wait_for(logs)
         if self._began is not None:
             self._call_seconds.append(time.perf_counter() - self._began)
-        if self._team.decides(self._is_over()):
-            call_seconds = self._team.of_chief(float(np.median(self._call_seconds)))
+        if self._sync.broadcast(self._is_over()):
+            call_seconds = self._sync.broadcast(float(np.median(self._call_seconds)))
             try:
                 self._begin(self._schedule.send(call_seconds / self._turn.steps_per_call))
             except StopIteration:
                 self._model.stop_training = True
             return
-        self._began = time.perf_counter()  # what the team talks about is no time of a call
+        self._began = time.perf_counter()  # what workers tell each other is no time of a call
 
     def _is_over(self) -> bool:
         has_enough = len(self._call_seconds) >= BLOCK_CALLS - 1

@@ -16,7 +16,7 @@ import tensorflow as tf
 from tfx_perf.core import interception
 from tfx_perf.training.keras_api.base_api import KerasApi
 from tfx_perf.training.measuring.accounts import CommunicationAccount, ReplicaAccount
-from tfx_perf.training.replicas.team import Team
+from tfx_perf.training.replicas.sync import Sync
 
 _COLUMNS = 2  # seconds, bytes; of what is read, steps are the third
 _NANO = 1e9
@@ -65,7 +65,7 @@ class CommunicationMeter(CallObserver):
         if count == 1 or tf.config.list_physical_devices("GPU"):
             yield
             return
-        own_count = max(1, count // Team(strategy).count)
+        own_count = max(1, count // Sync(strategy).size)
         if self._totals is None or own_count != self._replica_count:
             self._replica_count = own_count
             self._totals = _new_totals((own_count, _COLUMNS))
@@ -95,10 +95,10 @@ class CommunicationMeter(CallObserver):
         if self._totals is None:
             return None
         seconds, sizes, *_ = self._read(0).T
-        team = Team(strategy)
+        sync = Sync(strategy)
         return Totals(
-            first_replica=team.index * self._replica_count,
-            has_all=team.count == 1,
+            first_replica=sync.rank * self._replica_count,
+            has_all=sync.size == 1,
             wait_time_seconds=tuple(seconds.tolist()),
             reduced_bytes=tuple(sizes.tolist()),
         )
@@ -123,8 +123,8 @@ class CommunicationMeter(CallObserver):
         seconds, sizes, _ = counted.T / max(1, steps)
         was_warm = self._before[0, -1] > 0
         is_known = bool(was_warm and steps > 0 and step_time and sizes.all())
-        team = Team(strategy)
-        said = team.gathered(
+        sync = Sync(strategy)
+        said = sync.all_gather(
             [
                 is_known,
                 int(step_time * _NANO),

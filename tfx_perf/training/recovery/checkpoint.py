@@ -10,7 +10,7 @@ from tfx_perf.training.recovery import plain_data
 from tfx_perf.training.recovery.callback_state import CallbackState, Captured
 from tfx_perf.training.recovery.data_position import CapturedPosition, Position
 from tfx_perf.training.recovery.training_state import CapturedState, TrainingState, Writers
-from tfx_perf.training.replicas.team import Team
+from tfx_perf.training.replicas.sync import Sync
 
 
 class Checkpoint(records.Record):
@@ -33,16 +33,16 @@ class Checkpoint(records.Record):
 
 @dataclasses.dataclass(frozen=True)
 class SavedPoint:
-    """A checkpoint on disk, from which `team` goes on."""
+    """A checkpoint on disk, from which the workers of `sync` go on."""
 
     checkpoint: Checkpoint
     folder: pathlib.Path
-    team: Team
+    sync: Sync
     is_others: bool = False  # whether other numbers of replicas or workers wrote it
 
     @property
     def _part(self) -> pathlib.Path:
-        return self.checkpoint.writers.part(self.folder, self.team.index)
+        return self.checkpoint.writers.part(self.folder, self.sync.rank)
 
     @property
     def position(self) -> CapturedPosition:

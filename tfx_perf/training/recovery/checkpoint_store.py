@@ -12,7 +12,7 @@ from typing import ClassVar
 from tfx_perf.core import errors, records
 from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.recovery.checkpoint import Checkpoint
-from tfx_perf.training.replicas.team import Team
+from tfx_perf.training.replicas.sync import Sync, folder_of
 
 KEPT = 3
 # Of attempts of a plan that got no further; one end may be a preempted machine's.
@@ -50,11 +50,11 @@ class CheckpointStore:
     """
 
     def __init__(
-        self, folder: str | os.PathLike[str], *, team: Team | None = None
+        self, folder: str | os.PathLike[str], *, sync: Sync | None = None
     ) -> None:
-        """Opens a folder that all workers see, if it exists; `team` None is this process alone."""
+        """Opens a folder that all workers see, if it exists; `sync` None is this process alone."""
         self._folder = pathlib.Path(folder)
-        self._team = team or Team()
+        self._sync = sync or Sync()
         self._damaged: set[pathlib.Path] = set()
 
     @property
@@ -66,26 +66,26 @@ class CheckpointStore:
         """Adds a checkpoint, which `fill` writes, and removes superfluous ones.
 
         `fill` returns the manifest without `files`. Earlier checkpoints are intact after any error:
-        OSError, TeamError if another worker could not write, or one of `fill`.
+        OSError, SyncError if another worker could not write, or one of `fill`.
         """
-        team, draft = self._team, self._folder / f"{_DRAFT}next"
+        sync, draft = self._sync, self._folder / f"{_DRAFT}next"
 
         def begin() -> None:
             self._remove_drafts()
             draft.mkdir(parents=True)
 
         def write() -> Checkpoint:
-            part = draft / team.folder
+            part = draft / folder_of(sync.rank, sync.size)
             part.mkdir(exist_ok=True)
             return fill(part)
 
         try:
-            team.do(begin, only_chief=True)
-            checkpoint = team.do(write)
+            sync.barrier(begin, chief_only=True)
+            checkpoint = sync.barrier(write)
             assert checkpoint is not None  # all have written
-            team.do(lambda: self._commit(draft, checkpoint), only_chief=True)
+            sync.barrier(lambda: self._commit(draft, checkpoint), chief_only=True)
         finally:
-            if team.is_chief:
+            if sync.is_chief:
                 self._remove_drafts()
 
     def _commit(self, draft: pathlib.Path, checkpoint: Checkpoint) -> None:

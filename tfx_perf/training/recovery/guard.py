@@ -19,7 +19,7 @@ from tfx_perf.training.recovery.checkpoint import CapturedPoint, Checkpoint, Res
 from tfx_perf.training.recovery.data_position import CapturedPosition, DataPosition
 from tfx_perf.training.recovery.saver import Saver, Task
 from tfx_perf.training.recovery.training_state import TrainingState, Writers
-from tfx_perf.training.replicas.team import Team
+from tfx_perf.training.replicas.sync import Sync
 from tfx_perf.training.step.step_runner import Countdown, Logs, StepRunner
 
 _READ_AGAIN = (
@@ -60,7 +60,7 @@ class Guard:
         self._logs: Logs = {}
         self._termination = Termination()
         self._decisions = Decisions(
-            task.team, is_told_to_end=lambda: self._termination.requested
+            task.sync, is_told_to_end=lambda: self._termination.requested
         )
 
     @property
@@ -93,7 +93,7 @@ class Guard:
     def _taking_sigterm(self) -> contextlib.AbstractContextManager[Any]:
         if self._task.store:
             return self._termination
-        return termination.at_once() if self._task.team.count > 1 else contextlib.nullcontext()
+        return termination.at_once() if self._task.sync.size > 1 else contextlib.nullcontext()
 
     def callback(self) -> Any:
         """Returns the callback to put before the user's."""
@@ -174,7 +174,7 @@ class Guard:
             model,
             self._task.keras_api,
             used=runner.used_variables,
-            team=self._task.team,
+            sync=self._task.sync,
         )
         if resume is not None:
             self._data.put_back(resume.position)
@@ -307,9 +307,9 @@ def _as_floats(value: Any) -> np.ndarray | None:
 class Decisions:
     """Common decisions of all workers on saving and ending; a process alone decides at once."""
 
-    def __init__(self, team: Team, *, is_told_to_end: Callable[[], bool]) -> None:
+    def __init__(self, sync: Sync, *, is_told_to_end: Callable[[], bool]) -> None:
         self.is_due = False
-        self._team, self._is_told_to_end = team, is_told_to_end
+        self._sync, self._is_told_to_end = sync, is_told_to_end
         self._all_end = False
         self._calls_left = 0
         self._calls = 0
@@ -318,11 +318,11 @@ class Decisions:
     @property
     def is_ending(self) -> bool:
         """Whether one of the workers was told to end, and all of them know."""
-        return self._is_told_to_end() if self._team.count == 1 else self._all_end
+        return self._is_told_to_end() if self._sync.size == 1 else self._all_end
 
     def take(self, *, is_due: bool, must: bool) -> None:
         """Decides, about once a second, and whenever it `must`, which all workers know alike."""
-        if self._team.count == 1:
+        if self._sync.size == 1:
             self.is_due = is_due
             return
         self.is_due = False
@@ -332,7 +332,7 @@ class Decisions:
             return
         seconds = max(time.perf_counter() - self._since, 1e-6)
         calls = int(np.clip(_PERIOD_SECONDS * self._calls / seconds, 0, _MOST_CALLS))
-        said = self._team.gathered([is_due, self._is_told_to_end(), calls])
+        said = self._sync.all_gather([is_due, self._is_told_to_end(), calls])
         self.is_due, self._all_end = bool(said[:, 0].any()), bool(said[:, 1].any())
         self._calls_left = int(said[:, 2].min())
         self._calls, self._since = 0, time.perf_counter()

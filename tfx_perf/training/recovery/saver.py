@@ -13,7 +13,7 @@ from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.recovery.checkpoint import Checkpoint
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
 from tfx_perf.training.recovery.training_fingerprint import TrainingFingerprint
-from tfx_perf.training.replicas.team import LostWorkerError, Team
+from tfx_perf.training.replicas.sync import LostWorkerError, Sync
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class Task:
     plan: TrainingPlan
     fingerprint: TrainingFingerprint
     store: CheckpointStore | None  # None if nothing is to outlive the process
-    team: Team
+    sync: Sync
     clock: SaveClock
     settings: TrainingSettings
     watches: bool  # whether NaN and Inf are an error

@@ -7,7 +7,7 @@ from typing import ClassVar, NoReturn
 from tfx_perf.core import errors, records
 from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.recovery.training_state import Writers
-from tfx_perf.training.replicas.team import ShortOfMemoryError, Team
+from tfx_perf.training.replicas.sync import ShortOfMemoryError, Sync
 
 _FILE = "shortage.json"
 
@@ -30,11 +30,11 @@ class Shortages:
     who may have fewer rows each.
     """
 
-    def __init__(self, folder: pathlib.Path | None, *, team: Team, writers: Writers) -> None:
+    def __init__(self, folder: pathlib.Path | None, *, sync: Sync, writers: Writers) -> None:
         """Looks for a shortage in the checkpoints' folder, which need not exist; all workers do."""
-        self._folder, self._team, self._writers = folder, team, writers
-        found = None if folder is None or team.count == 1 else _read(folder, writers)
-        self.left = found if team.agrees(str(found)) else None
+        self._folder, self._sync, self._writers = folder, sync, writers
+        found = None if folder is None or sync.size == 1 else _read(folder, writers)
+        self.left = found if sync.all_equal(found) else None
 
     @property
     def count(self) -> int:
@@ -57,7 +57,7 @@ class Shortages:
         size = "" if batch_rows is None else f" with a batch of {batch_rows} rows"
         said = (
             "Expected a step that fits into the memory of every worker. Received: "
-            f"{errors.in_one_line(error)} on worker {self._team.index}{size}, with {plan}."
+            f"{errors.in_one_line(error)} on worker {self._sync.rank}{size}, with {plan}."
         )
         if batch_rows is not None and plan.micro_batches * self._writers.replicas >= batch_rows:
             obstacle = "each slice has one row"
@@ -76,7 +76,7 @@ class Shortages:
         if self._folder is None:
             return "there is no training.checkpoint_folder for what the others must know"
         shortage = Shortage(
-            worker=self._team.index,
+            worker=self._sync.rank,
             micro_batches=plan.micro_batches,
             count=self.count + 1,
             writers=self._writers,

@@ -16,7 +16,7 @@ from tfx_perf.tf_internals import random_state
 from tfx_perf.training.keras_api import keras3_api, variables
 from tfx_perf.training.keras_api.base_api import KerasApi
 from tfx_perf.training.recovery import generators
-from tfx_perf.training.replicas.team import Team, folder_of
+from tfx_perf.training.replicas.sync import Sync, folder_of
 
 _VARIABLES, _GENERATORS = "variables", "generators.json"
 _REPLICA = "/replica/"  # between a variable's name and the index of one of several replicas
@@ -34,7 +34,7 @@ class Writers(records.Record):
     def of(cls, model: Any) -> "Writers":
         """Returns the trainers of a model, this process among them."""
         strategy = model.distribute_strategy
-        return cls(workers=Team(strategy).count, replicas=strategy.num_replicas_in_sync)
+        return cls(workers=Sync(strategy).size, replicas=strategy.num_replicas_in_sync)
 
     def part(self, folder: pathlib.Path, worker: int) -> pathlib.Path:
         """Returns a worker's part of a checkpoint; the first one's if there was no such worker."""
@@ -71,12 +71,12 @@ class TrainingState:
         keras_api: KerasApi,
         *,
         used: Callable[[], Iterable[tf.Variable]] = tuple,
-        team: Team | None = None,
+        sync: Sync | None = None,
     ) -> None:
         self._model = model
         self._keras_api = keras_api
         self._used = used
-        self._team = team or Team()
+        self._sync = sync or Sync()
 
     def captured(self) -> CapturedState:
         """Returns the state, on a CPU without copies: an assigned variable gets a new buffer."""
@@ -91,7 +91,7 @@ class TrainingState:
 
     def write(self, folder: pathlib.Path) -> None:
         """Writes the state, shared parts by the chief; raises OSError or `tf.errors.OpError`."""
-        named = self._variables(only_own=not self._team.is_chief)
+        named = self._variables(only_own=not self._sync.is_chief)
         if named:
             tf.raw_ops.SaveV2(
                 prefix=str(folder / _VARIABLES),
@@ -104,7 +104,7 @@ class TrainingState:
     def read(self, folder: pathlib.Path, writers: Writers) -> None:
         """Puts back what `write` wrote; raises StateMismatchError as `put_back` does."""
         is_others = writers != Writers.of(self._model)
-        index, saved = self._team.index, _Saved()
+        index, saved = self._sync.rank, _Saved()
         for worker in range(writers.workers) if is_others else sorted({0, index}):
             saved.add(writers.part(folder, worker))
         values = self._redistributed(saved) if is_others else saved.values
@@ -116,8 +116,8 @@ class TrainingState:
     def _redistributed(self, saved: "_Saved") -> "dict[str, Callable[[], Any]]":
         """Returns values for the replicas here from those of others."""
         containers, same = self._containers()
-        first = self._team.index * max(
-            1, self._model.distribute_strategy.num_replicas_in_sync // self._team.count
+        first = self._sync.rank * max(
+            1, self._model.distribute_strategy.num_replicas_in_sync // self._sync.size
         )
         sums = self._replica_sums()
         values: dict[str, Callable[[], Any]] = {}

@@ -14,7 +14,7 @@ from tfx_perf.training.fit.takeover import others_wait
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.loop.eligibility import obstacle
 from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
-from tfx_perf.training.replicas.team import Team, TeamError
+from tfx_perf.training.replicas.sync import Sync, SyncError
 from tfx_perf.training.trials import families, starting_point
 from tfx_perf.training.trials.choice import (
     TRIALS_OFF,
@@ -53,13 +53,13 @@ def by_trials(
 ) -> PlanChoice:
     """Returns the plan that wins the trials, which run here; for other arguments see `Trials`.
 
-    The model stays as it was, except that its variables exist. Raises TeamError if several workers
+    The model stays as it was, except that its variables exist. Raises SyncError if several workers
     cannot go on with their trials.
     """
     began, budget_seconds = time.perf_counter(), settings.training.trial_budget_seconds
     if not budget_seconds:
         return plain(TRIALS_OFF)
-    budget = Budget(budget_seconds, team=Team(call.model.distribute_strategy))
+    budget = Budget(budget_seconds, sync=Sync(call.model.distribute_strategy))
     reason = obstacle(call, loop)
     if reason:
         return plain(reason, is_settled=True)
@@ -78,7 +78,7 @@ def by_trials(
             stop_when=stop_when,
         ).run()
     except errors.GIVEN_UP as error:  # the user's training must not depend on ours
-        if autograph.asks_for_conversion(error) or isinstance(error, TeamError):
+        if autograph.asks_for_conversion(error) or isinstance(error, SyncError):
             raise
         _LOGGER.warning("Trials failed; training with plain fit.", exc_info=True)
         end_trial()
@@ -160,11 +160,11 @@ def for_workers(call: FitCall, loop: Loop, *, settings: PerfConfig, why: str = "
         except Exception as error:  # as above
             _LOGGER.warning("Training with plain fit.", exc_info=True)
             reason = errors.in_one_line(error)
-    team = Team(strategy)
-    if not team.agrees(str(plan)) and not plan.is_plain_fit:
+    sync = Sync(strategy)
+    if not sync.all_equal(plan) and not plan.is_plain_fit:
         # That one has a callback which needs every batch, say.
         plan, reason = PLAIN_FIT, "another worker cannot train with the same plan"
-    together = f"{team.count} workers train together, without trials"
+    together = f"{sync.size} workers train together, without trials"
     if not has_trials:
         return plain(TRIALS_OFF)
     because = reason or why

@@ -16,7 +16,7 @@ from tfx_perf.training.fit.timer import StepTimer, percentile
 from tfx_perf.training.keras_api.variables import inner
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.optimizations.plan import TrainingPlan
-from tfx_perf.training.replicas.team import Team
+from tfx_perf.training.replicas.sync import Sync
 from tfx_perf.training.trials.choice import TrialRecord
 from tfx_perf.training.trials.contest import Contender
 from tfx_perf.training.trials.starting_point import StartingPoint, variables_of
@@ -57,13 +57,13 @@ class EquivalenceCheck:
         start: StartingPoint,
         limit: Callable[[], float],
         loss_tolerance: float,
-        team: Team,
+        sync: Sync,
     ) -> None:
         """Reads batches from endless data: few if they are large or slow to come.
 
         `limit` returns when a check that begins now must end, on `time.perf_counter`'s clock.
         """
-        self._loop, self._model, self._team = loop, loop.functions.model, team
+        self._loop, self._model, self._sync = loop, loop.functions.model, sync
         self._reference = reference
         self._start, self._limit = start, limit
         self._loss_tolerance = loss_tolerance
@@ -96,25 +96,24 @@ class EquivalenceCheck:
         reference = rounded.contender
         self._start.take_rounding_away()
         self._rounding.allow(self._seen(rounded.logs))
-        if self._team.decides(self._rounding.is_large):
+        if self._sync.broadcast(self._rounding.is_large):
             again = self._seen(self._train_reference(self._start.restore).logs)
-            if not self._team.decides(self._rounding.repeats(again)):
+            if not self._sync.broadcast(self._rounding.repeats(again)):
                 self._rounding.allow(again, by_chance=True)
         reference.compile_seconds = first.compile_seconds
         self._hopeless_seconds = _HOPELESS * reference.step_seconds
         return reference
 
     def check(self, plan: TrainingPlan) -> Contender | TrialRecord:
-        """Returns the plan if it is worth timing, else why not; raises TeamError if others end."""
+        """Returns the plan if it is worth timing, else why not; raises SyncError if others end."""
         try:
             found = self._check(plan)
         except errors.GIVEN_UP as error:  # whatever a plan raises, fit goes on
-            self._team.end_if_alone(error)
-            reason = errors.in_one_line(error)
-            with self._team.soon(reason):
-                self._team.all(False)
-            return TrialRecord(plan=plan, status="failed", reason=reason)
-        if not self._team.all(isinstance(found, Contender)) and isinstance(found, Contender):
+            with self._sync.after(error):
+                self._sync.all_equal(False)
+            return TrialRecord(plan=plan, status="failed", reason=errors.in_one_line(error))
+        is_good = isinstance(found, Contender)
+        if not self._sync.all_equal(is_good) and is_good:
             found = TrialRecord(plan=plan, status="failed", reason="another worker objects")
         return found
 
@@ -163,7 +162,7 @@ class EquivalenceCheck:
         # XLA makes other numbers of the same seeds, so that masks cannot agree.
         other_masks = plan.uses_xla != bool(self._model.jit_compile)
         may_be_masks = other_masks and self._start.has_generators and not yardstick.is_random
-        if may_be_masks and self._team.decides(bool(found)):
+        if may_be_masks and self._sync.broadcast(bool(found)):
             seen = seen.kept()
             yardstick = self._by_chance()
             found = yardstick.exceeded(seen, loss_tolerance=tolerance)
@@ -213,15 +212,15 @@ class EquivalenceCheck:
             plan,
             self._data,
             step_count=self._step_count,
-            stop_when=lambda timer: self._team.decides(is_over(timer)),
+            stop_when=lambda timer: self._sync.broadcast(is_over(timer)),
         )
         own_seconds = percentile(timer.steady_seconds(), 50) or 0.0
-        step_seconds = self._team.of_chief(own_seconds)
+        step_seconds = self._sync.broadcast(own_seconds)
         logs = {name: _as_array(values[-1]) for name, values in history.history.items()}
         contender = Contender(
             plan=plan,
             loss=float(np.mean(logs["loss"])) if "loss" in logs else None,
-            compile_seconds=self._team.of_chief(max(0.0, timer.first_call_seconds - own_seconds)),
+            compile_seconds=self._sync.broadcast(max(0.0, timer.first_call_seconds - own_seconds)),
             step_seconds=step_seconds,
         )
         return ShortTraining(contender, timer.step_count, logs)
@@ -234,7 +233,7 @@ class EquivalenceCheck:
         for batch in data.take(wanted):
             batches.append(batch)
             held_bytes += tensor_bytes(batch)
-            enough = self._team.decides(held_bytes > _MAX_BYTES or time.perf_counter() > limit)
+            enough = self._sync.broadcast(held_bytes > _MAX_BYTES or time.perf_counter() > limit)
             if enough and len(batches) >= self._fewest_steps and len(batches) % per_call == 0:
                 break
         return batches

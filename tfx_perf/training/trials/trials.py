@@ -19,13 +19,13 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_perf.config import PerfConfig
-from tfx_perf.core import console, errors, statistics
+from tfx_perf.core import console, statistics
 from tfx_perf.core.interception import FitCall
 from tfx_perf.tf_internals import datasets
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.loop.turns import Schedule
 from tfx_perf.training.optimizations.plan import TrainingPlan
-from tfx_perf.training.replicas.team import Team
+from tfx_perf.training.replicas.sync import Sync
 from tfx_perf.training.trials import families
 from tfx_perf.training.trials.choice import (
     MUST_BEAT,
@@ -83,7 +83,7 @@ class Trials:
             stop_when: asked after the reference alone has run, with its seconds per step.
         """
         self._model = call.model
-        self._team = Team(call.model.distribute_strategy)
+        self._sync = Sync(call.model.distribute_strategy)
         self._loop = loop
         self._settings, self._budget = settings, budget
         self._reference = families.reference(loop, settings=settings)
@@ -101,7 +101,7 @@ class Trials:
         self._input_wait: float | None = None
 
     def run(self) -> PlanChoice:
-        """Runs the trials and restores the model, unless a TeamError ends them."""
+        """Runs the trials and restores the model, unless a SyncError ends them."""
         self._began, began = time.time(), time.perf_counter()
         self._leftovers = families.Leftovers()
         start = StartingPoint(self._model, self._loop.keras_api)
@@ -109,8 +109,7 @@ class Trials:
         try:
             contest = self._tried(start)
         except BaseException as error:
-            self._team.end_if_alone(error)
-            with self._team.soon(errors.in_one_line(error)):
+            with self._sync.after(error):
                 self._put_back(start)
             raise
         self._put_back(start)
@@ -122,7 +121,7 @@ class Trials:
     def _tried(self, start: StartingPoint) -> Contest | None:
         """Returns the plans that were worth timing, with their blocks; None without any check."""
         contest, one_batch = self._checked(start)
-        if contest and contest.others and self._team.decides(self._takes_turns(contest)):
+        if contest and contest.others and self._sync.broadcast(self._takes_turns(contest)):
             self._decides_by_turns = True
             seconds = self._turns_seconds(contest, rounds=FEW_ROUNDS)
             if self._budget.has(seconds, what="timing plans in turns"):
@@ -149,7 +148,7 @@ class Trials:
             start=start,
             limit=self._check_limit,
             loss_tolerance=self._settings.training.loss_tolerance,
-            team=self._team,
+            sync=self._sync,
         )
         began = time.perf_counter()
         with self._leftovers.of([self._reference]):
@@ -187,7 +186,7 @@ class Trials:
         """Whether plans of one function may bring more than they cost; if not, notes why."""
         prospect = self._prospect(plans[0], contest)
         is_worth_it = prospect.is_worth_it or self._is_previous(plans[0])
-        if not self._team.decides(is_worth_it):
+        if not self._sync.broadcast(is_worth_it):
             self._left_out.append((plans, prospect))
             return False
         return True
@@ -203,7 +202,7 @@ class Trials:
             for plans in found
             if not any(families.same_function(plans[0], plan) for plan in known)
         ]
-        return to_try if self._team.agrees(str(to_try)) else []
+        return to_try if self._sync.all_equal(to_try) else []
 
     def _is_previous(self, plan: TrainingPlan) -> bool:
         previous = self._previous_plan
@@ -290,7 +289,7 @@ class Trials:
         began = time.perf_counter()
         for round_index in range(_MOST_ROUNDS):
             spent_seconds = time.perf_counter() - began
-            if round_index >= _MAX_ROUNDS and not self._team.decides(
+            if round_index >= _MAX_ROUNDS and not self._sync.broadcast(
                 self._may_pay(contest, spent_seconds)
             ):
                 break
@@ -308,7 +307,7 @@ class Trials:
                 round_seconds=round_seconds,
                 spent_seconds=time.perf_counter() - began,
             )
-            if self._team.decides(is_decided):
+            if self._sync.broadcast(is_decided):
                 break
             seconds = round_seconds + self._look_seconds(contenders)
             if not self._budget.has(seconds, what="a round of turns more"):

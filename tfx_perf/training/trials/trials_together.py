@@ -8,7 +8,7 @@ from tfx_perf.core import time_limit
 from tfx_perf.core.interception import FitCall
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
-from tfx_perf.training.replicas.team import FailedAloneError, Team
+from tfx_perf.training.replicas.sync import FailedAloneError, Sync
 from tfx_perf.training.trials import choosing, families, kept_choice, worth
 from tfx_perf.training.trials.choice import PlanChoice, TrialProgress, TrialRecord, lost
 
@@ -46,8 +46,8 @@ class TrialsTogether:
 
     def choose(self, call: FitCall, loop: Loop) -> PlanChoice:
         """Returns the plan for a `fit`, the same on each worker that its model was built for."""
-        team = Team(call.model.distribute_strategy)
-        if team.count == 1:
+        sync = Sync(call.model.distribute_strategy)
+        if sync.size == 1:
             choice = choosing.choose_and_restore(
                 call, loop, settings=self._settings, previous_plan=self._previous_plan
             )
@@ -60,20 +60,21 @@ class TrialsTogether:
         if untried.plan.is_plain_fit:
             return self._whole(untried)
         with choosing.on_own_data(call, loop) as own:
-            if not team.all(own is not None and own is not call):
+            has_own = own is not None and own is not call
+            if not (sync.all_equal(has_own) and has_own):
                 return self._whole(_because(untried, choosing.NEEDS_OWN_PROCESS))
             seconds = worth.limit_seconds(self._settings.training.trial_budget_seconds)
             with time_limit.ended_after(seconds, log_path=_OWN_LOG):
-                choice = self._tried(own or call, loop, untried=untried, team=team)
-                if not team.agrees(str(choice.plan)):
+                choice = self._tried(own or call, loop, untried=untried, sync=sync)
+                if not sync.all_equal(choice.plan):
                     choice = _because(untried, "the workers' trials came to different plans")
                 choice = self._whole(choice)
-        if team.is_chief:
+        if sync.is_chief:
             kept_choice.keep(self._folder, choice)
         return choice
 
     def _tried(
-        self, call: FitCall, loop: Loop, *, untried: PlanChoice, team: Team
+        self, call: FitCall, loop: Loop, *, untried: PlanChoice, sync: Sync
     ) -> PlanChoice:
         """Returns the result of trials; if they end a worker, all begin again without them."""
         running = TrialProgress(began=time.time(), running=(), finished=())
@@ -81,7 +82,7 @@ class TrialsTogether:
         def note(progress: TrialProgress) -> None:
             nonlocal running
             running = progress
-            if team.is_chief:
+            if sync.is_chief:
                 kept_choice.keep(self._folder, self._whole(_cut_off(untried, progress)))
 
         note(running)

@@ -6,7 +6,7 @@ import time
 
 from tfx_perf.core import formatting
 from tfx_perf.training.optimizations.plan import TrainingPlan
-from tfx_perf.training.replicas.team import Team
+from tfx_perf.training.replicas.sync import Sync
 
 # Of what plain `fit` takes to trace and compile: what a plan takes, without XLA and with it.
 _TRACE_RATIO, _XLA_RATIO = 3.0, 10.0
@@ -105,9 +105,9 @@ class Worth:
 class Budget:
     """The seconds left for trials, from its making on."""
 
-    def __init__(self, seconds: float, *, team: Team) -> None:
+    def __init__(self, seconds: float, *, sync: Sync) -> None:
         self._end = time.perf_counter() + seconds
-        self._team = team
+        self._sync = sync
         self.lack = ""  # what did not fit in, and how it would, in a part of a sentence
 
     def keep_back(self, seconds: float) -> None:
@@ -122,7 +122,7 @@ class Budget:
     def has(self, seconds: float, *, what: str) -> bool:
         """Whether `seconds`, the least for `what`, are left; notes a lack. All workers ask."""
         left_seconds = self.left_seconds
-        if self._team.decides(seconds < left_seconds):
+        if self._sync.broadcast(seconds < left_seconds):
             return True
         left, needed = map(formatting.format_seconds, (left_seconds, seconds))
         more = math.ceil(max(0.0, seconds - left_seconds)) or 1  # where the chief has less

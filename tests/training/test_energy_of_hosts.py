@@ -8,27 +8,27 @@ import pytest
 
 from tfx_perf.hardware import energy
 from tfx_perf.hardware.energy import Energy
-from tfx_perf.training.replicas.team import Team
+from tfx_perf.training.replicas.sync import Sync
 
 
-class Told(Team):
-    """A team in which each worker has counted something."""
+class Told(Sync):
+    """Each worker has counted something."""
 
     def __init__(self, *energies):
         super().__init__()
-        self.count, self.said = len(energies), []
+        self.size, self.said = len(energies), []
         for each in energies:
             self.own = []
-            energy.of_team(each, self)
+            energy.of_all_hosts(each, self)
             self.said.append(self.own)
 
-    def gathered(self, own):
+    def all_gather(self, own):
         self.own = [int(part) for part in own]
-        return np.array(self.said if len(self.said) == self.count else [self.own], np.int64)
+        return np.array(self.said if len(self.said) == self.size else [self.own], np.int64)
 
 
 def of_all(*energies):
-    return energy.of_team(energies[0], Told(*energies))
+    return energy.of_all_hosts(energies[0], Told(*energies))
 
 
 def test_hosts_are_added_up_and_what_workers_share_is_counted_once():
@@ -50,4 +50,4 @@ def test_nothing_is_known_of_all_where_one_has_counted_nothing():
 
 def test_one_process_is_told_what_it_has_counted():
     own = Energy(by_meter={"RAPL of a": 10.0})
-    assert energy.of_team(own, Team()) is own
+    assert energy.of_all_hosts(own, Sync()) is own
