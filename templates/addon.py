@@ -9,6 +9,8 @@ import pathlib
 import re
 from collections.abc import Iterable
 
+import click
+
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import errors
 from tfx_perf.templates import copying, project_scan
@@ -249,3 +251,36 @@ def _edited(
             "Give each import, component and argument lines of its own."
         ) from error
     return result
+
+
+@dataclasses.dataclass(frozen=True)
+class Copied:
+    """The files that were written, a unified diff of a file to change, if any, and notes."""
+
+    files: list[pathlib.Path]
+    patch: str = ""
+    notes: tuple[str, ...] = ()
+
+    def show_rest(self) -> None:
+        """Writes the patch to standard output, and to standard error what to do."""
+        if self.patch:
+            click.echo("Apply this with `git apply` or `patch -p1` in the project:", err=True)
+            click.echo(self.patch, nl=False)
+        for note in self.notes:
+            click.echo(f"Note: {note}", err=True)
+
+
+def copy_template(name: str, *, pipeline_name: str, destination: pathlib.Path) -> Copied:
+    """Copies a template to a free folder, or `perf-addon` to a project, which keeps its name."""
+    template = copying.named(name)
+    if template is not copying.PERF_ADDON:
+        return Copied(
+            copying.copy_project(template, pipeline_name=pipeline_name, destination=destination)
+        )
+    added = addition(destination)
+    kept = (f"already added: {', '.join(added.kept)}",) if added.kept else ()
+    return Copied(
+        files=added.write(added.new_files),
+        patch=added.patch([added.changed] if added.changed else []),
+        notes=(*kept, *added.notes),
+    )

@@ -1,7 +1,7 @@
 """TFX's own commands, repaired: every command and engine, on a project made from the template.
 
 `cli.tfx` and the script `tfx` make the `repair` first: files are run for the pipeline in them
-(`catching`), templates copied by `cli.template`.
+(`catching`), templates copied by `templates.addon`.
 
 All in one process, since TFX takes some ten seconds to import. What starts a run is in
 test_tfx_runs.py.

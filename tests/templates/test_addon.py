@@ -1,4 +1,4 @@
-"""What has to change in a project, by its syntax (`project_scan`)."""
+"""What has to change in a project, by its syntax (`project_scan`); also by `cli.template`."""
 
 import ast
 import json
@@ -11,7 +11,7 @@ import pytest
 import yaml
 from click import testing
 
-from tfx_perf.cli import main, template
+from tfx_perf.cli import main
 from tfx_perf.config import PerfConfig, ScheduleSettings
 from tfx_perf.core import errors
 from tfx_perf.templates import addon, copying
@@ -212,7 +212,7 @@ def test_what_no_rule_covers_is_refused(tmp_path, text, expected):
     with pytest.raises(errors.UserError, match=expected):
         addon.addition(project)
     with pytest.raises(errors.UserError, match=expected):
-        template.copy_template("perf-addon", pipeline_name="x", destination=project)
+        addon.copy_template("perf-addon", pipeline_name="x", destination=project)
     assert (project / "pipeline" / "pipeline.py").read_text() == text
     assert not (project / "pipeline" / "perf_components.py").exists()
 
@@ -353,7 +353,7 @@ def test_what_is_added_already_is_no_error_and_stays(tmp_path, text):
         assert done.stderr == f"Already added: {', '.join(_PATHS)}\n"
     document = json.loads(_apply(project, "--json").stdout)
     assert (document["already_added"], document["patch"]) == (True, "")
-    copied = template.copy_template("perf-addon", pipeline_name="x", destination=project)
+    copied = addon.copy_template("perf-addon", pipeline_name="x", destination=project)
     assert (copied.files, copied.patch) == ([], "")
     assert copied.notes == (f"already added: {', '.join(_PATHS)}",)
     assert _files(project) == before
@@ -361,8 +361,8 @@ def test_what_is_added_already_is_no_error_and_stays(tmp_path, text):
 
 def test_what_is_missing_is_added_to_what_is_there(tmp_path):
     project = _project(tmp_path, _LISTED)
-    template.copy_template("perf-addon", pipeline_name="x", destination=project)
-    again = template.copy_template("perf-addon", pipeline_name="x", destination=project)
+    addon.copy_template("perf-addon", pipeline_name="x", destination=project)
+    again = addon.copy_template("perf-addon", pipeline_name="x", destination=project)
     assert again.files == []
     assert "perf_components.train(" in again.patch
     document = json.loads(_apply(project, "--json").stdout)
@@ -428,7 +428,7 @@ def test_no_project_is_refused(tmp_path):
 
 def test_a_copied_addon_leaves_the_pipeline_to_the_user(tmp_path):
     project = _project(tmp_path, _LISTED)
-    copied = template.copy_template("perf-addon", pipeline_name="x", destination=project)
+    copied = addon.copy_template("perf-addon", pipeline_name="x", destination=project)
     assert [path.name for path in copied.files] == ["perf_components.py", "perf.yaml"]
     assert (project / "pipeline" / "pipeline.py").read_text() == _LISTED
     subprocess.run(["git", "apply", "-"], cwd=project, input=copied.patch.encode(), check=True)

@@ -14,9 +14,8 @@ from tfx.dsl.io import fileio
 from tfx.tools.cli import handler, labels
 from tfx.tools.cli.handler import base_handler, handler_factory, template_handler
 
-from tfx_perf.cli import template
 from tfx_perf.core import errors
-from tfx_perf.templates import copying
+from tfx_perf.templates import addon, copying
 
 _ENGINES = ("airflow", "auto", "beam", "kubeflow", "local", "vertex")
 _AIRFLOW = "apache-airflow"
@@ -104,9 +103,9 @@ def _copy_any_template(flags_dict: dict[str, Any]) -> None:
             f"Expected one of the templates {', '.join(_all_templates())}. Received: model={name}."
         )
     destination = pathlib.Path(flags_dict[labels.DESTINATION_PATH])
-    copied = template.copy_template(
+    copied = addon.copy_template(
         name, pipeline_name=flags_dict[labels.PIPELINE_NAME], destination=destination
     )
     for path in copied.files:  # as TFX says it
         click.echo(f"{path.name} -> {path}")
-    template.show(copied)
+    copied.show_rest()
