@@ -1,5 +1,6 @@
 """The pipeline on TFX's Chicago taxi data, with the stock model module of `tfx template copy`."""
 
+import os
 import pathlib
 import re
 import shutil
@@ -15,7 +16,7 @@ from tfx.tools.cli.handler import template_handler
 from tfx.types import artifact, artifact_utils
 
 from tfx_perf.config import PerfConfig
-from tfx_perf.core import errors, interception
+from tfx_perf.core import console, errors, interception
 from tfx_perf.pipelines import local_runner, progress
 from tfx_perf.pipelines.training_pipeline import TrainingCode, create_pipeline
 from tfx_perf.training import session
@@ -151,16 +152,18 @@ def _pipeline(
 
 
 def run_in_process(
-    *, folder: str, settings: str, progress_path: str, **run: Any
+    *, folder: str, settings: str, **run: Any
 ) -> dict[str, float]:
     """Runs the pipeline from plain values, for `isolate.run`; returns the seconds of each node.
 
-    A new `label` trains anew; the same one takes finished nodes from cache.
+    A new `label` trains anew; the same one takes finished nodes from cache. The lines of the nodes
+    alone get to standard output.
     """
-    pipeline = _pipeline(pathlib.Path(folder), settings=PerfConfig.from_json(settings), **run)
     with (
-        open(progress_path, "w", encoding="utf-8") as terminal,
+        os.fdopen(os.dup(1), "w", encoding="utf-8") as terminal,
+        console.output_to_error(),
         progress.shown(terminal, status_seconds=_STATUS_SECONDS) as nodes,
     ):
+        pipeline = _pipeline(pathlib.Path(folder), settings=PerfConfig.from_json(settings), **run)
         local_runner.run(pipeline)
     return {node.name: node.seconds for node in nodes}

@@ -1,7 +1,6 @@
 """What `doctor` finds in a good installation and in bad ones; a `probe` loads TFX."""
 
 import json
-import subprocess
 import sys
 from importlib import metadata
 
@@ -10,6 +9,7 @@ from click import testing
 
 from tfx_perf.cli import doctor as checks
 from tfx_perf.cli import main
+from tfx_perf.core import errors
 from tfx_perf.hardware import versions
 
 
@@ -61,10 +61,10 @@ def test_who_uses_pip_is_told_nothing_that_needs_uv_or_make(monkeypatch):
 
 
 def test_what_takes_too_long_is_not_called_broken(monkeypatch):
-    def slow(command, **settings):
-        raise subprocess.TimeoutExpired(command, settings["timeout"])
+    def slow(target, arguments, **settings):
+        raise errors.TimedOutError(target, "did not end in time")
 
-    monkeypatch.setattr(checks.subprocess, "run", slow)
+    monkeypatch.setattr(checks.isolate, "run", slow)
     answer, finding = checks.load_tfx()
     assert (answer, finding.status, finding.fatal) == ({}, "warn", False)
     assert "run it again" in finding.remark
@@ -91,11 +91,11 @@ def test_broken_installation_is_told_not_raised(monkeypatch, tmp_path):
     (tmp_path / "tfx").mkdir()
     (tmp_path / "tfx" / "__init__.py").write_text("raise ImportError('no libfoo.so')\n")
     (tmp_path / "tensorflow.py").touch()  # the real one takes seconds
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(tmp_path)
     answer, finding = checks.load_tfx()
     assert answer == {}
     assert finding.fatal
-    assert finding.remark == "ImportError: no libfoo.so"
+    assert finding.remark == "raised ImportError: no libfoo.so"
 
 
 @pytest.mark.slow

@@ -44,7 +44,6 @@ def _run(folder: pathlib.Path, *, label: str, settings: dict) -> RecordedRun:
             "eval_steps": 20,
             "label": label,
             "settings": PerfConfig.from_dict({**_CHEAP, **settings}).to_json(),
-            "progress_path": str(folder / f"{label}.txt"),
         },
         timeout_seconds=600,
         log_path=folder / f"{label}.log",

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 import click
-from rich import box, markup, table
+from rich import markup
 
 from tfx_perf.cli import names, terminal
 from tfx_perf.config import PerfConfig
@@ -48,23 +48,20 @@ def command(
     title = "No run has a comparable run before it, so there is nothing to replay."
     if found.replayed:
         title = (
-            f"{_runs(found.replayed)} replayed, each against the runs before it: {found.refused} "
-            f"refused{_rate_in_words(found)}"
+            f"{formatting.counted(found.replayed, 'run')} replayed, each against the runs before "
+            f"it: {found.refused} refused{_rate_in_words(found)}"
         )
     title += f"\n{_rules_in_words(settings_path)}"
     if found.beyond_limit:
-        title += f"\n{found.beyond_limit} of {_runs(len(runs))} refused by an absolute limit"
+        of_all = formatting.counted(len(runs), "run")
+        title += f"\n{found.beyond_limit} of {of_all} refused by an absolute limit"
     if not found.metrics:
         terminal.show(title)
         return
-    rows = table.Table(title=title, box=box.SIMPLE_HEAD)
-    rows.add_column("metric")
-    headings = (
-        "beyond\nlimit", "compared", "regressions", "inconclusive", "noise",
+    rows = terminal.figures_table(
+        title, "metric", "beyond\nlimit", "compared", "regressions", "inconclusive", "noise",
         "smallest\ndetectable change",
     )  # fmt: skip
-    for heading in headings:
-        rows.add_column(heading, justify="right")
     for item in found.metrics:
         rows.add_row(
             item.metric, str(item.beyond_limit), str(item.compared), str(item.regressions),
@@ -83,10 +80,6 @@ def _rules_in_words(settings_path: str | None) -> str:
     if settings_path is None:
         return "By the default rules; --config YAML replays by those of a pipeline or a script"
     return f"By the rules of {markup.escape(settings_path)}"
-
-
-def _runs(count: int) -> str:
-    return f"{count} run{'' if count == 1 else 's'}"
 
 
 def _percent(share: float | None) -> str:

@@ -191,7 +191,9 @@ def _show(runs: "Sequence[RecordedRun]", found: Comparison) -> None:
     _show_values("Plan", found.plans)
     _show_values("Environment: not comparable", found.environment)
     if found.times:
-        rows = _table("Time of training, largest difference first", "difference")
+        rows = terminal.figures_table(
+            "Time of training, largest difference first", "", "before", "after", "difference"
+        )
         for part in found.times:
             sign = "-" if part.seconds < 0 else "+"
             shown = (part.before or 0.0, part.after or 0.0, abs(part.seconds))
@@ -199,7 +201,9 @@ def _show(runs: "Sequence[RecordedRun]", found: Comparison) -> None:
             rows.add_row(part.name, before, after, sign + difference)
         terminal.show(rows)
     if found.figures:
-        rows = _table("Figures, largest factor first", "change")
+        rows = terminal.figures_table(
+            "Figures, largest factor first", "", "before", "after", "change"
+        )
         for changed in found.figures:
             rows.add_row(*_row(changed))
         terminal.show(rows)
@@ -214,14 +218,6 @@ def _show_values(title: str, values: Mapping[str, tuple[str, str]]) -> None:
         for name, pair in values.items():
             rows.add_row(name, *map(markup.escape, pair))
         terminal.show(rows)
-
-
-def _table(title: str, last: str) -> table.Table:
-    rows = table.Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
-    rows.add_column("")
-    for heading in ("before", "after", last):
-        rows.add_column(heading, justify="right", no_wrap=True)
-    return rows
 
 
 def _row(difference: Difference) -> tuple[str, ...]:

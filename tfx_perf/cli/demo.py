@@ -5,19 +5,19 @@ import json
 import os
 import pathlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import click
-from rich import box, markup, table
+from rich import markup
 from rich.console import Console
 
 from tfx_perf.cli import options, terminal
 from tfx_perf.config import PerfConfig
-from tfx_perf.core import errors, formatting, periodic
+from tfx_perf.core import errors, formatting
 from tfx_perf.hardware import versions
 
-_TIMEOUT_SECONDS, _POLL_SECONDS = 1800.0, 0.2
+_TIMEOUT_SECONDS = 1800.0
 # What `pipelines.progress` writes of a node that is still at work.
 _STATUS_LINE = re.compile(r"  \S+ +[\d.]+ s  \.\.\. ")
 # Nodes of the pipeline.
@@ -118,23 +118,21 @@ def _run(
 ) -> dict[str, Any]:
     from tfx_perf import isolate
 
-    log_path, progress_path = folder / "pipeline.log", folder / "progress.txt"
-    progress_path.unlink(missing_ok=True)  # of a run before
-    with _following(progress_path):
-        node_seconds = isolate.run(
-            "tfx_perf.pipelines.taxi:run_in_process",
-            {
-                "folder": str(folder),
-                "batch_size": batch_size,
-                "train_steps": steps,
-                "eval_steps": max(1, steps * 15 // 100),  # the template's proportion
-                "label": f"run {_completed_runs(folder)}",
-                "settings": settings.to_json(),
-                "progress_path": str(progress_path),
-            },
-            timeout_seconds=_TIMEOUT_SECONDS,
-            log_path=log_path,
-        )
+    log_path = folder / "pipeline.log"
+    arguments = {
+        "folder": str(folder),
+        "batch_size": batch_size,
+        "train_steps": steps,
+        "eval_steps": max(1, steps * 15 // 100),  # the template's proportion
+        "label": f"run {_completed_runs(folder)}",
+        "settings": settings.to_json(),
+    }
+    target = "tfx_perf.pipelines.taxi:run_in_process"
+    with (
+        _nodes_shown() as show,
+        isolate.started(target, arguments, log_path=log_path, show=show) as child,
+    ):
+        node_seconds = child.result(timeout_seconds=_TIMEOUT_SECONDS)
     return {
         **_summary(folder, batch_size=batch_size, log_path=log_path),
         "node_time_seconds": node_seconds,
@@ -142,32 +140,18 @@ def _run(
 
 
 @contextlib.contextmanager
-def _following(path: pathlib.Path) -> Iterator[None]:
-    """Shows on standard error, within the context, what `pipelines.progress` writes to a file."""
+def _nodes_shown() -> Iterator[Callable[[str], None]]:
+    """Yields what shows a line of `pipelines.progress` on standard error, or as the status."""
     out = Console(stderr=True, highlight=False)
-    position = 0
-
-    def read() -> None:
-        nonlocal position
-        if not path.exists():
-            return
-        with path.open("rb") as file:
-            file.seek(position)
-            grown = file.read()
-        complete = grown.rfind(b"\n") + 1
-        position += complete
-        for line in grown[:complete].decode(errors="replace").splitlines():
-            if _STATUS_LINE.match(line):
-                spinner.update(markup.escape(line))
-            else:
-                out.print(line, markup=False, soft_wrap=True)
-
     with out.status("  starting") as spinner:
-        try:
-            with periodic.calling(read, seconds=_POLL_SECONDS):
-                yield
-        finally:
-            read()
+
+        def show(line: str) -> None:
+            if _STATUS_LINE.match(line):
+                spinner.update(markup.escape(line.rstrip()))
+            else:
+                out.print(line.rstrip(), markup=False, soft_wrap=True)
+
+        yield show
 
 
 def _metadata_path(folder: pathlib.Path) -> pathlib.Path:
@@ -240,12 +224,10 @@ def _wall_time(node_seconds: dict[str, float]) -> str:
 
 
 def _show(summary: dict[str, Any]) -> None:
-    rows = table.Table(
-        title=f"Batch size {summary['batch_size']}", box=box.SIMPLE_HEAD, title_justify="left"
-    )
-    rows.add_column("metric")
-    for heading in ("stock Trainer", "OptimizedTrainer", "ratio"):
-        rows.add_column(heading, justify="right")
+    rows = terminal.figures_table(
+        f"Batch size {summary['batch_size']}", "metric", "stock Trainer", "OptimizedTrainer",
+        "ratio",
+    )  # fmt: skip
     for key in _COMPARED:
         stock, optimized = summary["stock"][key], summary["optimized"][key]
         ratio = summary["ratio"][key]

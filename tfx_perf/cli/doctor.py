@@ -1,7 +1,6 @@
 """`tfx-perf doctor`: what is installed, what the machine offers, and what is wrong."""
 
 import dataclasses
-import json
 import os
 import pathlib
 import shutil
@@ -16,9 +15,10 @@ import click
 from packaging import requirements
 from rich import markup, table
 
+from tfx_perf import isolate
 from tfx_perf.cli import terminal
 from tfx_perf.cli import tfx as tfx_command
-from tfx_perf.core import formatting
+from tfx_perf.core import errors, formatting
 from tfx_perf.hardware import host, versions
 
 Status = Literal["ok", "warn", "missing", "broken"]
@@ -181,24 +181,18 @@ def load_tfx() -> tuple[dict[str, Any], Finding]:
     """Loads TFX in a child process; returns its answer, empty if that failed."""
     item = "loading TFX" if versions.has_tfx() else "loading TensorFlow"
     try:
-        child = subprocess.run(
-            [sys.executable, "-m", "tfx_perf.cli.probe"],
-            capture_output=True,
-            text=True,
-            timeout=_PROBE_TIMEOUT_SECONDS,
-            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
+        answer = isolate.run(
+            "tfx_perf.cli.probe:load", {}, timeout_seconds=_PROBE_TIMEOUT_SECONDS,
+            log_path=os.devnull,
+        )  # fmt: skip
+    except errors.TimedOutError:
         remark = (
             f"no answer after {_PROBE_TIMEOUT_SECONDS} s; after an installation files are compiled "
             "first, and other work takes its share: run it again"
         )
         return {}, Finding(item, "not finished", "warn", remark, required=True)
-    if child.returncode:
-        remark = (child.stderr.strip().splitlines() or [f"exit code {child.returncode}"])[-1]
-        return {}, Finding(item, "failed", "broken", remark, required=True)
-    answer = json.loads(child.stdout.splitlines()[-1])
+    except errors.ChildError as error:
+        return {}, Finding(item, "failed", "broken", error.cause, required=True)
     time_taken = formatting.format_seconds(answer["load_time_seconds"])
     memory = formatting.format_bytes(answer["peak_rss_bytes"])
     return answer, Finding(item, f"{time_taken}, {memory} of memory", required=True)

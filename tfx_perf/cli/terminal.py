@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, TextIO
 
 import click
-from rich import table
+from rich import box, table
 from rich.console import Console
 
 from tfx_perf.core import console, periodic
@@ -23,6 +23,15 @@ def show(content: table.Table | str) -> None:
     if not output.is_terminal:
         output.width = max(output.width, _WIDTH_WITHOUT_TERMINAL)
     output.print(content)
+
+
+def figures_table(title: str, *headings: str) -> table.Table:
+    """Returns a table without rows yet: names on the left, and figures below their headings."""
+    rows = table.Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
+    rows.add_column(headings[0])
+    for heading in headings[1:]:
+        rows.add_column(heading, justify="right", no_wrap=True)
+    return rows
 
 
 def show_progress(text: str) -> None:

@@ -211,6 +211,6 @@ def _may_pass(error: Exception) -> bool:
     """Returns whether an error is the machine's or another process's, more than the code's."""
     if isinstance(error, (OSError, MemoryError)) or getattr(error, "may_pass", False):
         return True
-    tensorflow = sys.modules.get("tensorflow")
-    kinds = (getattr(tensorflow.errors, name) for name in _OF_CONNECTIONS) if tensorflow else ()
+    of_tensorflow = getattr(sys.modules.get("tensorflow"), "errors", None)
+    kinds = (getattr(of_tensorflow, name) for name in _OF_CONNECTIONS) if of_tensorflow else ()
     return isinstance(error, tuple(kinds))
