@@ -20,7 +20,6 @@ DRAWINGS = {
         [("plain & simple", interval(3.0, 2.5, 3.5)), ("fast", interval(1.0, 1.0, 1.0))],
         xlabel="ms",
         highlight="fast",
-        reference=1.0,
     ),
     "stacked_bars": lambda: plots.stacked_bars(
         {"batch 8": {"weights": 1.0, "rest": 2.0}, "batch 16": {"weights": 1.0, "rest": 4.0}},

@@ -81,16 +81,20 @@ def signed_percent(share: float) -> str:
     return f"{rounded:+.1f}"
 
 
-def format_bytes(value: float) -> str:
-    """Returns bytes with a binary unit, e.g. `1.5 MiB`."""
+def format_bytes(value: float | None) -> str:
+    """Returns bytes with a binary unit, e.g. `1.5 MiB`; None is shown as a dash."""
+    if value is None:
+        return MISSING
     for size, unit in _BINARY_UNITS:
         if abs(value) >= size:
             return f"{short(value / size)} {unit}"
     return f"{value:.0f} B"
 
 
-def format_seconds(value: float) -> str:
-    """Returns a duration from microseconds to hours, e.g. `3.21 ms` or `2 min 05 s`."""
+def format_seconds(value: float | None) -> str:
+    """Returns a duration from microseconds to hours, e.g. `3.21 ms`; None is shown as a dash."""
+    if value is None:
+        return MISSING
     if not value:
         return "0 s"
     if abs(value) < 1e-3:

@@ -2,6 +2,7 @@
 
 import pathlib
 import re
+from collections.abc import Sequence
 from xml.etree import ElementTree
 
 import markdown
@@ -33,12 +34,15 @@ def report_on(record: GateRecord) -> page.Report:
         verdict=record.headline,
         tone="good" if record.blessed else "bad",
     )
-    ordered = _most_important_first(record)
+    ordered = sorted(
+        record.outcomes,
+        key=lambda item: (not item.refuses, item.verdict.value == "pass", not item.checked),
+    )
     _add_remedies(report, ordered, is_of_script=record.candidate.is_of_script)
-    report.add_table(
+    _add_checks(
+        report,
         "Checks",
-        columns=_COLUMNS,
-        rows=[_row(outcome) for outcome in ordered if outcome.kind != "drift"],
+        [outcome for outcome in ordered if outcome.kind != "drift"],
         note=_how_it_was_checked(record),
     )
     step_parts.add_to(report, record)
@@ -47,24 +51,17 @@ def report_on(record: GateRecord) -> page.Report:
             _add_trend(report, outcome, record)
     _add_step_times(report, record)
     _add_detectable(report, record)
-    drifts = [_row(outcome) for outcome in ordered if outcome.kind == "drift"]
+    drifts = [outcome for outcome in ordered if outcome.kind == "drift"]
     if drifts:
-        report.add_table(
+        _add_checks(
+            report,
             "Since the anchor",
-            columns=_COLUMNS,
-            rows=drifts,
+            drifts,
             note="Small changes, each within its margin, may not add up to more than the budget. "
             "The baseline is the best level that five runs in a row have held, or a pinned run.",
         )
     _add_environment(report, record)
     return report
-
-
-def _most_important_first(record: GateRecord) -> list[Outcome]:
-    return sorted(
-        record.outcomes,
-        key=lambda item: (not item.refuses, item.verdict.value == "pass", not item.checked),
-    )
 
 
 def _add_remedies(report: page.Report, outcomes: list[Outcome], *, is_of_script: bool) -> None:
@@ -96,21 +93,32 @@ def _how_it_was_checked(record: GateRecord) -> str:
     return words
 
 
-def _row(outcome: Outcome) -> list[str]:
-    verdict = outcome.verdict.value
-    if outcome.advisory:
-        verdict = f"{verdict} (advisory)"
-    return [
+def _add_checks(
+    report: page.Report, title: str, outcomes: Sequence[Outcome], *, note: str
+) -> None:
+    rows = []
+    for outcome in outcomes:
+        cells = _cells(outcome)
+        # Two lines at most: the change, and its interval.
+        change = cells["change"].replace(" ", _NO_BREAK).replace(f"{_NO_BREAK}(", " (")
+        verdict = f"{cells['verdict']} (advisory)" if outcome.advisory else cells["verdict"]
+        rows.append({**cells, "change": change, "verdict": verdict})
+    report.add_table(title, columns=_COLUMNS, rows=[list(row.values()) for row in rows], note=note)
+
+
+def _cells(outcome: Outcome) -> dict[str, str]:
+    """Returns what there is to say of an outcome, by `_COLUMNS`."""
+    cells = (
         outcome.metric,
         formatting.format_value(outcome.metric, outcome.value),
         formatting.format_value(outcome.metric, outcome.baseline),
-        # Two lines at most: the change, and its interval.
-        change_in_words(outcome).replace(" ", _NO_BREAK).replace(f"{_NO_BREAK}(", " ("),
+        change_in_words(outcome),
         formatting.MISSING if outcome.margin is None else f"{outcome.margin:.1%}",
         allowed_in_words(outcome),
-        verdict,
+        outcome.verdict.value,
         outcome.reason,
-    ]
+    )
+    return dict(zip(_COLUMNS, cells, strict=True))
 
 
 def change_in_words(outcome: Outcome) -> str:
@@ -238,7 +246,7 @@ def files_beside(record: GateRecord) -> dict[str, str]:
 
 def markdown_of(record: GateRecord) -> str:
     """Returns the decision, a table of checks and what to do as Markdown for a pull request."""
-    columns = ["metric", "value", "baseline", "change", "allowed", "verdict", "reason"]
+    columns = [name for name in _COLUMNS if name != "margin"]
     lines = [
         f"**{'Blessed' if record.blessed else 'Refused'}** {_escaped(record.candidate.run_id)}",
         "",
@@ -248,19 +256,13 @@ def markdown_of(record: GateRecord) -> str:
         f"|{'---|' * len(columns)}",
     ]
     for outcome in record.outcomes:
-        verdict = outcome.verdict.value
         if outcome.kind == "drift" and not outcome.refuses:
             continue
-        cells = [
-            f"`{outcome.metric}`",
-            formatting.format_value(outcome.metric, outcome.value),
-            formatting.format_value(outcome.metric, outcome.baseline),
-            change_in_words(outcome),
-            allowed_in_words(outcome),
-            f"**{verdict}**" if outcome.refuses else verdict,
-            outcome.reason,
-        ]
-        lines.append(f"| {' | '.join(map(_escaped, cells))} |")
+        cells = _cells(outcome)
+        cells["metric"] = f"`{outcome.metric}`"
+        if outcome.refuses:
+            cells["verdict"] = f"**{outcome.verdict.value}**"
+        lines.append(f"| {' | '.join(_escaped(cells[column]) for column in columns)} |")
     remedies = [f"- {_escaped(str(item.remedy))}" for item in record.outcomes if item.remedy]
     if remedies:
         lines += ["", "What to do:", "", *remedies]

@@ -233,12 +233,8 @@ def _row(outcome: record_lib.CandidateOutcome) -> tuple[str, ...]:
         f"{outcome.cpu_seconds_per_example * 1e6:.3g} µs"
         if outcome.cpu_seconds_per_example is not None
         else formatting.MISSING,
-        formatting.format_seconds(outcome.preparation_seconds)
-        if outcome.preparation_seconds is not None
-        else formatting.MISSING,
-        formatting.format_bytes(outcome.resident_bytes)
-        if outcome.resident_bytes is not None
-        else formatting.MISSING,
+        formatting.format_seconds(outcome.preparation_seconds),
+        formatting.format_bytes(outcome.resident_bytes),
         f"{shuffle.displacement_ratio:.2f} / {shuffle.mixing_ratio:.2f}"
         if shuffle
         else formatting.MISSING,

@@ -1,7 +1,7 @@
 """MemoryProfiler's report."""
 
 from tfx_perf.core import formatting
-from tfx_perf.memory.record import Footprint, ProfileRecord, StepMemory
+from tfx_perf.memory.record import ProfileRecord, StepMemory
 from tfx_perf.report import page, plots
 
 TITLE = "MemoryProfiler: where a step's memory goes"
@@ -29,7 +29,8 @@ def report_on(record: ProfileRecord) -> page.Report:
     report = page.Report(title=TITLE, verdict=_verdict(record))
     measured = [step for step in record.steps if step.peak_bytes is not None]
     if measured:
-        scale, unit = _unit(max(step.peak_bytes or 0 for step in measured))
+        largest_bytes = max(step.peak_bytes or 0 for step in measured)
+        scale, unit = (2**20, "MiB") if largest_bytes >= 2**20 else (2**10, "KiB")
         report.add_figure(
             "What a training step holds at its peak",
             svg=plots.stacked_bars(
@@ -60,11 +61,15 @@ def report_on(record: ProfileRecord) -> page.Report:
         report.add_table(
             "What training took",
             columns=["batch size", "ended", "took", "remark"],
-            rows=[_footprint_row(item) for item in record.footprints],
+            rows=[
+                (f"{item.batch_size:,}", item.status, formatting.format_bytes(item.taken_bytes),
+                 item.reason)
+                for item in record.footprints
+            ],
             note=_FOOTPRINT_NOTES[record.device.startswith("CPU")]
             + f" The module trains {_PLANS[record.trained_plan]}; a plan of OptimizedTrainer can "
             "take more or less.",
-        )
+        )  # fmt: skip
     if record.advice:
         report.add_table(
             "Advice",
@@ -74,7 +79,18 @@ def report_on(record: ProfileRecord) -> page.Report:
     report.add_table(
         "Every batch size",
         columns=["step", "ended", "peak", "varies by", "input batch", "temporaries", "remark"],
-        rows=[_row(step) for step in record.steps],
+        rows=[
+            (
+                _name(step),
+                step.status,
+                *map(
+                    formatting.format_bytes,
+                    (step.peak_bytes, step.scatter_bytes, step.input_batch_bytes, step.temp_bytes),
+                ),
+                step.reason,
+            )
+            for step in record.steps
+        ],
         note="Varies by: the difference between rounds, in which TensorFlow runs independent "
         "operations in different orders. Temporaries: XLA's own figure.",
     )
@@ -153,47 +169,15 @@ def _growth(
     record: ProfileRecord, measured: list[StepMemory], *, scale: int
 ) -> dict[str, tuple[list[float], list[float]]]:
     series: dict[str, tuple[list[float], list[float]]] = {}
-    for plan, name in _PLANS.items():
-        steps = sorted(
-            (step for step in measured if step.plan == plan), key=lambda step: step.batch_size
-        )
-        if steps:
-            series[name] = (
-                [step.batch_size for step in steps],
-                [(step.peak_bytes or 0) / scale for step in steps],
-            )
+    for step in sorted(measured, key=lambda step: (step.plan, step.batch_size)):
+        sizes, peaks = series.setdefault(_PLANS[step.plan], ([], []))
+        sizes.append(step.batch_size)
+        peaks.append((step.peak_bytes or 0) / scale)
     if record.prediction:
         ends = [0, 1.5 * max(step.batch_size for step in measured)]
-        series[_PREDICTED] = (
-            ends,
-            [record.prediction.bytes_at(size) / scale for size in ends],
-        )
+        series[_PREDICTED] = ends, [record.prediction.bytes_at(size) / scale for size in ends]
     return series
-
-
-def _row(step: StepMemory) -> tuple[str, ...]:
-    return (
-        _name(step),
-        step.status,
-        _bytes(step.peak_bytes),
-        _bytes(step.scatter_bytes),
-        _bytes(step.input_batch_bytes),
-        _bytes(step.temp_bytes),
-        step.reason,
-    )
-
-
-def _footprint_row(item: Footprint) -> tuple[str, ...]:
-    return f"{item.batch_size:,}", item.status, _bytes(item.taken_bytes), item.reason
 
 
 def _name(step: StepMemory) -> str:
     return f"batch {step.batch_size}, {_PLANS[step.plan]}"
-
-
-def _bytes(value: int | None) -> str:
-    return formatting.MISSING if value is None else formatting.format_bytes(value)
-
-
-def _unit(largest_bytes: int) -> tuple[int, str]:
-    return (2**20, "MiB") if largest_bytes >= 2**20 else (2**10, "KiB")

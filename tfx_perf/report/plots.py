@@ -48,10 +48,9 @@ def interval_bars(
     rows: Sequence[tuple[str, statistics.Interval]],
     *,
     xlabel: str,
-    highlight: str | None = None,
-    reference: float | None = None,
+    highlight: str,
 ) -> str:
-    """Draws a horizontal bar a row with its interval, and a dashed line at `reference`.
+    """Draws a horizontal bar a row with its interval.
 
     The row labelled `highlight` (the winner) has the accent colour. `xlabel` has the values' unit.
     """
@@ -61,8 +60,6 @@ def interval_bars(
         error = [[max(0.0, bar.value - bar.low)], [max(0.0, bar.high - bar.value)]]
         axes.barh(position, bar.value, color=colour, height=0.6, xerr=error, capsize=3)
     axes.set_yticks(range(len(rows)), [label for label, _ in reversed(rows)])
-    if reference is not None:
-        axes.axvline(reference, color="#1d2733", linestyle="--", linewidth=1)
     axes.xaxis.set_major_formatter(_plain)
     axes.set_xlabel(xlabel)
     return _svg(drawing)

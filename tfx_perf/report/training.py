@@ -356,13 +356,10 @@ def _first_lines(record: TrainingRecord, *, runs_are_planned: bool) -> list[str]
 
 
 def _trial_row(trial: TrialRecord) -> tuple[str, ...]:
-    compile_seconds = trial.compile_time_seconds
     return (
         str(trial.plan),
         _OUTCOMES.get(trial.status, trial.status),
         trial.reason,
         formatting.MISSING if trial.loss is None else f"{trial.loss:.6g}",
-        formatting.MISSING
-        if compile_seconds is None
-        else formatting.format_seconds(compile_seconds),
+        formatting.format_seconds(trial.compile_time_seconds),
     )
