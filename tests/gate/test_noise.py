@@ -73,7 +73,7 @@ def test_without_any_spread_only_equal_is_expected():
 def test_what_is_detectable_is_detected_four_times_of_five():
     found = PredictiveDistribution(centre=100, spread=1.0, degrees=40, count=8)
     threshold = found.half_width(0.01)
-    draws = np.random.default_rng(0).normal(found.detectable(threshold), found.error(), size=20000)
+    draws = np.random.default_rng(0).normal(found.detectable(threshold), found.error, size=20000)
     assert np.mean(draws > threshold) == pytest.approx(0.8, abs=0.01)
 
 

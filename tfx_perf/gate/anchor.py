@@ -7,17 +7,17 @@ every value of them a good one.
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from tfx_perf.config.rule import LEADER, Rule
 from tfx_perf.core import cache_key, formatting, metrics
-from tfx_perf.gate import baseline, noise
+from tfx_perf.gate import noise
 from tfx_perf.gate import run as run_lib
+from tfx_perf.gate.baseline import Case, since_decision
 from tfx_perf.gate.change import Change
 from tfx_perf.gate.decision import Outcome, Verdict
-from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.run import Run
 
 # The best level is the best median of so many runs in a row: the best single run is luck.
@@ -30,7 +30,6 @@ _PER_EXAMPLE = frozenset(
     ("examples_per_second", "energy_per_example_joules", "cost_per_million_examples")
 )
 _OF_WORK = ("seconds", "bytes", "joules")
-_MOST = 5  # differences that are named
 
 
 def drift(change: Change, *, pinned: str | None, level: float) -> Iterator[Outcome]:
@@ -76,7 +75,9 @@ def _since(change: Change, *, anchor: float, name: str, runs: float, level: floa
                 change.samples, noise=math.hypot(change.prior, expected.usual_error)
             )
             expected = dataclasses.replace(expected, spread=spread)
-        allowed = max(allowed, expected.half_width(level, count=runs))
+        of_anchor = expected.usual_error / math.sqrt(runs)
+        expected = dataclasses.replace(expected, count=runs, centre_error=of_anchor)
+        allowed = max(allowed, expected.half_width(level))
     refused = change.sign * (change.value - anchor) > allowed
     bound = anchor + change.sign * allowed
     relative = (change.value - anchor) / scale if scale else None
@@ -101,37 +102,29 @@ def _since(change: Change, *, anchor: float, name: str, runs: float, level: floa
     )
 
 
-def far_worse(
-    key: str,
-    rule: Rule,
-    *,
-    candidate: Run,
-    known: Sequence[Run],
-    ledger: Ledger,
-    baseline_runs: int,
-) -> Outcome | None:
+def far_worse(key: str, rule: Rule, case: Case) -> Outcome | None:
     """Returns a refusal of a figure without comparable runs that is too bad to be blessed unseen.
 
     The difference may explain a factor: a step on a hundred times the batch may take a hundred
     times as long. Beyond that factor and twice the budget, a person has to bless the figure.
 
-    It is compared with the median of the last `baseline_runs` blessed runs, which are those of one
-    environment, and with the best level that five blessed runs in a row have held, whatever they
-    were run on: otherwise it could get worse by twice the budget with every version. `known` are
-    the node's blessed runs with the figure.
+    It is compared with the median of the last blessed runs in one environment, and with the best
+    level that five blessed runs in a row have held, whatever they were run on: otherwise it could
+    get worse by twice the budget with every version.
     """
+    candidate, known = case.candidate, case.having(key)
     value = candidate.figure(key)
     if value is None or not known:
         return None
     sign = rule.worse_sign(key)
     figures = [_explained(key, run, candidate, sign=sign) for run in known]
-    begin = baseline.since_decision(key, figures, runs=known, rule=rule, ledger=ledger)
+    begin = since_decision(key, figures, runs=known, rule=rule, ledger=case.ledger)
     last = known[-1]
     recent = [
         (run, figure)
         for run, figure in list(zip(known, figures, strict=True))[begin:]
         if not run_lib.differences(run.environment, last.environment)
-    ][-baseline_runs:]
+    ][-case.settings.baseline_runs :]
     level = float(np.median([figure for _, figure in recent]))
     if len(figures[begin:]) >= WINDOW:
         best = best_level(figures[begin:], sign=sign)
@@ -140,7 +133,8 @@ def far_worse(
     if sign * value <= sign * bound:
         return None
     before = float(np.median([run.figures.get(key, figure) for run, figure in recent]))
-    told = "" if not ledger.comparable(candidate) else f" ({_changed(last, candidate)})"
+    # If none is comparable, the headline says what differs.
+    told = f" ({_changed(last, candidate)})" if case.comparable else ""
     return Outcome(
         metric=key,
         kind="change",
@@ -197,14 +191,7 @@ def _changed(last: Run, candidate: Run) -> str:
     )
     if before != now:
         found["trained steps"] = before, now
-    return in_words(found)
-
-
-def in_words(differences: Mapping[str, Sequence[str]]) -> str:
-    """Returns the first differences of two runs, field to both values; the report has all."""
-    found = [f"{field} {old} -> {new}" for field, (old, new) in differences.items()]
-    rest = [f"and {len(found) - _MOST} more"] if found[_MOST:] else []
-    return "; ".join([*found[:_MOST], *rest])
+    return run_lib.differences_in_words(found)
 
 
 def _against(key: str, value: float, before: float) -> str:

@@ -1,8 +1,9 @@
-"""The blessed runs' figures to compare a run with, at its size."""
+"""What a run is judged by: the blessed runs' figures to compare it with, at its size."""
 
 import dataclasses
+import functools
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from tfx_perf.config.gate import GateSettings
 from tfx_perf.config.rule import Rule
 from tfx_perf.core import metrics
 from tfx_perf.gate import noise
+from tfx_perf.gate import run as runs
 from tfx_perf.gate.change import Change
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.run import Run, sizes
@@ -26,26 +28,105 @@ _USUAL_SLOPE = 0.5
 _OF_A_STEP = (*metrics.STEP_TIME_EXPONENTS, *metrics.SHARES_OF_A_STEP)
 
 
-def changes(
-    rules: Mapping[str, Rule], *, candidate: Run, ledger: Ledger, settings: GateSettings
-) -> tuple[dict[str, Change], float]:
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A run to judge, the blessed runs without those of its own training, and the settings."""
+
+    candidate: Run
+    ledger: Ledger
+    settings: GateSettings
+
+    @functools.cached_property
+    def known(self) -> tuple[Run, ...]:
+        """The blessed runs of the node in any environment, oldest first."""
+        return self.ledger.of_node(self.candidate)
+
+    @functools.cached_property
+    def comparable(self) -> tuple[Run, ...]:
+        """Those in the same environment, at about the same size."""
+        return self.ledger.comparable(self.candidate)
+
+    @property
+    def compared(self) -> tuple[Run, ...]:
+        """The last comparable ones, which are the baseline."""
+        return self.comparable[-self.settings.baseline_runs :]
+
+    @property
+    def before(self) -> Run | None:
+        """The last blessed run of the node; None without any."""
+        return self.known[-1] if self.known else None
+
+    @functools.cached_property
+    def differences(self) -> dict[str, tuple[str, str]]:
+        """What the last blessed run's environment differs in, if none is comparable."""
+        if self.before is None or self.comparable:
+            return {}
+        return runs.differences(self.before.environment, self.candidate.environment)
+
+    @functools.cached_property
+    def rules(self) -> Mapping[str, Rule]:
+        """The rules by metric key, also for figures that cannot be true."""
+        names = [*self.candidate.evaluation, *(self.before.evaluation if self.before else ())]
+        untrue = (*self.candidate.impossible, *self.candidate.not_finite)
+        return self.settings.rules_for(names) | {key: Rule(optional=False) for key in untrue}
+
+    def having(self, key: str) -> Sequence[Run]:
+        """Returns the blessed runs of the node that have a figure of their whole training."""
+        return [
+            run for run in self.known if run.figure(key) is not None and not is_of_a_part(key, run)
+        ]
+
+    def is_of_other_trainings(self, key: str) -> bool:
+        """Whether comparable runs have a training's loss, and trained more or fewer steps."""
+        if metrics.lookup(key).unit != "loss":
+            return False
+        having = [run for run in self.comparable if run.figure(key) is not None]
+        return bool(having) and not any(_trains_alike(run, self.candidate) for run in having)
+
+    def comparable_for(self, key: str) -> Sequence[Run]:
+        """Returns the blessed runs to compare a metric with, oldest first.
+
+        Speed and memory: runs in the same environment, at about the same size. Quality depends on
+        neither: every run of the node. The loss of a training: only runs with about as many steps
+        on batches of one size, and the same loss function. A metric of whole trainings only: none,
+        if there is a part.
+        """
+        if is_of_a_part(key, self.candidate):
+            return ()
+        if noise.kind(key) is not noise.Kind.QUALITY:
+            return [run for run in self.comparable if not is_of_a_part(key, run)]
+        if metrics.lookup(key).unit != "loss":
+            return self.known
+        return [run for run in self.known if _trains_alike(run, self.candidate)]
+
+
+def changes(rules: Mapping[str, Rule], case: Case) -> tuple[dict[str, Change], float]:
     """Returns the comparisons by metric, and the host's factor for times."""
     found = {}
     for key, rule in rules.items():
-        value = candidate.figure(key)
-        blessed = comparable_runs(key, candidate=candidate, ledger=ledger)
-        history = figures_before(key, rule, candidate=candidate, blessed=blessed, ledger=ledger)
+        value = case.candidate.figure(key)
+        blessed = case.comparable_for(key)
+        history = _history(key, rule, case=case, blessed=blessed)
         if history and value is not None:
             found[key] = Change(
                 key,
                 value,
                 history=history,
-                baseline_runs=settings.baseline_runs,
+                baseline_runs=case.settings.baseline_runs,
                 rule=rule,
-                own_errors=noise.own_errors(key, candidate=candidate, blessed=blessed),
+                own_errors=noise.own_errors(key, candidate=case.candidate, blessed=blessed),
             )
     found = _at_one_level(found)
-    factors = {kind: _host_factor(found.values(), kind) for kind in noise.Kind}
+    factors = {
+        kind: noise.host_factor(
+            [
+                (change.level, math.hypot(change.prior, change.prediction.usual_error))
+                for change in found.values()
+                if noise.kind(change.key) is kind and change.is_tested
+            ]
+        )
+        for kind in noise.Kind
+    }
     return {
         key: dataclasses.replace(change, host_factor=factors[noise.kind(key)])
         for key, change in found.items()
@@ -69,55 +150,9 @@ def _at_one_level(found: Mapping[str, Change]) -> dict[str, Change]:
     return {**found, **shared}
 
 
-def _host_factor(found: Collection[Change], kind: noise.Kind) -> float:
-    """Returns by how much figures of a kind vary more than expected; see `noise.host_factor`."""
-    return noise.host_factor(
-        [
-            (change.level, math.hypot(change.prior, change.prediction.usual_error))
-            for change in found
-            if noise.kind(change.key) is kind and not (change.is_exact or change.rule.advisory)
-        ]
-    )
-
-
-def levels(found: Mapping[str, Change], *, rate: float) -> dict[str, float]:
-    """Returns the level of each test that may refuse; exact figures need none."""
-    family = [
-        key for key, change in found.items() if not (change.is_exact or change.rule.advisory)
-    ]
-    p_values = [found[key].p_value for key in family]
-    return dict(zip(family, noise.holm_levels(p_values, rate=rate), strict=True))
-
-
-def comparable_runs(key: str, *, candidate: Run, ledger: Ledger) -> Sequence[Run]:
-    """Returns the blessed runs to compare a metric of a run with, oldest first.
-
-    Speed and memory: runs in the same environment, at about the same size. Quality depends on
-    neither: every run of the node. The loss of a training: only runs with about as many steps on
-    batches of one size, and the same loss function. A metric of whole trainings only: none, if
-    there is a part.
-    """
-    if is_of_a_part(key, candidate):
-        return ()
-    if noise.kind(key) is not noise.Kind.QUALITY:
-        return [run for run in ledger.comparable(candidate) if not is_of_a_part(key, run)]
-    known = ledger.of_node(candidate)
-    if metrics.lookup(key).unit != "loss":
-        return known
-    return [run for run in known if _trains_alike(run, candidate)]
-
-
 def is_of_a_part(key: str, run: Run) -> bool:
     """Whether a figure is only of the last process of a training that was interrupted."""
     return run.is_resumed and key in metrics.OF_ONE_PROCESS
-
-
-def is_of_other_trainings(key: str, *, candidate: Run, ledger: Ledger) -> bool:
-    """Whether comparable runs have a training's loss, and trained more or fewer steps."""
-    if metrics.lookup(key).unit != "loss":
-        return False
-    having = [run for run in ledger.comparable(candidate) if run.figure(key) is not None]
-    return bool(having) and not any(_trains_alike(run, candidate) for run in having)
 
 
 def _trains_alike(run: Run, other: Run) -> bool:
@@ -130,26 +165,26 @@ def _trains_alike(run: Run, other: Run) -> bool:
     return max(own, others) <= _STEPS_RATIO * min(own, others)
 
 
-def figures_before(
-    key: str, rule: Rule, *, candidate: Run, blessed: Sequence[Run], ledger: Ledger
+def _history(
+    key: str, rule: Rule, *, case: Case, blessed: Sequence[Run]
 ) -> dict[str, float]:
     """Returns the figures of the comparable runs, by run id, oldest first."""
-    gain, value = candidate.gain(key), candidate.figure(key)
+    gain, value = case.candidate.gain(key), case.candidate.figure(key)
     if gain is not None and value is not None:  # on the same examples, so free of their variation
         return {"Evaluator's baseline model": value - gain}
     known = [(run, figure) for run in blessed if (figure := run.figure(key)) is not None]
-    runs = [run for run, _ in known]
     figures, uncertainty = at_size_of(
-        candidate.environment,
+        case.candidate.environment,
         key=key,
         figures=[figure for _, figure in known],
-        environments=[run.environment for run in runs],
+        environments=[run.environment for run, _ in known],
         prior=rule.noise or noise.prior(key),
     )
     if uncertainty > LARGEST_UNCERTAINTY:
         return {}
-    begin = since_decision(key, figures, runs=runs, rule=rule, ledger=ledger)
-    return {run.run_id: figure for run, figure in list(zip(runs, figures, strict=True))[begin:]}
+    having = [run for run, _ in known]
+    begin = since_decision(key, figures, runs=having, rule=rule, ledger=case.ledger)
+    return {run.run_id: figure for run, figure in list(zip(having, figures, strict=True))[begin:]}
 
 
 def since_decision(

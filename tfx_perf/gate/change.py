@@ -49,6 +49,11 @@ class Change:
         return metrics.lookup(self.key).is_deterministic
 
     @property
+    def is_tested(self) -> bool:
+        """Whether noise may have a good run refused for it."""
+        return not (self.is_exact or self.rule.advisory)
+
+    @property
     def varies_with_the_data(self) -> bool:
         """Whether nobody can make the figure vary less, nor has asked for more certainty."""
         return noise.kind(self.key) is noise.Kind.QUALITY and self.rule.budget is None
@@ -135,7 +140,7 @@ class Change:
         by_noise, by_own, by_baseline = (
             expected.quantile(_BUDGET_LEVEL) * error
             for error in (
-                expected.spread_of_difference(), expected.own_error, expected.centre_error
+                expected.spread_of_difference, expected.own_error, expected.centre_error
             )
         )  # fmt: skip
         left = self.rule.largest_change * self.scale - by_noise

@@ -2,13 +2,13 @@
 
 import decimal
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from tfx_perf.config.gate import GateSettings
 from tfx_perf.config.rule import BUDGET_MARGINS, LEADER, Rule
 from tfx_perf.core import formatting, metrics
-from tfx_perf.gate import anchor
 from tfx_perf.gate import run as run_lib
+from tfx_perf.gate.baseline import Case
 from tfx_perf.gate.decision import GateRecord, Outcome, Remedy, Verdict
 from tfx_perf.gate.run import Run
 from tfx_perf.training import scaling
@@ -32,41 +32,41 @@ _LEADING = (
 _MOST_REFUSALS = 5
 
 
-def headline(
-    outcomes: Sequence[Outcome],
-    *,
-    blessed: bool,
-    candidate: Run,
-    baseline: Sequence[Run],
-    differences: Mapping[str, tuple[str, str]],
-    last: Run | None,
-) -> str:
+def headline(outcomes: Sequence[Outcome], case: Case) -> str:
     """Returns the decision and its grounds in a sentence; missing figures and comparisons first."""
+    return _grounds(outcomes, case) + _not_judged(case.settings.unruled(case.candidate.evaluation))
+
+
+def _grounds(outcomes: Sequence[Outcome], case: Case) -> str:
     if not outcomes:
         return "Refused: the gate has no rule, so nothing was checked."
-    decision = _decision(outcomes, blessed=blessed)
+    decision = _decision(outcomes)
     if any(item.refuses and item.may_be_settled for item in outcomes):
-        decision = f"{decision} {_circumstances(candidate, baseline)}".rstrip()
-    if differences and not candidate.environment:
+        decision = f"{decision} {_circumstances(case.candidate, case.compared)}".rstrip()
+    if case.differences and not case.candidate.environment:
         return f"{decision} No blessed run is comparable: nothing was recorded of this one."
     compared = [item.metric for item in outcomes if item.kind == "change" and item.checked]
-    if differences and last:
-        fields = anchor.in_words(differences)
+    if case.differences:
+        fields = run_lib.differences_in_words(case.differences)
         rest = "quality and absolute limits only" if compared else "absolute limits only"
-        slower = _slower_steps(candidate, last, differences=differences, outcomes=outcomes)
-        parts = (f"Not comparable with any blessed run ({fields}): {rest}.", slower, decision)
+        parts = (
+            f"Not comparable with any blessed run ({fields}): {rest}.",
+            _slower_steps(case, outcomes),
+            decision,
+        )
         return " ".join(filter(None, parts))
-    if not baseline and compared:
+    count = len(case.compared)
+    if not count and compared:
         return f"{decision} Compared with Evaluator's baseline model: {', '.join(compared)}."
-    if not baseline:
+    if not count:
         return f"{decision} Nothing was compared: no blessed run is on record yet."
-    said = f"{decision} Compared with {formatting.counted(len(baseline), 'blessed run')}"
-    if len(baseline) == 1:
+    said = f"{decision} Compared with {formatting.counted(count, 'blessed run')}"
+    if count == 1:
         return f"{said}."
     return f"{said}: a figure with their mean at its present level, a counter with the last."
 
 
-def not_judged(unread: Sequence[str]) -> str:
+def _not_judged(unread: Sequence[str]) -> str:
     """Returns a space and a sentence on the metrics that no rule reads; empty if all are read."""
     if not unread:
         return ""
@@ -76,11 +76,11 @@ def not_judged(unread: Sequence[str]) -> str:
     )
 
 
-def _decision(outcomes: Sequence[Outcome], *, blessed: bool) -> str:
+def _decision(outcomes: Sequence[Outcome]) -> str:
     count = formatting.counted(len(outcomes), "check")
     checked = sum(item.checked for item in outcomes)
-    if not blessed:
-        refusals = [outcome for outcome in outcomes if outcome.refuses]
+    refusals = [outcome for outcome in outcomes if outcome.refuses]
+    if refusals:
         first = refusals[0]
         if first.verdict is Verdict.NOT_COMPARABLE:  # of which some say more
             first = next((item for item in refusals if item.is_far_worse), first)
@@ -115,7 +115,7 @@ def _circumstances(candidate: Run, baseline: Sequence[Run]) -> str:
         )
         if candidate.budget_lack:
             said.append(f"Its trials ended with their budget: {candidate.budget_lack}.")
-    if peaks := slower_peaks(candidate, baseline):
+    if peaks := _slower_peaks(candidate, baseline):
         peak, lowest = (f"{each / 1e9:.3g}" for each in peaks)
         said.append(
             f"The machine was slower: a matrix product ran at {peak} GFLOP/s, in the blessed "
@@ -124,7 +124,7 @@ def _circumstances(candidate: Run, baseline: Sequence[Run]) -> str:
     return " ".join(said)
 
 
-def slower_peaks(candidate: Run, baseline: Sequence[Run]) -> tuple[float, float] | None:
+def _slower_peaks(candidate: Run, baseline: Sequence[Run]) -> tuple[float, float] | None:
     """Returns this run's FLOP/s and the blessed runs' lowest; None if not lower, as on any GPU."""
     own = candidate.figure(_PEAK)
     known = [peak for run in baseline if (peak := run.figure(_PEAK)) is not None]
@@ -133,22 +133,20 @@ def slower_peaks(candidate: Run, baseline: Sequence[Run]) -> tuple[float, float]
     return own, min(known)
 
 
-def _slower_steps(
-    candidate: Run,
-    last: Run,
-    *,
-    differences: Mapping[str, tuple[str, str]],
-    outcomes: Sequence[Outcome],
-) -> str:
+def _slower_steps(case: Case, outcomes: Sequence[Outcome]) -> str:
     """Returns that the steps of a model of another size take longer, and what can refuse that.
 
     Only its owner can say how long they may take, and must not think that the run was compared.
     Empty if they do not take longer, or if more than the size differs.
     """
-    seconds, before = candidate.figure(LEADER), last.figure(LEADER)
-    sizes, others = run_lib.sizes(candidate.environment), run_lib.sizes(last.environment)
-    field = next((field for field in _WORK if field in differences), None)
-    is_of_size_alone = differences.keys() <= sizes.keys() & others.keys()
+    if case.before is None:
+        return ""
+    seconds, before = case.candidate.figure(LEADER), case.before.figure(LEADER)
+    sizes, others = (
+        run_lib.sizes(run.environment) for run in (case.candidate, case.before)
+    )
+    field = next((field for field in _WORK if field in case.differences), None)
+    is_of_size_alone = case.differences.keys() <= sizes.keys() & others.keys()
     if not (field and is_of_size_alone and seconds and before and seconds > before):
         return ""
     work = _WORK[field].format(f"{sizes[field] / others[field]:.3g}")
@@ -159,28 +157,22 @@ def _slower_steps(
     return f"{found}; not refused for it: rules: {{{LEADER}: {{max: SECONDS}}}} would set a limit."
 
 
-def remedy(
-    outcome: Outcome,
-    rule: Rule,
-    *,
-    settings: GateSettings,
-    of_rule: Sequence[Outcome],
-    candidate: Run,
-    baseline: Sequence[Run],
-) -> Remedy:
+def remedy(outcome: Outcome, rule: Rule, *, of_rule: Sequence[Outcome], case: Case) -> Remedy:
     """Returns the setting that decides on a refusal, and the value for all answers to its rule."""
-    setting, value, words = _suggested(outcome, rule, settings=settings, of_rule=of_rule)
-    is_doubtful = outcome.verdict is Verdict.INCONCLUSIVE or slower_peaks(candidate, baseline)
+    setting, value, words = _suggested(outcome, rule, of_rule=of_rule, settings=case.settings)
+    is_doubtful = outcome.verdict is Verdict.INCONCLUSIVE or _slower_peaks(
+        case.candidate, case.compared
+    )
     if is_doubtful and outcome.may_be_settled:
-        if candidate.is_of_script:
+        if case.candidate.is_of_script:
             words += "; run the script again while the machine does no other work"
-        elif not settings.escalate_seconds:
+        elif not case.settings.escalate_seconds:
             words += "; with gate.escalate_seconds it is measured again beside a blessed run"
     return Remedy(setting=setting, value=value, suggestion=words)
 
 
 def _suggested(
-    outcome: Outcome, rule: Rule, *, settings: GateSettings, of_rule: Sequence[Outcome]
+    outcome: Outcome, rule: Rule, *, of_rule: Sequence[Outcome], settings: GateSettings
 ) -> tuple[str, str, str]:
     of_key = f"gate.rules.{outcome.metric}"
     if outcome.verdict is Verdict.LIMIT:

@@ -179,32 +179,33 @@ class PredictiveDistribution:
         """The standard deviation of the further run's figure."""
         return math.hypot(self.spread, self.own_error)
 
-    def spread_of_difference(self, count: float | None = None) -> float:
-        """Returns the part of `error` that is only from the spread."""
-        return self.spread * math.sqrt(1 + 1 / (self.count if count is None else count))
+    @property
+    def spread_of_difference(self) -> float:
+        """The part of `error` that is only from the spread."""
+        return self.spread * math.sqrt(1 + 1 / self.count)
 
-    def error(self, *, count: float | None = None) -> float:
-        """Returns the standard deviation of a further run less the mean of `count` or all runs."""
-        of_mean = self.centre_error if count is None else self.usual_error / math.sqrt(count)
-        return math.hypot(self.spread_of_difference(count), self.own_error, of_mean)
+    @property
+    def error(self) -> float:
+        """The standard deviation of a further run less the mean."""
+        return math.hypot(self.spread_of_difference, self.own_error, self.centre_error)
 
     def quantile(self, level: float) -> float:
         """Returns how many standard deviations are exceeded with probability `level`, one-sided."""
         return float(special.stdtrit(self.degrees, 1 - level))
 
-    def half_width(self, level: float, *, count: float | None = None) -> float:
-        """Returns the excess over the mean of `count` runs with probability `level`, one-sided."""
-        return self.quantile(level) * self.error(count=count)
+    def half_width(self, level: float) -> float:
+        """Returns the excess over the mean with probability `level`, one-sided."""
+        return self.quantile(level) * self.error
 
     def p_value(self, excess: float) -> float:
         """Returns the probability that a further run lies as far above the centre."""
-        if not self.error():
+        if not self.error:
             return 0.0 if excess > 0 else 1.0
-        return float(special.stdtr(self.degrees, -excess / self.error()))
+        return float(special.stdtr(self.degrees, -excess / self.error))
 
     def detectable(self, threshold: float) -> float:
         """Returns the true excess that is above `threshold` with a probability of 80 %."""
-        return threshold + float(special.ndtri(_POWER)) * self.error()
+        return threshold + float(special.ndtri(_POWER)) * self.error
 
 
 def predict(

@@ -17,6 +17,7 @@ _FORMER_NAMES = {"_DefaultDistributionStrategy": "one_device"}
 _OF_ONE_REPLICA = {
     "", "one_device", "OneDeviceStrategy", "model_parallel", "ParameterServerStrategy"
 }  # fmt: skip
+_MOST_NAMED = 5  # differences
 _OF_WORKERS = "MultiWorkerMirroredStrategy"
 
 SIZE_FIELDS = "parameter_count", "flops_per_step"
@@ -213,3 +214,10 @@ def differences(a: Mapping[str, str], b: Mapping[str, str]) -> dict[str, tuple[s
     }
     found = cache_key.differences(a, b)
     return {field: values for field, values in found.items() if field not in alike}
+
+
+def differences_in_words(differences: Mapping[str, Sequence[str]]) -> str:
+    """Returns the first differences, field to both values; the report has all."""
+    found = [f"{field} {old} -> {new}" for field, (old, new) in differences.items()]
+    rest = [f"and {len(found) - _MOST_NAMED} more"] if found[_MOST_NAMED:] else []
+    return "; ".join([*found[:_MOST_NAMED], *rest])

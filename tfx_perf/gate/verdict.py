@@ -1,6 +1,5 @@
 """The decision on a run: every rule, then one answer."""
 
-import functools
 import math
 from typing import Literal
 
@@ -8,7 +7,7 @@ from tfx_perf.config.gate import GateSettings, Policy
 from tfx_perf.config.rule import LEADER, Rule
 from tfx_perf.core import errors, formatting, metrics
 from tfx_perf.gate import anchor, baseline, messages, noise
-from tfx_perf.gate import run as runs
+from tfx_perf.gate.baseline import Case
 from tfx_perf.gate.change import Change, beside_step_time
 from tfx_perf.gate.decision import GateRecord, Outcome, Remeasured, Verdict
 from tfx_perf.gate.ledger import Ledger
@@ -41,153 +40,104 @@ def evaluate(
     count.
     """
     _check_anchor(settings.anchor, ledger, candidate=candidate)
-    ledger = ledger.without(candidate)
-    known, comparable = ledger.of_node(candidate), ledger.comparable(candidate)
-    before = known[-1] if known else None
-    compared = comparable[-settings.baseline_runs :]
-    found, changes, host_factor = _answers(
-        candidate, ledger=ledger, settings=settings, before=before
-    )
+    case = Case(candidate, ledger.without(candidate), settings)
+    found, changes, host_factor = _answers(case)
     if remeasured:
-        found = [(rule, remeasured.settle(item, rule, baseline=compared)) for rule, item in found]
-    leader = next(
-        (item for _, item in found if item.metric == LEADER and item.kind == "change"), None
-    )
-    found = [
-        (rule, beside_step_time(item, changes, leader=leader)) for rule, item in found
-    ]
+        found = [
+            remeasured.settle(item, case.rules[item.metric], baseline=case.compared)
+            for item in found
+        ]
+    of_changes = {item.metric: item for item in found if item.kind == "change"}
+    found = [beside_step_time(item, changes, leader=of_changes.get(LEADER)) for item in found]
     quality_holds = any(
         item.kind == "change"
         and item.verdict is Verdict.PASS
-        and not rule.advisory
+        and not case.rules[item.metric].advisory
         and noise.kind(item.metric) is noise.Kind.QUALITY
-        for rule, item in found
+        for item in found
     )
     outcomes = []
-    for rule, outcome in found:
-        answer = _refuses(settings.policy, outcome, quality_holds=quality_holds)
-        refuses = answer and not rule.advisory
-        remedy = None
+    for outcome in found:
+        rule, remedy = case.rules[outcome.metric], None
+        refuses = not rule.advisory and _refuses(
+            settings.policy, outcome, quality_holds=quality_holds
+        )
         if refuses:
-            remedy = messages.remedy(
-                outcome,
-                rule,
-                settings=settings,
-                of_rule=[item for _, item in found if item.metric == outcome.metric],
-                candidate=candidate,
-                baseline=compared,
-            )
+            of_rule = [item for item in found if item.metric == outcome.metric]
+            remedy = messages.remedy(outcome, rule, of_rule=of_rule, case=case)
         update = {"refuses": refuses, "advisory": rule.advisory, "remedy": remedy}
         outcomes.append(outcome.model_copy(update=update))
-    differences = {}
-    if before and not comparable:
-        differences = runs.differences(before.environment, candidate.environment)
-    blessed = bool(outcomes) and not any(outcome.refuses for outcome in outcomes)
-    unread = settings.unruled(candidate.evaluation)
-    headline = messages.headline(
-        outcomes,
-        blessed=blessed,
-        candidate=candidate,
-        baseline=compared,
-        differences=differences,
-        last=before,
-    )
     return GateRecord(
-        blessed=blessed,
-        headline=headline + messages.not_judged(unread),
+        blessed=bool(outcomes) and not any(outcome.refuses for outcome in outcomes),
+        headline=messages.headline(outcomes, case),
         outcomes=tuple(outcomes),
         candidate=candidate,
-        baseline_runs=compared,
-        differences=differences,
+        baseline_runs=case.compared,
+        differences=case.differences,
         false_alarm_rate=settings.false_alarm_rate,
         host_factor=host_factor,
-        unread=unread,
+        unread=settings.unruled(candidate.evaluation),
         remeasured=remeasured,
     )
 
 
-def _answers(
-    candidate: Run, *, ledger: Ledger, settings: GateSettings, before: Run | None
-) -> tuple[list[tuple[Rule, Outcome]], dict[str, Change], float]:
-    """Returns each rule's own answer, the comparisons, and the host's factor for times."""
-    impossible = _impossible(candidate)
-    rules = settings.rules_for([*candidate.evaluation, *(before.evaluation if before else ())])
-    rules |= {key: Rule(optional=False) for key in impossible}
+def _answers(case: Case) -> tuple[list[Outcome], dict[str, Change], float]:
+    """Returns each rule's own answers, the comparisons, and the host's factor for times."""
+    candidate, settings = case.candidate, case.settings
     problems = {
-        key: impossible.get(key)
-        or _problem(key, rule, candidate=candidate, settings=settings, before=before)
-        for key, rule in rules.items()
+        key: _impossible(key, candidate) or _problem(key, rule, case)
+        for key, rule in case.rules.items()
     }
     judged = {
-        key: rule for key, rule in rules.items() if rule.margin is not None and not problems[key]
+        key: rule
+        for key, rule in case.rules.items()
+        if rule.margin is not None and not problems[key]
     }
-    compared = functools.partial(baseline.changes, ledger=ledger, settings=settings)
-    changes, host_factor = compared(judged, candidate=candidate)
+    changes, host_factor = baseline.changes(judged, case)
     # Small losses against each day's baseline model add up, so that the anchor is no gain's.
     of_gains = {key: rule for key, rule in judged.items() if candidate.gain(key) is not None}
-    own, _ = compared(
-        of_gains, candidate=candidate.model_copy(update={"evaluation_gains": {}})
-    )
+    alone = candidate.model_copy(update={"evaluation_gains": {}})
+    own, _ = baseline.changes(of_gains, Case(alone, case.ledger, settings))
     since_anchor = {**changes, **dict.fromkeys(of_gains), **own}
-    levels = baseline.levels(changes, rate=settings.false_alarm_rate)
-    smallest_level = min(levels.values(), default=settings.false_alarm_rate)
-    found: list[tuple[Rule, Outcome]] = []
-    for key, rule in rules.items():
+    tested = [key for key, change in changes.items() if change.is_tested]
+    p_values = [changes[key].p_value for key in tested]
+    holm = noise.holm_levels(p_values, rate=settings.false_alarm_rate)
+    levels = dict(zip(tested, holm, strict=True))
+    smallest_level = min(holm, default=settings.false_alarm_rate)
+    found: list[Outcome] = []
+    for key, rule in case.rules.items():
         if problem := problems[key]:
-            found.append((rule, problem))
+            found.append(problem)
             continue
         value = candidate.figure(key)
         if value is not None and (rule.min is not None or rule.max is not None):
-            found.append((rule, check_limits(key, value, rule=rule)))
+            found.append(check_limits(key, value, rule=rule))
         if key in changes:
             level = levels.get(key, smallest_level)
-            outcome = changes[key].outcome(level=level, smallest_level=smallest_level)
-            found.append((rule, outcome))
+            found.append(changes[key].outcome(level=level, smallest_level=smallest_level))
             if since := since_anchor[key]:
-                drifts = anchor.drift(since, pinned=settings.anchor, level=smallest_level)
-                found += [(rule, drift) for drift in drifts]
+                found += anchor.drift(since, pinned=settings.anchor, level=smallest_level)
         elif rule.margin is not None:
-            outcome = _uncompared(
-                key,
-                rule,
-                candidate=candidate,
-                ledger=ledger,
-                baseline_runs=settings.baseline_runs,
-            )
-            found.append((rule, outcome))
+            found.append(_uncompared(key, rule, case))
     return found, changes, host_factor
 
 
-def _uncompared(
-    key: str, rule: Rule, *, candidate: Run, ledger: Ledger, baseline_runs: int
-) -> Outcome:
-    having = [
-        run
-        for run in ledger.of_node(candidate)
-        if run.figure(key) is not None and not baseline.is_of_a_part(key, run)
-    ]
+def _uncompared(key: str, rule: Rule, case: Case) -> Outcome:
+    """Returns why a figure was not compared; a refusal where it is far worse all the same."""
     verdict, reason = Verdict.NOT_COMPARED, "No blessed run has this figure yet."
-    if baseline.is_of_a_part(key, candidate):
+    if baseline.is_of_a_part(key, case.candidate):
         verdict = Verdict.NOT_CHECKED
         reason = "The training was interrupted: it is known only of the part that came after."
-    elif far_worse := anchor.far_worse(
-        key,
-        rule,
-        candidate=candidate,
-        known=having,
-        ledger=ledger,
-        baseline_runs=baseline_runs,
-    ):
+    elif far_worse := anchor.far_worse(key, rule, case):
         return far_worse
-    elif having and baseline.is_of_other_trainings(key, candidate=candidate, ledger=ledger):
+    elif case.having(key) and case.is_of_other_trainings(key):
         # It says nothing, while speed and memory do; a run that stops early must not be refused.
         verdict = Verdict.NOT_CHECKED
         reason = "No blessed run trained about as many steps, and then losses differ anyway."
-    elif having:
+    elif case.having(key):
         verdict, reason = Verdict.NOT_COMPARABLE, "No blessed run that has it is comparable."
-    return Outcome(
-        metric=key, kind="change", verdict=verdict, value=candidate.figure(key), reason=reason
-    )
+    value = case.candidate.figure(key)
+    return Outcome(metric=key, kind="change", verdict=verdict, value=value, reason=reason)
 
 
 def check_limits(key: str, value: float, *, rule: Rule) -> Outcome:
@@ -218,39 +168,35 @@ def check_limits(key: str, value: float, *, rule: Rule) -> Outcome:
     )
 
 
-def _impossible(candidate: Run) -> dict[str, Outcome]:
-    """Returns refusals, by metric and whatever the rules, for figures that no run can reach."""
-    found = {}
-    for key, (lowest, highest) in candidate.impossible.items():
-        value = candidate.figure(key)
-        found[key] = Outcome(
-            metric=key,
-            kind="limit",
-            verdict=Verdict.INVALID,
-            reason=(
-                f"Expected a value from {lowest:g} to {highest:g}, beyond which none can be. "
-                f"Received: {key}={value:g}. So it counts as not measured."
-            ),
-            value=value,
-            lowest=lowest if math.isfinite(lowest) else None,
-            highest=highest if math.isfinite(highest) else None,
-        )
-    for key in candidate.not_finite:
-        found[key] = Outcome(
-            metric=key, kind="limit", verdict=Verdict.INVALID,
-            reason="It is NaN or infinite, so that it counts as not measured.",
-        )  # fmt: skip
-    return found
+def _impossible(key: str, candidate: Run) -> Outcome | None:
+    """Returns the refusal of a figure that no run can reach; None of any other."""
+    if key in candidate.not_finite:
+        reason = "It is NaN or infinite, so that it counts as not measured."
+        return Outcome(metric=key, kind="limit", verdict=Verdict.INVALID, reason=reason)
+    if key not in candidate.impossible:
+        return None
+    value, (lowest, highest) = candidate.figure(key), candidate.impossible[key]
+    return Outcome(
+        metric=key,
+        kind="limit",
+        verdict=Verdict.INVALID,
+        reason=(
+            f"Expected a value from {lowest:g} to {highest:g}, beyond which none can be. "
+            f"Received: {key}={value:g}. So it counts as not measured."
+        ),
+        value=value,
+        lowest=lowest if math.isfinite(lowest) else None,
+        highest=highest if math.isfinite(highest) else None,
+    )
 
 
-def _problem(
-    key: str, rule: Rule, *, candidate: Run, settings: GateSettings, before: Run | None
-) -> Outcome | None:
+def _problem(key: str, rule: Rule, case: Case) -> Outcome | None:
     """Returns why a figure cannot be judged, None if it can.
 
-    A loss, or a metric of Evaluator's, that the node's last blessed run (`before`) had must not be
-    NaN or gone. Else a missing figure refuses, unless the rule is optional.
+    A loss, or a metric of Evaluator's, that the node's last blessed run had must not be NaN or
+    gone. Else a missing figure refuses, unless the rule is optional.
     """
+    candidate, settings, before = case.candidate, case.settings, case.before
     kind: Literal["limit", "change"] = "limit" if rule.margin is None else "change"
     value = candidate.figure(key)
     if value is None:
@@ -276,23 +222,16 @@ def _problem(
     steps = candidate.figure("train_step_count")
     if key in PER_STEP and steps is not None and steps < settings.minimum_steps:
         since = " since the training was interrupted" if candidate.is_resumed else ""
+        reason = f"It rests on {steps:.0f} steps{since}, and needs {settings.minimum_steps}."
         return Outcome(
-            metric=key, kind=kind, verdict=Verdict.INVALID, value=value,
-            reason=f"It rests on {steps:.0f} steps{since}, and needs {settings.minimum_steps}.",
-        )  # fmt: skip
+            metric=key, kind=kind, verdict=Verdict.INVALID, value=value, reason=reason
+        )
     return None
 
 
 def _refuses(policy: Policy, outcome: Outcome, *, quality_holds: bool) -> bool:
-    answers = {
-        Verdict.LIMIT: policy.limit,
-        Verdict.REGRESSION: policy.regression,
-        Verdict.INCONCLUSIVE: policy.inconclusive,
-        Verdict.INVALID: policy.invalid,
-        Verdict.NOT_COMPARABLE: policy.not_comparable,
-        Verdict.NOT_COMPARED: policy.not_compared,
-    }
-    answer = answers.get(outcome.verdict)
+    """Whether a verdict refuses; those that the policy does not know bless."""
+    answer = getattr(policy, outcome.verdict.name.lower(), "bless")
     may_pass = quality_holds and not outcome.is_far_worse
     return answer == "refuse" or (answer == "if quality holds" and not may_pass)
 
