@@ -11,6 +11,7 @@ import dataclasses
 import datetime
 import pathlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 from tfx_perf import mlmd
 from tfx_perf.core import errors, formatting, metrics
@@ -164,77 +165,60 @@ def _runs(
             gate = nodes[execution_id]
             made.setdefault(gate, set()).update(artifact.id for artifact in found)
             given.setdefault(gate, set()).update(inputs[execution_id])
-    whole = RecordedRun(
-        run_id=context.name,
-        pipeline=pipeline,
-        node=next(iter(made)).removeprefix(f"{pipeline}.") if len(made) == 1 else "",
-        created=datetime.datetime.fromtimestamp(
-            context.create_time_since_epoch / 1000, tz=datetime.timezone.utc
-        ),
-        state=_state(nodes, executions),
-        metrics={},
-        blessed=None,
-        pushed=None,
-        folders={},
+    parts = {next(iter(made), ""): list(outputs.values())}
+    if len(made) > 1:
+        parts = {
+            gate: [
+                # What a node makes of the gate's outputs belongs to it, too: the pushed model.
+                found
+                if own & inputs[id_]
+                else [item for item in found if item.id in own | given[gate]]
+                for id_, found in outputs.items()
+            ]
+            for gate, own in made.items()
+        }
+    created = datetime.datetime.fromtimestamp(
+        context.create_time_since_epoch / 1000, tz=datetime.timezone.utc
     )
-    if len(made) <= 1:
-        return [_completed(whole, outputs.values(), cached=cached, database=database)]
-    runs = []
-    for gate, own in made.items():
-        part = [
-            # What a node makes of the gate's outputs belongs to it, too: the pushed model.
-            found
-            if own & inputs[id_]
-            else [item for item in found if item.id in own | given[gate]]
-            for id_, found in outputs.items()
-        ]
-        run = dataclasses.replace(whole, node=gate.removeprefix(f"{pipeline}."))
-        runs.append(_completed(run, part, cached=cached, database=database))
-    return runs
+    return [
+        RecordedRun(
+            run_id=context.name,
+            pipeline=pipeline,
+            node=gate.removeprefix(f"{pipeline}."),
+            created=created,
+            state=_state(nodes, executions),
+            **_results(part, cached=cached, database=database),
+        )
+        for gate, part in parts.items()
+    ]
 
 
-def _completed(
-    run: RecordedRun,
-    outputs: Iterable[Sequence[mlmd.proto.Artifact]],
-    *,
-    cached: Collection[int],
-    database: str,
-) -> RecordedRun:
-    """Adds what a run's executions put out, each its own sequence, oldest first."""
+def _results(
+    outputs: Iterable[Sequence[mlmd.proto.Artifact]], *, cached: Collection[int], database: str
+) -> dict[str, Any]:
+    """Returns the fields of a run that its executions' outputs tell, oldest execution first."""
     figures: dict[str, float] = {}
-    folders: dict[str, str] = {}
-    plans: dict[str, str] = {}
-    blessed = pushed = None
-    headline = ""
-    is_cached = False
+    fields: dict[str, Any] = {"blessed": None, "pushed": None, "folders": {}, "plans": {}}
     for found in outputs:
         by_type = {artifact.type: artifact for artifact in found}
         for artifact in found:
             if artifact.type in _FIGURE_TYPES:
                 figures |= _figures(artifact)
                 folder = stores.located(artifact.uri, database)
-                folders[artifact.type.removeprefix(_PREFIX)] = folder
+                fields["folders"][artifact.type.removeprefix(_PREFIX)] = folder
             if artifact.type == _TRAINING_TYPE:
-                is_cached = artifact.id in cached
+                fields["is_cached"] = artifact.id in cached
             key, name = _PLANS.get(artifact.type, ("", ""))
             if key in artifact.custom_properties:
-                plans[name] = artifact.custom_properties[key].string_value
+                fields["plans"][name] = artifact.custom_properties[key].string_value
         # An InfraBlessing beside the evaluation is the gate's; InfraValidator makes them too.
         if _EVALUATION_TYPE in by_type:
-            headline = by_type[_EVALUATION_TYPE].custom_properties["headline"].string_value
-            blessed = _flag(by_type.get("InfraBlessing"), "blessed")
+            properties = by_type[_EVALUATION_TYPE].custom_properties
+            fields["headline"] = properties["headline"].string_value
+            fields["blessed"] = _flag(by_type.get("InfraBlessing"), "blessed")
         if "PushedModel" in by_type:
-            pushed = _flag(by_type["PushedModel"], "pushed")
-    return dataclasses.replace(
-        run,
-        metrics=figures,
-        folders=folders,
-        plans=plans,
-        blessed=blessed,
-        pushed=pushed,
-        headline=headline,
-        is_cached=is_cached,
-    )
+            fields["pushed"] = _flag(by_type["PushedModel"], "pushed")
+    return {"metrics": figures, **fields}
 
 
 def _artifacts(
