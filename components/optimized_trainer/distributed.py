@@ -131,7 +131,7 @@ def _in_a_cluster(
 ) -> None:
     shared = pathlib.Path(settings.shared_folder)
     exchange = Exchange(shared / name)
-    api = JobApi(KINDS[settings.kind], namespace=settings.namespace)
+    api = JobApi(KINDS[settings.kind])
     api.pause = _pause_of(termination)
     name_of_checkpoints = checkpoints.name_for(job.input_dict, job.exec_properties)
     found = job.settings.training.checkpoint_folder or str(

@@ -21,6 +21,7 @@ from tfx_perf.distribute.kubernetes.worker_logs import WorkerLogs
 _END_SECONDS = 20.0
 # Likewise, where another one follows: that of a machine that is gone may take longer.
 _AGAIN_SECONDS = 300.0
+_POLL_SECONDS = 10.0  # between two looks at the job
 _END_POLL_SECONDS = 0.5
 
 _LOGGER = logging.getLogger(__name__)
@@ -159,7 +160,7 @@ class JobRun:
                 self._raise_restarted()
             if time.monotonic() > self._deadline:
                 self._raise_late(state)
-            self._api.pause(self._settings.poll_seconds)
+            self._api.pause(_POLL_SECONDS)
 
     def _state(self, found: dict[str, Any]) -> tuple[str, str]:
         """Returns the type of the condition that holds now, and its message."""

@@ -684,17 +684,15 @@ def test_a_job_that_was_taken_over_ends_with_the_other_pod(trainer, cluster, tmp
 
 
 @pytest.mark.one_case
-@pytest.mark.parametrize("obstacle", ["rights", "name", "namespace"])
+@pytest.mark.parametrize("obstacle", ["rights", "name"])
 def test_a_pod_that_cannot_be_the_owner(obstacle, trainer, cluster, tmp_path, in_pod):
     in_pod("trainer-1")
     cluster.stand_ins = {0: SUCCEEDS, 1: ENDS}
     if obstacle == "rights":
         cluster.forbidden = {"pods"}
-    elif obstacle == "name":
-        cluster.pods.clear()
     else:
-        (tmp_path / "namespace").write_text("other")
-    run(trainer, tmp_path, namespace="team")
+        cluster.pods.clear()
+    run(trainer, tmp_path)
     assert "ownerReferences" not in cluster.made[0].manifest["metadata"]
     assert (pathlib.Path(trainer.model.uri) / "Format-Serving" / "saved_model.pb").exists()
 

@@ -425,6 +425,7 @@ def at_hand(folder, monkeypatch):
     (folder / "shared").mkdir()
     monkeypatch.setattr(job_api, "_FIRST_PAUSE_SECONDS", 0.01)
     monkeypatch.setattr(job_api, "_LONGEST_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(job_run, "_POLL_SECONDS", 0.1)
     monkeypatch.setattr(job_run, "_END_POLL_SECONDS", 0.05)
     # Here, because a server of children ends with the thread that has started it.
     isolate.import_early([one_worker.__name__])
@@ -448,8 +449,7 @@ def job_settings(folder, kind="TFJob", **settings):
         own = {"runtime": "tfx-perf", "pod_template": {"spec": pod}}
     return {
         "job": {
-            "kind": kind, "worker_count": 2, "shared_folder": shared, "poll_seconds": 0.1,
-            **own, **settings,
+            "kind": kind, "worker_count": 2, "shared_folder": shared, **own, **settings,
         }
     }  # fmt: skip
 

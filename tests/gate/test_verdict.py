@@ -212,7 +212,6 @@ def test_what_is_not_comparable_is_told_from_what_is_worse():
 @pytest.mark.parametrize(
     ("verdict", "ledger", "settings", "value"),
     [
-        ("limit", Ledger(), LIMIT, 3.0),
         ("regression", LEDGER, CHANGE, 1.5),
         ("inconclusive", ledger_of(KEY, [0.5, 1.5, 1.0]), CHANGE, 1.1),
         ("invalid", LEDGER, only(mfu_ratio={"margin": 0.1}), 1.0),

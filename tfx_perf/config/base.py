@@ -198,5 +198,9 @@ REMOVED: dict[str, str] = {
     "distribution.cpu_binding": "Start a script with `tfx-perf launch --cpu-binding exclusive`, or "
     "bind processes with taskset or numactl.",
     "input.materialize": "`block_reader` reads compressed files beside the step.",
+    "distribution.job.namespace": "A job runs in the namespace of OptimizedTrainer's pod or else "
+    "of the kube config's context.",
+    "distribution.job.poll_seconds": "The job is looked at every ten seconds.",
     "distribution.top_k_ratio": "Set distribution.reduction_dtype: bfloat16 to send less.",
+    "gate.policy.limit": "Drop the limit, or make its rule `advisory`.",
 }

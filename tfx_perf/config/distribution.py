@@ -36,13 +36,11 @@ class ClusterJob(Section):
         shared_folder: absolute folder that OptimizedTrainer's container and every worker see under
             this name, on a volume that all may write to (ReadWriteMany).
         image: with tfx-perf and your code installed; None, for a TrainJob: the runtime's.
-        namespace: None: that of OptimizedTrainer's pod, or of the kube config.
         runtime: name of the TrainingRuntime in the namespace, for a TrainJob.
         pod_template: a `PodTemplateSpec` of Kubernetes, merged into that of each pod by the names
             of containers, variables and so on. The container that trains is `tensorflow` in a
             TFJob, and `node` in a TrainJob.
         timeout_seconds: after this the job is deleted and the training has failed.
-        poll_seconds: between two looks at the job.
     """
 
     kind: Literal["TFJob", "TrainJob"] = "TFJob"
@@ -50,11 +48,9 @@ class ClusterJob(Section):
     parameter_server_count: PositiveInt | None = None
     shared_folder: PathText
     image: NotEmpty | None = None
-    namespace: str | None = None
     runtime: str | None = None
     pod_template: dict[str, pydantic.JsonValue] = pydantic.Field(default_factory=dict)
     timeout_seconds: PositiveInt = 86_400
-    poll_seconds: Positive = 10.0
 
     @property
     def servers(self) -> ParameterServers | None:

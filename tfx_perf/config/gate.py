@@ -61,11 +61,10 @@ class Policy(Section):
     """Whether a rule's verdict lets the run through.
 
     By default only what was shown to be good enough passes. The exception is the first run: a
-    baseline has to begin somewhere, so the absolute limits alone decide. Bless everything but
-    `limit` to see what the gate would do.
+    baseline has to begin somewhere, so the absolute limits alone decide. A figure beyond
+    a limit is always refused. Bless all the others to see what the gate would do.
 
     Attributes:
-        limit: a figure is beyond an absolute limit.
         regression: a change for the worse beyond the margin that noise does not explain.
         inconclusive: the noise is too large to rule a change beyond the budget out.
         invalid: the figure is missing, was not finite or rests on too few steps.
@@ -76,7 +75,6 @@ class Policy(Section):
         not_compared: no blessed run on record has the figure.
     """
 
-    limit: _Answer = "refuse"
     regression: _Answer = "refuse"
     inconclusive: _Answer = "refuse"
     invalid: _Answer = "refuse"

@@ -230,7 +230,9 @@ def _problem(key: str, rule: Rule, case: Case) -> Outcome | None:
 
 
 def _refuses(policy: Policy, outcome: Outcome, *, quality_holds: bool) -> bool:
-    """Whether a verdict refuses; those that the policy does not know bless."""
+    """Whether a verdict refuses: a limit does, and one that the policy does not know does not."""
+    if outcome.verdict is Verdict.LIMIT:
+        return True
     answer = getattr(policy, outcome.verdict.name.lower(), "bless")
     may_pass = quality_holds and not outcome.is_far_worse
     return answer == "refuse" or (answer == "if quality holds" and not may_pass)

@@ -26,18 +26,18 @@ _POD_NAME = "KFP_POD_NAME"  # Kubeflow Pipelines says it; elsewhere it is the ho
 
 
 class JobApi:
-    """Creates, finds and deletes jobs of one kind in a namespace, by default the present one.
+    """Creates, finds and deletes jobs of one kind in the namespace of this process.
 
     `pause` is called with the seconds between two attempts; an exception from it ends the call.
     """
 
-    def __init__(self, kind: JobKind, *, namespace: str | None = None) -> None:
+    def __init__(self, kind: JobKind) -> None:
         self._access = connected()
         from kubernetes import client
         from urllib3 import exceptions
 
         self._kind = kind
-        self._namespace = namespace or self._access.namespace
+        self._namespace = self._access.namespace
         self.pause: Callable[[float], None] = time.sleep
         self._jobs = client.CustomObjectsApi(self._access.client)
         self._core = client.CoreV1Api(self._access.client)
@@ -71,11 +71,8 @@ class JobApi:
             raise
 
     def owner(self) -> dict[str, str] | None:
-        """Returns a reference to this process's pod, with whose end the cluster may end a job.
-
-        None from another namespace, too: Kubernetes would take such a pod for one that is gone.
-        """
-        if self._access.pod is None or self._namespace != self._access.namespace:
+        """Returns a reference to this process's pod, with whose end the cluster may end a job."""
+        if self._access.pod is None:
             return None
         found = self._call(
             self._core.read_namespaced_pod,
