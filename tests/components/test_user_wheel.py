@@ -1,6 +1,5 @@
 """`trainer_args`: a module that TFX has packaged is imported without pip, in any process."""
 
-import json
 import os
 import pathlib
 import pickle
@@ -12,18 +11,19 @@ import zipfile
 import pytest
 from tfx.components.util import udf_utils
 
+from tfx_perf import isolate
 from tfx_perf.components import trainer_args
 
-# In a fresh process: what it imports, and whether it has started another one for that.
-IMPORTS = """
-import json, pickle, subprocess, sys
-def refused(*_, **__):
-    raise AssertionError("a process was started")
-from tfx_perf.components import trainer_args
-subprocess.Popen.__init__ = refused
-function = trainer_args.load_run_fn({"module_path": sys.argv[1]})
-print(json.dumps([function(None), function.__module__, pickle.dumps(function).hex()]))
-"""
+
+def imported(module_path, folder):
+    """Returns what a process of its own imports, which may start no other one for that."""
+
+    def refused(*_, **__):
+        raise AssertionError("a process was started")
+
+    subprocess.Popen.__init__, tempfile.tempdir = refused, folder
+    function = trainer_args.load_run_fn({"module_path": module_path})
+    return [function(None), function.__module__, pickle.dumps(function).hex()]
 
 
 @pytest.fixture
@@ -35,8 +35,7 @@ def module_path(tmp_path, monkeypatch):
     main.write_text("import packaged_helper\ndef run_fn(_):\n    return packaged_helper.VALUE\n")
     _, path = udf_utils.package_user_module_file("Trainer", str(main), str(tmp_path / "root"))
     (tmp_path / "temporary").mkdir()
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
-    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     yield path
     for name in ("packaged_module", "packaged_helper"):
         sys.modules.pop(name, None)
@@ -56,18 +55,21 @@ def installed(monkeypatch):
     return asked
 
 
-def test_it_is_imported_without_pip_here_and_in_children_at_once(module_path, installed):
+def test_it_is_imported_without_pip_here_and_in_children_at_once(module_path, installed, tmp_path):
     path, variable = list(sys.path), os.environ.get("PYTHONPATH")
-    command = [sys.executable, "-c", IMPORTS, module_path]
-    children = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    function = trainer_args.load_run_fn({"module_path": module_path})
-    assert (function(None), function.__module__) == (7, "packaged_module")
-    assert pickle.loads(pickle.dumps(function)) is function  # noqa: S301 (its own)
-    assert (sys.path, os.environ.get("PYTHONPATH")) == (path, variable)
-    for process in children:
-        said, _ = process.communicate(timeout=300)
-        expected = [7, "packaged_module", pickle.dumps(function).hex()]
-        assert json.loads(said.splitlines()[-1]) == expected
+    given = {"module_path": module_path, "folder": tempfile.gettempdir()}
+    asked = {"log_path": tmp_path / "log", "is_forked": True}
+    with (
+        isolate.started(f"{__name__}:{imported.__name__}", given, **asked) as one,
+        isolate.started(f"{__name__}:{imported.__name__}", given, **asked) as other,
+    ):
+        function = trainer_args.load_run_fn({"module_path": module_path})
+        assert (function(None), function.__module__) == (7, "packaged_module")
+        assert pickle.loads(pickle.dumps(function)) is function  # noqa: S301 (its own)
+        assert (sys.path, os.environ.get("PYTHONPATH")) == (path, variable)
+        for child in (one, other):
+            expected = [7, "packaged_module", pickle.dumps(function).hex()]
+            assert child.result(timeout_seconds=300) == expected
     assert installed == []
     (folder,) = pathlib.Path(tempfile.gettempdir()).glob("tfx-perf-modules-*/*")
     assert pathlib.Path(sys.modules["packaged_module"].__file__).parent == folder

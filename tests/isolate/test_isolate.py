@@ -112,6 +112,9 @@ def keras_line():
     return tf.keras.Model.__module__
 """
 
+# Every fork needs TensorFlow, and imports it for seconds unless its server has.
+SERVED_CASES = f"import tensorflow\n{CASES}"
+
 
 @pytest.fixture(scope="module", autouse=True)
 def no_server_is_left():
@@ -124,14 +127,19 @@ def project(tmp_path, monkeypatch):
     folder = tmp_path / "project"
     folder.mkdir()
     (folder / "child_cases.py").write_text(CASES)
+    (folder / "served_cases.py").write_text(SERVED_CASES)
     monkeypatch.syspath_prepend(folder)
+
+
+def target(name, *, is_forked):
+    return f"{'served_cases' if is_forked else 'child_cases'}:{name}"
 
 
 @pytest.fixture(params=[False, True], ids=["interpreter", "server"])
 def run(request, project, tmp_path):
     def call(name, *, timeout_seconds=300, environment=None, **arguments):
         return isolate.run(
-            f"child_cases:{name}",
+            target(name, is_forked=request.param),
             arguments,
             timeout_seconds=timeout_seconds,
             log_path=tmp_path / "log",
@@ -164,7 +172,9 @@ def test_timeout_kills_all_that_the_child_started(project, is_forked, tmp_path):
     asked = {"log_path": tmp_path / "log", "is_forked": is_forked}
     with (  # as `run` does, but not before all that is to be killed has begun
         pytest.raises(errors.MeasurementError, match="did not end within 100 ms") as caught,
-        isolate.started("child_cases:stay", {"pid_file": str(pid_file)}, **asked) as started,
+        isolate.started(
+            target("stay", is_forked=is_forked), {"pid_file": str(pid_file)}, **asked
+        ) as started,
     ):
         wait_for(pid_file)
         started.result(timeout_seconds=0.1)
@@ -177,7 +187,8 @@ def test_timeout_kills_all_that_the_child_started(project, is_forked, tmp_path):
 def test_a_child_that_was_stopped_with_its_server_ends_with_the_context(is_forked, tmp_path):
     pid_file = tmp_path / "pid"
     asked = {"log_path": tmp_path / "log", "is_forked": is_forked}
-    with isolate.started("child_cases:stay", {"pid_file": str(pid_file)}, **asked):
+    stay = target("stay", is_forked=is_forked)
+    with isolate.started(stay, {"pid_file": str(pid_file)}, **asked):
         wait_for(pid_file)
         pids = pid_file.read_text()
         stopped = psutil.Process(int(pids.split()[0]))
@@ -301,34 +312,21 @@ assert found == line, (found, line)
     assert done.returncode == 0, done.stderr
 
 
-def test_children_of_a_server_are_processes_of_their_own(tmp_path, monkeypatch):
-    (tmp_path / "served_cases.py").write_text(CASES)
-    (tmp_path / "training_cases_of_it.py").write_text("import tensorflow\n" + CASES)
-    monkeypatch.syspath_prepend(tmp_path)
+of_server = pytest.mark.parametrize("run", [True], indirect=True, ids=["server"])
 
-    def call(name, *, module="served_cases", **arguments):
-        return isolate.run(
-            f"{module}:{name}",
-            arguments,
-            timeout_seconds=300,
-            log_path=tmp_path / "log",
-            is_forked=True,
-        )
 
-    first, second = call("numbers"), call("numbers")
+@of_server
+def test_children_of_a_server_are_processes_of_their_own(run):
+    first, second = run("numbers"), run("numbers")
     assert first[0] != second[0]
     assert first[1] != second[1]
     assert first[2] != second[2]
     assert first[3] == second[3] != os.getpid()  # the server is their parent
-    # TensorFlow has been imported there for the first, and runs in the others all the same.
+    # It has imported TensorFlow, which runs in all of them all the same.
     for value in (1, 2):
-        found = call("train", module="training_cases_of_it", value=value)
-        assert found == [2 * (4950 + 100 * value), 1]
+        assert run("train", value=value) == [2 * (4950 + 100 * value), 1]
     isolate.release_server()
-    assert call("numbers")[3] != first[3]
-
-
-of_server = pytest.mark.parametrize("run", [True], indirect=True, ids=["server"])
+    assert run("numbers")[3] != first[3]
 
 
 @of_server
@@ -357,7 +355,8 @@ def test_a_child_that_stands_for_its_parent(tmp_path, is_forked, number):
     pid_file = tmp_path / "pid"
     script = (
         "from tfx_perf import isolate; import sys;"
-        "call = lambda name, **arguments: isolate.run('child_cases:' + name, arguments,"
+        f"call = lambda name, **arguments: isolate.run('{target('', is_forked=is_forked)}' + name,"
+        " arguments,"
         f" timeout_seconds=None, log_path=None, is_forked={is_forked});"
         "call('add', left=1, right=2); call('save_at_the_end', pid_file=sys.argv[1])"
     )
@@ -382,7 +381,8 @@ def test_children_of_a_server_run_at_the_same_time(tmp_path, run):
     asked = {"is_forked": True, "log_path": tmp_path / "log"}
 
     def started(pid_file):
-        return isolate.started("child_cases:save_at_the_end", {"pid_file": str(pid_file)}, **asked)
+        given = {"pid_file": str(pid_file)}
+        return isolate.started("served_cases:save_at_the_end", given, **asked)
 
     with started(first) as one, started(second):
         deadline = time.monotonic() + 60
@@ -403,7 +403,7 @@ def test_a_server_with_children_is_not_replaced(tmp_path, run, monkeypatch):
     server = run("numbers")[3]
     pid_file = tmp_path / "pid"
     with isolate.started(
-        "child_cases:save_at_the_end",
+        "served_cases:save_at_the_end",
         {"pid_file": str(pid_file)},
         is_forked=True,
         log_path=tmp_path / "other_log",
@@ -428,7 +428,8 @@ def test_only_a_child_that_stands_for_its_parent_is_as_dear_to_the_kernel(run):
 @pytest.mark.parametrize("is_forked", [False, True], ids=["interpreter", "server"])
 def test_a_bound_child_has_its_cpus_and_as_many_threads(is_forked, tmp_path):
     """Also where NumPy, which counts them, has been imported before."""
-    (tmp_path / "project/counted_cases.py").write_text("import numpy\n" + CASES)
+    cases = SERVED_CASES if is_forked else CASES
+    (tmp_path / "project/counted_cases.py").write_text(f"import numpy\n{cases}")
     cpus = frozenset({max(os.sched_getaffinity(0))})
     with isolate.started(
         "counted_cases:shares", {}, log_path=tmp_path / "log", is_forked=is_forked, cpus=cpus
@@ -444,7 +445,7 @@ def test_exit_codes_tell_who_has_failed_and_logs_are_added_to(is_forked, tmp_pat
     asked = {"log_path": tmp_path / "log", "is_forked": is_forked}
     cases = [("add", {"left": 1, "right": 2}, 0), ("bug", {}, 1), ("leave", {}, 3)]
     for name, arguments, code in cases:
-        with isolate.started(f"child_cases:{name}", arguments, **asked) as started:
+        with isolate.started(target(name, is_forked=is_forked), arguments, **asked) as started:
             assert started.wait(300) == started.poll() == code
     text = (tmp_path / "log").read_text()
     assert 0 <= text.find("adding") < text.find("KeyError: 'the key'")
@@ -455,7 +456,7 @@ def test_several_threads_may_wait_for_one_child(tmp_path):
     asked = {"log_path": tmp_path / "log", "is_forked": True}
     for _ in range(10):
         with (
-            isolate.started("child_cases:leave", {}, **asked) as started,
+            isolate.started("served_cases:leave", {}, **asked) as started,
             futures.ThreadPoolExecutor() as pool,
         ):
             waiting = [pool.submit(started.wait, 300) for _ in range(4)]
