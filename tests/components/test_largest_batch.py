@@ -120,6 +120,7 @@ def test_the_footprint_is_that_of_the_plan_that_trains(tmp_path):
     assert footprint.reason in record.largest_remark
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", ["keras", "tf_keras"])
 def test_rows_at_which_a_model_raises_are_no_lack_of_memory(line, tmp_path):
     record, _ = profiled(
