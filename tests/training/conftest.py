@@ -3,6 +3,8 @@ import importlib
 import pytest
 
 from tests import busy_machine
+from tfx_perf.training import model_flops
+from tfx_perf.training.recovery import saver
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -14,6 +16,19 @@ def all_traces_are_quick(quick_traces):
 def keras(request):
     """One of the two Keras lines; `tf.keras` may be either."""
     return importlib.import_module(request.param)
+
+
+@pytest.fixture
+def no_flops(monkeypatch):
+    """Leaves the operations of a step uncounted, which takes a second for each training."""
+    flops = model_flops.Flops(None, None, None)
+    monkeypatch.setattr(model_flops, "count_flops", lambda model, batch: flops)
+
+
+@pytest.fixture
+def saves_at_once(monkeypatch):
+    """Has checkpoints written when they are due, whatever share of a short training they take."""
+    monkeypatch.setattr(saver, "_SAVE_SHARE", 0)
 
 
 @pytest.fixture

@@ -7,10 +7,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfx_perf.config import PerfConfig
 from tfx_perf.core import interception
 from tfx_perf.core.interception import FitCall
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.loop import Loop
+from tfx_perf.training.optimizations.plan import TrainingPlan
+from tfx_perf.training.session import TrainingSession
+from tfx_perf.training.trials.choice import PlanChoice
 
 BATCHES, BATCH_SIZE = 10, 8
 
@@ -201,6 +205,20 @@ def captured(model: Any, data: Any, **arguments: Any) -> FitCall:
     return call
 
 
+def session_with(plan: TrainingPlan, **settings: Any) -> TrainingSession:
+    """Returns a session that trains with a plan and tries none; the settings are by section."""
+    session = TrainingSession(PerfConfig.from_dict(settings))
+    session._choose = lambda call, loop: PlanChoice(plan=plan, plan_reason="given")
+    return session
+
+
+def without_autotune(data: tf.data.Dataset) -> tf.data.Dataset:
+    """Returns the same data without autotune's thread, which can delay the end of every `fit`."""
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return data.with_options(options)
+
+
 class Snapshot:
     """Every variable that training changes, to be put back and compared."""
 
@@ -211,6 +229,16 @@ class Snapshot:
     def restore(self) -> None:
         for variable, value in zip(self._variables, self.values, strict=True):
             variable.assign(value)
+
+
+def plain_fit(call: FitCall) -> tuple[Any, Snapshot]:
+    """Trains as Keras does and goes back; returns the History and what the training came to."""
+    before = Snapshot(call.model)
+    history = call.proceed()
+    trained = Snapshot(call.model)
+    before.restore()
+    call.model.train_function = call.model.test_function = None
+    return history, trained
 
 
 def copy_weights(source: Snapshot, model: Any) -> None:

@@ -4,16 +4,12 @@ import model_cases
 import numpy as np
 import pytest
 import tensorflow as tf
-from model_cases import Snapshot, assert_same, assert_same_history, captured
+from model_cases import Snapshot, assert_same, assert_same_history, captured, session_with
 
-from tfx_perf.config import PerfConfig
-from tfx_perf.training import model_flops
 from tfx_perf.training.fit.fit_arguments import callback_list
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.loop.eligibility import obstacle
 from tfx_perf.training.optimizations.plan import TrainingPlan
-from tfx_perf.training.session import TrainingSession
-from tfx_perf.training.trials.choice import PlanChoice
 
 pytestmark = pytest.mark.one_case
 
@@ -135,17 +131,14 @@ def test_a_callback_list_is_used_as_it_is(keras, add_history):
         assert found[1] == expected[1] == "what was there"
 
 
-def test_a_guarded_fit_uses_a_callback_list_as_it_is(keras, monkeypatch):
-    flops = model_flops.Flops(None, None, None)
-    monkeypatch.setattr(model_flops, "count_flops", lambda model, batch: flops)
+@pytest.mark.usefixtures("no_flops")
+def test_a_guarded_fit_uses_a_callback_list_as_it_is(keras):
     model = model_cases.dense(keras)
     callback, events = recorder_of(keras)
     given = keras.callbacks.CallbackList([callback])  # not told of the model, nor of parameters
     model.history = "what was there"
     call = captured(model, model_cases.regression(), callbacks=given)
-    session = TrainingSession(PerfConfig())
-    session._choose = lambda call, loop: PlanChoice(plan=PLAN, plan_reason="given")
-    assert session.fit(call) == "what was there"
+    assert session_with(PLAN).fit(call) == "what was there"
     assert [event[0] for event in events][:2] == ["on_train_begin", "on_epoch_begin"]
     assert given.callbacks == [callback]
 

@@ -3,39 +3,29 @@
 Those that act on single batches get them, however late they do.
 """
 
-import importlib
-
+import model_cases
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import interception
-from tfx_perf.training import model_flops
 from tfx_perf.training.fit import callback_hooks
 from tfx_perf.training.loop import eligibility, turns
 from tfx_perf.training.optimizations.plan import TrainingPlan
-from tfx_perf.training.recovery import saver
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.trials import choosing
 from tfx_perf.training.trials.choice import PlanChoice, plain
 
-pytestmark = pytest.mark.each_choice
+pytestmark = [pytest.mark.each_choice, pytest.mark.usefixtures("no_flops")]
 
 STEPS = 24
 PLAN = TrainingPlan(steps_per_call=6, fused_update=True)
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    flops = model_flops.Flops(None, None, None)
-    monkeypatch.setattr(model_flops, "count_flops", lambda model, batch: flops)  # takes a second
+def short_blocks(monkeypatch):
     monkeypatch.setattr(turns, "BLOCK_SECONDS", 0.01)
-
-
-@pytest.fixture(params=["keras", "tf_keras"])
-def keras(request):
-    return importlib.import_module(request.param)
 
 
 def model_of(keras):
@@ -274,9 +264,8 @@ def test_what_acts_at_certain_batches_keeps_keras_own_fit_and_says_so(keras, mak
     assert type(callback).__name__ in session.record.plan_reason
 
 
-def test_a_training_that_is_resumed_is_traced_once_callbacks_are_told(keras, tmp_path, monkeypatch):
-    monkeypatch.setattr(saver, "_SAVE_SHARE", 0)
-
+@pytest.mark.usefixtures("saves_at_once")
+def test_a_training_that_is_resumed_is_traced_once_callbacks_are_told(keras, tmp_path):
     class Killed(BaseException):
         pass
 
@@ -296,8 +285,7 @@ def test_a_training_that_is_resumed_is_traced_once_callbacks_are_told(keras, tmp
     training = {"checkpoint_folder": str(tmp_path), "checkpoint_steps": 12}
     for dies in (True, False):
         model = model_of(keras)
-        session = TrainingSession(PerfConfig.from_dict({"training": training}))
-        session._choose = lambda call, loop: PlanChoice(plan=PLAN, plan_reason="given")
+        session = model_cases.session_with(PLAN, training=training)
         try:
             with interception.intercepting_fit(session.fit):
                 fitted(model, dies=dies)

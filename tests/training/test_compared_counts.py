@@ -1,45 +1,24 @@
 """A training with steps missing, or too many, raises; see `epochs.StepCounts` and `Guard`."""
 
-import importlib
-
 import model_cases
 import numpy as np
 import pytest
 from model_cases import captured
 
-from tfx_perf.config import PerfConfig
 from tfx_perf.core import errors, interception
-from tfx_perf.training import model_flops
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.optimizations.plan import TrainingPlan
-from tfx_perf.training.recovery import saver
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
-from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.step.steps import MultiStep
-from tfx_perf.training.trials.choice import PlanChoice
 
-pytestmark = pytest.mark.each_choice
+pytestmark = [pytest.mark.each_choice, pytest.mark.usefixtures("no_flops", "saves_at_once")]
 
 PLANS = [TrainingPlan(steps_per_call=4), TrainingPlan(steps_per_call=4, xla_call=True)]
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    flops = model_flops.Flops(None, None, None)
-    monkeypatch.setattr(model_flops, "count_flops", lambda model, batch: flops)  # takes a second
-    monkeypatch.setattr(saver, "_SAVE_SHARE", 0)
-
-
-@pytest.fixture(params=["keras", "tf_keras"])
-def keras(request):
-    return importlib.import_module(request.param)
-
-
 def session_with(plan, folder=None):
     training = {"checkpoint_folder": str(folder), "checkpoint_steps": 4} if folder else {}
-    session = TrainingSession(PerfConfig.from_dict({"training": training}))
-    session._choose = lambda call, loop: PlanChoice(plan=plan, plan_reason="given")
-    return session
+    return model_cases.session_with(plan, training=training)
 
 
 def takes_the_train_function_away(keras, from_epoch):

@@ -4,6 +4,7 @@ import time
 
 import pytest
 import tensorflow as tf
+from model_cases import without_autotune
 
 from tfx_perf.core import errors
 from tfx_perf.tf_internals.iterators import FitIterators
@@ -18,9 +19,7 @@ BATCHES = ROWS // BATCH
 def shuffled(*, prefetch, repeats):
     data = tf.data.Dataset.range(ROWS).shuffle(ROWS, seed=7)
     data = data.repeat(repeats) if repeats else data
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    return data.batch(BATCH).prefetch(prefetch).with_options(options)
+    return without_autotune(data.batch(BATCH).prefetch(prefetch))
 
 
 def read(data, folder, *, epoch_length, makes_new, stop_at=None, resume=None, forgets=False):

@@ -22,14 +22,14 @@ import numpy as np
 import prometheus_client
 import pytest
 import tensorflow as tf
-from model_cases import captured
+from model_cases import captured, without_autotune
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests import sayings
 from tests.ports import free_port
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import metrics
-from tfx_perf.training import model_flops, session
+from tfx_perf.training import session
 from tfx_perf.training.fit.timer import StepTimer
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.measuring import collector
@@ -38,16 +38,10 @@ from tfx_perf.training.monitoring.live_training import RECENT_CALLS, LiveTrainin
 from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.trials.choice import PlanChoice, plain
 
-pytestmark = pytest.mark.one_case
+pytestmark = [pytest.mark.one_case, pytest.mark.usefixtures("no_flops")]
 
 STEPS, BATCH_SIZE = 2 * model_cases.BATCHES, model_cases.BATCH_SIZE
 PLAN = TrainingPlan(steps_per_call=2)
-
-
-@pytest.fixture(autouse=True)
-def no_flops(monkeypatch):
-    flops = model_flops.Flops(None, None, None)
-    monkeypatch.setattr(model_flops, "count_flops", lambda model, batch: flops)  # takes a second
 
 
 @pytest.fixture
@@ -127,10 +121,8 @@ def of_any_size():
 def fixed_batches():
     """Returns data that say how large their batches are."""
     x, y = model_cases.features(4), model_cases.features(1, seed=1)
-    data = tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH_SIZE, drop_remainder=True)
-    options = tf.data.Options()
-    options.autotune.enabled = False  # its thread can delay the end of every fit
-    return data.with_options(options)
+    data = tf.data.Dataset.from_tensor_slices((x, y))
+    return without_autotune(data.batch(BATCH_SIZE, drop_remainder=True))
 
 
 def unguarded(monkeypatch):

@@ -20,9 +20,7 @@ from tfx_perf.training.loop import Loop
 from tfx_perf.training.optimizations import OPTIMIZATIONS
 from tfx_perf.training.optimizations.optimization import OutOfMemory
 from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
-from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.trials import families
-from tfx_perf.training.trials.choice import PlanChoice
 
 
 @pytest.mark.slow_where("tf_keras")
@@ -142,8 +140,7 @@ def test_what_is_excluded_is_neither_tried_nor_used(keras, name, monkeypatch):
     monkeypatch.undo()
     assert "xla" not in tried(PerfConfig())  # on a CPU
     earlier = TrainingPlan(steps_per_call=5, **{name: True})
-    session = TrainingSession(excluding(name))
-    session._choose = lambda call, loop: PlanChoice(plan=earlier, plan_reason="given")
+    session = model_cases.session_with(earlier, training={"excluded_speedups": [name]})
     session.fit(call)
     assert session.record.plan == TrainingPlan(steps_per_call=5)
 

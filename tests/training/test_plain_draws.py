@@ -6,21 +6,15 @@ Also where layers and optimizer have `traced_numbers`.
 import numpy as np
 import pytest
 import tensorflow as tf
+from model_cases import without_autotune
 
 from tfx_perf.config import PerfConfig
 from tfx_perf.core.interception import intercepting_fit
-from tfx_perf.training import model_flops
 from tfx_perf.training.session import TrainingSession
 
-pytestmark = pytest.mark.each_choice
+pytestmark = [pytest.mark.each_choice, pytest.mark.usefixtures("no_flops")]
 
 STEPS = 6
-
-
-@pytest.fixture(autouse=True)
-def no_flops(monkeypatch):
-    flops = model_flops.Flops(None, None, None)
-    monkeypatch.setattr(model_flops, "count_flops", lambda model, batch: flops)  # takes a second
 
 
 def noise(keras, **arguments):
@@ -70,10 +64,7 @@ def trained(keras, layer, *, is_late, session=None):
     model.compile(optimizer=keras.optimizers.Nadam(0.01), loss="mse")
     numbers = np.random.default_rng(0).normal(size=(STEPS * 8, 5)).astype("float32")
     data = tf.data.Dataset.from_tensor_slices((numbers[:, :4], numbers[:, 4:]))
-    data = data.shuffle(STEPS * 8).batch(8)
-    options = tf.data.Options()
-    options.autotune.enabled = False  # its thread can delay the end of every fit
-    data = data.with_options(options)
+    data = without_autotune(data.shuffle(STEPS * 8).batch(8))
 
     def fit():
         # The second goes on with what the first has traced and drawn.

@@ -12,11 +12,17 @@ import model_cases
 import numpy as np
 import pytest
 import tensorflow as tf
-from model_cases import Snapshot, assert_same, assert_same_history, captured
+from model_cases import (
+    Snapshot,
+    assert_same,
+    assert_same_history,
+    captured,
+    plain_fit,
+    without_autotune,
+)
 
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import errors, interception
-from tfx_perf.training import model_flops
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.recovery import checkpoint_store, plain_data, saver
@@ -30,29 +36,14 @@ from tfx_perf.training.step.step_runner import TracedSteps
 from tfx_perf.training.trials.choice import PlanChoice, TrialRecord
 from tfx_perf.training.trials.plan_key import fit_key
 
-pytestmark = pytest.mark.one_case
+pytestmark = [pytest.mark.one_case, pytest.mark.usefixtures("no_flops", "saves_at_once")]
 
 PLAN = TrainingPlan(steps_per_call=4)
 
 
-@pytest.fixture(autouse=True)
-def short_trainings(monkeypatch):
-    monkeypatch.setattr(saver, "_SAVE_SHARE", 0)
-    flops = model_flops.Flops(None, None, None)
-    monkeypatch.setattr(model_flops, "count_flops", lambda model, batch: flops)  # takes a second
-
-
 def session_with(plan=PLAN, distribution=None, **training):
-    session = TrainingSession(
-        PerfConfig.from_dict(
-            {
-                "training": {"checkpoint_steps": 4, **training},
-                "distribution": distribution or {},
-            }
-        )
-    )
-    session._choose = lambda call, loop: PlanChoice(plan=plan, plan_reason="given")
-    return session
+    training = {"checkpoint_steps": 4, **training}
+    return model_cases.session_with(plan, training=training, distribution=distribution)
 
 
 def numbers(*, bad_batch=None, bad=np.nan):
@@ -62,12 +53,6 @@ def numbers(*, bad_batch=None, bad=np.nan):
         x[bad_batch * model_cases.BATCH_SIZE + 3, 2] = bad
     data = tf.data.Dataset.from_tensor_slices(({"a": x[:, :2], "b": x[:, 2:]}, y))
     return without_autotune(data.batch(model_cases.BATCH_SIZE))
-
-
-def without_autotune(data):
-    options = tf.data.Options()
-    options.autotune.enabled = False  # its thread can delay the end of every fit
-    return data.with_options(options)
 
 
 def model_of_two(keras, *, activation=None, rate=0.01):
@@ -116,11 +101,8 @@ def test_the_users_own_callback_ends_the_training(keras):
 def test_what_only_a_plan_does_wrong_is_undone(keras, tmp_path, monkeypatch):
     """A step that goes wrong with XLA from the seventh step on."""
     call = captured(model_of_two(keras), numbers())
-    model, before = call.model, Snapshot(call.model)
-    expected = call.proceed()
-    trained = Snapshot(model)
-    before.restore()
-    model.train_function = None
+    model = call.model
+    expected, trained = plain_fit(call)
     original = steps.train_step
 
     def planted(model, line, *, xla, **options):

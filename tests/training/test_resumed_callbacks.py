@@ -6,26 +6,14 @@ import model_cases
 import numpy as np
 import pytest
 import tensorflow as tf
-from model_cases import Snapshot, assert_same, assert_same_history
+from model_cases import Snapshot, assert_same, assert_same_history, session_with, without_autotune
 
-from tfx_perf.config import PerfConfig
 from tfx_perf.core import interception
-from tfx_perf.training import model_flops
 from tfx_perf.training.optimizations.plan import TrainingPlan
-from tfx_perf.training.recovery import saver
-from tfx_perf.training.session import TrainingSession
-from tfx_perf.training.trials.choice import PlanChoice
 
-pytestmark = pytest.mark.one_case
+pytestmark = [pytest.mark.one_case, pytest.mark.usefixtures("no_flops", "saves_at_once")]
 
 EPOCHS = 4
-
-
-@pytest.fixture(autouse=True)
-def short_trainings(monkeypatch):
-    monkeypatch.setattr(saver, "_SAVE_SHARE", 0)
-    flops = model_flops.Flops(None, None, None)
-    monkeypatch.setattr(model_flops, "count_flops", lambda model, batch: flops)  # takes a second
 
 
 def model_of(keras, *, rate=0.01):
@@ -42,9 +30,7 @@ def shuffled():
 
 
 def data(stages=shuffled):
-    options = tf.data.Options()
-    options.autotune.enabled = False  # its thread can delay the end of every fit
-    return stages().with_options(options).repeat()
+    return without_autotune(stages()).repeat()
 
 
 def fit(keras, callbacks, *, folder=None, ends_at=None, stages=shuffled):
@@ -56,9 +42,7 @@ def fit(keras, callbacks, *, folder=None, ends_at=None, stages=shuffled):
     watched = contextlib.nullcontext()
     if folder is not None:
         training = {"checkpoint_steps": 4, "checkpoint_folder": str(folder)}
-        session = TrainingSession(PerfConfig.from_dict({"training": training}))
-        plan = TrainingPlan(steps_per_call=4)
-        session._choose = lambda call, loop: PlanChoice(plan=plan, plan_reason="given")
+        session = session_with(TrainingPlan(steps_per_call=4), training=training)
         watched = interception.intercepting_fit(session.fit)
     with watched:
         history = model.fit(

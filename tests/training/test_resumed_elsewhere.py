@@ -8,16 +8,11 @@ import types
 
 import model_cases
 import pytest
-from model_cases import Snapshot, assert_same, captured
+from model_cases import Snapshot, assert_same, captured, session_with
 
-from tfx_perf.config import PerfConfig
-from tfx_perf.training import model_flops
 from tfx_perf.training.optimizations.plan import TrainingPlan
-from tfx_perf.training.recovery import saver
-from tfx_perf.training.session import TrainingSession
-from tfx_perf.training.trials.choice import PlanChoice
 
-pytestmark = pytest.mark.one_case
+pytestmark = [pytest.mark.one_case, pytest.mark.usefixtures("no_flops", "saves_at_once")]
 
 SOURCE = """
 import tensorflow as tf
@@ -72,13 +67,6 @@ CASES = {
 }
 
 
-@pytest.fixture(autouse=True)
-def short_trainings(monkeypatch):
-    monkeypatch.setattr(saver, "_SAVE_SHARE", 0)
-    flops = model_flops.Flops(None, None, None)
-    monkeypatch.setattr(model_flops, "count_flops", lambda model, batch: flops)  # takes a second
-
-
 def call_of(keras, own, *, loss="mse", layer=None, name=None, callback=None, cache=None, map=None):
     inputs = keras.Input((4,))
     x = keras.layers.Dense(3)(inputs)
@@ -99,10 +87,9 @@ def trained(keras, case, value, *, folder, **settings):
     keras.backend.clear_session()  # layers are numbered as in another process
     exec(compile(SOURCE, "users_module.py", "exec"), vars(own))
     call = call_of(keras, own, **case(own))
-    training = {"checkpoint_folder": str(folder / "checkpoints"), "checkpoint_steps": 1}
-    session = TrainingSession(PerfConfig.from_dict({"training": {**training, **settings}}))
-    plan = TrainingPlan(steps_per_call=5)
-    session._choose = lambda call, loop: PlanChoice(plan=plan, plan_reason="given")
+    checkpoints = str(folder / "checkpoints")
+    training = {"checkpoint_folder": checkpoints, "checkpoint_steps": 1, **settings}
+    session = session_with(TrainingPlan(steps_per_call=5), training=training)
     session.fit(call)
     return session.record, Snapshot(call.model)
 

@@ -10,15 +10,11 @@ import model_cases
 import numpy as np
 import pytest
 import tensorflow as tf
-from model_cases import Snapshot, assert_same_history, captured
+from model_cases import Snapshot, assert_same_history, captured, session_with, without_autotune
 
-from tfx_perf.config import PerfConfig
-from tfx_perf.training import model_flops
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.loop.eligibility import obstacle
 from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
-from tfx_perf.training.session import TrainingSession
-from tfx_perf.training.trials.choice import PlanChoice
 
 pytestmark = pytest.mark.each_choice
 
@@ -40,10 +36,7 @@ def combinations():
 
 def data_of(length):
     x, y = model_cases.features(4)[:4], model_cases.features(1, seed=1)[:4]
-    data = tf.data.Dataset.from_tensors((x, y)).repeat()
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    data = data.with_options(options)
+    data = without_autotune(tf.data.Dataset.from_tensors((x, y)).repeat())
     if length == "endless":
         return data
     if isinstance(length, str):
@@ -68,11 +61,10 @@ def outcome(model, train):
 
 
 @pytest.mark.one_case
+@pytest.mark.usefixtures("no_flops")
 @pytest.mark.parametrize("case", combinations(), ids=str)
-def test_steps_and_history_are_those_of_plain_fit(keras, case, monkeypatch):
+def test_steps_and_history_are_those_of_plain_fit(keras, case):
     length, steps, per_execution, epochs = case
-    flops = model_flops.Flops(None, None, None)
-    monkeypatch.setattr(model_flops, "count_flops", lambda model, batch: flops)
     model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
     model.compile(optimizer="sgd", loss="mse", steps_per_execution=per_execution)
     call = captured(model, data_of(length), steps_per_epoch=steps, epochs=epochs)
@@ -84,10 +76,7 @@ def test_steps_and_history_are_those_of_plain_fit(keras, case, monkeypatch):
             continue
         before.restore()
         model.train_function = model.test_function = None
-        session = TrainingSession(PerfConfig())
-        choice = PlanChoice(plan=plan, plan_reason="given")
-        session._choose = lambda call, loop, choice=choice: choice
-        found = outcome(model, lambda session=session: session.fit(call))
+        found = outcome(model, lambda plan=plan: session_with(plan).fit(call))
         # Where the data end in a call, Keras may count the step that found none any more.
         uncounted = epochs if ends_early(length, steps, epochs) else 0
         assert expected[1] - uncounted <= found[1] <= expected[1], plan

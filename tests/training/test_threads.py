@@ -1,10 +1,10 @@
 """Calls of Keras from other threads take nothing from the `fit` that runs, and get Keras' own."""
 
-import importlib
 import threading
 import time
 from concurrent import futures
 
+import model_cases
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -12,28 +12,16 @@ import tensorflow as tf
 import tfx_perf
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import interception
-from tfx_perf.training import model_flops
 from tfx_perf.training.loop import turns
 from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.trials import choosing
 from tfx_perf.training.trials.choice import PlanChoice
 
-pytestmark = pytest.mark.each_choice
+pytestmark = [pytest.mark.each_choice, pytest.mark.usefixtures("no_flops")]
 
 STEPS, EPOCHS = 40, 3
 X, Y = np.random.RandomState(0).rand(8, 4).astype("float32"), np.ones((8, 1), "float32")
-
-
-@pytest.fixture(autouse=True)
-def no_flops(monkeypatch):
-    flops = model_flops.Flops(None, None, None)
-    monkeypatch.setattr(model_flops, "count_flops", lambda model, batch: flops)  # takes a second
-
-
-@pytest.fixture(params=["keras", "tf_keras"])
-def keras(request):
-    return importlib.import_module(request.param)
 
 
 def model_of(keras, seed=3):
@@ -51,10 +39,9 @@ def data(seed=0):
 
 def session_with(steps_per_call=8, folder=None):
     training = {"checkpoint_folder": str(folder), "checkpoint_steps": 20} if folder else {}
-    session = TrainingSession(PerfConfig.from_dict({"training": training}))
-    plan = TrainingPlan(steps_per_call=steps_per_call)
-    session._choose = lambda call, loop: PlanChoice(plan=plan, plan_reason="given")
-    return session
+    return model_cases.session_with(
+        TrainingPlan(steps_per_call=steps_per_call), training=training
+    )
 
 
 class Meanwhile:

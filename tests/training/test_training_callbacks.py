@@ -10,40 +10,18 @@ import model_cases
 import numpy as np
 import pytest
 import tensorflow as tf
-from model_cases import assert_same_history
+from model_cases import assert_same_history, session_with, without_autotune
 
-from tfx_perf.config import PerfConfig
 from tfx_perf.core import interception
-from tfx_perf.training import model_flops
 from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
-from tfx_perf.training.session import TrainingSession
-from tfx_perf.training.trials.choice import PlanChoice
 
-pytestmark = pytest.mark.one_case
+pytestmark = [pytest.mark.one_case, pytest.mark.usefixtures("no_flops")]
 
 PLANS = {
     "plain": PLAIN_FIT,
     "four": TrainingPlan(steps_per_call=4),
     "xla_call": TrainingPlan(steps_per_call=4, xla_call=True),
 }
-
-
-@pytest.fixture(autouse=True)
-def no_flops(monkeypatch):
-    flops = model_flops.Flops(None, None, None)
-    monkeypatch.setattr(model_flops, "count_flops", lambda model, batch: flops)  # takes a second
-
-
-def session_with(plan):
-    session = TrainingSession(PerfConfig())
-    session._choose = lambda call, loop: PlanChoice(plan=plan, plan_reason="given")
-    return session
-
-
-def without_autotune(data):
-    options = tf.data.Options()
-    options.autotune.enabled = False  # its thread can delay the end of every fit
-    return data.with_options(options)
 
 
 def data():

@@ -10,15 +10,13 @@ import tensorflow as tf
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import interception
 from tfx_perf.tf_internals import ancestry, datasets
-from tfx_perf.training import model_flops
 from tfx_perf.training.keras_api import array_data
 from tfx_perf.training.loop.eligibility import obstacle
 from tfx_perf.training.optimizations.plan import TrainingPlan
-from tfx_perf.training.recovery import saver
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.trials.choice import PlanChoice, plain
 
-pytestmark = pytest.mark.one_case
+pytestmark = [pytest.mark.one_case, pytest.mark.usefixtures("no_flops", "saves_at_once")]
 
 ROWS, SIZE, EPOCHS = 210, 16, 3
 X = np.random.default_rng(0).normal(size=(ROWS, 4)).astype("float32")
@@ -66,13 +64,6 @@ UNUSUAL = {
     "more steps than batches": {"steps_per_epoch": 20},
     "no epochs": {"initial_epoch": EPOCHS},
 }
-
-
-@pytest.fixture(autouse=True)
-def short_trainings(monkeypatch):
-    monkeypatch.setattr(saver, "_SAVE_SHARE", 0)
-    flops = model_flops.Flops(None, None, None)
-    monkeypatch.setattr(model_flops, "count_flops", lambda model, batch: flops)  # takes a second
 
 
 def new_model(keras):
