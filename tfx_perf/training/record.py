@@ -4,7 +4,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tfx_perf.core import formatting, records, statistics
+from tfx_perf.core import formatting, metrics, records, statistics
 from tfx_perf.core.records import Advice
 from tfx_perf.memory.growth import MemoryGrowth
 from tfx_perf.training.measuring.accounts import CommunicationAccount, Placement, RunBefore
@@ -137,89 +137,57 @@ class TrainingRecord(PlanChoice):
         ]
 
     def figures(self) -> dict[str, float | None]:
-        """Returns the record's metrics, keyed by the catalogue."""
-        step = self.step_time.value if self.step_time else None
-        mean = self.mean_step_time_seconds
-        flops, executed = self.flops_per_step, self.executed_flops_per_step
-        achieved = flops / mean if flops and mean else None
-        peak = self.peak_flops_per_second
+        """Returns the metrics, in the order of the catalogue; many are fields of the same name."""
+        found: dict[str, float | None] = {
+            key: getattr(self, key) for key in metrics.CATALOGUE if key in type(self).model_fields
+        }
+        found |= self._step_figures() | self._memory_figures() | self._xla_figures()
+        account = self.communication
         chosen = next((trial for trial in self.trials if trial.status == "chosen"), None)
-        return {
-            "step_time_seconds": step,
-            "step_time_low_seconds": self.step_time.low if self.step_time else None,
-            "step_time_high_seconds": self.step_time.high if self.step_time else None,
-            "step_time_error_ratio": self.step_time_error_ratio,
-            "step_time_median_error_ratio": self.step_time_median_error_ratio,
-            "step_time_p90_seconds": self.step_time_p90_seconds,
-            "step_time_p99_seconds": self.step_time_p99_seconds,
-            "examples_per_second": (
-                self.global_batch_size / mean if self.global_batch_size and mean else None
-            ),
-            "setup_time_seconds": self.setup_time_seconds,
-            "time_to_first_step_seconds": self.time_to_first_step_seconds,
-            "compile_time_seconds": self.compile_time_seconds,
+        found |= {
             "compile_share_ratio": self.compile_time_seconds / self.fit_time_seconds,
-            "trace_time_seconds": self.trace_time_seconds,
-            "first_batch_seconds": self.first_batch_seconds,
-            "trace_count": self.trace_count,
-            "garbage_collection_seconds": self.garbage_collection_seconds,
-            "fit_time_seconds": self.fit_time_seconds,
-            "trial_time_seconds": self.trial_time_seconds,
-            "trial_import_seconds": self.trial_import_seconds,
-            "trial_setup_seconds": self.trial_setup_seconds,
-            "peak_memory_bytes": self.peak_memory_bytes,
-            "peak_memory_share_ratio": (
-                self.peak_memory_bytes / self.device_memory_bytes
-                if self.peak_memory_bytes is not None and self.device_memory_bytes
-                else None
-            ),
-            "peak_rss_bytes": self.peak_rss_bytes,
-            "training_memory_bytes": self.training_memory_bytes,
-            "memory_growth_bytes_per_step": (
-                max(0.0, self.memory_growth.bytes_per_step.value) if self.memory_growth else None
-            ),
-            "memory_leak": int(self.memory_growth.is_leak) if self.memory_growth else None,
-            "flops_per_step": flops,
-            "macs_per_step": flops and flops // 2,
-            "executed_flops_per_step": executed,
-            "achieved_flops_per_second": achieved,
-            "peak_flops_per_second": peak,
-            "mfu_ratio": achieved / peak if achieved and peak else None,
-            "hfu_ratio": executed / mean / peak if executed and mean and peak else None,
-            "input_wait_ratio": self.input_wait_ratio,
-            "host_share_ratio": self.host_share_ratio,
-            "energy_joules": self.energy_joules,
-            "energy_per_example_joules": (
-                self.energy_joules / (self.train_step_count * self.global_batch_size)
-                if self.energy_joules is not None
-                and self.global_batch_size
-                and self.train_step_count
-                else None
-            ),
             "plan_speedup_ratio": chosen.speedup.value if chosen and chosen.speedup else None,
             "steps_per_call": self.plan.steps_per_call or 1,
-            "xla_enabled": int(
-                self.jit_compile if self.plan.is_plain_fit else self.plan.uses_xla
-            ),
-            **self._xla_figures(),
-            **self._communication_figures(),
-            "replica_speedup_ratio": (
-                self.global_batch_size / mean / self.one_replica.examples_per_second
-                if self.one_replica and self.global_batch_size and mean
-                else None
-            ),
-            "replica_count": self.replica_count,
-            "worker_count": self.worker_count,
-            "host_count": self.host_count,
-            "global_batch_size": self.global_batch_size,
-            "parameter_count": self.parameter_count,
-            "train_step_count": self.train_step_count,
-            "oom_count": self.oom_count,
-            "micro_batches": self.micro_batches,
-            "resumed_step": self.resumed_step,
-            "checkpoint_time_seconds": self.checkpoint_time_seconds,
+            "communication_share_ratio": account.communication_share if account else None,
+            "load_imbalance_ratio": account.load_imbalance if account else None,
+            "reduced_bytes_per_step": account.reduced_bytes_per_step if account else None,
             "train_loss": _last(self.losses, "loss"),
             "validation_loss": _last(self.losses, "val_loss"),
+        }
+        return {key: found[key] for key in metrics.CATALOGUE if key in found}
+
+    def _step_figures(self) -> dict[str, float | None]:
+        step, mean, batch_size = self.step_time, self.mean_step_time_seconds, self.global_batch_size
+        flops, peak = self.flops_per_step or None, self.peak_flops_per_second
+        examples_per_second = _quotient(batch_size, mean)
+        achieved = _quotient(flops, mean)
+        executed = _quotient(self.executed_flops_per_step or None, mean)
+        alone = self.one_replica
+        return {
+            "step_time_seconds": step.value if step else None,
+            "step_time_low_seconds": step.low if step else None,
+            "step_time_high_seconds": step.high if step else None,
+            "examples_per_second": examples_per_second,
+            "replica_speedup_ratio": _quotient(
+                examples_per_second, alone.examples_per_second if alone else None
+            ),
+            "macs_per_step": self.flops_per_step and self.flops_per_step // 2,
+            "achieved_flops_per_second": achieved,
+            "mfu_ratio": _quotient(achieved, peak),
+            "hfu_ratio": _quotient(executed, peak),
+            "energy_per_example_joules": _quotient(
+                self.energy_joules, self.train_step_count * (batch_size or 0)
+            ),
+        }
+
+    def _memory_figures(self) -> dict[str, float | None]:
+        growth = self.memory_growth
+        return {
+            "peak_memory_share_ratio": _quotient(self.peak_memory_bytes, self.device_memory_bytes),
+            "memory_growth_bytes_per_step": (
+                max(0.0, growth.bytes_per_step.value) if growth else None
+            ),
+            "memory_leak": int(growth.is_leak) if growth else None,
         }
 
     @property
@@ -259,25 +227,24 @@ class TrainingRecord(PlanChoice):
             return ()
         return tuple(np.quantile(steady, np.linspace(0, 1, _QUANTILES)).tolist())
 
-    def _communication_figures(self) -> dict[str, float | None]:
-        account = self.communication
-        return {
-            "communication_share_ratio": account.communication_share if account else None,
-            "load_imbalance_ratio": account.load_imbalance if account else None,
-            "reduced_bytes_per_step": account.reduced_bytes_per_step if account else None,
-        }
-
     def _xla_figures(self) -> dict[str, float | None]:
         own = self.xla.compiled_shapes if self.xla else None
         tried = [trial for trial in self.trials if trial.compiled_shapes is not None]
         attempts = sum(max(1, len(trial.compiled_shapes or ())) for trial in tried) + len(own or ())
         failures = sum(trial.compile_time_seconds is None for trial in tried)
+        is_own_step = self.plan.is_plain_fit
         return {
+            "xla_enabled": int(self.jit_compile if is_own_step else self.plan.uses_xla),
             "xla_compile_count": None if own is None else len(own),
             "xla_compile_success_ratio": 1 - failures / attempts if attempts else None,
             "xla_fusion_count": self.xla.fusion_count if self.xla else None,
             "xla_fusion_saved_bytes": self.xla.fusion_saved_bytes if self.xla else None,
         }
+
+
+def _quotient(dividend: float | None, divisor: float | None) -> float | None:
+    """Returns a quotient; None where a part is missing."""
+    return None if dividend is None or not divisor else dividend / divisor
 
 
 def _last(losses: dict[str, tuple[float, ...]], name: str) -> float | None:
