@@ -4,18 +4,19 @@ A plan's steps, trials and checkpoints need a dataset of known length. These hav
 in the same order.
 """
 
-import abc
 import dataclasses
 import importlib
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
-from typing_extensions import override
 
 from tfx_perf.core.interception import FitCall
 from tfx_perf.tf_internals.ancestry import ArrayDataset
 from tfx_perf.training.keras_api import either_keras
+
+_ADAPTERS = "tf_keras.src.engine.data_adapter"
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -40,82 +41,48 @@ def on_datasets(call: FitCall) -> FitCall:
     return dataclasses.replace(call, arguments=arguments)
 
 
-class _Reader(abc.ABC):
+@dataclasses.dataclass(frozen=True)
+class _Reader:
     """How a Keras package reads arrays."""
 
+    splitting: str  # the module with `train_validation_split`
+    dataset: Callable[..., ArrayDataset | None]
     has_all_epochs: bool  # whether one pass over the dataset is the whole `fit`
     weighs_classes: bool  # whether class weights are in the dataset
 
-    @abc.abstractmethod
-    def split(self, arrays: tuple[Any, ...], share: float) -> tuple[tuple[Any, ...], Any]:
-        """Returns the arrays to train on, and a share of the rows for validation."""
 
-    @abc.abstractmethod
-    def dataset(
-        self, arrays: tuple[Any, ...], *, class_weight: Any, epochs: int, **options: Any
-    ) -> ArrayDataset | None:
-        """Returns a dataset of x, y and weights; None if Keras reads these in another way."""
-
-
-class _Keras3Reader(_Reader):
-    has_all_epochs = False
-    weighs_classes = True
-
-    @override
-    def split(self, arrays: tuple[Any, ...], share: float) -> tuple[tuple[Any, ...], Any]:
-        slicing = importlib.import_module("keras.src.trainers.data_adapters.array_slicing")
-        return slicing.train_validation_split(arrays, validation_split=share)
-
-    @override
-    def dataset(
-        self, arrays: tuple[Any, ...], *, class_weight: Any, epochs: int, **options: Any
-    ) -> ArrayDataset | None:
-        module = importlib.import_module("keras.src.trainers.data_adapters.array_data_adapter")
-        if not module.can_convert_arrays(arrays):
-            return None
-        x, y, sample_weight = arrays
-        adapter = module.ArrayDataAdapter(
-            x, y, sample_weight, class_weight=class_weight, **options
-        )
-        return _known(
-            adapter.get_tf_dataset(),
-            arrays=(*arrays, class_weight),
-            batch_size=adapter.batch_size,
-            length=adapter.num_batches,
-        )
+def _of_keras3(
+    arrays: tuple[Any, ...], *, class_weight: Any, epochs: int, **options: Any
+) -> ArrayDataset | None:
+    """Returns a dataset of x, y and weights; None if Keras reads these in another way."""
+    module = importlib.import_module("keras.src.trainers.data_adapters.array_data_adapter")
+    if not module.can_convert_arrays(arrays):
+        return None
+    adapter = module.ArrayDataAdapter(*arrays, class_weight=class_weight, **options)
+    return _known(
+        adapter.get_tf_dataset(),
+        arrays=(*arrays, class_weight),
+        batch_size=adapter.batch_size,
+        length=adapter.num_batches,
+    )
 
 
-class _TfKerasReader(_Reader):
-    has_all_epochs = True
-    weighs_classes = False
-
-    @override
-    def split(self, arrays: tuple[Any, ...], share: float) -> tuple[tuple[Any, ...], Any]:
-        return _tf_keras_adapters().train_validation_split(arrays, validation_split=share)
-
-    @override
-    def dataset(
-        self, arrays: tuple[Any, ...], *, class_weight: Any, epochs: int, **options: Any
-    ) -> ArrayDataset | None:
-        module, (x, y, sample_weight) = _tf_keras_adapters(), arrays
-        if module.select_data_adapter(x, y) is not module.TensorLikeDataAdapter:
-            return None
-        adapter = module.TensorLikeDataAdapter(
-            x, y, sample_weights=sample_weight, epochs=epochs, **options
-        )
-        return _known(
-            adapter.get_dataset(),
-            arrays=arrays,
-            batch_size=adapter.batch_size(),
-            length=adapter.get_size() * epochs,
-        )
-
-
-_READERS: dict[str, _Reader] = {"keras": _Keras3Reader(), "tf_keras": _TfKerasReader()}
-
-
-def _tf_keras_adapters() -> Any:
-    return importlib.import_module("tf_keras.src.engine.data_adapter")
+def _of_tf_keras(
+    arrays: tuple[Any, ...], *, class_weight: Any, epochs: int, **options: Any
+) -> ArrayDataset | None:
+    """Returns a dataset of x, y and weights; None if Keras reads these in another way."""
+    module, (x, y, sample_weight) = importlib.import_module(_ADAPTERS), arrays
+    if module.select_data_adapter(x, y) is not module.TensorLikeDataAdapter:
+        return None
+    adapter = module.TensorLikeDataAdapter(
+        x, y, sample_weights=sample_weight, epochs=epochs, **options
+    )
+    return _known(
+        adapter.get_dataset(),
+        arrays=arrays,
+        batch_size=adapter.batch_size(),
+        length=adapter.get_size() * epochs,
+    )
 
 
 def _known(
@@ -125,15 +92,27 @@ def _known(
     return ArrayDataset(asserted, arrays=arrays, batch_size=batch_size)
 
 
+_READERS = {
+    "keras": _Reader(
+        "keras.src.trainers.data_adapters.array_slicing",
+        _of_keras3,
+        has_all_epochs=False,
+        weighs_classes=True,
+    ),
+    "tf_keras": _Reader(_ADAPTERS, _of_tf_keras, has_all_epochs=True, weighs_classes=False),
+}
+
+
 def _split(arguments: dict[str, Any], reader: _Reader) -> dict[str, Any]:
     """Returns the arguments of `fit` with the validation data that it splits off."""
     share = arguments["validation_split"]
     if not share or arguments["validation_data"] is not None:
         return arguments
     arrays = arguments["x"], arguments["y"], arguments["sample_weight"]
-    (x, y, sample_weight), validation = reader.split(arrays, share)
-    update = {"x": x, "y": y, "sample_weight": sample_weight, "validation_data": validation}
-    return {**arguments, **update, "validation_split": 0.0}
+    splitting = importlib.import_module(reader.splitting)
+    trained, validation = splitting.train_validation_split(arrays, validation_split=share)
+    update = dict(zip(("x", "y", "sample_weight"), trained, strict=True))
+    return {**arguments, **update, "validation_data": validation, "validation_split": 0.0}
 
 
 def _training_on_dataset(arguments: dict[str, Any], reader: _Reader) -> dict[str, Any]:
