@@ -2,10 +2,9 @@
 
 import collections
 import dataclasses
-import functools
 import json
 import pathlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -86,7 +85,7 @@ class TrainingState:
 
     def put_back(self, captured: CapturedState) -> None:
         """Puts a state back; raises StateMismatchError, changing nothing, for other variables."""
-        self._assign(captured.values, captured.values.__getitem__)
+        self._assign(captured.values)
         generators.put_back(captured.generators)
 
     def write(self, folder: pathlib.Path) -> None:
@@ -104,37 +103,36 @@ class TrainingState:
     def read(self, folder: pathlib.Path, writers: Writers) -> None:
         """Puts back what `write` wrote; raises StateMismatchError as `put_back` does."""
         is_others = writers != Writers.of(self._model)
-        index, saved = self._sync.rank, _Saved()
+        index = self._sync.rank
+        values: dict[str, np.ndarray] = {}  # of one name, the last part's
+        copies: dict[str, list[np.ndarray]] = collections.defaultdict(list)
         for worker in range(writers.workers) if is_others else sorted({0, index}):
-            saved.add(writers.part(folder, worker))
-        values = self._redistributed(saved) if is_others else saved.values
-        self._assign(values, lambda name: values[name]())
+            for name, value in _saved_in(writers.part(folder, worker)):
+                values[name] = value
+                copies[_base_of(name)[0]].append(value)
+        self._assign(self._redistributed(copies) if is_others else values)
         if index < writers.workers:
             own = writers.part(folder, index) / _GENERATORS
             generators.put_back(json.loads(own.read_text()))
 
-    def _redistributed(self, saved: "_Saved") -> "dict[str, Callable[[], Any]]":
+    def _redistributed(self, copies: Mapping[str, list[np.ndarray]]) -> dict[str, np.ndarray]:
         """Returns values for the replicas here from those of others."""
         containers, same = self._containers()
-        first = self._sync.rank * max(
-            1, self._model.distribute_strategy.num_replicas_in_sync // self._sync.size
-        )
         sums = self._replica_sums()
-        values: dict[str, Callable[[], Any]] = {}
+        replicas = self._model.distribute_strategy.num_replicas_in_sync
+        first = self._sync.rank * max(1, replicas // self._sync.size)
+        values = {name: found[0] for name, found in copies.items() if name not in containers}
         for name in self._variables():
             base, number = _base_of(name)
-            if base in saved.copies and id(containers[base]) in same:
-                values[name] = saved.copies[base][0]
-            elif base in saved.copies:
-                variable = containers[base]
+            variable = containers[base]
+            if base in copies and id(variable) in same:
+                values[name] = copies[base][0]
+            elif base in copies:
                 aggregation = getattr(variable, "aggregation", tf.VariableAggregation.NONE)
                 if id(variable) in sums:
                     aggregation = tf.VariableAggregation.SUM
-                values[name] = functools.partial(
-                    _value_here, saved.copies[base], aggregation, first + number
-                )
-        unknown = saved.copies.keys() - containers.keys()
-        return {**values, **{name: saved.copies[name][0] for name in unknown}}
+                values[name] = redistributed(copies[base], aggregation, replica=first + number)
+        return values
 
     def bad_weights(self) -> set[int]:
         """Returns the ids of variables that spoil the training.
@@ -151,24 +149,26 @@ class TrainingState:
                 found.add(id(variables.inner(each)))
         return found
 
-    def _assign(self, names: Iterable[str], value_of: Callable[[str], Any]) -> None:
-        present, saved = self._variables(), set(names)
-        differing = {name for name in saved ^ set(present) if not self._keras_api.is_random(name)}
+    def _assign(self, values: Mapping[str, Any]) -> None:
+        present = self._variables()
+        differing = {
+            name for name in values.keys() ^ present.keys() if not self._keras_api.is_random(name)
+        }
         if differing:
             shown = ", ".join(sorted(differing)[:_NAMED])
             raise StateMismatchError(
                 f"{len(differing)} variables are only in one of the model and the saved state: "
                 f"{shown}"
             )
-        values = {name: value_of(name) for name in present if name in saved}
-        for name, value in values.items():
-            if tuple(value.shape) != tuple(present[name].shape):
+        common = [name for name in present if name in values]
+        for name in common:
+            if tuple(values[name].shape) != tuple(present[name].shape):
                 raise StateMismatchError(
                     f"{name} has the shape {tuple(present[name].shape)} in the model and "
-                    f"{tuple(value.shape)} in the saved state"
+                    f"{tuple(values[name].shape)} in the saved state"
                 )
-        for name, value in values.items():
-            present[name].assign(value)
+        for name in common:
+            present[name].assign(values[name])
 
     def _variables(self, *, only_own: bool = False) -> dict[str, tf.Variable]:
         """Returns every variable that a step may change, under a name that does not change.
@@ -211,20 +211,12 @@ class TrainingState:
         return {id(each) for each in self._keras_api.replica_sums(self._model)}
 
 
-class _Saved:
-    """The variables in the parts of a checkpoint, as functions that read them."""
-
-    def __init__(self) -> None:
-        self.values: dict[str, Callable[[], Any]] = {}  # by name; the last part counts
-        self.copies: dict[str, list[Callable[[], Any]]] = collections.defaultdict(list)
-
-    def add(self, part: pathlib.Path) -> None:
-        if not (part / f"{_VARIABLES}.index").exists():
-            return
+def _saved_in(part: pathlib.Path) -> Iterator[tuple[str, np.ndarray]]:
+    """Yields the variables in a worker's part of a checkpoint, those of replicas in their order."""
+    if (part / f"{_VARIABLES}.index").exists():
         reader = tf.train.load_checkpoint(str(part / _VARIABLES))
         for name in sorted(reader.get_variable_to_shape_map(), key=_base_of):
-            self.values[name] = functools.partial(reader.get_tensor, name)
-            self.copies[_base_of(name)[0]].append(self.values[name])
+            yield name, reader.get_tensor(name)
 
 
 def _base_of(name: str) -> tuple[str, int]:
@@ -246,12 +238,6 @@ def redistributed(
     if aggregation == tf.VariableAggregation.MEAN:
         return np.mean(values, axis=0, dtype=first.dtype)
     return np.asarray(values[replica]) if replica < len(values) else first
-
-
-def _value_here(
-    copies: list[Callable[[], Any]], aggregation: tf.VariableAggregation, replica: int
-) -> Any:
-    return redistributed([read() for read in copies], aggregation, replica=replica)
 
 
 def _has(variable: tf.Variable, what: Callable[[tf.Tensor], tf.Tensor]) -> bool:
