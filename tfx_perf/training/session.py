@@ -27,7 +27,7 @@ from tfx_perf.training.monitoring.serving import announcing, serving
 from tfx_perf.training.optimizations import OPTIMIZATIONS
 from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.record import TrainingRecord
-from tfx_perf.training.recovery import generators, shortage
+from tfx_perf.training.recovery import generators
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
 from tfx_perf.training.recovery.folder_lock import FolderLock
 from tfx_perf.training.recovery.saver import SaveClock
@@ -381,8 +381,6 @@ class TrainingSession:
             folder = self._folder_of(index)
             if folder is not None and folder.exists():
                 for training in folder.iterdir():
-                    CheckpointStore(training).forget_attempts()
-                    shortage.forget(training)
                     CheckpointStore(training).clear()
                 with contextlib.suppress(OSError):  # it holds something else
                     folder.rmdir()

@@ -17,7 +17,7 @@ from tfx_perf.training.replicas.sync import Sync, folder_of
 KEPT = 3
 # Of attempts of a plan that got no further; one end may be a preempted machine's.
 MOST_ATTEMPTS = 2
-_MANIFEST, _ATTEMPT = "manifest.json", "attempt.json"
+_MANIFEST, _ATTEMPT, SHORTAGE = "manifest.json", "attempt.json", "shortage.json"
 _PREFIX, _DRAFT = "checkpoint-", "draft-"
 _NAME_DIGITS = 16  # of the manifest's digest, in the folder's name
 _BLOCK_BYTES = 2**20
@@ -136,8 +136,11 @@ class CheckpointStore:
             (self._folder / _ATTEMPT).unlink()
 
     def clear(self) -> None:
-        """Removes all checkpoints; other files in the folder stay."""
+        """Removes all checkpoints, and notes beside them; the user's files in the folder stay."""
         self._remove_drafts()
+        for name in (_ATTEMPT, SHORTAGE):
+            with contextlib.suppress(OSError):
+                (self._folder / name).unlink()
         for path in self._folders():
             shutil.rmtree(path, ignore_errors=True)
         with contextlib.suppress(OSError):  # it holds something else, or is not there

@@ -6,10 +6,9 @@ from typing import ClassVar, NoReturn
 
 from tfx_perf.core import errors, records
 from tfx_perf.training.optimizations.plan import TrainingPlan
+from tfx_perf.training.recovery.checkpoint_store import SHORTAGE
 from tfx_perf.training.recovery.training_state import Writers
 from tfx_perf.training.replicas.sync import ShortOfMemoryError, Sync
-
-_FILE = "shortage.json"
 
 
 class Shortage(records.Record):
@@ -83,20 +82,14 @@ class Shortages:
         )
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            shortage.write(self._folder / _FILE)
+            shortage.write(self._folder / SHORTAGE)
         except OSError as error:
             return f"what the others must know cannot be written ({error})"
         return None
 
 
-def forget(folder: pathlib.Path) -> None:
-    """Removes shortages after all is trained."""
-    with contextlib.suppress(OSError):
-        (folder / _FILE).unlink()
-
-
 def _read(folder: pathlib.Path, writers: Writers) -> Shortage | None:
     with contextlib.suppress(errors.UserError):  # there is none, or it is of another version
-        found = Shortage.read(folder / _FILE)
+        found = Shortage.read(folder / SHORTAGE)
         return found if found.writers == writers else None
     return None
