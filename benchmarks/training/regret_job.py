@@ -15,8 +15,9 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.core import interception, statistics
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.loop.turns import Schedule
+from tfx_perf.training.optimizations import fused_update
 from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
-from tfx_perf.training.step import compiled_call, fused_update
+from tfx_perf.training.step import compiled_call
 from tfx_perf.training.trials import choosing
 
 _STEPS_PER_CALL = (1, 10, 50)

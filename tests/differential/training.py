@@ -61,10 +61,11 @@ def training_under_test(case: Case, checkpoints: pathlib.Path) -> Any:
     from tfx_perf.training import model_flops
     from tfx_perf.training.fit import callback_hooks
     from tfx_perf.training.loop import eligibility, turns
+    from tfx_perf.training.optimizations import fused_update
     from tfx_perf.training.optimizations.plan import TrainingPlan
     from tfx_perf.training.recovery import saver
     from tfx_perf.training.session import TrainingSession
-    from tfx_perf.training.step import compiled_call, fused_update
+    from tfx_perf.training.step import compiled_call
     from tfx_perf.training.trials import choice, choosing
 
     saver._SAVE_SHARE = 0  # these trainings are too short for a save to be a small share

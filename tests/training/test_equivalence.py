@@ -13,9 +13,9 @@ from model_cases import captured
 from tfx_perf.config import PerfConfig
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.loop import Loop, turns
+from tfx_perf.training.optimizations import fused_update
 from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.replicas.sync import Sync
-from tfx_perf.training.step import fused_update
 from tfx_perf.training.step.split_step import SplitStep
 from tfx_perf.training.trials import choosing
 from tfx_perf.training.trials.contest import Contender

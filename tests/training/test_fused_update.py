@@ -10,8 +10,8 @@ import tensorflow as tf
 from test_numerics import assert_equal_to_plain_fit
 
 from tfx_perf.training.keras_api import either_keras
+from tfx_perf.training.optimizations import fused_update
 from tfx_perf.training.optimizations.plan import TrainingPlan
-from tfx_perf.training.step import fused_update
 from tfx_perf.training.step.split_step import SplitStep
 
 pytestmark = pytest.mark.one_case
@@ -135,7 +135,7 @@ def kernels(keras, model, data):
     keras_api = either_keras.api_of(model)
     batch = next(iter(data))
     model_cases.captured(model, data)
-    step = SplitStep(model, keras_api, xla=False, fused_update=True)
+    step = SplitStep(model, keras_api, updating=fused_update.fused)
     graph = tf.function(step.run, autograph=False).get_concrete_function(batch).graph
     definition = graph.as_graph_def()
     nodes = [*definition.node, *(n for f in definition.library.function for n in f.node_def)]

@@ -15,8 +15,8 @@ from numeric_models import FEATURES, MODELS, STEPS
 
 from tfx_perf.core import errors
 from tfx_perf.training.loop import Loop
+from tfx_perf.training.optimizations import recompute
 from tfx_perf.training.optimizations.plan import TrainingPlan
-from tfx_perf.training.step import recompute
 
 pytestmark = pytest.mark.one_case
 
@@ -80,13 +80,13 @@ def test_models(keras, name):
 def test_activations_that_are_computed_again(keras, name, monkeypatch):
     copied = []
 
-    def spy(seed, **arguments):
-        original(seed, **arguments)
+    def spy(segments, seed, **arguments):
+        original(segments, seed, **arguments)
         names = [operation.name for operation in seed.graph.get_operations()]
         copied.append(sum(name.startswith("recomputed/") for name in names))
 
-    original = recompute.recompute
-    monkeypatch.setattr(recompute, "recompute", spy)
+    original = recompute.InSegments.__call__
+    monkeypatch.setattr(recompute.InSegments, "__call__", spy)
     monkeypatch.setattr(recompute, "_SMALL_BYTES", 0)  # all tensors of these models are
     assert_equal_to_plain_fit(keras, MODELS[name], [RECOMPUTED])
     # A dense model has nothing between what is kept; tf_keras makes a loop one operation.

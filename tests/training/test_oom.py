@@ -169,8 +169,8 @@ def test_who_asks_about_a_plan_does_not_change_what_the_training_came_to(keras):
     assert loop.oom_guard.micro_batches == model_cases.BATCH_SIZE
     loop.turn(plan)
     loop.functions.of(plan)
-    loop.functions.trace_seconds(plan)
-    loop.functions.trace_seconds(TrainingPlan(steps_per_call=3, xla=True))
+    loop.functions.used_by(plan)
+    loop.functions.used_by(TrainingPlan(steps_per_call=3, xla=True))
     assert loop.oom_guard.micro_batches == model_cases.BATCH_SIZE
 
 

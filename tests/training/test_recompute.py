@@ -10,9 +10,9 @@ from model_cases import Snapshot, captured
 
 from tfx_perf.training.keras_api.random_layers import SaveableRandomLayers
 from tfx_perf.training.loop import Loop
+from tfx_perf.training.optimizations import recompute
 from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
-from tfx_perf.training.step import recompute
-from tfx_perf.training.step.recompute import Activation
+from tfx_perf.training.optimizations.recompute import Activation
 
 pytestmark = pytest.mark.one_case
 
@@ -73,7 +73,7 @@ def test_masks_are_computed_again_and_equal_bit_for_bit(keras, nothing_is_small)
             with tf.control_dependencies([loss]):
                 seed = tf.ones_like(loss)
             gradient = tape.gradient(loss, scale, output_gradients=seed)
-            recompute.recompute(seed, segments=2, xla=False)
+            recompute.InSegments(2)(seed, xla=False)
             return dropped, gradient
 
         dropped, gradient = step()

@@ -24,6 +24,7 @@ from model_cases import (
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import errors, interception
 from tfx_perf.training.loop import Loop
+from tfx_perf.training.optimizations import train_functions
 from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.recovery import checkpoint_store, plain_data, saver
 from tfx_perf.training.recovery.callback_state import CallbackState
@@ -31,7 +32,7 @@ from tfx_perf.training.recovery.checkpoint import CapturedPoint
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
 from tfx_perf.training.recovery.training_state import StateMismatchError
 from tfx_perf.training.session import TrainingSession
-from tfx_perf.training.step import steps
+from tfx_perf.training.step.split_step import SplitStep
 from tfx_perf.training.step.step_runner import TracedSteps
 from tfx_perf.training.trials.choice import PlanChoice, TrialRecord
 from tfx_perf.training.trials.plan_key import fit_key
@@ -103,21 +104,22 @@ def test_what_only_a_plan_does_wrong_is_undone(keras, tmp_path, monkeypatch):
     call = captured(model_of_two(keras), numbers())
     model = call.model
     expected, trained = plain_fit(call)
-    original = steps.train_step
 
-    def planted(model, line, *, xla, **options):
-        step = original(model, line, xla=False, **options)
+    class Planted(SplitStep):
+        def __init__(self, *args, xla=False, **options):
+            super().__init__(*args, **options)
+            self.is_late_with_xla = xla
 
-        def run(batch, *slicing):
-            logs = step(batch, *slicing)
+        def run(self, batch, *slicing):
+            logs = super().run(batch, *slicing)
+            if not self.is_late_with_xla:
+                return logs
             late = tf.cast(model.optimizer.iterations, tf.int32) >= 7
             for weight in model.trainable_variables:
                 weight.assign(tf.where(late, np.nan, tf.convert_to_tensor(weight)))
             return {name: tf.where(late, np.nan, value) for name, value in logs.items()}
 
-        return run if xla else step
-
-    monkeypatch.setattr(steps, "train_step", planted)
+    monkeypatch.setattr(train_functions, "SplitStep", Planted)
     session = session_with(PLAN.model_copy(update={"xla": True}), checkpoint_folder=str(tmp_path))
     history = session.fit(call)
     assert_same(Snapshot(model), trained)

@@ -19,9 +19,10 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.core import interception
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.loop import Loop
+from tfx_perf.training.optimizations import fused_update
 from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.session import TrainingSession
-from tfx_perf.training.step import compiled_call, fused_update
+from tfx_perf.training.step import compiled_call
 from tfx_perf.training.step.preparation import Preparation
 from tfx_perf.training.step.slices import slicing_obstacle
 from tfx_perf.training.trials import families

@@ -88,7 +88,7 @@ def _counting_rows(model: Any, keras_api: KerasApi) -> Iterator[None]:
         def train_step(self: Any, data: Tensors) -> dict[str, Any]:
             if self is not model or keras_api.parts_obstacle(model):
                 return own(self, data)
-            return SplitStep(model, keras_api, xla=False).run(data)
+            return SplitStep(model, keras_api).run(data)
 
         return train_step
 

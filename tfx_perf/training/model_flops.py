@@ -117,7 +117,7 @@ def _step_hlo(model: Any, batch: Any) -> hlo_pb2.HloModuleProto:
     if keras_api.splitting_obstacle(model):
         return hlo.model_step_hlo(model, batch, optimized=False)
     if model.distribute_strategy.num_replicas_in_sync == 1:
-        gradients = SplitStep(model, keras_api, xla=False).gradients
+        gradients = SplitStep(model, keras_api).gradients
         return hlo.model_step_hlo(model, batch, optimized=False, step=gradients)
 
     def backward(batch: Any) -> Any:

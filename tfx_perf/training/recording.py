@@ -154,6 +154,7 @@ def ended(
     `started` is when `fit` began, before trials, by `time.perf_counter`.
     """
     first, oom_guard, timer = loop.first_batch, loop.oom_guard, result.timer
+    traced = loop.functions.used_by(result.plan)
     # Before anything else of ours takes memory.
     left = choice.trial_leftover_bytes if is_traced else 0  # else in another process
     found = peaks(held, memory, leftover_bytes=left)
@@ -176,7 +177,7 @@ def ended(
             "first_batch": first.batch,
             "first_batch_seconds": first.seconds,
             "trace_count": _trace_count(loop, result.plan, before=trial_trace_count),
-            "trace_time_seconds": loop.functions.trace_seconds(result.plan),
+            "trace_time_seconds": None if traced is None else traced.trace_seconds,
             "oom_count": result.oom_count + (oom_guard.oom_count if oom_guard else 0),
             "micro_batches": (oom_guard or result.plan).micro_batches,
             **known,
@@ -253,7 +254,8 @@ def xla_account(model: Any, loop: Loop, plan: TrainingPlan, batch: Any) -> XlaAc
     part = None
     if not plan.uses_xla and not (plan.is_plain_fit and getattr(model, "jit_compile", False)):
         return None
-    shapes = loop.functions.compiled_shapes(plan)
+    traced = loop.functions.used_by(plan)
+    shapes = None if traced is None else traced.compiled_shapes
     if batch is None:
         return XlaAccount(compiled_shapes=shapes, note="no batch can be read from x")
     if plan.uses_xla:

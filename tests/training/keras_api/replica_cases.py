@@ -15,10 +15,9 @@ import tensorflow as tf
 
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import interception
-from tfx_perf.training.optimizations import precision
+from tfx_perf.training.optimizations import fused_update, precision
 from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.session import TrainingSession
-from tfx_perf.training.step import fused_update
 from tfx_perf.training.trials.choice import PlanChoice
 
 BATCH, EPOCHS, STEPS = 48, 2, 10  # divided by 2, 3 and 4

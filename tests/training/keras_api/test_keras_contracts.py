@@ -335,7 +335,8 @@ def test_keras_3_counts_the_steps_of_its_iterator_over_the_data():
 @contract("tf_keras does not know which step it is at: TensorBoard's graphs are wrong.")
 def test_tf_keras_counts_its_steps_in_variables():
     model = built(tf_keras, run_eagerly=True)
-    train, test = either_keras.api_of(model).step_counters(model)
+    keras_api = either_keras.api_of(model)
+    train, test = (keras_api.step_counter(model, name) for name in ("train_step", "test_step"))
     model.fit(X, Y, batch_size=2, verbose=0)
     model.evaluate(X, Y, batch_size=1, verbose=0)
     assert (int(train), int(test)) == (2, 4)

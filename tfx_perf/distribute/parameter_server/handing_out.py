@@ -109,7 +109,7 @@ class HandingOut:
 
     def _look(self, *, is_end: bool = False) -> None:
         """Counts the steps that were trained; a step that a lost worker had begun counts twice."""
-        counter = self._keras_api.step_counters(self._model).train
+        counter = self._keras_api.step_counter(self._model, "train_step")
         assert counter is not None  # tf_keras has one
         count = int(counter)
         self._new += count - self._trained

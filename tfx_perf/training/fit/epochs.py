@@ -98,7 +98,7 @@ class Epochs:
     def retrace(self) -> None:
         """Makes the next call trace the test function anew, because the model was compiled anew."""
         if self._test is not None:
-            self._test.retrace(self._model.test_step)
+            self._test.retrace()
 
     def _test_steps_per_call(self, arguments: dict[str, Any], *, most: int) -> int:
         """Returns how many steps a call of an evaluation takes."""
@@ -120,12 +120,5 @@ class Epochs:
 
     def _test_function(self, steps_per_call: int) -> TracedSteps:
         if self._test is None:
-            model, keras_api = self._model, self._keras_api
-            self._test = MultiStep(
-                model.test_step,
-                model,
-                keras_api=keras_api,
-                counter=keras_api.step_counters(model).test,
-                has_own_logs=keras_api.has_own_logs(model, "test_step"),
-            )
+            self._test = MultiStep(self._model, self._keras_api, method="test_step")
         return TracedSteps(self._test, countdown=self._testing, steps_per_call=steps_per_call)

@@ -71,13 +71,6 @@ def traced_apart(model: Any) -> Iterator[None]:
         model.train_function = before
 
 
-class StepCounters(NamedTuple):
-    """The variables in which Keras counts the steps of training and evaluation, if it does."""
-
-    train: tf.Variable | None = None
-    test: tf.Variable | None = None
-
-
 class NodeParts(NamedTuple):
     """A layer's call in a functional model's graph."""
 
@@ -297,10 +290,7 @@ class KerasApi(abc.ABC):
             own = model.train_function
             train = KerasFunction(own, inner, numbers=numbers, execution_steps=steps)
         model.make_test_function(force=True)
-        test = KerasFunction(
-            model.test_function, None, numbers=numbers, execution_steps=steps
-        )
-        return KerasFunctions(train, test)
+        return KerasFunctions(train, model.test_function)
 
     @contextlib.contextmanager
     def _graph_functions(self, numbers: TracedNumbers) -> Iterator[list[Any]]:
@@ -422,9 +412,9 @@ class KerasApi(abc.ABC):
     def node_parts(self, node: Any) -> NodeParts:
         """Returns the layer, inputs and outputs of a node in a functional model's graph."""
 
-    @abc.abstractmethod
     def set_steps_per_execution(self, model: Any, steps: int) -> None:
         """Sets the steps of a call for later evaluations, and for a `fit` that has not begun."""
+        self.put_execution_steps(model, self.execution_steps_of(model, steps))
 
     @abc.abstractmethod
     def get_steps_per_execution(self, model: Any) -> int:
@@ -467,6 +457,6 @@ class KerasApi(abc.ABC):
         """Whether `evaluate`, called with these named arguments, was called by `fit`."""
         return "_use_cached_eval_dataset" in arguments
 
-    @abc.abstractmethod
-    def step_counters(self, model: Any) -> StepCounters:
-        """Returns the variables in which Keras counts steps."""
+    def step_counter(self, model: Any, step: str) -> tf.Variable | None:
+        """Returns the variable in which Keras counts `train_step` or `test_step`, if it does."""
+        return None

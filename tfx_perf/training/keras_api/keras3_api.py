@@ -16,7 +16,6 @@ from tfx_perf.training.keras_api.base_api import (
     KerasApi,
     NodeParts,
     PartOfBatch,
-    StepCounters,
     Tensors,
     optimizers,
 )
@@ -142,10 +141,6 @@ class Keras3(KerasApi):
         return NodeParts(node.operation, node.input_tensors, node.outputs)
 
     @override
-    def set_steps_per_execution(self, model: Any, steps: int) -> None:
-        model.steps_per_execution = steps
-
-    @override
     def get_steps_per_execution(self, model: Any) -> int:
         return model.steps_per_execution
 
@@ -190,10 +185,6 @@ class Keras3(KerasApi):
             return on_train_batch_end
 
         return interception.replacing(self.callbacks.CallbackList, "on_train_batch_end", telling)
-
-    @override
-    def step_counters(self, model: Any) -> StepCounters:
-        return StepCounters()
 
 
 def global_generator_state() -> tf.Variable | None:

@@ -94,4 +94,4 @@ class KerasFunctions(NamedTuple):
     """Keras' own functions for training and for evaluation."""
 
     train: KerasFunction
-    test: KerasFunction
+    test: Callable[[Any], Any]

@@ -13,7 +13,6 @@ from tfx_perf.training.keras_api.base_api import (
     KerasApi,
     NodeParts,
     PartOfBatch,
-    StepCounters,
     Tensors,
     optimizers,
 )
@@ -150,11 +149,6 @@ class TfKeras(KerasApi):
         return NodeParts(node.layer, inputs, outputs)
 
     @override
-    def set_steps_per_execution(self, model: Any, steps: int) -> None:
-        # A new variable, not an assignment: the running fit holds on to the old one.
-        model._configure_steps_per_execution(steps)
-
-    @override
     def get_steps_per_execution(self, model: Any) -> int:
         return int(model.steps_per_execution.numpy())
 
@@ -173,6 +167,7 @@ class TfKeras(KerasApi):
 
     @override
     def execution_steps_of(self, model: Any, steps: int) -> Any:
+        # A new variable, not an assignment: the running fit holds on to the old one.
         return model._create_counter_variable(steps)
 
     @override
@@ -180,8 +175,8 @@ class TfKeras(KerasApi):
         counting._steps_per_execution.assign(steps)
 
     @override
-    def step_counters(self, model: Any) -> StepCounters:
-        return StepCounters(model._train_counter, model._test_counter)
+    def step_counter(self, model: Any, step: str) -> tf.Variable | None:
+        return model._train_counter if step == "train_step" else model._test_counter
 
 
 def _own_sum() -> tuple[Any, str]:

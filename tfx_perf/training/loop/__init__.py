@@ -156,7 +156,8 @@ class Loop:
 
     def trace_count(self, plan: TrainingPlan) -> int | None:
         """Returns how often a plan's steps were traced; None for plain `fit`."""
-        return self._functions.trace_count(plan)
+        found = self._functions.used_by(plan)
+        return None if found is None else found.trace_count
 
     @property
     def functions(self) -> TrainFunctions:
@@ -337,7 +338,7 @@ class Loop:
             runner = OpenEpochs(runner, countdown=countdown, optimizer=optimizer)
         if guard is None:
             return train_function(runner)
-        return guard.around(runner, countdown, count_before=functions.count_before)
+        return guard.around(runner, countdown, count_before=functions.takeover.count_before)
 
     def _arguments(self, run: _Run, overrides: dict[str, Any]) -> dict[str, Any]:
         """Returns `fit`'s arguments, changed, with callbacks that begin epochs where we count."""

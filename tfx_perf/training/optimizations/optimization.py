@@ -95,7 +95,7 @@ class Optimization:
         return self.hoped_share * step_seconds
 
     def step_arguments(self, value: Any) -> dict[str, Any]:
-        """Returns arguments of `steps.train_step`, by which a traced step is known."""
+        """Returns arguments of `SplitStep`; plans with the same ones share a traced step."""
         return {}
 
     def around(

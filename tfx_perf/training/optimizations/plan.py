@@ -78,10 +78,10 @@ class TrainingPlan(_Fields):
 
     @property
     def step_arguments(self) -> dict[str, Any]:
-        """The arguments of `steps.train_step`; plans with the same ones share a traced step."""
+        """The arguments of `SplitStep`; plans with the same ones share a traced step."""
         arguments: dict[str, Any] = {}
-        for name, each in OPTIMIZATIONS.items():
-            arguments |= each.step_arguments(getattr(self, name))
+        for each in self.optimizations:
+            arguments |= each.step_arguments(getattr(self, each.name))
         return arguments
 
     @property

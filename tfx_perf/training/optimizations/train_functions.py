@@ -4,7 +4,7 @@ import contextlib
 import functools
 import itertools
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any
 
 import tensorflow as tf
 
@@ -16,37 +16,12 @@ from tfx_perf.training.keras_api.base_api import Function, KerasApi
 from tfx_perf.training.keras_api.keras_function import KerasFunction, KerasFunctions
 from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.replicas import strategies
-from tfx_perf.training.step import steps
+from tfx_perf.training.step.compiled_call import CompiledCall
 from tfx_perf.training.step.journal import Journal
 from tfx_perf.training.step.slices import slicing_obstacle
+from tfx_perf.training.step.split_step import SplitStep
 from tfx_perf.training.step.step_runner import Countdown, StepRunner, TracedSteps
 from tfx_perf.training.step.steps import MultiStep
-
-
-class Kept(Protocol):
-    """An optimization's traced functions, for use in all runs."""
-
-    @property
-    def trace_count(self) -> int:
-        """How often it was traced."""
-
-    @property
-    def trace_seconds(self) -> float:
-        """Seconds that the traces took."""
-
-    @property
-    def compiled_shapes(self) -> tuple[str, ...] | None:
-        """The input shapes that XLA compiled for; None without XLA."""
-
-    @property
-    def done_count(self) -> int:
-        """Steps that it has run and no `MultiStep` has."""
-
-    def retrace(self) -> None:
-        """Forgets what was traced."""
-
-
-KeptT = TypeVar("KeptT", bound=Kept)
 
 
 class TrainFunctions:
@@ -68,10 +43,10 @@ class TrainFunctions:
         self._countdown = countdown
         self._renewed = renewed
         self._made: dict[tuple[tuple[str, Any], ...], MultiStep] = {}
-        self._kept: dict[str, Kept] = {}
+        self._kept: dict[str, CompiledCall] = {}
         self._plain_count = 0
         self._keras: KerasFunctions | None = None
-        self._takeover = Takeover(model, keras_api, renew=self._renew)
+        self.takeover = Takeover(model, keras_api, renew=self.retrace)
 
     @property
     def users_steps_per_call(self) -> int:
@@ -87,7 +62,7 @@ class TrainFunctions:
     def keras(self) -> KerasFunctions:
         """Keras' own functions for training and evaluation."""
         if self._keras is None:
-            self._keras = self._takeover.keras_functions()
+            self._keras = self.takeover.keras_functions()
         return self._keras
 
     def on_trial(self) -> Callable[[], None]:
@@ -145,31 +120,23 @@ class TrainFunctions:
             self._made[key] = self._make(plan)
         return self._made[key]
 
-    def kept(self, name: str, make: Callable[[], KeptT]) -> KeptT:
+    def kept(self, name: str, make: Callable[[], CompiledCall]) -> CompiledCall:
         """Returns the traced functions of the optimization `name`; makes them the first time."""
         if name not in self._kept:
             self._kept[name] = make()
-        return cast("KeptT", self._kept[name])
+        return self._kept[name]
 
-    def trace_seconds(self, plan: TrainingPlan) -> float | None:
-        """Returns the time to trace a plan's steps; None if they were not traced."""
-        found = self._found(plan)
-        return None if found is None else found.trace_seconds
-
-    def trace_count(self, plan: TrainingPlan) -> int | None:
-        """Returns how often a plan's steps were traced; None if they were not."""
-        found = self._found(plan)
-        return None if found is None else found.trace_count
+    def used_by(self, plan: TrainingPlan) -> MultiStep | CompiledCall | None:
+        """Returns the traced functions that run a plan's steps; None before they are made."""
+        if plan.is_plain_fit:
+            return None
+        kept = (self._kept.get(each.name) for each in plan.optimizations)
+        return next(filter(None, kept), None) or self._made.get(_key(plan))
 
     def operation_count(self, plan: TrainingPlan) -> int:
         """Returns about how many operations TensorFlow starts for a plan's step; 0 if unknown."""
         found = None if plan.is_plain_fit else self._made.get(_key(plan))
         return 0 if found is None else found.operation_count
-
-    def compiled_shapes(self, plan: TrainingPlan) -> tuple[str, ...] | None:
-        """Returns the input shapes that XLA compiled a plan's step for; None without XLA."""
-        found = self._found(plan)
-        return None if found is None else found.compiled_shapes
 
     def compiled_part(self, plan: TrainingPlan, batch: Any) -> tuple[Callable[[Any], Any], Any]:
         """Returns the part of a plan's step that XLA compiles, and its input for a batch."""
@@ -185,9 +152,7 @@ class TrainFunctions:
     @property
     def done_count(self) -> int:
         """Steps that the functions of plans, trials included, and `plain_step` have run."""
-        own = sum(function.done_count for function in self._made.values())
-        kept = sum(each.done_count for each in self._kept.values())
-        return own + kept + self._plain_count
+        return sum(each.done_count for each in self._all_traced) + self._plain_count
 
     @property
     def used_variables(self) -> list[tf.Variable] | None:
@@ -198,12 +163,6 @@ class TrainFunctions:
         found = [list(each.used_variables()) for each in functions]
         return list(itertools.chain(*found)) if all(found) else None
 
-    @property
-    def takeover(self) -> Takeover:
-        """The `Takeover` that puts functions in the place of Keras'."""
-        return self._takeover
-
-    @contextlib.contextmanager
     def installed(
         self,
         train: Any,
@@ -211,20 +170,15 @@ class TrainFunctions:
         *,
         steps_per_call: StepsOfCalls | None = None,
         iterators: FitIterators | None = None,
-    ) -> Iterator[None]:
+    ) -> contextlib.AbstractContextManager[None]:
         """Puts functions in the place of Keras' while a `fit` runs; see `Takeover`."""
-        with self._takeover.installed(
+        return self.takeover.installed(
             train,
             test,
             theirs=self._theirs(),
             steps_per_call=steps_per_call,
             iterators=iterators,
-        ):
-            yield
-
-    def count_before(self, steps: int) -> None:
-        """Has Keras count steps of epochs before with those of its iterator over the data."""
-        self._takeover.count_before(steps)
+        )
 
     @contextlib.contextmanager
     def replaced(self) -> Iterator[None]:
@@ -234,70 +188,42 @@ class TrainFunctions:
         """
         model = self.model
         before = model.train_function, model.test_function
-        is_inside = self._takeover.is_installed  # of a `fit` that runs
+        is_inside = self.takeover.is_installed  # of a `fit` that runs
         try:
             with (
                 others_wait(model),
                 direct_iterators(model.distribute_strategy),
-                self._takeover.suspended(),
+                self.takeover.suspended(),
             ):
                 yield
         finally:
             model.train_function, model.test_function = before if is_inside else self._theirs()
 
     def _theirs(self) -> tuple[Function, Function]:
-        return self.keras.train.own, self.keras.test.own
+        return self.keras.train.own, self.keras.test
 
-    def retrace(self) -> None:
-        """Forgets what was traced."""
-        self._renew()
-
-    def _renew(self) -> tuple[Function, Function]:
-        """Has everything traced anew, since trainable weights may have changed."""
+    def retrace(self) -> tuple[Function, Function]:
+        """Has everything traced anew, since trainable weights may have changed; returns Keras'."""
         self._keras = None
-        for key, function in self._made.items():
-            function.retrace(self._step(dict(key), function.journal, function.shapes))
-        for kept in self._kept.values():
-            kept.retrace()
+        for each in self._all_traced:
+            each.retrace()
         self._renewed()
         return self._theirs()
 
-    def _found(self, plan: TrainingPlan) -> MultiStep | Kept | None:
-        """Returns the traced functions of a plan, None if there are none; makes none."""
-        if plan.is_plain_fit:
-            return None
-        kept = (self._kept.get(each.name) for each in plan.optimizations)
-        return next(filter(None, kept), None) or self._made.get(_key(plan))
+    @property
+    def _all_traced(self) -> list[MultiStep | CompiledCall]:
+        return [*self._made.values(), *self._kept.values()]
 
     def _make(self, plan: TrainingPlan) -> MultiStep:
         model, keras_api = self.model, self.keras_api
-        # One of several workers cannot run a step again that the others wait in.
-        is_alone = strategies.worker_count(model.distribute_strategy) == 1
-        can_repeat = is_alone and not self.slicing_obstacle
-        journal = Journal(model, keras_api) if can_repeat else None
-        arguments = plan.step_arguments
-        shapes: dict[str, None] | None = {} if arguments["xla"] else None
-        return MultiStep(
-            self._step(arguments, journal, shapes),
-            model,
-            keras_api=keras_api,
-            counter=keras_api.step_counters(model).train,
-            has_own_logs=keras_api.has_own_logs(model, "train_step"),
-            journal=journal,
-            shapes=shapes,
-        )
-
-    def _step(
-        self, arguments: dict[str, Any], journal: Journal | None, shapes: dict[str, None] | None
-    ) -> steps.Step:
-        return steps.train_step(
-            self.model,
-            self.keras_api,
-            **arguments,
-            may_slice=not self.slicing_obstacle,
-            journal=journal,
-            shapes=shapes,
-        )
+        arguments, split = plan.step_arguments, None
+        if arguments or not self.slicing_obstacle:
+            # One of several workers cannot run a step again that the others wait in.
+            is_alone = strategies.worker_count(model.distribute_strategy) == 1
+            can_repeat = is_alone and not self.slicing_obstacle
+            journal = Journal(model, keras_api) if can_repeat else None
+            split = SplitStep(model, keras_api, **arguments, journal=journal)
+        return MultiStep(model, keras_api, method="train_step", split=split)
 
 
 def _key(plan: TrainingPlan) -> tuple[tuple[str, Any], ...]:

@@ -41,7 +41,7 @@ class Xla(Optimization):
 
     def step_arguments(self, value: bool) -> dict[str, Any]:
         """Returns whether to compile."""
-        return {"xla": value}
+        return {"xla": True} if value else {}
 
     def compiled_part(
         self, batch: Any, plan: "TrainingPlan", functions: "TrainFunctions"

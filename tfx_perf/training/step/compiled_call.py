@@ -62,7 +62,7 @@ class CompiledCall:
         self._keras_api = keras_api
         self._strategy = model.distribute_strategy
         self._preparation = Preparation(model, keras_api)
-        self._model = model
+        self._step = SplitStep(model, keras_api, forward=self._preparation.forward)
         self._spec: Any = None
         self._step_bytes: float | None = None  # of one step's batch; unknown before the first
         self.may_compile = True  # until memory runs out
@@ -72,8 +72,7 @@ class CompiledCall:
 
     def retrace(self) -> None:
         """Forgets what was traced."""
-        forward = self._preparation.forward
-        self._step = SplitStep(self._model, self._keras_api, xla=False, forward=forward)
+        self._step.retrace()
         self._train = QuickFunction(self._trained, reduce_retracing=True)
         self._compiled = QuickFunction(self._all_steps, reduce_retracing=True, jit_compile=True)
 

@@ -41,29 +41,25 @@ class _Shelf:
 
 
 class _Page:
+    """A replica's notes on the step that runs: its batch, and the values that it changes."""
+
     def __init__(self) -> None:
         self._spec: Any = None
-        self._batch, self._state = _Shelf(), _Shelf()
+        self.batch, self.state = _Shelf(), _Shelf()
 
     def write(self, batch: Tensors, state: list[tf.Tensor]) -> list[tf.Operation]:
         self._spec = tf.nest.map_structure(tf.type_spec_from_value, batch)
         return [
-            self._batch.put(tf.nest.flatten(batch, expand_composites=True)),
-            self._state.put([tf.constant(True), *state]),  # never empty
+            self.batch.put(tf.nest.flatten(batch, expand_composites=True)),
+            self.state.put([tf.constant(True), *state]),  # never empty
         ]
-
-    def cross_out_batch(self) -> list[tf.Tensor]:
-        return self._batch.take()
-
-    def cross_out_state(self) -> list[tf.Tensor]:
-        return self._state.take()
 
     def torn_out(self) -> tuple[Tensors | None, list[tf.Tensor] | None]:
         """Returns the batch and the state, each None if it is not written there."""
-        batch = self._batch.take() if self._batch.size() else None
+        batch = self.batch.take() if self.batch.size() else None
         if batch is not None:
             batch = tf.nest.pack_sequence_as(self._spec, batch, expand_composites=True)
-        return batch, self._state.take()[1:] if self._state.size() else None
+        return batch, self.state.take()[1:] if self.state.size() else None
 
 
 class Journal:
@@ -156,7 +152,7 @@ class Journal:
         self, strategy: tf.distribute.Strategy, computed: list[Any]
     ) -> list[tf.Tensor]:
         with tf.control_dependencies(_of_all(strategy, computed)):
-            found = [each for page in self._pages for each in page.cross_out_batch()]
+            found = [each for page in self._pages for each in page.batch.take()]
         self._applied = len(tf.compat.v1.get_default_graph().get_operations())
         return found
 
@@ -164,7 +160,7 @@ class Journal:
         added = tf.compat.v1.get_default_graph().get_operations()[self._applied :]
         with tf.control_dependencies([op for op in added if op.op_def.is_stateful]):
             for page in self._pages:
-                page.cross_out_state()
+                page.state.take()
             self._ticks.put([tf.constant(True)])
 
 

@@ -2,7 +2,8 @@
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import tensorflow as tf
@@ -12,14 +13,12 @@ from tfx_perf.tf_internals.graphs import QuickFunction
 from tfx_perf.training.keras_api import private_attributes, row_draws
 from tfx_perf.training.keras_api.base_api import KerasApi, PartOfBatch, Tensors
 from tfx_perf.training.keras_api.row_draws import Rows
-from tfx_perf.training.step import fused_update as fused_update_lib
-from tfx_perf.training.step import recompute as recompute_lib
 from tfx_perf.training.step import replica_part, slices
+from tfx_perf.training.step.index_ranges import IndexRanges
 from tfx_perf.training.step.journal import Journal
 from tfx_perf.training.step.slices import Gradients, GradientSum
 
 Logs = dict[str, Any]
-Checks = list[tuple[str, tf.Tensor]]  # what is wrong otherwise, and a condition
 
 
 class SplitStep:
@@ -34,32 +33,37 @@ class SplitStep:
         model: Any,
         keras_api: KerasApi,
         *,
-        xla: bool,
-        fused_update: bool = False,
-        recompute: int | str | None = None,
+        xla: bool = False,
+        updating: Callable[[Any, KerasApi], AbstractContextManager[None]] | None = None,
+        recompute: Callable[..., None] | None = None,
         journal: Journal | None = None,
-        shapes: dict[str, None] | None = None,
         forward: Callable[[Tensors], Tensors] | None = None,
     ) -> None:
         """Prepares a step of a compiled model with Keras' own `train_step`.
 
         `xla` leaves the optimizer outside, the one placement that is legal under every strategy,
-        because `merge_call` cannot cross a nested `tf.function`. `journal` and `shapes` take notes;
-        `forward` computes predictions from x, None calls the model.
+        because `merge_call` cannot cross a nested `tf.function`. The optimizer's update is traced
+        in the context `updating`; `recompute` changes the traced backward pass, given the gradient
+        that it begins with. `journal` takes notes for another attempt; `forward` computes
+        predictions from x, None calls the model.
         """
+        self.journal = journal
+        self.compiled_shapes: dict[str, None] | None = {} if xla else None  # in words, as traced
+        self.ranges = IndexRanges()  # checks that XLA leaves out
         self._forward = forward or functools.partial(keras_api.forward, model)
         self._model = model
         self._keras_api = keras_api
         self._xla = xla
-        self._fused_update = fused_update
+        self._updating = updating
         self._recompute = recompute
-        self._journal = journal
-        self._shapes = shapes
-        self.ranges = IndexRanges()  # checks that XLA leaves out
+        self.retrace()
+
+    def retrace(self) -> None:
+        """Forgets what was traced."""
         self._compute: Callable[..., Any] = self._forward_backward
-        if xla or recompute:  # a graph of its own
+        if self._xla or self._recompute:  # a graph of its own
             self._compute = QuickFunction(
-                self._forward_backward, jit_compile=xla or None, reduce_retracing=True
+                self._forward_backward, jit_compile=self._xla or None, reduce_retracing=True
             )
         self._slice = QuickFunction(self._one_slice, reduce_retracing=True)
 
@@ -68,8 +72,9 @@ class SplitStep:
 
         The batch is cut into `micro_batches` slices (int32), at most one for each row, if given.
         """
-        if self._journal is not None:
-            batch = self._journal.begin(batch)
+        journal = self.journal
+        if journal is not None:
+            batch = journal.begin(batch)
         part = replica_part.part_of(batch, model=self._model, keras_api=self._keras_api)
         computed: Tensors  # annotated here, since AutoGraph converts the branches
         if micro_batches is None:
@@ -80,7 +85,6 @@ class SplitStep:
             metrics = self._model.get_metrics_result
             state = self._keras_api.transient_state(self._model)
             computed = gradients, list(map(tf.convert_to_tensor, state))
-        journal = self._journal
         with contextlib.nullcontext() if journal is None else journal.applying(computed):
             self._apply(gradients)
         logs = metrics()
@@ -103,10 +107,8 @@ class SplitStep:
 
     def _apply(self, gradients: Gradients) -> None:
         model, keras_api = self._model, self._keras_api
-        fused: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
-        if self._fused_update:
-            fused = fused_update_lib.fused(model.optimizer, keras_api)
-        with fused:
+        updating = self._updating
+        with updating(model.optimizer, keras_api) if updating else contextlib.nullcontext():
             keras_api.apply(model, gradients)
 
     def _forward_backward(
@@ -128,7 +130,7 @@ class SplitStep:
         with tf.control_dependencies([loss]):  # a constant one would not be known to come last
             seed = tf.ones_like(loss)
         gradients = tape.gradient(loss, model.trainable_variables, output_gradients=seed)
-        recompute_lib.recompute(seed, segments=self._recompute, xla=self._xla)
+        self._recompute(seed, xla=self._xla)
         return gradients, y_pred, private_attributes.masks_of(y_pred), self.ranges.holds
 
     def _gradients(
@@ -136,10 +138,10 @@ class SplitStep:
     ) -> tuple[Gradients, Callable[[], Any]]:
         """Returns gradients, and a function that updates metrics."""
         x, y, weight = self._keras_api.unpack(batch)
-        if self._shapes is not None:
+        if self.compiled_shapes is not None:
             parts = tf.nest.flatten((x, y, weight), expand_composites=True)
             shapes = (part.shape for part in parts if part is not None and part.shape.rank)
-            self._shapes[shapes_in_words(shapes)] = None
+            self.compiled_shapes[shapes_in_words(shapes)] = None
 
         def compute() -> Any:
             gradients, *others = self._compute(x, y, weight, part)
@@ -245,65 +247,3 @@ def _times(gradient: Any, factor: tf.Tensor) -> Any:
 
 def _identity(gradient: Any) -> Any:
     return None if gradient is None else tf.identity(gradient)
-
-
-class IndexRanges:
-    """The conditions under which plain `fit` would not raise an error."""
-
-    def __init__(self) -> None:
-        self.holds: tf.Tensor | None = None  # whether all hold; None without conditions
-        self._complaints: list[str] = []
-
-    @contextlib.contextmanager
-    def watched(self) -> Iterator[None]:
-        """Collects the conditions of the operations that are traced inside."""
-        graph = tf.compat.v1.get_default_graph()
-        before = len(graph.get_operations())
-        yield
-        found = [check for op in graph.get_operations()[before:] for check in _checks(op)]
-        self._complaints = [complaint for complaint, _ in found]
-        conditions = [tf.reduce_all(condition) for _, condition in found]
-        self.holds = tf.reduce_all(tf.stack(conditions)) if conditions else None
-
-    def assertion(self, holds: tf.Tensor) -> tf.Operation:
-        """Returns an operation that raises `InvalidArgumentError` if `holds` is false."""
-        message = (
-            f"{', or '.join(self._complaints)} (found by the plan that trains with XLA, which does "
-            "not say which one; plain fit does)."
-        )
-        return tf.debugging.Assert(holds, [message])
-
-
-def _checks(operation: tf.Operation) -> Checks:
-    kind, inputs, name = operation.type, operation.inputs, operation.name
-    if kind == "Assert" or (kind == "If" and "AssertGuard" in name):
-        return [(f"the assertion {name} fails", inputs[0])]
-    if kind == "SparseSoftmaxCrossEntropyWithLogits":
-        return _in_range(name, inputs[1], inputs[0], axis=-1)
-    if kind in {"GatherNd", "ResourceGatherNd"}:
-        indices = inputs[1]
-        return [
-            check
-            for axis in range(indices.shape[-1] or 0)
-            for check in _in_range(name, indices[..., axis], inputs[0], axis=axis)
-        ]
-    if kind in {"Gather", "ResourceGather"}:
-        batch_dims = operation.get_attr("batch_dims") if kind == "ResourceGather" else 0
-        return _in_range(name, inputs[1], inputs[0], axis=batch_dims)
-    if kind == "GatherV2":
-        axis = tf.get_static_value(inputs[2])
-        return [] if axis is None else _in_range(name, inputs[1], inputs[0], axis=int(axis))
-    return []
-
-
-def _in_range(name: str, indices: Any, source: tf.Tensor, *, axis: int) -> Checks:
-    """Returns the condition that all indices exist in an axis of a tensor or a variable."""
-    if tf.get_static_value(indices) is not None:  # it was looked at when it was written
-        return []
-    if source.dtype == tf.resource:
-        size, limit = tf.raw_ops.VariableShape(input=source, out_type=tf.int64)[axis], None
-    else:
-        size, limit = tf.shape(source, tf.int64)[axis], source.shape[axis]
-    indices = tf.cast(indices, tf.int64)
-    condition = (indices >= 0) & (indices < size)
-    return [(f"{name}: indices[...] is not in [0, {limit or 'n'})", condition)]

@@ -25,31 +25,6 @@ Step = Callable[..., Logs]  # of a batch and, where it can slice it, the number 
 Tensors = Any  # a nested structure of tensors
 
 
-def train_step(
-    model: Any,
-    keras_api: KerasApi,
-    *,
-    xla: bool,
-    fused_update: bool = False,
-    recompute: int | str | None = None,
-    may_slice: bool = False,
-    journal: Journal | None = None,
-    shapes: dict[str, None] | None = None,
-) -> Step:
-    """Returns the function that trains on one batch: `SplitStep.run` or the model's own step."""
-    if xla or fused_update or recompute or may_slice:
-        return SplitStep(
-            model,
-            keras_api,
-            xla=xla,
-            fused_update=fused_update,
-            recompute=recompute,
-            journal=journal,
-            shapes=shapes,
-        ).run
-    return model.train_step
-
-
 def in_replicas(
     step: Callable[..., Any],
     arguments: tuple[Any, ...],
@@ -129,18 +104,9 @@ class MultiStep:
     """
 
     def __init__(
-        self,
-        step: Step,
-        model: Any,
-        *,
-        keras_api: KerasApi,
-        counter: tf.Variable | None,
-        has_own_logs: bool,
-        journal: Journal | None = None,
-        shapes: dict[str, None] | None = None,  # input shapes traced for XLA, in words
+        self, model: Any, keras_api: KerasApi, *, method: str, split: SplitStep | None = None
     ) -> None:
-        self.journal = journal
-        self.shapes = shapes
+        """Prepares `train_step` or `test_step` of a model, or what stands for it in parts."""
         self.trace_seconds = 0.0  # in the steps' Python code, all traces together
         self._done = DoneCount()
         self._used: Sequence[tf.Variable] = ()
@@ -148,14 +114,22 @@ class MultiStep:
         self._spec: Any = None  # of what a replica takes from the data
         self._model = model
         self._keras_api = keras_api
+        self._method, self._split = method, split
         self._strategy = model.distribute_strategy
-        self._counter = counter
-        self._has_own_logs = has_own_logs
-        self.retrace(step)
+        self._counter = keras_api.step_counter(model, method)
+        self._has_own_logs = keras_api.has_own_logs(model, method)
+        self._begin()
 
-    def retrace(self, step: Step) -> None:
-        """Replaces the step, and forgets the traces of the old one."""
-        self._step = step
+    def retrace(self) -> None:
+        """Forgets what was traced."""
+        if self._split is not None:
+            self._split.retrace()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._step: Step = (
+            getattr(self._model, self._method) if self._split is None else self._split.run
+        )
         self._function = QuickFunction(self._run, reduce_retracing=True)
         self._once_on = QuickFunction(self._run_batch, reduce_retracing=True)
 
@@ -164,9 +138,14 @@ class MultiStep:
         arguments = iterator, tf.constant(1, tf.int32), *_slicing(micro_batches)
         self._used = self._function.variables(*arguments)
         if self.journal is not None and not self.journal.is_complete:  # the trace made variables
-            self.retrace(self._step)
+            self._begin()
             self._used = self._function.variables(*arguments)
         self._graph = self._function.get_concrete_function(*arguments).graph
+
+    @property
+    def journal(self) -> Journal | None:
+        """The notes of a step in parts, if it takes any."""
+        return None if self._split is None else self._split.journal
 
     @property
     def operation_count(self) -> int:
@@ -184,8 +163,9 @@ class MultiStep:
 
     @property
     def compiled_shapes(self) -> tuple[str, ...] | None:
-        """The input shapes of `shapes`."""
-        return None if self.shapes is None else tuple(self.shapes)
+        """The input shapes that XLA compiled for, in words; None without XLA."""
+        shapes = None if self._split is None else self._split.compiled_shapes
+        return None if shapes is None else tuple(shapes)
 
     @property
     def trace_count(self) -> int:

@@ -394,5 +394,6 @@ class Trials:
         return any(record.status in ("slower", "different") for record in self._finished)
 
     def _with_shapes(self, record: TrialRecord) -> TrialRecord:
-        shapes = self._loop.functions.compiled_shapes(record.plan)
+        traced = self._loop.functions.used_by(record.plan)
+        shapes = None if traced is None else traced.compiled_shapes
         return record.model_copy(update={"compiled_shapes": shapes}) if shapes else record
