@@ -20,7 +20,7 @@ from tfx_perf.training.loop import Loop
 from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.recovery.saver import SaveClock
 from tfx_perf.training.retrying import Recovery
-from tfx_perf.training.step.oom_guard import OomGuard
+from tfx_perf.training.step import oom_guard
 
 ROWS, BATCHES, MIB = 2048, 12, 2**20
 
@@ -69,7 +69,7 @@ def main(package: str, steps: int, scenario: str) -> None:
                 on_epoch_begin=on_epoch_begin, on_epoch_end=on_epoch_end
             )
         ]
-        OomGuard.__init__.__kwdefaults__["retry_steps"] = 12
+        oom_guard._RETRY_STEPS = 12
     call = captured(
         model,
         data(2 if scenario == "one row" else ROWS),

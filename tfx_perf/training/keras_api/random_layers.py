@@ -98,6 +98,7 @@ def _next_seed(state: tf.Variable, iterations: Any) -> tf.Tensor:
 @contextlib.contextmanager
 def _drawing_from(generator: Any, next_seed: Callable[[], tf.Tensor]) -> Iterator[None]:
     before = dict(vars(generator))
+    backend = importlib.import_module("tf_keras.src.backend")
 
     def method(name: str, make: Callable[..., Any]) -> Callable[..., Any]:
         return make(functools.partial(getattr(type(generator), name), generator))
@@ -106,7 +107,7 @@ def _drawing_from(generator: Any, next_seed: Callable[[], tf.Tensor]) -> Iterato
         {name: method(name, row_draws.drawing) for name in _DRAWS_OF_SHAPES},
         dropout=method("dropout", row_draws.dropping),
         make_seed_for_stateless_op=next_seed,
-        _rng_type=_stateless(),
+        _rng_type=backend.RandomGenerator.RNG_STATELESS,  # which gives each draw a seed
         _built=True,
     )
     try:
@@ -115,8 +116,3 @@ def _drawing_from(generator: Any, next_seed: Callable[[], tf.Tensor]) -> Iterato
         state = vars(generator)[_STATE]
         vars(generator).clear()
         vars(generator).update({**before, _STATE: state})
-
-
-def _stateless() -> str:
-    """Returns tf_keras' kind of generator that gives each draw a seed."""
-    return importlib.import_module("tf_keras.src.backend").RandomGenerator.RNG_STATELESS

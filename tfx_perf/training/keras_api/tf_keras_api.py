@@ -88,7 +88,8 @@ class TfKeras(KerasApi):
     def gradient_sums(self) -> tuple[tuple[Any, str], ...]:
         # A legacy optimizer has taken the function that it sums with when it was made.
         legacy = importlib.import_module("tf_keras").optimizers.legacy.Optimizer
-        return _own_sum(), (legacy, "_aggregate_gradients")
+        utils = importlib.import_module("tf_keras.src.optimizers.utils")
+        return (utils, "all_reduce_sum_gradients"), (legacy, "_aggregate_gradients")
 
     @override
     def unpack(self, batch: Tensors) -> tuple[Tensors, Tensors, Tensors]:
@@ -177,8 +178,3 @@ class TfKeras(KerasApi):
     @override
     def step_counter(self, model: Any, step: str) -> tf.Variable | None:
         return model._train_counter if step == "train_step" else model._test_counter
-
-
-def _own_sum() -> tuple[Any, str]:
-    """Returns owner and name of the function that optimizers sum with."""
-    return importlib.import_module("tf_keras.src.optimizers.utils"), "all_reduce_sum_gradients"

@@ -16,6 +16,8 @@ from tfx_perf.tf_internals.datasets import row_count
 from tfx_perf.training.measuring import memory
 from tfx_perf.training.step.step_runner import Logs, StepRunnerWrapper, TracedSteps
 
+_RETRY_STEPS = 100  # until larger slices are tried once more
+
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -60,18 +62,17 @@ class OomGuard(StepRunnerWrapper):
     same number of slices. The optimizer gets the gradient of the whole batch every time, so that
     neither batch size nor loss curve change. The approach is Composer's automatic micro-batching.
 
-    After `retry_steps` steps the larger slices are tried once more, if the allocator's peak
-    says that they would fit now; if they do not, they are not tried again.
+    After some steps the larger slices are tried once more, if the allocator's peak says that they
+    would fit now; if they do not, they are not tried again.
     """
 
-    def __init__(self, inner: TracedSteps, model: Any, *, retry_steps: int = 100) -> None:
+    def __init__(self, inner: TracedSteps, model: Any) -> None:
         """Wraps steps, which must keep a journal."""
         super().__init__(inner)
         self._steps = inner
         self._journal: Any = inner.journal  # there is one: the loop guards nothing else
         self.oom_count = 0  # steps that ran out of memory
         self._model = model
-        self._retry_steps = retry_steps
         self._fewest = inner.micro_batches
         self._steps_since = 0
         self._may_return = True
@@ -136,7 +137,7 @@ class OomGuard(StepRunnerWrapper):
         )
 
     def _consider_returning(self) -> None:
-        if self._steps_since < self._retry_steps:
+        if self._steps_since < _RETRY_STEPS:
             return
         self._returning = False  # if it was tried, it went well
         fits = self._may_return and self._peaks.allow_twice_the_slice()
