@@ -74,6 +74,8 @@ class Recovery:
         self._writers = Writers.of(call.model)
         own_folder = None if folder is None else folder / self._fingerprint.folder_name
         self._store = None if own_folder is None else CheckpointStore(own_folder, sync=self._sync)
+        # Counts attempts; one of several workers cannot leave its plan.
+        self._attempts = self._store if self._sync.size == 1 else None
         self._notes: list[str] = []
         self._point: ResumePoint | None = self._find()
         module = loop.keras_api.callbacks
@@ -127,8 +129,7 @@ class Recovery:
             self._callbacks.leave_logs()
 
     def _fit(self, plan: TrainingPlan, plain_step_seconds: float | None) -> FitResult:
-        store = self._attempts_store
-        if store and not store.begin_attempt(plan, step=self.step or 0):
+        if self._attempts and not self._attempts.begin_attempt(plan, step=self.step or 0):
             self._note(
                 f"{plan} had ended its process {MOST_ATTEMPTS} times without getting further: "
                 f"trained with {plan.plain}."
@@ -249,11 +250,6 @@ class Recovery:
             f"with {plan}"
         )
         return plan
-
-    @property
-    def _attempts_store(self) -> CheckpointStore | None:
-        """The store that counts attempts; None where no plan is left for them."""
-        return self._store if self._sync.size == 1 else None
 
     def _smaller(self, plan: TrainingPlan, error: Exception) -> TrainingPlan | None:
         """Returns the plan that survives where memory ran out; None if there is none."""
@@ -406,8 +402,8 @@ class Recovery:
         ) from blow_up
 
     def _forget_attempts(self) -> None:
-        if self._attempts_store:
-            self._attempts_store.forget_attempts()
+        if self._attempts:
+            self._attempts.forget_attempts()
 
     def _tell_of_checkpoint(self) -> None:
         found = self._store.latest() if self._store else None

@@ -244,16 +244,10 @@ class KerasApi(abc.ABC):
         """Returns the optimizer's variables with a value of each replica, whose sum counts."""
         return []
 
-    def recurrent_states(self, model: Any) -> list[tf.Variable]:
-        """Returns the memory of stateful layers, which Keras does not list among variables."""
+    def remembers_rows(self, model: Any) -> bool:
+        """Whether a layer goes on in each row of a batch from that row of the batch before."""
         recurrent = self.layers.RNN
-        return tf.nest.flatten(
-            [
-                layer.states
-                for layer in all_layers(model)
-                if isinstance(layer, recurrent) and layer.stateful
-            ]
-        )
+        return any(isinstance(each, recurrent) and each.stateful for each in all_layers(model))
 
     def transient_state(self, model: Any) -> list[tf.Variable]:
         """Returns the variables that forward pass, loss and metrics may change.

@@ -25,7 +25,7 @@ def slicing_obstacle(model: Any, keras_api: KerasApi) -> str | None:
         return "the optimizer scales the loss in its own way"
     if keras_api.overrides_metrics(model):  # it may read weights, which must not have changed then
         return "the model has its own compute_metrics"
-    if keras_api.recurrent_states(model):
+    if keras_api.remembers_rows(model):
         return "a stateful layer remembers each row of the batch"
     asks_others = any(getattr(layer, "synchronized", False) for layer in all_layers(model))
     if asks_others and model.distribute_strategy.num_replicas_in_sync > 1:
