@@ -25,8 +25,7 @@ from tfx_perf import isolate
 from tfx_perf.components import trainer_args, training_job
 from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.core import console, errors, interception, workers
-from tfx_perf.distribute import as_one_device, supervise, worker_server
-from tfx_perf.distribute.strategies import StrategyScope
+from tfx_perf.distribute import supervise, worker_server
 from tfx_perf.tf_internals import autograph, datasets
 from tfx_perf.training.keras_api import array_data
 from tfx_perf.training.loop import Loop
@@ -35,6 +34,7 @@ from tfx_perf.training.loop.turns import Turn
 from tfx_perf.training.optimizations import precision
 from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.replicas.sync import Sync
+from tfx_perf.training.session import as_one_device, built_under
 from tfx_perf.training.trials.processes import Trained
 
 MIN_ROUNDS = 8
@@ -256,8 +256,7 @@ def train_in_turns(
     run_fn = trainer_args.load_run_fn(training.exec_properties)
 
     def answer(call: interception.FitCall) -> None:
-        call = array_data.on_datasets(call)
-        with as_one_device.trained(call, distribution):
+        with as_one_device(array_data.on_datasets(call), distribution) as (call, _):
             take_turns(call)
 
     def take_turns(call: interception.FitCall) -> None:
@@ -292,19 +291,14 @@ def train_in_turns(
         if worker_count > 1:
             stack.enter_context(training_job.refusing_mirrored(distribution))
             fit = training_job.checking_workers(answer, distribution)
-        scope = stack.enter_context(
-            StrategyScope(
-                distribution.made_strategy,
-                collective_timeout_seconds=distribution.collective_timeout_seconds,
-            )
-        )
+        outside = stack.enter_context(built_under(distribution))
         arguments = trainer_args.fn_args(
             training.input_dict,
             trainer_args.outputs_in(tempfile.mkdtemp(dir=folder)),
             training.exec_properties,
             worker_count=worker_count,
         )
-        interception.capture_fit(functools.partial(run_fn, arguments), scope.outside(fit))
+        interception.capture_fit(functools.partial(run_fn, arguments), outside(fit))
 
 
 def _blocks(

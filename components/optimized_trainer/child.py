@@ -26,8 +26,6 @@ from tfx_perf.config import PerfConfig, ScheduleSettings
 from tfx_perf.core import console, errors, interception, records, time_limit
 from tfx_perf.core.interception import FitCall
 from tfx_perf.core.unmeasured import Unmeasured
-from tfx_perf.distribute import as_one_device
-from tfx_perf.distribute.strategies import StrategyScope
 from tfx_perf.tf_internals import autograph
 from tfx_perf.training.keras_api import array_data, either_keras
 from tfx_perf.training.loop import Loop
@@ -37,7 +35,7 @@ from tfx_perf.training.optimizations.onednn import OneDnn
 from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.recovery import generators
-from tfx_perf.training.session import TrainingSession
+from tfx_perf.training.session import TrainingSession, as_one_device, built_under
 from tfx_perf.training.step import evaluation
 from tfx_perf.training.trials import choosing, kept_choice, worth
 from tfx_perf.training.trials.choice import PlanChoice, TrialProgress, TrialRecord, plain
@@ -184,11 +182,8 @@ def run(
     session.reserve()
     with (
         precision.policy(job.precision),
-        StrategyScope(
-            settings.distribution.made_strategy,
-            collective_timeout_seconds=settings.distribution.collective_timeout_seconds,
-        ) as scope,
-        interception.intercepting_fit(scope.outside(around(session.fit))),
+        built_under(settings.distribution) as outside,
+        interception.intercepting_fit(outside(around(session.fit))),
         evaluation.as_one_device(),
         script.inside(session),
     ):
@@ -224,7 +219,7 @@ def try_plans(*, job: dict[str, Any], order: dict[str, Any]) -> dict[str, Any] |
     def choose(call: FitCall) -> PlanChoice | None:
         call = array_data.on_datasets(call)
         setup_seconds = time.time() - began
-        with as_one_device.trained(call, settings.distribution):
+        with as_one_device(call, settings.distribution) as (call, _):
             choice = _by_trials(call, Loop(call), order=told, job=asked)
         return choice and choice.model_copy(
             update={
@@ -234,12 +229,9 @@ def try_plans(*, job: dict[str, Any], order: dict[str, Any]) -> dict[str, Any] |
         )
 
     try:
-        with (
-            precision.policy(asked.precision),
-            StrategyScope(settings.distribution.made_strategy) as scope,
-        ):
+        with precision.policy(asked.precision), built_under(settings.distribution) as outside:
             choice = interception.capture_fit(
-                functools.partial(run_fn, arguments), scope.outside(choose)
+                functools.partial(run_fn, arguments), outside(choose)
             )
     except errors.UserError as error:  # it did not call `fit`, so that there is nothing to plan
         choice = plain(str(error))

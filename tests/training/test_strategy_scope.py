@@ -5,9 +5,11 @@ import importlib
 import pytest
 import tensorflow as tf
 
+from tfx_perf.config.distribution import DistributionSettings
 from tfx_perf.core import errors, interception
 from tfx_perf.distribute import strategies
 from tfx_perf.distribute.strategies import StrategyScope
+from tfx_perf.training.session import built_under
 
 pytestmark = pytest.mark.each_choice
 
@@ -31,14 +33,15 @@ def fitted(model):
 
 
 @pytest.mark.parametrize("name", ["mirrored", "one_device", None])
-def test_models_are_built_under_it_and_fit_is_called_outside(name, keras):
+def test_models_are_built_under_that_of_the_settings_and_fit_is_called_outside(name, keras):
     seen = []
 
     def handler(call):
         seen.append((call.model.distribute_strategy, tf.distribute.has_strategy()))
         return call.proceed()
 
-    with StrategyScope(name) as scope, interception.intercepting_fit(scope.outside(handler)):
+    settings = DistributionSettings(strategy=name)
+    with built_under(settings) as outside, interception.intercepting_fit(outside(handler)):
         within = tf.distribute.get_strategy()
         for _ in range(2):
             assert fitted(built(keras)).history["loss"]
@@ -55,8 +58,8 @@ def test_it_gives_way_to_the_strategy_of_the_code(name, enter, is_made_before, k
     own = tf.distribute.OneDeviceStrategy("CPU:0")
     found = []
     with (
-        StrategyScope(name) as scope,
-        interception.intercepting_fit(scope.outside(found.append)),
+        built_under(DistributionSettings(strategy=name)) as outside,
+        interception.intercepting_fit(outside(found.append)),
     ):
         if not is_made_before:
             own = tf.distribute.OneDeviceStrategy("CPU:0")

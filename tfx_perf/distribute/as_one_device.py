@@ -1,26 +1,38 @@
-"""What stands around each `fit` of a user's, so that several replicas or devices train as one."""
+"""What stands around and in each `fit`, so that several replicas or devices train as one."""
 
 import contextlib
+import dataclasses
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from tfx_perf.config.distribution import DistributionSettings
 from tfx_perf.core import errors, interception
 from tfx_perf.core.interception import FitCall
-from tfx_perf.distribute import reduction, replicas
+from tfx_perf.distribute import callbacks, checks, reduction, replicas
 from tfx_perf.distribute.model_parallel.placing import over_devices
+from tfx_perf.training.fit.fit_arguments import callback_list, in_given
 from tfx_perf.training.keras_api import either_keras, random_layers, row_draws
 from tfx_perf.training.keras_api.base_api import KerasApi, Tensors, traced_apart
 from tfx_perf.training.measuring.accounts import Placement
 from tfx_perf.training.replicas import strategies
+from tfx_perf.training.replicas.sync import Sync
 from tfx_perf.training.step import evaluation
 from tfx_perf.training.step.split_step import SplitStep
 
 
 @contextlib.contextmanager
-def trained(call: FitCall, distribution: DistributionSettings) -> Iterator[Placement | None]:
-    """Has a `fit` train as on one device; yields where layers are. UserError if it cannot."""
+def trained(
+    call: FitCall, distribution: DistributionSettings
+) -> Iterator[tuple[FitCall, Placement | None]]:
+    """Yields a `fit` that trains as on one device in the context, and where its layers are.
+
+    Raises UserError if it cannot, or if the workers would not train the same.
+    """
     model, keras_api = call.model, either_keras.api_of(call.model)
+    sync = Sync(model.distribute_strategy)
+    if sync.size > 1:
+        checks.check_same_start(call, sync)
     is_alone = strategies.servers_of(model.distribute_strategy) is not None
     draws_by_rows = distribution.sharding_invariant_random and not is_alone
     with (
@@ -35,7 +47,26 @@ def trained(call: FitCall, distribution: DistributionSettings) -> Iterator[Place
         evaluation.as_one_device(),
         over_devices(call, distribution) as placement,
     ):
-        yield placement
+        yield _together(call, keras_api, sync), placement
+
+
+def _together(call: FitCall, keras_api: KerasApi, sync: Sync) -> FitCall:
+    """Returns a `fit` whose replicas end each epoch alike, or are told why they cannot train."""
+    if call.model.distribute_strategy.num_replicas_in_sync == 1:
+        return call
+
+    @functools.wraps(call.original)
+    def fit(model: Any, **arguments: Any) -> Any:
+        given = arguments["callbacks"]
+        own = [
+            callbacks.averaging(model, keras_api, sync),
+            *callback_list(given),
+            callbacks.stopping_together(model, keras_api, sync),
+        ]
+        with in_given(given, own, model=model) as used, checks.checking_share(sync):
+            return call.original(model, **{**arguments, "callbacks": used})
+
+    return dataclasses.replace(call, original=fit)
 
 
 def over_replicas(

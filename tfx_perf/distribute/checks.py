@@ -10,23 +10,22 @@ import tensorflow as tf
 
 from tfx_perf.core import errors
 from tfx_perf.core.interception import FitCall
+from tfx_perf.training.fit.fit_arguments import length_of
 from tfx_perf.training.replicas.sync import Sync
 
 _TOO_FEW_FILES = "FILE based sharding"
 _NO_STEP = "(Empty logs)"
 
 
-def check_same_start(call: FitCall, *, train_length: int | None, sync: Sync) -> None:
+def check_same_start(call: FitCall, sync: Sync) -> None:
     """Raises UserError if a worker is about to train something else than the first one."""
-    if sync.size == 1:
-        return
     arguments, model = call.arguments, call.model
     weights = model.trainable_variables if model.built else ()
     remedy = "Have every worker build, compile and fit the same"
     _compare(
         {
             "epochs": arguments["epochs"] - arguments["initial_epoch"],
-            "steps_per_epoch": train_length,
+            "steps_per_epoch": length_of(arguments["x"], arguments["steps_per_epoch"]),
             "validation data": arguments["validation_data"] is not None,
             "batches": getattr(arguments["x"], "element_spec", type(arguments["x"])),
             "an optimizer": type(model.optimizer).__name__,

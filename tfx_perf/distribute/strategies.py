@@ -30,11 +30,7 @@ def made(
         )
     if name == "parameter_server":
         return _parameter_servers()
-    if name == "tpu":
-        return _tpu()
-    # TensorFlow's own, outside of all scopes. Under `OneDeviceStrategy`, as under any other,
-    # Keras never chooses XLA.
-    return tf.distribute.get_strategy()
+    return _tpu()
 
 
 def _tpu() -> tf.distribute.Strategy:
@@ -70,13 +66,13 @@ def _parameter_servers() -> tf.distribute.Strategy:
 
 
 class StrategyScope:
-    """What is built in the context is built under a strategy; with name None, the code decides.
+    """What is built in the context is built under a strategy; see `made` for its name.
 
     TensorFlow refuses nested scopes, so this one is left for good where the code enters another.
     """
 
     def __init__(
-        self, name: str | None, *, collective_timeout_seconds: float | None = None
+        self, name: str, *, collective_timeout_seconds: float | None = None
     ) -> None:
         self._name, self._timeout_seconds = name, collective_timeout_seconds
         self._strategy: tf.distribute.Strategy | None = None
@@ -85,16 +81,13 @@ class StrategyScope:
 
     def __enter__(self) -> "StrategyScope":
         """Makes the strategy; UserError if this machine lacks what it takes."""
-        if self._name is not None:
-            self._strategy = made(
-                self._name, collective_timeout_seconds=self._timeout_seconds
-            )
-            self._open()
-            if isinstance(self._strategy, tf.distribute.ParameterServerStrategy):
-                self._undo.enter_context(clusters.made_once(self._strategy))
-            self._undo.enter_context(
-                interception.replacing(tf.distribute.Strategy, "scope", self._giving_way)
-            )
+        self._strategy = made(self._name, collective_timeout_seconds=self._timeout_seconds)
+        self._open()
+        if isinstance(self._strategy, tf.distribute.ParameterServerStrategy):
+            self._undo.enter_context(clusters.made_once(self._strategy))
+        self._undo.enter_context(
+            interception.replacing(tf.distribute.Strategy, "scope", self._giving_way)
+        )
         return self
 
     def __exit__(
@@ -131,8 +124,7 @@ class StrategyScope:
         return scope
 
     def _open(self) -> None:
-        if self._strategy is not tf.distribute.get_strategy():  # which needs no scope
-            tf.distribute.experimental_set_strategy(self._strategy)
+        tf.distribute.experimental_set_strategy(self._strategy)
         self._is_open = True
 
     def _leave(self) -> None:

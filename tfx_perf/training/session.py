@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from tfx_perf import config
+from tfx_perf.config.distribution import DistributionSettings
 from tfx_perf.core import console, errors, workers
 from tfx_perf.core.interception import FitCall
 from tfx_perf.hardware import energy
@@ -51,6 +52,40 @@ _TAKES_OVER = threading.Lock()
 _LOGGER = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
+_Handler = Callable[[FitCall], Any]
+
+
+@contextlib.contextmanager
+def built_under(settings: DistributionSettings) -> Iterator[Callable[[_Handler], _Handler]]:
+    """Has code in the context build its model under the strategy of the settings, if any.
+
+    Yields what has a handler of `fit` run as behind a `with` block of that strategy.
+    """
+    name = settings.made_strategy
+    if name is None or name == strategies.ONE_DEVICE:  # which needs no scope
+        yield lambda handler: handler
+        return
+    from tfx_perf.distribute.strategies import StrategyScope
+
+    timeout_seconds = settings.collective_timeout_seconds
+    with StrategyScope(name, collective_timeout_seconds=timeout_seconds) as scope:
+        yield scope.outside
+
+
+@contextlib.contextmanager
+def as_one_device(
+    call: FitCall, settings: DistributionSettings
+) -> Iterator[tuple[FitCall, Placement | None]]:
+    """Yields a `fit` whose replicas or devices train as one in the context, and its placement."""
+    is_alone = strategies.is_of_one_device(call.model.distribute_strategy)
+    if is_alone and not settings.sharding_invariant_random:
+        with evaluation.as_one_device():
+            yield call, None
+        return
+    from tfx_perf.distribute.as_one_device import trained
+
+    with trained(call, settings) as found:
+        yield found
 
 
 class TrainingSession:
@@ -196,7 +231,9 @@ class TrainingSession:
             call = array_data.on_datasets(call)
             with (
                 either_keras.api_of(call.model).as_compiled(call.model),
-                self._distributed(call) as placement,
+                # What is measured is what is sent, so that narrowing stands outside of it.
+                self._communication.metered(call),
+                as_one_device(call, self._settings.distribution) as (call, placement),
                 contextlib.ExitStack() as stack,
             ):
                 return self._carry_out(call, placement, stack=stack)
@@ -205,23 +242,6 @@ class TrainingSession:
             raise
         finally:
             _TAKES_OVER.release()
-
-    @contextlib.contextmanager
-    def _distributed(self, call: FitCall) -> Iterator[Placement | None]:
-        """Has replicas and devices train as one inside the context; yields the placement."""
-        settings, strategy = self._settings.distribution, call.model.distribute_strategy
-        if strategies.is_of_one_device(strategy) and not settings.sharding_invariant_random:
-            with evaluation.as_one_device():
-                yield None
-            return
-        from tfx_perf.distribute import as_one_device
-
-        # What is measured is what is sent, so that narrowing stands outside of it.
-        with (
-            self._communication.metered(strategy, either_keras.api_of(call.model)),
-            as_one_device.trained(call, settings) as placement,
-        ):
-            yield placement
 
     def _train_beside(self, call: FitCall) -> Any:
         """Carries out a `fit` while another thread's is taken over."""
@@ -243,10 +263,6 @@ class TrainingSession:
         self._began = None  # a second `fit` has none of its own
         loop, strategy = self._loop_for(call), call.model.distribute_strategy
         sync = Sync(strategy)
-        if sync.size > 1:
-            from tfx_perf.distribute import checks
-
-            checks.check_same_start(call, train_length=loop.train_length, sync=sync)
         recovery, notes = self._recovery(call, loop)
         notes = (*notes, *_alone(call))
         before = recovery.plan if recovery is not None else None

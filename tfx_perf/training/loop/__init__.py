@@ -433,20 +433,10 @@ class Loop:
 
     def _proceed(self, arguments: dict[str, Any], callback: Any, *, history: Any = None) -> Any:
         callbacks = [*callback_list(arguments["callbacks"]), callback]
-        told: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
-        if self._replica_count > 1:
-            from tfx_perf.distribute import callbacks as together
-            from tfx_perf.distribute import checks
-
-            sync = Sync(self._model.distribute_strategy)
-            callbacks.insert(0, together.averaging(self._model, self.keras_api, sync))
-            if sync.size > 1:
-                callbacks.append(together.stopping_together(self._model, self.keras_api, sync))
-                told = checks.checking_share(sync)
         given = self._call.arguments["callbacks"]
         if history is not None and history not in callbacks and not is_container(given):
             callbacks.append(history)
-        with in_given(given, callbacks, model=self._model) as used, told:
+        with in_given(given, callbacks, model=self._model) as used:
             return self._call.proceed(**{**arguments, "callbacks": used})
 
 

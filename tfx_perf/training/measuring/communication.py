@@ -14,7 +14,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_perf.core import interception
-from tfx_perf.training.keras_api.base_api import KerasApi
+from tfx_perf.core.interception import FitCall
+from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.measuring.accounts import CommunicationAccount, ReplicaAccount
 from tfx_perf.training.replicas.sync import Sync
 
@@ -59,8 +60,9 @@ class CommunicationMeter(CallObserver):
         self._before = self._epoch_before = self._starts = self._read(0)
 
     @contextlib.contextmanager
-    def metered(self, strategy: tf.distribute.Strategy, keras_api: KerasApi) -> Iterator[None]:
-        """Adds the timestamps to code traced inside; none on accelerators: they lag behind."""
+    def metered(self, call: FitCall) -> Iterator[None]:
+        """Adds timestamps to what `fit` traces inside; none on accelerators: they lag behind."""
+        strategy = call.model.distribute_strategy
         count = strategy.num_replicas_in_sync
         if count == 1 or tf.config.list_physical_devices("GPU"):
             yield
@@ -69,6 +71,7 @@ class CommunicationMeter(CallObserver):
         if self._totals is None or own_count != self._replica_count:
             self._replica_count = own_count
             self._totals = _new_totals((own_count, _COLUMNS))
+        keras_api = either_keras.api_of(call.model)
         with contextlib.ExitStack() as undo:
             for owner, name, make in (
                 (tf.distribute.ReplicaContext, "all_reduce", self._all_reduce),
