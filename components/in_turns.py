@@ -25,7 +25,6 @@ from tfx_perf import isolate
 from tfx_perf.components import trainer_args, training_job
 from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.core import console, errors, interception, workers
-from tfx_perf.distribute import supervise, worker_server
 from tfx_perf.tf_internals import autograph, datasets
 from tfx_perf.training.keras_api import array_data
 from tfx_perf.training.loop import Loop
@@ -151,8 +150,10 @@ def _environments(name: str, job: TrainingJob) -> dict[str, Mapping[str, str]]:
     count = job.settings.distribution.workers_here
     if count == 1:
         return {f"{name}.log": {}}
-    tasks = supervise.tasks(worker_count=count)
-    return {f"{name}-{workers.log_file(task.name)}": task.environment for task in tasks}
+    return {
+        f"{name}-{workers.log_file(worker)}": {workers.VARIABLE: config}
+        for worker, config in workers.local_configs(count).items()
+    }
 
 
 def _accepted(
@@ -252,12 +253,14 @@ def train_in_turns(
     distribution = training.settings.distribution
     worker_count = distribution.workers_here
     if worker_count > 1:
+        from tfx_perf.distribute import worker_server
+
         worker_server.start()
     run_fn = trainer_args.load_run_fn(training.exec_properties)
 
     def answer(call: interception.FitCall) -> None:
-        with as_one_device(array_data.on_datasets(call), distribution) as (call, _):
-            take_turns(call)
+        with as_one_device(array_data.on_datasets(call), distribution) as (found, _):
+            take_turns(found)
 
     def take_turns(call: interception.FitCall) -> None:
         loop = Loop(call)

@@ -33,9 +33,7 @@ def last_line_of_first(
             [*(prefixes[index] if prefixes else ()), sys.executable, "-m", module, *arguments],
             env={
                 **os.environ,
-                workers.VARIABLE: workers.config_of(
-                    workers.Worker(index, len(hosts)), hosts=hosts
-                ),
+                workers.VARIABLE: workers.configs_of(hosts)[f"worker {index}"],
             },
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

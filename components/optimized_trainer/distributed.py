@@ -1,12 +1,11 @@
 """OptimizedTrainer's side of a training on several workers: hands it over, takes the model."""
 
-import contextlib
 import json
 import logging
 import pathlib
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Optional
 
 from tfx.dsl.components.base import base_executor
@@ -14,18 +13,17 @@ from tfx.types import artifact
 
 from tfx_perf import isolate
 from tfx_perf.components import training_job
-from tfx_perf.components.optimized_trainer import checkpoints, one_worker, worker
+from tfx_perf.components.optimized_trainer import checkpoints, worker_training
 from tfx_perf.components.optimized_trainer.exchange import Exchange
-from tfx_perf.components.optimized_trainer.job_run import JobRun
 from tfx_perf.components.optimized_trainer.known_plan import KnownPlan
-from tfx_perf.config.distribution import ClusterJob, DistributionSettings
+from tfx_perf.config.distribution import ClusterJob
 from tfx_perf.core import cache_key, console, errors, workers
 from tfx_perf.core.unmeasured import Unmeasured
-from tfx_perf.distribute import failure, supervise
+from tfx_perf.distribute import failure, supervise, worker
 from tfx_perf.distribute.kubernetes import manifests
 from tfx_perf.distribute.kubernetes.job_api import JobApi
 from tfx_perf.distribute.kubernetes.job_kind import KINDS
-from tfx_perf.distribute.parameter_server import server
+from tfx_perf.distribute.kubernetes.job_run import JobRun
 from tfx_perf.isolate.termination import Termination
 from tfx_perf.training.record import TrainingRecord
 
@@ -39,8 +37,8 @@ _Publish = Callable[[TrainingRecord | Unmeasured], None]
 _Collect = Callable[[Exchange, tuple[str, ...]], None]
 _Context = Optional[base_executor.BaseExecutor.Context]  # noqa: UP045 (TFX is untyped)
 _TITLE = "this machine"
-_WORKER = f"{one_worker.__name__}:{one_worker.carry_out.__name__}"
-_SERVER = f"{server.__name__}:{server.serve.__name__}"
+_WORKER = f"{worker.__name__}:{worker.carry_out.__name__}"
+_TRAIN = f"{worker_training.__name__}:{worker_training.train.__name__}"
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -104,18 +102,53 @@ def _on_this_machine(
     log_folder: pathlib.Path,
     termination: Termination,
 ) -> None:
+    settings = job.settings.distribution
+    servers = settings.servers
+    names = workers.names_of(settings.worker_count, servers)
+    isolate.import_early([worker_training.__name__])
+    log_folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="optimized-trainer-") as folder:
         exchange = Exchange(pathlib.Path(folder, "exchange"), sees_all=True)
-        run = LocalRun(
-            job.settings.distribution,
-            exchange=exchange,
+        exchange.prepare(job.with_checkpoints_in(checkpoint_folder), known)
+        _LOGGER.info("%s train on this machine; see %s.", ", ".join(names), log_folder)
+        console.set_status(f"starting {', '.join(names)}")
+        given = {
+            "folder": str(exchange.folder),
+            "train": _TRAIN,
+            "start_timeout_seconds": settings.start_timeout_seconds,
+        }
+        last = supervise.train(
+            lambda: supervise.tasks(
+                worker_count=settings.worker_count,
+                server_count=servers.server_count if servers else 0,
+            ),
+            start=lambda task: isolate.started(
+                _WORKER,
+                given,
+                log_path=log_folder / workers.log_file(task.name),
+                environment=task.environment,
+                is_forked=True,
+            ),
             log_folder=log_folder,
-            termination=termination,
+            failure_folder=exchange.folder,
+            restarts=settings.restarts,
+            heartbeat_timeout_seconds=settings.heartbeat_timeout_seconds,
+            is_over=lambda: termination.requested,
+            say=_LOGGER.warning,
         )
-        run.run(
-            prepare=lambda: exchange.prepare(job.with_checkpoints_in(checkpoint_folder), known),
-            collect=lambda notes: collect(exchange, notes),
-        )
+        if last.cause is not None and last.log is not None:
+            log = last.log.read_text(encoding="utf-8", errors="replace")
+            raise failure.failed(_TITLE, last.cause, logs={last.cause.worker: log})
+        if not termination.requested:
+            console.set_status("taking the model from the workers; writing the report")
+            collect(exchange, (*last.notes, *_failed_threads(log_folder, names)))
+
+
+def _failed_threads(log_folder: pathlib.Path, names: Sequence[str]) -> tuple[str, ...]:
+    notes = failure.failed_threads(log_folder, names=names)
+    for note in notes:
+        _LOGGER.warning("%s.", note[:1].upper() + note[1:])
+    return notes
 
 
 def _in_a_cluster(
@@ -129,7 +162,7 @@ def _in_a_cluster(
     log_folder: pathlib.Path,
     termination: Termination,
 ) -> None:
-    shared = pathlib.Path(settings.shared_folder)
+    distribution, shared = job.settings.distribution, pathlib.Path(settings.shared_folder)
     exchange = Exchange(shared / name)
     api = JobApi(KINDS[settings.kind])
     api.pause = _pause_of(termination)
@@ -147,16 +180,22 @@ def _in_a_cluster(
     run = JobRun(
         api,
         settings,
-        restarts=job.settings.distribution.restarts,
+        restarts=distribution.restarts,
         manifest=manifests.manifest(
             settings,
             name=name,
             digest=digest,
-            command=["python", "-m", worker.__name__, "--job", str(exchange.folder)],
-            restarts=job.settings.distribution.restarts,
-            heartbeat_timeout_seconds=job.settings.distribution.heartbeat_timeout_seconds,
+            command=[
+                *("python", "-m", worker.__name__),
+                *("--job", str(exchange.folder)),
+                *("--train", _TRAIN),
+                *("--start-timeout", str(distribution.start_timeout_seconds)),
+            ],
+            restarts=distribution.restarts,
+            heartbeat_timeout_seconds=distribution.heartbeat_timeout_seconds,
         ),
-        exchange=exchange,
+        folder=exchange.folder,
+        has_result=lambda: exchange.result is not None,
         log_folder=log_folder,
     )
     with checkpoints.tidied(found):
@@ -189,79 +228,3 @@ def _digest(job: training_job.TrainingJob, output_dict: _Artifacts) -> str:
     outputs = {key: [item.uri for item in items] for key, items in output_dict.items()}
     given = [inputs, outputs, job.exec_properties, job.code]
     return cache_key.digest(json.dumps(given, sort_keys=True, default=str).encode())
-
-
-class LocalRun:
-    """Runs the workers of one training on this machine; SIGTERM (`termination`) ends them all."""
-
-    def __init__(
-        self,
-        settings: DistributionSettings,
-        *,
-        exchange: Exchange,
-        log_folder: pathlib.Path,
-        termination: Termination,
-    ) -> None:
-        self._settings, self._exchange = settings, exchange
-        self._log_folder, self._termination = log_folder, termination
-
-    def run(
-        self, *, prepare: Callable[[], None], collect: Callable[[tuple[str, ...]], None]
-    ) -> None:
-        """Runs the workers between `prepare` and `collect`, which gets the failures before."""
-        self._log_folder.mkdir(parents=True, exist_ok=True)
-        prepare()
-        try:
-            notes = failure.until_done(
-                self._train,
-                restarts=self._settings.restarts,
-                begin_again=self._exchange.forget_results,
-            )
-            if not self._termination.requested:
-                console.set_status("taking the model from the workers; writing the report")
-                collect((*notes, *self._failed_threads()))
-        finally:
-            self._exchange.remove()
-
-    def _failed_threads(self) -> tuple[str, ...]:
-        settings = self._settings
-        names = workers.names_of(settings.worker_count, settings.servers)
-        notes = failure.failed_threads(self._log_folder, names=names)
-        for note in notes:
-            _LOGGER.warning("%s.", note[:1].upper() + note[1:])
-        return notes
-
-    def _train(self) -> None:
-        servers = self._settings.servers
-        tasks = supervise.tasks(
-            worker_count=self._settings.worker_count,
-            server_count=servers.server_count if servers else 0,
-        )
-        names = [task.name for task in tasks]
-        _LOGGER.info("%s train on this machine; see %s.", ", ".join(names), self._log_folder)
-        console.set_status(f"starting {', '.join(names)}")
-        attempt = supervise.train(
-            tasks,
-            start=self._started,
-            log_folder=self._log_folder,
-            failure_folder=self._exchange.folder,
-            restarts=self._settings.restarts,
-            heartbeat_timeout_seconds=self._settings.heartbeat_timeout_seconds,
-            is_over=lambda: self._termination.requested,
-            say=_LOGGER.warning,
-        )
-        if attempt.cause is not None and attempt.log is not None:
-            log = attempt.log.read_text(encoding="utf-8", errors="replace")
-            raise failure.failed(_TITLE, attempt.cause, logs={attempt.cause.worker: log})
-
-    def _started(self, task: supervise.Task) -> contextlib.AbstractContextManager[isolate.Child]:
-        target, arguments = _WORKER, {"folder": str(self._exchange.folder)}
-        if task.only_serves:
-            target, arguments = _SERVER, {}
-        return isolate.started(
-            target,
-            arguments,
-            log_path=self._log_folder / workers.log_file(task.name),
-            environment=task.environment,
-            is_forked=True,
-        )

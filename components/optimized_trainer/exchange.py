@@ -14,7 +14,6 @@ from tfx_perf.components.optimized_trainer.child import TrainingResult
 from tfx_perf.components.optimized_trainer.known_plan import KnownPlan
 from tfx_perf.core import errors, storage
 from tfx_perf.core.workers import Worker
-from tfx_perf.distribute import failure
 
 _RESULT_FILE = "result.json"
 _OUTPUTS = "outputs"
@@ -57,11 +56,6 @@ class Exchange:
             shutil.rmtree(draft, ignore_errors=True)
 
     @property
-    def is_prepared(self) -> bool:
-        """Whether the workers' order is there."""
-        return (self.folder / training_job.FILE_NAME).exists()
-
-    @property
     def job(self) -> training_job.TrainingJob:
         """The training of the workers."""
         return training_job.TrainingJob.read(self.folder / training_job.FILE_NAME)
@@ -75,6 +69,14 @@ class Exchange:
         """Returns where a worker saves; the chief's outlives the job."""
         return self.folder / (_OUTPUTS if worker.is_chief else f"worker-{worker.index}")
 
+    def begin(self, worker: Worker) -> pathlib.Path:
+        """Returns where a worker saves, without what it has left there before a restart."""
+        folder = self.outputs_folder(worker)
+        shutil.rmtree(folder, ignore_errors=True)
+        if worker.is_chief:
+            (self.folder / _RESULT_FILE).unlink(missing_ok=True)
+        return folder
+
     def report(self, result: TrainingResult) -> None:
         """Writes the chief's record, when its outputs are complete."""
         result.write(self.folder / _RESULT_FILE)
@@ -84,11 +86,6 @@ class Exchange:
         """The chief's record; None if it has not come so far."""
         path = self.folder / _RESULT_FILE
         return TrainingResult.read(path) if path.exists() else None
-
-    def forget_results(self) -> None:
-        """Removes the workers' results, so that others can begin."""
-        failure.forget(self.folder)
-        (self.folder / _RESULT_FILE).unlink(missing_ok=True)
 
     def collect(self, output_dict: _Artifacts) -> None:
         """Moves the chief's outputs to the artifacts."""

@@ -1,7 +1,7 @@
 """OptimizedTrainer hands its training to workers (`distributed`): real executor, real processes.
 
-On this machine they are run by `distributed`. A `one_worker` does its training over a
-`worker_server`; before, `trials_together`, after what OptimizedTrainer left of the `known_plan`.
+On this machine they are run by `distributed`. A `worker` does its training (`worker_training`) over
+a `worker_server`; before, `trials_together`, after what OptimizedTrainer left of the `known_plan`.
 What is told of a worker that fails is the state of its `pod` and its output (`worker_logs`); the
 cluster is asked by `job_api`.
 """
@@ -31,9 +31,9 @@ from training_cluster import job_settings  # noqa: E402
 
 from tests.ports import free_port  # noqa: E402
 from tfx_perf.components import types  # noqa: E402
-from tfx_perf.components.optimized_trainer import distributed, job_run, plans  # noqa: E402
+from tfx_perf.components.optimized_trainer import distributed, plans  # noqa: E402
 from tfx_perf.core import errors  # noqa: E402
-from tfx_perf.distribute.kubernetes import job_api, manifests  # noqa: E402
+from tfx_perf.distribute.kubernetes import job_api, job_run, manifests  # noqa: E402
 from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan  # noqa: E402
 
 # Without the conversion of tf_keras itself, which takes half a minute.
@@ -423,7 +423,8 @@ def test_what_a_worker_on_this_machine_reports_is_said_with_the_end_of_its_log(
 ):
     reports = FIRST_WAITS + REPORTS.format(worker=1, message="planned", may_pass=False)
     (tmp_path / "reporting.py").write_text(
-        f"import sys\n\ndef report(folder):\n    sys.argv[1:] = [folder]\n    exec({reports!r})\n"
+        "import sys\n\ndef report(folder, **_):\n"
+        f"    sys.argv[1:] = [folder]\n    exec({reports!r})\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(distributed, "_WORKER", "reporting:report")

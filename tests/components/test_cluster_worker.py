@@ -11,7 +11,6 @@ from tfx.types import standard_artifacts
 
 from tfx_perf.components import examples as examples_lib
 from tfx_perf.components import types
-from tfx_perf.components.optimized_trainer import worker
 from tfx_perf.components.optimized_trainer.child import TrainingResult
 from tfx_perf.components.optimized_trainer.exchange import Exchange
 from tfx_perf.components.optimized_trainer.known_plan import KnownPlan
@@ -19,7 +18,7 @@ from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.core import errors
 from tfx_perf.core.unmeasured import Unmeasured
 from tfx_perf.core.workers import Worker
-from tfx_perf.distribute import failure
+from tfx_perf.distribute import failure, worker
 from tfx_perf.distribute.failure import WorkerFailure
 from tfx_perf.distribute.kubernetes import manifests
 
@@ -41,14 +40,14 @@ def config(kind, index, **cluster):
 )
 def test_the_variable_of_a_tf_job(text, expected):
     environment = {"TF_CONFIG": text, "TFX_PERF_WORKER_HOSTS": HOSTS}
-    assert manifests.worker_of(environment) == expected
+    assert worker.worker_of(environment) == expected
     assert environment["TF_CONFIG"] == text
     assert expected.is_chief == (expected.index == 0)
 
 
 def test_it_is_composed_for_a_train_job():
     environment = {"TFX_PERF_WORKER_HOSTS": HOSTS, "JOB_COMPLETION_INDEX": "1"}
-    assert manifests.worker_of(environment) == Worker(1, 2)
+    assert worker.worker_of(environment) == Worker(1, 2)
     assert json.loads(environment["TF_CONFIG"]) == {
         "cluster": {"worker": ["job-node-0-0.job:2222", "job-node-0-1.job:2222"]},
         "task": {"type": "worker", "index": 1},
@@ -70,18 +69,20 @@ def test_it_is_composed_for_a_train_job():
 )
 def test_what_makes_no_sense(environment, words):
     with pytest.raises(errors.UserError, match=words) as caught:
-        manifests.worker_of(environment)
+        worker.worker_of(environment)
     assert "\n" not in str(caught.value)
 
 
 def test_the_program_says_in_one_line_what_it_needs(monkeypatch, capsys, tmp_path):
     monkeypatch.delenv("TF_CONFIG", raising=False)
-    assert worker.main(["--job", str(tmp_path)]) == 2
+    absent = tmp_path / "absent"
+    given = ["--job", str(absent), "--train", "module:function", "--start-timeout", "1"]
+    assert worker.main(given) == 2
     monkeypatch.setenv("TF_CONFIG", config("worker", 0, worker=["a:1", "b:1"]))
-    assert worker.main(["--job", str(tmp_path)]) == 2
+    assert worker.main(given) == 2
     first, second = capsys.readouterr().err.splitlines()
     assert first.startswith("tfx-perf: Expected TF_CONFIG")
-    assert f"Received: job={tmp_path}." in second
+    assert f"Received: job={absent}." in second
     with pytest.raises(SystemExit, match="2"):
         worker.main([])
 
@@ -137,7 +138,7 @@ def test_what_is_not_shared_is_copied(trainer, exchange, tmp_path):
     assert module.exists()
     assert [path.name for path in (tmp_path / "shared").iterdir()] == ["job"]
     exchange.remove()
-    assert not exchange.is_prepared
+    assert not exchange.folder.exists()
 
 
 def test_a_packaged_module_keeps_its_name(trainer, exchange, tmp_path):
@@ -180,7 +181,11 @@ def test_what_workers_leave(exchange):
         ).leave_in(exchange.folder)
     left = failure.left_in(exchange.folder)
     assert {worker: each.seconds for worker, each in left.items()} == {0: 2, 1: 1}
-    exchange.forget_results()
+    failure.forget(exchange.folder)
+    (exchange.outputs_folder(Worker(0, 2)) / "model").mkdir(parents=True)
+    exchange.begin(Worker(1, 2))
+    assert exchange.result is not None
+    assert not exchange.begin(Worker(0, 2)).exists()
     assert (failure.left_in(exchange.folder), exchange.result) == ({}, None)
 
 

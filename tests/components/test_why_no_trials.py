@@ -2,7 +2,7 @@
 
 import pytest
 
-from tfx_perf.components.optimized_trainer import one_worker
+from tfx_perf.components.optimized_trainer import worker_training
 from tfx_perf.components.optimized_trainer.known_plan import KnownPlan
 from tfx_perf.config.distribution import DistributionSettings
 from tfx_perf.training.trials.choice import plain
@@ -18,7 +18,7 @@ from tfx_perf.training.trials.choice import plain
     ],
 )
 def test_each_cause_has_its_own_sentence_and_what_to_do(restarts, too_short, folder, words):
-    said = one_worker._why_no_trials(
+    said = worker_training._why_no_trials(
         DistributionSettings(workers=2, restarts=restarts),
         KnownPlan(too_short=plain(too_short) if too_short else None),
         checkpoint_folder=folder,

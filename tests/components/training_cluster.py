@@ -26,8 +26,9 @@ from kubernetes_types import problems
 
 from tests.ports import free_port
 from tfx_perf import isolate
-from tfx_perf.components.optimized_trainer import job_run, one_worker, worker
-from tfx_perf.distribute.kubernetes import job_api
+from tfx_perf.components.optimized_trainer import worker_training
+from tfx_perf.distribute import worker
+from tfx_perf.distribute.kubernetes import job_api, job_run
 from tfx_perf.isolate import forks
 
 _ROOT = pathlib.Path(__file__).parents[2]
@@ -428,7 +429,7 @@ def at_hand(folder, monkeypatch):
     monkeypatch.setattr(job_run, "_POLL_SECONDS", 0.1)
     monkeypatch.setattr(job_run, "_END_POLL_SECONDS", 0.05)
     # Here, because a server of children ends with the thread that has started it.
-    isolate.import_early([one_worker.__name__])
+    isolate.import_early([worker_training.__name__])
     cluster = TrainingCluster(folder / "cluster")
     with cluster.running() as path:
         monkeypatch.setenv("KUBECONFIG", str(path))

@@ -7,7 +7,8 @@ import pytest
 from tfx_perf.core import errors, workers
 
 SERVERS = workers.ParameterServers(worker_count=2, server_count=1)
-CONFIGS = workers.served_configs(SERVERS, hosts=["a:1", "b:1", "c:1", "d:1"])
+CONFIGS = workers.configs_of(["a:1", "b:1", "c:1", "d:1"], server_count=1)
+ALIKE = workers.configs_of(["a:1", "b:1"])
 
 
 def test_every_process_has_its_task():
@@ -32,8 +33,18 @@ def test_only_the_coordinator_trains_and_is_alone():
             workers.worker_of(CONFIGS[name])
 
 
-def test_who_serves_is_counted():
-    assert all(workers.parameter_servers_of(each) == SERVERS for each in CONFIGS.values())
-    alike = workers.config_of(workers.Worker(0, 2), hosts=["a:1", "b:1"])
-    assert workers.parameter_servers_of(alike) is workers.parameter_servers_of("") is None
-    assert not workers.only_serves(alike)
+@pytest.mark.parametrize(
+    ("config", "servers"),
+    [*((each, SERVERS) for each in CONFIGS.values()), (ALIKE["worker 1"], None), ("", None)],
+)
+def test_who_serves_is_counted(config, servers, monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", config)
+    assert workers.these_servers() == servers
+
+
+def test_workers_alike_all_train():
+    assert list(ALIKE) == workers.names_of(2, None) == ["worker 0", "worker 1"]
+    assert workers.worker_of(ALIKE["worker 1"]) == workers.Worker(index=1, count=2)
+    assert not workers.only_serves(ALIKE["worker 1"])
+    local = workers.local_configs(1, server_count=2)
+    assert list(local) == ["coordinator", "worker 0", "server 0", "server 1"]

@@ -86,26 +86,31 @@ def test_the_end_of_the_log_is_quoted():
     assert str(failed(logs={0: log})).endswith("Received: it failed.")
 
 
-def attempts(*outcomes, restarts):
+def of_attempts(*outcomes, restarts, folder):
     """Returns notes, or the error, and how often the workers began again."""
     left, begun = list(outcomes), []
 
     def train():
         outcome = left.pop(0)
+        assert not failure_lib.left_in(folder)
         if outcome is not None:
+            failure(1, 1.0).leave_in(folder)
             cause = failure_lib.Cause(1, "worker 1", "x", may_pass=outcome)
             raise failure_lib.WorkersFailedError("all", cause=cause)
 
     try:
         found = failure_lib.until_done(
-            train, restarts=restarts, begin_again=lambda: begun.append(len(left))
+            train, folder=folder, restarts=restarts, end=lambda: begun.append(len(left))
         )
     except errors.MeasurementError as error:
         found = error
     return found, len(begun)
 
 
-def test_they_begin_again_while_there_are_restarts():
+def test_they_begin_again_while_there_are_restarts(tmp_path_factory):
+    def attempts(*outcomes, restarts):
+        return of_attempts(*outcomes, restarts=restarts, folder=tmp_path_factory.mktemp("run"))
+
     note = "the workers were started again after worker 1: x"
     assert attempts(None, restarts=3) == ((), 0)
     assert attempts(True, True, None, restarts=2) == ((note, note), 2)

@@ -37,7 +37,7 @@ def test_what_needs_several_replicas_or_workers_is_named_where_one_trains(settin
 def test_who_trains_alone_is_told_what_starts_the_workers(monkeypatch):
     launch = "; tfx-perf launch --workers 2 starts a script that builds it under tf."
     assert launch in " ".join(idle(workers=2))
-    config = workers.config_of(workers.Worker(1, 2), hosts=["a:1", "b:1"])
+    config = workers.configs_of(["a:1", "b:1"])["worker 1"]
     monkeypatch.setenv(workers.VARIABLE, config)
     (found,) = idle(workers=2)
     assert found.endswith("the code has built the model under no strategy")

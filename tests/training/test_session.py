@@ -130,7 +130,7 @@ def test_without_a_budget_plain_fit_is_only_watched(keras):
 
 
 def test_a_worker_whose_model_is_its_own_is_told(keras, monkeypatch):
-    config = workers.config_of(workers.Worker(1, 2), hosts=["a:1", "b:1"])
+    config = workers.configs_of(["a:1", "b:1"])["worker 1"]
     monkeypatch.setenv(workers.VARIABLE, config)
     session = session_with(budget=0, worker_count=2)
     session.fit(small(keras, steps_per_epoch=30))

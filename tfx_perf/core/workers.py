@@ -1,10 +1,11 @@
 """Which of several processes a process is, by TensorFlow's own variable."""
 
+import contextlib
 import dataclasses
 import json
 import os
+import socket
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from tfx_perf.core import errors
 
@@ -15,18 +16,13 @@ RESTART_FOLDER_VARIABLE = "TFX_PERF_RESTART_FOLDER"
 COORDINATOR = "chief"
 """The task that TensorFlow lets coordinate where there are parameter servers."""
 
-_SERVER = "ps"
-_NAMES = {"worker": "worker", _SERVER: "server"}
+_WORKER, _SERVER = "worker", "ps"
+_NAMES = {_WORKER: "worker", _SERVER: "server"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Worker:
-    """One of the processes that train together.
-
-    Attributes:
-        index: from 0; the first one is TensorFlow's chief.
-        count: how many there are.
-    """
+    """One of the processes that train together; `index` counts from 0, TensorFlow's chief."""
 
     index: int
     count: int
@@ -39,73 +35,80 @@ class Worker:
 
 @dataclasses.dataclass(frozen=True)
 class ParameterServers:
-    """Processes that only serve: the one that trains with them is none of them.
-
-    Attributes:
-        worker_count: how many compute steps.
-        server_count: how many hold the weights.
-    """
+    """What serves the process that trains: workers compute steps, and servers hold the weights."""
 
     worker_count: int
     server_count: int
 
 
+@dataclasses.dataclass(frozen=True)
+class _Task:
+    """What `TF_CONFIG` says: `host:port` of all processes by their kinds, and which this one is."""
+
+    hosts: Mapping[str, Sequence[str]]
+    kind: str
+    index: int
+
+    @classmethod
+    def of(cls, text: str) -> "_Task":
+        """Returns what the text says; ValueError if it makes no sense."""
+        try:
+            config = json.loads(text)
+            cluster, task = config["cluster"], config["task"]
+            hosts = {kind: list(cluster.get(kind) or []) for kind in (COORDINATOR, *_NAMES)}
+            found = cls(hosts, task["type"], int(task["index"]))
+            if not 0 <= found.index < len(cluster.get(found.kind) or []):
+                raise IndexError(f"no {found.kind} {found.index}")
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+            raise ValueError(str(error)) from error
+        return found
+
+    @property
+    def servers(self) -> ParameterServers | None:
+        count = len(self.hosts[_SERVER])
+        return ParameterServers(len(self.hosts[_WORKER]), count) if count else None
+
+    @property
+    def only_serves(self) -> bool:
+        return self.servers is not None and self.kind != COORDINATOR
+
+    @property
+    def alike(self) -> list[str]:
+        """`host:port` of the processes that train in the same way, a chief first."""
+        return [*self.hosts[COORDINATOR], *self.hosts[_WORKER]]
+
+
+def _task_of(text: str) -> _Task | None:
+    with contextlib.suppress(ValueError):
+        return _Task.of(text)
+    return None
+
+
+def _this_task() -> _Task | None:
+    return _task_of(os.environ.get(VARIABLE, ""))
+
+
 def worker_of(text: str) -> Worker:
     """Returns which worker a process is; with parameter servers, the one that trains is alone.
 
-    Args:
-        text: of `TF_CONFIG`, with a cluster of chief and worker, or of chief, worker and ps.
-
-    Raises:
-        UserError: it makes no sense, or the process only serves.
+    `text` is that of `TF_CONFIG`, with a cluster of chief and worker, or of chief, worker and ps.
+    Raises UserError if it makes no sense, or if the process only serves.
     """
     try:
-        cluster, kind, index = _parsed(text)
-        chiefs, workers = cluster.get(COORDINATOR) or [], cluster.get("worker") or []
-        if cluster.get(_SERVER):
-            if kind != COORDINATOR:
-                raise ValueError(f"a {kind} beside parameter servers only serves")
+        task = _Task.of(text)
+        if task.only_serves:
+            raise ValueError(f"a {task.kind} beside parameter servers only serves")
+        if task.servers:
             return Worker(index=0, count=1)
-        place = {COORDINATOR: index, "worker": len(chiefs) + index}[kind]
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+        if task.kind not in (COORDINATOR, _WORKER):
+            raise ValueError(f"a {task.kind} does not train")
+    except ValueError as error:
         raise errors.UserError(
             f"Expected {VARIABLE} with a cluster of chief and worker and a task of them. "
             f"Received: {VARIABLE}={text} ({error})."
         ) from error
-    return Worker(index=place, count=len(chiefs) + len(workers))
-
-
-def these_hosts() -> list[str]:
-    """Returns `host:port` of all workers, by their indices; empty without `TF_CONFIG`."""
-    try:
-        cluster, _, _ = _parsed(os.environ.get(VARIABLE, ""))
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError):
-        return []
-    return [*(cluster.get(COORDINATOR) or []), *(cluster.get("worker") or [])]
-
-
-def parameter_servers_of(text: str) -> ParameterServers | None:
-    """Returns what serves the process that trains; None if there are no parameter servers.
-
-    Args:
-        text: of `TF_CONFIG`, or none.
-    """
-    try:
-        cluster, _, _ = _parsed(text)
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError):
-        return None
-    if not cluster.get(_SERVER):
-        return None
-    return ParameterServers(len(cluster.get("worker") or []), len(cluster[_SERVER]))
-
-
-def only_serves(text: str) -> bool:
-    """Returns whether a process serves another one that trains, and does nothing else.
-
-    Args:
-        text: of `TF_CONFIG`, or none.
-    """
-    return parameter_servers_of(text) is not None and _parsed(text)[1] != COORDINATOR
+    before = len(task.hosts[COORDINATOR]) if task.kind == _WORKER else 0
+    return Worker(index=before + task.index, count=len(task.alike))
 
 
 def this() -> Worker:
@@ -116,73 +119,44 @@ def this() -> Worker:
         return Worker(index=0, count=1)
 
 
+def these_hosts() -> list[str]:
+    """Returns `host:port` of all workers, by their indices; empty without `TF_CONFIG`."""
+    task = _this_task()
+    return task.alike if task else []
+
+
+def these_servers() -> ParameterServers | None:
+    """Returns what serves this process; None if it has no parameter servers."""
+    task = _this_task()
+    return task.servers if task else None
+
+
+def only_serves(text: str) -> bool:
+    """Returns whether a process with this `TF_CONFIG`, or none, only serves one that trains."""
+    task = _task_of(text)
+    return task is not None and task.only_serves
+
+
 def restart_folder() -> str | None:
     """Returns what this process finds again after a restart; None if nobody would start it."""
     return os.environ.get(RESTART_FOLDER_VARIABLE)
 
 
-def config_of(worker: Worker, *, hosts: Sequence[str]) -> str:
-    """Returns the text of `TF_CONFIG` for a worker.
-
-    Args:
-        worker: which one.
-        hosts: `host:port` of all.
-    """
-    task = {"type": "worker", "index": worker.index}
-    return json.dumps({"cluster": {"worker": list(hosts)}, "task": task})
-
-
-def these_servers() -> ParameterServers | None:
-    """Returns what serves this process; None if it has no parameter servers."""
-    return parameter_servers_of(os.environ.get(VARIABLE, ""))
-
-
 def name_of(kind: str, index: int) -> str:
-    """Returns how people know a process.
-
-    Args:
-        kind: of its task.
-        index: of those of this kind.
-    """
+    """Returns how people know a process of a kind."""
     return "coordinator" if kind == COORDINATOR else f"{_NAMES[kind]} {index}"
 
 
-def names_of(worker_count: int, servers: ParameterServers | None) -> list[str]:
-    """Returns how people know the processes that train together, in their order.
+def configs_of(hosts: Sequence[str], *, server_count: int = 0) -> dict[str, str]:
+    """Returns the text of `TF_CONFIG` of each process by its name, for `host:port` of all.
 
-    Args:
-        worker_count: how many compute.
-        servers: what serves the coordinator, which comes first; None: there is none.
+    Beside parameter servers, which come last, the first process is the coordinator.
     """
-    names = [name_of("worker", index) for index in range(worker_count)]
-    if servers is None:
-        return names
-    holding = [name_of(_SERVER, index) for index in range(servers.server_count)]
-    return [name_of(COORDINATOR, 0), *names, *holding]
-
-
-def log_file(name: str) -> str:
-    """Returns the name of the file with what a process has said.
-
-    Args:
-        name: from `name_of`.
-    """
-    return f"{name.replace(' ', '-')}.log"
-
-
-def served_configs(servers: ParameterServers, *, hosts: Sequence[str]) -> dict[str, str]:
-    """Returns the text of `TF_CONFIG` of each process, by its name.
-
-    Args:
-        servers: how many there are.
-        hosts: `host:port` of all, in the order of `names_of`.
-    """
-    first_server = 1 + servers.worker_count
-    cluster = {
-        COORDINATOR: list(hosts[:1]),
-        "worker": list(hosts[1:first_server]),
-        _SERVER: list(hosts[first_server:]),
-    }
+    cluster = {_WORKER: list(hosts)}
+    if server_count:
+        first, last = hosts[:1], hosts[-server_count:]
+        workers = hosts[1:-server_count]
+        cluster = {COORDINATOR: list(first), _WORKER: list(workers), _SERVER: list(last)}
     return {
         name_of(kind, index): json.dumps(
             {"cluster": cluster, "task": {"type": kind, "index": index}}
@@ -192,15 +166,22 @@ def served_configs(servers: ParameterServers, *, hosts: Sequence[str]) -> dict[s
     }
 
 
-def _parsed(text: str) -> tuple[Mapping[str, Any], str, int]:
-    """Returns cluster, kind of task and its index.
+def names_of(worker_count: int, servers: ParameterServers | None) -> list[str]:
+    """Returns how people know the processes that train together, in the order of `configs_of`."""
+    server_count = servers.server_count if servers else 0
+    count = worker_count + (1 + server_count if server_count else 0)
+    return list(configs_of([""] * count, server_count=server_count))
 
-    Raises:
-        Exception: it makes no sense; one of many classes.
-    """
-    config = json.loads(text)
-    cluster, task = config["cluster"], config["task"]
-    kind, index = task["type"], int(task["index"])
-    if len(cluster.get(kind) or []) <= index or index < 0:
-        raise IndexError(f"no {kind} {index}")
-    return cluster, kind, index
+
+def local_configs(worker_count: int, *, server_count: int = 0) -> dict[str, str]:
+    """Returns `configs_of` processes on this machine, at ports that are free now."""
+    count = worker_count + (1 + server_count if server_count else 0)
+    with contextlib.ExitStack() as stack:  # all at once, else two could be the same
+        probes = [stack.enter_context(socket.create_server(("localhost", 0))) for _ in range(count)]
+        hosts = [f"localhost:{probe.getsockname()[1]}" for probe in probes]
+    return configs_of(hosts, server_count=server_count)
+
+
+def log_file(name: str) -> str:
+    """Returns the name of the file with what a process, of this name, has said."""
+    return f"{name.replace(' ', '-')}.log"

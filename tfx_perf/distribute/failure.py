@@ -95,11 +95,15 @@ class WorkersFailedError(errors.MeasurementError):
 def until_done(
     train: Callable[[], None],
     *,
+    folder: pathlib.Path,
     restarts: int,
-    begin_again: Callable[[], None],
+    end: Callable[[], object] = lambda: None,
     say: Callable[[str], object] = _LOGGER.warning,
 ) -> tuple[str, ...]:
-    """Has workers train, again if that may help; returns what failed, or raises the last error."""
+    """Has workers train, again if that may help; returns what failed, or raises the last error.
+
+    Before they begin again, `end` ends those that run; then what all left in a folder is forgotten.
+    """
     notes: list[str] = []
     while True:
         try:
@@ -109,7 +113,8 @@ def until_done(
                 raise
             notes.append(f"the workers were started again after {error.cause}")
             say(f"All workers start again ({len(notes)} of {restarts}). {error}")
-            begin_again()
+            end()
+            forget(folder)
         else:
             return tuple(notes)
 

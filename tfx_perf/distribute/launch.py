@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from tfx_perf import isolate
 from tfx_perf.core import console, errors, workers
-from tfx_perf.distribute import failure, supervise
+from tfx_perf.distribute import supervise
 from tfx_perf.distribute.failure import WorkerFailure
 from tfx_perf.distribute.supervise import Task
 from tfx_perf.hardware import cpu_binding
@@ -46,12 +46,12 @@ def launch(
     SIGTERM ends them all before it takes effect. Without `servers` all workers run the script;
     `are_bound` gives each CPUs to itself, and UserError without enough. `show` runs in a thread.
     """
+    names = ", ".join(workers.names_of(worker_count, servers))
+    console.set_status(f"running {os.path.basename(script)} in {names}")
     with tempfile.TemporaryDirectory(prefix="tfx-perf-launch-") as name:
-        failure_folder = pathlib.Path(name)
         given = {"script": script, "arguments": list(arguments), "failure_folder": name}
-        attempts = []
 
-        def attempt() -> None:
+        def make_tasks() -> list[Task]:
             tasks = supervise.tasks(
                 worker_count=worker_count,
                 server_count=servers.server_count if servers else 0,
@@ -62,33 +62,22 @@ def launch(
                 if task.cpus is not None:
                     cpus = cpu_binding.in_words(task.cpus)
                     say(f"{task.name.capitalize()} has CPUs {cpus} to itself.")
-            names = ", ".join(task.name for task in tasks)
-            console.set_status(f"running {os.path.basename(script)} in {names}")
-            with Termination() as termination:  # it takes effect when all have been ended
-                last = supervise.train(
-                    tasks,
-                    start=functools.partial(_started, given, log_folder=log_folder, show=show),
-                    log_folder=log_folder,
-                    failure_folder=failure_folder,
-                    restarts=restarts,
-                    heartbeat_timeout_seconds=heartbeat_timeout_seconds,
-                    is_over=lambda: termination.requested,
-                    say=say,
-                )
-                attempts.append(last)
-                if termination.requested:
-                    say("All have ended, as they were told to.")
-            if last.cause is not None:
-                raise failure.WorkersFailedError(last.in_words, cause=last.cause)
+            return tasks
 
-        with contextlib.suppress(failure.WorkersFailedError):  # that is in the attempt, too
-            failure.until_done(
-                attempt,
+        with Termination() as termination:  # it takes effect when all have been ended
+            last = supervise.train(
+                make_tasks,
+                start=functools.partial(_started, given, log_folder=log_folder, show=show),
+                log_folder=log_folder,
+                failure_folder=pathlib.Path(name),
                 restarts=restarts,
-                begin_again=lambda: failure.forget(failure_folder),
+                heartbeat_timeout_seconds=heartbeat_timeout_seconds,
+                is_over=lambda: termination.requested,
                 say=say,
             )
-        return attempts[-1]
+            if termination.requested:
+                say("All have ended, as they were told to.")
+    return last
 
 
 def _started(

@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import math
 import pathlib
-import socket
 import subprocess
 import tempfile
 import time
@@ -53,17 +52,7 @@ def tasks(
     are_bound: bool = False,
 ) -> list[Task]:
     """Returns what processes do, a coordinator first; UserError without enough CPUs to bind."""
-    hosts = _free_hosts(worker_count + (server_count and 1 + server_count))
-    if server_count:
-        servers = workers.ParameterServers(worker_count, server_count)
-        configs = workers.served_configs(servers, hosts=hosts)
-    else:
-        configs = {
-            workers.name_of("worker", index): workers.config_of(
-                workers.Worker(index, worker_count), hosts=hosts
-            )
-            for index in range(worker_count)
-        }
+    configs = workers.local_configs(worker_count, server_count=server_count)
     computing = [name for name in configs if name.startswith("worker")]
     shares = cpu_binding.shares(worker_count) if are_bound else [None] * worker_count
     cpus = dict(zip(computing, shares, strict=True))
@@ -88,6 +77,7 @@ class Attempt:
     cause: failure.Cause | None = None
     exit_code: int = 0
     log: pathlib.Path | None = None
+    notes: tuple[str, ...] = ()  # on the attempts before
 
     @property
     def in_words(self) -> str:
@@ -97,7 +87,7 @@ class Attempt:
 
 
 def train(
-    tasks: Sequence[Task],
+    make_tasks: Callable[[], Sequence[Task]],
     *,
     start: Start,
     log_folder: pathlib.Path,
@@ -109,40 +99,50 @@ def train(
 ) -> Attempt:
     """Runs processes until they have trained, or one has failed without which the others cannot.
 
-    Those that may be lost are started again, all together, up to `restarts` times. Those that only
-    serve are killed after a time without heartbeat. Once `is_over` says so, all are ended.
+    Those that may be lost are started again, all together, up to `restarts` times, and so often do
+    all begin again, with new tasks, after a failure that may pass. Those that only serve are killed
+    after a time without heartbeat. Once `is_over` says so, all are ended.
     """
-    with Group(tasks, start=start, restarts=restarts, say=say) as group:
-        first = group.first_failure(
-            heartbeat_timeout_seconds=heartbeat_timeout_seconds, is_over=is_over
+    attempts: list[Attempt] = []
+
+    def attempt() -> None:
+        tasks = make_tasks()
+        with Group(tasks, start=start, restarts=restarts, say=say) as group:
+            first = group.first_failure(
+                heartbeat_timeout_seconds=heartbeat_timeout_seconds, is_over=is_over
+            )
+            # Before the others are ended: what they say then may follow from that.
+            codes = group.codes
+            endings = {index: group.ending(index) for index, code in enumerate(codes) if code}
+            reported = failure.left_in(failure_folder)
+        if first is None:
+            attempts.append(Attempt(group.codes))
+            return
+        exited = [index for index in endings if (codes[index] or 0) > 0]
+        if len(exited) == len(endings):
+            # Who has lost another one may say so before that one does, but one that is killed
+            # never.
+            reported = failure.left_in(failure_folder)
+        names = [task.name for task in tasks]
+        cause = failure.cause_of(reported, endings, exited=exited, names=dict(enumerate(names)))
+        blamed = first if cause.worker is None else cause.worker
+        ended = [names[index] for index, code in enumerate(codes) if code == 0]
+        if ended and cause.may_pass:
+            before = f"before that {', '.join(ended)} had ended, with exit code 0"
+            cause = dataclasses.replace(cause, message=f"{cause.message}; {before}")
+        last = Attempt(
+            group.codes,
+            cause,
+            exit_code=codes[blamed] or codes[first] or 0,
+            log=log_folder / workers.log_file(names[blamed]),
         )
-        # Before the others are ended: what they say then may follow from that.
-        codes = group.codes
-        endings = {index: group.ending(index) for index, code in enumerate(codes) if code}
-        reported = failure.left_in(failure_folder)
-    if first is None:
-        return Attempt(group.codes)
-    if all((codes[index] or 0) > 0 for index in endings):
-        # Who has lost another one may say so before that one does, but one that is killed never.
-        reported = failure.left_in(failure_folder)
-    names = [task.name for task in tasks]
-    cause = failure.cause_of(
-        reported,
-        endings,
-        exited=[index for index in endings if (codes[index] or 0) > 0],
-        names=dict(enumerate(names)),
-    )
-    blamed = first if cause.worker is None else cause.worker
-    ended = [names[index] for index, code in enumerate(codes) if code == 0]
-    if ended and cause.may_pass:
-        before = f"before that {', '.join(ended)} had ended, with exit code 0"
-        cause = dataclasses.replace(cause, message=f"{cause.message}; {before}")
-    return Attempt(
-        group.codes,
-        cause,
-        exit_code=codes[blamed] or codes[first] or 0,
-        log=log_folder / workers.log_file(names[blamed]),
-    )
+        attempts.append(last)
+        raise failure.WorkersFailedError(last.in_words, cause=cause)
+
+    notes: tuple[str, ...] = ()
+    with contextlib.suppress(failure.WorkersFailedError):  # that is in the attempt, too
+        notes = failure.until_done(attempt, folder=failure_folder, restarts=restarts, say=say)
+    return dataclasses.replace(attempts[-1], notes=notes)
 
 
 class Group:
@@ -271,9 +271,3 @@ class Group:
                 process.end()
                 name = self._tasks[index].name.capitalize()
                 self._say(f"{name} did not end within {_PATIENCE_SECONDS:.0f} s, and was killed.")
-
-
-def _free_hosts(count: int) -> list[str]:
-    with contextlib.ExitStack() as stack:  # all at once, else two could be the same
-        probes = [stack.enter_context(socket.create_server(("localhost", 0))) for _ in range(count)]
-        return [f"localhost:{probe.getsockname()[1]}" for probe in probes]

@@ -1,14 +1,14 @@
-"""The job as Kubernetes gets it, and which of its workers a process is."""
+"""The job as Kubernetes gets it."""
 
 import math
 import re
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tfx_perf.config.distribution import ClusterJob
-from tfx_perf.core import errors, workers
 from tfx_perf.distribute.kubernetes.job_kind import KINDS
 from tfx_perf.distribute.parameter_server import heartbeat
+from tfx_perf.distribute.worker import HOSTS_VARIABLE
 
 DIGEST_LABEL = "tfx-perf/training"
 # As in kubeflow/Dockerfile.
@@ -20,9 +20,6 @@ _KEPT_SECONDS = 3600
 _MARGIN_SECONDS = 60
 _HEARTBEAT_FILE = "/tmp/tfx-perf-heartbeat"  # noqa: S108 (of a container)
 _PROBE_SECONDS = 10  # between two, and for one on a busy machine
-# Of a TrainJob: `host:port` of all workers, with commas between.
-HOSTS_VARIABLE = "TFX_PERF_WORKER_HOSTS"
-_INDEX_VARIABLE = "JOB_COMPLETION_INDEX"  # set by Kubernetes in the pods of an indexed job
 # What the operators add must fit into 63 characters: `-worker-999`, or `-node-0-999` and six more.
 _NAME_LENGTH = 44
 
@@ -201,32 +198,6 @@ def _merged(own: Any, given: Any) -> Any:
 
 def _labels(digest: str) -> dict[str, str]:
     return {"app.kubernetes.io/managed-by": "tfx-perf", DIGEST_LABEL: digest}
-
-
-def worker_of(environment: MutableMapping[str, str]) -> workers.Worker:
-    """Returns which worker this process is; composes a TrainJob's `TF_CONFIG` from its variables.
-
-    To be called before TensorFlow is imported.
-    """
-    if workers.VARIABLE not in environment:
-        environment[workers.VARIABLE] = _composed(environment)
-    return workers.worker_of(environment[workers.VARIABLE])
-
-
-def _composed(environment: MutableMapping[str, str]) -> str:
-    hosts = [host for host in environment.get(HOSTS_VARIABLE, "").split(",") if host]
-    index = environment.get(_INDEX_VARIABLE, "")
-    if not hosts:
-        raise errors.UserError(
-            f"Expected {workers.VARIABLE}, as a TFJob sets it, or {HOSTS_VARIABLE}. Received: "
-            "neither. OptimizedTrainer starts this program in the workers of its job."
-        )
-    if not index.isdecimal() or int(index) >= len(hosts):
-        raise errors.UserError(
-            f"Expected {_INDEX_VARIABLE} below the number of hosts, {len(hosts)}. "
-            f"Received: {_INDEX_VARIABLE}={index or None}."
-        )
-    return workers.config_of(workers.Worker(int(index), len(hosts)), hosts=hosts)
 
 
 def job_name(*words: str, digest: str) -> str:

@@ -1,13 +1,13 @@
-"""A job from its creation to its deletion."""
+"""A job of workers from its creation to its deletion."""
 
 import dataclasses
 import logging
 import pathlib
+import shutil
 import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from tfx_perf.components.optimized_trainer.exchange import Exchange
 from tfx_perf.config.distribution import ClusterJob
 from tfx_perf.core import errors, workers
 from tfx_perf.distribute import failure
@@ -37,11 +37,14 @@ class JobRun:
         *,
         restarts: int,
         manifest: dict[str, Any],
-        exchange: Exchange,
+        folder: pathlib.Path,
+        has_result: Callable[[], bool],
         log_folder: pathlib.Path,
     ) -> None:
+        """Prepares a job of workers that share a folder; `has_result` looks for theirs in it."""
         self._api, self._settings, self._manifest = api, settings, manifest
-        self._exchange, self._log_folder = exchange, log_folder
+        self._folder, self._has_result = folder, has_result
+        self._log_folder = log_folder
         self._restarts = restarts
         self._deadline: float | None = None  # for all jobs together
         self._kind = KINDS[settings.kind]
@@ -56,27 +59,23 @@ class JobRun:
     ) -> None:
         """Runs the job to its end, whatever that is; afterwards there is no such job.
 
-        `prepare` fills the exchange before a job is created. `collect` takes the results out of it,
+        `prepare` fills the folder before a job is created. `collect` takes the results out of it,
         given the failures before, in sentences; it is called before the job is deleted, so that
         another attempt finds the job if this one is killed on the way.
         """
         try:
             notes = failure.until_done(
                 lambda: self._wait(self._start(prepare)),
+                folder=self._folder,
                 restarts=self._restarts,
-                begin_again=self._begin_again,
+                end=lambda: self._delete(_AGAIN_SECONDS),  # a pod alone cannot join the others
             )
             self._logs.keep(folder=self._log_folder)
             collect(notes)
         finally:
             self._api.pause = time.sleep  # whatever ends the wait must not end this
             if self._is_begun and self._delete(_END_SECONDS):
-                self._exchange.remove()
-
-    def _begin_again(self) -> None:
-        """Makes room for another job: a pod alone cannot join the others that train."""
-        self._delete(_AGAIN_SECONDS)
-        self._exchange.forget_results()
+                shutil.rmtree(self._folder, ignore_errors=True)
 
     def _start(self, prepare: Callable[[], None]) -> str:
         """Returns the identifier of the job that runs now."""
@@ -127,11 +126,11 @@ class JobRun:
             )
 
     def _can_be_used(self, found: dict[str, Any]) -> bool:
-        if "deletionTimestamp" in found["metadata"] or not self._exchange.is_prepared:
+        if "deletionTimestamp" in found["metadata"] or not self._folder.exists():
             return False
         state, _ = self._state(found)
         if state == self._kind.succeeded:
-            return self._exchange.result is not None
+            return self._has_result()
         return state != "Failed"
 
     def _is_ours(self, found: dict[str, Any]) -> bool:
@@ -200,7 +199,7 @@ class JobRun:
     def _raise_failed(self, message: str) -> NoReturn:
         logs = self._logs.keep(folder=self._log_folder)
         cause = failure.cause_of(
-            failure.left_in(self._exchange.folder),
+            failure.left_in(self._folder),
             {
                 self._names.index(pod.task): f"{message} {pod.name} {pod.state}"
                 for pod in self._logs.pods

@@ -1,11 +1,7 @@
-"""One worker's part of a training on several, from the folder that it is given to its exit code."""
+"""One worker's part of a training on several: the user's code, from the folder that all share."""
 
-import logging
 import pathlib
 import shutil
-import sys
-import time
-from typing import NoReturn
 
 from tfx_perf.components import trainer_args, training_job
 from tfx_perf.components.optimized_trainer import child
@@ -15,73 +11,17 @@ from tfx_perf.components.optimized_trainer.known_plan import KnownPlan
 from tfx_perf.config.distribution import DistributionSettings
 from tfx_perf.core import console, errors, workers
 from tfx_perf.core.workers import ParameterServers, Worker
-from tfx_perf.distribute import worker_server
-from tfx_perf.distribute.failure import WorkerFailure
-from tfx_perf.isolate import forks
 from tfx_perf.training.trials import kept_choice
 from tfx_perf.training.trials.trials_together import TrialsTogether
 
-_EXIT_FAILURE = 1
-_EXIT_USER_ERROR = 2
 
-_LOGGER = logging.getLogger(__name__)
-
-
-def carry_out(folder: str) -> NoReturn:
-    """Trains as the worker that `TF_CONFIG` says, and ends this process, a child."""
-    logging.basicConfig(level=logging.INFO)
-    code = run(pathlib.Path(folder), workers.this())
-    forks.end(code, within_seconds=forks.LEFT_THREADS_SECONDS)
-
-
-def run(folder: pathlib.Path, worker: Worker) -> int:
-    """Trains as one of several workers, in the folder of the exchange; returns the exit code."""
-    _LOGGER.info("Worker %d of %d.", worker.index, worker.count)
-    exchange = Exchange(folder)
-    if not exchange.is_prepared:
-        return _said(
-            errors.UserError(
-                f"Expected a folder that OptimizedTrainer prepared for its job. Received: "
-                f"job={folder}. Is the volume with distribution.job.shared_folder mounted?"
-            )
-        )
-
-    def report_absence(message: str) -> None:
-        WorkerFailure(
-            worker=worker.index,
-            seconds=time.time(),
-            message=message,
-            is_users=False,
-            may_pass=True,
-        ).leave_in(exchange.folder)
-
-    try:
-        if worker.count > 1:
-            seconds = exchange.job.settings.distribution.start_timeout_seconds
-            hosts = workers.these_hosts()
-            with worker_server.awaited(hosts, seconds=seconds, report=report_absence):
-                worker_server.start()
-        _train(exchange, worker)
-    except Exception as error:  # reported, whatever it is
-        WorkerFailure.of(error, worker=worker.index).leave_in(exchange.folder)
-        if isinstance(error, errors.UserError):
-            return _said(error)
-        _LOGGER.exception("The training failed.")
-        return _EXIT_FAILURE
-    return 0
-
-
-def _said(error: errors.UserError) -> int:
-    print(f"tfx-perf: {error}", file=sys.stderr)
-    return _EXIT_USER_ERROR
-
-
-def _train(exchange: Exchange, worker: Worker) -> None:
+def train(folder: pathlib.Path, worker: Worker) -> None:
     """Runs the user's `run_fn`, whose strategy finds the other workers by `TF_CONFIG`.
 
     All workers save, because saving may take steps together; only the chief's model is kept. With
     parameter servers the coordinator alone runs it.
     """
+    exchange = Exchange(folder)
     job = exchange.job
     distribution = job.settings.distribution
     if distribution.workers and not worker.is_chief:  # of one machine, whose port is the chief's
@@ -94,10 +34,9 @@ def _train(exchange: Exchange, worker: Worker) -> None:
             f"{_in_words(distribution.servers, distribution.worker_count)}. Received: "
             f"{_in_words(servers, found)} in {workers.VARIABLE}."
         )
-    folder = exchange.outputs_folder(worker)
-    shutil.rmtree(folder, ignore_errors=True)  # of a container that was started again
+    saved = exchange.begin(worker)
     run_fn = trainer_args.load_run_fn(job.exec_properties)
-    outputs = trainer_args.outputs_in(str(folder))
+    outputs = trainer_args.outputs_in(str(saved))
     arguments = trainer_args.fn_args(
         job.input_dict, outputs, job.exec_properties, worker_count=worker.count
     )
@@ -129,7 +68,7 @@ def _train(exchange: Exchange, worker: Worker) -> None:
     if worker.is_chief:
         exchange.report(TrainingResult(record=record))
     else:
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(saved, ignore_errors=True)
 
 
 def _why_no_trials(

@@ -1,0 +1,135 @@
+"""One of the processes that train in a component's place: `python -m tfx_perf.distribute.worker`.
+
+By `TF_CONFIG` it serves one that trains, or joins the others and trains itself.
+"""
+
+import argparse
+import importlib
+import logging
+import os
+import pathlib
+import sys
+import time
+from collections.abc import Callable, MutableMapping, Sequence
+from typing import NoReturn
+
+from tfx_perf.core import errors, workers
+from tfx_perf.core.workers import Worker
+from tfx_perf.distribute.failure import WorkerFailure
+from tfx_perf.isolate import forks
+
+HOSTS_VARIABLE = "TFX_PERF_WORKER_HOSTS"
+"""Of a TrainJob: `host:port` of all workers, with commas between."""
+
+_INDEX_VARIABLE = "JOB_COMPLETION_INDEX"  # set by Kubernetes in the pods of an indexed job
+_EXIT_FAILURE = 1
+_EXIT_USER_ERROR = 2
+
+_LOGGER = logging.getLogger(__name__)
+
+Train = Callable[[pathlib.Path, Worker], None]
+"""Trains as a worker by what is in a folder, which all workers see."""
+
+
+def carry_out(folder: str, train: str, start_timeout_seconds: float) -> NoReturn:
+    """Runs `train` (`module:function`, a `Train`), and ends this process.
+
+    Failures are left in the folder; the workers may take `start_timeout_seconds` to arrive.
+    """
+    code = run(pathlib.Path(folder), train, start_timeout_seconds=start_timeout_seconds)
+    forks.end(code, within_seconds=forks.LEFT_THREADS_SECONDS)
+
+
+def run(folder: pathlib.Path, train: str, *, start_timeout_seconds: float) -> int:
+    """Does what `carry_out` does; returns the exit code."""
+    logging.basicConfig(level=logging.INFO)
+    if workers.only_serves(os.environ.get(workers.VARIABLE, "")):
+        from tfx_perf.distribute.parameter_server import server
+
+        server.serve()
+    try:
+        worker = worker_of(os.environ)
+        _LOGGER.info("Worker %d of %d.", worker.index, worker.count)
+        if not folder.exists():
+            raise errors.UserError(
+                f"Expected a folder that OptimizedTrainer prepared for its job. Received: "
+                f"job={folder}. Is the volume with distribution.job.shared_folder mounted?"
+            )
+    except errors.UserError as error:
+        return _said(error)
+    module, _, name = train.partition(":")
+    try:
+        # Here, after TF_CONFIG is set, since it imports TensorFlow.
+        function: Train = getattr(importlib.import_module(module), name)
+        if worker.count > 1:
+            _join(folder, worker, timeout_seconds=start_timeout_seconds)
+        function(folder, worker)
+    except Exception as error:  # reported, whatever it is
+        WorkerFailure.of(error, worker=worker.index).leave_in(folder)
+        if isinstance(error, errors.UserError):
+            return _said(error)
+        _LOGGER.exception("The training failed.")
+        return _EXIT_FAILURE
+    return 0
+
+
+def worker_of(environment: MutableMapping[str, str]) -> workers.Worker:
+    """Returns which worker this process is; composes a TrainJob's `TF_CONFIG` from its variables.
+
+    To be called before TensorFlow is imported.
+    """
+    if workers.VARIABLE not in environment:
+        environment[workers.VARIABLE] = _composed(environment)
+    return workers.worker_of(environment[workers.VARIABLE])
+
+
+def _composed(environment: MutableMapping[str, str]) -> str:
+    hosts = [host for host in environment.get(HOSTS_VARIABLE, "").split(",") if host]
+    index = environment.get(_INDEX_VARIABLE, "")
+    if not hosts:
+        raise errors.UserError(
+            f"Expected {workers.VARIABLE}, as a TFJob sets it, or {HOSTS_VARIABLE}. Received: "
+            "neither. OptimizedTrainer starts this program in the workers of its job."
+        )
+    if not index.isdecimal() or int(index) >= len(hosts):
+        raise errors.UserError(
+            f"Expected {_INDEX_VARIABLE} below the number of hosts, {len(hosts)}. "
+            f"Received: {_INDEX_VARIABLE}={index or None}."
+        )
+    return workers.configs_of(hosts)[workers.name_of("worker", int(index))]
+
+
+def _join(folder: pathlib.Path, worker: Worker, *, timeout_seconds: float) -> None:
+    from tfx_perf.distribute import worker_server
+
+    def report_absence(message: str) -> None:
+        WorkerFailure(
+            worker=worker.index,
+            seconds=time.time(),
+            message=message,
+            is_users=False,
+            may_pass=True,
+        ).leave_in(folder)
+
+    hosts = workers.these_hosts()
+    with worker_server.awaited(hosts, seconds=timeout_seconds, report=report_absence):
+        worker_server.start()
+
+
+def _said(error: errors.UserError) -> int:
+    print(f"tfx-perf: {error}", file=sys.stderr)
+    return _EXIT_USER_ERROR
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a worker of a job by its command line; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="tfx_perf.distribute.worker", allow_abbrev=False)
+    parser.add_argument("--job", required=True, type=pathlib.Path, metavar="FOLDER")
+    parser.add_argument("--train", required=True, metavar="MODULE:FUNCTION")
+    parser.add_argument("--start-timeout", required=True, type=float, metavar="SECONDS")
+    given = parser.parse_args(arguments)
+    return run(given.job, given.train, start_timeout_seconds=given.start_timeout)
+
+
+if __name__ == "__main__":
+    forks.end(main(), within_seconds=forks.LEFT_THREADS_SECONDS)
