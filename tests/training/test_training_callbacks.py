@@ -4,7 +4,9 @@ Our `train_functions` are in the place of Keras' for the running `fit` alone, by
 """
 
 import contextlib
+import copy
 import importlib
+import pickle
 
 import model_cases
 import numpy as np
@@ -13,6 +15,7 @@ import tensorflow as tf
 from model_cases import assert_same_history, session_with, without_autotune
 
 from tfx_perf.core import interception
+from tfx_perf.training.keras_api import variables
 from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
 
 pytestmark = [pytest.mark.one_case, pytest.mark.usefixtures("no_flops")]
@@ -187,6 +190,80 @@ def test_another_model_is_trained_by_its_own_fit(keras, package, plan):
         return teacher, [*found[1], *histories], found[2]
 
     assert_equal_runs(teacher_trained(PLANS[plan]), teacher_trained(None))
+
+
+def saved_and_loaded(keras, model, folder):
+    model.save(folder / "model.keras")
+    return keras.models.load_model(folder / "model.keras")
+
+
+COPIES = {
+    "copied": lambda keras, model, folder: copy.copy(model),
+    "copied_deeply": lambda keras, model, folder: copy.deepcopy(model),
+    "cloned": lambda keras, model, folder: keras.models.clone_model(model),
+    "pickled": lambda keras, model, folder: pickle.loads(pickle.dumps(model)),
+    "saved": saved_and_loaded,
+}
+
+
+@pytest.mark.parametrize("kind", COPIES)
+def test_copies_of_the_model_have_keras_own_methods(keras, kind, tmp_path):
+    copies = []
+
+    def makes_a_copy(epoch, logs=None):
+        made = COPIES[kind](keras, model, tmp_path)
+        made.compile("sgd", "mse")
+        copies.append((made, [weights.copy() for weights in made.get_weights()]))
+        made.evaluate(other_data(), verbose=0)
+        made.train_on_batch(*batch())
+
+    model, plain = model_of(keras), model_of(keras)
+    callback = keras.callbacks.LambdaCallback(on_epoch_end=makes_a_copy)
+    given = {"epochs": 2, "verbose": 0, "validation_data": other_data()}
+    expected = plain.fit(data(), **given)
+    before = dict(vars(model))
+    with interception.intercepting_fit(session_with(PLANS["four"]).fit):
+        found = model.fit(data(), callbacks=[callback], **given)
+    assert_same_history(found, expected, rtol=1e-4)
+    assert vars(model).keys() - before.keys() <= vars(plain).keys()
+    for made, weights in copies:
+        assert not {"evaluate", "test_on_batch", "make_train_function"} & vars(made).keys()
+        trained = zip(made.get_weights(), weights, strict=True)
+        assert not all(np.array_equal(one, other) for one, other in trained)
+
+
+class WithOwnMethods:
+    """Methods whose code names variables, which are none of the model's."""
+
+    def evaluate(self, *args, **kwargs):
+        OTHERS_COUNT.assign_add(1)
+        return super().evaluate(*args, **kwargs)
+
+
+OTHERS_COUNT = tf.Variable(0)
+
+
+def test_what_stands_in_the_place_of_methods_is_no_state_of_the_model(keras):
+    class Model(WithOwnMethods, keras.Model):
+        def call(self, inputs):
+            return self.dense(inputs)
+
+    model = Model()
+    model.dense = keras.layers.Dense(1)
+    model.compile("sgd", "mse")
+    seen = []
+
+    def look(epoch, logs=None):
+        seen.append(variables.named_variables({"model": model}).keys())
+
+    callback = keras.callbacks.LambdaCallback(on_epoch_end=look)
+    given = {"epochs": 2, "verbose": 0, "validation_data": other_data(), "callbacks": [callback]}
+    model.fit(data(), **given)
+    with interception.intercepting_fit(session_with(PLANS["four"]).fit):
+        model.fit(data(), **given)
+    assert len(seen) == 4
+    assert all(each == seen[0] for each in seen)
+    assert int(OTHERS_COUNT) >= 4
 
 
 @pytest.mark.parametrize("plan", ["plain", "four"])

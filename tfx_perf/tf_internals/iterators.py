@@ -108,7 +108,10 @@ class FitIterators:
 
     def number_of(self, iterator: Any) -> int | None:
         """Returns which one an iterator is, counted from 0; None if it is of other data."""
-        return self._numbers.get(iterator)
+        try:
+            return self._numbers.get(iterator)
+        except TypeError:  # nothing that could be in a weak dictionary
+            return None
 
     def over(self, dataset: Any) -> Any:
         """Returns a dataset, also one distributed by a strategy, with iterators that are known."""

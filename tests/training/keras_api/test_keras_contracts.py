@@ -92,10 +92,33 @@ def test_fit_tells_evaluate_that_it_calls_it(keras):
         return evaluate
 
     model = built(keras, run_eagerly=True)
+    callback, other = keras.callbacks.Callback(), keras.callbacks.Callback()
     with interception.replacing(keras.Model, "evaluate", noting):
-        model.fit(X, Y, validation_data=(X, Y), verbose=0)
-        model.evaluate(X, Y, verbose=0)
-    assert [api_of(keras).is_of_fit(arguments) for arguments in named] == [True, False]
+        for given in callback, other:
+            model.fit(X, Y, validation_data=(X, Y), verbose=0, callbacks=[given])
+            model.evaluate(X, Y, verbose=0, callbacks=[given])
+    found = [api_of(keras).is_of_fit(arguments, callback) for arguments in named]
+    assert found == [True, False, False, False]
+
+
+@contract("The evaluations inside of fit run other steps than fit counts.")
+def test_the_evaluations_of_fit_can_be_counted_in_calls_of_other_lengths(keras):
+    keras_api, counted = api_of(keras), []
+
+    def counting(own):
+        def evaluate(*args, **arguments):
+            keras_api.count_in_calls_of(keras_api.evaluation_counting(model), 2, model=model)
+            return own(*args, **arguments)
+
+        return evaluate
+
+    model = built(keras)
+    note = keras.callbacks.LambdaCallback(on_test_batch_end=lambda step, logs: counted.append(step))
+    data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(1)
+    with interception.replacing(model, "evaluate", counting):
+        model.fit(X, Y, validation_data=data, verbose=0, callbacks=[note])
+    assert counted == [1, 3]
+    assert keras_api.get_steps_per_execution(model) == 1
 
 
 @contract("The losses of compile are not known: micro-batches may compute another mean.")

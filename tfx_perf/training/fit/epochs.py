@@ -6,7 +6,7 @@ from typing import Any
 from tfx_perf.core import errors
 from tfx_perf.training.fit.fit_arguments import length_of
 from tfx_perf.training.keras_api.base_api import KerasApi
-from tfx_perf.training.step.step_runner import Countdown, TracedSteps
+from tfx_perf.training.step.step_runner import Countdown
 from tfx_perf.training.step.steps import MultiStep
 
 
@@ -64,12 +64,36 @@ class StepCounts:
             )
 
 
+class TestFunction:
+    """The test function of the evaluations that one `fit` makes."""
+
+    __test__ = False  # of pytest's
+
+    def __init__(
+        self,
+        function: MultiStep,
+        keras_api: KerasApi,
+        *,
+        steps_per_call: int,
+        length: int | None,  # steps of an evaluation
+    ) -> None:
+        self.steps_per_call = steps_per_call
+        self._function = function
+        self._countdown = Countdown()
+        self.callback = keras_api.callback(  # to be given to `fit`
+            on_test_begin=lambda logs=None: self._countdown.begin(length)
+        )
+
+    def __call__(self, iterator: Any) -> Any:
+        """Runs a call's steps; raises OutOfRangeError if the data end before."""
+        return self._function.run(iterator, self._countdown.take(self.steps_per_call))
+
+
 class Epochs:
-    """The countdowns of one model's `fit`, and its test function."""
+    """The countdown of one model's training, and what evaluates meanwhile."""
 
     def __init__(self, model: Any, keras_api: KerasApi) -> None:
         self.training = Countdown()
-        self._testing = Countdown()
         self._model = model
         self._keras_api = keras_api
         self._test: MultiStep | None = None
@@ -80,19 +104,15 @@ class Epochs:
             on_epoch_begin=lambda epoch, logs=None: self.training.begin(length)
         )
 
-    def evaluating(
-        self, arguments: dict[str, Any], *, most_steps_per_call: int | None
-    ) -> TracedSteps | None:
-        """Returns the test function of a `fit`; None with None, where Keras' own evaluates."""
-        if most_steps_per_call is None:
-            return None
-        return self._test_function(self._test_steps_per_call(arguments, most=most_steps_per_call))
-
-    def evaluations(self, arguments: dict[str, Any]) -> Any:
-        """Returns a callback that begins every evaluation of a `fit` with our test function."""
-        length = length_of(arguments["validation_data"], arguments["validation_steps"])
-        return self._keras_api.callback(
-            on_test_begin=lambda logs=None: self._testing.begin(length)
+    def test_function(
+        self, arguments: dict[str, Any], *, most_steps_per_call: int
+    ) -> TestFunction:
+        """Returns the test function of a `fit`."""
+        return TestFunction(
+            self._traced_test(),
+            self._keras_api,
+            steps_per_call=self._test_steps_per_call(arguments, most=most_steps_per_call),
+            length=length_of(arguments["validation_data"], arguments["validation_steps"]),
         )
 
     def retrace(self) -> None:
@@ -118,7 +138,7 @@ class Epochs:
         alike = (n for n in range(most, 1, -1) if counts_all(n) == counts_all(users_steps))
         return next(alike, 1)
 
-    def _test_function(self, steps_per_call: int) -> TracedSteps:
+    def _traced_test(self) -> MultiStep:
         if self._test is None:
             self._test = MultiStep(self._model, self._keras_api, method="test_step")
-        return TracedSteps(self._test, countdown=self._testing, steps_per_call=steps_per_call)
+        return self._test

@@ -105,6 +105,7 @@ class KerasApi(abc.ABC):
     reduction: str
     graph_attributes: tuple[str, str, str, str]
     _resumption: str  # the model's attribute that has `fit` begin at a later epoch
+    _evaluation_counting: str  # its attribute with what `fit` counts the steps of evaluations with
     _trainer_module: str  # which makes them, with the `tf.function` of its `tf`
     _graph_function: Callable[..., Any]  # what makes its graph functions
 
@@ -435,8 +436,12 @@ class KerasApi(abc.ABC):
         """Returns a number of steps per call in the form that `step_counting` takes."""
 
     @abc.abstractmethod
-    def count_in_calls_of(self, counting: Any, steps: int) -> None:
+    def count_in_calls_of(self, counting: Any, steps: int, *, model: Any) -> None:
         """Changes the steps of a call in an object of `step_counting`, from the next epoch on."""
+
+    def evaluation_counting(self, model: Any) -> Any:
+        """Returns the object of `step_counting` for the evaluations of the running `fit`."""
+        return getattr(model, self._evaluation_counting)
 
     def count_before(self, counting: Any, steps: int) -> None:  # noqa: B027 (tf_keras counts none)
         """Adds steps of epochs before to an object of `step_counting`, where it counts those."""
@@ -447,9 +452,10 @@ class KerasApi(abc.ABC):
         """Returns a context in which callbacks hear of every call's last step, if `applies()`."""
         return contextlib.nullcontext()
 
-    def is_of_fit(self, arguments: dict[str, Any]) -> bool:
-        """Whether `evaluate`, called with these named arguments, was called by `fit`."""
-        return "_use_cached_eval_dataset" in arguments
+    def is_of_fit(self, arguments: dict[str, Any], callback: Any) -> bool:
+        """Whether `evaluate` has these named arguments from the `fit` with this callback."""
+        given = getattr(arguments.get("callbacks"), "callbacks", ())
+        return "_use_cached_eval_dataset" in arguments and any(each is callback for each in given)
 
     def step_counter(self, model: Any, step: str) -> tf.Variable | None:
         """Returns the variable in which Keras counts `train_step` or `test_step`, if it does."""

@@ -31,6 +31,7 @@ class Keras3(KerasApi):
     reduction = "MEAN"
     graph_attributes = ("_inputs", "_inputs_struct", "_outputs", "_outputs_struct")
     _resumption = "_initial_epoch"
+    _evaluation_counting = "_eval_epoch_iterator"
     _trainer_module = "keras.src.backend.tensorflow.trainer"
     _graph_function = staticmethod(tf.function)
 
@@ -162,7 +163,7 @@ class Keras3(KerasApi):
         return steps
 
     @override
-    def count_in_calls_of(self, counting: Any, steps: int) -> None:
+    def count_in_calls_of(self, counting: Any, steps: int, *, model: Any) -> None:
         counting.steps_per_execution = steps
 
     @override

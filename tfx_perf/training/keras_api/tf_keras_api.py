@@ -37,6 +37,7 @@ class TfKeras(KerasApi):
     reduction = "SUM"
     graph_attributes = ("inputs", "_nested_inputs", "outputs", "_nested_outputs")
     _resumption = "_training_state"
+    _evaluation_counting = "_eval_data_handler"
     _trainer_module = "tf_keras.src.engine.training"
     _graph_function = staticmethod(QuickFunction)
 
@@ -172,8 +173,10 @@ class TfKeras(KerasApi):
         return model._create_counter_variable(steps)
 
     @override
-    def count_in_calls_of(self, counting: Any, steps: int) -> None:
-        counting._steps_per_execution.assign(steps)
+    def count_in_calls_of(self, counting: Any, steps: int, *, model: Any) -> None:
+        if int(counting._steps_per_execution.numpy()) != steps:
+            # A new variable, as that may be the model's.
+            counting._steps_per_execution = self.execution_steps_of(model, steps)
 
     @override
     def step_counter(self, model: Any, step: str) -> tf.Variable | None:

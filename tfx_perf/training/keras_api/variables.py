@@ -119,7 +119,8 @@ def _parts(item: Any) -> Iterator[tuple[str, Any]]:
 
 def _of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
     """Yields the objects that a user's function uses: its closure, its defaults and its globals."""
-    if _library_of(function.__module__) in _LIBRARIES | _KERAS:
+    # What stands in the place of a model's methods is ours.
+    if _library_of(function.__module__) in _LIBRARIES | _KERAS | {"tfx_perf"}:
         return
     code = function.__code__
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):

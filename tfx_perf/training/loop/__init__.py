@@ -13,8 +13,9 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.core.interception import FitCall
 from tfx_perf.memory import batches
 from tfx_perf.tf_internals import datasets
+from tfx_perf.tf_internals.iterators import FitIterators
 from tfx_perf.training.fit import callback_hooks
-from tfx_perf.training.fit.epochs import Epochs, StepCounts
+from tfx_perf.training.fit.epochs import Epochs, StepCounts, TestFunction
 from tfx_perf.training.fit.fit_arguments import (
     callback_list,
     certain_length,
@@ -23,7 +24,6 @@ from tfx_perf.training.fit.fit_arguments import (
     length_of,
     may_run_out,
 )
-from tfx_perf.training.fit.takeover import StepsOfCalls
 from tfx_perf.training.fit.timer import StepTimer, TimedFit
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.keras_api.base_api import Function, all_layers
@@ -46,7 +46,7 @@ from tfx_perf.training.recovery.blow_up import NumericsCheck
 from tfx_perf.training.recovery.guard import Guard
 from tfx_perf.training.replicas.sync import Sync
 from tfx_perf.training.step.oom_guard import OomGuard
-from tfx_perf.training.step.step_runner import StepRunner, TracedSteps
+from tfx_perf.training.step.step_runner import StepRunner
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -122,7 +122,7 @@ class Loop:
         self.timer: StepTimer | None = None  # of the running or last `fit`
         self.first_batch = FirstBatch()
         self.single_steps_note: str | None = None  # why the last `fit` ended in single steps
-        self._test: TracedSteps | None = None  # of the `fit` that runs
+        self._test: TestFunction | None = None  # of the `fit` that runs
         self._saveable = SaveableRandomLayers(call.model)
 
     def goes_on_with(self, call: FitCall) -> bool:
@@ -287,16 +287,11 @@ class Loop:
         if not plan.is_plain_fit:
             self._count_steps(run, arguments, timer=timer)
         train = self._stack(run, arguments)
-        test = self._test = self._epochs.evaluating(
-            arguments, most_steps_per_call=None if plan.is_plain_fit else plan.steps_per_call
-        )
-        with self._functions.installed(
+        with self._functions.takeover.installed(
             timer.around(train, model=self._model, stop_when=run.stop_when),
-            test,
-            steps_per_call=None
-            if test is None
-            else StepsOfCalls(_steps_per_call(plan, arguments), test.steps_per_call),
-            iterators=None if guard is None else guard.iterators,
+            self._test,
+            steps_per_call=None if plan.is_plain_fit else _steps_per_call(plan, arguments),
+            iterators=FitIterators() if guard is None else guard.iterators,
         ):
             callback = timer.epochs_callback(self.keras_api)
             own_history = None if guard is None else guard.history
@@ -343,6 +338,7 @@ class Loop:
     def _arguments(self, run: _Run, overrides: dict[str, Any]) -> dict[str, Any]:
         """Returns `fit`'s arguments, changed, with callbacks that begin epochs where we count."""
         plan = run.plan
+        self._test = None
         arguments = {**self._call.arguments, **overrides}
         if plan.is_plain_fit and run.guard is None:
             return arguments
@@ -354,11 +350,12 @@ class Loop:
         else:
             if not self._is_built:
                 self.prepare()  # what can be done with a step depends on the model's variables
-            arguments["callbacks"] = [
-                self._epochs.evaluations(arguments),
-                *callbacks,
-                self._epochs.counting(self.train_length),
-            ]
+            if arguments["validation_data"] is not None:
+                self._test = self._epochs.test_function(
+                    arguments, most_steps_per_call=plan.steps_per_call
+                )
+                callbacks = [self._test.callback, *callbacks]
+            arguments["callbacks"] = [*callbacks, self._epochs.counting(self.train_length)]
             if self._hooks_obstacle() is None:
                 look = self.keras_api.callback(on_epoch_begin=self._look_at_hooks)
                 arguments["callbacks"].append(look)

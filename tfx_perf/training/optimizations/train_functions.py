@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from tfx_perf.core import errors
 from tfx_perf.tf_internals.built_optimizer import build_used_optimizer
-from tfx_perf.tf_internals.iterators import FitIterators, direct_iterators
-from tfx_perf.training.fit.takeover import StepsOfCalls, Takeover, others_wait
+from tfx_perf.tf_internals.iterators import direct_iterators
+from tfx_perf.training.fit.takeover import Takeover, others_wait
 from tfx_perf.training.keras_api.base_api import Function, KerasApi
 from tfx_perf.training.keras_api.keras_function import KerasFunction, KerasFunctions
 from tfx_perf.training.optimizations.plan import TrainingPlan
@@ -46,7 +46,7 @@ class TrainFunctions:
         self._kept: dict[str, CompiledCall] = {}
         self._plain_count = 0
         self._keras: KerasFunctions | None = None
-        self.takeover = Takeover(model, keras_api, renew=self.retrace)
+        self.takeover = Takeover(model, keras_api, theirs=self._theirs, renew=self.retrace)
 
     @property
     def users_steps_per_call(self) -> int:
@@ -163,23 +163,6 @@ class TrainFunctions:
         found = [list(each.used_variables()) for each in functions]
         return list(itertools.chain(*found)) if all(found) else None
 
-    def installed(
-        self,
-        train: Any,
-        test: Any,
-        *,
-        steps_per_call: StepsOfCalls | None = None,
-        iterators: FitIterators | None = None,
-    ) -> contextlib.AbstractContextManager[None]:
-        """Puts functions in the place of Keras' while a `fit` runs; see `Takeover`."""
-        return self.takeover.installed(
-            train,
-            test,
-            theirs=self._theirs(),
-            steps_per_call=steps_per_call,
-            iterators=iterators,
-        )
-
     @contextlib.contextmanager
     def replaced(self) -> Iterator[None]:
         """Wraps a `fit` in which functions are replaced, and called with direct iterators.
@@ -187,17 +170,11 @@ class TrainFunctions:
         Keras' own are in their place afterwards, as if used.
         """
         model = self.model
-        before = model.train_function, model.test_function
-        is_inside = self.takeover.is_installed  # of a `fit` that runs
         try:
-            with (
-                others_wait(model),
-                direct_iterators(model.distribute_strategy),
-                self.takeover.suspended(),
-            ):
+            with others_wait(model), direct_iterators(model.distribute_strategy):
                 yield
         finally:
-            model.train_function, model.test_function = before if is_inside else self._theirs()
+            model.train_function, model.test_function = self._theirs()
 
     def _theirs(self) -> tuple[Function, Function]:
         return self.keras.train.own, self.keras.test
