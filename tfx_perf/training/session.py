@@ -35,7 +35,6 @@ from tfx_perf.training.recovery.saver import SaveClock
 from tfx_perf.training.replicas import strategies
 from tfx_perf.training.replicas.sync import LostWorkerError, Sync
 from tfx_perf.training.retrying import Recovery
-from tfx_perf.training.step import evaluation
 from tfx_perf.training.trials import choosing, families
 from tfx_perf.training.trials.choice import PlanChoice, plain
 from tfx_perf.training.trials.trials_together import TrialsTogether
@@ -79,8 +78,7 @@ def as_one_device(
     """Yields a `fit` whose replicas or devices train as one in the context, and its placement."""
     is_alone = strategies.is_of_one_device(call.model.distribute_strategy)
     if is_alone and not settings.sharding_invariant_random:
-        with evaluation.as_one_device():
-            yield call, None
+        yield call, None
         return
     from tfx_perf.distribute.as_one_device import trained
 
