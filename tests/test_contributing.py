@@ -3,12 +3,10 @@
 import json
 import pathlib
 import re
-import subprocess
-import sys
 
 import pytest
 
-from tests import contributed
+from tests import contributed, processes
 
 _ROOT = pathlib.Path(__file__).parent.parent
 
@@ -70,12 +68,8 @@ print(json.dumps(found))
 @pytest.fixture(scope="module")
 def used():
     """What the optimization does, in a process of its own, where it is there before the plan."""
-    child = subprocess.run(
-        [sys.executable, "-c", _USE], input=contributed.OPTIMIZATION, cwd=_ROOT, text=True,
-        capture_output=True, timeout=120, check=False,
-    )  # fmt: skip
-    assert child.returncode == 0, child.stderr[-3000:]
-    return json.loads(child.stdout.splitlines()[-1])
+    child = processes.python("-c", _USE, input=contributed.OPTIMIZATION, cwd=_ROOT, timeout=120)
+    return json.loads(processes.last_line(child))
 
 
 def test_the_optimization_is_a_field_of_the_plan_that_it_proposes(used):

@@ -2,11 +2,11 @@
 
 import json
 import os
-import subprocess
 import sys
 
 import pytest
 
+from tests import processes
 from tfx_perf.core.structural_hash import Describer, digest
 
 # A module of users, and what its functions hold in a cell, a global and a default.
@@ -191,10 +191,9 @@ def elsewhere(expressions, source, *, seed):
         "print(json.dumps(cases.digests(*json.load(sys.stdin))))"
     )
     environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
-    there = subprocess.run(
-        [sys.executable, "-c", program], input=json.dumps([expressions, source]),
-        env=environment, capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    there = processes.python(
+        "-c", program, input=json.dumps([expressions, source]), env=environment, check=True
+    )
     return json.loads(there.stdout)
 
 

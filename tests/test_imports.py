@@ -9,11 +9,11 @@ import graphlib
 import json
 import pathlib
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
+
+from tests import processes
 
 ROOT = pathlib.Path(__file__).parents[1]
 ENGINE = sorted(
@@ -59,11 +59,8 @@ def imported_names(path: pathlib.Path, *, top_level: bool = False) -> Iterator[s
 def modules_after(statements: str) -> set[str]:
     """Returns the modules that a fresh interpreter has loaded after `statements`."""
     code = f"import json, sys\n{statements}\nprint(); print(json.dumps(sorted(sys.modules)))"
-    child = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT
-    )
-    assert child.returncode == 0, child.stderr[-2000:]
-    return set(json.loads(child.stdout.splitlines()[-1]))
+    child = processes.python("-c", code, cwd=ROOT)
+    return set(json.loads(processes.last_line(child)))
 
 
 @functools.cache

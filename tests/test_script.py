@@ -6,7 +6,6 @@ Likewise a `custom_loop`, which marks its steps.
 import contextlib
 import importlib
 import pathlib
-import subprocess
 import sys
 import time
 import types
@@ -16,6 +15,7 @@ import pytest
 import tensorflow as tf
 
 import tfx_perf
+from tests import processes
 from tfx_perf import config, script
 from tfx_perf.cli import main
 from tfx_perf.core import errors, interception
@@ -369,9 +369,7 @@ print(len(run.record.trials))
 @pytest.mark.slow
 def test_what_libraries_log_in_trials_is_in_a_file_and_what_the_user_prints_is_not(tmp_path):
     (tmp_path / "train.py").write_text(_CACHED)
-    done = subprocess.run(
-        [sys.executable, "train.py"], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
+    done = processes.python("train.py", cwd=tmp_path, check=True)
     assert int(done.stdout) > 1
     shown = done.stderr.partition("here it begins\n")[2]
     log = (tmp_path / "perf" / "libraries.log").read_text()
@@ -470,7 +468,7 @@ def test_the_next_run_of_unchanged_code_uses_the_plan_again(package, tmp_path):
     def run(text: str) -> list[str]:
         path.write_text(text)
         command = [sys.executable, str(path), str(tmp_path / "perf")]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        done = processes.run(*command, check=True)
         return done.stdout.partition("PLAN ")[2].split()
 
     text = _SCRIPT.format(keras=package)

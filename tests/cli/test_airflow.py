@@ -1,12 +1,12 @@
 """`tfx-perf airflow deploy`."""
 
 import json
-import os
 import pathlib
-import subprocess
 import sys
 
 import pytest
+
+from tests import processes
 
 _MODULE = """
 from tfx import v1 as tfx
@@ -78,6 +78,7 @@ def test_what_is_no_pipeline_is_one_line_and_exit_code_2(
 
 _DEPLOY = """
 import sys
+from tests import processes
 from tfx_perf.core import errors
 from tfx_perf.cli import main
 try:
@@ -100,11 +101,9 @@ print(sorted({"tfx", "tensorflow", "my_pipeline"} & sys.modules.keys()))
 def test_a_place_without_airflow_is_said_before_tfx_is_imported(project, options, words):
     home = project / "nowhere"
     arguments = [option.format(home=home) for option in options]
-    done = subprocess.run(
-        [sys.executable, "-c", _DEPLOY, *arguments],
-        cwd=project, capture_output=True, text=True, check=True,
-        env={**os.environ, "AIRFLOW_HOME": str(home)},
-    )  # fmt: skip
+    done = processes.python(
+        "-c", _DEPLOY, *arguments, cwd=project, check=True, environment={"AIRFLOW_HOME": str(home)}
+    )
     said, imported = done.stdout.splitlines()
     assert words.format(home=home) in said
     assert imported == "[]"

@@ -4,10 +4,11 @@ import json
 import os
 import pathlib
 import re
-import subprocess
 import sys
 
 import pytest
+
+from tests import processes
 
 _COMPONENTS = pathlib.Path(__file__).parents[1] / "pipelines"
 _SCRIPT = '''
@@ -47,10 +48,9 @@ def call(tmp_path):
     paths = [str(_COMPONENTS), *filter(None, [os.environ.get("PYTHONPATH")])]
 
     def run(*command):
-        return subprocess.run(
-            [*command], cwd=tmp_path, capture_output=True, text=True, check=False,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-        )  # fmt: skip
+        return processes.run(
+            *command, cwd=tmp_path, environment={"PYTHONPATH": os.pathsep.join(paths)}
+        )
 
     return run
 
@@ -128,6 +128,7 @@ def test_a_script_that_exits_by_itself_ends_as_others_do(tfx_perf, code, exit_co
 _REFUSALS = """
 import argparse
 import sys
+from tests import processes
 from tfx_perf.core import console, errors
 print("a library's line", file=sys.stderr)
 case, = sys.argv[1:]

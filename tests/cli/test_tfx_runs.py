@@ -9,6 +9,8 @@ import sys
 import airflow_environment
 import pytest
 
+from tests import processes
+
 pytestmark = pytest.mark.slow
 
 _COMPONENTS = '''
@@ -72,9 +74,7 @@ def _call(
         "TF_CPP_MIN_LOG_LEVEL": "3",
         "PYTHONWARNINGS": "ignore",
     }
-    return subprocess.run(
-        arguments, env=environment, capture_output=True, text=True, check=False, cwd=folder
-    )
+    return processes.run(*arguments, env=environment, cwd=folder)
 
 
 def _tfx(

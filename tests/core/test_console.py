@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from tests import processes
 from tfx_perf.core import console
 
 # What a library may do: Python's warnings and logs, C's file descriptor, and another process.
@@ -24,10 +25,7 @@ def _run(folder: pathlib.Path, body: str) -> subprocess.CompletedProcess:
     (folder / "program.py").write_text(f"from tfx_perf.core import console, errors\n{body}")
     environment = {**os.environ, "TMPDIR": str(folder / "temporary")}
     (folder / "temporary").mkdir(exist_ok=True)
-    return subprocess.run(
-        [sys.executable, "program.py"], cwd=folder, env=environment, capture_output=True,
-        text=True, check=False,
-    )  # fmt: skip
+    return processes.python("program.py", cwd=folder, env=environment)
 
 
 def _logs(folder: pathlib.Path) -> list[pathlib.Path]:

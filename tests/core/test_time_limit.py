@@ -1,13 +1,14 @@
 """A process ends itself where something takes too long (`time_limit`)."""
 
 import signal
-import subprocess
-import sys
 
 import pytest
 
+from tests import processes
+
 SCRIPT = """
 import signal, sys, time
+from tests import processes
 from tfx_perf.core import time_limit
 
 own = []
@@ -36,10 +37,7 @@ threading.Thread(target=hang).start()
 
 
 def run(*arguments, script=SCRIPT):
-    return subprocess.run(
-        [sys.executable, "-c", script, *map(str, arguments)],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    return processes.python("-c", script, *map(str, arguments), timeout=60)
 
 
 def test_its_stacks_are_in_the_log(tmp_path):

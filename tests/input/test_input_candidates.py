@@ -3,8 +3,6 @@
 import json
 import pathlib
 import re
-import subprocess
-import sys
 
 import numpy as np
 import psutil
@@ -13,6 +11,7 @@ import record_data
 import tensorflow as tf
 from record_data import RAGGED_SCHEMA, SPARSE_SCHEMA
 
+from tests import processes
 from tfx_perf.input import candidates, equivalence
 from tfx_perf.input.candidates import batching, candidate
 from tfx_perf.input.candidates import table as table_lib
@@ -132,10 +131,7 @@ def test_seed_repeats_in_another_process(tmp_path):
         "import json, test_input_candidates as here;"
         f"print(json.dumps(here.seeded_orders({str(tmp_path)!r})))"
     )
-    there = subprocess.run(
-        [sys.executable, "-c", script], cwd=pathlib.Path(__file__).parent,
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    there = processes.python("-c", script, cwd=pathlib.Path(__file__).parent, check=True)
     assert json.loads(there.stdout.splitlines()[-1]) == seeded_orders(tmp_path)
 
 

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from tests import processes
+
 CASES = """
 import logging, os, sys
 
@@ -55,6 +57,7 @@ def train(value):
 BEGIN = """
 import sys, tempfile, threading, time
 import numpy, pyarrow, tensorflow as tf
+from tests import processes
 from tfx_perf import isolate
 from tfx_perf.isolate import forks
 sys.path.insert(0, {folder!r})
@@ -151,10 +154,9 @@ server = isolate._SERVER._process
 isolate.release_server()
 assert server.poll() is not None
 """
-    done = subprocess.run(
-        [sys.executable, "-c", script_of(folder, "", then), str(folder / "log")],
-        capture_output=True, text=True, check=False, timeout=TIMEOUT_SECONDS,
-    )  # fmt: skip
+    done = processes.python(
+        "-c", script_of(folder, "", then), folder / "log", timeout=TIMEOUT_SECONDS
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["Forked"]
 

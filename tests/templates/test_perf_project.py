@@ -1,14 +1,12 @@
 """A project from the template `perf`: its own tests pass, and its pipeline runs."""
 
 import json
-import os
 import pathlib
 import re
-import subprocess
-import sys
 
 import pytest
 
+from tests import processes
 from tfx_perf.mlmd import runs as recorded_runs
 from tfx_perf.templates import copying
 
@@ -23,10 +21,7 @@ _SHOWN_LINE = re.compile(
 
 def _call(project: pathlib.Path, *arguments: str, **environment: str) -> str:
     """Runs Python in the project and returns its output."""
-    done = subprocess.run(
-        [sys.executable, *arguments], cwd=project, capture_output=True, text=True, check=False,
-        env={**os.environ, **environment},
-    )  # fmt: skip
+    done = processes.python(*arguments, cwd=project, environment=environment)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     lines = done.stderr.splitlines()
     assert [line for line in lines if not _SHOWN_LINE.fullmatch(line)] == []
@@ -51,22 +46,15 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     ],
 )
 def test_only_own_lines_are_shown(project, arguments, code, shown):
-    done = subprocess.run(
-        [sys.executable, *arguments], cwd=project, capture_output=True, text=True, check=False
-    )
+    done = processes.python(*arguments, cwd=project)
     assert (done.returncode, done.stdout) == (code, "")
     assert shown in done.stderr
     assert len(done.stderr.splitlines()) == bool(shown)
 
 
+@pytest.mark.slow
 def test_compiling_says_what_a_run_will_do_without_and_where_the_file_is(project):
-    done = subprocess.run(
-        [sys.executable, "kubeflow_runner.py"],
-        cwd=project,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = processes.python("kubeflow_runner.py", cwd=project)
     assert (done.returncode, done.stderr) == (0, "")
     *notes, last = done.stdout.splitlines()
     assert notes and all(note.startswith("Note: ") for note in notes)

@@ -1,12 +1,12 @@
 """Saved models become object files; what cannot be compiled is refused with the reason."""
 
 import pathlib
-import subprocess
 
 import model_cases
 import pytest
 import tensorflow as tf
 
+from tests import processes
 from tfx_perf.core import errors
 from tfx_perf.xla import aot_export
 
@@ -28,9 +28,7 @@ def test_a_saved_model_is_compiled(keras, rows, tmp_path):
     assert "class Model final : public tensorflow::XlaCompiledCpuFunction" in header
     assert f"f32[{rows or 1},4]" in header  # an open dimension becomes 1
     assert f"f32[{rows or 1},1]" in header
-    symbols = subprocess.run(
-        ["nm", "--defined-only", *folder.glob("*.o")], capture_output=True, text=True, check=True
-    ).stdout
+    symbols = processes.run("nm", "--defined-only", *folder.glob("*.o"), check=True).stdout
     assert " T " in symbols  # code, not only data
     tf.saved_model.load(str(tmp_path))  # unharmed
 

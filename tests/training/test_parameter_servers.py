@@ -6,7 +6,6 @@ evaluation, of `handing_out`; what is saved is `state`. The processes that serve
 
 import json
 import pathlib
-import subprocess
 import sys
 
 import numpy as np
@@ -14,6 +13,7 @@ import pytest
 import served_training
 import tf_keras
 
+from tests import processes
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import errors
 from tfx_perf.core.interception import FitCall
@@ -34,9 +34,7 @@ def launched(folder, *, workers=1, servers=1, restarts=0, heartbeat_timeout=60, 
         *("--heartbeat-timeout", str(heartbeat_timeout)),
         *(str(_SCRIPT), str(folder), json.dumps(options)),
     ]
-    return subprocess.run(
-        command, cwd=folder, check=False, capture_output=True, text=True, timeout=300
-    )
+    return processes.run(*command, cwd=folder, timeout=300)
 
 
 def outcome(folder):

@@ -1,6 +1,5 @@
 """Activations that are computed again: the same bits, in less memory."""
 
-import child_scripts
 import numeric_models
 import numpy as np
 import peak_memory
@@ -8,6 +7,7 @@ import pytest
 import tensorflow as tf
 from model_cases import Snapshot, captured
 
+from tests import processes
 from tfx_perf.training.keras_api.random_layers import SaveableRandomLayers
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.optimizations import recompute
@@ -87,14 +87,14 @@ def test_masks_are_computed_again_and_equal_bit_for_bit(keras, nothing_is_small)
 
 
 def peak_bytes(package, **plan):
-    child = child_scripts.run(
-        peak_memory,
+    child = processes.python(
+        peak_memory.__file__,
         package,
         TrainingPlan(steps_per_call=1, **plan).model_dump_json(),
         # oneDNN's workspace would depend on the processor.
         environment={"TF_CPU_ALLOCATOR_USE_BFC": "1", "TF_ENABLE_ONEDNN_OPTS": "0"},
     )
-    return int(child_scripts.last_line(child))
+    return int(processes.last_line(child))
 
 
 @pytest.mark.slow

@@ -3,10 +3,10 @@
 import datetime
 import json
 
-import child_scripts
 import memory_in_process
 import pytest
 
+from tests import processes
 from tfx_perf.config import gate as gate_settings
 from tfx_perf.config.gate import GateSettings
 from tfx_perf.core import metrics
@@ -22,8 +22,8 @@ WIDTH = 1500  # 55 MB of weights and slots, and as much again while a step runs
 
 
 def figures_of(package, *, before="nothing", width=WIDTH):
-    child = child_scripts.run(memory_in_process, package, before, str(width))
-    return metrics.checked(json.loads(child_scripts.last_line(child)))
+    child = processes.python(memory_in_process.__file__, package, before, str(width))
+    return metrics.checked(json.loads(processes.last_line(child)))
 
 
 def verdict_on(figures, *, blessed):

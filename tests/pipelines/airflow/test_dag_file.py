@@ -5,13 +5,13 @@ It is built from a `topology`: the pipeline's, with `airflow.settings`.
 
 import json
 import pathlib
-import subprocess
 from typing import Any
 
 import airflow_environment
 import light_components as light
 import pytest
 
+from tests import processes
 from tfx_perf.pipelines.airflow import AirflowSettings, TaskSettings, deploy
 
 _DESCRIBE = pathlib.Path(__file__).with_name("describe_dag.py")
@@ -46,12 +46,8 @@ def _described(programs: pathlib.Path, folder: pathlib.Path, **settings: Any) ->
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "PATH": "/usr/bin:/bin",
     }
-    done = subprocess.run(
-        [str(programs / "python"), str(_DESCRIBE), str(dags)], env=variables, check=False,
-        capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    done = processes.run(programs / "python", _DESCRIBE, dags, env=variables, timeout=300)
+    return json.loads(processes.last_line(done))
 
 
 @pytest.fixture(params=["airflow_2", pytest.param("airflow_3", marks=pytest.mark.slow)])
