@@ -5,7 +5,6 @@ import pathlib
 import shutil
 
 import pytest
-import training_cases
 
 pytestmark = pytest.mark.each_choice
 
@@ -29,11 +28,6 @@ TRAIN = """
             save_best_only=True, save_weights_only=True),
         Fuse()])
 """
-
-
-@pytest.fixture
-def trainer(tmp_path):
-    return training_cases.Trainer(tmp_path)
 
 
 def run(trainer, number, *, line="keras", edit="", **settings):

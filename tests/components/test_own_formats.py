@@ -6,7 +6,6 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
-import training_cases
 import tuning_cases
 from tfx.components.trainer import executor as stock
 from tfx.components.util import examples_utils
@@ -50,11 +49,6 @@ READ = {
     data = data.map(lambda number, label: (number[None], label[None]))
 """,
 }
-
-
-@pytest.fixture
-def trainer(tmp_path):
-    return training_cases.Trainer(tmp_path)
 
 
 @pytest.fixture(params=READ)

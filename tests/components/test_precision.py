@@ -16,11 +16,6 @@ from tfx_perf.training.optimizations import precision
 pytestmark = pytest.mark.each_choice
 
 
-@pytest.fixture
-def trainer(tmp_path):
-    return training_cases.Trainer(tmp_path)
-
-
 def policies():
     return [
         importlib.import_module(f"{package}.mixed_precision").global_policy().name

@@ -7,7 +7,6 @@ import html
 import pathlib
 
 import pytest
-import training_cases
 
 from tfx_perf.components import types
 from tfx_perf.components.memory_profiler import child, executor
@@ -47,11 +46,6 @@ class Strike(keras.layers.Layer):
             graph = getattr(graph, "outer_graph", None)
         return x
 """
-
-
-@pytest.fixture
-def trainer(tmp_path):
-    return training_cases.Trainer(tmp_path)
 
 
 def profiled(trainer, *, memory=None, **module):
