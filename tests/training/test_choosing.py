@@ -21,7 +21,7 @@ from tfx_perf.training.trials.plan_key import fit_key
 from tfx_perf.training.trials.trials import Trials
 from tfx_perf.training.trials.worth import Budget
 
-pytestmark = pytest.mark.one_case
+pytestmark = [pytest.mark.one_case, pytest.mark.usefixtures("no_flops")]
 
 FIVE = TrainingPlan(steps_per_call=5)
 
