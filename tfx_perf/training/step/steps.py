@@ -97,7 +97,7 @@ class DoneCount:
 
 
 class MultiStep:
-    """Runs `step` several times on an iterator in one graph call.
+    """Runs a step several times on an iterator in one graph call.
 
     It is traced once for all runners; see `TracedSteps`. Results of metrics are computed once,
     after the last step: for each, tf_keras has replicas sum their counts.
