@@ -11,7 +11,6 @@ import re
 import shutil
 import socket
 import subprocess
-import sys
 import threading
 import time
 import types
@@ -311,15 +310,6 @@ def test_a_port_that_is_taken_costs_a_warning(keras, port, caplog):
     (warning,) = warnings_of(caplog)
     assert warning.startswith(f"No metrics are served at 0.0.0.0:{port}: OSError:")
     assert not any("metrics" in note for note in training.record.notes)
-
-
-def test_without_the_library_training_goes_on(keras, port, caplog, monkeypatch):
-    monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    training = session_with(port)
-    training.fit(captured(model_cases.dense(keras), model_cases.regression()))
-    assert training.record.train_step_count == STEPS
-    (warning,) = warnings_of(caplog)
-    assert "ModuleNotFoundError" in warning
 
 
 def test_what_cannot_be_read_is_left_out_with_one_warning(keras, port, caplog, monkeypatch):

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
+import prometheus_client
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 from prometheus_client.metrics_core import Metric
 
@@ -69,8 +70,8 @@ def announcing(
 def serving(settings: MonitoringSettings, training: LiveTraining) -> Iterator[str]:
     """Serves scrapes over HTTP inside the context, if the settings want it; yields the address.
 
-    If there can be no server (the port is taken, the library is missing), a warning is logged, the
-    training goes on, and the address is empty. Stopping the server takes up to half a second.
+    If there can be no server (the port is taken, say), a warning is logged, the training goes on,
+    and the address is empty. Stopping the server takes up to half a second.
     """
     address, stop = _started(settings, training)
     try:
@@ -87,14 +88,9 @@ def _started(
         return "", lambda: None
     where = f"{settings.metrics_host}:{settings.metrics_port}"
     try:
-        # Here, so that a training that serves nothing does not need it.
-        from prometheus_client import CollectorRegistry, start_http_server
-
-        from tfx_perf.training.monitoring.serving import Exposition
-
-        registry = CollectorRegistry()
+        registry = prometheus_client.CollectorRegistry()
         registry.register(Exposition(training))
-        server, thread = start_http_server(
+        server, thread = prometheus_client.start_http_server(
             settings.metrics_port, addr=settings.metrics_host, registry=registry
         )
     except Exception as error:  # nobody can look on; that is no reason not to train
