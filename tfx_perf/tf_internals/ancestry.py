@@ -70,8 +70,6 @@ def _content(part: Any) -> bytes:
     return about + (repr(rows.tolist()).encode() if rows.dtype.hasobject else rows.tobytes())
 
 
-
-
 def graph_of(dataset: tf.data.Dataset) -> tf.compat.v1.GraphDef | None:
     """Returns a dataset's graph; None if it would hold arrays or cannot be written (2 GB)."""
     if is_of_arrays(dataset):
@@ -156,8 +154,6 @@ def ancestors(dataset: tf.data.Dataset) -> list[Ancestor]:
     return found
 
 
-
-
 def independent(
     dataset: tf.data.Dataset,
     *,
@@ -178,7 +174,7 @@ def independent(
     if is_of_arrays(dataset):
         return dataset
     graph = graph_of(dataset)
-    if graph is None or not may_share and any(node.op in _SHARED for node in _nodes(graph)):
+    if graph is None or not may_share and any(node.op in _SHARED for node in nodes(graph)):
         return None
     _separate(graph, without | _WRITERS)
     try:
@@ -188,8 +184,6 @@ def independent(
     return copied(variant, dataset)
 
 
-
-
 def _is_complete(name: str, graph: tf.compat.v1.GraphDef) -> bool:
     """Returns whether the cache in the file that a node names was written to its end."""
     node = next(each for each in graph.node if each.name == name)
@@ -197,7 +191,8 @@ def _is_complete(name: str, graph: tf.compat.v1.GraphDef) -> bool:
     return bool(file) and tf.io.gfile.exists(f"{file}.index")
 
 
-def _nodes(graph: tf.compat.v1.GraphDef) -> Iterator[tf.compat.v1.NodeDef]:
+def nodes(graph: tf.compat.v1.GraphDef) -> Iterator[tf.compat.v1.NodeDef]:
+    """Yields the operations of a graph and of its functions."""
     yield from graph.node
     for function in graph.library.function:
         yield from function.node_def

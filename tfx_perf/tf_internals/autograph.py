@@ -111,8 +111,6 @@ def sparing_libraries(function: Callable[..., Any]) -> Callable[..., Any]:
     return sparing
 
 
-
-
 @contextlib.contextmanager
 def removed_afterwards() -> Iterator[None]:
     """Removes the files of what was converted in the context, which a fork would leave behind."""

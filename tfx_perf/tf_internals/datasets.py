@@ -58,10 +58,7 @@ def operations(data: Any) -> set[str]:
     if not isinstance(data, tf.data.Dataset):
         return set()
     graph = ancestry.graph_of(data)
-    if graph is None:
-        return set()
-    functions = (node for function in graph.library.function for node in function.node_def)
-    return {node.op for node in (*graph.node, *functions)}
+    return {node.op for node in ancestry.nodes(graph)} if graph else set()
 
 
 def static_row_count(batch: Any) -> int | None:

@@ -57,8 +57,6 @@ class QuickFunction:
             return use()
 
 
-
-
 def replace_input(operation: tf.Operation, index: int, tensor: tf.Tensor) -> None:
     """Has an operation read another tensor of the graph that is traced, alike in type and shape."""
     operation._update_input(index, tensor)

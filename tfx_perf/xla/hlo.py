@@ -7,6 +7,7 @@ Works on a CPU, in about a second.
 
 import dataclasses
 import math
+import textwrap
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,14 +17,6 @@ from tfx_perf.tf_internals.built_optimizer import build_used_optimizer
 from tfx_perf.tf_internals.graphs import QuickFunction
 from tfx_perf.tf_internals.messages import hlo_pb2
 
-__all__ = [
-    "BufferSizes",
-    "NotCompilable",
-    "buffer_sizes",
-    "count_flops",
-    "model_step_hlo",
-    "step_hlo",
-]
 _REASON_LENGTH = 300
 _MAX_TRIPS = 100_000  # a loop that is longer is not followed to its end
 # A value as far as it is known: an int or bool, a tuple of values, or None for unknown.
@@ -69,7 +62,8 @@ def step_hlo(
             return hlo_pb2.HloProto.FromString(read(stage="optimized_hlo_proto_serialized"))
         return hlo_pb2.HloModuleProto.FromString(read(stage="hlo_serialized"))
     except Exception as error:  # tracing runs the user's code, which may raise anything
-        raise NotCompilable(_one_line(error)) from error
+        reason = textwrap.shorten(str(error), _REASON_LENGTH, placeholder=" ...")
+        raise NotCompilable(reason or type(error).__name__) from error
 
 
 def model_step_hlo(
@@ -102,11 +96,6 @@ def buffer_sizes(compiled: hlo_pb2.HloProto) -> BufferSizes:
         output_bytes=sum(item.size for item in others if item.maybe_live_out),
         temp_bytes=sum(item.size for item in others if not item.maybe_live_out),
     )
-
-
-def _one_line(error: Exception) -> str:
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= _REASON_LENGTH else text[: _REASON_LENGTH - 3] + "..."
 
 
 def count_flops(module: hlo_pb2.HloModuleProto) -> int:
