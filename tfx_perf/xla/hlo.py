@@ -29,16 +29,11 @@ class NotCompilable(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class BufferSizes:
-    """XLA's plan for a step: arguments, results in buffers of their own, and all between."""
+    """XLA's plan for a step."""
 
     argument_bytes: int
-    output_bytes: int
     temp_bytes: int
-
-    @property
-    def total_bytes(self) -> int:
-        """Arguments, outputs and temporaries, all of which exist at once."""
-        return self.argument_bytes + self.output_bytes + self.temp_bytes
+    total_bytes: int  # with results that have buffers of their own; all exist at once
 
 
 def step_hlo(
@@ -84,17 +79,14 @@ def model_step_hlo(
 
 def buffer_sizes(compiled: hlo_pb2.HloProto) -> BufferSizes:
     """Adds up XLA's buffer assignment as its `CompiledMemoryStats`: without constants."""
-    allocations = compiled.buffer_assignment.buffer_allocations
-    arguments = [item for item in allocations if item.is_entry_computation_parameter]
-    others = [
-        item
-        for item in allocations
-        if not (item.is_entry_computation_parameter or item.is_constant or item.is_thread_local)
-    ]
+    every = compiled.buffer_assignment.buffer_allocations
+    buffers = [item for item in every if not (item.is_constant or item.is_thread_local)]
+    others = [item for item in buffers if not item.is_entry_computation_parameter]
+    total_bytes = sum(item.size for item in buffers)
     return BufferSizes(
-        argument_bytes=sum(item.size for item in arguments),
-        output_bytes=sum(item.size for item in others if item.maybe_live_out),
+        argument_bytes=total_bytes - sum(item.size for item in others),
         temp_bytes=sum(item.size for item in others if not item.maybe_live_out),
+        total_bytes=total_bytes,
     )
 
 
