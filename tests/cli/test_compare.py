@@ -4,6 +4,7 @@ import datetime
 import json
 
 import pytest
+from perf_records import training_record
 
 from tfx_perf.cli import compare as comparison
 from tfx_perf.cli import main
@@ -12,7 +13,6 @@ from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.run import Run
 from tfx_perf.mlmd.runs import RecordedRun
 from tfx_perf.training.optimizations.plan import TrainingPlan
-from tfx_perf.training.record import TrainingRecord
 
 _NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.timezone.utc)
 _TIMES = {"setup_time_seconds": 1.0, "time_to_first_step_seconds": 30.0,
@@ -137,20 +137,11 @@ def test_json_has_plain_units(source, capsys):
     }  # fmt: skip
 
 
-def training(plan):
-    return TrainingRecord(
-        plan=plan, plan_reason="", environment={}, step_time=None, mean_step_time_seconds=None,
-        step_time_p90_seconds=None, step_times=(), global_batch_size=64, parameter_count=1,
-        train_step_count=1, time_to_first_step_seconds=1.0, compile_time_seconds=1.0,
-        fit_time_seconds=2.0, trial_time_seconds=0.0, peak_memory_bytes=None, peak_rss_bytes=None,
-        losses={},
-    )  # fmt: skip
-
-
 def test_artifacts_files_and_folders(tmp_path, capsys):
     for name, steps in (("one", 10), ("two", 50)):
         (tmp_path / name).mkdir()
-        training(TrainingPlan(steps_per_call=steps)).write(tmp_path / name / "metrics.json")
+        record = training_record(plan=TrainingPlan(steps_per_call=steps))
+        record.write(tmp_path / name / "metrics.json")
     names = [str(tmp_path / "one" / "metrics.json"), str(tmp_path / "two")]
     main.cli.main(["compare", *names, "--json"], standalone_mode=False)
     document = json.loads(capsys.readouterr().out)

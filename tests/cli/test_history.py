@@ -234,7 +234,7 @@ def test_a_training_from_cache_is_told_from_one_that_was_trained(recorder, datab
 
 @pytest.mark.parametrize("kinds", [("metrics",), ("metrics", "evaluation"), ("evaluation",)])
 def test_the_folder_of_a_script_has_its_last_run(kinds, tmp_path, capsys):
-    training = training_record(0.01).model_copy(update={"runs_before": 2})
+    training = training_record(0.01, runs_before=2)
     decision = evaluate(
         Run.of_training(training, figures={}, settings=GateSettings(), run_id="now"),
         ledger=Ledger(),

@@ -14,6 +14,7 @@ import pytest
 import training_cases
 import tuning_cases
 from google.protobuf import text_format
+from perf_records import tuning_record
 from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
 from tensorflow_transform.tf_metadata import dataset_metadata, metadata_io
 from tfx import types as tfx_types
@@ -266,7 +267,7 @@ class TestReuse:
             item = types.InputPlan()
             item.id, item.uri = next(ids), str(tmp_path / name)
             pathlib.Path(item.uri).mkdir()
-            record = tuning_cases.tuning_record(**{"key": self.KEY, **fields})
+            record = tuning_record(**{"key": self.KEY, **fields})
             record.write(pathlib.Path(item.uri) / "plan.json")
             return item
 
@@ -311,13 +312,13 @@ class TestReuse:
     def test_a_search_that_did_not_come_to_an_end_is_not_used(self, made, source):
         assert self.find([made("a", key={})], source) is None
         for rounds, key in ((measure.MIN_ROUNDS, self.KEY), (measure.MIN_ROUNDS - 1, {})):
-            record = tuning_cases.tuning_record(rounds=rounds)
+            record = tuning_record(rounds=rounds)
             assert previous.keyed(record, self.KEY).key == key
-        surely = tuning_cases.tuning_record(rounds=2, chosen="columns")  # beyond doubt in two
+        surely = tuning_record(rounds=2, chosen="columns")  # beyond doubt in two
         assert previous.keyed(surely, self.KEY).key == self.KEY
 
     def test_a_search_that_ended_too_early_is_made_once_more(self, made, source):
-        undecided = tuning_cases.tuning_record(rounds=0, undecided_count=1)
+        undecided = tuning_record(rounds=0, undecided_count=1)
         first = previous.keyed(undecided, self.KEY)
         assert (first.key, first.undecided_count) == (self.KEY, 1)
         plans = [made("first", key={**self.KEY, "data": "0"}, undecided_count=1)]

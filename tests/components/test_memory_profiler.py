@@ -4,7 +4,6 @@ import json
 import pathlib
 
 import pytest
-import tensorflow as tf
 import training_cases
 from tfx import types as tfx_types
 from tfx import v1 as tfx
@@ -16,15 +15,9 @@ from tfx_perf.components import examples as examples_lib
 from tfx_perf.components.memory_profiler import child, component, executor
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import errors, metrics, unmeasured
-from tfx_perf.input.record import CandidateOutcome, TuningRecord
 from tfx_perf.memory.record import ProfileRecord
 
 pytestmark = pytest.mark.each_choice
-
-_SCHEMA = """
-    feature { name: "number" type: FLOAT presence { min_fraction: 1 } shape { dim { size: 1 } } }
-    feature { name: "label" type: INT presence { min_fraction: 1 } shape { dim { size: 1 } } }
-"""
 
 _MODULE = """
 import {line} as keras
@@ -46,58 +39,22 @@ def run_fn(fn_args):
 
 
 @pytest.fixture
-def examples(tmp_path):
-    item = standard_artifacts.Examples()
-    item.uri = str(tmp_path / "examples")
-    item.split_names = artifact_utils.encode_split_names(["train", "eval", "empty"])
-    for split, count in (("train", 50), ("eval", 5), ("empty", 0)):
-        folder = pathlib.Path(item.uri) / f"Split-{split}"
-        folder.mkdir(parents=True)
-        with tf.io.TFRecordWriter(str(folder / "part-00000-of-00001.gz"), "GZIP") as writer:
-            for number in range(count):
-                feature = {
-                    "number": tf.train.Feature(float_list=tf.train.FloatList(value=[number])),
-                    "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[number % 2])),
-                }
-                example = tf.train.Example(features=tf.train.Features(feature=feature))
-                writer.write(example.SerializeToString())
-    return item
+def examples(trainer):
+    """Those of the trainer, and a split without any."""
+    found = trainer.examples
+    found.split_names = artifact_utils.encode_split_names(["train", "eval", "empty"])
+    (pathlib.Path(found.uri) / "Split-empty").mkdir()
+    return found
 
 
 @pytest.fixture
-def schema(tmp_path):
-    item = standard_artifacts.Schema()
-    item.uri = str(tmp_path / "schema")
-    pathlib.Path(item.uri).mkdir()
-    (pathlib.Path(item.uri) / "schema.pbtxt").write_text(_SCHEMA)
-    return item
+def schema(trainer):
+    return trainer.schema
 
 
 @pytest.fixture
-def input_plan(tmp_path):
-    item = types.InputPlan()
-    item.uri = str(tmp_path / "input_plan")
-    pathlib.Path(item.uri).mkdir()
-    TuningRecord(
-        chosen="columns",
-        reason="for the test",
-        outcomes=tuple(
-            CandidateOutcome(name=name, description="", status=status)
-            for name, status in (("default", "measured"), ("columns", "chosen"))
-        ),
-        batch_size=16,
-        rounds=1,
-        margin=0.0,
-        memory_budget_bytes=2**30,
-        memory_budget_configured=True,
-        example_count=50,
-        checked_example_count=50,
-        file_count=1,
-        file_bytes=1000,
-        compression="GZIP",
-        tuning_time_seconds=1.0,
-    ).write(pathlib.Path(item.uri) / "plan.json")
-    return item
+def input_plan(trainer):
+    return trainer.plan("columns")
 
 
 def properties(**changes):
@@ -153,8 +110,8 @@ def test_publishes_a_profile(line, examples, schema, input_plan, tmp_path):
         logs = [path.name for path in pathlib.Path(profile.uri).glob("footprint-*.log")]
         assert logs == ["footprint-own.log"]
     assert record.largest_is_lower_bound
-    assert record.largest_batch_size == 32  # trained on; there are 50 rows
-    assert record.epoch_example_count >= 50
+    assert record.largest_batch_size == 32  # trained on; there are 60 rows
+    assert record.epoch_example_count >= 60
     figures = metrics.checked(record.figures())
     assert figures["step_peak_bytes"] > figures["weights_bytes"]
     for key, value in figures.items():

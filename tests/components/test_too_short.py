@@ -2,33 +2,23 @@
 
 import pytest
 import training_cases
+from perf_records import tuning_record
 
 from tfx_perf.components import trainer_args
 from tfx_perf.components.optimized_trainer import plans
 from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.core import formatting, statistics
 from tfx_perf.input.diagnosis import Diagnosis
-from tfx_perf.input.record import TuningRecord
 from tfx_perf.training.optimizations.steps_per_call import CALL_SECONDS
 
 _RATE = 100_000.0  # examples a second: 0.64 ms for a batch of 64
 
 
 def tuned(*, trained_example_count, rate=_RATE):
-    fields = {name: 0 for name in ("memory_budget_bytes", "file_count", "file_bytes", "rounds")}
     interval = rate and statistics.Interval(value=rate, low=rate, high=rate)
-    return TuningRecord(
-        chosen="default",
-        reason="it is fed",
-        outcomes=(),
+    return tuning_record(
         batch_size=64,
-        margin=0.02,
-        memory_budget_configured=False,
-        example_count=None,
         trained_example_count=trained_example_count,
-        checked_example_count=0,
-        compression="",
-        tuning_time_seconds=1.0,
         diagnosis=Diagnosis(
             pipeline_examples_per_second=statistics.Interval(value=1.0, low=1.0, high=1.0),
             train_examples_per_second=interval,
@@ -37,7 +27,6 @@ def tuned(*, trained_example_count, rate=_RATE):
             bound="compute",
             rounds=3,
         ),
-        **fields,
     )
 
 

@@ -5,12 +5,12 @@ import pathlib
 
 import numpy as np
 import tensorflow as tf
+from perf_records import tuning_record
 from tfx.types import artifact_utils, standard_artifacts
 
 from tfx_perf.components import types
 from tfx_perf.components.optimized_trainer import executor
 from tfx_perf.config import PerfConfig
-from tfx_perf.input.record import CandidateOutcome, TuningRecord
 from tfx_perf.training.record import TrainingRecord
 
 SCHEMA = """
@@ -192,25 +192,8 @@ class Trainer:
     def plan(self, chosen):
         """Returns InputTuner's artifact with that choice."""
         plan = self.artifact(types.InputPlan, "input_plan")
-        TuningRecord(
-            chosen=chosen,
-            reason="for the test",
-            outcomes=tuple(
-                CandidateOutcome(name=name, description="", status=status)
-                for name, status in (("default", "measured"), (chosen, "chosen"))
-            ),
-            batch_size=10,
-            rounds=1,
-            margin=0.0,
-            memory_budget_bytes=2**30,
-            memory_budget_configured=True,
-            example_count=60,
-            checked_example_count=60,
-            file_count=1,
-            file_bytes=1000,
-            compression="GZIP",
-            tuning_time_seconds=1.0,
-        ).write(pathlib.Path(plan.uri) / "plan.json")
+        record = tuning_record(chosen, batch_size=10, example_count=60, checked_example_count=60)
+        record.write(pathlib.Path(plan.uri) / "plan.json")
         return plan
 
     def artifact(self, kind, name):

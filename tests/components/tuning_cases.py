@@ -7,7 +7,6 @@ import tensorflow as tf
 from tfx.types import artifact_utils, standard_artifacts
 
 from tfx_perf.config import PerfConfig
-from tfx_perf.input.record import CandidateOutcome, TuningRecord
 
 COUNT = 100
 SCHEMA = """
@@ -125,24 +124,3 @@ def properties(
         "eval_args": "{}",
         "custom_config": "null",
     }
-
-
-def tuning_record(**fields: object) -> TuningRecord:
-    """Returns a record of a search that left the default."""
-    values = {
-        "chosen": "default",
-        "reason": "for the test",
-        "outcomes": (CandidateOutcome(name="default", description="", status="chosen"),),
-        "batch_size": 16,
-        "rounds": 3,
-        "margin": 0.0,
-        "memory_budget_bytes": 2**30,
-        "memory_budget_configured": True,
-        "example_count": COUNT,
-        "checked_example_count": COUNT,
-        "file_count": 1,
-        "file_bytes": 1000,
-        "compression": "GZIP",
-        "tuning_time_seconds": 1.0,
-    }
-    return TuningRecord(**{**values, **fields})

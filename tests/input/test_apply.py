@@ -7,22 +7,19 @@ import shutil
 
 import pytest
 import tensorflow as tf
+from perf_records import tuning_record
 from record_data import PLACED_SCHEMA, write_records
 
 from tfx_perf.input import apply, candidates, equivalence
 from tfx_perf.input.candidates import CANDIDATES
-from tfx_perf.input.record import TuningRecord
 
 pytestmark = pytest.mark.each_choice
 
 
 def plan(chosen, *, memory_budget_bytes=2**30, configured=True):
-    return TuningRecord(
-        chosen=chosen, reason="", outcomes=(), batch_size=32, rounds=9, margin=0.02,
-        memory_budget_bytes=memory_budget_bytes, memory_budget_configured=configured,
-        example_count=230, checked_example_count=230, file_count=3, file_bytes=1,
-        compression="GZIP", tuning_time_seconds=1.0,
-    )  # fmt: skip
+    return tuning_record(
+        chosen, memory_budget_bytes=memory_budget_bytes, memory_budget_configured=configured
+    )
 
 
 def call(factory, source):

@@ -1,34 +1,13 @@
 """InputTuner's report says what the record says."""
 
 import pytest
+from perf_records import tuning_record
 
 from tfx_perf.core import statistics
 from tfx_perf.input.diagnosis import Diagnosis
-from tfx_perf.input.record import CandidateOutcome, FinalComparison, TuningRecord
+from tfx_perf.input.record import CandidateOutcome, FinalComparison
 from tfx_perf.input.stages import Stage
 from tfx_perf.report import input as input_report
-
-
-def record(**fields):
-    return TuningRecord(
-        **{
-            "chosen": "default",
-            "reason": "for the test",
-            "outcomes": (CandidateOutcome(name="default", description="", status="chosen"),),
-            "batch_size": 16,
-            "rounds": 3,
-            "margin": 0.02,
-            "memory_budget_bytes": 2**30,
-            "memory_budget_configured": True,
-            "example_count": 100,
-            "checked_example_count": 100,
-            "file_count": 1,
-            "file_bytes": 1000,
-            "compression": "GZIP",
-            "tuning_time_seconds": 1.0,
-            **fields,
-        }
-    )
 
 
 def compared(rounds):
@@ -57,7 +36,7 @@ def compared(rounds):
     ("rounds", "name"), [(9, "95 % interval"), (3, "range of 3 rounds"), (1, None)]
 )
 def test_an_interval_is_called_what_it_is(rounds, name):
-    html = input_report.report_on(record(**compared(rounds))).render()
+    html = input_report.report_on(tuning_record(**compared(rounds))).render()
     assert html.count(f"in brackets the {name}") == (2 if name else 0)
     assert ("95 %" in html) == (rounds > 5)
     ratio = statistics.median_interval([float(number) for number in range(2, rounds + 2)])
@@ -68,14 +47,14 @@ def test_an_interval_is_called_what_it_is(rounds, name):
 def test_stages_that_were_not_measured_are_not_passed_over_in_silence():
     rates = statistics.median_interval([100.0] * 3)
     diagnosis = Diagnosis(pipeline_examples_per_second=rates, rounds=3)
-    html = input_report.report_on(record(diagnosis=diagnosis)).render()
+    html = input_report.report_on(tuning_record(diagnosis=diagnosis)).render()
     assert html.count("Where the default&#39;s time goes") == 1
     assert "input.time_budget_seconds" in html
     stage = Stage(
         name="read", seconds_per_example=1e-6, share=1, examples_per_second=1, bytes_per_second=1
     )
     diagnosis = diagnosis.model_copy(update={"stages": (stage,)})
-    html = input_report.report_on(record(diagnosis=diagnosis)).render()
+    html = input_report.report_on(tuning_record(diagnosis=diagnosis)).render()
     assert html.count("Where the default&#39;s time goes") == 1
     assert "Not measured" not in html
 
@@ -94,7 +73,7 @@ def test_runs_that_nobody_has_planned_are_those_so_far(is_planned, within):
         fed_ratio=None,
         rounds=3,
     )
-    found = record(
+    found = tuning_record(
         **{**compared(3), "final": final},
         trained_example_count=10,
         planned_runs=3,

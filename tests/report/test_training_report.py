@@ -4,6 +4,7 @@ import math
 
 import pytest
 from drawn import texts
+from perf_records import training_record
 
 from tfx_perf.core import metrics
 from tfx_perf.core.statistics import Interval
@@ -12,7 +13,7 @@ from tfx_perf.report import training as training_report
 from tfx_perf.training import advice, scaling
 from tfx_perf.training.measuring.accounts import CommunicationAccount, ReplicaAccount
 from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
-from tfx_perf.training.record import TrainingRecord, XlaAccount
+from tfx_perf.training.record import XlaAccount
 from tfx_perf.training.trials.choice import TrialRecord
 
 CHOSEN = TrainingPlan(steps_per_call=50)
@@ -40,32 +41,28 @@ TRIALS = (
 
 
 def record(**fields):
-    return TrainingRecord(
-        **{
-            "plan": CHOSEN,
-            "plan_reason": "4.00 times the speed of plain fit",
-            "trials": TRIALS,
-            "environment": {"device_name": "a device"},
-            "step_time": Interval(value=0.0008, low=0.0007, high=0.0009),
-            "mean_step_time_seconds": 0.0008,
-            "step_time_p90_seconds": 0.001,
-            "step_times": ((50, 0.1), (100, 0.0008)),
-            "global_batch_size": 40,
-            "parameter_count": 211,
-            "train_step_count": 100,
-            "time_to_first_step_seconds": 9.0,
-            "compile_time_seconds": 1.0,
-            "fit_time_seconds": 10.0,
-            "trial_time_seconds": 8.0,
-            "peak_memory_bytes": 2**30,
-            "peak_rss_bytes": 2**30,
-            "flops_per_step": 43360,
-            "peak_flops_per_second": 1e12,
-            "peak_source": "measured: here",
-            "losses": {"loss": (0.7, 0.5), "val_loss": (0.6,)},
-            **fields,
-        }
-    )
+    usual = {
+        "plan": CHOSEN,
+        "plan_reason": "4.00 times the speed of plain fit",
+        "trials": TRIALS,
+        "environment": {"device_name": "a device"},
+        "step_time": Interval(value=0.0008, low=0.0007, high=0.0009),
+        "step_time_p90_seconds": 0.001,
+        "step_times": ((50, 0.1), (100, 0.0008)),
+        "global_batch_size": 40,
+        "parameter_count": 211,
+        "time_to_first_step_seconds": 9.0,
+        "compile_time_seconds": 1.0,
+        "trial_time_seconds": 8.0,
+        "peak_memory_bytes": 2**30,
+        "peak_rss_bytes": 2**30,
+        "training_memory_bytes": None,
+        "flops_per_step": 43360,
+        "peak_flops_per_second": 1e12,
+        "peak_source": "measured: here",
+        "losses": {"loss": (0.7, 0.5), "val_loss": (0.6,)},
+    }
+    return training_record(0.0008, **{**usual, **fields})
 
 
 def test_the_verdict_names_plan_reason_and_speed():
