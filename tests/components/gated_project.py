@@ -1,14 +1,16 @@
 """Small real pipelines around PerfEvaluator, for tests."""
 
-from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 from perf_records import training_record
-from test_perf_evaluator import SETTINGS
 from tfx import v1 as tfx
 from tfx.components.evaluator import constants
 from tfx.types import standard_artifacts
 
+from tests.local_pipeline import LocalPipeline
 from tfx_perf.components import PerfEvaluator, types
+from tfx_perf.config import PerfConfig
+
+SETTINGS = PerfConfig.from_dict({"gate": {"rules": {"step_time_seconds": {"margin": 0.25}}}})
 
 
 @tfx.dsl.components.component
@@ -25,39 +27,15 @@ def QualityGate(  # noqa: N802 (a component)
     blessing.set_int_custom_property(constants.ARTIFACT_PROPERTY_BLESSED_KEY, blessed)
 
 
-class Project:
-    """A folder with ML Metadata, in which pipelines are run.
-
-    Args:
-        root: the folder.
-        connection: of ML Metadata; None for a SQLite file in the folder.
-        database: how the command line names it.
-    """
+class Project(LocalPipeline):
+    """A folder in which models are judged; `database` is how the command line names ML Metadata."""
 
     def __init__(self, root, *, connection=None, database=None):
+        super().__init__(root, connection=connection)
         self.root = root
         self.database = database or str(root / "metadata.sqlite")
         self.serving = root / "serving"
-        self._connection = (
-            connection
-            or tfx.orchestration.metadata.sqlite_metadata_connection_config(self.database)
-        )
         self._count = 0
-
-    @property
-    def store(self):
-        return metadata_store.MetadataStore(self._connection)
-
-    def run(self, components, *, enable_cache=False):
-        tfx.orchestration.LocalDagRunner().run(
-            tfx.dsl.Pipeline(
-                pipeline_name="gated",
-                pipeline_root=str(self.root / "artifacts"),
-                components=components,
-                metadata_connection_config=self._connection,
-                enable_cache=enable_cache,
-            )
-        )
 
     def train(self, step_time_seconds):
         """Lays down what a training leaves whose steps took that long."""
@@ -121,7 +99,7 @@ class Project:
             model=tfx.dsl.Channel(type=standard_artifacts.Model),
             model_blessing=tfx.dsl.Channel(type=standard_artifacts.ModelBlessing),
         ).with_id("latest_blessed_model")
-        self.run([resolver])
+        self.run([resolver], enable_cache=False)
         store = self.store
         (execution,) = [
             item

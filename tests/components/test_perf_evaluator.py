@@ -5,12 +5,10 @@ import json
 import pathlib
 
 import pytest
-from ml_metadata.metadata_store import metadata_store
-from ml_metadata.proto import metadata_store_pb2
+from gated_project import SETTINGS, Project
 from perf_records import profile_record, training_record
 from tfx import v1 as tfx
 from tfx.components.pusher import executor as pusher_executor
-from tfx.orchestration import metadata
 from tfx.types import standard_artifacts
 
 from tfx_perf.components import types
@@ -22,7 +20,6 @@ from tfx_perf.gate.ledger import Ledger
 
 pytestmark = pytest.mark.each_choice
 
-SETTINGS = PerfConfig.from_dict({"gate": {"rules": {"step_time_seconds": {"margin": 0.25}}}})
 FAST, SLOW = 0.010, 0.020
 
 
@@ -209,18 +206,15 @@ def test_the_component_declares_what_it_reads_and_writes():
 
 
 def test_a_pipeline_blesses_then_refuses_against_the_ledger_it_resolves(tmp_path):
-    store = tmp_path / "metadata.sqlite"
-    for number, step_time_seconds in enumerate([FAST, SLOW, FAST]):
-        folder = tmp_path / f"trained{number}"
-        (folder / "model" / "Format-Serving").mkdir(parents=True)
-        (folder / "model" / "Format-Serving" / "saved_model.pb").write_bytes(b"a model")
-        (folder / "metrics").mkdir()
-        training_record(step_time_seconds).write(folder / "metrics" / "metrics.json")
-        tfx.orchestration.LocalDagRunner().run(_pipeline(tmp_path, folder, store))
+    project = Project(tmp_path)
+    for step_time_seconds in [FAST, SLOW, FAST]:
+        ledger = tfx.dsl.Resolver(
+            strategy_class=tfx.dsl.experimental.LatestArtifactStrategy,
+            ledger=tfx.dsl.Channel(type=types.PerfLedger),
+        ).with_id("latest_perf_ledger")
+        project.judge(step_time_seconds, ledger=ledger)
 
-    connection = metadata_store_pb2.ConnectionConfig()
-    connection.sqlite.filename_uri = str(store)
-    found = metadata_store.MetadataStore(connection)
+    found = project.store
     blessings = found.get_artifacts_by_type("InfraBlessing")
     assert [item.custom_properties["blessed"].int_value for item in blessings] == [1, 0, 1]
     assert {item.custom_properties["component_id"].string_value for item in blessings} == {
@@ -234,36 +228,3 @@ def test_a_pipeline_blesses_then_refuses_against_the_ledger_it_resolves(tmp_path
     last = found.get_artifacts_by_type("tfx_perf.PerfLedger")[-1]
     ledger = Ledger.read(pathlib.Path(last.uri) / "ledger.json")
     assert len({entry.run_id for entry in ledger.entries}) == 2  # TFX's own run ids
-
-
-def _pipeline(root, trained, store):
-    """Returns a pipeline that judges and pushes what is in the folder `trained`."""
-    model = tfx.dsl.Importer(
-        source_uri=str(trained / "model"), artifact_type=standard_artifacts.Model
-    ).with_id("model")
-    metrics = tfx.dsl.Importer(
-        source_uri=str(trained / "metrics"), artifact_type=types.PerfMetrics
-    ).with_id("metrics")
-    ledger = tfx.dsl.Resolver(
-        strategy_class=tfx.dsl.experimental.LatestArtifactStrategy,
-        ledger=tfx.dsl.Channel(type=types.PerfLedger),
-    ).with_id("latest_perf_ledger")
-    gate = component.PerfEvaluator(
-        model=model.outputs["result"],
-        perf_metrics=metrics.outputs["result"],
-        ledger=ledger.outputs["ledger"],
-        config=SETTINGS,
-    )
-    pusher = tfx.components.Pusher(
-        model=model.outputs["result"],
-        infra_blessing=gate.outputs["blessing"],
-        push_destination=tfx.proto.PushDestination(
-            filesystem=tfx.proto.PushDestination.Filesystem(base_directory=str(root / "serving"))
-        ),
-    )
-    return tfx.dsl.Pipeline(
-        pipeline_name="gate",
-        pipeline_root=str(root / "pipeline"),
-        components=[model, metrics, ledger, gate, pusher],
-        metadata_connection_config=metadata.sqlite_metadata_connection_config(str(store)),
-    )

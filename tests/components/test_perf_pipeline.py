@@ -96,7 +96,7 @@ def test_a_cached_training_is_judged_entered_and_pushed_once(project):
     project.judge_again(ledger=lambda metrics: latest_ledger(), enable_cache=True)
     assert project.states(PerfEvaluator)[-1] == "COMPLETE"
     (entry,) = history.read_ledger(project.database).entries
-    assert (entry.pipeline, entry.node) == ("gated", "PerfEvaluator")
+    assert (entry.pipeline, entry.node) == ("test", "PerfEvaluator")
     # What a person decides is not hidden by the cache.
     arguments = ["unbless", entry.run_id, "--reason", "why", "--metadata", project.database]
     main.cli.main(arguments, standalone_mode=False)
