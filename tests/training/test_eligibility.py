@@ -5,14 +5,14 @@ import dataclasses
 import model_cases
 import pytest
 import tensorflow as tf
-from model_cases import Snapshot, assert_same, assert_same_history, captured
+from model_cases import Snapshot, assert_same, assert_same_history, captured, plain_fit
 
 from tfx_perf.config import PerfConfig
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.loop.eligibility import obstacle, recovery_obstacle
 from tfx_perf.training.session import TrainingSession
 
-pytestmark = pytest.mark.one_case
+pytestmark = [pytest.mark.one_case, pytest.mark.usefixtures("no_flops")]
 
 
 def no_obstacle(keras):
@@ -90,10 +90,7 @@ def test_an_obstacle_is_named_and_plain_fit_trains(keras, make):
     except (NotImplementedError, ValueError) as error:
         assert make is central_storage  # noqa: PT017
         pytest.skip(f"this Keras line does not train with it: {error}")
-    before = Snapshot(call.model)
-    expected = call.proceed()
-    trained = Snapshot(call.model)
-    before.restore()
+    expected, trained = plain_fit(call)
     session = TrainingSession(PerfConfig())
     assert_same_history(session.fit(call), expected)
     assert_same(Snapshot(call.model), trained)
