@@ -268,7 +268,7 @@ def train_in_turns(
         if reason:
             raise errors.UserError(f"Expected a training in steps of its own. Received: {reason}.")
         data = datasets.without_autotune(call.arguments["x"].repeat())
-        sync = Sync(call.model.distribute_strategy)
+        sync = loop.sync
         losses: list[list[float]] = []
         if loss_passes:
             start = _Start(call, loop, folder=pathlib.Path(folder))

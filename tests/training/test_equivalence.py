@@ -15,7 +15,6 @@ from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.loop import Loop, turns
 from tfx_perf.training.optimizations import fused_update
 from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
-from tfx_perf.training.replicas.sync import Sync
 from tfx_perf.training.step.split_step import SplitStep
 from tfx_perf.training.trials import choosing
 from tfx_perf.training.trials.contest import Contender
@@ -50,7 +49,6 @@ def checking(model, data):
         start=start,
         limit=lambda: time.perf_counter() + 600,
         loss_tolerance=0.01,
-        sync=Sync(),
     )
     check.reference(check.first_look())
     check._hopeless_seconds = 1e9  # how fast a plan is, is not asked here

@@ -29,7 +29,6 @@ from tfx_perf.training.recovery.guard import Guard
 from tfx_perf.training.recovery.saver import SaveClock, Task
 from tfx_perf.training.recovery.shortage import Shortages
 from tfx_perf.training.recovery.training_state import StateMismatchError, TrainingState, Writers
-from tfx_perf.training.replicas.sync import Sync
 
 # Checkpoints of other trainings that are kept in the same folder: the code may be changed back.
 _OTHERS_KEPT = 2
@@ -70,7 +69,7 @@ class Recovery:
         self._fingerprint = training_fingerprint.of(
             call, keras_api=loop.keras_api, train_length=loop.train_length, settings=settings
         )
-        self._sync = Sync(call.model.distribute_strategy)
+        self._sync = loop.sync
         self._writers = Writers.of(call.model)
         own_folder = None if folder is None else folder / self._fingerprint.folder_name
         self._store = None if own_folder is None else CheckpointStore(own_folder, sync=self._sync)

@@ -33,7 +33,7 @@ from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
 from tfx_perf.training.recovery.folder_lock import FolderLock
 from tfx_perf.training.recovery.saver import SaveClock
 from tfx_perf.training.replicas import strategies
-from tfx_perf.training.replicas.sync import LostWorkerError, Sync
+from tfx_perf.training.replicas.sync import LostWorkerError
 from tfx_perf.training.retrying import Recovery
 from tfx_perf.training.trials import choosing, families
 from tfx_perf.training.trials.choice import PlanChoice, plain
@@ -260,7 +260,7 @@ class TrainingSession:
         setup_seconds = None if self._began is None else started - self._began
         self._began = None  # a second `fit` has none of its own
         loop, strategy = self._loop_for(call), call.model.distribute_strategy
-        sync = Sync(strategy)
+        sync = loop.sync
         recovery, notes = self._recovery(call, loop)
         notes = (*notes, *_alone(call))
         before = recovery.plan if recovery is not None else None
@@ -478,7 +478,7 @@ class TrainingSession:
 
     def _known_to_all(self, call: FitCall, loop: Loop) -> PlanChoice | None:
         """Returns the choice of `_known` if all workers have the same; else None."""
-        sync = Sync(call.model.distribute_strategy)
+        sync = loop.sync
         # To see whether a choice holds may build the model, which takes all workers.
         all_found = sync.all_equal([(found.plan, found.fit) for found in self._found])
         choice = self._known(call, loop) if all_found else None

@@ -109,6 +109,7 @@ class Loop:
         self._call, self._observer = call, observer
         self._model = call.model
         self.keras_api = either_keras.api_of(call.model)
+        self.sync = Sync(call.model.distribute_strategy)
         self._epochs = Epochs(self._model, self.keras_api)
         self._functions = TrainFunctions(
             call.model,
@@ -245,8 +246,7 @@ class Loop:
     def take_turns(self, schedule: Schedule, data: tf.data.Dataset) -> None:
         """Trains on endless data, in blocks, as the schedule asks; see `Turns`."""
         with self._functions.replaced(), self.keras_api.begun_anew(self._model):
-            sync = Sync(self._model.distribute_strategy)
-            callback = Turns(self._model, schedule, sync=sync).callback(self.keras_api)
+            callback = Turns(self._model, schedule, sync=self.sync).callback(self.keras_api)
             overrides = {**_ON_TRIAL, "x": data, "steps_per_epoch": _ENDLESS}
             self._call.proceed(**{**overrides, "callbacks": [callback]})
 

@@ -14,7 +14,7 @@ from tfx_perf.training.fit.takeover import others_wait
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.loop.eligibility import obstacle
 from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
-from tfx_perf.training.replicas.sync import Sync, SyncError
+from tfx_perf.training.replicas.sync import SyncError
 from tfx_perf.training.trials import families, starting_point
 from tfx_perf.training.trials.choice import (
     TRIALS_OFF,
@@ -59,7 +59,7 @@ def by_trials(
     began, budget_seconds = time.perf_counter(), settings.training.trial_budget_seconds
     if not budget_seconds:
         return plain(TRIALS_OFF)
-    budget = Budget(budget_seconds, sync=Sync(call.model.distribute_strategy))
+    budget = Budget(budget_seconds, sync=loop.sync)
     reason = obstacle(call, loop)
     if reason:
         return plain(reason, is_settled=True)
@@ -150,7 +150,6 @@ def for_workers(call: FitCall, loop: Loop, *, settings: PerfConfig, why: str = "
     for ever. So the plan has only optimizations that compute the same, no slower, and the fewest
     steps a call.
     """
-    strategy = call.model.distribute_strategy
     plan, reason = PLAIN_FIT, None
     has_trials = settings.training.trial_budget_seconds > 0
     if has_trials:
@@ -160,7 +159,7 @@ def for_workers(call: FitCall, loop: Loop, *, settings: PerfConfig, why: str = "
         except Exception as error:  # as above
             _LOGGER.warning("Training with plain fit.", exc_info=True)
             reason = errors.in_one_line(error)
-    sync = Sync(strategy)
+    sync = loop.sync
     if not sync.all_equal(plan) and not plan.is_plain_fit:
         # That one has a callback which needs every batch, say.
         plan, reason = PLAIN_FIT, "another worker cannot train with the same plan"

@@ -16,7 +16,6 @@ from tfx_perf.training.fit.timer import StepTimer, percentile
 from tfx_perf.training.keras_api.variables import inner
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.optimizations.plan import TrainingPlan
-from tfx_perf.training.replicas.sync import Sync
 from tfx_perf.training.trials.choice import TrialRecord
 from tfx_perf.training.trials.contest import Contender
 from tfx_perf.training.trials.starting_point import StartingPoint, variables_of
@@ -57,13 +56,12 @@ class EquivalenceCheck:
         start: StartingPoint,
         limit: Callable[[], float],
         loss_tolerance: float,
-        sync: Sync,
     ) -> None:
         """Reads batches from endless data: few if they are large or slow to come.
 
         `limit` returns when a check that begins now must end, on `time.perf_counter`'s clock.
         """
-        self._loop, self._model, self._sync = loop, loop.functions.model, sync
+        self._loop, self._model, self._sync = loop, loop.functions.model, loop.sync
         self._reference = reference
         self._start, self._limit = start, limit
         self._loss_tolerance = loss_tolerance

@@ -25,7 +25,6 @@ from tfx_perf.tf_internals import datasets
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.loop.turns import Schedule
 from tfx_perf.training.optimizations.plan import TrainingPlan
-from tfx_perf.training.replicas.sync import Sync
 from tfx_perf.training.trials import families
 from tfx_perf.training.trials.choice import (
     MUST_BEAT,
@@ -83,8 +82,7 @@ class Trials:
             stop_when: asked after the reference alone has run, with its seconds per step.
         """
         self._model = call.model
-        self._sync = Sync(call.model.distribute_strategy)
-        self._loop = loop
+        self._loop, self._sync = loop, loop.sync
         self._settings, self._budget = settings, budget
         self._reference = families.reference(loop, settings=settings)
         self._watch, self._stop_when = watch, stop_when
@@ -148,7 +146,6 @@ class Trials:
             start=start,
             limit=self._check_limit,
             loss_tolerance=self._settings.training.loss_tolerance,
-            sync=self._sync,
         )
         began = time.perf_counter()
         with self._leftovers.of([self._reference]):

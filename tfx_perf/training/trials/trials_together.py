@@ -8,7 +8,7 @@ from tfx_perf.core import time_limit
 from tfx_perf.core.interception import FitCall
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
-from tfx_perf.training.replicas.sync import FailedAloneError, Sync
+from tfx_perf.training.replicas.sync import FailedAloneError
 from tfx_perf.training.trials import choosing, families, kept_choice, worth
 from tfx_perf.training.trials.choice import PlanChoice, TrialProgress, TrialRecord, lost
 
@@ -46,7 +46,7 @@ class TrialsTogether:
 
     def choose(self, call: FitCall, loop: Loop) -> PlanChoice:
         """Returns the plan for a `fit`, the same on each worker that its model was built for."""
-        sync = Sync(call.model.distribute_strategy)
+        sync = loop.sync
         if sync.size == 1:
             choice = choosing.choose_and_restore(
                 call, loop, settings=self._settings, previous_plan=self._previous_plan
@@ -65,7 +65,7 @@ class TrialsTogether:
                 return self._whole(_because(untried, choosing.NEEDS_OWN_PROCESS))
             seconds = worth.limit_seconds(self._settings.training.trial_budget_seconds)
             with time_limit.ended_after(seconds, log_path=_OWN_LOG):
-                choice = self._tried(own or call, loop, untried=untried, sync=sync)
+                choice = self._tried(own or call, loop, untried=untried)
                 if not sync.all_equal(choice.plan):
                     choice = _because(untried, "the workers' trials came to different plans")
                 choice = self._whole(choice)
@@ -73,16 +73,14 @@ class TrialsTogether:
             kept_choice.keep(self._folder, choice)
         return choice
 
-    def _tried(
-        self, call: FitCall, loop: Loop, *, untried: PlanChoice, sync: Sync
-    ) -> PlanChoice:
+    def _tried(self, call: FitCall, loop: Loop, *, untried: PlanChoice) -> PlanChoice:
         """Returns the result of trials; if they end a worker, all begin again without them."""
         running = TrialProgress(began=time.time(), running=(), finished=())
 
         def note(progress: TrialProgress) -> None:
             nonlocal running
             running = progress
-            if sync.is_chief:
+            if loop.sync.is_chief:
                 kept_choice.keep(self._folder, self._whole(_cut_off(untried, progress)))
 
         note(running)
