@@ -3,12 +3,11 @@
 Real ones are in `test_interrupted_workers` and `test_replicas`.
 """
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from tfx_perf.config.training import TrainingSettings
 from tfx_perf.training.recovery import guard
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
 from tfx_perf.training.recovery.saver import SaveClock, Saver
@@ -130,11 +129,9 @@ def test_they_ask_each_other_when_all_have_come_to_the_same_call(monkeypatch):
 def test_a_checkpoint_that_a_lost_worker_lacks_ends_the_training(tmp_path, monkeypatch):
     sync = SyncOfTwo()
     monkeypatch.setattr(sync, "all_gather", lambda own: lose())
-    task = SimpleNamespace(
-        store=CheckpointStore(tmp_path, sync=sync), clock=SaveClock(), settings=None
-    )
+    store = CheckpointStore(tmp_path, sync=sync)
     with pytest.raises(LostWorkerError, match="does not answer"):
-        Saver(task).save(3, lambda folder: None)
+        Saver(store, clock=SaveClock(), settings=TrainingSettings()).save(3, lambda folder: None)
 
 
 def lose():

@@ -25,8 +25,8 @@ from tfx_perf.training.recovery.blow_up import BlowUp, NumericsCheck
 from tfx_perf.training.recovery.callback_state import CallbackState
 from tfx_perf.training.recovery.checkpoint import Checkpoint, ResumePoint, SavedPoint
 from tfx_perf.training.recovery.checkpoint_store import MOST_ATTEMPTS, CheckpointStore
-from tfx_perf.training.recovery.guard import Guard
-from tfx_perf.training.recovery.saver import SaveClock, Task
+from tfx_perf.training.recovery.guard import Guard, Task
+from tfx_perf.training.recovery.saver import SaveClock
 from tfx_perf.training.recovery.shortage import Shortages
 from tfx_perf.training.recovery.training_state import StateMismatchError, TrainingState, Writers
 

@@ -26,9 +26,8 @@ from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.recovery import training_fingerprint
 from tfx_perf.training.recovery.checkpoint import Checkpoint
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
-from tfx_perf.training.recovery.saver import SaveClock, Saver, Task
+from tfx_perf.training.recovery.saver import SaveClock, Saver
 from tfx_perf.training.recovery.training_fingerprint import TrainingFingerprint
-from tfx_perf.training.replicas.sync import Sync
 
 # They update all rows of an embedding, also those of which another worker has noted the first
 # moment and not yet the second, by which they divide. Some are put in order.
@@ -118,7 +117,7 @@ class AsynchronousFit:
         begin, length = self.step or 0, self._data.length
         worker_count = len(self._cluster["worker"])
         notes = self._hazards(worker_count)
-        saver = Saver(self._task(plan))
+        saver = Saver(self._store, clock=self._clock, settings=self._settings)
         saver.step = begin
         passed_epochs, passed_steps = divmod(begin, length)
         handing_out = HandingOut(
@@ -187,23 +186,6 @@ class AsynchronousFit:
             fingerprint=self._fingerprint.fields,
             values=self._fingerprint.values,
             plan=plan,
-        )
-
-    def _task(self, plan: TrainingPlan) -> Task:
-        arguments = self._call.arguments
-        return Task(
-            model=self._call.model,
-            keras_api=self._loop.keras_api,
-            epochs=arguments["epochs"],
-            initial_epoch=arguments["initial_epoch"],
-            epoch_length=self._data.length,
-            plan=plan,
-            fingerprint=self._fingerprint,
-            store=self._store,
-            sync=Sync(),
-            clock=self._clock,
-            settings=self._settings,
-            watches=False,
         )
 
 

@@ -1,6 +1,7 @@
 """Guard: stands around the train function; saves, resumes and watches."""
 
 import contextlib
+import dataclasses
 import pathlib
 import time
 from collections.abc import Callable, Iterator
@@ -8,16 +9,20 @@ from typing import Any
 
 import numpy as np
 
+from tfx_perf.config.training import TrainingSettings
 from tfx_perf.isolate import termination
 from tfx_perf.isolate.termination import Termination
 from tfx_perf.tf_internals.iterators import FitIterators
 from tfx_perf.training.fit.epochs import StepCounts
-from tfx_perf.training.keras_api.base_api import Function, put_trainable, trainable_flags
+from tfx_perf.training.keras_api.base_api import Function, KerasApi, put_trainable, trainable_flags
+from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.recovery.blow_up import BlowUp
 from tfx_perf.training.recovery.callback_state import CallbackState
 from tfx_perf.training.recovery.checkpoint import CapturedPoint, Checkpoint, ResumePoint
+from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
 from tfx_perf.training.recovery.data_position import CapturedPosition, DataPosition
-from tfx_perf.training.recovery.saver import Saver, Task
+from tfx_perf.training.recovery.saver import SaveClock, Saver
+from tfx_perf.training.recovery.training_fingerprint import TrainingFingerprint
 from tfx_perf.training.recovery.training_state import TrainingState, Writers
 from tfx_perf.training.replicas.sync import Sync
 from tfx_perf.training.step.step_runner import Countdown, Logs, StepRunner
@@ -30,6 +35,25 @@ _PERIOD_SECONDS = 1.0  # between two times that several workers ask each other
 _MOST_CALLS = 1000
 
 
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """One `fit` that is guarded."""
+
+    model: Any
+    keras_api: KerasApi
+    epochs: int  # number of the last epoch
+    initial_epoch: int  # number of the first epoch
+    epoch_length: int | None  # in steps, None if unknown
+    plan: TrainingPlan
+    fingerprint: TrainingFingerprint
+    store: CheckpointStore | None  # None if nothing is to outlive the process
+    sync: Sync
+    clock: SaveClock
+    settings: TrainingSettings
+    watches: bool  # whether NaN and Inf are an error
+    bad_at_first: frozenset[int] = frozenset()  # see `TrainingState.bad_weights`
+
+
 class Guard:
     """Guards one run of Keras' `fit`."""
 
@@ -38,7 +62,7 @@ class Guard:
     ) -> None:
         self.iterators = FitIterators()
         self.last_call_steps = 0  # steps of the last call that really ran
-        self.saver = Saver(task)
+        self.saver = Saver(task.store, clock=task.clock, settings=task.settings)
         self.save_seconds = 0.0  # of all saving so far, with its waits
         self.start: CapturedPoint | None = None  # to go back to until there is a checkpoint
         self.step = self.run_count = 0  # done in all, and in this run

@@ -5,15 +5,11 @@ import logging
 import pathlib
 import time
 from collections.abc import Callable
-from typing import Any
 
 from tfx_perf.config.training import TrainingSettings
-from tfx_perf.training.keras_api.base_api import KerasApi
-from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.recovery.checkpoint import Checkpoint
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
-from tfx_perf.training.recovery.training_fingerprint import TrainingFingerprint
-from tfx_perf.training.replicas.sync import LostWorkerError, Sync
+from tfx_perf.training.replicas.sync import LostWorkerError
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -46,37 +42,20 @@ class SaveClock:
         return self.since >= _SAVE_SHARE * self.save_seconds
 
 
-@dataclasses.dataclass(frozen=True)
-class Task:
-    """One `fit` that is guarded."""
-
-    model: Any
-    keras_api: KerasApi
-    epochs: int  # number of the last epoch
-    initial_epoch: int  # number of the first epoch
-    epoch_length: int | None  # in steps, None if unknown
-    plan: TrainingPlan
-    fingerprint: TrainingFingerprint
-    store: CheckpointStore | None  # None if nothing is to outlive the process
-    sync: Sync
-    clock: SaveClock
-    settings: TrainingSettings
-    watches: bool  # whether NaN and Inf are an error
-    bad_at_first: frozenset[int] = frozenset()  # see `TrainingState.bad_weights`
-
-
 class Saver:
-    """Writes the checkpoints of one run of `fit`."""
+    """Writes the checkpoints of one run of `fit`; none with store None."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(
+        self, store: CheckpointStore | None, *, clock: SaveClock, settings: TrainingSettings
+    ) -> None:
         self.step = self.count = 0
         self.note: str | None = None  # why there are no more checkpoints
-        self._task = task
+        self._store, self._clock, self._settings = store, clock, settings
 
     def is_due(self, step: int, *, is_last: bool) -> bool:
         """Whether to save as soon as possible."""
-        settings, clock = self._task.settings, self._task.clock
-        if self._task.store is None or step == self.step:
+        settings, clock = self._settings, self._clock
+        if self._store is None or step == self.step:
             return False
         steps_due = settings.checkpoint_steps and step - self.step >= settings.checkpoint_steps
         time_due = settings.checkpoint_seconds and clock.since >= settings.checkpoint_seconds
@@ -84,7 +63,7 @@ class Saver:
 
     def save(self, step: int, fill: Callable[[pathlib.Path], Checkpoint]) -> None:
         """Writes a checkpoint; if that fails, training goes on without. Raises LostWorkerError."""
-        store, clock, began = self._task.store, self._task.clock, time.perf_counter()
+        store, clock, began = self._store, self._clock, time.perf_counter()
         assert store is not None  # who saves outlives the process
         try:
             store.save(fill)
