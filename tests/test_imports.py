@@ -230,6 +230,7 @@ model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
 model.compile("adam", "mse")
 with tfx_perf.optimized():
     model.fit(numpy.zeros((64, 4)), numpy.zeros(64), verbose=0)
+import tfx_perf.components.optimized_trainer.child
 """)
     assert "tfx_perf.training.loop" in loaded
     assert not [name for name in loaded if name.startswith("tfx_perf.distribute")]

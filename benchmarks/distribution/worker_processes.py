@@ -31,15 +31,12 @@ def last_line_of_first(
     running = [
         subprocess.Popen(
             [*(prefixes[index] if prefixes else ()), sys.executable, "-m", module, *arguments],
-            env={
-                **os.environ,
-                workers.VARIABLE: workers.configs_of(hosts)[f"worker {index}"],
-            },
+            env={**os.environ, workers.VARIABLE: config},
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
         )
-        for index in range(len(hosts))
+        for index, config in enumerate(workers.configs_of(hosts).values())
     ]
     outputs = [each.communicate()[0] for each in running]
     if any(each.returncode for each in running):
