@@ -138,7 +138,7 @@ def _on_this_machine(
         )
         if last.cause is not None and last.log is not None:
             log = last.log.read_text(encoding="utf-8", errors="replace")
-            raise failure.failed(_TITLE, last.cause, logs={last.cause.worker: log})
+            raise failure.failed(_TITLE, last.cause, log=log)
         if not termination.requested:
             console.set_status("taking the model from the workers; writing the report")
             collect(exchange, (*last.notes, *_failed_threads(log_folder, names)))

@@ -16,11 +16,11 @@ def failure(worker, seconds, message="it broke", *, is_users=False, may_pass=Fal
     )
 
 
-def failed(*failures, endings=(), exited=(), message="it failed", logs=()):
+def failed(*failures, endings=(), exited=(), message="it failed", log=None):
     cause = failure_lib.cause_of(
         {each.worker: each for each in failures}, dict(endings), exited=exited, message=message
     )
-    return failure_lib.failed("the job", cause, logs=dict(logs))
+    return failure_lib.failed("the job", cause, log=log)
 
 
 LOST = "UnavailableError: connection reset"
@@ -81,9 +81,9 @@ def test_an_error_of_the_user_is_said_as_it_is():
 
 def test_the_end_of_the_log_is_quoted():
     log = "\n".join(str(number) for number in range(100))
-    assert str(failed(endings={1: "killed"}, logs={1: log})).endswith("its log:\n" + log[-59:])
+    assert str(failed(endings={1: "killed"}, log=log)).endswith("its log:\n" + log[-59:])
     assert str(failed(endings={1: "killed"})).endswith("It is not there.")
-    assert str(failed(logs={0: log})).endswith("Received: it failed.")
+    assert str(failed(log=log)).endswith("Received: it failed.")
 
 
 def of_attempts(*outcomes, restarts, folder):

@@ -151,14 +151,14 @@ def cause_of(
 
 
 def failed(
-    title: str, cause: Cause, *, logs: Mapping[int | None, str]
+    title: str, cause: Cause, *, log: str | None
 ) -> errors.UserError | WorkersFailedError:
-    """Returns the error of workers of which one has failed, with the end of its log."""
+    """Returns the error of workers of which one has failed, with the end of its log, if known."""
     if cause.is_users:
         return errors.UserError(cause.message)
     text = f"Expected the workers of {title} to succeed. Received: {cause}."
     if cause.worker is not None:
-        lines = logs.get(cause.worker, "It is not there.").splitlines()[-_QUOTED_LINES:]
+        lines = ("It is not there." if log is None else log).splitlines()[-_QUOTED_LINES:]
         text = "\n".join([text, "The end of its log:", *lines])
     return WorkersFailedError(text, cause=cause)
 

@@ -36,7 +36,7 @@ class JobApi:
         from kubernetes import client
         from urllib3 import exceptions
 
-        self._kind = kind
+        self.kind = kind
         self._namespace = self._access.namespace
         self.pause: Callable[[float], None] = time.sleep
         self._jobs = client.CustomObjectsApi(self._access.client)
@@ -109,10 +109,10 @@ class JobApi:
         found = self._call(
             self._core.list_namespaced_pod,
             namespace=self._namespace,
-            label_selector=f"{self._kind.job_label}={name}",
+            label_selector=f"{self.kind.job_label}={name}",
             attempts=_ATTEMPTS if is_patient else 1,
         )
-        pods = [Pod.of(item, self._kind) for item in found.items]
+        pods = [Pod.of(item, self.kind) for item in found.items]
         return sorted(pods, key=lambda pod: (len(pod.task), pod.task))
 
     def events(self, name: str) -> list[str]:
@@ -120,7 +120,7 @@ class JobApi:
         found = self._call(
             self._core.list_namespaced_event,
             namespace=self._namespace,
-            field_selector=f"involvedObject.kind={self._kind.name},involvedObject.name={name}",
+            field_selector=f"involvedObject.kind={self.kind.name},involvedObject.name={name}",
         )
         said = sorted(found.items, key=lambda each: str(each.last_timestamp or each.event_time))
         return [f"{each.reason} {each.message}" for each in said][-_EVENTS:]
@@ -131,7 +131,7 @@ class JobApi:
             self._core.read_namespaced_pod_log,
             name=pod.name,
             namespace=self._namespace,
-            container=self._kind.container,
+            container=self.kind.container,
             tail_lines=line_count,
             attempts=_ATTEMPTS if is_patient else 1,
         )
@@ -168,7 +168,7 @@ class JobApi:
         )
 
     def _explained(self, error: Any) -> str:
-        what = f"{self._kind.plural}.{self._kind.group}"
+        what = f"{self.kind.plural}.{self.kind.group}"
         message = errors.of_server(error)
         if error.status in _REFUSED:
             return (
@@ -178,7 +178,7 @@ class JobApi:
             )
         if error.status == _NOT_FOUND:
             return (
-                f"Expected a cluster that knows {what}, with {self._kind.operator}, and the "
+                f"Expected a cluster that knows {what}, with {self.kind.operator}, and the "
                 f"namespace {self._namespace}. Received: {error.status} ({message})."
             )
         return f"Expected the cluster to accept the job. Received: {error.status} ({message})."

@@ -13,7 +13,6 @@ from tfx_perf.core import errors, workers
 from tfx_perf.distribute import failure
 from tfx_perf.distribute.kubernetes import manifests
 from tfx_perf.distribute.kubernetes.job_api import JobApi
-from tfx_perf.distribute.kubernetes.job_kind import KINDS
 from tfx_perf.distribute.kubernetes.worker_logs import WorkerLogs
 
 # So long may it take until the pods of a deleted job are gone. Kubernetes gives each half a
@@ -47,7 +46,7 @@ class JobRun:
         self._log_folder = log_folder
         self._restarts = restarts
         self._deadline: float | None = None  # for all jobs together
-        self._kind = KINDS[settings.kind]
+        self._kind = api.kind
         self._name = manifest["metadata"]["name"]
         self._title = f"{settings.kind} {self._name}"
         self._is_begun = self._is_prepared = False
@@ -194,7 +193,8 @@ class JobRun:
             f"{len(again)} pods were started again, and distribution.restarts={self._restarts}",
             may_pass=True,
         )
-        raise self._failed(cause, self._logs.keep(folder=self._log_folder))
+        logs = self._logs.keep(folder=self._log_folder)
+        raise failure.failed(self._title, cause, log=logs.get(cause.name))
 
     def _raise_failed(self, message: str) -> NoReturn:
         logs = self._logs.keep(folder=self._log_folder)
@@ -210,16 +210,7 @@ class JobRun:
         )
         if cause.worker is None:
             cause = dataclasses.replace(cause, message=f"{message} {self._account()}")
-        raise self._failed(cause, logs)
-
-    def _failed(
-        self, cause: failure.Cause, logs: dict[str, str]
-    ) -> errors.UserError | failure.WorkersFailedError:
-        return failure.failed(
-            self._title,
-            cause,
-            logs={self._names.index(task): log for task, log in logs.items()},
-        )
+        raise failure.failed(self._title, cause, log=logs.get(cause.name))
 
     def _account(self) -> str:
         """Returns the circumstances in sentences where no worker is known to have failed."""
