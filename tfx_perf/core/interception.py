@@ -11,7 +11,7 @@ import functools
 import importlib
 import inspect
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from tfx_perf.core import errors
@@ -98,6 +98,19 @@ def replacing(
             delattr(owner, name)
         else:
             setattr(owner, name, own)
+
+
+Replacement = tuple[Any, str, Callable[..., Any]]
+"""The arguments of one `replacing`."""
+
+
+@contextlib.contextmanager
+def replacing_all(replacements: Iterable[Replacement]) -> Iterator[None]:
+    """Replaces functions for as long as the context lasts, later ones around earlier ones."""
+    with contextlib.ExitStack() as undo:
+        for replacement in replacements:
+            undo.enter_context(replacing(*replacement))
+        yield
 
 
 @dataclasses.dataclass(eq=False)

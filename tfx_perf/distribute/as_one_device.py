@@ -79,7 +79,8 @@ def over_replicas(
     """Returns a context in which replicas train as one device; UserError if sums forbid that."""
     is_keras3 = keras_api.package == "keras"
     if model.distribute_strategy.num_replicas_in_sync == 1:
-        return replicas.one_replica() if is_keras3 else contextlib.nullcontext()
+        # Keras 3 cannot train without them, even where a strategy has but one replica.
+        return interception.replacing_all(replicas.in_some_steps() if is_keras3 else ())
     if is_keras3:
         return replicas.as_one_device(
             model, reduction_dtype=reduction_dtype, draws_by_rows=draws_by_rows

@@ -14,22 +14,13 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf.core import interception
+from tfx_perf.core.interception import Replacement
 from tfx_perf.distribute.reduction import summed
 from tfx_perf.training.keras_api import row_draws
 from tfx_perf.training.keras_api.base_api import traced_apart
 
 _SEEDS_APART = 7919  # a prime: users seed their layers with 1, 2, 3
 _DRAWS_OF_SHAPES = ("normal", "uniform", "truncated_normal", "randint")
-Replacement = tuple[Any, str, Callable[..., Any]]  # owner and name; makes ours of Keras' own
-
-
-@contextlib.contextmanager
-def one_replica() -> Iterator[None]:
-    """Has Keras 3 train where a strategy has but one replica, while the context lasts."""
-    with contextlib.ExitStack() as undo:
-        for replacement in in_some_steps():
-            undo.enter_context(interception.replacing(*replacement))
-        yield
 
 
 @contextlib.contextmanager
@@ -38,30 +29,22 @@ def as_one_device(
 ) -> Iterator[None]:
     """Has Keras 3 train over replicas as on one device in the context; see `over_replicas`."""
     keras = importlib.import_module("keras")
-    with contextlib.ExitStack() as undo:
-
-        def replace(owner: Any, name: str, make: Callable[..., Any]) -> None:
-            undo.enter_context(interception.replacing(owner, name, make))
-
-        for replacement in replacements(reduction_dtype):
-            replace(*replacement)
-        replace(keras.layers.BatchNormalization, "_moments", _moments_of_rows)
-        replace(keras.random.SeedGenerator, "next", row_draws.noted)
-        if not draws_by_rows:
-            replace(keras.random.SeedGenerator, "next", _own_seeds)
-        undo.enter_context(traced_apart(model))
+    generator = keras.random.SeedGenerator
+    replaced = [
+        *replacements(reduction_dtype),
+        (keras.layers.BatchNormalization, "_moments", _moments_of_rows),
+        (generator, "next", row_draws.noted),
+        *([] if draws_by_rows else [(generator, "next", _own_seeds)]),
+    ]
+    with interception.replacing_all(replaced), traced_apart(model):
         yield
 
 
-@contextlib.contextmanager
-def drawing_by_rows() -> Iterator[None]:
-    """Has Keras 3 draw by rows while the context lasts; see `row_draws`."""
+def drawing_by_rows() -> contextlib.AbstractContextManager[None]:
+    """Returns a context in which Keras 3 draws by rows; see `row_draws`."""
     module = importlib.import_module("keras.src.backend.tensorflow.random")
-    with contextlib.ExitStack() as undo:
-        for name in _DRAWS_OF_SHAPES:
-            undo.enter_context(interception.replacing(module, name, row_draws.drawing))
-        undo.enter_context(interception.replacing(module, "dropout", row_draws.dropping))
-        yield
+    drawing = [(module, name, row_draws.drawing) for name in _DRAWS_OF_SHAPES]
+    return interception.replacing_all([*drawing, (module, "dropout", row_draws.dropping)])
 
 
 def _moments_of_rows(own: Callable[..., Any]) -> Callable[..., Any]:

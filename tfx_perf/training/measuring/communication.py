@@ -72,13 +72,12 @@ class CommunicationMeter(CallObserver):
             self._replica_count = own_count
             self._totals = _new_totals((own_count, _COLUMNS))
         keras_api = either_keras.api_of(call.model)
-        with contextlib.ExitStack() as undo:
-            for owner, name, make in (
-                (tf.distribute.ReplicaContext, "all_reduce", self._all_reduce),
-                (tf.distribute.ReplicaContext, "all_gather", self._all_gather),
-                *((*owned, self._gradient_sum) for owned in keras_api.gradient_sums),
-            ):
-                undo.enter_context(interception.replacing(owner, name, make))
+        replaced = [
+            (tf.distribute.ReplicaContext, "all_reduce", self._all_reduce),
+            (tf.distribute.ReplicaContext, "all_gather", self._all_gather),
+            *((*owned, self._gradient_sum) for owned in keras_api.gradient_sums),
+        ]
+        with interception.replacing_all(replaced):
             yield
 
     def on_warm(self, step_count: int) -> None:
