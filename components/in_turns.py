@@ -292,8 +292,7 @@ def train_in_turns(
         stack.enter_context(precision.policy(training.precision))
         fit: Callable[[interception.FitCall], Any] = answer
         if worker_count > 1:
-            stack.enter_context(training_job.refusing_mirrored(distribution))
-            fit = training_job.checking_workers(answer, distribution)
+            fit = stack.enter_context(training_job.for_all_workers(distribution))(answer)
         outside = stack.enter_context(built_under(distribution))
         arguments = trainer_args.fn_args(
             training.input_dict,

@@ -12,7 +12,7 @@ from tfx_perf.components import trainer_args
 from tfx_perf.config import MonitoringSettings, PerfConfig
 from tfx_perf.config.base import Section
 from tfx_perf.config.distribution import DistributionSettings
-from tfx_perf.core import errors, records
+from tfx_perf.core import errors, interception, records
 from tfx_perf.core.interception import FitCall
 from tfx_perf.training.optimizations import precision
 from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
@@ -104,36 +104,35 @@ class TrainingJob(records.Record):
 
 
 @contextlib.contextmanager
-def refusing_mirrored(expected: DistributionSettings) -> Iterator[None]:
-    """Refuses `MirroredStrategy`: it would take other workers' devices and end the process."""
-    made = tf.distribute.MirroredStrategy.__init__
+def for_all_workers(expected: DistributionSettings) -> Iterator[Callable[[_Fit], _Fit]]:
+    """Yields what has a handler of `fit` refuse models that were not built for all workers, if any.
 
-    def refuse(self: Any, *_: Any, **__: Any) -> None:
+    Refuses `MirroredStrategy` at once: it would take other workers' devices and end the process.
+    """
+    if not expected.has_others_train:
+        yield lambda fit: fit
+        return
+
+    def refuse(*_: Any, **__: Any) -> None:
         raise errors.UserError(_expected(expected, "MirroredStrategy"))
 
-    tf.distribute.MirroredStrategy.__init__ = refuse
-    try:
-        yield
-    finally:
-        tf.distribute.MirroredStrategy.__init__ = made
+    def checking(fit: _Fit) -> _Fit:
+        def carry_out(call: FitCall) -> Any:
+            strategy = call.model.distribute_strategy
+            servers = expected.servers
+            is_built_for_all = (
+                strategies.servers_of(strategy) == servers
+                if servers
+                else strategies.worker_count(strategy) == expected.worker_count
+            )
+            if not is_built_for_all:
+                raise errors.UserError(_expected(expected, strategies.in_words(strategy)))
+            return fit(call)
 
+        return carry_out
 
-def checking_workers(fit: _Fit, expected: DistributionSettings) -> _Fit:
-    """Returns `fit` that raises a `UserError` if the model was not built for all the workers."""
-
-    def carry_out(call: FitCall) -> Any:
-        strategy = call.model.distribute_strategy
-        servers = expected.servers
-        is_built_for_all = (
-            strategies.servers_of(strategy) == servers
-            if servers
-            else strategies.worker_count(strategy) == expected.worker_count
-        )
-        if not is_built_for_all:
-            raise errors.UserError(_expected(expected, strategies.in_words(strategy)))
-        return fit(call)
-
-    return carry_out
+    with interception.replacing(tf.distribute.MirroredStrategy, "__init__", lambda own: refuse):
+        yield checking
 
 
 def _expected(expected: DistributionSettings, received: str) -> str:

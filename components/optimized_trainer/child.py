@@ -19,7 +19,7 @@ from tfx.dsl.io import fileio
 from tfx.utils import json_utils
 
 from tfx_perf import script
-from tfx_perf.components import trainer_args
+from tfx_perf.components import trainer_args, training_job
 from tfx_perf.components.optimized_trainer.checkpoints import KeptModelRun
 from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.config import PerfConfig, ScheduleSettings
@@ -44,8 +44,6 @@ from tfx_perf.training.trials.processes import Comparison
 # The processes that must start to have oneDNN: two in turns (which share the cores), and the one
 # that trains. None of them can be a fork, which has its imports.
 _STARTS, _IMPORT_SECONDS = 3, 10.0
-
-_Fit = Callable[[FitCall], Any]
 
 # What another process must have: libraries converted by AutoGraph, turns with oneDNN before the
 # trials, or a plan from trials that this one cannot make.
@@ -166,12 +164,8 @@ def run(
     choice: PlanChoice | None,
     checkpoint_folder: str | None,
     choose: Callable[[FitCall, Loop], PlanChoice] | None = None,
-    around: Callable[[_Fit], _Fit] = lambda fit: fit,
 ) -> TrainingRecord | Unmeasured:
-    """Trains in this process; returns the measurements, or why there are none.
-
-    `around` wraps the measured `fit`, and the result is called in the place of Keras'.
-    """
+    """Trains in this process; returns the measurements, or why there are none."""
     settings = job.settings
     updated = settings.training.model_copy(update={"checkpoint_folder": checkpoint_folder})
     settings = settings.model_copy(update={"training": updated})
@@ -183,7 +177,8 @@ def run(
     with (
         precision.policy(job.precision),
         built_under(settings.distribution) as outside,
-        interception.intercepting_fit(outside(around(session.fit))),
+        training_job.for_all_workers(settings.distribution) as checked,
+        interception.intercepting_fit(outside(checked(session.fit))),
         evaluation.as_one_device(),
         script.inside(session),
     ):

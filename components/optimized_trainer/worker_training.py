@@ -3,7 +3,7 @@
 import pathlib
 import shutil
 
-from tfx_perf.components import trainer_args, training_job
+from tfx_perf.components import trainer_args
 from tfx_perf.components.optimized_trainer import child
 from tfx_perf.components.optimized_trainer.child import TrainingResult
 from tfx_perf.components.optimized_trainer.exchange import Exchange
@@ -55,16 +55,14 @@ def train(folder: pathlib.Path, worker: Worker) -> None:
     )
     if worker.is_chief:
         console.set_status("running the training code up to its fit")
-    with training_job.refusing_mirrored(distribution):
-        record = child.run(
-            job,
-            run_fn=run_fn,
-            arguments=arguments,
-            choice=known.choice or kept_choice.kept_plan(checkpoint_folder, known.key),
-            choose=trials.choose,
-            checkpoint_folder=checkpoint_folder,
-            around=lambda fit: training_job.checking_workers(fit, distribution),
-        )
+    record = child.run(
+        job,
+        run_fn=run_fn,
+        arguments=arguments,
+        choice=known.choice or kept_choice.kept_plan(checkpoint_folder, known.key),
+        choose=trials.choose,
+        checkpoint_folder=checkpoint_folder,
+    )
     if worker.is_chief:
         exchange.report(TrainingResult(record=record))
     else:

@@ -18,36 +18,30 @@ def call():
     return interception.capture_fit(lambda: model.fit(data, verbose=0))
 
 
+def fitted(call, fit, **settings):
+    with training_job.for_all_workers(DistributionSettings(**settings)) as checked:
+        return checked(fit)(call)
+
+
 def test_a_model_that_was_built_for_one_worker_is_not_trained_by_two(call):
     trained = []
-    fit = training_job.checking_workers(trained.append, DistributionSettings(workers=2))
     with pytest.raises(errors.UserError, match=r"for 2 .* Received: no strategy, with") as caught:
-        fit(call)
+        fitted(call, trained.append, workers=2)
     assert "\n" not in str(caught.value)
     assert not trained
-    training_job.checking_workers(trained.append, DistributionSettings())(call)
+    fitted(call, trained.append)
     assert trained == [call]
 
 
 def test_a_model_that_was_built_beside_parameter_servers_is_not_trained_without(call):
-    settings = DistributionSettings(workers=2, parameter_servers=1)
-    fit = training_job.checking_workers(lambda call: None, settings)
     with pytest.raises(errors.UserError, match="ParameterServerStrategy.*Received: no strategy"):
-        fit(call)
-
-
-def test_an_error_of_the_users_passes_as_it_is(call):
-    def fit(call):
-        raise ValueError("of the user's")
-
-    with pytest.raises(ValueError, match="of the user's"):
-        training_job.checking_workers(fit, DistributionSettings())(call)
+        fitted(call, lambda call: None, workers=2, parameter_servers=1)
 
 
 def test_a_mirrored_strategy_is_refused_only_while_the_workers_train():
     three = DistributionSettings(workers=3)
     with (
-        training_job.refusing_mirrored(three),
+        training_job.for_all_workers(three),
         pytest.raises(errors.UserError, match="3 workers"),
     ):
         tf.distribute.MirroredStrategy(["CPU:0"])
