@@ -5,7 +5,7 @@ import logging
 import pathlib
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Optional
 
 from tfx.dsl.components.base import base_executor
@@ -141,14 +141,8 @@ def _on_this_machine(
             raise failure.failed(_TITLE, last.cause, log=log)
         if not termination.requested:
             console.set_status("taking the model from the workers; writing the report")
-            collect(exchange, (*last.notes, *_failed_threads(log_folder, names)))
-
-
-def _failed_threads(log_folder: pathlib.Path, names: Sequence[str]) -> tuple[str, ...]:
-    notes = failure.failed_threads(log_folder, names=names)
-    for note in notes:
-        _LOGGER.warning("%s.", note[:1].upper() + note[1:])
-    return notes
+            threads = failure.failed_threads(log_folder, names=names)
+            collect(exchange, (*last.notes, *threads))
 
 
 def _in_a_cluster(

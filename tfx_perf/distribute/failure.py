@@ -164,14 +164,16 @@ def failed(
 
 
 def failed_threads(log_folder: pathlib.Path, *, names: Sequence[str]) -> tuple[str, ...]:
-    """Returns a sentence for each worker with threads that failed; that ends no worker."""
+    """Returns, and logs, a sentence for each worker with failed threads; that ends no worker."""
     notes = []
     for name in names:
         path = log_folder / workers.log_file(name)
         with path.open(encoding="utf-8", errors="replace") as log:
             threads = sorted({found[1] for line in log if (found := _THREAD_FAILED.match(line))})
         if threads:
-            notes.append(f"threads of {name} have failed ({', '.join(threads)}); see {path}")
+            said = f"threads of {name} have failed ({', '.join(threads)}); see {path}"
+            _LOGGER.warning("%s.", said[:1].upper() + said[1:])
+            notes.append(said)
     return tuple(notes)
 
 
