@@ -139,13 +139,13 @@ def _train(
     import tensorflow as tf
 
     from tfx_perf.config import PerfConfig
+    from tfx_perf.config.distribution import DistributionSettings
     from tfx_perf.core import interception
-    from tfx_perf.distribute.strategies import StrategyScope
     from tfx_perf.tf_internals import autograph
     from tfx_perf.training import model_flops
     from tfx_perf.training.optimizations.plan import TrainingPlan
     from tfx_perf.training.recovery import saver
-    from tfx_perf.training.session import TrainingSession
+    from tfx_perf.training.session import TrainingSession, built_under
     from tfx_perf.training.trials.choice import PlanChoice
 
     saver._SAVE_SHARE = 0  # these trainings are too short for a save to be a small share
@@ -160,7 +160,7 @@ def _train(
         )
     scope: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
     if is_placed:
-        scope = StrategyScope("model_parallel")
+        scope = built_under(DistributionSettings(strategy="model_parallel"))
     elif replicas is not None:
         scope = tf.distribute.MirroredStrategy([f"CPU:{index}" for index in devices]).scope()
     with scope:

@@ -16,11 +16,10 @@ from tensorflow.python.eager import context
 
 from tfx_perf.config import PerfConfig
 from tfx_perf.distribute.model_parallel import layer_chain
-from tfx_perf.distribute.strategies import StrategyScope
 from tfx_perf.tf_internals import autograph
 from tfx_perf.training.keras_api import either_keras, slots, variables
 from tfx_perf.training.recovery import saver
-from tfx_perf.training.session import TrainingSession
+from tfx_perf.training.session import TrainingSession, built_under
 
 BATCH_SIZE, STEPS = 8, 20
 COMPUTING = {
@@ -180,7 +179,7 @@ def compare(keras, name, optimizer, *, share, used, folder):
     settings = PerfConfig.from_dict(
         {"distribution": {"strategy": "model_parallel", "device_memory_bytes": capacity}}
     )
-    with StrategyScope("model_parallel"):
+    with built_under(settings.distribution):
         model = built(keras, name, optimizer)
     during = {}
 
@@ -239,7 +238,7 @@ def go_on(keras, folder):
             "training": {"checkpoint_folder": f"{folder}/checkpoints", "checkpoint_steps": 4},
         }
     )
-    with StrategyScope("model_parallel"):
+    with built_under(settings.distribution):
         model = built(keras, "divided", adam)
     flag = pathlib.Path(folder, "killed")
 

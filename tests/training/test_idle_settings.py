@@ -1,4 +1,4 @@
-"""Settings that do nothing are named, and what is made of the others; see `strategies`."""
+"""Settings that do nothing are named; see `strategies`."""
 
 import json
 
@@ -9,7 +9,6 @@ from tests import processes
 from tests.training import script_forks
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import workers
-from tfx_perf.distribute import strategies as made_strategies
 from tfx_perf.training.replicas import strategies
 
 
@@ -55,11 +54,6 @@ def test_mirrored_on_one_device_is_no_replica_more():
 def test_what_is_as_by_default_is_not_named():
     assert idle() == idle(strategy="one_device", restarts=3) == idle(strategy="auto") == ()
     assert idle(tf.distribute.OneDeviceStrategy("CPU:0"), strategy="model_parallel") == ()
-
-
-def test_workers_reduce_within_the_time_of_the_setting():
-    made = made_strategies.made("multi_worker", collective_timeout_seconds=5.0)
-    assert made.extended._communication_options.timeout_seconds == 5.0
 
 
 _TWO_REPLICAS = """

@@ -7,13 +7,12 @@ import tensorflow as tf
 
 from tfx_perf.config.distribution import DistributionSettings
 from tfx_perf.core import errors, interception
-from tfx_perf.distribute import strategies
-from tfx_perf.distribute.strategies import StrategyScope
 from tfx_perf.training.session import built_under
 
 pytestmark = pytest.mark.each_choice
 
 DEFAULT = tf.distribute.get_strategy()
+MIRRORED = DistributionSettings(strategy="mirrored")
 
 
 @pytest.fixture(params=["keras", "tf_keras"])
@@ -75,7 +74,7 @@ def test_it_gives_way_to_the_strategy_of_the_code(name, enter, is_made_before, k
 
 
 def test_its_own_scope_may_be_entered_once_more(keras):
-    with StrategyScope("mirrored"):
+    with built_under(MIRRORED):
         within = tf.distribute.get_strategy()
         with within.scope():
             assert built(keras).distribute_strategy is within
@@ -90,8 +89,8 @@ def test_nothing_is_left_of_it_after_an_error(keras):
 
     with (
         pytest.raises(ValueError, match="planned"),
-        StrategyScope("mirrored") as scope,
-        interception.intercepting_fit(scope.outside(fail)),
+        built_under(MIRRORED) as outside,
+        interception.intercepting_fit(outside(fail)),
     ):
         fitted(built(keras))
     assert tf.distribute.get_strategy() is DEFAULT
@@ -103,12 +102,15 @@ def test_without_a_tpu_there_is_an_error_with_the_remedy(name, monkeypatch):
     monkeypatch.delenv("TPU_NAME", raising=False)
     if name is not None:
         monkeypatch.setenv("TPU_NAME", name)
-    with pytest.raises(errors.UserError, match=r"distribution.strategy=tpu.* TPU_NAME") as caught:
-        strategies.made("tpu")
+    with (
+        pytest.raises(errors.UserError, match=r"distribution.strategy=tpu.* TPU_NAME") as caught,
+        built_under(DistributionSettings(strategy="tpu")),
+    ):
+        pass
     assert "\n" not in str(caught.value)
 
 
-def test_workers_of_a_scope_reduce_within_the_time_of_the_setting():
-    with StrategyScope("multi_worker", collective_timeout_seconds=5.0):
+def test_workers_reduce_within_the_time_of_the_setting():
+    with built_under(DistributionSettings(workers=2, collective_timeout_seconds=5.0)):
         made = tf.distribute.get_strategy()
         assert made.extended._communication_options.timeout_seconds == 5.0

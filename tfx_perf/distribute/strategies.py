@@ -8,15 +8,14 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfx_perf.config.distribution import DistributionSettings
 from tfx_perf.core import errors, interception, workers
 from tfx_perf.core.interception import FitCall
 from tfx_perf.tf_internals import clusters, devices
 
 
-def made(
-    name: str, *, collective_timeout_seconds: float | None = None
-) -> tf.distribute.Strategy:
-    """Returns `DistributionSettings.made_strategy`; UserError if this machine cannot have it."""
+def _made(settings: DistributionSettings) -> tf.distribute.Strategy:
+    name = settings.made_strategy
     if name == "mirrored":
         return tf.distribute.MirroredStrategy(devices.computing())
     if name == "model_parallel":
@@ -25,7 +24,7 @@ def made(
     if name == "multi_worker":
         return tf.distribute.MultiWorkerMirroredStrategy(
             communication_options=tf.distribute.experimental.CommunicationOptions(
-                timeout_seconds=collective_timeout_seconds
+                timeout_seconds=settings.collective_timeout_seconds
             )
         )
     if name == "parameter_server":
@@ -66,22 +65,21 @@ def _parameter_servers() -> tf.distribute.Strategy:
 
 
 class StrategyScope:
-    """What is built in the context is built under a strategy; see `made` for its name.
+    """What is built in the context is built under the strategy that the settings have made.
 
     TensorFlow refuses nested scopes, so this one is left for good where the code enters another.
     """
 
-    def __init__(
-        self, name: str, *, collective_timeout_seconds: float | None = None
-    ) -> None:
-        self._name, self._timeout_seconds = name, collective_timeout_seconds
+    def __init__(self, settings: DistributionSettings) -> None:
+        """Makes nothing yet."""
+        self._settings = settings
         self._strategy: tf.distribute.Strategy | None = None
         self._is_open = False
         self._undo = contextlib.ExitStack()
 
     def __enter__(self) -> "StrategyScope":
         """Makes the strategy; UserError if this machine lacks what it takes."""
-        self._strategy = made(self._name, collective_timeout_seconds=self._timeout_seconds)
+        self._strategy = _made(self._settings)
         self._open()
         if isinstance(self._strategy, tf.distribute.ParameterServerStrategy):
             self._undo.enter_context(clusters.made_once(self._strategy))

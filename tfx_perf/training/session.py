@@ -60,14 +60,12 @@ def built_under(settings: DistributionSettings) -> Iterator[Callable[[_Handler],
 
     Yields what has a handler of `fit` run as behind a `with` block of that strategy.
     """
-    name = settings.made_strategy
-    if name is None or name == strategies.ONE_DEVICE:  # which needs no scope
+    if settings.made_strategy in (None, strategies.ONE_DEVICE):  # which needs no scope
         yield lambda handler: handler
         return
     from tfx_perf.distribute.strategies import StrategyScope
 
-    timeout_seconds = settings.collective_timeout_seconds
-    with StrategyScope(name, collective_timeout_seconds=timeout_seconds) as scope:
+    with StrategyScope(settings) as scope:
         yield scope.outside
 
 
