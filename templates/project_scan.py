@@ -42,6 +42,7 @@ class TrainingStep:
 
     Attributes:
         assignment: `trainer = Trainer(...)`, perhaps with a node's name, `.with_id(...)`.
+        call: `Trainer(...)` in it.
         outermost: the statement of the function's own body that holds the assignment; the same
             where that is not under a condition.
         listing: where the trainer goes into the list of components: the statement that appends
@@ -51,17 +52,11 @@ class TrainingStep:
 
     source: Source
     assignment: ast.Assign
+    call: ast.Call
     outermost: ast.stmt
     listing: ast.Expr | ast.Name
     pushers: tuple[ast.Call, ...]
     last_import_line: int
-
-    @property
-    def call(self) -> ast.Call:
-        """`Trainer(...)`."""
-        call = _trainer_call(self.assignment.value)
-        assert call is not None  # else it would have been no training step
-        return call
 
     @property
     def naming(self) -> ast.Call | None:
@@ -86,7 +81,7 @@ def find(project: pathlib.Path) -> TrainingStep:
     for source in sources(project):
         if "Trainer" in source.text:
             module = _parsed(source)
-            found += [(source, module, assignment) for assignment in _trainers(module)]
+            found += [(source, module, *trainer) for trainer in _trainers(module)]
             calls = (node for node in ast.walk(module) if _is_call_of(node, "Trainer"))
             called += [f"{source.path}:{call.lineno}" for call in calls]
     if called and not found:
@@ -102,7 +97,7 @@ def find(project: pathlib.Path) -> TrainingStep:
             f"Received: project={project}, in which there is none{unread}."
         )
     if len(found) > 1:
-        places = ", ".join(f"{source.path}:{at.lineno}" for source, _, at in found)
+        places = ", ".join(f"{source.path}:{at.lineno}" for source, _, at, _ in found)
         raise errors.UserError(
             f"Expected one Trainer. Received: {places}. Name the file of the one that you mean."
         )
@@ -186,15 +181,13 @@ def _is_call_of(node: ast.AST, name: str) -> TypeGuard[ast.Call]:
     return callee.split(".")[-1] == name and "google_cloud" not in callee
 
 
-def _trainers(module: ast.Module) -> list[ast.Assign]:
-    return [
-        node
-        for node in ast.walk(module)
-        if isinstance(node, ast.Assign)
-        and len(node.targets) == 1
-        and isinstance(node.targets[0], ast.Name)
-        and _trainer_call(node.value)
-    ]
+def _trainers(module: ast.Module) -> Iterator[tuple[ast.Assign, ast.Call]]:
+    """Yields the assignments of a Trainer to a name, and the calls in them."""
+    for node in ast.walk(module):
+        if isinstance(node, ast.Assign) and [*map(type, node.targets)] == [ast.Name]:
+            call = _trainer_call(node.value)
+            if call is not None:
+                yield node, call
 
 
 def _trainer_call(value: ast.expr) -> ast.Call | None:
@@ -206,13 +199,16 @@ def _trainer_call(value: ast.expr) -> ast.Call | None:
     return value if _is_call_of(value, "Trainer") else None
 
 
-def _step(source: Source, module: ast.Module, assignment: ast.Assign) -> TrainingStep:
+def _step(
+    source: Source, module: ast.Module, assignment: ast.Assign, call: ast.Call
+) -> TrainingStep:
     scope = _scope(module, assignment)
-    _check(source.path, scope, assignment)
+    _check(source.path, scope, call)
     name = ast.unparse(assignment.targets[0])
     return TrainingStep(
         source=source,
         assignment=assignment,
+        call=call,
         outermost=next(stmt for stmt in scope.body if _holds(stmt, assignment)),
         listing=_listing(source, scope, name),
         pushers=tuple(node for node in ast.walk(scope) if _is_call_of(node, "Pusher")),
@@ -220,10 +216,8 @@ def _step(source: Source, module: ast.Module, assignment: ast.Assign) -> Trainin
     )
 
 
-def _check(path: pathlib.Path, scope: ast.Module | ast.FunctionDef, assignment: ast.Assign) -> None:
+def _check(path: pathlib.Path, scope: ast.Module | ast.FunctionDef, call: ast.Call) -> None:
     """Raises UserError if a Trainer is made in a way that no rule here covers."""
-    call = _trainer_call(assignment.value)
-    assert call is not None
     given = {keyword.arg for keyword in call.keywords}
     if call.args or "custom_executor_spec" in given:
         what = "custom_executor_spec" if "custom_executor_spec" in given else "one without a name"
@@ -232,7 +226,7 @@ def _check(path: pathlib.Path, scope: ast.Module | ast.FunctionDef, assignment: 
             f"Received: {what} at {path}:{call.lineno}."
         )
     for node in ast.walk(scope):
-        if isinstance(node, _LOOPS) and _holds(node, assignment):
+        if isinstance(node, _LOOPS) and _holds(node, call):
             raise errors.UserError(
                 f"Expected one Trainer. Received: one in the loop at {path}:{node.lineno}, which "
                 "may make several. Assign it outside of loops."
@@ -250,7 +244,7 @@ def _last_import_line(module: ast.Module) -> int:
     return min(node.lineno for node in [first, *getattr(first, "decorator_list", [])]) - 1
 
 
-def _holds(node: ast.stmt, wanted: ast.stmt) -> bool:
+def _holds(node: ast.stmt, wanted: ast.stmt | ast.expr) -> bool:
     return node.lineno <= wanted.lineno and wanted.end_lineno <= node.end_lineno
 
 
