@@ -74,9 +74,9 @@ from tfx_perf.pipelines.airflow import AirflowSettings
 )  # fmt: skip
 def test_what_is_wrong_is_said_in_one_line(values, words):
     with pytest.raises(errors.UserError) as caught:
-        PerfConfig.from_dict(values, source="perf.yaml")
+        PerfConfig.from_dict(values)
     message = str(caught.value)
-    assert re.fullmatch(r"Expected .+ in perf\.yaml\. Received: .+[.?]", message)
+    assert re.fullmatch(r"Expected .+ in settings\. Received: .+[.?]", message)
     assert not re.search(r"Input should|pydantic|Field required|Extra inputs", message)
     for word in words:
         assert word in message

@@ -49,19 +49,16 @@ class Settings(Section):
     ROOT_KEY: ClassVar[str] = ""
 
     @classmethod
-    def from_dict(
-        cls: type[SettingsT], values: Mapping[str, Any] | None, *, source: str = "settings"
-    ) -> SettingsT:
+    def from_dict(cls: type[SettingsT], values: Mapping[str, Any] | None) -> SettingsT:
         """Builds the settings from nested mappings.
 
         Args:
             values: the settings, with or without the outer `ROOT_KEY`; None for the defaults.
-            source: what to call the settings in an error.
 
         Raises:
             UserError: an unknown key or a value of the wrong type or range.
         """
-        return cls._validated(values, lambda _: source)
+        return cls._validated(values, lambda _: "settings")
 
     @classmethod
     def of(
