@@ -273,7 +273,7 @@ class Copied:
 def copy_template(name: str, *, pipeline_name: str, destination: pathlib.Path) -> Copied:
     """Copies a template to a free folder, or `perf-addon` to a project, which keeps its name."""
     template = copying.named(name)
-    if template is not copying.PERF_ADDON:
+    if template != copying.PERF_ADDON:
         return Copied(
             copying.copy_project(template, pipeline_name=pipeline_name, destination=destination)
         )

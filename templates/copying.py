@@ -1,6 +1,5 @@
 """Copies a project template, whole or not at all."""
 
-import dataclasses
 import importlib.resources
 import pathlib
 import re
@@ -12,26 +11,14 @@ _PLACEHOLDER = "{{PIPELINE_NAME}}"
 # What Airflow and ML Metadata take; Kubeflow Pipelines take less, see docs/templates.md.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 
-
-@dataclasses.dataclass(frozen=True)
-class Template:
-    """A folder of files, and of tfx-perf's own (target to resource), that become a project."""
-
-    name: str
-    summary: str
-    from_package: tuple[tuple[str, str], ...] = ()
-
-
-PERF = Template(
-    name="perf",
-    summary="the whole chain, from CSV files or TFRecords to a pushed model, on every orchestrator",
-    from_package=(("pipeline/training_pipeline.py", "tfx_perf.pipelines:training_pipeline.py"),),
-)
-PERF_ADDON = Template(
-    name="perf-addon",
-    summary="the four components for a TFX project that exists, and what to change in it",
-)
-TEMPLATES = {template.name: template for template in (PERF, PERF_ADDON)}
+PERF, PERF_ADDON = "perf", "perf-addon"
+TEMPLATES = {
+    PERF: "the whole chain, from CSV files or TFRecords to a pushed model, on every orchestrator",
+    PERF_ADDON: "the four components for a TFX project that exists, and what to change in it",
+}
+"""What each template is, by its name."""
+# A module of tfx-perf's own that is copied into a project, too.
+_PIPELINE = "training_pipeline.py"
 
 
 def check_pipeline_name(name: str) -> str:
@@ -45,7 +32,7 @@ def check_pipeline_name(name: str) -> str:
 
 
 def copy_project(
-    template: Template, *, pipeline_name: str, destination: pathlib.Path
+    template: str, *, pipeline_name: str, destination: pathlib.Path
 ) -> list[pathlib.Path]:
     """Writes a new project with the pipeline's name to a free folder; returns its files, sorted."""
     check_pipeline_name(pipeline_name)
@@ -75,29 +62,27 @@ def copy_project(
     return sorted(path for path in destination.rglob("*") if path.is_file())
 
 
-def named(name: str) -> Template:
-    """Returns the template with that name."""
-    try:
-        return TEMPLATES[name.replace("_", "-")]
-    except KeyError:
+def named(name: str) -> str:
+    """Returns a template's name, which may be written with `_`, if there is such a template."""
+    spelled = name.replace("_", "-")
+    if spelled not in TEMPLATES:
         raise errors.UserError(
             f"Expected one of the templates {', '.join(TEMPLATES)}. Received: model={name}."
-        ) from None
+        )
+    return spelled
 
 
-def contents(template: Template, *, pipeline_name: str) -> dict[str, str]:
-    """Returns the text of each of the template's files, by its path in the project."""
-    root = pathlib.Path(
-        str(importlib.resources.files("tfx_perf.templates") / template.name.replace("-", "_"))
-    )
+def contents(template: str, *, pipeline_name: str) -> dict[str, str]:
+    """Returns the text of each of a template's files, by its path in the project."""
+    root = pathlib.Path(__file__).with_name(template.replace("-", "_"))
     sources = {
         str(path.relative_to(root)): path
         for path in root.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    for target, resource in template.from_package:
-        package, _, name = resource.partition(":")
-        sources[target] = pathlib.Path(str(importlib.resources.files(package) / name))
+    if template == PERF:
+        package = importlib.resources.files("tfx_perf.pipelines")
+        sources[f"pipeline/{_PIPELINE}"] = pathlib.Path(str(package / _PIPELINE))
     return {
         target: path.read_text(encoding="utf-8").replace(_PLACEHOLDER, pipeline_name)
         for target, path in sources.items()

@@ -66,7 +66,7 @@ def test_nothing_is_left_of_a_copy_that_failed(tmp_path, monkeypatch):
 
 
 def test_unknown_templates_are_refused():
-    assert copying.named("perf_addon") is copying.named("perf-addon") is copying.PERF_ADDON
+    assert copying.named("perf_addon") == copying.named("perf-addon") == copying.PERF_ADDON
     with pytest.raises(errors.UserError, match="model=taxi"):
         copying.named("taxi")
 

@@ -19,14 +19,13 @@ def list_templates(*, as_json: bool) -> None:
     """Lists the templates."""
     from tfx_perf.templates import copying
 
-    summaries = {template.name: template.summary for template in copying.TEMPLATES.values()}
     if as_json:
-        terminal.show_json(summaries)
+        terminal.show_json(copying.TEMPLATES)
         return
     rows = table.Table(box=box.SIMPLE_HEAD)
     rows.add_column("template", no_wrap=True)
     rows.add_column("what it is")
-    for name, summary in summaries.items():
+    for name, summary in copying.TEMPLATES.items():
         rows.add_row(name, summary)
     terminal.show(rows)
 
