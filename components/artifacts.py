@@ -8,7 +8,6 @@ from tfx.dsl.components.base import base_executor
 from tfx.types import artifact
 
 from tfx_perf.core import console, errors, metrics, records, storage, unmeasured
-from tfx_perf.report import origin as origins
 from tfx_perf.report import page as report_page
 
 HEADLINE = "headline"
@@ -30,7 +29,7 @@ _LOGGER = logging.getLogger(__name__)
 def origin_of(
     context: base_executor.BaseExecutor.Context | None,
     input_dict: Mapping[str, Sequence[artifact.Artifact]],
-) -> origins.Origin:
+) -> report_page.Origin:
     """Returns the header of a node's report, with links to the reports on its inputs."""
     reports = [
         (name, str(storage.path(item.uri) / report_page.FILE_NAME))
@@ -39,7 +38,7 @@ def origin_of(
     ]
     pipeline = context.pipeline_info if context else None
     node = context.pipeline_node if context else None
-    return origins.Origin(
+    return report_page.Origin(
         pipeline=pipeline.id if pipeline else "",
         run_id=(context.pipeline_run_id if context else None) or "",
         node=node.node_info.id if node else "",
@@ -55,7 +54,7 @@ def publish(
     figures: Mapping[str, float | int | None],
     labels: Mapping[str, str | None] = types.MappingProxyType({}),
     page: report_page.Report | None = None,
-    origin: origins.Origin = origins.UNKNOWN,
+    origin: report_page.Origin = report_page.UNKNOWN,
     remark: str = "",
     may_pass: bool = False,
     details: Iterable[str] = (),
@@ -103,7 +102,7 @@ def publish_unmeasured(
     title: str,
     labels: Mapping[str, str],
     may_pass: bool = False,
-    origin: origins.Origin = origins.UNKNOWN,
+    origin: report_page.Origin = report_page.UNKNOWN,
 ) -> None:
     """Writes `unmeasured.json` and a report; the reason is a sentence without its full stop."""
     verdict = f"Nothing was measured: {reason}."

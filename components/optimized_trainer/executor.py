@@ -21,7 +21,7 @@ from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.core import console, errors, storage
 from tfx_perf.core.unmeasured import Unmeasured
 from tfx_perf.report import training as training_report
-from tfx_perf.report.origin import Origin
+from tfx_perf.report.page import Origin
 from tfx_perf.training import record, scaling
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.trials.choice import TRIALS_OFF, StrategyChoice, plain

@@ -1,4 +1,4 @@
-"""What `doctor` finds in a good installation and in bad ones; a `probe` loads TFX."""
+"""What `doctor` finds in a good installation and in bad ones; `probe` loads TFX."""
 
 import json
 import sys

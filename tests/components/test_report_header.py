@@ -17,7 +17,7 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.config.gate import GateSettings
 from tfx_perf.core import unmeasured
 from tfx_perf.report import page as report_page
-from tfx_perf.report.origin import Origin
+from tfx_perf.report.page import Origin
 from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
 
 pytestmark = pytest.mark.each_choice

@@ -9,7 +9,7 @@ import pytest
 
 import tfx_perf
 from tfx_perf.report import page as report
-from tfx_perf.report.origin import Origin
+from tfx_perf.report.page import Link, Origin
 
 PLAN = "InputTuner/input_plan/1/report.html"
 METRICS = "OptimizedTrainer/perf_metrics/2"
@@ -66,8 +66,7 @@ def test_links_hold_in_a_pipeline_root_that_is_moved(tmp_path, run):
     ],
 )
 def test_a_link_is_relative_where_both_can_be_copied_together(address, folder, target):
-    (link,) = Origin(siblings=(("a", address),)).links(folder)
-    assert link.target == target
+    assert Link.on_page("a", address, folder=folder).target == target
 
 
 def test_what_no_browser_can_follow_is_named_by_its_address():

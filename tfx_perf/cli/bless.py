@@ -4,7 +4,6 @@ import datetime
 import functools
 import getpass
 import socket
-from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -15,11 +14,11 @@ from tfx_perf.core import errors, storage
 
 if TYPE_CHECKING:
     from tfx_perf.gate.ledger import Ledger
-    from tfx_perf.gate.ledger_store import LedgerArtifacts, Mirror
     from tfx_perf.gate.run import Run
-    from tfx_perf.mlmd import runs as recorded_runs
+    from tfx_perf.mlmd.runs import RecordedRun
 
 _OPTIONS = (
+    click.argument("run"),
     click.option("--reason", metavar="TEXT", required=True, help="Why; recorded."),
     click.option(
         "--metadata", "source", metavar="DB",
@@ -37,28 +36,37 @@ _OPTIONS = (
 )  # fmt: skip
 
 
-def options(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options of both commands."""
+def _with_options(command: Any) -> Any:
     return functools.reduce(lambda wrapped, option: option(wrapped), _OPTIONS[::-1], command)
 
 
 @click.command("bless")
-@click.argument("run")
-@options
-def command(*, run: str, **chosen: Any) -> None:
+@_with_options
+def command(**given: Any) -> None:
     """Makes RUN count as baseline from now on.
 
     RUN is a run's id in ML Metadata, or the beginning of one; or the path of the
     evaluation.json that PerfEvaluator wrote about it. Who, when and why are recorded.
     The model is not pushed by this.
     """
-    record("bless", run, **chosen)
+    _record("bless", **given)
 
 
-def record(
+@click.command("unbless")
+@_with_options
+def unbless(**given: Any) -> None:
+    """Makes RUN no longer count as baseline.
+
+    RUN is the id of a run in the ledger, or the beginning of one. Who, when and why are
+    recorded. A model that was pushed stays where it is.
+    """
+    _record("unbless", **given)
+
+
+def _record(
     kind: Literal["bless", "unbless"],
-    name: str,
     *,
+    run: str,
     reason: str,
     source: str | None,
     baseline_uri: str | None,
@@ -67,57 +75,58 @@ def record(
     who: str | None,
     as_json: bool,
 ) -> None:
-    """Writes the decision on a run (id, beginning of it, or evaluation) to the gate's ledger."""
+    """Writes the decision on a run to the gate's ledger."""
     from tfx_perf.gate import history
     from tfx_perf.gate.ledger import Act, Ledger
+    from tfx_perf.gate.ledger_store import LedgerArtifacts, Mirror
     from tfx_perf.gate.run import Run
 
     if not reason.strip():
         raise errors.UserError("Expected a reason in words. Received: reason=''.")
+    if not (source or baseline_uri):
+        raise errors.UserError(
+            "Expected --metadata, --baseline-uri or both. Received: neither. "
+            "Name the ledger that the gate reads."
+        )
+    # The first is the one to write to.
+    places: list[Mirror | LedgerArtifacts] = [Mirror(baseline_uri)] if baseline_uri else []
     if source:
         source = history.resolved(source)
-    places = _places(source, baseline_uri=baseline_uri, pipeline=pipeline)
+        places.append(LedgerArtifacts(source, pipeline=pipeline))
     known = Ledger().merge(*(place.read() for place in places))
-    run = _find(kind, name, known=known, source=source, pipeline=pipeline, node=node)
-    counts = any(entry.key == run.key for entry in known.entries)
+    found = _find(kind, run, known=known, source=source, pipeline=pipeline, node=node)
+    counts = any(entry.key == found.key for entry in known.entries)
     changes = counts is (kind == "unbless")
+    # After all decisions before, if this clock is behind theirs.
+    before = [act.time for act in known.acts if act.is_about(found.key)]
+    after = [time + datetime.timedelta(microseconds=1) for time in before]
     act = Act(
         kind=kind,
-        run_id=run.run_id,
-        pipeline=run.pipeline,
-        node=run.node,
+        run_id=found.run_id,
+        pipeline=found.pipeline,
+        node=found.node,
         who=who or _whoever(),
-        time=_now_after(act.time for act in known.acts if act.is_about(run.key)),
+        time=max([datetime.datetime.now(datetime.timezone.utc), *after]),
         reason=reason.strip(),
     )
-    if changes and isinstance(run, Run):
-        places[0].add(Ledger(entries=(run,), acts=(act,)))
+    if changes and isinstance(found, Run):
+        places[0].add(Ledger(entries=(found,), acts=(act,)))
     if as_json:
         terminal.show_json({**act.model_dump(mode="json"), "recorded": changes})
-    elif changes:
-        answer = "no longer counts as baseline"
-        if kind == "bless":
-            answer = "counts as baseline from now on"
-        terminal.show(
-            f"{markup.escape(run.run_id)} {answer}. "
-            f"Recorded in {markup.escape(baseline_uri or 'ML Metadata')}."
-        )
+        return
+    if changes:
+        counting = {
+            "bless": "counts as baseline from now on", "unbless": "no longer counts as baseline"
+        }  # fmt: skip
+        said = f"{counting[kind]}. Recorded in {baseline_uri or 'ML Metadata'}."
+    elif kind == "bless":
+        said = "counts as baseline anyway; nothing was recorded."
     else:
-        answer = "counts" if kind == "bless" else f"{_absence(run)}, so it does not count"
-        terminal.show(
-            f"{markup.escape(run.run_id)} {answer} as baseline anyway; nothing was recorded."
-        )
-
-
-def _absence(run: "Run | recorded_runs.RecordedRun") -> str:
-    """Returns why the ledger does not count a run: it keeps only the last blessed ones."""
-    return "is no longer in the ledger" if getattr(run, "blessed", None) else "is not blessed"
-
-
-def _now_after(times: Iterable[datetime.datetime]) -> datetime.datetime:
-    """Returns the time, or one after all given ones if this clock is behind theirs."""
-    now = datetime.datetime.now(datetime.timezone.utc)
-    return max([now, *(time + datetime.timedelta(microseconds=1) for time in times)])
+        # The ledger keeps only the last blessed runs.
+        is_blessed = getattr(found, "blessed", None)
+        why = "is no longer in the ledger" if is_blessed else "is not blessed"
+        said = f"{why}, so it does not count as baseline anyway; nothing was recorded."
+    terminal.show(markup.escape(f"{found.run_id} {said}"))
 
 
 def _whoever() -> str:
@@ -129,25 +138,6 @@ def _whoever() -> str:
         ) from error
 
 
-def _places(
-    source: str | None, *, baseline_uri: str | None, pipeline: str | None
-) -> "list[Mirror | LedgerArtifacts]":
-    """Returns the ledger's places; the first is the one to write to."""
-    from tfx_perf.gate.ledger_store import LedgerArtifacts, Mirror
-
-    places: list[Any] = []
-    if baseline_uri:
-        places.append(Mirror(baseline_uri))
-    if source:
-        places.append(LedgerArtifacts(source, pipeline=pipeline))
-    if not places:
-        raise errors.UserError(
-            "Expected --metadata, --baseline-uri or both. Received: neither. "
-            "Name the ledger that the gate reads."
-        )
-    return places
-
-
 def _find(
     kind: str,
     name: str,
@@ -156,7 +146,7 @@ def _find(
     source: str | None,
     pipeline: str | None,
     node: str | None,
-) -> "Run | recorded_runs.RecordedRun":
+) -> "Run | RecordedRun":
     """Returns the run, with its figures if it is to be blessed."""
     from tfx_perf.gate import history
     from tfx_perf.gate.run import Run
@@ -170,7 +160,7 @@ def _find(
         if run.key not in in_ledger
         and ("", "", run.run_id) not in in_ledger  # as in ledgers of earlier versions
     ]
-    runs: list[Run | recorded_runs.RecordedRun] = [*others, *known.runs]
+    runs: list[Run | RecordedRun] = [*others, *known.runs]
     found = names.pick_run(name, runs, pipeline=pipeline, node=node)
     if isinstance(found, Run) or kind == "unbless":
         return found

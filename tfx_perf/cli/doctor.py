@@ -3,10 +3,12 @@
 import dataclasses
 import os
 import pathlib
+import resource
 import shutil
 import subprocess
 import sys
 import sysconfig
+import time
 from collections.abc import Iterator, Sequence
 from importlib import metadata
 from typing import Any, Literal
@@ -178,11 +180,11 @@ def _tools() -> Iterator[Finding]:
 
 
 def load_tfx() -> tuple[dict[str, Any], Finding]:
-    """Loads TFX in a child process; returns its answer, empty if that failed."""
+    """Has a child, which a broken installation can abort, `probe`; returns {} if that failed."""
     item = "loading TFX" if versions.has_tfx() else "loading TensorFlow"
     try:
         answer = isolate.run(
-            "tfx_perf.cli.probe:load", {}, timeout_seconds=_PROBE_TIMEOUT_SECONDS,
+            "tfx_perf.cli.doctor:probe", {}, timeout_seconds=_PROBE_TIMEOUT_SECONDS,
             log_path=os.devnull,
         )  # fmt: skip
     except errors.TimedOutError:
@@ -196,6 +198,27 @@ def load_tfx() -> tuple[dict[str, Any], Finding]:
     time_taken = formatting.format_seconds(answer["load_time_seconds"])
     memory = formatting.format_bytes(answer["peak_rss_bytes"])
     return answer, Finding(item, f"{time_taken}, {memory} of memory", required=True)
+
+
+def probe() -> dict[str, Any]:
+    """Loads TFX, if it is there; returns what that takes, and what TensorFlow sees."""
+    started = time.perf_counter()
+    import tensorflow as tf
+
+    if versions.has_tfx():
+        import tfx.v1  # noqa: F401 - that it loads is the question
+
+    load_time_seconds = time.perf_counter() - started
+    from tfx_perf.hardware import devices
+
+    build = tf.sysconfig.get_build_info()
+    return {
+        "load_time_seconds": load_time_seconds,
+        "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "gpus": [devices.device_kind(gpu) for gpu in tf.config.list_physical_devices("GPU")],
+        "cuda": build.get("cuda_version"),
+        "cudnn": build.get("cudnn_version"),
+    }
 
 
 def _machine(*, needed_memory_bytes: int) -> Iterator[Finding]:

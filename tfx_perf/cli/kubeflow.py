@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tfx_perf.kubeflow.server import Created, Job, PipelineServer, RunState
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="JSON, not text.")
+_CONNECTION = "namespace", "existing_token", "cookies", "ssl_ca_cert"
 
 
 @click.group("kubeflow", cls=options.Group)
@@ -34,27 +35,21 @@ def _server_options(function: Callable[..., None]) -> Callable[..., None]:
     @click.option("--host", metavar="URL", help="Address of the server.")
     @click.option("--namespace", help="Kubernetes namespace, in a multi-user deployment.")
     @click.option(
-        "--token", envvar="KF_PIPELINES_TOKEN", show_envvar=True, help="Bearer token."
-    )
+        "--token", "existing_token", envvar="KF_PIPELINES_TOKEN", show_envvar=True,
+        help="Bearer token.",
+    )  # fmt: skip
     @click.option(
         "--cookies", envvar="KF_PIPELINES_COOKIES", show_envvar=True, help="E.g. of the login page."
     )
     @click.option("--ssl-ca-cert", type=click.Path(), help="Certificate of the server's authority.")
     @functools.wraps(function)
-    def with_server(
-        *, host: str | None, namespace: str | None, token: str | None, cookies: str | None,
-        ssl_ca_cert: str | None, **others: Any,
-    ) -> None:  # fmt: skip
-        client_options = {
-            "namespace": namespace, "existing_token": token, "cookies": cookies,
-            "ssl_ca_cert": ssl_ca_cert,
-        }  # fmt: skip
-        given = {key: value for key, value in client_options.items() if value}
+    def with_server(*, host: str | None, **given: Any) -> None:
+        connection = {name: value for name in _CONNECTION if (value := given.pop(name))}
         with console.libraries():
             from tfx_perf.kubeflow import PipelineServer
 
-            server = PipelineServer(host, **given)
-        function(server=server, **others)
+            server = PipelineServer(host, **connection)
+        function(server=server, **given)
 
     return with_server
 
@@ -66,25 +61,29 @@ def _job_options(function: Callable[..., None]) -> Callable[..., None]:
     @click.option("--version", metavar="NAME", help="Of the pipeline; the newest by default.")
     @click.option("--name", help="Of the run or schedule; by default with the time.")
     @click.option(
-        "--param", "given", metavar="NAME=VALUE", multiple=True, help="May be repeated."
-    )
+        "--param", "parameters", metavar="NAME=VALUE", multiple=True, callback=_parameters,
+        help="May be repeated.",
+    )  # fmt: skip
     @click.option("--pipeline-root", metavar="URI", help="Where the artifacts go.")
     @click.option("--experiment", default="Default", show_default=True)
     @click.option("--service-account", help="That the pods run as.")
     @functools.wraps(function)
-    def with_job(
-        *, pipeline: str, version: str | None, name: str | None, given: tuple[str, ...],
-        pipeline_root: str | None, experiment: str, service_account: str | None, **others: Any,
-    ) -> None:  # fmt: skip
+    def with_job(**given: Any) -> None:
         from tfx_perf.kubeflow import Job
 
-        job = Job(
-            pipeline=pipeline, version=version, name=name, parameters=_parameters(given),
-            pipeline_root=pipeline_root, experiment=experiment, service_account=service_account,
-        )  # fmt: skip
-        function(job=job, **others)
+        job = Job(**{field.name: given.pop(field.name) for field in dataclasses.fields(Job)})
+        function(job=job, **given)
 
     return with_job
+
+
+def _parameters(
+    ctx: click.Context, param: click.Parameter, given: tuple[str, ...]
+) -> dict[str, str]:
+    for pair in given:
+        if "=" not in pair:
+            raise errors.UserError(f"Expected NAME=VALUE. Received: --param {pair}.")
+    return dict(pair.split("=", 1) for pair in given)
 
 
 @command.command("compile")
@@ -189,13 +188,6 @@ def schedule_command(
 ) -> None:  # fmt: skip
     """Runs PIPELINE, which is on the server, again and again."""
     _show(server.schedule(job, cron=cron, interval_seconds=interval_seconds), as_json)
-
-
-def _parameters(given: tuple[str, ...]) -> dict[str, str]:
-    for pair in given:
-        if "=" not in pair:
-            raise errors.UserError(f"Expected NAME=VALUE. Received: --param {pair}.")
-    return dict(pair.split("=", 1) for pair in given)
 
 
 def _show(created: "Created", as_json: bool) -> None:

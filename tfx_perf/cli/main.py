@@ -26,8 +26,9 @@ class _LazyGroup(options.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in SUBCOMMANDS:
             return None
-        module = cmd_name.replace("-", "_")
-        return importlib.import_module(f"tfx_perf.cli.{module}").command
+        if cmd_name == "unbless":
+            return importlib.import_module("tfx_perf.cli.bless").unbless
+        return importlib.import_module(f"tfx_perf.cli.{cmd_name}").command
 
 
 @click.group(

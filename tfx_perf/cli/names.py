@@ -2,25 +2,16 @@
 
 import difflib
 from collections.abc import Sequence
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from tfx_perf.core import errors, storage
 
+if TYPE_CHECKING:
+    from tfx_perf.gate.run import Run
+    from tfx_perf.mlmd.runs import RecordedRun
+
 _SHOWN = 5
-
-
-class Named(Protocol):
-    """The names that tell runs apart; pipeline and node are empty where nobody knows them."""
-
-    @property
-    def run_id(self) -> str: ...  # noqa: D102
-    @property
-    def pipeline(self) -> str: ...  # noqa: D102
-    @property
-    def node(self) -> str: ...  # noqa: D102
-
-
-NamedT = TypeVar("NamedT", bound=Named)
+RunT = TypeVar("RunT", bound="Run | RecordedRun")
 
 
 def pick(name: str, known: Sequence[str], *, what: str = "run") -> str:
@@ -44,8 +35,8 @@ def pick(name: str, known: Sequence[str], *, what: str = "run") -> str:
 
 
 def pick_run(
-    name: str, runs: Sequence[NamedT], *, pipeline: str | None = None, node: str | None = None
-) -> NamedT:
+    name: str, runs: Sequence[RunT], *, pipeline: str | None = None, node: str | None = None
+) -> RunT:
     """Returns the one run whose id is `name` or begins with it; None is any pipeline or node.
 
     Pipelines that share a ledger, and gates of one pipeline, may have runs of the same id; the
@@ -57,7 +48,7 @@ def pick_run(
         if pipeline in (None, run.pipeline or pipeline) and node in (None, run.node or node)
     ]
     run_id = pick(name, [run.run_id for run in runs])
-    found: dict[tuple[str, str], NamedT] = {}
+    found: dict[tuple[str, str], RunT] = {}
     for run in runs:
         if run.run_id == run_id:
             found.setdefault((run.pipeline, run.node), run)

@@ -1,5 +1,6 @@
 """The gate's error rates, by its answers on the runs on record."""
 
+import collections
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -12,8 +13,6 @@ from tfx_perf.gate.decision import GateRecord, Verdict
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.run import Run
 from tfx_perf.gate.verdict import check_limits, evaluate
-
-_ALARMS = (Verdict.REGRESSION, Verdict.INCONCLUSIVE)
 
 
 class MetricCalibration(records.Record):
@@ -77,6 +76,7 @@ def replay(runs: Sequence[Run], settings: GateSettings) -> Calibration:
 
 
 def _beyond_limits(settings: GateSettings, runs: Sequence[Run]) -> dict[str, set[int]]:
+    """Returns the runs, by their places, that the limits of each metric refuse."""
     found: dict[str, set[int]] = {}
     for number, run in enumerate(runs):
         for key, rule in settings.rules_for(run.evaluation).items():
@@ -95,8 +95,8 @@ def _changes_only(settings: GateSettings, runs: Sequence[Run]) -> GateSettings:
         for key, rule in settings.rules_for(names).items()
         if rule.margin is not None
     }
-    anchor = {"anchor": None}  # a pinned run is not yet there when the replay begins
-    return settings.model_copy(update={"rules": rules, "use_defaults": False, **anchor})
+    # A pinned run is not yet there when the replay begins.
+    return settings.model_copy(update={"rules": rules, "use_defaults": False, "anchor": None})
 
 
 def _metric(
@@ -108,14 +108,14 @@ def _metric(
         for item in decision.outcomes
         if item.metric == key and item.kind == "change" and item.checked
     ]
-    alarms = {verdict: sum(item.verdict is verdict for item in outcomes) for verdict in _ALARMS}
+    verdicts = collections.Counter(item.verdict for item in outcomes)
     detectable = [item.detectable for item in outcomes if item.detectable is not None]
     return MetricCalibration(
         metric=key,
         beyond_limit=beyond_limit,
         compared=len(outcomes),
-        regressions=alarms[Verdict.REGRESSION],
-        inconclusive=alarms[Verdict.INCONCLUSIVE],
+        regressions=verdicts[Verdict.REGRESSION],
+        inconclusive=verdicts[Verdict.INCONCLUSIVE],
         noise=_noise(key, rule.scale, decisions[-1].baseline_runs) if rule and decisions else None,
         detectable=detectable[-1] if detectable else None,
     )

@@ -102,17 +102,15 @@ class Change:
     def prediction(self) -> PredictiveDistribution:
         """The distribution of a run that is no worse."""
         prior = self.host_factor * self.prior
-        # Of a rate the error is that of the time it is made of, hence the larger of both.
-        own_error = self.own_errors.candidate * max(abs(self.value), self._usual)
+        usual_errors = self.own_errors.usual
         found = predict(
             self.level,
             prior=prior,
             errors=self._errors(self._runs_of_level),
-            usual_errors=[
-                self.own_errors.usual.get(run, 0.0) * self._usual for run in self._runs_of_level
-            ],
+            usual_errors=[usual_errors.get(run, 0.0) * self._usual for run in self._runs_of_level],
+            # Of a rate the error is that of the time it is made of, hence the larger of both.
+            own_error=self.own_errors.candidate * max(abs(self.value), self._usual),
         )
-        found = dataclasses.replace(found, own_error=own_error)
         if not self.varies_with_the_data:
             return found
         # Data vary in the long run as they do now, unlike hosts. From a few runs, of which those

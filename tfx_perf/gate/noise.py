@@ -30,9 +30,9 @@ from tfx_perf.gate.run import Run
 class Kind(enum.Enum):
     """The kind of disturbance of a figure: causes of variation in times do not make losses vary."""
 
-    TIME = "time"
-    MEMORY = "memory"
-    QUALITY = "quality"
+    TIME = enum.auto()
+    MEMORY = enum.auto()
+    QUALITY = enum.auto()
 
 
 _KINDS = {"bytes": Kind.MEMORY, "loss": Kind.QUALITY, "score": Kind.QUALITY}
@@ -214,6 +214,7 @@ def predict(
     prior: float,
     errors: Sequence[float] = (),
     usual_errors: Sequence[float] = (),
+    own_error: float = 0.0,
 ) -> PredictiveDistribution:
     """Returns what the runs and the prior say about a further run.
 
@@ -222,6 +223,7 @@ def predict(
         prior: standard deviation of one run to expect, in the figure's unit.
         errors: the standard errors of the samples, in the same unit; empty: 0.
         usual_errors: those to expect, by which samples count; empty: all count alike.
+        own_error: the standard error of the further run's figure.
     """
     freedom = len(samples) - 1
     degrees = PRIOR_DEGREES + freedom
@@ -238,6 +240,7 @@ def predict(
         spread=math.sqrt(variance),
         degrees=degrees,
         count=1 / float(weights @ weights),
+        own_error=own_error,
         usual_error=math.sqrt(float(np.mean(own))),
         centre_error=math.sqrt(float(weights**2 @ own)),
     )

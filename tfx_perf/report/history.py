@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from tfx_perf.core import errors, formatting, storage
 from tfx_perf.mlmd import runs as recorded_runs
 from tfx_perf.mlmd.runs import RecordedRun
-from tfx_perf.report import origin as origins
 from tfx_perf.report import page, plots
 
 _KINDS = {"blessed": "#1b7f4b", "refused or unblessed": "#b3261e", "not judged": "#9aa7b4"}
@@ -57,7 +56,7 @@ def report_on(
 
 def _linked(
     text: str, run: RecordedRun, kind: str, *, folder: pathlib.Path
-) -> str | origins.Link:
+) -> str | page.Link:
     if not text or kind not in run.folders:
         return text
     file = storage.path(run.folders[kind]) / page.FILE_NAME
@@ -65,4 +64,4 @@ def _linked(
         is_there = storage.is_file(file)
     except errors.UserError:  # in a store without a driver here
         is_there = False
-    return origins.Link.on_page(text, str(file), folder=folder) if is_there else text
+    return page.Link.on_page(text, str(file), folder=folder) if is_there else text

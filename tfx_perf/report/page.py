@@ -1,28 +1,75 @@
-"""One self-contained HTML page: a verdict, then tables and figures."""
+"""One self-contained HTML page: where it comes from, a verdict, then tables and figures."""
 
 import dataclasses
 import datetime
+import os
 import pathlib
 import re
 from collections.abc import Sequence
 from typing import Any, Literal
+from urllib import parse
 
 import jinja2
 import upath
 
 from tfx_perf import core
-from tfx_perf.core import storage
-from tfx_perf.report import origin as origins
+from tfx_perf.core import records, storage
 
 FILE_NAME = "report.html"
 """Of the report of an artifact, in its folder, and of that on a script's training."""
 
 Tone = Literal["good", "bad", "neutral"]
+Place = str | pathlib.Path | upath.UPath
 
 # Where a cell that is one long name may go on in the next line, e.g. `peak_memory_share_ratio`.
 _BREAK = re.compile(r"(?<=[_./])(?=[A-Za-z])")
 _LONG_NAME = 14
 _TEMPLATE_FOLDER = pathlib.Path(__file__).parent
+
+
+class Origin(records.Record):
+    """The run of a node, and the names and places of the reports on its inputs; "" is unknown."""
+
+    pipeline: str = ""
+    run_id: str = ""
+    node: str = ""
+    siblings: tuple[tuple[str, str], ...] = ()
+
+
+UNKNOWN = Origin()
+"""Of a report that no node has made."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Link:
+    """A link to a report; `target` is for a browser, and empty where none could follow it."""
+
+    name: str
+    address: str
+    target: str
+
+    @classmethod
+    def on_page(cls, name: str, address: str, *, folder: Place) -> "Link":
+        """Returns a link from a page in a folder, relative where a copy of the whole keeps it so.
+
+        That is where both lie in one store, or below one folder.
+        """
+        (store, path), (own_store, own_path) = _split(address), _split(str(folder))
+        if store == own_store and (store or os.path.commonpath([path, own_path]) != os.sep):
+            return cls(name, address, parse.quote(os.path.relpath(path, own_path)))
+        return cls(name, address, "" if store else pathlib.Path(path).as_uri())
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def _split(address: str) -> tuple[str, str]:
+    """Returns the store with its bucket, empty for a disk, and the path in it from its root."""
+    scheme, separator, rest = address.partition("://")
+    if not separator:
+        return "", os.path.abspath(address)
+    bucket, _, path = rest.partition("/")
+    return f"{scheme}://{bucket}", f"/{path}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,8 +80,7 @@ class _Section:
     columns: Sequence[str] = ()
     rows: Sequence[Sequence[Any]] = ()
     svg: str = ""
-    link: str = ""
-    link_text: str = ""
+    link: tuple[str, str] = ("", "")
 
 
 class Report:
@@ -73,14 +119,12 @@ class Report:
         note: str = "",
         link: tuple[str, str] = ("", ""),
     ) -> None:
-        """Adds a table; cells are shown with `str` and escaped, an `origin.Link` as a link.
+        """Adds a table; cells are shown with `str` and escaped, a `Link` as a link.
 
         `note` stands above the table. `link` is a file beside the page, and the words that lead
         there from the note's end.
         """
-        self._sections.append(
-            _Section("table", title, note, columns, rows, link=link[0], link_text=link[1])
-        )
+        self._sections.append(_Section("table", title, note, columns, rows, link=link))
 
     def add_figure(self, title: str, *, svg: str, note: str = "") -> None:
         """Adds a plot made by `tfx_perf.report.plots`."""
@@ -90,38 +134,28 @@ class Report:
         """Adds a paragraph."""
         self._sections.append(_Section("text", title, note))
 
-    def render(
-        self,
-        *,
-        origin: origins.Origin = origins.UNKNOWN,
-        folder: str | pathlib.Path | upath.UPath = "",
-    ) -> str:
+    def render(self, *, origin: Origin = UNKNOWN, folder: Place = "") -> str:
         """Returns the page as HTML; links to other reports start from its future `folder`."""
-        return template("page.html.j2").render(
-            title=self.title,
-            first_lines=self._first_lines,
-            tone=self.tone,
-            header=self._header(origin),
-            links=origin.links(folder),
-            sections=self._sections,
-        )
-
-    def write(
-        self, path: str | pathlib.Path | upath.UPath, *, origin: origins.Origin = origins.UNKNOWN
-    ) -> None:
-        """Writes the page to `path`; see `render`."""
-        place = storage.path(path)
-        storage.write_text(place, self.render(origin=origin, folder=place.parent))
-
-    def _header(self, origin: origins.Origin) -> list[tuple[str, str]]:
-        known = {
+        header = {
             "made": f"{self.made:%Y-%m-%d %H:%M} UTC",
             "pipeline": origin.pipeline,
             "run": origin.run_id,
             "node": origin.node,
             "tfx-perf": core.VERSION,
         }
-        return [(name, value) for name, value in known.items() if value]
+        return template("page.html.j2").render(
+            title=self.title,
+            first_lines=self._first_lines,
+            tone=self.tone,
+            header={name: value for name, value in header.items() if value},
+            links=[Link.on_page(name, url, folder=folder) for name, url in origin.siblings],
+            sections=self._sections,
+        )
+
+    def write(self, path: Place, *, origin: Origin = UNKNOWN) -> None:
+        """Writes the page to `path`; see `render`."""
+        place = storage.path(path)
+        storage.write_text(place, self.render(origin=origin, folder=place.parent))
 
 
 def template(name: str) -> jinja2.Template:
