@@ -24,7 +24,6 @@ _TITLE = "PerfEvaluator: may this model be pushed?"
 _SCRIPT_TITLE = "May this run count as good?"
 _COLUMNS = ("metric", "value", "baseline", "change", "margin", "allowed", "verdict", "reason")
 _NO_BREAK = "\u00a0"
-_PROPERTIES = "property", "latest blessed run", "this run"
 
 
 def report_on(record: GateRecord) -> page.Report:
@@ -51,35 +50,32 @@ def report_on(record: GateRecord) -> page.Report:
             _add_trend(report, outcome, record)
     _add_step_times(report, record)
     _add_detectable(report, record)
-    drifts = [outcome for outcome in ordered if outcome.kind == "drift"]
-    if drifts:
-        _add_checks(
-            report,
-            "Since the anchor",
-            drifts,
-            note="Small changes, each within its margin, may not add up to more than the budget. "
-            "The baseline is the best level that five runs in a row have held, or a pinned run.",
-        )
+    _add_checks(
+        report,
+        "Since the anchor",
+        [outcome for outcome in ordered if outcome.kind == "drift"],
+        note="Small changes, each within its margin, may not add up to more than the budget. The "
+        "baseline is the best level that five runs in a row have held, or a pinned run.",
+    )
     _add_environment(report, record)
     return report
 
 
 def _add_remedies(report: page.Report, outcomes: list[Outcome], *, is_of_script: bool) -> None:
-    found = [(item, item.remedy) for item in outcomes if item.remedy]
     note = "A setting is changed where the rule is wrong; where the run is, find out why"
-    if found:
-        report.add_table(
-            "What to do",
-            columns=["refused by", "setting", "it is", "what to do"],
-            rows=[
-                [f"{item.metric} ({item.verdict.value})", remedy.setting, remedy.value,
-                 remedy.suggestion]
-                for item, remedy in found
-            ],
-            # The guide is about pipelines, and lies beside the pages of these alone.
-            note=f"{note}." if is_of_script else f"{note}:",
-            link=("", "") if is_of_script else (_REFUSED_FILE_NAME, "I was refused"),
-        )  # fmt: skip
+    report.add_table(
+        "What to do",
+        columns=["refused by", "setting", "it is", "what to do"],
+        rows=[
+            [f"{item.metric} ({item.verdict.value})", item.remedy.setting, item.remedy.value,
+             item.remedy.suggestion]
+            for item in outcomes
+            if item.remedy
+        ],
+        # The guide is about pipelines, and lies beside the pages of these alone.
+        note=f"{note}." if is_of_script else f"{note}:",
+        link=("", "") if is_of_script else (_REFUSED_FILE_NAME, "I was refused"),
+    )  # fmt: skip
 
 
 def _how_it_was_checked(record: GateRecord) -> str:
@@ -142,19 +138,17 @@ def allowed_in_words(outcome: Outcome) -> str:
 
 
 def _add_detectable(report: page.Report, record: GateRecord) -> None:
-    rows = [
-        [outcome.metric, f"{outcome.detectable:.1%}"]
-        for outcome in record.outcomes
-        if outcome.detectable is not None
-    ]
-    if rows:
-        report.add_table(
-            "What this gate can see",
-            columns=["metric", "smallest detectable change"],
-            rows=rows,
-            note="A true change for the worse of that size is called a regression in four of five "
-            "runs. More blessed runs and a quieter machine make it smaller.",
-        )
+    report.add_table(
+        "What this gate can see",
+        columns=["metric", "smallest detectable change"],
+        rows=[
+            [outcome.metric, f"{outcome.detectable:.1%}"]
+            for outcome in record.outcomes
+            if outcome.detectable is not None
+        ],
+        note="A true change for the worse of that size is called a regression in four of five "
+        "runs. More blessed runs and a quieter machine make it smaller.",
+    )
 
 
 def _add_trend(report: page.Report, outcome: Outcome, record: GateRecord) -> None:
@@ -221,14 +215,13 @@ def _add_environment(report: page.Report, record: GateRecord) -> None:
     own = record.candidate.environment
     if not own:  # nothing was recorded, and the decision says so
         return
-    if record.differences:
-        report.add_table(
-            "Why nothing was compared",
-            columns=_PROPERTIES,
-            rows=[[field, old, new] for field, (old, new) in record.differences.items()],
-            note="Runs are compared only if this is equal; the size of the model, about.",
-        )
-    else:
+    report.add_table(
+        "Why nothing was compared",
+        columns=["property", "latest blessed run", "this run"],
+        rows=[[field, old, new] for field, (old, new) in record.differences.items()],
+        note="Runs are compared only if this is equal; the size of the model, about.",
+    )
+    if not record.differences:
         agreement = "All compared runs agree in these." if record.baseline_runs else ""
         report.add_table(
             "Environment",

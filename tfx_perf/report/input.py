@@ -18,12 +18,11 @@ def report_on(record: record_lib.TuningRecord, *, runs_are_planned: bool = False
     )
     if record.reused_from:
         report.add_text("Used again", note=_used_again(record))
-    if record.advice:
-        report.add_table(
-            "Warnings",
-            columns=["what", "measured, and what helps"],
-            rows=[(advice.code.replace("_", " "), advice.message) for advice in record.advice],
-        )
+    report.add_table(
+        "Warnings",
+        columns=["what", "measured, and what helps"],
+        rows=[(advice.code.replace("_", " "), advice.message) for advice in record.advice],
+    )
     if record.diagnosis:
         _add_diagnosis(report, record.diagnosis)
     _add_final(report, record)

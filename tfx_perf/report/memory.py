@@ -57,7 +57,7 @@ def report_on(record: ProfileRecord) -> page.Report:
             ),
             note=_growth_note(record),
         )
-    if record.footprints:
+    if record.footprints:  # else nobody knows what the module trains with
         report.add_table(
             "What training took",
             columns=["batch size", "ended", "took", "remark"],
@@ -70,12 +70,11 @@ def report_on(record: ProfileRecord) -> page.Report:
             + f" The module trains {_PLANS[record.trained_plan]}; a plan of OptimizedTrainer can "
             "take more or less.",
         )  # fmt: skip
-    if record.advice:
-        report.add_table(
-            "Advice",
-            columns=["about", "what was measured, and what to do"],
-            rows=[(item.code, item.message) for item in record.advice],
-        )
+    report.add_table(
+        "Advice",
+        columns=["about", "what was measured, and what to do"],
+        rows=[(item.code, item.message) for item in record.advice],
+    )
     report.add_table(
         "Every batch size",
         columns=["step", "ended", "peak", "varies by", "input batch", "temporaries", "remark"],

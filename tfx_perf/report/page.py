@@ -119,12 +119,13 @@ class Report:
         note: str = "",
         link: tuple[str, str] = ("", ""),
     ) -> None:
-        """Adds a table; cells are shown with `str` and escaped, a `Link` as a link.
+        """Adds a table, unless it has no rows; cells are escaped, a `Link` is shown as a link.
 
         `note` stands above the table. `link` is a file beside the page, and the words that lead
         there from the note's end.
         """
-        self._sections.append(_Section("table", title, note, columns, rows, link=link))
+        if rows:
+            self._sections.append(_Section("table", title, note, columns, rows, link=link))
 
     def add_figure(self, title: str, *, svg: str, note: str = "") -> None:
         """Adds a plot made by `tfx_perf.report.plots`."""

@@ -47,24 +47,22 @@ def report_on(
     timed = [trial for trial in record.trials if trial.step_time]
     if any(trial.speedup for trial in timed):  # not by the few steps of a check
         _add_plans(report, record, timed)
-    if record.advice:
-        report.add_table(
-            "Advice",
-            columns=["about", "what was measured, and what to do"],
-            rows=[(item.code.replace("_", " "), item.message) for item in record.advice],
-        )
+    report.add_table(
+        "Advice",
+        columns=["about", "what was measured, and what to do"],
+        rows=[(item.code.replace("_", " "), item.message) for item in record.advice],
+    )
     if record.step_times:
         _add_steps(report, record)
     if record.memory_series:
         _add_memory(report, record)
-    if record.trials:
-        report.add_table(
-            "Trials",
-            columns=["plan", "outcome", "why", "loss in the check", "trace and compile"],
-            rows=[_trial_row(trial) for trial in record.trials],
-            note="Every plan first trains the same steps from the same weights and must come to "
-            "plain fit's weights and figures.",
-        )
+    report.add_table(
+        "Trials",
+        columns=["plan", "outcome", "why", "loss in the check", "trace and compile"],
+        rows=[_trial_row(trial) for trial in record.trials],
+        note="Every plan first trains the same steps from the same weights and must come to plain "
+        "fit's weights and figures.",
+    )
     _add_start(report, record)
     if record.placement:
         _add_placement(report, record.placement)
@@ -84,12 +82,11 @@ def report_on(
         note=f"Peak FLOP/s: {record.peak_source or 'unknown'}."
         + (f" Energy: {record.energy_gap}." if record.energy_gap else ""),
     )
-    if record.notes:
-        report.add_table(
-            "Notes",
-            columns=["what happened on the way, and what could not be measured"],
-            rows=[(note,) for note in record.notes],
-        )
+    report.add_table(
+        "Notes",
+        columns=["what happened on the way, and what could not be measured"],
+        rows=[(note,) for note in record.notes],
+    )
     report.add_table(
         "Environment",
         columns=["what", "value"],
@@ -168,15 +165,14 @@ def _add_losses(report: page.Report, record: TrainingRecord) -> None:
             note=_loss_note(drawn, epochs),
         )
     others = losses if epochs == 1 else {name: losses[name] for name in losses.keys() - drawn}
-    if others:
-        report.add_table(
-            "Loss" if epochs == 1 else "Other losses",
-            columns=["loss", "after the only epoch" if epochs == 1 else "after the last epoch"],
-            rows=[
-                (_LOSSES.get(name, name), formatting.format_value("train_loss", values[-1]))
-                for name, values in sorted(others.items())
-            ],
-        )
+    report.add_table(
+        "Loss" if epochs == 1 else "Other losses",
+        columns=["loss", "after the only epoch" if epochs == 1 else "after the last epoch"],
+        rows=[
+            (_LOSSES.get(name, name), formatting.format_value("train_loss", values[-1]))
+            for name, values in sorted(others.items())
+        ],
+    )
 
 
 def _epochs(count: int, epochs: int) -> list[float]:
@@ -309,16 +305,16 @@ def _placed(part: DevicePart) -> str:
 
 
 def _add_xla(report: page.Report, account: XlaAccount) -> None:
+    title, note = "What XLA compiled", "A batch of another shape is compiled anew."
+    if account.compiled_shapes is None:
+        untold = "Keras does not tell for which shapes its own step was compiled."
+        report.add_text(title, note=f"{note} {untold}")
+        return
     report.add_table(
-        "What XLA compiled",
+        title,
         columns=["program", "shapes of its inputs"],
-        rows=[
-            (str(index), shapes) for index, shapes in enumerate(account.compiled_shapes or (), 1)
-        ],
-        note="A batch of another shape is compiled anew. Keras does not tell for which shapes its "
-        "own step was compiled."
-        if account.compiled_shapes is None
-        else "A batch of another shape is compiled anew.",
+        rows=[(str(index), shapes) for index, shapes in enumerate(account.compiled_shapes, 1)],
+        note=note,
     )
 
 
