@@ -1,5 +1,6 @@
 """`tfx-perf calibrate`: how often the gate is wrong on a history."""
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -45,16 +46,7 @@ def command(
         document = found.model_dump(mode="json")
         terminal.show_json({**document, "false_alarm_rate": found.false_alarm_rate})
         return
-    title = "No run has a comparable run before it, so there is nothing to replay."
-    if found.replayed:
-        title = (
-            f"{formatting.counted(found.replayed, 'run')} replayed, each against the runs before "
-            f"it: {found.refused} refused{_rate_in_words(found)}"
-        )
-    title += f"\n{_rules_in_words(settings_path)}"
-    if found.beyond_limit:
-        of_all = formatting.counted(len(runs), "run")
-        title += f"\n{found.beyond_limit} of {of_all} refused by an absolute limit"
+    title = "\n".join(_findings(found, run_count=len(runs), settings_path=settings_path))
     if not found.metrics:
         terminal.show(title)
         return
@@ -70,16 +62,26 @@ def command(
     terminal.show(rows)
 
 
-def _rate_in_words(found: "Calibration") -> str:
-    if found.replayed < _FEWEST_REPLAYED:
-        return ". These are too few to say how often the gate is wrong; ten runs on record can"
-    return f" ({found.false_alarm_rate:.1%})"
-
-
-def _rules_in_words(settings_path: str | None) -> str:
+def _findings(
+    found: "Calibration", *, run_count: int, settings_path: str | None
+) -> Iterator[str]:
+    """Yields lines on what was replayed, by which rules, and what was refused."""
+    replayed = formatting.counted(found.replayed, "run")
+    of_them = f"{replayed} replayed, each against the runs before it: {found.refused} refused"
+    if not found.replayed:
+        yield "No run has a comparable run before it, so there is nothing to replay."
+    elif found.replayed < _FEWEST_REPLAYED:
+        few = "These are too few to say how often the gate is wrong; ten runs on record can"
+        yield f"{of_them}. {few}"
+    else:
+        yield f"{of_them} ({found.false_alarm_rate:.1%})"
     if settings_path is None:
-        return "By the default rules; --config YAML replays by those of a pipeline or a script"
-    return f"By the rules of {markup.escape(settings_path)}"
+        yield "By the default rules; --config YAML replays by those of a pipeline or a script"
+    else:
+        yield f"By the rules of {markup.escape(settings_path)}"
+    if found.beyond_limit:
+        of_all = formatting.counted(run_count, "run")
+        yield f"{found.beyond_limit} of {of_all} refused by an absolute limit"
 
 
 def _percent(share: float | None) -> str:

@@ -18,6 +18,7 @@ from tfx_perf.core import errors, formatting
 from tfx_perf.hardware import versions
 
 _TIMEOUT_SECONDS = 1800.0
+_DATABASE = "metadata.sqlite"
 # What `pipelines.progress` writes of a node that is still at work.
 _STATUS_LINE = re.compile(r"  \S+ +[\d.]+ s  \.\.\. ")
 # Nodes of the pipeline.
@@ -154,63 +155,53 @@ def _nodes_shown() -> Iterator[Callable[[str], None]]:
         yield show
 
 
-def _metadata_path(folder: pathlib.Path) -> pathlib.Path:
-    return folder / "metadata.sqlite"
-
-
 def _completed_runs(folder: pathlib.Path) -> int:
     from tfx_perf.mlmd import runs as recorded_runs
 
-    if not _metadata_path(folder).exists():
-        return 0
-    runs = recorded_runs.read_runs(_metadata_path(folder))
+    database = folder / _DATABASE
+    runs = recorded_runs.read_runs(database) if database.exists() else []
     return sum(run.state == "complete" for run in runs)
 
 
 def _summary(
     folder: pathlib.Path, *, batch_size: int, log_path: pathlib.Path
 ) -> dict[str, Any]:
-    from tfx_perf.gate import decision as gate_record
     from tfx_perf.mlmd import runs as recorded_runs
     from tfx_perf.training import record as training_record
 
-    run = recorded_runs.read_runs(_metadata_path(folder), limit=1)[0]
+    run = recorded_runs.read_runs(folder / _DATABASE, limit=1)[0]
     stock_files = folder.glob(f"artifacts/{_STOCK}/model_run/*/stock_metrics.json")
     stock_path = max(stock_files, key=lambda path: path.stat().st_mtime)
     stock = training_record.TrainingRecord.read(stock_path).figures()
     trained = training_record.TrainingRecord.read(
         pathlib.Path(run.folders["PerfMetrics"], training_record.FILE_NAME)
     )
-    decision = gate_record.GateRecord.read(
-        pathlib.Path(run.folders["PerfEvaluation"], gate_record.FILE_NAME)
-    )
-    optimized = trained.figures()
+    figures = {key: (stock[key], trained.figures()[key]) for key in _COMPARED}
     return {
         "batch_size": batch_size,
         "run_id": run.run_id,
-        "stock": {key: stock[key] for key in _COMPARED},
-        "optimized": {key: optimized[key] for key in _COMPARED},
-        "ratio": {key: _ratio(optimized[key], stock[key]) for key in _COMPARED},
+        "stock": {key: before for key, (before, _) in figures.items()},
+        "optimized": {key: after for key, (_, after) in figures.items()},
+        "ratio": {
+            key: after / before if after is not None and before else None
+            for key, (before, after) in figures.items()
+        },
         "plan": str(trained.plan),
         "plan_reason": trained.plan_reason,
         "input_speedup": run.metrics.get("input_speedup_ratio"),
         "verdict": {
             "blessed": run.blessed,
             "pushed": run.pushed,
-            "headline": decision.headline,
-            "baseline_runs": len(decision.baseline_runs),
+            "headline": run.headline,
+            "baseline_runs": int(run.metrics["baseline_run_count"]),
         },
         "environment": trained.environment,
         "reports": {
             kind: str(pathlib.Path(uri, "report.html")) for kind, uri in run.folders.items()
         },
-        "metadata": str(_metadata_path(folder)),
+        "metadata": str(folder / _DATABASE),
         "log": str(log_path),
     }
-
-
-def _ratio(optimized: float | None, stock: float | None) -> float | None:
-    return optimized / stock if optimized is not None and stock else None
 
 
 def _wall_time(node_seconds: dict[str, float]) -> str:

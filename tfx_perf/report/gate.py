@@ -46,7 +46,7 @@ def report_on(record: GateRecord) -> page.Report:
     )
     step_parts.add_to(report, record)
     for outcome in ordered:
-        if outcome.kind == "change" and outcome.baseline is not None:
+        if outcome.kind == "change":
             _add_trend(report, outcome, record)
     _add_step_times(report, record)
     _add_detectable(report, record)
@@ -152,17 +152,17 @@ def _add_detectable(report: page.Report, record: GateRecord) -> None:
 
 
 def _add_trend(report: page.Report, outcome: Outcome, record: GateRecord) -> None:
-    known = [
-        run.figure(outcome.metric)
-        for run in record.baseline_runs
-        if not baseline.is_of_a_part(outcome.metric, run)
-    ]
     if outcome.value is None or outcome.baseline is None:
         return
     report.add_figure(
         f"Trend of {formatting.label(outcome.metric)}",
         svg=plots.trend_with_band(
-            [figure for figure in known if figure is not None],
+            [
+                figure
+                for run in record.baseline_runs
+                if (figure := run.figure(outcome.metric)) is not None
+                and not baseline.is_of_a_part(outcome.metric, run)
+            ],
             outcome.value,
             key=outcome.metric,
             baseline=(outcome.baseline, _baseline_in_words(outcome, record)),
