@@ -33,50 +33,30 @@ _MOST_REFUSALS = 5
 
 
 def headline(outcomes: Sequence[Outcome], case: Case) -> str:
-    """Returns the decision and its grounds in a sentence; missing figures and comparisons first."""
-    return _grounds(outcomes, case) + _not_judged(case.settings.unruled(case.candidate.evaluation))
-
-
-def _grounds(outcomes: Sequence[Outcome], case: Case) -> str:
-    if not outcomes:
-        return "Refused: the gate has no rule, so nothing was checked."
-    decision = _decision(outcomes)
+    """Returns the decision and its grounds; first that a run is comparable with no blessed one."""
+    sentences = [_decision(outcomes)]
     if any(item.refuses and item.may_be_settled for item in outcomes):
-        decision = f"{decision} {_circumstances(case.candidate, case.compared)}".rstrip()
-    if case.differences and not case.candidate.environment:
-        return f"{decision} No blessed run is comparable: nothing was recorded of this one."
+        sentences += _circumstances(case.candidate, case.compared)
     compared = [item.metric for item in outcomes if item.kind == "change" and item.checked]
-    if case.differences:
+    if outcomes and case.differences and case.candidate.environment:
         fields = run_lib.differences_in_words(case.differences)
         rest = "quality and absolute limits only" if compared else "absolute limits only"
-        parts = (
-            f"Not comparable with any blessed run ({fields}): {rest}.",
-            _slower_steps(case, outcomes),
-            decision,
+        incomparable = f"Not comparable with any blessed run ({fields}): {rest}."
+        sentences = [incomparable, *_slower_steps(case, outcomes), *sentences]
+    elif outcomes:
+        sentences.append(_compared_with(case, compared))
+    unread = case.settings.unruled(case.candidate.evaluation)
+    if unread:
+        sentences.append(
+            f"Not judged, as no name says which way is better: {', '.join(unread)}; rules: "
+            f"{{{unread[0]}: {{direction: higher, margin: 0.02}}}}, or lower, would."
         )
-        return " ".join(filter(None, parts))
-    count = len(case.compared)
-    if not count and compared:
-        return f"{decision} Compared with Evaluator's baseline model: {', '.join(compared)}."
-    if not count:
-        return f"{decision} Nothing was compared: no blessed run is on record yet."
-    said = f"{decision} Compared with {formatting.counted(count, 'blessed run')}"
-    if count == 1:
-        return f"{said}."
-    return f"{said}: a figure with their mean at its present level, a counter with the last."
-
-
-def _not_judged(unread: Sequence[str]) -> str:
-    """Returns a space and a sentence on the metrics that no rule reads; empty if all are read."""
-    if not unread:
-        return ""
-    return (
-        f" Not judged, as no name says which way is better: {', '.join(unread)}; rules: "
-        f"{{{unread[0]}: {{direction: higher, margin: 0.02}}}}, or lower, would."
-    )
+    return " ".join(sentences)
 
 
 def _decision(outcomes: Sequence[Outcome]) -> str:
+    if not outcomes:
+        return "Refused: the gate has no rule, so nothing was checked."
     count = formatting.counted(len(outcomes), "check")
     checked = sum(item.checked for item in outcomes)
     refusals = [outcome for outcome in outcomes if outcome.refuses]
@@ -88,40 +68,53 @@ def _decision(outcomes: Sequence[Outcome]) -> str:
         return f"Refused by {len(refusals)} of {count}. {said}"
     if not checked:
         return f"Blessed unchecked: none of {count} applies yet."
-    beyond = [item for item in outcomes if item.checked and item.verdict is not Verdict.PASS]
-    incomparable = [item for item in outcomes if item.verdict is Verdict.NOT_COMPARABLE]
-    return (
-        f"Blessed: {checked} of {count} made, none refused."
-        f"{_listed('Worse, and only reported', beyond)}"
-        f"{_listed('Not comparable with a blessed run', incomparable)}"
-    )
+    decision = f"Blessed: {checked} of {count} made, none refused."
+    for heading, listed in (
+        (
+            "Worse, and only reported",
+            [item for item in outcomes if item.checked and item.verdict is not Verdict.PASS],
+        ),
+        (
+            "Not comparable with a blessed run",
+            [item for item in outcomes if item.verdict is Verdict.NOT_COMPARABLE],
+        ),
+    ):
+        if listed:
+            names = dict.fromkeys(item.metric for item in listed)
+            decision += f" {heading}: {', '.join(names)}."
+    return decision
 
 
-def _listed(heading: str, outcomes: Sequence[Outcome]) -> str:
-    """Returns the metrics of some outcomes, behind a space; empty if there are none."""
-    found = ", ".join(dict.fromkeys(item.metric for item in outcomes))
-    return f" {heading}: {found}." if found else ""
-
-
-def _circumstances(candidate: Run, baseline: Sequence[Run]) -> str:
-    """Returns circumstances beside the user's code that may have slowed steps; empty if none."""
-    said = []
-    plans = {candidate.plan, *(run.plan for run in baseline[-1:])}
-    if "" not in plans and len(plans) > 1:
-        last = baseline[-1]
-        said.append(
+def _circumstances(candidate: Run, baseline: Sequence[Run]) -> Iterator[str]:
+    """Yields circumstances beside the user's code that may have slowed steps."""
+    last = baseline[-1] if baseline else None
+    if last and candidate.plan and last.plan and candidate.plan != last.plan:
+        yield (
             f"It was trained with another plan: {candidate.plan}; "
             f"blessed run {last.run_id} with: {last.plan}."
         )
         if candidate.budget_lack:
-            said.append(f"Its trials ended with their budget: {candidate.budget_lack}.")
+            yield f"Its trials ended with their budget: {candidate.budget_lack}."
     if peaks := _slower_peaks(candidate, baseline):
         peak, lowest = (f"{each / 1e9:.3g}" for each in peaks)
-        said.append(
+        yield (
             f"The machine was slower: a matrix product ran at {peak} GFLOP/s, in the blessed "
             f"runs at no less than {lowest}."
         )
-    return " ".join(said)
+
+
+def _compared_with(case: Case, compared: Sequence[str]) -> str:
+    count = len(case.compared)
+    if case.differences:
+        return "No blessed run is comparable: nothing was recorded of this one."
+    if not count and compared:
+        return f"Compared with Evaluator's baseline model: {', '.join(compared)}."
+    if not count:
+        return "Nothing was compared: no blessed run is on record yet."
+    said = f"Compared with {formatting.counted(count, 'blessed run')}"
+    if count == 1:
+        return f"{said}."
+    return f"{said}: a figure with their mean at its present level, a counter with the last."
 
 
 def _slower_peaks(candidate: Run, baseline: Sequence[Run]) -> tuple[float, float] | None:
@@ -133,14 +126,14 @@ def _slower_peaks(candidate: Run, baseline: Sequence[Run]) -> tuple[float, float
     return own, min(known)
 
 
-def _slower_steps(case: Case, outcomes: Sequence[Outcome]) -> str:
-    """Returns that the steps of a model of another size take longer, and what can refuse that.
+def _slower_steps(case: Case, outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """Yields that the steps of a model of another size take longer, and what can refuse that.
 
     Only its owner can say how long they may take, and must not think that the run was compared.
-    Empty if they do not take longer, or if more than the size differs.
+    Nothing if they do not take longer, or if more than the size differs.
     """
     if case.before is None:
-        return ""
+        return
     seconds, before = case.candidate.figure(LEADER), case.before.figure(LEADER)
     sizes, others = (
         run_lib.sizes(run.environment) for run in (case.candidate, case.before)
@@ -148,13 +141,13 @@ def _slower_steps(case: Case, outcomes: Sequence[Outcome]) -> str:
     field = next((field for field in _WORK if field in case.differences), None)
     is_of_size_alone = case.differences.keys() <= sizes.keys() & others.keys()
     if not (field and is_of_size_alone and seconds and before and seconds > before):
-        return ""
+        return
     work = _WORK[field].format(f"{sizes[field] / others[field]:.3g}")
     found = f"{work} {seconds / before:.3g} times as long"
     of_step = [item for item in outcomes if item.metric == LEADER]
-    if any(item.refuses or item.kind == "limit" for item in of_step):
-        return f"{found}."
-    return f"{found}; not refused for it: rules: {{{LEADER}: {{max: SECONDS}}}} would set a limit."
+    if not any(item.refuses or item.kind == "limit" for item in of_step):
+        found += f"; not refused for it: rules: {{{LEADER}: {{max: SECONDS}}}} would set a limit"
+    yield f"{found}."
 
 
 def remedy(outcome: Outcome, rule: Rule, *, of_rule: Sequence[Outcome], case: Case) -> Remedy:
