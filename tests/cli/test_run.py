@@ -152,8 +152,8 @@ log = pathlib.Path("here.log")
 for case in sys.argv[1:]:
     sys.argv = ["here.py", case]
     with console.libraries(log):
-        end = run._run("here.py", log)
-    print(end.code, end.failure)
+        code, failure = run._run("here.py", log)
+    print(code, failure)
 """
 
 

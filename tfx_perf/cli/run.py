@@ -49,7 +49,7 @@ def command(
     sys.argv, sys.path[0] = [script, *arguments], os.path.abspath(path.parent)
     _check_settings(path.with_name(_SETTINGS))
     console.end_without_collection()
-    end = _End()
+    code, failure = 0, ""
     with console.libraries(log) as shown:
         print("Loading TFX", file=shown, flush=True)
         with terminal.working("Loading TFX", file=shown):
@@ -63,16 +63,16 @@ def command(
             if as_json:  # nothing that the script or its processes print may stand in it
                 output.enter_context(console.output_to_error())
                 output.enter_context(contextlib.redirect_stdout(shown))
-            end = _run(script, log)
+            code, failure = _run(script, log)
     if as_json:
         ended = [dataclasses.asdict(node) for node in nodes]
-        terminal.show_json({"nodes": ended, "failure": end.failure or None, "log": str(log)})
-    if end.failure:
-        click.echo(f"tfx-perf: {script} failed: {end.failure}", err=True)
-    if not (nodes or end.failure):
+        terminal.show_json({"nodes": ended, "failure": failure or None, "log": str(log)})
+    if failure:
+        click.echo(f"tfx-perf: {script} failed: {failure}", err=True)
+    if not (nodes or failure):
         click.echo(f"{script} has run no pipeline in its own process.", err=True)
     click.echo(f"Log: {log}", err=True)
-    ctx.exit(end.code)
+    ctx.exit(code)
 
 
 def _check_settings(path: pathlib.Path) -> None:
@@ -84,32 +84,27 @@ def _check_settings(path: pathlib.Path) -> None:
         PerfConfig.from_yaml(path)
 
 
-@dataclasses.dataclass(frozen=True)
-class _End:
-    """The exit code of a script and its failure; empty if there was none, or it is not known."""
+def _run(script: str, log: pathlib.Path) -> tuple[int, str]:
+    """Runs a script as the main module, with standard error in a log.
 
-    code: int = 0
-    failure: str = ""
-
-
-def _run(script: str, log: pathlib.Path) -> _End:
-    """Runs a script as the main module, with standard error in a log."""
+    Returns its exit code, and its failure; empty if there was none, or it is not known.
+    """
     try:
         runpy.run_path(script, run_name="__main__")
     except errors.UserError:
         raise
     except KeyboardInterrupt:
-        return _End(console.EXIT_INTERRUPTED, "interrupted.")
+        return console.EXIT_INTERRUPTED, "interrupted."
     except SystemExit as error:  # as Python has it
         if error.code is None or isinstance(error.code, int):
-            return _End(error.code or 0, _complaint(script, log) if error.code else "")
-        return _End(_FAILED, str(error.code))
+            return error.code or 0, _complaint(script, log) if error.code else ""
+        return _FAILED, str(error.code)
     except Exception as error:
         traceback.print_exc()  # into the log
         if str(error).startswith(KeyboardInterrupt.__name__):  # Beam makes an error of it
-            return _End(console.EXIT_INTERRUPTED, "interrupted.")
-        return _End(_FAILED, f"{errors.in_one_line(error).rstrip('.')}. The log has the traceback.")
-    return _End()
+            return console.EXIT_INTERRUPTED, "interrupted."
+        return _FAILED, f"{errors.in_one_line(error).rstrip('.')}. The log has the traceback."
+    return 0, ""
 
 
 def _complaint(script: str, log: pathlib.Path) -> str:
