@@ -201,18 +201,14 @@ def _add_candidates(report: page.Report, record: record_lib.TuningRecord) -> Non
 
 
 def _add_data(report: page.Report, record: record_lib.TuningRecord) -> None:
+    searching = "looking whether the plan holds" if record.reused_from else "the search"
     rows = [
         ("examples", _count(record.example_count)),
         ("examples compared with the default's", _count(record.checked_example_count)),
         ("files", _count(record.file_count)),
         ("size on disk", formatting.format_bytes(record.file_bytes)),
         ("compression", record.compression or "none"),
-        (
-            "wall time of looking whether the plan holds"
-            if record.reused_from
-            else "wall time of the search",
-            formatting.format_seconds(record.tuning_time_seconds),
-        ),
+        (f"wall time of {searching}", formatting.format_seconds(record.tuning_time_seconds)),
     ]
     if record.training_note:
         rows.append(("train step", record.training_note))
@@ -220,24 +216,19 @@ def _add_data(report: page.Report, record: record_lib.TuningRecord) -> None:
 
 
 def _row(outcome: record_lib.CandidateOutcome) -> tuple[str, ...]:
-    verdict = f"{outcome.status}: {outcome.reason}" if outcome.reason else outcome.status
-    shuffle = outcome.shuffle
-    return (
+    rate, shuffle = outcome.examples_per_second, outcome.shuffle
+    cpu_seconds = outcome.cpu_seconds_per_example
+    cells = (
         outcome.name,
-        verdict,
-        f"{outcome.examples_per_second.value:,.0f}"
-        if outcome.examples_per_second
-        else formatting.MISSING,
-        _interval(outcome.ratio) if outcome.ratio else formatting.MISSING,
-        f"{outcome.cpu_seconds_per_example * 1e6:.3g} µs"
-        if outcome.cpu_seconds_per_example is not None
-        else formatting.MISSING,
+        f"{outcome.status}: {outcome.reason}" if outcome.reason else outcome.status,
+        rate and f"{rate.value:,.0f}",
+        outcome.ratio and _interval(outcome.ratio),
+        None if cpu_seconds is None else f"{cpu_seconds * 1e6:.3g} µs",
         formatting.format_seconds(outcome.preparation_seconds),
         formatting.format_bytes(outcome.resident_bytes),
-        f"{shuffle.displacement_ratio:.2f} / {shuffle.mixing_ratio:.2f}"
-        if shuffle
-        else formatting.MISSING,
+        shuffle and f"{shuffle.displacement_ratio:.2f} / {shuffle.mixing_ratio:.2f}",
     )
+    return tuple(cell or formatting.MISSING for cell in cells)
 
 
 def _interval(interval: statistics.Interval) -> str:
