@@ -65,8 +65,6 @@ def command(
     from tfx_perf.mlmd import runs as recorded_runs
 
     runs = history.read(source, pipeline=pipeline, limit=limit)
-    if not runs:
-        names.check_not_empty(source)
     if html_path:
         _write_page(runs, keys or _DEFAULT_METRICS, html_path)
     if as_json:

@@ -1,10 +1,10 @@
-"""Finds the runs that a person means: by a name, and where they are recorded."""
+"""Finds the runs, and the metrics, that a person means by a name."""
 
 import difflib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from tfx_perf.core import errors, storage
+from tfx_perf.core import errors
 
 if TYPE_CHECKING:
     from tfx_perf.gate.run import Run
@@ -58,18 +58,3 @@ def pick_run(
             f"Expected one run. Received: run={run_id}, of which there are {len(found)}: {places}."
         )
     return next(iter(found.values()))
-
-
-def check_not_empty(source: str) -> None:
-    """Refuses a folder without database and ledger, which usually is not the one that was meant."""
-    from tfx_perf.gate import history
-
-    place = history.resolved(source)
-    if history.is_metadata(place) or storage.is_file(place) or history.read_ledger(place).runs:
-        return
-    raise errors.UserError(
-        "Expected ML Metadata or a ledger. "
-        f"Received: path={source}, a folder that holds neither, or none yet. "
-        "Give the file that the pipeline's metadata_connection_config names, or the gate's "
-        "baseline_uri."
-    )

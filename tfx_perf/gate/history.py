@@ -68,7 +68,17 @@ def read_ledger(source: str, *, pipeline: str | None = None) -> Ledger:
             f"{_EXPECTED}. Received: path={source}, which has the figures of one run. Give the "
             "baseline_uri that is in its settings."
         )
-    return Ledger.read(source) if storage.is_file(source) else Mirror(source).read()
+    if storage.is_file(source):
+        return Ledger.read(source)
+    ledger = Mirror(source).read()
+    if not ledger.runs:  # it usually is not the folder that was meant
+        raise errors.UserError(
+            "Expected ML Metadata or a ledger. "
+            f"Received: path={source}, a folder that holds neither, or none yet. "
+            "Give the file that the pipeline's metadata_connection_config names, or the gate's "
+            "baseline_uri."
+        )
+    return ledger
 
 
 def read_artifact(path: str) -> RecordedRun:
