@@ -155,7 +155,10 @@ def read_run(
 ) -> Run:
     """Reads the figures of all inputs; without a context, the figures' folder names the run."""
     source = artifact_utils.get_single_instance(input_dict["perf_metrics"])
-    file, training, why_unmeasured = _training_in(storage.path(source.uri))
+    folder = storage.path(source.uri)
+    why_unmeasured = unmeasured.reason_in(folder)
+    is_measured = why_unmeasured is None
+    file = folder / (training_record.FILE_NAME if is_measured else unmeasured.FILE_NAME)
     figures: dict[str, float | int | None] = {}
     for key, (record_class, file_name) in _OPTIONAL_RECORDS.items():
         for item in input_dict.get(key) or []:
@@ -171,7 +174,7 @@ def read_run(
     node = context.pipeline_node if context else None
     pipeline = context.pipeline_info if context else None
     return Run.of_training(
-        training,
+        TrainingRecord.read(file) if is_measured else None,
         figures=figures,
         settings=settings,
         run_id=run_id or source.uri,
@@ -181,18 +184,9 @@ def read_run(
         artifact=cache_key.digest(source.uri.encode(), storage.read_bytes(file)),
         evaluation=evaluation,
         evaluation_gains=gains,
-        unmeasured=why_unmeasured,
+        unmeasured=why_unmeasured or "",
         source=source.uri,
     )
-
-
-def _training_in(folder: upath.UPath) -> tuple[upath.UPath, TrainingRecord | None, str]:
-    """Returns the file that names the training, its record, and why it has none."""
-    reason = unmeasured.reason_in(folder)
-    if reason is not None:
-        return folder / unmeasured.FILE_NAME, None, reason
-    file = folder / training_record.FILE_NAME
-    return file, TrainingRecord.read(file), ""
 
 
 def overall_metrics(uri: str) -> tuple[dict[str, float], dict[str, float]]:

@@ -240,9 +240,7 @@ def _of_ledger(ledger: Ledger) -> list[RecordedRun]:
             node=entry.node,
             created=entry.time,
             state="complete",
-            # A run of an earlier version may have figures that are none any more.
-            metrics={key: each for key, each in entry.figures.items() if key in metrics.CATALOGUE}
-            | {metrics.EVALUATION_PREFIX + name: each for name, each in entry.evaluation.items()},
+            metrics=entry.known_figures,
             blessed=entry in ledger.entries,
             pushed=None,
             folders={},

@@ -111,20 +111,24 @@ class Run(records.Record):
         """Whether the training had been interrupted, so that figures are those of its last part."""
         return self.figure("resumed_step") is not None
 
+    @property
+    def known_figures(self) -> dict[str, float]:
+        """All figures by key; without those that only another version knows."""
+        known = {key: value for key, value in self.figures.items() if key in metrics.CATALOGUE}
+        return known | {
+            metrics.EVALUATION_PREFIX + name: value for name, value in self.evaluation.items()
+        }
+
     @functools.cached_property
     def impossible(self) -> Mapping[str, tuple[float, float]]:
         """Figures that no measurement can reach: key to the expected range."""
         found = {}
-        keys = [*self.figures, *(metrics.EVALUATION_PREFIX + name for name in self.evaluation)]
-        for key in keys:
-            if not (metrics.is_evaluation(key) or key in metrics.CATALOGUE):
-                continue  # of another version
+        for key, value in self.known_figures.items():
             metric = metrics.lookup(key)
             if metric.unit == "loss" and self.loss:
                 metric = metrics.lookup(metrics.EVALUATION_PREFIX + self.loss)
             lowest, highest = metric.possible
-            value = self.figure(key)
-            if value is not None and not lowest <= value <= highest:
+            if not lowest <= value <= highest:
                 found[key] = lowest, highest
         return found
 
