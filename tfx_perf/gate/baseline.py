@@ -11,7 +11,7 @@ from tfx_perf.config.gate import GateSettings
 from tfx_perf.config.rule import Rule
 from tfx_perf.core import metrics
 from tfx_perf.gate import noise
-from tfx_perf.gate import run as runs
+from tfx_perf.gate import run as run_lib
 from tfx_perf.gate.change import Change
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.run import Run, sizes
@@ -61,7 +61,7 @@ class Case:
         """What the last blessed run's environment differs in, if none is comparable."""
         if self.before is None or self.comparable:
             return {}
-        return runs.differences(self.before.environment, self.candidate.environment)
+        return run_lib.differences(self.before.environment, self.candidate.environment)
 
     @functools.cached_property
     def rules(self) -> Mapping[str, Rule]:

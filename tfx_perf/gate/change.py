@@ -61,7 +61,7 @@ class Change:
     @functools.cached_property
     def samples(self) -> Sequence[float]:
         """The figures of the last runs."""
-        return list(self._last_runs.values())
+        return [self.history[run] for run in self._last_runs]
 
     @functools.cached_property
     def sign(self) -> float:
@@ -69,14 +69,14 @@ class Change:
         return self.rule.worse_sign(self.key)
 
     @functools.cached_property
-    def own_level_runs(self) -> Collection[str]:
+    def own_level_runs(self) -> Sequence[str]:
         """The runs since the last change of level, by this figure alone."""
-        return self._since_change(self._last_runs).keys()
+        return self._since_change(self._last_runs)
 
     @functools.cached_property
     def level(self) -> Sequence[float]:
         """The samples of the present level."""
-        return [self._last_runs[run] for run in self._runs_of_level]
+        return [self.history[run] for run in self._runs_of_level]
 
     @functools.cached_property
     def baseline(self) -> float:
@@ -115,8 +115,9 @@ class Change:
             return found
         # Data vary in the long run as they do now, unlike hosts. From a few runs, of which those
         # with the worst data may have been refused, their variation would look too small.
-        ever = predict(list(self._since_change(self.history).values()), prior=prior)
-        return dataclasses.replace(found, spread=ever.spread, degrees=ever.degrees)
+        ever = [self.history[run] for run in self._since_change(list(self.history))]
+        wider = predict(ever, prior=prior)
+        return dataclasses.replace(found, spread=wider.spread, degrees=wider.degrees)
 
     @functools.cached_property
     def p_value(self) -> float:
@@ -220,7 +221,7 @@ class Change:
     @functools.cached_property
     def _runs_of_level(self) -> Sequence[str]:
         shared = [run for run in self._last_runs if run in self.level_runs]
-        return shared or list(self.own_level_runs)
+        return shared or self.own_level_runs
 
     @functools.cached_property
     def _usual(self) -> float:
@@ -233,22 +234,22 @@ class Change:
         return [ratios.get(run, 0.0) * abs(self.history[run]) for run in runs]
 
     @functools.cached_property
-    def _last_runs(self) -> Mapping[str, float]:
-        return dict(list(self.history.items())[-self.baseline_runs :])
+    def _last_runs(self) -> Sequence[str]:
+        return list(self.history)[-self.baseline_runs :]
 
-    def _since_change(self, history: Mapping[str, float]) -> Mapping[str, float]:
-        runs, figures = list(history), list(history.values())
+    def _since_change(self, runs: Sequence[str]) -> Sequence[str]:
+        """Returns those of some runs that are of the level of the last ones."""
+        figures = [self.history[run] for run in runs]
         usual = max(abs(float(np.median(figures))), self.rule.scale)
         usual_error = float(np.sqrt(np.mean(np.square(self._errors(runs)))))
         noise_then = math.hypot(self._relative_prior * usual, usual_error)
-        found = noise.latest_level(figures, noise=noise_then)
-        last = len(figures)
-        if len(found) == 1 < last:
+        begin, end = noise.level_begin(figures, noise=noise_then), len(figures)
+        if 1 < end == begin + 1:
             # One run may have been luck, and would then refuse all that follow.
-            before = noise.latest_level(figures[:-1], noise=noise_then)
-            if abs(self.value - np.median(before)) < abs(self.value - found[0]):
-                found, last = before, last - 1
-        return {run: history[run] for run in runs[last - len(found) : last]}
+            before = noise.level_begin(figures[:-1], noise=noise_then)
+            if abs(self.value - np.median(figures[before:-1])) < abs(self.value - figures[-1]):
+                begin, end = before, end - 1
+        return runs[begin:end]
 
     @property
     def _relative_prior(self) -> float:

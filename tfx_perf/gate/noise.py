@@ -114,17 +114,16 @@ def _steps(run: Run) -> float:
     return max(1.0, run.figure("train_step_count") or 1.0)
 
 
-def latest_level(figures: Sequence[float], *, noise: float) -> Sequence[float]:
-    """Returns the figures since the last change of level, which is no noise; all without one.
+def level_begin(figures: Sequence[float], *, noise: float) -> int:
+    """Returns the index of the first figure since the last change of level, which is no noise.
 
     Runs from before it would give a mean that no run has ever had, and noise as large as the
     change. `noise` is the least standard deviation of a run to expect, in the figure's unit.
     """
-    while True:
-        since = _last_change(np.asarray(figures, np.float64), noise=noise)
-        if not since:
-            return figures
-        figures = figures[since:]
+    begin = 0
+    while cut := _last_change(np.asarray(figures[begin:], np.float64), noise=noise):
+        begin += cut
+    return begin
 
 
 def level_spread(figures: Sequence[float], *, noise: float) -> float:
