@@ -33,10 +33,6 @@ class LocalPipeline:
             )
         )
 
-    def newest(self, kind):
-        """Returns the newest artifact of a class."""
-        return max(self.store.get_artifacts_by_type(kind.TYPE_NAME), key=lambda item: item.id)
-
     def last(self, component):
         """Returns the state of a component's last execution, and what it has put out."""
         store = self.store

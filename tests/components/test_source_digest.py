@@ -4,17 +4,15 @@ import importlib
 import zipfile
 
 import pytest
-from ml_metadata.proto import metadata_store_pb2 as mlmd
 from tfx import types as tfx_types
 from tfx import v1 as tfx
 from tfx.dsl.components.base import base_executor, executor_spec
 from tfx.dsl.components.common import importer
-from tfx.orchestration import metadata
 from tfx.types import standard_artifacts
 
+from tests.local_pipeline import LocalPipeline
 from tfx_perf.components import InputTuner, MemoryProfiler, OptimizedTrainer, trainer_args
 from tfx_perf.core import cache_key
-from tfx_perf.mlmd import store as metadata_store
 
 COMPONENTS = [InputTuner, MemoryProfiler, OptimizedTrainer]
 
@@ -131,7 +129,7 @@ def test_code_that_moves_to_the_next_module_changes_the_digest(module):
 
 
 def test_tfx_takes_an_unchanged_training_from_cache_and_trains_an_edited_one(module, tmp_path):
-    database = tmp_path / "metadata.sqlite"
+    pipeline = LocalPipeline(tmp_path)
 
     class Trainer(OptimizedTrainer):
         EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(Nothing)
@@ -139,15 +137,8 @@ def test_tfx_takes_an_unchanged_training_from_cache_and_trains_an_edited_one(mod
     def run():
         examples = importer.Importer(str(tmp_path), standard_artifacts.Examples).with_id("data")
         trainer = Trainer(examples=examples.outputs["result"], run_fn="digested.model.run_fn")
-        pipeline = tfx.dsl.Pipeline(
-            "edited", str(tmp_path / "root"), components=[examples, trainer], enable_cache=True,
-            metadata_connection_config=metadata.sqlite_metadata_connection_config(str(database)),
-        )  # fmt: skip
-        tfx.orchestration.LocalDagRunner().run(pipeline)
-        store = metadata_store.open_store(str(database))
-        (kind,) = (each for each in store.get_execution_types() if each.name.endswith("Trainer"))
-        found = store.get_executions_by_type(kind.name)
-        return mlmd.Execution.State.Name(max(found, key=lambda each: each.id).last_known_state)
+        pipeline.run([examples, trainer])
+        return pipeline.last(Trainer)[0]
 
     assert [run(), run()] == ["COMPLETE", "CACHED"]
     module.write_text("KEYS = 2\n")
