@@ -332,7 +332,7 @@ def live():
 
     call = captured(model_cases.dense(keras), model_cases.regression())
     loop = Loop(call)
-    loop.timer = StepTimer(steps_in_call=lambda: 3)
+    loop.timer = StepTimer()
     return looked_at(call, loop)
 
 
@@ -360,8 +360,8 @@ def test_calls_may_end_while_they_are_looked_at(live):
         try:
             while not stop.is_set():
                 for _ in range(1000):
-                    timer.on_batch_begin()
-                    timer.on_batch_end()
+                    timer.begin_call()
+                    timer.end_call(3)
         except Exception as error:  # a BufferError, say
             failures.append(error)
 
@@ -397,16 +397,16 @@ def test_a_scrape_looks_only_at_what_is_new(live, monkeypatch):
     assert found["host_share_ratio"] == pytest.approx(0.2)
     assert max(copied) < 20_000  # not all at once, which would hold the training up
     copied.clear()
-    timer.on_batch_begin()
-    timer.on_batch_end()
+    timer.begin_call()
+    timer.end_call(3)
     assert live.figures()["train_step_count"] == 2 * calls + 3
     assert sum(copied) == 1 + RECENT_CALLS
 
 
 def test_what_was_done_before_an_interruption_counts_as_done(live):
     live._recovery = types.SimpleNamespace(step=2800)
-    live._loop.timer.on_batch_begin()
-    live._loop.timer.on_batch_end()
+    live._loop.timer.begin_call()
+    live._loop.timer.end_call(3)
     assert (live.done_count, live.step_count) == (2803, 3)
 
 
@@ -415,5 +415,5 @@ def test_steps_that_ran_out_of_memory_survive_a_rollback(live):
     assert live.figures()["oom_count"] == 2
     live._loop.oom_guard = types.SimpleNamespace(oom_count=1)
     assert live.figures()["oom_count"] == 3
-    live._loop.timer = StepTimer(steps_in_call=lambda: 1)
+    live._loop.timer = StepTimer()
     assert live.figures()["train_step_count"] == 0

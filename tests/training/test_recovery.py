@@ -33,7 +33,7 @@ from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
 from tfx_perf.training.recovery.training_state import StateMismatchError
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.step.split_step import SplitStep
-from tfx_perf.training.step.step_runner import TracedSteps
+from tfx_perf.training.step.steps import MultiStep
 from tfx_perf.training.trials.choice import PlanChoice, TrialRecord
 from tfx_perf.training.trials.plan_key import fit_key
 
@@ -334,13 +334,13 @@ def test_a_plan_that_raises_is_left_for_plain_fit(keras, monkeypatch, tmp_path):
     history = expected.proceed()
     call = captured(model_of_two(keras), numbers())
     model_cases.copy_weights(start, call.model)
-    own, calls = TracedSteps.run, []
+    own, calls = MultiStep.run, []
 
-    def run(self, iterator, count):
+    def run(self, iterator, count, **slicing):
         calls.append(count)
-        return own(self, iterator, count) if len(calls) < 4 else without_cause()
+        return own(self, iterator, count, **slicing) if len(calls) < 4 else without_cause()
 
-    monkeypatch.setattr(TracedSteps, "run", run)
+    monkeypatch.setattr(MultiStep, "run", run)
     session = session_with(checkpoint_folder=str(tmp_path))
     found = session.fit(call)
     assert_same_history(found, history)
@@ -357,7 +357,7 @@ def test_it_goes_back_to_plain_fit_with_the_users_steps_per_execution(keras, mon
     expected.model.compile("sgd", "mse", steps_per_execution=2)
     model_cases.copy_weights(Snapshot(call.model), expected.model)
     expected.proceed()
-    monkeypatch.setattr(TracedSteps, "run", lambda *_: without_cause())
+    monkeypatch.setattr(MultiStep, "run", lambda *_, **__: without_cause())
     session_with().fit(call)
     assert_same(Snapshot(call.model), Snapshot(expected.model))
 

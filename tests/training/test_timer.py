@@ -29,19 +29,19 @@ class Clock:
         monkeypatch.setattr(time, "perf_counter", lambda: self.now)
 
 
-def run_epochs(timer, clock, *, epochs, step_seconds, pause_seconds=50.0):
+def run_epochs(timer, clock, *, epochs, step_seconds, steps_per_call=10, pause_seconds=50.0):
     for epoch, calls in enumerate(epochs):
         timer.on_epoch_begin(epoch)
         for call in range(calls):
-            timer.on_batch_begin(call)
+            timer.begin_call()
             clock.now += step_seconds(epoch, call)
-            timer.on_batch_end(call)
+            timer.end_call(steps_per_call)
         clock.now += pause_seconds  # validation and callbacks
 
 
 def test_warm_up_and_the_pause_between_epochs_do_not_count(monkeypatch):
     clock = Clock(monkeypatch)
-    timer = StepTimer(steps_in_call=lambda: 10)
+    timer = StepTimer()
     run_epochs(
         timer,
         clock,
@@ -73,7 +73,7 @@ def test_what_epochs_begin_with_is_told_from_their_steps(monkeypatch, pause_seco
 
     def timed(calls):
         clock = Clock(monkeypatch)
-        timer = StepTimer(steps_in_call=lambda: 10, observer=Told())
+        timer = StepTimer(observer=Told())
         run_epochs(
             timer,
             clock,
@@ -93,7 +93,7 @@ def test_what_epochs_begin_with_is_told_from_their_steps(monkeypatch, pause_seco
 def test_what_saves_checkpoints_does_not_count(monkeypatch):
     clock = Clock(monkeypatch)
     saved = 0.0
-    timer = StepTimer(steps_in_call=lambda: 10, save_seconds=lambda: saved)
+    timer = StepTimer(save_seconds=lambda: saved)
 
     def step_seconds(epoch, call):
         nonlocal saved
@@ -110,25 +110,25 @@ def test_what_saves_checkpoints_does_not_count(monkeypatch):
 
 def test_the_wait_between_calls_of_an_epoch_counts(monkeypatch):
     clock = Clock(monkeypatch)
-    timer = StepTimer(steps_in_call=lambda: 1)
+    timer = StepTimer()
     timer.on_epoch_begin(0)
-    for call in range(3):
-        timer.on_batch_begin(call)
+    for _ in range(3):
+        timer.begin_call()
         clock.now += 1.0
-        timer.on_batch_end(call)
+        timer.end_call(1)
         clock.now += 4.0  # Keras waits for the next batch before on_train_batch_begin
     assert [seconds for _, seconds in timer.series()] == [1.0, 5.0, 5.0]
 
 
 def test_what_passes_between_the_calls_is_the_hosts(monkeypatch):
     clock = Clock(monkeypatch)
-    timer = StepTimer(steps_in_call=lambda: 1)
+    timer = StepTimer()
     for epoch in range(2):
         timer.on_epoch_begin(epoch)
-        for call in range(3):
-            timer.on_batch_begin(call)
+        for _ in range(3):
+            timer.begin_call()
             clock.now += 3.0
-            timer.on_batch_end(call)
+            timer.end_call(1)
             clock.now += 1.0
         clock.now += 50.0
     assert timer.host_share() == pytest.approx(1.0 / 4.0)
@@ -136,20 +136,26 @@ def test_what_passes_between_the_calls_is_the_hosts(monkeypatch):
 
 def test_a_short_training_counts_what_there_is(monkeypatch):
     clock = Clock(monkeypatch)
-    timer = StepTimer(steps_in_call=lambda: 1)
-    run_epochs(timer, clock, epochs=[4], step_seconds=lambda epoch, call: 9.0 if not call else 1.0)
+    timer = StepTimer()
+    run_epochs(
+        timer,
+        clock,
+        epochs=[4],
+        steps_per_call=1,
+        step_seconds=lambda epoch, call: 1.0 if call else 9.0,
+    )
     assert list(timer.steady_seconds()) == [1.0, 1.0, 1.0]
     assert timer.settled_seconds() == 1.0
 
 
 def test_a_long_training_is_kept_in_little_memory():
-    timer = StepTimer(steps_in_call=lambda: 1)
+    timer = StepTimer()
     timer.on_epoch_begin(0)
     calls = 100_000
     tracemalloc.start()
-    for call in range(calls):
-        timer.on_batch_begin(call)
-        timer.on_batch_end(call)
+    for _ in range(calls):
+        timer.begin_call()
+        timer.end_call(1)
     held_bytes, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert held_bytes < 50 * calls
@@ -159,7 +165,7 @@ def test_a_long_training_is_kept_in_little_memory():
 
 
 def test_nothing_was_run():
-    timer = StepTimer(steps_in_call=lambda: 1)
+    timer = StepTimer()
     assert len(timer.steady_seconds()) == 0
     assert timer.series() == []
     assert timer.settled_seconds() == 0.0

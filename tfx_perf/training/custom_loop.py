@@ -39,8 +39,7 @@ class Meter:
             )
         self._held = memory.HeldMemory.now()
         self._began = time.perf_counter()
-        self._step_count = 1
-        self._timer = StepTimer(steps_in_call=lambda: self._step_count)
+        self._timer = StepTimer()
         self._batch_sizes: collections.Counter[int] = collections.Counter()
         self._losses: dict[str, list[float]] = {}
         self._notes = [_NOT_COUNTED]
@@ -151,11 +150,10 @@ class Meter:
         )
 
     def _begin(self) -> None:
-        self._timer.on_batch_begin()
+        self._timer.begin_call()
 
     def _end(self, batch_size: int, steps: int) -> None:
-        self._step_count = steps
-        self._timer.on_batch_end()
+        self._timer.end_call(steps)
         self._batch_sizes[batch_size] += 1
 
 

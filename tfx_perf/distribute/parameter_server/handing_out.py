@@ -50,7 +50,7 @@ class HandingOut:
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(  # there is but one
             model.distribute_strategy
         )
-        self.timer = StepTimer(steps_in_call=lambda: self._new)
+        self.timer = StepTimer()
 
     @contextlib.contextmanager
     def taken_over(self, *, steps_per_call: int | None) -> Iterator[None]:
@@ -88,7 +88,7 @@ class HandingOut:
         self._in_epoch = 0
         self._sampled = time.perf_counter()
         self.timer.on_epoch_begin(epoch)
-        self.timer.on_batch_begin()
+        self.timer.begin_call()
 
     def _around(self, function: Function) -> Function:
         def hand_out(iterator: Any) -> Any:
@@ -116,8 +116,8 @@ class HandingOut:
         self._trained = count
         now = time.perf_counter()
         if self._new and (is_end or now >= self._sampled + _SAMPLE_SECONDS):
-            self.timer.on_batch_end()
-            self.timer.on_batch_begin()
+            self.timer.end_call(self._new)
+            self.timer.begin_call()
             self._new, self._sampled = 0, now
             self._on_look(count)
 

@@ -104,9 +104,7 @@ class Epochs:
             on_epoch_begin=lambda epoch, logs=None: self.training.begin(length)
         )
 
-    def test_function(
-        self, arguments: dict[str, Any], *, most_steps_per_call: int
-    ) -> TestFunction:
+    def test_function(self, arguments: dict[str, Any], *, most_steps_per_call: int) -> TestFunction:
         """Returns the test function of a `fit`."""
         return TestFunction(
             self._traced_test(),

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_perf.core.interception import replacing
-from tfx_perf.training.keras_api.base_api import Function, KerasApi
+from tfx_perf.training.keras_api.base_api import KerasApi
 from tfx_perf.training.measuring.communication import CallObserver
 
 # Steps at the start of a fit that no steady-state figure counts: tracing, allocation,
@@ -41,11 +41,10 @@ class StepTimer:
     def __init__(
         self,
         *,
-        steps_in_call: Callable[[], int],
         save_seconds: Callable[[], float] = lambda: 0.0,
         observer: CallObserver | None = None,
     ) -> None:
-        self._steps_in_call, self._save_seconds = steps_in_call, save_seconds
+        self._save_seconds = save_seconds
         self._observer = observer or CallObserver()
         self._done = 0  # steps
         self._is_warm = False
@@ -59,37 +58,20 @@ class StepTimer:
         self._begin = 0.0
         self.last_logs: Any = None
 
-    def around(
-        self,
-        function: Function,
-        *,
-        model: Any,
-        stop_when: "Callable[[StepTimer], bool]" = lambda timer: False,
-    ) -> Function:
-        """Returns a train function that times this one, and ends `fit` when `stop_when` is true.
-
-        It needs `epochs_callback`. A callback for every batch would have Keras go through all
-        callbacks for every batch.
-        """
-
-        def call(iterator: Any) -> Any:
-            self.on_batch_begin()
-            logs = function(iterator)
-            self.on_batch_end(logs=logs)
-            if stop_when(self):
-                model.stop_training = True
-            return logs
-
-        return call
-
     def epochs_callback(self, keras_api: KerasApi) -> Any:
-        """Returns the callback to give to a `fit` whose train function is timed."""
+        """Returns the callback to give to a `fit` whose calls are timed."""
         return keras_api.callback(on_epoch_begin=self.on_epoch_begin)
 
     @contextlib.contextmanager
-    def observing(self, keras_api: KerasApi) -> Iterator[Any]:
+    def observing(self, keras_api: KerasApi, *, steps_per_call: int) -> Iterator[Any]:
         """Times a `fit` in which no function may be replaced; yields the callback to give to it."""
         callback = self.epochs_callback(keras_api)
+
+        def begin(batch: int, logs: Any = None) -> None:
+            self.begin_call()
+
+        def end(batch: int, logs: Any = None) -> None:
+            self.end_call(steps_per_call, logs)
 
         def telling(tell: Callable[..., None]) -> Callable[[Callable[..., None]], Any]:
             def making(own: Callable[..., None]) -> Callable[..., None]:
@@ -104,8 +86,8 @@ class StepTimer:
 
         owner = keras_api.callbacks.CallbackList
         with (
-            replacing(owner, "on_train_batch_begin", telling(self.on_batch_begin)),
-            replacing(owner, "on_train_batch_end", telling(self.on_batch_end)),
+            replacing(owner, "on_train_batch_begin", telling(begin)),
+            replacing(owner, "on_train_batch_end", telling(end)),
         ):
             yield callback
 
@@ -113,31 +95,29 @@ class StepTimer:
         """Makes the next call begin an epoch: its wait is not part of an earlier call's."""
         self._epoch = epoch
 
-    def on_batch_begin(self, batch: int = 0, logs: Any = None) -> None:
-        """Begins a call, as Keras' hook."""
+    def begin_call(self) -> None:
+        """Begins a call. No hook of Keras', which goes through all callbacks if one has it."""
         if self._begins_epoch:
             self._observer.on_epoch_start(self._done)
         self._begin = time.perf_counter()
 
-    def on_batch_end(self, batch: int = 0, logs: Any = None) -> None:
-        """Ends a call, as Keras' hook."""
+    def end_call(self, steps: int, logs: Any = None) -> None:
+        """Ends a call of so many steps."""
         wait_for(logs)
-        steps = self._steps_in_call()
-        if steps:  # none are run where a resumed training passes over what is done
-            begins_epoch = self._begins_epoch
-            self._ends.append(time.perf_counter())
-            self._begins.append(self._begin)
-            self._epochs.append(self._epoch)
-            before, self._saved_seconds = self._saved_seconds, self._save_seconds()
-            self._saves.append(self._saved_seconds - before)
-            self._steps.append(steps)  # the last, see `call_count`
-            self.last_logs = logs
-            self._done += steps
-            if begins_epoch:
-                self._observer.on_epoch_started(self._done)
-            if self._done >= _WARM_UP_STEPS and not self._is_warm:
-                self._is_warm = True
-                self._observer.on_warm(self._done)
+        begins_epoch = self._begins_epoch
+        self._ends.append(time.perf_counter())
+        self._begins.append(self._begin)
+        self._epochs.append(self._epoch)
+        before, self._saved_seconds = self._saved_seconds, self._save_seconds()
+        self._saves.append(self._saved_seconds - before)
+        self._steps.append(steps)  # the last, see `call_count`
+        self.last_logs = logs
+        self._done += steps
+        if begins_epoch:
+            self._observer.on_epoch_started(self._done)
+        if self._done >= _WARM_UP_STEPS and not self._is_warm:
+            self._is_warm = True
+            self._observer.on_warm(self._done)
 
     @property
     def _begins_epoch(self) -> bool:
@@ -154,7 +134,7 @@ class StepTimer:
         A slice is taken in one go under the GIL. Whatever reads the arrays in place (NumPy, a
         memoryview) would have the next `append` raise BufferError.
         """
-        copy = StepTimer(steps_in_call=self._steps_in_call)
+        copy = StepTimer()
         copy._epochs, copy._steps = self._epochs[first:last], self._steps[first:last]
         copy._begins, copy._ends = self._begins[first:last], self._ends[first:last]
         copy._saves = self._saves[first:last]

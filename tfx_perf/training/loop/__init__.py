@@ -26,16 +26,15 @@ from tfx_perf.training.fit.fit_arguments import (
 )
 from tfx_perf.training.fit.timer import StepTimer, TimedFit
 from tfx_perf.training.keras_api import either_keras
-from tfx_perf.training.keras_api.base_api import Function, all_layers
+from tfx_perf.training.keras_api.base_api import all_layers
 from tfx_perf.training.keras_api.random_layers import SaveableRandomLayers
 from tfx_perf.training.loop.fit_steps import (
-    CallLengths,
     FirstBatch,
     KerasSteps,
     NotingFirstBatch,
     OpenEpochs,
     SpeedWatch,
-    train_function,
+    StepFunction,
 )
 from tfx_perf.training.loop.turns import Schedule, Turn, Turns
 from tfx_perf.training.measuring.communication import CallObserver
@@ -46,7 +45,7 @@ from tfx_perf.training.recovery.blow_up import NumericsCheck
 from tfx_perf.training.recovery.guard import Guard
 from tfx_perf.training.replicas.sync import Sync
 from tfx_perf.training.step.oom_guard import OomGuard
-from tfx_perf.training.step.step_runner import StepRunner
+from tfx_perf.training.step.step_runner import Countdown, StepRunner
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -111,12 +110,7 @@ class Loop:
         self.keras_api = either_keras.api_of(call.model)
         self.sync = Sync(call.model.distribute_strategy)
         self._epochs = Epochs(self._model, self.keras_api)
-        self._functions = TrainFunctions(
-            call.model,
-            self.keras_api,
-            countdown=self._epochs.training,
-            renewed=self._epochs.retrace,
-        )
+        self._functions = TrainFunctions(call.model, self.keras_api, renewed=self._epochs.retrace)
         self.oom_guard: OomGuard | None = None  # of the last `fit`; None if it ran without
         self.speed_watch: SpeedWatch | None = None
         self.plan = PLAIN_FIT  # the plan of the last `fit`
@@ -188,10 +182,9 @@ class Loop:
 
     def observe(self) -> TimedFit:
         """Runs Keras' own `fit` without replacing any function of the model."""
-        self.timer = timer = StepTimer(
-            steps_in_call=lambda: self.users_steps_per_call, observer=self._observer
-        )
-        with timer.observing(self.keras_api) as callback:
+        self.timer = timer = StepTimer(observer=self._observer)
+        steps = self.users_steps_per_call
+        with timer.observing(self.keras_api, steps_per_call=steps) as callback:
             return TimedFit(self._proceed(self._call.arguments, callback), timer)
 
     def fit(
@@ -280,17 +273,16 @@ class Loop:
         plan, guard = run.plan, run.guard
         arguments = self._arguments(run, overrides)
         self.timer = timer = StepTimer(
-            steps_in_call=self._steps_in_call(run),
             save_seconds=lambda: 0.0 if guard is None else guard.save_seconds,
             observer=self._observer,
         )
         if not plan.is_plain_fit:
             self._count_steps(run, arguments, timer=timer)
-        train = self._stack(run, arguments)
+        planned_steps = None if plan.is_plain_fit else _steps_per_call(plan, arguments)
         with self._functions.takeover.installed(
-            timer.around(train, model=self._model, stop_when=run.stop_when),
+            self._step_function(run, arguments, planned_steps=planned_steps, timer=timer),
             self._test,
-            steps_per_call=None if plan.is_plain_fit else _steps_per_call(plan, arguments),
+            steps_per_call=planned_steps,
             iterators=FitIterators() if guard is None else guard.iterators,
         ):
             callback = timer.epochs_callback(self.keras_api)
@@ -298,42 +290,69 @@ class Loop:
             history = self._proceed(arguments, callback, history=own_history)
         return TimedFit(history, timer)
 
-    def _stack(self, run: _Run, arguments: dict[str, Any]) -> Function:
-        """Returns the train function for `fit`; later wrappers stand around earlier ones."""
-        functions, countdown = self._functions, self._epochs.training
-        users_steps = self.users_steps_per_call
-        plan, guard = run.plan, run.guard
-        if plan.is_plain_fit and guard is None:
-            return functions.keras.train
-        if plan.is_plain_fit:
-            check = run.numerics_check
-            runner: StepRunner = KerasSteps(functions, countdown, numerics_check=check)
+    def _step_function(
+        self,
+        run: _Run,
+        arguments: dict[str, Any],
+        *,
+        planned_steps: int | None,
+        timer: StepTimer,
+    ) -> StepFunction:
+        guard, model, users_steps = run.guard, self._model, self.users_steps_per_call
+        runner, countdown = self._runner(run, arguments), self._epochs.training
+        before_first: Callable[[Any], None] | None = None
+        if guard is not None:
+            count_before = self._functions.takeover.count_before
+            before_first = functools.partial(guard.begin, runner=runner, count_before=count_before)
+        elif planned_steps is None:
+            countdown = Countdown()  # which no callback begins
         else:
-            runner = steps = functions.stepwise(plan)
-            if run.survives_oom and steps.journal is not None:
-                runner = self.oom_guard = OomGuard(steps, self._model)
+            before_first = runner.trace  # then all variables are there
+
+        def steps_per_call() -> int:
+            # If a callback stops `fit` before the first call, Keras runs one of the user's length.
+            if planned_steps is None or model.stop_training or self.single_steps_note:
+                return users_steps
+            return planned_steps
+
+        return StepFunction(
+            runner,
+            model,
+            countdown=countdown,
+            steps_per_call=steps_per_call,
+            timer=timer,
+            guard=guard,
+            before_first=before_first,
+            stop_when=run.stop_when,
+        )
+
+    def _runner(self, run: _Run, arguments: dict[str, Any]) -> StepRunner:
+        """Returns what runs the steps of a call; later wrappers stand around earlier ones."""
+        plan, functions = run.plan, self._functions
+        users_steps = self.users_steps_per_call
+        runner: StepRunner
+        if plan.is_plain_fit:
+            runner = KerasSteps(functions, numerics_check=run.numerics_check)
+        else:
+            runner = functions.stepwise(plan)
+            function = functions.traced(plan)
+            if run.survives_oom and function.journal is not None:
+                runner = self.oom_guard = OomGuard(
+                    function, self._model, micro_batches=plan.micro_batches
+                )
             runner = functions.around(plan, runner)
-            planned_steps = _steps_per_call(plan, arguments)
-            runner = CallLengths(
-                runner,
-                self._model,
-                countdown=countdown,
-                steps_per_call=lambda: users_steps if self.single_steps_note else planned_steps,
-                users_steps_per_call=users_steps,
-            )
             if run.plain_step_seconds is not None and users_steps == 1:
                 runner = self.speed_watch = SpeedWatch(
                     runner, functions.plain_step, plain_step_seconds=run.plain_step_seconds
                 )
-        if self._replica_count == 1:
+        is_tried = plan.is_plain_fit and run.guard is None
+        if self._replica_count == 1 and not self.first_batch.is_over and not is_tried:
             whole = users_steps if plan.is_plain_fit else 1
             runner = NotingFirstBatch(runner, self.first_batch, whole=whole)
         if not plan.is_plain_fit and may_run_out(arguments):
             optimizer = self._model.optimizer
-            runner = OpenEpochs(runner, countdown=countdown, optimizer=optimizer)
-        if guard is None:
-            return train_function(runner)
-        return guard.around(runner, countdown, count_before=functions.takeover.count_before)
+            runner = OpenEpochs(runner, countdown=self._epochs.training, optimizer=optimizer)
+        return runner
 
     def _arguments(self, run: _Run, overrides: dict[str, Any]) -> dict[str, Any]:
         """Returns `fit`'s arguments, changed, with callbacks that begin epochs where we count."""
@@ -397,14 +416,6 @@ class Loop:
             self._functions.takeover.count_single_steps()
             if self._test is not None:
                 self._test.steps_per_call = self.users_steps_per_call
-
-    def _steps_in_call(self, run: _Run) -> Callable[[], int]:
-        guard = run.guard
-        if guard is not None:
-            return lambda: guard.last_call_steps
-        if run.plan.is_plain_fit:
-            return lambda: self.users_steps_per_call
-        return lambda: self._epochs.training.last_call_steps
 
     @property
     def _is_built(self) -> bool:

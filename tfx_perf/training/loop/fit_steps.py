@@ -1,4 +1,4 @@
-"""The layer between Keras' `fit` and the steps: how many a call has, and what it returns."""
+"""StepFunction: what Keras' `fit` calls to train; and what may stand between it and the steps."""
 
 import logging
 import time
@@ -10,10 +10,10 @@ import tensorflow as tf
 
 from tfx_perf.core import formatting
 from tfx_perf.tf_internals import iterators
-from tfx_perf.training.fit.timer import wait_for
-from tfx_perf.training.keras_api.base_api import Function
+from tfx_perf.training.fit.timer import StepTimer, wait_for
 from tfx_perf.training.optimizations.train_functions import TrainFunctions
 from tfx_perf.training.recovery.blow_up import NumericsCheck
+from tfx_perf.training.recovery.guard import Guard
 from tfx_perf.training.step.step_runner import Countdown, Logs, StepRunner, StepRunnerWrapper
 
 _WATCHED_CALLS = 20
@@ -22,34 +22,83 @@ _CLEARLY_SLOWER = 1.2
 _LOGGER = logging.getLogger(__name__)
 
 
-class KerasSteps:
-    """Keras' own train function as a `StepRunner`; a call has as many steps as the user said."""
+class StepFunction:
+    """The train function of a `fit`: every call of it runs the next steps of an epoch.
+
+    Before and after these come the guard, which watches and saves, and the timer.
+    """
 
     def __init__(
         self,
-        functions: TrainFunctions,
-        countdown: Countdown,
+        runner: StepRunner,
+        model: Any,
         *,
-        numerics_check: NumericsCheck | None,
+        countdown: Countdown,
+        steps_per_call: Callable[[], int],
+        timer: StepTimer,
+        guard: Guard | None,
+        before_first: Callable[[Any], None] | None,
+        stop_when: Callable[[StepTimer], bool],
     ) -> None:
-        self._steps_per_call = functions.users_steps_per_call
-        self._countdown = countdown
+        """Runs nothing yet.
+
+        Args:
+            runner: runs the steps.
+            model: that is trained.
+            countdown: of the steps that are left in the epoch.
+            steps_per_call: of the next call, if no epoch cuts it short.
+            timer: of the calls; `fit` needs its `epochs_callback`.
+            guard: None where nothing is saved.
+            before_first: gets the iterator before the first call takes anything from it.
+            stop_when: whether to end `fit`, asked after each call.
+        """
+        self._runner, self._model = runner, model
+        self._countdown, self._steps_per_call = countdown, steps_per_call
+        self._timer, self._guard = timer, guard
+        self._before_first, self._stop_when = before_first, stop_when
+
+    def __call__(self, iterator: Any) -> Logs:
+        """Runs steps; returns the logs of the last one."""
+        timer, guard, countdown = self._timer, self._guard, self._countdown
+        timer.begin_call()
+        taken = countdown.take(self._steps_per_call())
+        if self._before_first is not None:
+            self._before_first(iterator)
+            self._before_first = None
+        steps = taken
+        if guard is not None:
+            iterator, steps = guard.before_call(iterator, taken)
+            if not steps:  # of an epoch in which the training was interrupted
+                return guard.logs
+        try:
+            logs = self._runner.run(iterator, steps)
+        except Exception as error:
+            if guard is not None:
+                guard.failure = error
+            raise
+        if countdown.last_call_steps < taken:  # the data have ended
+            steps = countdown.last_call_steps
+        if guard is not None:
+            guard.after_call(logs, steps)
+        timer.end_call(steps, logs)
+        if self._stop_when(timer):
+            self._model.stop_training = True
+        return logs
+
+
+class KerasSteps:
+    """Keras' own train function as a `StepRunner`; a call has as many steps as the user said."""
+
+    def __init__(self, functions: TrainFunctions, *, numerics_check: NumericsCheck | None) -> None:
+        self._functions, self._numerics_check = functions, numerics_check
         self._traced = functions.keras.train
-
-        def own(iterator: Any) -> Logs:  # made anew if a callback asks for it
-            return functions.keras.train(iterator)
-
-        self._run = (
-            numerics_check.around(own) if numerics_check else lambda iterator, _: own(iterator)
-        )
 
     def run(self, iterator: Any, steps: int) -> Logs:
         """Runs one call, which has its steps whatever is wanted."""
-        return self._run(iterator, steps)
-
-    def take(self) -> int:
-        """Returns how many steps of the epoch the next call runs."""
-        return self._countdown.take(self._steps_per_call)
+        check = self._numerics_check
+        if check is not None and check.suspects(steps):
+            return check.run(iterator, steps)
+        return self._functions.keras.train(iterator)  # made anew if a callback asks for it
 
     def trace(self, iterator: Any) -> None:
         """Traces the steps without running any."""
@@ -58,33 +107,6 @@ class KerasSteps:
     def used_variables(self) -> Iterable[tf.Variable]:
         """Returns the variables that the steps read or write; none before `trace`."""
         return self._traced.used_variables()
-
-
-class CallLengths(StepRunnerWrapper):
-    """Decides how many steps the calls of a `fit` have.
-
-    If a callback stops `fit` before the first call, Keras runs one call of the user's length.
-    """
-
-    def __init__(
-        self,
-        inner: StepRunner,
-        model: Any,
-        *,
-        countdown: Countdown,
-        steps_per_call: Callable[[], int],
-        users_steps_per_call: int,
-    ) -> None:
-        super().__init__(inner)
-        self._model = model
-        self._countdown = countdown
-        self._steps_per_call = steps_per_call
-        self._users_steps_per_call = users_steps_per_call
-
-    def take(self) -> int:
-        """Returns how many steps the next call is to run, and counts them as run."""
-        stops = self._model.stop_training
-        return self._countdown.take(self._users_steps_per_call if stops else self._steps_per_call())
 
 
 class OpenEpochs(StepRunnerWrapper):
@@ -140,9 +162,8 @@ class NotingFirstBatch(StepRunnerWrapper):
     def run(self, iterator: Any, steps: int) -> Logs:
         """Runs steps, at least one."""
         first = self._first
-        if first.is_over:
-            return self.inner.run(iterator, steps)
         first.is_over = True
+        self.run = self.inner.run  # type: ignore[method-assign]  # from now on
         if not iterators.is_of_dataset(iterator):
             return self.inner.run(iterator, steps)
         taken: list[Any] = []
@@ -222,17 +243,3 @@ def _timed(run: Callable[[Any, int], Logs], iterator: Any, steps: int) -> tuple[
     logs = run(iterator, steps)
     wait_for(logs)
     return logs, (time.perf_counter() - began) / steps
-
-
-def train_function(runner: StepRunner) -> Function:
-    """Returns a train function for Keras: every variable is there before the first step."""
-    is_first = True
-
-    def call(iterator: Any) -> Any:
-        nonlocal is_first
-        if is_first:
-            runner.trace(iterator)
-        is_first = False
-        return runner.run(iterator, runner.take())
-
-    return call

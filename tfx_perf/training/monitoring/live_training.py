@@ -199,7 +199,7 @@ class LiveTraining:
 
     def _recent(self, timer: StepTimer | None) -> StepTimer:
         if timer is None:
-            return StepTimer(steps_in_call=lambda: 0)
+            return StepTimer()
         ended = timer.call_count
         return timer.part(max(0, ended - RECENT_CALLS), ended)
 

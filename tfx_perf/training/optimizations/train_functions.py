@@ -20,7 +20,7 @@ from tfx_perf.training.step.compiled_call import CompiledCall
 from tfx_perf.training.step.journal import Journal
 from tfx_perf.training.step.slices import slicing_obstacle
 from tfx_perf.training.step.split_step import SplitStep
-from tfx_perf.training.step.step_runner import Countdown, StepRunner, TracedSteps
+from tfx_perf.training.step.step_runner import StepRunner, TracedSteps
 from tfx_perf.training.step.steps import MultiStep
 
 
@@ -35,12 +35,10 @@ class TrainFunctions:
         model: Any,
         keras_api: KerasApi,
         *,
-        countdown: Countdown,
         renewed: Callable[[], None],
     ) -> None:
         self.model = model
         self.keras_api = keras_api
-        self._countdown = countdown
         self._renewed = renewed
         self._made: dict[tuple[tuple[str, Any], ...], MultiStep] = {}
         self._kept: dict[str, CompiledCall] = {}
@@ -100,12 +98,7 @@ class TrainFunctions:
                 "Train with micro_batches=1."
             )
         build_used_optimizer(self.model)  # which parts of a step that are traced once have to know
-        return TracedSteps(
-            self.traced(plan),
-            countdown=self._countdown,
-            steps_per_call=plan.steps_per_call,
-            micro_batches=plan.micro_batches,
-        )
+        return TracedSteps(self.traced(plan), micro_batches=plan.micro_batches)
 
     def around(self, plan: TrainingPlan, runner: StepRunner) -> StepRunner:
         """Returns the runner of a plan's single steps with the plan's wrappers."""

@@ -79,18 +79,13 @@ class NumericsCheck:
         self._names: list[tuple[str, str]] = []
         self._function = QuickFunction(self._step)
 
-    def around(self, train: Callable[[Any], Logs]) -> Callable[[Any, int], Logs]:
-        """Returns a function that runs the suspicious steps one by one, the others as `train`."""
+    def suspects(self, steps: int) -> bool:
+        """Whether some of the next steps may be to blame."""
+        done = self._steps_done()
+        return done + steps >= self._blow_up.first_step and done < self._blow_up.last_step
 
-        def run(iterator: Any, steps: int) -> Logs:
-            done = self._steps_done()
-            if done + steps < self._blow_up.first_step or done >= self._blow_up.last_step:
-                return train(iterator)
-            return self._run(iterator, steps)
-
-        return run
-
-    def _run(self, iterator: Any, steps: int) -> Logs:
+    def run(self, iterator: Any, steps: int) -> Logs:
+        """Runs steps one by one; BlowUp at the first bad tensor."""
         logs = {}
         for index in range(steps):
             logs, bad_counts, sizes = self._function(next(iterator))

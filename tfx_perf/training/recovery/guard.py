@@ -1,4 +1,4 @@
-"""Guard: stands around the train function; saves, resumes and watches."""
+"""Guard: saves a training between the calls of its train function, resumes and watches it."""
 
 import contextlib
 import dataclasses
@@ -14,7 +14,7 @@ from tfx_perf.isolate import termination
 from tfx_perf.isolate.termination import Termination
 from tfx_perf.tf_internals.iterators import FitIterators
 from tfx_perf.training.fit.epochs import StepCounts
-from tfx_perf.training.keras_api.base_api import Function, KerasApi, put_trainable, trainable_flags
+from tfx_perf.training.keras_api.base_api import KerasApi, put_trainable, trainable_flags
 from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.recovery.blow_up import BlowUp
 from tfx_perf.training.recovery.callback_state import CallbackState
@@ -25,7 +25,7 @@ from tfx_perf.training.recovery.saver import SaveClock, Saver
 from tfx_perf.training.recovery.training_fingerprint import TrainingFingerprint
 from tfx_perf.training.recovery.training_state import TrainingState, Writers
 from tfx_perf.training.replicas.sync import Sync
-from tfx_perf.training.step.step_runner import Countdown, Logs, StepRunner
+from tfx_perf.training.step.step_runner import Logs, StepRunner
 
 _READ_AGAIN = (
     "a training that goes on reads its data again up to where it was, which is exact if they come "
@@ -61,7 +61,6 @@ class Guard:
         self, task: Task, callbacks: CallbackState, *, resume: ResumePoint | None
     ) -> None:
         self.iterators = FitIterators()
-        self.last_call_steps = 0  # steps of the last call that really ran
         self.saver = Saver(task.store, clock=task.clock, settings=task.settings)
         self.save_seconds = 0.0  # of all saving so far, with its waits
         self.start: CapturedPoint | None = None  # to go back to until there is a checkpoint
@@ -73,7 +72,6 @@ class Guard:
         self._resume = resume
         self._data = DataPosition(self.iterators)
         self._state = TrainingState(task.model, task.keras_api)
-        self._has_begun = False
         self._trainable_at_first: tuple[bool, ...] = ()
         self._bad_at_first: frozenset[int] = frozenset()
         self._last_finite_step = 0
@@ -81,7 +79,7 @@ class Guard:
         self._epoch = task.initial_epoch
         self._step_in_epoch = 0
         self._skip = 0
-        self._logs: Logs = {}
+        self.logs: Logs = {}  # of the last call
         self._termination = Termination()
         self._decisions = Decisions(
             task.sync, is_told_to_end=lambda: self._termination.requested
@@ -135,58 +133,14 @@ class Guard:
 
         return self._task.keras_api.callback(on_epoch_begin=before_epoch)
 
-    def around(
-        self, runner: StepRunner, countdown: Countdown, *, count_before: Callable[[int], None]
-    ) -> Function:
-        """Returns the train function; `count_before` is told of other processes' batches."""
-
-        def call(iterator: Any) -> Logs:
-            steps = runner.take()
-            iterator = self._data.follow(iterator)
-            if not self._has_begun:
-                self._begin(iterator, runner, count_before=count_before)
-                iterator = self._data.follow(self._data.keras_iterator)
-            elif self._decisions.is_ending or (self._is_due and not self._step_in_epoch):
-                self._save()  # an epoch before has ended with its evaluation
-            if self._decisions.is_ending:
-                self._termination.go_on()
-            skipped = min(steps, self._skip)
-            self._skip -= skipped
-            if skipped and not self._skip and self._resume is not None:
-                # As they were when the call that was the last one had run, whatever they have
-                # made of the calls that were passed over.
-                self._callbacks.put_back(self._resume.callbacks)
-            self.last_call_steps = steps - skipped
-            if self.last_call_steps:
-                self._run(runner, iterator, missing=lambda: steps - countdown.last_call_steps)
-            return self._logs
-
-        return call
-
-    def _run(
-        self, runner: StepRunner, iterator: Any, *, missing: Callable[[], int]
-    ) -> None:
-        """Runs the steps of a call, of which some may be missing where the data end."""
-        try:
-            self._logs = runner.run(iterator, self.last_call_steps)
-        except Exception as error:
-            self.failure = error
-            raise
-        self.last_call_steps -= missing()
-        self.step += self.last_call_steps
-        self.run_count += self.last_call_steps
-        self._step_in_epoch += self.last_call_steps
-        self._data.took(self.last_call_steps)
-        self._watch()
-        if self._step_in_epoch == self._task.epoch_length:
-            self._check_weights()
-        self._save_if_due()
-
-    def _begin(
+    def begin(
         self, iterator: Any, runner: StepRunner, *, count_before: Callable[[int], None]
     ) -> None:
-        """Goes to the point where the training goes on, or remembers where it begins."""
-        self._has_begun = True
+        """Goes to the point where the training goes on, or remembers where it begins.
+
+        `count_before` is told of other processes' batches.
+        """
+        iterator = self._data.follow(iterator)
         model, resume = self._task.model, self._resume
         if resume is None:
             self._trainable_at_first = trainable_flags(model)
@@ -208,7 +162,7 @@ class Guard:
             self._skip = self._step_in_epoch = checkpoint.step_in_epoch
             place = self._data.position
             count_before(place.taken[place.current] - self._skip)
-            self._logs = resume.logs
+            self.logs = resume.logs
             if not self._skip:
                 self._callbacks.put_back(resume.callbacks)
             if self.counts is not None:  # the optimizer's is another one now
@@ -219,24 +173,54 @@ class Guard:
                 state=self._state.captured(),
                 position=CapturedPosition(self._data.position),
                 callbacks=self._callbacks.captured(),
-                logs=self._logs,
+                logs=self.logs,
             )
         if self._task.watches:
             self._bad_at_first = self._task.bad_at_first | self._state.bad_weights()
 
-    def _watch(self) -> None:
-        if not self._task.watches or not isinstance(self._logs, dict):
+    def before_call(self, iterator: Any, steps: int) -> tuple[Any, int]:
+        """Returns the iterator to take batches from, and the steps that are not done yet."""
+        iterator = self._data.follow(iterator)
+        has_run = self.run_count > 0
+        if has_run and (self._decisions.is_ending or (self._is_due and not self._step_in_epoch)):
+            self._save()  # an epoch before has ended with its evaluation
+        if self._decisions.is_ending:
+            self._termination.go_on()
+        skipped = min(steps, self._skip)
+        self._skip -= skipped
+        if skipped and not self._skip and self._resume is not None:
+            # As they were when the call that was the last one had run, whatever they have made of
+            # the calls that were passed over.
+            self._callbacks.put_back(self._resume.callbacks)
+        return iterator, steps - skipped
+
+    def after_call(self, logs: Logs, steps: int) -> None:
+        """Watches and saves what the steps of a call have made."""
+        self.logs = logs
+        self.step += steps
+        self.run_count += steps
+        self._step_in_epoch += steps
+        self._data.took(steps)
+        self._watch(steps)
+        if self._step_in_epoch == self._task.epoch_length:
+            self._check_weights()
+        self._save_if_due()
+
+    def _watch(self, steps: int) -> None:
+        if not self._task.watches or not isinstance(self.logs, dict):
             return
         # An own step may call its loss otherwise, or not return one: then anything may tell.
-        watched = {"loss": self._logs["loss"]} if "loss" in self._logs else self._logs
+        watched = {"loss": self.logs["loss"]} if "loss" in self.logs else self.logs
         values = {name: _as_floats(value) for name, value in watched.items()}
         loss, bound = values.get("loss"), self._task.settings.loss_upper_bound
         if bound is not None and loss is not None and loss.ndim == 0 and loss > bound:
-            raise self._blow_up(f"loss={loss:g}, above loss_upper_bound={bound:g},")
+            what = f"loss={loss:g}, above loss_upper_bound={bound:g},"
+            raise self._blow_up(what, steps)
         # A loss that is not finite need not spoil the weights: loss scaling skips such a step.
         for name, value in values.items():
             if value is not None and not np.all(np.isfinite(value)) and self._has_bad_weights():
-                raise self._blow_up(f"{name}=" + (f"{value:g}" if value.ndim == 0 else "nan"))
+                shown = f"{value:g}" if value.ndim == 0 else "nan"
+                raise self._blow_up(f"{name}={shown}", steps)
 
     def _check_weights(self) -> None:
         """Raises BlowUp if the weights are lost. A loss need not show it: ReLU takes NaN for 0."""
@@ -252,9 +236,8 @@ class Guard:
         """Whether NaN or Inf has come into a variable; a mask may hold -Inf from the beginning."""
         return bool(self._state.bad_weights() - self._bad_at_first)
 
-    def _blow_up(self, what: str) -> BlowUp:
-        first_step = self.step - self.last_call_steps + 1
-        return BlowUp(what, first_step=first_step, last_step=self.step)
+    def _blow_up(self, what: str, steps: int) -> BlowUp:
+        return BlowUp(what, first_step=self.step - steps + 1, last_step=self.step)
 
     def _save_if_due(self) -> None:
         """Saves, or puts it off to where the state is whole.
@@ -299,7 +282,7 @@ class Guard:
 
         def fill(folder: pathlib.Path) -> Checkpoint:
             self._state.write(folder)
-            self._callbacks.write(folder, self._logs)
+            self._callbacks.write(folder, self.logs)
             return self._checkpoint().model_copy(update={"data": position.write(folder)})
 
         self.saver.save(self.step, fill)

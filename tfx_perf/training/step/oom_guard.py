@@ -14,7 +14,8 @@ from tfx_perf.hardware import devices
 from tfx_perf.memory import batches, peak
 from tfx_perf.tf_internals.datasets import row_count
 from tfx_perf.training.measuring import memory
-from tfx_perf.training.step.step_runner import Logs, StepRunnerWrapper, TracedSteps
+from tfx_perf.training.step.step_runner import Logs, TracedSteps
+from tfx_perf.training.step.steps import MultiStep
 
 _RETRY_STEPS = 100  # until larger slices are tried once more
 
@@ -54,8 +55,8 @@ class _Peaks:
         return 0 < 2 * info["peak"] - info["current"] <= self.highest
 
 
-class OomGuard(StepRunnerWrapper):
-    """Has steps survive `ResourceExhaustedError`.
+class OomGuard(TracedSteps):
+    """Traced steps that survive `ResourceExhaustedError`.
 
     The batch of the step that failed is run again with twice as many micro-batches, if need be
     down to single rows; then the call goes on. Each replica cuts its part of the batch into the
@@ -66,24 +67,18 @@ class OomGuard(StepRunnerWrapper):
     would fit now; if they do not, they are not tried again.
     """
 
-    def __init__(self, inner: TracedSteps, model: Any) -> None:
-        """Wraps steps, which must keep a journal."""
-        super().__init__(inner)
-        self._steps = inner
-        self._journal: Any = inner.journal  # there is one: the loop guards nothing else
+    def __init__(self, function: MultiStep, model: Any, *, micro_batches: int) -> None:
+        """Runs a function, which must keep a journal."""
+        super().__init__(function, micro_batches=micro_batches)
+        self._journal: Any = function.journal  # there is one: the loop guards nothing else
         self.oom_count = 0  # steps that ran out of memory
         self._model = model
-        self._fewest = inner.micro_batches
+        self._fewest = micro_batches
         self._steps_since = 0
         self._may_return = True
         self._returning = False
         self._first_call = True
         self._peaks = _Peaks()
-
-    @property
-    def micro_batches(self) -> int:
-        """Into how many slices batches are cut now."""
-        return self._steps.micro_batches
 
     def run(self, iterator: Any, steps: int) -> Logs:
         """Runs steps; UserError if one row does not fit, HalfAppliedError within the update."""
@@ -102,7 +97,8 @@ class OomGuard(StepRunnerWrapper):
     def _attempt(self, iterator: Any, steps: int) -> tuple[Logs, int]:
         """Returns the last logs and how many of the steps are done: one more than failed."""
         try:
-            return self.inner.run(iterator, steps), steps
+            logs = self._function.run(iterator, steps, micro_batches=self.micro_batches)
+            return logs, steps
         except tf.errors.ResourceExhaustedError as error:
             done = self._journal.applied_steps
             parts = self._journal.take_back()
@@ -110,11 +106,12 @@ class OomGuard(StepRunnerWrapper):
                 raise
             message = error.message
         # Out of the except clause, so that the error's traceback keeps nothing alive.
-        self._steps.count(done)
+        self._function.count_done(done)
         while True:
             self._halve(parts, message)
             try:
-                return self._steps.run_batch(parts), done + 1
+                logs = self._function.run_batch(parts, micro_batches=self.micro_batches)
+                return logs, done + 1
             except tf.errors.ResourceExhaustedError as error:
                 self._journal.take_back()
                 message = error.message
@@ -129,7 +126,7 @@ class OomGuard(StepRunnerWrapper):
         self._may_return = self._may_return and not self._returning
         self._returning = False
         self._steps_since = 0
-        self._steps.micro_batches = min(2 * self.micro_batches, max(rows))
+        self.micro_batches = min(2 * self.micro_batches, max(rows))
         _LOGGER.warning(
             "Out of memory (%s); the batch is run again in %d micro-batches.",
             cause(message),
@@ -145,7 +142,7 @@ class OomGuard(StepRunnerWrapper):
         self._steps_since = 0
         if fits:
             self._returning = True
-            self._steps.micro_batches = max(self._fewest, self.micro_batches // 2)
+            self.micro_batches = max(self._fewest, self.micro_batches // 2)
             _LOGGER.info("Memory allows %d micro-batches again.", self.micro_batches)
 
     def _explanation(self, parts: Sequence[Any], rows: int) -> str:

@@ -1,11 +1,10 @@
 """StepRunner: runs training steps; its wrappers stand around it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 import tensorflow as tf
 
-from tfx_perf.training.step.journal import Journal
 from tfx_perf.training.step.steps import MultiStep
 
 Logs = Any  # of the train function, as a rule a dictionary of scalars
@@ -16,9 +15,6 @@ class StepRunner(Protocol):
 
     def run(self, iterator: Any, steps: int) -> Logs:
         """Runs steps, at least one; raises OutOfRangeError when data end, after whole steps."""
-
-    def take(self) -> int:
-        """Returns how many steps the next call is to run, and counts them as run."""
 
     def trace(self, iterator: Any) -> None:
         """Traces the steps for an iterator without running any: then all variables exist."""
@@ -36,10 +32,6 @@ class StepRunnerWrapper:
     def run(self, iterator: Any, steps: int) -> Logs:
         """Runs steps; see `StepRunner`."""
         return self.inner.run(iterator, steps)
-
-    def take(self) -> int:
-        """Returns how many steps the next call is to run, and counts them as run."""
-        return self.inner.take()
 
     def trace(self, iterator: Any) -> None:
         """Traces the steps without running any."""
@@ -79,50 +71,18 @@ class Countdown:
 class TracedSteps:
     """Runs a `MultiStep`, as a `StepRunner`; others may run the same one at the same time."""
 
-    def __init__(
-        self,
-        function: MultiStep,
-        *,
-        countdown: Countdown,
-        steps_per_call: int,  # if no epoch cuts them short
-        micro_batches: int = 1,
-    ) -> None:
-        self.steps_per_call = steps_per_call
+    def __init__(self, function: MultiStep, *, micro_batches: int = 1) -> None:
         self.micro_batches = micro_batches
         self._function = function
-        self._countdown = countdown
-
-    def __call__(self, iterator: Any) -> Logs:
-        """Runs a call's steps; raises OutOfRangeError if the data end before."""
-        return self.run(iterator, self.take())
-
-    @property
-    def journal(self) -> Journal | None:
-        """The step's journal, if it writes one."""
-        return self._function.journal
-
-    def take(self) -> int:
-        """Returns how many steps the next call is to run, and counts them as run."""
-        return self._countdown.take(self.steps_per_call)
 
     def run(self, iterator: Any, steps: int) -> Logs:
         """Runs exactly `steps` steps, at least one; raises OutOfRangeError as `StepRunner`."""
         return self._function.run(iterator, steps, micro_batches=self.micro_batches)
 
-    def run_batch(self, parts: Sequence[Any]) -> Logs:
-        """Runs one step on a batch in hand, each replica's part taken from the data."""
-        return self._function.run_batch(parts, micro_batches=self.micro_batches)
-
     def trace(self, iterator: Any) -> None:
         """Traces the steps for an iterator without running any."""
         self._function.trace(iterator, micro_batches=self.micro_batches)
 
-    def used_variables(self) -> Sequence[tf.Variable]:
+    def used_variables(self) -> Iterable[tf.Variable]:
         """Returns the variables that the steps read or write; none before `trace`."""
         return self._function.used_variables()
-
-    def count(self, steps: int) -> None:
-        """Counts steps of a call that failed after them."""
-        self._function.count_done(steps)
-
-
