@@ -24,11 +24,7 @@ _SAMPLED_BYTES = 64 * 2**10
 
 
 def digest(*parts: bytes) -> str:
-    """Returns 16 hexadecimal digits for bytes, as a value that is too long to be compared whole.
-
-    Args:
-        *parts: as if concatenated.
-    """
+    """Returns 16 hexadecimal digits for bytes, as a value that is too long to be compared whole."""
     found = hashlib.sha256()
     for part in parts:
         found.update(part)
@@ -36,10 +32,9 @@ def digest(*parts: bytes) -> str:
 
 
 def differences(a: Mapping[str, str], b: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Returns the parts in which two keys differ, with both values.
+    """Returns the parts in which two keys differ, with both values; empty means comparable.
 
-    Empty means comparable. A part that only one of them has differs: what was not
-    recorded cannot be known to agree.
+    A part that only one of them has differs: what was not recorded cannot be known to agree.
     """
     return {
         field: (a.get(field, ABSENT), b.get(field, ABSENT))
@@ -54,13 +49,9 @@ def describe(changes: Mapping[str, tuple[str, str]]) -> str:
 
 
 def of_files(files: Iterable[str]) -> str:
-    """Returns a digest of files of data, wherever they are.
+    """Returns a digest of files of data by their paths or URLs, wherever they are.
 
-    Nothing is read but both ends of each file, so that it takes seconds: names, sizes, and the
-    first and last 64 KiB count.
-
-    Args:
-        files: their paths or URLs.
+    Only names, sizes, and the first and last 64 KiB of each count, so that it takes seconds.
     """
     return digest("\n".join(sorted(map(_of_file, files))).encode())
 
@@ -79,13 +70,8 @@ def _of_file(file: str) -> str:
 def of_source(function: str) -> str:
     """Returns a digest of the source of the top-level package or module that a function is in.
 
-    An import path stays the same when the code behind it is edited; the digest does not.
-
-    Args:
-        function: import path.
-
-    Raises:
-        UserError: there is no such module.
+    An import path stays the same when the code behind it is edited; the digest does not. UserError:
+    there is no such module.
     """
     importlib.invalidate_caches()  # what finders know of an archive that was edited since
     name = function.partition(".")[0]

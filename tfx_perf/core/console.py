@@ -70,20 +70,12 @@ _SIEVE_SECONDS = 1.0  # for the last lines: another process may keep standard er
 
 @contextlib.contextmanager
 def libraries(log_path: str | os.PathLike[str] | None = None) -> Iterator[TextIO]:
-    """Sends what is written to standard error, while the context lasts, into a file.
+    """Sends what is written to standard error, while the context lasts, into a file, written anew.
 
-    That of processes that are started meanwhile, too. Where the file is, is said when an
-    exception leaves the context; not for a `UserError`, whose message says all.
-
-    Args:
-        log_path: the file, written anew; its folder is made if need be. None: a temporary one,
-            which stays only if its place is said.
-
-    Yields:
-        The standard error that was, for the program's own lines.
-
-    Raises:
-        UserError: the file cannot be written.
+    Processes that are started meanwhile do so, too. Where the file is, is said when an exception
+    leaves the context; not for a `UserError`, whose message says all. None: a temporary file, which
+    stays only if its place is said. Yields the standard error that was, for the program's own
+    lines. UserError: the file cannot be written.
     """
     log, path = _opened(log_path)
     is_needed = log_path is not None
@@ -123,15 +115,12 @@ def script(log_path: str | os.PathLike[str] | None = None) -> Iterator[TextIO]:
 
 @contextlib.contextmanager
 def sifted(log_path: str | os.PathLike[str] | None) -> Iterator[None]:
-    """Sends what C++ libraries log to standard error, while the context lasts, into a file.
+    """Adds what C++ libraries log to standard error, while the context lasts, to a file.
 
     All else still gets there, such as what the user's code inside prints, and what a library says
     before it ends the process. Nothing is done where `sys.stderr` is another stream, as in pytest
-    or under `tfx-perf launch`, no process can be started, or the file cannot be written.
-
-    Args:
-        log_path: the file, to whose end it is added; its folder is there. It stays only if there
-            is something in it. None: what libraries log goes nowhere.
+    or under `tfx-perf launch`, no process can be started, or the file cannot be written. The file,
+    whose folder is there, stays only if there is something in it. None: such lines go nowhere.
     """
     with contextlib.ExitStack() as until:
         if _is_own_standard_error():
@@ -164,12 +153,9 @@ def all_into(log_path: str | os.PathLike[str]) -> Iterator[None]:
 def leave_standard_error_to_libraries(log_path: str) -> TextIO:
     """Has what Python code prints to standard error go to standard output from now on.
 
-    For a process whose standard error is a log. There stays what libraries write to the
-    descriptor, what the loggers of TensorFlow and absl say, Python's warnings, and the tracebacks
-    of threads, for each of which a line is printed that names `log_path`.
-
-    Returns:
-        The stream of the log.
+    For a process whose standard error is a log, which is returned. There stays what libraries write
+    to the descriptor, what the loggers of TensorFlow and absl say, Python's warnings, and the
+    tracebacks of threads, for each of which a line is printed that names `log_path`.
     """
     log = sys.stderr
     handler = logging.StreamHandler(log)
@@ -208,10 +194,8 @@ def tell_error(error: str, *, program: str) -> None:
 def status_watched() -> Iterator[Callable[[], str]]:
     """Keeps the status that this process and its children set while the context lasts.
 
-    Its file is made known through the environment, which every child inherits.
-
-    Yields:
-        A function that returns the status that was set last; empty if none was.
+    Yields a function that returns the status that was set last; empty if none was. Its file is made
+    known through the environment, which every child inherits.
     """
     before = os.environ.get(_STATUS_VARIABLE)
     with tempfile.TemporaryDirectory(prefix="tfx-perf-status-") as folder:
@@ -233,11 +217,7 @@ def is_status_watched() -> bool:
 
 
 def set_status(status: str) -> None:
-    """Says what is being done from now on, to whoever waits for it; never raises.
-
-    Args:
-        status: a few words, e.g. `measuring columns`; empty to take back what was said.
-    """
+    """Says in a few words what is being done from now on; empty takes it back. Never raises."""
     path = os.environ.get(_STATUS_VARIABLE)
     if path is None:
         return
@@ -250,7 +230,7 @@ def set_status(status: str) -> None:
 class StatusLines:
     """Writes the status as a line, once there was none for some time.
 
-    While the status is the same, the lines become rarer.
+    While the status is the same, the lines become rarer: from `seconds` to `longest_seconds`.
     """
 
     def __init__(
@@ -260,13 +240,7 @@ class StatusLines:
         seconds: float = STATUS_SECONDS,
         longest_seconds: float = LONGEST_STATUS_SECONDS,
     ) -> None:
-        """Begins to wait.
-
-        Args:
-            say: is called with a line.
-            seconds: to the first line, and between two that say something else.
-            longest_seconds: to which the time between two others grows.
-        """
+        """Begins to wait; `say` is called with each line."""
         self._say, self._seconds, self._longest_seconds = say, seconds, longest_seconds
         self._work, self._since, self._last = "", time.monotonic(), time.monotonic()
 
@@ -275,11 +249,7 @@ class StatusLines:
         self._last = time.monotonic()
 
     def __call__(self, status: str) -> None:
-        """Writes it, if it is time; to be called again and again.
-
-        Args:
-            status: what is being done, and behind a colon how far it is.
-        """
+        """Writes it, if it is time; behind a colon it says how far the work is."""
         status, now = status or "at work", time.monotonic()
         work = status.partition(":")[0]
         if work != self._work:
@@ -291,13 +261,7 @@ class StatusLines:
 
 
 def say_at_exit(*lines: str) -> None:
-    """Writes lines to standard error when the process ends, below all that libraries have logged.
-
-    They come after those of earlier calls.
-
-    Args:
-        *lines: without their newlines.
-    """
+    """Writes lines to standard error when the process ends, below all that libraries log."""
     atexit.unregister(_say_last_words)
     atexit.register(_say_last_words)
     _LAST_WORDS.extend(lines)

@@ -51,14 +51,7 @@ class ChildError(MeasurementError):
     def __init__(
         self, target: str, cause: str, *, log: str = "", may_pass: bool = True
     ) -> None:
-        """Says what, and where more is said.
-
-        Args:
-            target: what the process was asked to do.
-            cause: see above.
-            log: path of its output; empty if it has none of its own.
-            may_pass: see above.
-        """
+        """Takes what the process was asked to do, and the path of its output if it has its own."""
         self.cause, self.may_pass = cause, may_pass
         super().__init__(f"{target} {cause}.{log and f' Log: {log}'}")
 
@@ -124,11 +117,7 @@ def _shortened(line: str) -> str:
 
 
 def of_server(error: Any) -> str:
-    """Returns the reason that a server of Kubernetes or Kubeflow Pipelines gives, in one line.
-
-    Args:
-        error: an `ApiException` of the libraries `kubernetes` or `kfp_server_api`.
-    """
+    """Returns the reason in an `ApiException` of `kubernetes` or `kfp_server_api`, in one line."""
     try:
         document = json.loads(error.body)
         text = document.get("message") or document.get("error") or error.reason

@@ -15,12 +15,7 @@ _BINARY_UNITS = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 def format_value(key: str, value: float | None) -> str:
     """Returns a metric's value with its unit, e.g. `3.21 ms`, `1.4 GiB` or `163,000/s`.
 
-    Args:
-        key: see `metrics.lookup`; it decides on the unit.
-        value: in the catalogue's unit; None is shown as a dash.
-
-    Raises:
-        KeyError: `key` is not in the catalogue.
+    The key, as for `metrics.lookup`, decides on the unit; None is shown as a dash.
     """
     unit = metrics.lookup(key).unit
     return MISSING if value is None else _FORMATS[unit](value)
@@ -40,10 +35,7 @@ def counted(count: int, noun: str) -> str:
 def together(*, worker_count: int, replica_count: int, server_count: int) -> str:
     """Returns who trained together, e.g. `2 workers and 1 parameter server`.
 
-    Args:
-        worker_count: processes that compute.
-        replica_count: copies of the model in all of them; named where they are more.
-        server_count: parameter servers.
+    Replicas are the copies of the model in all workers; they are named where they are more.
     """
     told = [
         (worker_count, "worker", worker_count > 1 or server_count),
@@ -55,11 +47,9 @@ def together(*, worker_count: int, replica_count: int, server_count: int) -> str
 
 
 def compared_speed(ratio: float, *, is_upper_bound: bool = False) -> str:
-    """Returns a speed beside another, e.g. `0.71 times as fast as` or `72.1 times slower than`.
+    """Returns a ratio of speeds, e.g. `0.71 times as fast as` or `72.1 times slower than`.
 
-    Args:
-        ratio: of their speeds.
-        is_upper_bound: whether it is at most so much.
+    `is_upper_bound`: it is at most so much.
     """
     if ratio < SLOW:
         bound = "at least " if is_upper_bound else ""
@@ -154,14 +144,10 @@ def cost_in_words(
     run_count: int | None,
     is_planned: bool,
 ) -> str:
-    """Returns one sentence; empty where there was no search.
+    """Returns one sentence on a search, e.g. `The trials`; empty where there was none.
 
-    Args:
-        search: that has found what is used, e.g. `The trials`.
-        cost_seconds: what it took.
-        saved_seconds: about what a run is faster by; None, or no more than 0: nothing.
-        run_count: runs that the search was for; None if nobody knows.
-        is_planned: whether somebody has said how many; else they are this run and those before.
+    `saved_seconds` is about what a run is faster by (None: nothing), and `run_count` the runs that
+    the search was for: as many as are planned, or this one and those before.
 
     Example:
         >>> seconds = {"cost_seconds": 6.0, "saved_seconds": 2.5}

@@ -97,9 +97,8 @@ _IS_IN_PERCENT = re.compile(r"(?<![a-z])(?:percent|percentage|pct)(?![a-z])")
 def meaning(name: str) -> Meaning | None:
     """Returns what a metric's name says, None if nobody can read it.
 
-    Args:
-        name: as Keras and TFMA write it: with or without an output's name before it, `val_`, a
-            number behind it; as a class or a function is called.
+    Names are as Keras and TFMA write them: with or without an output's name before it, `val_`, a
+    number behind it; as a class or a function is called.
     """
     words = _in_words(name.rpartition("/")[2])  # not the output's: `loss_head/auc`
     # Of `recall_at_false_positive_rate` the recall is measured.

@@ -273,14 +273,10 @@ def is_unread(key: str) -> bool:
 
 
 def lookup(key: str) -> Metric:
-    """Returns a figure of the catalogue, or a metric of Evaluator's output.
+    """Returns a figure of the catalogue, or a metric of Evaluator's output, `evaluation/NAME`.
 
-    Args:
-        key: of `CATALOGUE`, or `evaluation/NAME`; its direction then goes by the name, e.g.
-            `evaluation/binary_accuracy`, and is neither if the name does not say.
-
-    Raises:
-        KeyError: there is no such figure.
+    The direction of the latter goes by the name, and is neither if that does not say. KeyError:
+    there is no such figure.
     """
     if not is_evaluation(key):
         return CATALOGUE[key]
@@ -290,16 +286,10 @@ def lookup(key: str) -> Metric:
 
 
 def checked(values: Mapping[str, float | int | None]) -> dict[str, float]:
-    """Returns the metrics that can be recorded, as floats.
+    """Returns the metrics that can be recorded, as floats; KeyError for a key of no catalogue.
 
     None, NaN and infinities are left out: MLMD cannot store them, and a missing figure is
     honest where a made-up one is not. Floats, because MLMD on MySQL has 32-bit integers.
-
-    Args:
-        values: metric key to value.
-
-    Raises:
-        KeyError: a key that is not in the catalogue.
     """
     unknown = sorted(set(values) - set(CATALOGUE))
     if unknown:

@@ -7,11 +7,9 @@ from collections.abc import Callable, Iterator
 
 @contextlib.contextmanager
 def calling(work: Callable[[], object], *, seconds: float) -> Iterator[None]:
-    """Has a thread call `work` at intervals while the context lasts; it has returned afterwards.
+    """Has a thread call `work` every `seconds` while the context lasts; it has returned afterwards.
 
-    Args:
-        work: what it raises ends the calls, not the context.
-        seconds: before the first call, and between two.
+    What it raises ends the calls, not the context.
     """
     ended = threading.Event()
 

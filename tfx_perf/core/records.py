@@ -47,14 +47,9 @@ class Record(pydantic.BaseModel):
 
     @classmethod
     def from_text(cls: type[RecordT], text: str | bytes, *, source: str) -> RecordT:
-        """Returns the record that `to_text` made `text` of.
+        """Returns the record that `to_text` made `text` of; `source` is what errors call it.
 
-        Args:
-            text: the JSON; bytes are UTF-8.
-            source: what to call it in an error, e.g. its path.
-
-        Raises:
-            UserError: it is not JSON, has another schema or checksum, or does not validate.
+        UserError: it is not JSON, has another schema or checksum, or does not validate.
         """
         try:
             document = json.loads(text)
@@ -88,11 +83,7 @@ class Record(pydantic.BaseModel):
 
     @classmethod
     def read(cls: type[RecordT], path: str | pathlib.Path | upath.UPath) -> RecordT:
-        """Reads a record that `write` made.
-
-        Raises:
-            UserError: the file is missing, or `from_text` refuses it.
-        """
+        """Reads a record that `write` made; UserError: no file, or one that `from_text` refuses."""
         try:
             text = storage.read_bytes(path)
         except OSError as error:
@@ -101,12 +92,7 @@ class Record(pydantic.BaseModel):
 
 
 class Advice(Record):
-    """A warning.
-
-    Attributes:
-        code: what it is about, in a word that stays the same.
-        message: what was measured and what to do, in a sentence.
-    """
+    """A warning: what was measured and what to do, in a sentence, with a word that is stable."""
 
     code: str
     message: str

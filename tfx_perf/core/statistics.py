@@ -36,11 +36,7 @@ _BLOCK_COUNTS = (4, 8, 16, 32)
 class Interval(records.Record):
     """A point estimate with a confidence interval, all in the samples' unit.
 
-    Attributes:
-        value: the estimate.
-        low: lower end of the interval.
-        high: upper end of the interval.
-        sample_count: how many samples it comes from; None where that was not recorded.
+    `sample_count` is how many samples it comes from; None where that was not recorded.
     """
 
     value: float
@@ -96,12 +92,9 @@ class Interval(records.Record):
 
 
 def median_interval(samples: Samples, *, confidence: float = 0.95) -> Interval:
-    """Returns the median of `samples` with its interval.
+    """Returns the median of `samples` with its interval; of fewer than six that is their range.
 
-    With fewer than six samples the interval is their range.
-
-    Raises:
-        ValueError: `samples` is empty.
+    ValueError: there are none.
     """
     values = np.asarray(samples, dtype=float)
     if not values.size:
@@ -124,13 +117,9 @@ def median_interval(samples: Samples, *, confidence: float = 0.95) -> Interval:
 
 
 def mean_error_ratio(samples: Samples) -> float | None:
-    """Returns the standard error of the mean over the mean.
+    """Returns the standard error of the mean over the mean; None of one sample, or if that is 0.
 
-    Args:
-        samples: in the order in which they were taken, all of about the same weight.
-
-    Returns:
-        None of fewer than two samples, or where their mean is 0.
+    Samples are in the order in which they were taken, all of about the same weight.
     """
     values = np.asarray(samples, dtype=float)
     if values.size < 2 or not values.mean():
@@ -139,14 +128,7 @@ def mean_error_ratio(samples: Samples) -> float | None:
 
 
 def median_error_ratio(samples: Samples) -> float | None:
-    """Returns the standard error of the median over the median.
-
-    Args:
-        samples: as for `mean_error_ratio`.
-
-    Returns:
-        None of fewer than two samples, or where their median is 0.
-    """
+    """Returns the standard error of the median over the median; as `mean_error_ratio`."""
     values = np.asarray(samples, dtype=float)
     median = float(np.median(values)) if values.size else 0.0
     if values.size < 2 or not median:
@@ -166,13 +148,10 @@ def _error_of_mean(values: np.ndarray) -> float:
 def ratio_interval(
     numerators: Samples, denominators: Samples, *, confidence: float = 0.95
 ) -> Interval:
-    """Returns the median of paired ratios with its interval.
+    """Returns the median of paired ratios with its interval; ValueError without pairs.
 
     The i-th samples of both must have been taken side by side (A B A B ...), so that a
     disturbance of the machine strikes both and cancels in their ratio.
-
-    Raises:
-        ValueError: the lengths differ or are zero.
     """
     if len(numerators) != len(denominators):
         raise ValueError(

@@ -19,17 +19,10 @@ _EXTRAS = {"gs": "gcs", "gcs": "gcs", "s3": "s3"}
 
 
 def path(uri: str | pathlib.Path | upath.UPath, *, name: str = "uri") -> upath.UPath:
-    """Returns a path that is used like one of `pathlib`, wherever it lies.
+    """Returns a path that is used like one of `pathlib`, wherever it lies, as `gs://bucket/folder`.
 
     The store itself is not touched yet. What it lists is never remembered: other processes write
-    there.
-
-    Args:
-        uri: a local path, or a URL that fsspec knows, e.g. `gs://bucket/folder`.
-        name: what an error calls it.
-
-    Raises:
-        UserError: an unknown kind of store, or one whose driver is not installed.
+    there. UserError, which calls it `name`: an unknown kind of store, or its driver is not there.
 
     Example:
         >>> (storage.path("gs://bucket/metrics") / "metrics.json").read_bytes()
@@ -62,12 +55,7 @@ def is_remote(uri: str | pathlib.Path | upath.UPath) -> bool:
 
 
 def read_bytes(file: str | pathlib.Path | upath.UPath) -> bytes:
-    """Returns a file's content.
-
-    Raises:
-        OSError: it is not there or cannot be read.
-        UserError: see `path`.
-    """
+    """Returns a file's content; OSError: it cannot be read; UserError: see `path`."""
     with _plain_errors():
         return path(file).read_bytes()
 
@@ -83,16 +71,9 @@ def write_bytes(
     """Writes a file; its folder must exist where there are folders.
 
     One that was there before stays until the new one is whole: on a full disk, say, or where the
-    process is killed meanwhile. The new one has its permissions.
-
-    Args:
-        file: its path or URL.
-        content: of the file.
-        is_durable: whether it is on the disk afterwards, also if the machine goes down.
-
-    Raises:
-        OSError: it cannot be written.
-        UserError: see `path`.
+    process is killed meanwhile. The new one has its permissions. If it `is_durable`, it is on the
+    disk afterwards, also if the machine goes down. OSError: it cannot be written; UserError: see
+    `path`.
     """
     place = path(file)
     with _plain_errors():
@@ -148,11 +129,7 @@ def make_folder(uri: str | upath.UPath) -> upath.UPath:
 
 
 def copy_tree(source: pathlib.Path | upath.UPath, target: pathlib.Path | upath.UPath) -> None:
-    """Copies a folder's files into another folder, which is made if it is not there.
-
-    Raises:
-        OSError: one of them cannot be read or written.
-    """
+    """Copies a folder's files into another folder, made if need be; raises as `write_bytes`."""
     with _plain_errors():
         target.mkdir(parents=True, exist_ok=True)
         for item in source.iterdir():
@@ -174,14 +151,7 @@ def local_folder(uri: str) -> Iterator[pathlib.Path]:
     """Yields a local folder whose files are in `uri` afterwards, also after an error.
 
     For what can write to disks only, such as the output of processes. A local `uri` is that folder
-    itself.
-
-    Args:
-        uri: the folder; made if it is not there.
-
-    Raises:
-        UserError: see `path`.
-        OSError: the store cannot be written.
+    itself. Raises as `write_bytes`.
     """
     target = make_folder(uri)
     if not is_remote(uri):

@@ -72,18 +72,14 @@ def is_of_framework(value: Any) -> bool:
 class Describer:
     """Describes objects, each once: where it is met again, it goes by a number.
 
-    Attributes:
-        code: of every class of users that was met, by name, its digest.
-        values: of the plain values that were met, by where users find them, such as
-            `MyLayer.call.FACTOR`, the beginnings.
+    `code` has the digest of every class of users that was met, by name; `values` the beginnings of
+    the plain values, by where users find them, such as `MyLayer.call.FACTOR`.
     """
 
     def __init__(self, *, ignored: Iterable[str] = ()) -> None:
-        """Has met nothing.
+        """Has met nothing; `ignored` are names that are not looked at.
 
-        Args:
-            ignored: names of globals, attributes, arguments and variables in closures that are
-                not looked at.
+        These are of globals, attributes, arguments and variables in closures.
         """
         self.code: dict[str, str] = {}
         self.values: dict[str, str] = {}
@@ -111,13 +107,7 @@ class Describer:
         return found
 
     def at(self, name: str, value: Any, description_of: Callable[[Any], Any] | None = None) -> Any:
-        """Returns the description of what users call by a name, at the place that is looked at.
-
-        Args:
-            name: of the value.
-            value: any.
-            description_of: makes the description; None: `of`.
-        """
+        """Returns the description, by `of` or another function, of what users call by a name."""
         if self._place and name.rpartition(".")[2] in self._ignored:
             return "ignored"
         with self._looking_at(*self._place, name):

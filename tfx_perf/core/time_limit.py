@@ -12,10 +12,6 @@ def ended_after(seconds: float, *, log_path: str) -> Iterator[None]:
     """Ends this process if the context takes longer, wherever it is, with its stacks in the log.
 
     Timers of the user's go on: one of `setitimer` afterwards, one of `faulthandler` all the time.
-
-    Args:
-        seconds: from the context's beginning.
-        log_path: of the file to which the stacks are added.
     """
     before = None
     began = time.monotonic()

@@ -13,9 +13,7 @@ FILE_NAME = "unmeasured.json"
 class Unmeasured(records.Record):
     """Why there are no figures, in an artifact that would have them.
 
-    Attributes:
-        reason: in a sentence without its full stop.
-        may_pass: whether another try may have figures: a process was killed, say.
+    `reason` is a sentence without its full stop; if it `may_pass`, another try may have figures.
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.unmeasured/1"
@@ -25,10 +23,6 @@ class Unmeasured(records.Record):
 
 
 def reason_in(folder: str | pathlib.Path | upath.UPath) -> str | None:
-    """Returns why an artifact's folder has no figures; None if nothing says so.
-
-    Raises:
-        UserError: what says so is damaged.
-    """
+    """Returns why a folder has no figures; None if nothing says so. UserError: it is damaged."""
     path = storage.path(folder) / FILE_NAME
     return Unmeasured.read(path).reason if storage.exists(path) else None
