@@ -7,7 +7,6 @@ seconds per step of a block. The first of several workers speaks for all.
 """
 
 import contextlib
-import functools
 import itertools
 import json
 import pathlib
@@ -15,25 +14,21 @@ import socket
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from concurrent import futures
 from typing import IO, Any
 
 import numpy as np
 import tensorflow as tf
 
 from tfx_perf import isolate
-from tfx_perf.components import trainer_args, training_job
 from tfx_perf.components.training_job import TrainingJob
-from tfx_perf.core import console, errors, interception, workers
+from tfx_perf.core import console, errors, workers
+from tfx_perf.core.interception import FitCall
 from tfx_perf.tf_internals import autograph, datasets
-from tfx_perf.training.keras_api import array_data
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.loop.eligibility import obstacle
 from tfx_perf.training.loop.turns import Turn
-from tfx_perf.training.optimizations import precision
 from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.replicas.sync import Sync
-from tfx_perf.training.session import as_one_device, built_under
 from tfx_perf.training.trials.processes import Trained
 
 MIN_ROUNDS = 8
@@ -85,55 +80,49 @@ def train(
     console.set_status(f"training in {len(trainings)} ways in turns, for at most {seconds:.0f} s")
     deadline = time.monotonic() + start_seconds + seconds
     log_folder.mkdir(parents=True, exist_ok=True)
-    processes = [
-        (name, *process)
-        for name, job in trainings.items()
-        for process in _environments(name, job).items()
-    ]
     # Alike for all, so that what is compared differs in nothing else. The variables of a plan are
     # those that TensorFlow reads when it is imported.
     is_forked = not any(job.plan.environment for job in trainings.values())
     with (
         tempfile.TemporaryDirectory() as folder,
-        futures.ThreadPoolExecutor(max_workers=len(processes)) as pool,
         socket.socket(socket.AF_UNIX) as server,
         contextlib.ExitStack() as connections,
         # Whatever comes of it, all end with this: workers may wait for one that has ended.
-        contextlib.ExitStack() as children,
+        contextlib.ExitStack() as until,
     ):
         address = str(pathlib.Path(folder, "socket"))
         server.bind(address)
         server.listen()
-        running = []
-        for name, log_name, environment in processes:
-            job = trainings[name]
-            started = isolate.started(
-                f"{__name__}:{train_in_turns.__name__}",
-                {
-                    "job": job.model_dump(mode="json"),
-                    "address": address,
-                    "name": name,
-                    "folder": folder,
-                    "is_first": name == next(iter(trainings)),
-                    "loss_passes": loss_passes,
-                },
-                log_path=log_folder / log_name,
-                environment={**_ENVIRONMENT, **job.plan.environment, **environment},
-                is_forked=is_forked,
+        children = [
+            until.enter_context(
+                isolate.started(
+                    f"{__name__}:{train_in_turns.__name__}",
+                    {
+                        "job": job.model_dump(mode="json"),
+                        "address": address,
+                        "name": name,
+                        "folder": folder,
+                        "is_first": name == next(iter(trainings)),
+                        "loss_passes": loss_passes,
+                    },
+                    log_path=log_folder / log_name,
+                    environment={**_ENVIRONMENT, **job.plan.environment, **environment},
+                    is_forked=is_forked,
+                )
             )
-            each = children.enter_context(started)
-            seconds_left = _left(deadline) + _ENDING_SECONDS
-            running.append(pool.submit(each.result, timeout_seconds=seconds_left))
+            for name, job in trainings.items()
+            for log_name, environment in _environments(name, job).items()
+        ]
         streams, losses = {}, {}
         try:
             for _ in trainings:
-                stream = connections.enter_context(_accepted(server, running, deadline=deadline))
-                name, losses_found = json.loads(_line(stream, running))
+                stream = connections.enter_context(_accepted(server, children, deadline=deadline))
+                name, losses_found = json.loads(_line(stream, children))
                 streams[name], losses[name] = stream, losses_found
             deadline = min(deadline, time.monotonic() + seconds)
             in_order = [streams[name] for name in trainings]
             blocks = _blocks_in_turns(
-                in_order, running, deadline=deadline, decided=decided, rounds=rounds
+                in_order, children, deadline=deadline, decided=decided, rounds=rounds
             )
         except TimeoutError as error:
             raise errors.MeasurementError(
@@ -157,14 +146,14 @@ def _environments(name: str, job: TrainingJob) -> dict[str, Mapping[str, str]]:
 
 
 def _accepted(
-    server: socket.socket, running: Sequence[futures.Future], *, deadline: float
+    server: socket.socket, children: Sequence[isolate.Child], *, deadline: float
 ) -> IO[str]:
     server.settimeout(0.5)
     while time.monotonic() < deadline:
-        _raise_errors(running)
+        _raise_errors(children)
         with contextlib.suppress(TimeoutError):
             connection, _ = server.accept()
-            connection.settimeout(_left(deadline))
+            connection.settimeout(max(1.0, deadline - time.monotonic()))
             with connection:  # what is left of it is the stream
                 return connection.makefile("rw")
     raise TimeoutError
@@ -172,7 +161,7 @@ def _accepted(
 
 def _blocks_in_turns(
     streams: Sequence[IO[str]],
-    running: Sequence[futures.Future],
+    children: Sequence[isolate.Child],
     *,
     deadline: float,
     decided: _Decided,
@@ -195,7 +184,7 @@ def _blocks_in_turns(
                 began = time.monotonic()
                 with contextlib.suppress(OSError):  # it has ended; reading says why
                     _send(stream, _GO)
-                blocks[index] = float(_line(stream, running))
+                blocks[index] = float(_line(stream, children))
                 spent_seconds[index] += time.monotonic() - began
         except TimeoutError:  # the rounds before may be enough
             break
@@ -206,7 +195,7 @@ def _blocks_in_turns(
     return list(zip(found, spent_seconds, strict=True))
 
 
-def _line(stream: IO[str], running: Sequence[futures.Future]) -> str:
+def _line(stream: IO[str], children: Sequence[isolate.Child]) -> str:
     try:
         line = stream.readline()
     except TimeoutError:
@@ -214,8 +203,10 @@ def _line(stream: IO[str], running: Sequence[futures.Future]) -> str:
     except OSError:
         line = ""
     if not line:
-        futures.wait(running, return_when=futures.FIRST_COMPLETED)
-        _raise_errors(running)
+        deadline = time.monotonic() + _ENDING_SECONDS
+        while time.monotonic() < deadline and all(child.poll() is None for child in children):
+            time.sleep(_POLL_SECONDS)
+        _raise_errors(children)
         raise errors.MeasurementError("A training ended before it was told to.")
     return line.strip()
 
@@ -225,17 +216,18 @@ def _send(stream: IO[str], line: str) -> None:
     stream.flush()
 
 
-def _raise_errors(running: Sequence[futures.Future]) -> None:
+def _raise_errors(children: Sequence[isolate.Child]) -> None:
     """Raises the error that ended a training; a worker that lost another one is not the cause."""
-    found = [training.exception() for training in running if training.done()]
-    failed = [error for error in found if error is not None]
+    failed: list[Exception] = []
+    for child in children:
+        if child.poll() is not None:
+            try:
+                child.result(timeout_seconds=None)
+            except (errors.ChildError, errors.UserError) as error:
+                failed.append(error)
     causes = [error for error in failed if not getattr(error, "may_pass", False)]
     if failed:
         raise (causes or failed)[0]
-
-
-def _left(deadline: float) -> float:
-    return max(1.0, deadline - time.monotonic())
 
 
 @autograph.sparing_libraries
@@ -250,19 +242,8 @@ def train_in_turns(
 ) -> None:
     """Trains a block for each `go` on a socket, from weights in `folder`; runs in a child."""
     training = TrainingJob.model_validate(job)
-    distribution = training.settings.distribution
-    worker_count = distribution.workers_here
-    if worker_count > 1:
-        from tfx_perf.distribute import worker_server
 
-        worker_server.start()
-    run_fn = trainer_args.load_run_fn(training.exec_properties)
-
-    def answer(call: interception.FitCall) -> None:
-        with as_one_device(array_data.on_datasets(call), distribution) as (found, _):
-            take_turns(found)
-
-    def take_turns(call: interception.FitCall) -> None:
+    def take_turns(call: FitCall) -> None:
         loop = Loop(call)
         reason = obstacle(call, loop)
         if reason:
@@ -287,20 +268,12 @@ def train_in_turns(
 
         loop.take_turns(_blocks(loop.turn(training.plan), sync=sync, connected=connected), data)
 
-    with contextlib.ExitStack() as stack:
-        connection = stack.enter_context(socket.socket(socket.AF_UNIX))
-        stack.enter_context(precision.policy(training.precision))
-        fit: Callable[[interception.FitCall], Any] = answer
-        if worker_count > 1:
-            fit = stack.enter_context(training_job.for_all_workers(distribution))(answer)
-        outside = stack.enter_context(built_under(distribution))
-        arguments = trainer_args.fn_args(
-            training.input_dict,
-            trainer_args.outputs_in(tempfile.mkdtemp(dir=folder)),
-            training.exec_properties,
-            worker_count=worker_count,
-        )
-        interception.capture_fit(functools.partial(run_fn, arguments), outside(fit))
+    if training.settings.distribution.workers_here > 1:
+        from tfx_perf.distribute import worker_server
+
+        worker_server.start()
+    with socket.socket(socket.AF_UNIX) as connection:
+        training.run_to_fit(take_turns, folder=folder)
 
 
 def _blocks(
@@ -319,7 +292,7 @@ def _blocks(
 class _Start:
     """Weights and batches that several processes begin with."""
 
-    def __init__(self, call: interception.FitCall, loop: Loop, *, folder: pathlib.Path) -> None:
+    def __init__(self, call: FitCall, loop: Loop, *, folder: pathlib.Path) -> None:
         loop.prepare()
         self._state = loop.keras_api.state(call.model)
         # An optimizer may be wrapped in one that scales the loss; all begin as new ones.

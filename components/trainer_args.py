@@ -1,15 +1,11 @@
 """Arguments for a stock `run_fn` module, and the function itself."""
 
-import contextlib
-import email
-import hashlib
+import functools
 import logging
-import os
 import pathlib
 import sys
 import tempfile
-import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from google.protobuf import json_format
@@ -18,15 +14,13 @@ from tfx.components.trainer import executor as tfx_executor
 from tfx.components.trainer import fn_args_utils
 from tfx.components.util import udf_utils
 from tfx.dsl.io import fileio
-from tfx.orchestration import data_types
 from tfx.proto import trainer_pb2
 from tfx.types import (
     artifact_utils,
-    component_spec,
     standard_artifacts,
     standard_component_specs,
 )
-from tfx.utils import io_utils, json_utils, proto_utils
+from tfx.utils import io_utils, proto_utils
 
 from tfx_perf.components import examples as examples_lib
 from tfx_perf.core import cache_key, errors, storage
@@ -34,47 +28,9 @@ from tfx_perf.input import record as input_record
 
 INPUT_PLAN_KEY = "input_plan"
 _PLAN_SOURCE_KEY, _STEPS_KEY = "input_plan_source", "train_steps"
-# For the PARAMETERS of a ComponentSpec that takes an input plan. Of a node that is not in the
-# pipeline, an executor gets an empty input or none, as if nobody had wired it.
-PLAN_PARAMETERS = {_PLAN_SOURCE_KEY: component_spec.ExecutionParameter(type=str, optional=True)}
-# Likewise of one that takes training code. TFX takes a result from cache if inputs and properties
-# are the same, and the digest is what an edit of the code changes among them. The steps are a
-# property beside `train_args`, one JSON text in which no orchestrator can change a number.
-CODE_PARAMETERS = {
-    "source_digest": component_spec.ExecutionParameter(type=str, optional=True),
-    _STEPS_KEY: component_spec.ExecutionParameter(type=int, optional=True),
-}
 _LOGGER = logging.getLogger(__name__)
 _Artifacts = dict[str, list[types.Artifact]]
-_OTHERS = 0o077  # of a mode: all rights but the owner's
-
-
-def check_one_module(*, module_file: Any, run_fn: Any) -> None:
-    """Checks that other processes can import the training code, from one place."""
-    if bool(module_file) == bool(run_fn):
-        raise errors.UserError(
-            "Expected exactly one of module_file and run_fn. "
-            f"Received: module_file={module_file!r}, run_fn={run_fn!r}."
-        )
-    if str(run_fn).startswith("__main__."):
-        raise errors.UserError(
-            "Expected a function that other processes can import. "
-            f"Received: run_fn={run_fn}. Move it into a module of its own, or give module_file."
-        )
-
-
-def source_digest(function: Any) -> str | None:
-    """Returns the digest of a function's code for a component's properties.
-
-    None if a run fills in the import path later, or the code is not on this machine: a pipeline may
-    be compiled in one place and run in another, which then reports missing code.
-    """
-    if not isinstance(function, str):
-        return None
-    try:
-        return cache_key.of_source(function)
-    except (errors.UserError, ImportError, OSError, ValueError):
-        return None
+_WHEELS_OF_TFX = "tfx_user_code_"
 
 
 def code_digest(exec_properties: Mapping[str, Any]) -> str:
@@ -157,13 +113,6 @@ def missing_plan(input_dict: _Artifacts, exec_properties: Mapping[str, Any]) -> 
     )
 
 
-def plan_source(input_plan: types.BaseChannel | None) -> str | None:
-    """Returns the id of the node that an input plan comes from, as an execution property."""
-    if input_plan is None:
-        return None
-    return getattr(input_plan, "producer_component_id", None) or "another node"
-
-
 def input_plan(input_dict: _Artifacts) -> input_record.TuningRecord | None:
     """Returns InputTuner's choice, None if there is no `input_plan`."""
     if not input_dict.get(INPUT_PLAN_KEY):
@@ -172,13 +121,15 @@ def input_plan(input_dict: _Artifacts) -> input_record.TuningRecord | None:
     return input_record.TuningRecord.read(storage.path(uri) / input_record.FILE_NAME)
 
 
-def custom_config_property(
-    custom_config: Mapping[str, Any] | data_types.RuntimeParameter | None,
-) -> str | data_types.RuntimeParameter:
-    """Returns the execution property that Trainer makes of its argument."""
-    if isinstance(custom_config, data_types.RuntimeParameter):
-        return custom_config
-    return json_utils.dumps(custom_config)
+def bound_run_fn(
+    input_dict: _Artifacts, exec_properties: dict[str, Any], *, folder: str, worker_count: int = 1
+) -> Callable[[], None]:
+    """Returns `run_fn` with arguments whose outputs, in `folder`, nobody keeps."""
+    # Imported before data are read: the module may configure TensorFlow's devices.
+    run_fn = load_run_fn(exec_properties)
+    outputs = outputs_in(tempfile.mkdtemp(dir=folder))
+    arguments = fn_args(input_dict, outputs, exec_properties, worker_count=worker_count)
+    return functools.partial(run_fn, arguments)
 
 
 def outputs_in(folder: str) -> _Artifacts:
@@ -230,13 +181,19 @@ def load_run_fn(exec_properties: Mapping[str, Any]) -> Callable[[fn_args_utils.F
 
 
 def _imported(exec_properties: dict[str, Any]) -> Any:
-    """Returns `run_fn` as TFX does, but without pip for a module that TFX has packaged."""
+    """Returns `run_fn` as TFX does, but without pip for modules that TFX has packaged.
+
+    These are plain Python without requirements, and can be imported from their archive.
+    """
     name, _, wheel = (exec_properties.get("module_path") or "").partition("@")
-    folder = unpacked(wheel) if wheel else None
-    if folder is None:
+    if not pathlib.PurePath(wheel).name.startswith(_WHEELS_OF_TFX):
         return udf_utils.get_fn(exec_properties, "run_fn")
-    with importable(folder):
+    path = sys.path
+    sys.path = [*path, io_utils.ensure_local(wheel)]
+    try:
         return udf_utils.get_fn({"module_path": name}, "run_fn")
+    finally:
+        sys.path = path
 
 
 def _check_splits(examples: list[types.Artifact], exec_properties: Mapping[str, Any]) -> None:
@@ -262,82 +219,3 @@ def _check_examples(patterns: list[str], accessor: fn_args_utils.DataAccessor) -
         _LOGGER.info("TFXIO cannot read the examples.", exc_info=True)
         return
     raise errors.UserError(f"Expected training examples. Received: none in {', '.join(patterns)}.")
-
-
-def unpacked(wheel: str) -> pathlib.Path | None:
-    """Returns a user's folder with the content of a wheel; None if it takes pip to install it."""
-    path = pathlib.Path(io_utils.ensure_local(wheel))
-    try:
-        root = _own_folder()
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        with zipfile.ZipFile(path) as archive:
-            if root is None or not _is_plain(archive):
-                return None
-            folder = root / digest
-            for name in archive.namelist():
-                _put(folder / name, archive.read(name))
-    except (OSError, zipfile.BadZipFile):
-        return None  # pip says what is wrong, or can do it
-    return folder
-
-
-@contextlib.contextmanager
-def importable(folder: pathlib.Path) -> Iterator[None]:
-    """Lets this process and its children import from a folder, as TFX does with its own."""
-    path, variable = sys.path, os.environ.get("PYTHONPATH")
-    sys.path = [*path, str(folder)]
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (variable, str(folder))))
-    try:
-        yield
-    finally:
-        sys.path = path
-        if variable is None:
-            del os.environ["PYTHONPATH"]
-        else:
-            os.environ["PYTHONPATH"] = variable
-
-
-def _own_folder() -> pathlib.Path | None:
-    """Returns a folder that nobody else can write to; None if another one has taken the name."""
-    folder = pathlib.Path(tempfile.gettempdir(), f"tfx-perf-modules-{os.getuid()}")
-    with contextlib.suppress(FileExistsError):
-        folder.mkdir(mode=0o700)
-    found = folder.lstat()
-    is_ours = folder.is_dir() and not folder.is_symlink() and found.st_uid == os.getuid()
-    return folder if is_ours and not found.st_mode & _OTHERS else None
-
-
-def _is_plain(archive: zipfile.ZipFile) -> bool:
-    """Whether pip would only unpack it: pure Python without requirements."""
-    names = archive.namelist()
-    infos = {name.partition("/")[0] for name in names if ".dist-info/" in name}
-    info = min(infos, default="")
-    if len(infos) != 1 or not {f"{info}/WHEEL", f"{info}/METADATA"} <= set(names):
-        return False
-    wheel = email.message_from_bytes(archive.read(f"{info}/WHEEL"))
-    metadata = email.message_from_bytes(archive.read(f"{info}/METADATA"))
-    return (
-        wheel["Root-Is-Purelib"] == "true"
-        and all(tag.endswith("-none-any") for tag in wheel.get_all("Tag", ["unknown"]))
-        and not metadata.get_all("Requires-Dist")
-        and all(_is_inside(name) for name in names)
-    )
-
-
-def _is_inside(name: str) -> bool:
-    parts = pathlib.PurePosixPath(name).parts
-    # Files in `.data` go elsewhere; a name that ends with a slash is a folder.
-    return not (
-        name.endswith("/")
-        or name.startswith("/")
-        or ".." in parts
-        or parts[0].endswith(".data")
-    )
-
-
-def _put(path: pathlib.Path, content: bytes) -> None:
-    """Writes a file that nobody sees half written; a system may have cleared it away."""
-    if path.is_file() and path.read_bytes() == content:
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    storage.write_bytes(path, content)

@@ -14,9 +14,11 @@ from tfx_perf.config.base import Section
 from tfx_perf.config.distribution import DistributionSettings
 from tfx_perf.core import errors, interception, records
 from tfx_perf.core.interception import FitCall
+from tfx_perf.training.keras_api import array_data, either_keras
 from tfx_perf.training.optimizations import precision
 from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.replicas import strategies
+from tfx_perf.training.session import as_one_device, built_under
 from tfx_perf.training.trials.choice import StrategyChoice
 
 FILE_NAME = "job.json"
@@ -96,6 +98,32 @@ class TrainingJob(records.Record):
         """Whether the code is still what it was."""
         return trainer_args.code_digest(self.exec_properties) == self.code
 
+    def run_to_fit(self, answer: _Fit, *, folder: str) -> Any:
+        """Runs the user's code up to its first `fit` and returns the answer to that.
+
+        The `fit` is on datasets, and one worker's part if several train here. What the code writes
+        goes to `folder`. NoFitError: it did not call `fit`.
+        """
+        distribution = self.settings.distribution
+        worker_count = distribution.workers_here
+        run = trainer_args.bound_run_fn(
+            self.input_dict, self.exec_properties, folder=folder, worker_count=worker_count
+        )
+        if self.settings.training.seed is not None:
+            either_keras.set_random_seed(self.settings.training.seed)
+
+        def on_datasets(call: FitCall) -> Any:
+            with as_one_device(array_data.on_datasets(call), distribution) as (found, _):
+                return answer(found)
+
+        with contextlib.ExitStack() as scopes:
+            scopes.enter_context(precision.policy(self.precision))
+            fit: _Fit = on_datasets
+            if worker_count > 1:
+                fit = scopes.enter_context(for_all_workers(distribution))(on_datasets)
+            outside = scopes.enter_context(built_under(distribution))
+            return interception.capture_fit(run, outside(fit))
+
     def _with_settings(self, **sections: Section) -> "TrainingJob":
         config = self.settings.model_copy(update=sections).to_json()
         return self.model_copy(
@@ -136,15 +164,11 @@ def for_all_workers(expected: DistributionSettings) -> Iterator[Callable[[_Fit],
 
 
 def _expected(expected: DistributionSettings, received: str) -> str:
-    count = expected.worker_count
+    strategy, who = "MultiWorkerMirroredStrategy", "each"
     if expected.servers:
-        return (
-            "Expected run_fn to build its model under tf.distribute.ParameterServerStrategy, for "
-            f"{count} workers. Received: {received}, with which the coordinator would train alone. "
-            "Leave out the strategy: run_fn is run in the scope of the right one."
-        )
+        strategy, who = "ParameterServerStrategy", "the coordinator"
     return (
-        "Expected run_fn to build its model under tf.distribute.MultiWorkerMirroredStrategy, for "
-        f"{count} workers. Received: {received}, with which each would train alone. Leave out the "
-        "strategy: run_fn is run in the scope of the right one."
+        f"Expected run_fn to build its model under tf.distribute.{strategy}, for "
+        f"{expected.worker_count} workers. Received: {received}, with which {who} would train "
+        "alone. Leave out the strategy: run_fn is run in the scope of the right one."
     )

@@ -4,13 +4,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfx import types as tfx_types
-from tfx.components.util import udf_utils
-from tfx.dsl.components.base import base_component, executor_spec
+from tfx.dsl.components.base import executor_spec
 from tfx.orchestration import data_types
 from tfx.proto import trainer_pb2
 from tfx.types import component_spec, standard_artifacts, standard_component_specs
 
-from tfx_perf.components import early_imports, latest, trainer_args, types
+from tfx_perf.components import latest, training_component, types
 from tfx_perf.components.input_tuner import executor
 from tfx_perf.config import PerfConfig
 
@@ -19,9 +18,7 @@ class InputTunerSpec(component_spec.ComponentSpec):
     """Inputs, outputs and execution properties of InputTuner."""
 
     PARAMETERS = {
-        **standard_component_specs.TrainerSpec.PARAMETERS,
-        **trainer_args.CODE_PARAMETERS,
-        "config": component_spec.ExecutionParameter(type=str),
+        **training_component.PARAMETERS,
         "split": component_spec.ExecutionParameter(type=str),
         "label_key": component_spec.ExecutionParameter(type=str, optional=True),
     }
@@ -35,7 +32,7 @@ class InputTunerSpec(component_spec.ComponentSpec):
     OUTPUTS = {"input_plan": component_spec.ChannelParameter(type=types.InputPlan)}
 
 
-class InputTuner(base_component.BaseComponent):
+class InputTuner(training_component.TrainingComponent):
     """Finds the fastest way to read the examples, and proves it against TFXIO's default.
 
     Each candidate must yield the same element spec and the same examples as TFXIO's dataset
@@ -72,6 +69,7 @@ class InputTuner(base_component.BaseComponent):
     SPEC_CLASS = InputTunerSpec
     EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(executor.Executor)
     DRIVER_CLASS = latest.FailedBeforeDriver
+    SECTIONS = ("input", "schedule", "training.precision")
 
     def __init__(
         self,
@@ -122,33 +120,23 @@ class InputTuner(base_component.BaseComponent):
                 wrong key or value.
         """
         if run_fn or module_file:
-            trainer_args.check_one_module(module_file=module_file, run_fn=run_fn)
-        early_imports.begin(__name__, is_sure=False)
+            training_component.check_one_module(module_file=module_file, run_fn=run_fn)
         super().__init__(
-            InputTunerSpec(
-                examples=examples,
-                schema=schema,
-                transform_graph=transform_graph,
-                statistics=statistics,
-                base_model=base_model,
-                hyperparameters=hyperparameters,
-                previous_plans=previous_plans,
-                config=PerfConfig.of(config).to_json("input", "schedule", "training.precision"),
-                split=split,
-                label_key=label_key,
-                train_args=train_args or trainer_pb2.TrainArgs(),
-                train_steps=train_steps,
-                eval_args=eval_args or trainer_pb2.EvalArgs(),
-                module_file=module_file,
-                run_fn=run_fn,
-                source_digest=trainer_args.source_digest(run_fn),
-                custom_config=trainer_args.custom_config_property(custom_config),
-                input_plan=tfx_types.Channel(type=types.InputPlan),
-            )
+            examples=examples,
+            schema=schema,
+            transform_graph=transform_graph,
+            statistics=statistics,
+            base_model=base_model,
+            hyperparameters=hyperparameters,
+            previous_plans=previous_plans,
+            config=config,
+            split=split,
+            label_key=label_key,
+            train_args=train_args,
+            train_steps=train_steps,
+            eval_args=eval_args,
+            module_file=module_file,
+            run_fn=run_fn,
+            custom_config=custom_config,
+            input_plan=tfx_types.Channel(type=types.InputPlan),
         )
-        if udf_utils.should_package_user_modules():
-            udf_utils.add_user_module_dependency(
-                self,
-                standard_component_specs.MODULE_FILE_KEY,
-                standard_component_specs.MODULE_PATH_KEY,
-            )

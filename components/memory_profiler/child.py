@@ -3,7 +3,6 @@
 import functools
 import os
 import pathlib
-import tempfile
 import traceback
 from typing import Any
 
@@ -87,12 +86,9 @@ def _captured(
     inputs: str, exec_properties: dict[str, Any], folder: str
 ) -> interception.FitCall | None:
     """Returns the module's `fit`; if the module does not come to it, notes why and returns None."""
-    # Imported before data are read: the module may configure TensorFlow's devices.
-    run_fn = trainer_args.load_run_fn(exec_properties)
-    outputs = trainer_args.outputs_in(tempfile.mkdtemp(dir=folder))
-    arguments = trainer_args.fn_args(json_utils.loads(inputs), outputs, exec_properties)
+    run = trainer_args.bound_run_fn(json_utils.loads(inputs), exec_properties, folder=folder)
     try:
-        return interception.capture_fit(functools.partial(run_fn, arguments))
+        return interception.capture_fit(run)
     except errors.NoFitError:
         _note_unmeasured(folder, NO_FIT)
     except errors.UserError:

@@ -4,13 +4,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfx import types as tfx_types
-from tfx.components.util import udf_utils
-from tfx.dsl.components.base import base_component, executor_spec
+from tfx.dsl.components.base import executor_spec
 from tfx.orchestration import data_types
 from tfx.proto import trainer_pb2
 from tfx.types import component_spec, standard_component_specs
 
-from tfx_perf.components import early_imports, latest, trainer_args, types
+from tfx_perf.components import latest, training_component, types
 from tfx_perf.components.memory_profiler import executor
 from tfx_perf.config import PerfConfig
 
@@ -19,10 +18,8 @@ class MemoryProfilerSpec(component_spec.ComponentSpec):
     """Inputs, outputs and execution properties of MemoryProfiler."""
 
     PARAMETERS = {
-        **standard_component_specs.TrainerSpec.PARAMETERS,
-        **trainer_args.CODE_PARAMETERS,
-        **trainer_args.PLAN_PARAMETERS,
-        "config": component_spec.ExecutionParameter(type=str),
+        **training_component.PARAMETERS,
+        **training_component.PLAN_PARAMETERS,
     }
     INPUTS = {
         **standard_component_specs.TrainerSpec.INPUTS,
@@ -31,7 +28,7 @@ class MemoryProfilerSpec(component_spec.ComponentSpec):
     OUTPUTS = {"memory_profile": component_spec.ChannelParameter(type=types.MemoryProfile)}
 
 
-class MemoryProfiler(base_component.BaseComponent):
+class MemoryProfiler(training_component.TrainingComponent):
     """Tells where the memory of a training step goes, before the training.
 
     Takes what Trainer takes. The module's `run_fn` runs unmodified up to its `Model.fit`, in a
@@ -66,6 +63,7 @@ class MemoryProfiler(base_component.BaseComponent):
     SPEC_CLASS = MemoryProfilerSpec
     EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(executor.Executor)
     DRIVER_CLASS = latest.FailedBeforeDriver
+    SECTIONS = ("memory", "training.precision")
 
     def __init__(
         self,
@@ -107,31 +105,21 @@ class MemoryProfiler(base_component.BaseComponent):
             UserError: not exactly one of `run_fn` and `module_file` is given, or `config` is a
                 mapping with a wrong key or value.
         """
-        trainer_args.check_one_module(module_file=module_file, run_fn=run_fn)
-        early_imports.begin(__name__, is_sure=False)
+        training_component.check_one_module(module_file=module_file, run_fn=run_fn)
         super().__init__(
-            MemoryProfilerSpec(
-                examples=examples,
-                transform_graph=transform_graph,
-                schema=schema,
-                base_model=base_model,
-                hyperparameters=hyperparameters,
-                input_plan=input_plan,
-                input_plan_source=trainer_args.plan_source(input_plan),
-                config=PerfConfig.of(config).to_json("memory", "training.precision"),
-                train_args=train_args or trainer_pb2.TrainArgs(),
-                train_steps=train_steps,
-                eval_args=eval_args or trainer_pb2.EvalArgs(),
-                module_file=module_file,
-                run_fn=run_fn,
-                source_digest=trainer_args.source_digest(run_fn),
-                custom_config=trainer_args.custom_config_property(custom_config),
-                memory_profile=tfx_types.Channel(type=types.MemoryProfile),
-            )
+            examples=examples,
+            transform_graph=transform_graph,
+            schema=schema,
+            base_model=base_model,
+            hyperparameters=hyperparameters,
+            input_plan=input_plan,
+            input_plan_source=training_component.plan_source(input_plan),
+            config=config,
+            train_args=train_args,
+            train_steps=train_steps,
+            eval_args=eval_args,
+            module_file=module_file,
+            run_fn=run_fn,
+            custom_config=custom_config,
+            memory_profile=tfx_types.Channel(type=types.MemoryProfile),
         )
-        if udf_utils.should_package_user_modules():
-            udf_utils.add_user_module_dependency(
-                self,
-                standard_component_specs.MODULE_FILE_KEY,
-                standard_component_specs.MODULE_PATH_KEY,
-            )

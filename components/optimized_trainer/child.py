@@ -5,10 +5,8 @@ they leave their results in the files that the `TrialOrder` names.
 """
 
 import contextlib
-import functools
 import logging
 import pathlib
-import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -27,7 +25,7 @@ from tfx_perf.core import console, errors, interception, records, time_limit
 from tfx_perf.core.interception import FitCall
 from tfx_perf.core.unmeasured import Unmeasured
 from tfx_perf.tf_internals import autograph
-from tfx_perf.training.keras_api import array_data, either_keras
+from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.measuring import memory
 from tfx_perf.training.optimizations import precision
@@ -35,7 +33,7 @@ from tfx_perf.training.optimizations.onednn import OneDnn
 from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.recovery import generators
-from tfx_perf.training.session import TrainingSession, as_one_device, built_under
+from tfx_perf.training.session import TrainingSession, built_under
 from tfx_perf.training.step import evaluation
 from tfx_perf.training.trials import choosing, kept_choice, worth
 from tfx_perf.training.trials.choice import PlanChoice, TrialProgress, TrialRecord, plain
@@ -204,18 +202,10 @@ def try_plans(*, job: dict[str, Any], order: dict[str, Any]) -> dict[str, Any] |
     began = time.time()
     logging.basicConfig()  # to the log that is published beside the figures
     asked, told = TrainingJob.model_validate(job), TrialOrder.model_validate(order)
-    run_fn = trainer_args.load_run_fn(asked.exec_properties)
-    outputs = trainer_args.outputs_in(tempfile.mkdtemp(dir=told.folder))
-    arguments = trainer_args.fn_args(asked.input_dict, outputs, asked.exec_properties)
-    settings = asked.settings
-    if settings.training.seed is not None:
-        either_keras.set_random_seed(settings.training.seed)
 
     def choose(call: FitCall) -> PlanChoice | None:
-        call = array_data.on_datasets(call)
         setup_seconds = time.time() - began
-        with as_one_device(call, settings.distribution) as (call, _):
-            choice = _by_trials(call, Loop(call), order=told, job=asked)
+        choice = _by_trials(call, Loop(call), order=told, job=asked)
         return choice and choice.model_copy(
             update={
                 "trial_import_seconds": began - told.asked - told.spent_seconds,
@@ -224,10 +214,7 @@ def try_plans(*, job: dict[str, Any], order: dict[str, Any]) -> dict[str, Any] |
         )
 
     try:
-        with precision.policy(asked.precision), built_under(settings.distribution) as outside:
-            choice = interception.capture_fit(
-                functools.partial(run_fn, arguments), outside(choose)
-            )
+        choice = asked.run_to_fit(choose, folder=told.folder)
     except errors.UserError as error:  # it did not call `fit`, so that there is nothing to plan
         choice = plain(str(error))
     return choice and choice.model_dump(mode="json")

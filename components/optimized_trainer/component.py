@@ -4,13 +4,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfx import types as tfx_types
-from tfx.components.util import udf_utils
-from tfx.dsl.components.base import base_component, executor_spec
+from tfx.dsl.components.base import executor_spec
 from tfx.orchestration import data_types
 from tfx.proto import trainer_pb2
 from tfx.types import component_spec, standard_artifacts, standard_component_specs
 
-from tfx_perf.components import early_imports, trainer_args, types
+from tfx_perf.components import training_component, types
 from tfx_perf.components.optimized_trainer import executor
 from tfx_perf.config import PerfConfig
 
@@ -19,10 +18,8 @@ class OptimizedTrainerSpec(standard_component_specs.TrainerSpec):
     """TFX's TrainerSpec, with the plan as an input and the figures as an output."""
 
     PARAMETERS = {
-        **standard_component_specs.TrainerSpec.PARAMETERS,
-        **trainer_args.CODE_PARAMETERS,
-        **trainer_args.PLAN_PARAMETERS,
-        "config": component_spec.ExecutionParameter(type=str),
+        **training_component.PARAMETERS,
+        **training_component.PLAN_PARAMETERS,
         "run_label": component_spec.ExecutionParameter(type=str, optional=True),
     }
     INPUTS = {
@@ -38,7 +35,7 @@ class OptimizedTrainerSpec(standard_component_specs.TrainerSpec):
     }
 
 
-class OptimizedTrainer(base_component.BaseComponent):
+class OptimizedTrainer(training_component.TrainingComponent):
     """Trains the user's unmodified module with the fastest plan that was measured.
 
     Takes what TFX's Trainer takes, and runs the same `run_fn`, in a process of its own. Before the
@@ -82,6 +79,7 @@ class OptimizedTrainer(base_component.BaseComponent):
 
     SPEC_CLASS = OptimizedTrainerSpec
     EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(executor.Executor)
+    SECTIONS = ("training", "compilation", "schedule", "distribution", "monitoring")
 
     def __init__(
         self,
@@ -130,41 +128,25 @@ class OptimizedTrainer(base_component.BaseComponent):
             UserError: not exactly one of `module_file` and `run_fn` is given, or `config` has
                 a wrong key or value.
         """
-        trainer_args.check_one_module(module_file=module_file, run_fn=run_fn)
-        early_imports.begin(__name__, is_sure=False)
+        training_component.check_one_module(module_file=module_file, run_fn=run_fn)
         super().__init__(
-            OptimizedTrainerSpec(
-                examples=examples,
-                transform_graph=transform_graph,
-                schema=schema,
-                base_model=base_model,
-                hyperparameters=hyperparameters,
-                input_plan=input_plan,
-                input_plan_source=trainer_args.plan_source(input_plan),
-                previous_metrics=previous_metrics,
-                run_label=run_label,
-                module_file=module_file,
-                run_fn=run_fn,
-                source_digest=trainer_args.source_digest(run_fn),
-                train_args=train_args or trainer_pb2.TrainArgs(),
-                train_steps=train_steps,
-                eval_args=eval_args or trainer_pb2.EvalArgs(),
-                custom_config=trainer_args.custom_config_property(custom_config),
-                config=PerfConfig.of(config).to_json(
-                    "training",
-                    "compilation",
-                    "schedule",
-                    "distribution",
-                    "monitoring",
-                ),
-                model=tfx_types.Channel(type=standard_artifacts.Model),
-                model_run=tfx_types.Channel(type=standard_artifacts.ModelRun),
-                perf_metrics=tfx_types.Channel(type=types.PerfMetrics),
-            )
+            examples=examples,
+            transform_graph=transform_graph,
+            schema=schema,
+            base_model=base_model,
+            hyperparameters=hyperparameters,
+            input_plan=input_plan,
+            input_plan_source=training_component.plan_source(input_plan),
+            previous_metrics=previous_metrics,
+            run_label=run_label,
+            module_file=module_file,
+            run_fn=run_fn,
+            train_args=train_args,
+            train_steps=train_steps,
+            eval_args=eval_args,
+            custom_config=custom_config,
+            config=config,
+            model=tfx_types.Channel(type=standard_artifacts.Model),
+            model_run=tfx_types.Channel(type=standard_artifacts.ModelRun),
+            perf_metrics=tfx_types.Channel(type=types.PerfMetrics),
         )
-        if udf_utils.should_package_user_modules():
-            udf_utils.add_user_module_dependency(
-                self,
-                standard_component_specs.MODULE_FILE_KEY,
-                standard_component_specs.MODULE_PATH_KEY,
-            )

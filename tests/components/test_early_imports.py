@@ -5,6 +5,8 @@ import inspect
 import pathlib
 
 import pytest
+from tfx import types as tfx_types
+from tfx.types import standard_artifacts
 from tfx.utils import name_utils
 
 from tfx_perf import isolate
@@ -16,13 +18,14 @@ MODULES = [(package, name) for package, found in early_imports._MODULES.items() 
 @pytest.mark.parametrize("kind", [InputTuner, MemoryProfiler, OptimizedTrainer])
 def test_it_knows_our_nodes_by_the_names_that_tfx_gives_them(kind, monkeypatch):
     asked = []
-    monkeypatch.setattr(isolate, "import_early", lambda *given, is_sure: asked.append(given))
+    note = lambda names, is_sure: asked.append((names, is_sure))  # noqa: E731
+    monkeypatch.setattr(isolate, "import_early", note)
     early_imports.begin(name_utils.get_full_name(kind))
     early_imports.begin(name_utils.get_full_name(kind.EXECUTOR_SPEC.executor_class))
-    early_imports.begin(kind.__module__)
+    kind(examples=tfx_types.Channel(type=standard_artifacts.Examples), run_fn="model.run_fn")
     package = kind.__module__.rpartition(".")[0]
-    assert asked == 3 * [(tuple(name for of, name in MODULES if of == package),)]
-    assert "early_imports.begin(__name__, is_sure=False)" in inspect.getsource(kind)
+    own = tuple(name for of, name in MODULES if of == package)
+    assert asked == [(own, True), (own, True), (own, False)]
 
 
 @pytest.mark.parametrize(("package", "name"), MODULES)

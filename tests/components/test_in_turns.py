@@ -7,7 +7,6 @@ import datetime
 import functools
 import math
 import pathlib
-from concurrent import futures
 
 import pytest
 import training_cases
@@ -278,15 +277,31 @@ def test_blocks_end_when_it_is_decided_or_at_the_most_and_each_is_first_in_turn(
     assert "".join(asked) == ("abba" * blocks)[: 2 * blocks]
 
 
+class Ended:
+    """A child that has ended, with an error or without."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def poll(self):
+        return 1 if self.error else 0
+
+    def result(self, *, timeout_seconds):
+        if self.error:
+            raise self.error
+
+
+class Running(Ended):
+    def poll(self):
+        return None
+
+
 def test_what_has_lost_another_worker_is_not_what_a_failure_is_put_down_to():
     lost = errors.ChildError("a", "raised UnavailableError: b")
     cause = errors.ChildError("a", "raised ValueError: c", may_pass=False)
-    ended = []
-    for error in (None, lost, cause):
-        ended.append(futures.Future())
-        ended[-1].set_exception(error) if error else ended[-1].set_result(None)
+    ended = [Ended(None), Ended(lost), Ended(cause)]
     with pytest.raises(errors.ChildError, match="ValueError: c"):
-        in_turns._raise_errors([futures.Future(), *ended])
+        in_turns._raise_errors([Running(None), *ended])
     with pytest.raises(errors.ChildError, match="UnavailableError"):
         in_turns._raise_errors(ended[:2])
     in_turns._raise_errors(ended[:1])

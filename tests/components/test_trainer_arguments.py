@@ -13,7 +13,12 @@ from tfx.dsl.components.common import importer
 from tfx.orchestration import metadata
 from tfx.types import artifact_utils, standard_artifacts
 
-from tfx_perf.components import InputTuner, MemoryProfiler, OptimizedTrainer, trainer_args
+from tfx_perf.components import (
+    InputTuner,
+    MemoryProfiler,
+    OptimizedTrainer,
+    training_component,
+)
 from tfx_perf.core import cache_key, errors
 
 pytestmark = pytest.mark.each_choice
@@ -147,9 +152,9 @@ def test_where_a_plan_should_have_come_from_is_known_without_its_node(tmp_path):
 @pytest.mark.parametrize(("module_file", "run_fn"), [(None, None), ("", ""), ("a.py", "b.run_fn")])
 def test_exactly_one_module(module_file, run_fn):
     with pytest.raises(errors.UserError, match="exactly one"):
-        trainer_args.check_one_module(module_file=module_file, run_fn=run_fn)
+        training_component.check_one_module(module_file=module_file, run_fn=run_fn)
 
 
 def test_one_module_is_right():
-    trainer_args.check_one_module(module_file="a.py", run_fn=None)
-    trainer_args.check_one_module(module_file=None, run_fn="b.run_fn")
+    training_component.check_one_module(module_file="a.py", run_fn=None)
+    training_component.check_one_module(module_file=None, run_fn="b.run_fn")

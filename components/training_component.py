@@ -1,0 +1,105 @@
+"""What the components that run training code have in common: how it is given, and packed."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from tfx import types as tfx_types
+from tfx.components.util import udf_utils
+from tfx.dsl.components.base import base_component
+from tfx.orchestration import data_types
+from tfx.proto import trainer_pb2
+from tfx.types import component_spec, standard_component_specs
+from tfx.utils import json_utils
+
+from tfx_perf.components import early_imports
+from tfx_perf.config import PerfConfig
+from tfx_perf.core import cache_key, errors
+
+# TFX takes a result from cache if inputs and properties are the same, and the digest is what an
+# edit of the code changes among them. The steps are a property beside `train_args`, one JSON text
+# in which no orchestrator can change a number.
+PARAMETERS = {
+    **standard_component_specs.TrainerSpec.PARAMETERS,
+    "source_digest": component_spec.ExecutionParameter(type=str, optional=True),
+    "train_steps": component_spec.ExecutionParameter(type=int, optional=True),
+    "config": component_spec.ExecutionParameter(type=str),
+}
+# Of one that takes an input plan: of a node that is not in the pipeline, an executor gets an empty
+# input or none, as if nobody had wired it.
+PLAN_PARAMETERS = {"input_plan_source": component_spec.ExecutionParameter(type=str, optional=True)}
+
+
+class TrainingComponent(base_component.BaseComponent):
+    """A component that runs training code, which it takes as TFX's Trainer does."""
+
+    SECTIONS: ClassVar[tuple[str, ...]]
+    """The settings that count."""
+
+    def __init__(
+        self,
+        *,
+        run_fn: str | data_types.RuntimeParameter | None,
+        module_file: str | data_types.RuntimeParameter | None,
+        train_args: trainer_pb2.TrainArgs | data_types.RuntimeParameter | None,
+        eval_args: trainer_pb2.EvalArgs | data_types.RuntimeParameter | None,
+        custom_config: Mapping[str, Any] | data_types.RuntimeParameter | None,
+        config: PerfConfig | Mapping[str, Any] | None,
+        **others: Any,
+    ) -> None:
+        """Constructs the component; `others` are the rest of its inputs, properties and outputs."""
+        early_imports.begin(type(self).__module__, is_sure=False)
+        if not isinstance(custom_config, data_types.RuntimeParameter):
+            custom_config = json_utils.dumps(custom_config)
+        super().__init__(
+            self.SPEC_CLASS(
+                run_fn=run_fn,
+                module_file=module_file,
+                source_digest=source_digest(run_fn),
+                train_args=train_args or trainer_pb2.TrainArgs(),
+                eval_args=eval_args or trainer_pb2.EvalArgs(),
+                custom_config=custom_config,
+                config=PerfConfig.of(config).to_json(*self.SECTIONS),
+                **others,
+            )
+        )
+        if udf_utils.should_package_user_modules():
+            udf_utils.add_user_module_dependency(
+                self,
+                standard_component_specs.MODULE_FILE_KEY,
+                standard_component_specs.MODULE_PATH_KEY,
+            )
+
+
+def check_one_module(*, module_file: Any, run_fn: Any) -> None:
+    """Checks that other processes can import the training code, from one place."""
+    if bool(module_file) == bool(run_fn):
+        raise errors.UserError(
+            "Expected exactly one of module_file and run_fn. "
+            f"Received: module_file={module_file!r}, run_fn={run_fn!r}."
+        )
+    if str(run_fn).startswith("__main__."):
+        raise errors.UserError(
+            "Expected a function that other processes can import. "
+            f"Received: run_fn={run_fn}. Move it into a module of its own, or give module_file."
+        )
+
+
+def source_digest(function: Any) -> str | None:
+    """Returns the digest of a function's code for a component's properties.
+
+    None if a run fills in the import path later, or the code is not on this machine: a pipeline may
+    be compiled in one place and run in another, which then reports missing code.
+    """
+    if not isinstance(function, str):
+        return None
+    try:
+        return cache_key.of_source(function)
+    except (errors.UserError, ImportError, OSError, ValueError):
+        return None
+
+
+def plan_source(input_plan: tfx_types.BaseChannel | None) -> str | None:
+    """Returns the id of the node that an input plan comes from, as an execution property."""
+    if input_plan is None:
+        return None
+    return getattr(input_plan, "producer_component_id", None) or "another node"
