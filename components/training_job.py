@@ -19,7 +19,6 @@ from tfx_perf.training.optimizations import precision
 from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.replicas import strategies
 from tfx_perf.training.session import as_one_device, built_under
-from tfx_perf.training.trials.choice import StrategyChoice
 
 FILE_NAME = "job.json"
 
@@ -57,10 +56,10 @@ class TrainingJob(records.Record):
         training = self.settings.training.model_copy(update={"checkpoint_folder": folder})
         return self._with_settings(training=training)
 
-    def distributed_by(self, choice: StrategyChoice) -> "TrainingJob":
+    def distributed_by(self, strategy: str) -> "TrainingJob":
         """Returns the same training with the strategy chosen for `auto` in its settings."""
         own = self.settings.distribution
-        return self._with_settings(distribution=own.model_copy(update={"strategy": choice.name}))
+        return self._with_settings(distribution=own.model_copy(update={"strategy": strategy}))
 
     def computed_in(self, plan: TrainingPlan) -> "TrainingJob":
         """Returns the same training with a plan's precision in its settings."""

@@ -13,7 +13,7 @@ from typing import Any
 from tfx_perf import isolate
 from tfx_perf.components import in_turns, trainer_args
 from tfx_perf.components.optimized_trainer import plans as known_plans
-from tfx_perf.components.optimized_trainer.known_plan import KnownPlan
+from tfx_perf.components.optimized_trainer.plans import KnownPlan
 from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.core import errors, formatting
 from tfx_perf.hardware import onednn
@@ -25,7 +25,7 @@ from tfx_perf.training.trials.choice import StrategyChoice
 from tfx_perf.training.trials.processes import Comparison
 
 # What of the trials' budget turns may take, beside imports and compilation.
-_SHARE, _START_SECONDS = 0.4, 300.0
+_BUDGET, _SHARE, _START_SECONDS = "training.trial_budget_seconds", 0.4, 300.0
 _ONE, _ALL = "one_device", "mirrored"
 # A narrower type may train the same for a while.
 _PRECISION_LOSS_PASSES = 5
@@ -70,7 +70,7 @@ def in_one_precision(
         return job, known
     distribution = job.settings.distribution
     is_tried = distribution.job is None and distribution.servers is None
-    choice = known.choice or known.too_short
+    choice = known.choice
     if choice is not None and (is_tried or choice.plan.precision):
         return job.computed_in(choice.plan), known
     if not is_tried:
@@ -139,7 +139,7 @@ def compare(
             trainings,
             seconds=seconds,
             start_seconds=_START_SECONDS,
-            setting="training.trial_budget_seconds",
+            setting=_BUDGET,
             log_folder=log_folder,
             decided=processes.settled_at(settings.margin),
             rounds=(fewest_rounds, in_turns.MAX_ROUNDS),
@@ -166,21 +166,18 @@ def strategy(
     """
     if not job.settings.distribution.is_open:
         return None
-    key, choice = known.key, known.choice or known.too_short
+    key, choice = known.key, known.choice
     before = (
         kept_choice.kept(checkpoint_folder, StrategyChoice, key=key)
         or known_plans.strategy(known_plans.runs_before(job), key)
-        or (None if choice is None else choice.strategy)
+        or (choice and choice.strategy)
     )
     if before is not None:
         return before.for_another_run()
     if choice is not None:
         return StrategyChoice(name=_ONE, reason=choice.plan_reason)
     began = time.monotonic()
-    log_folder.mkdir(parents=True, exist_ok=True)
-    found = _devices(job, log_folder=log_folder)
-    if found.name != _ONE:
-        found = one_or_several(job, found, log_folder=log_folder)
+    found = one_or_several(job, log_folder=log_folder)
     found = found.model_copy(update={"key": key, "seconds": time.monotonic() - began})
     kept_choice.keep(checkpoint_folder, found)
     return found
@@ -192,8 +189,9 @@ def device_count(*, exec_properties: dict[str, Any]) -> int:
     return len(devices.computing())
 
 
-def _devices(job: TrainingJob, *, log_folder: pathlib.Path) -> StrategyChoice:
-    """Returns all devices, with a reason that says which; one, if nothing else can be tried."""
+def one_or_several(job: TrainingJob, *, log_folder: pathlib.Path) -> StrategyChoice:
+    """Returns the winner of one device and all of them; one, if nothing else can be tried."""
+    log_folder.mkdir(parents=True, exist_ok=True)
     try:
         count = isolate.run(
             f"{__name__}:{device_count.__name__}",
@@ -206,44 +204,35 @@ def _devices(job: TrainingJob, *, log_folder: pathlib.Path) -> StrategyChoice:
         return _unmeasured(f"this machine's devices could not be counted: it {error.cause}")
     if count == 1:
         return StrategyChoice(name=_ONE, reason="this machine has one device")
-    return StrategyChoice(name=_ALL, reason=f"{count} devices")
-
-
-def one_or_several(
-    job: TrainingJob, several: StrategyChoice, *, log_folder: pathlib.Path
-) -> StrategyChoice:
-    """Returns the winner of one device and several, whose reason so far says which they are."""
     settings = job.settings.training
     seconds = _SHARE * settings.trial_budget_seconds
-    one = StrategyChoice(name=_ONE, reason="")
+    names = {"one-device": _ONE, "mirrored": _ALL}
     try:
         alone, together = in_turns.train(
-            {each.name.replace("_", "-"): job.distributed_by(each) for each in (one, several)},
+            {training: job.distributed_by(name) for training, name in names.items()},
             seconds=seconds,
             start_seconds=_START_SECONDS,
-            setting="training.trial_budget_seconds",
+            setting=_BUDGET,
             log_folder=log_folder,
             decided=processes.settled_at(settings.margin),
             loss_passes=1,
         )
     except processes.FAILURES as error:
         cause = processes.cause_of(error).rstrip(".")
-        return _unmeasured(f"{several.reason} could not be tried: {cause}", seconds=seconds)
+        return _unmeasured(f"{count} devices could not be tried: {cause}", seconds=seconds)
     speedup = together.speedup_over(alone)
     difference = together.loss_difference(alone, tolerance=settings.loss_tolerance)
     is_faster = speedup.surely_above(1 + settings.margin)
     shown = speedup.inverse() if speedup.value < formatting.SLOW else speedup
     reason = (
-        f"a step on {several.reason} is {formatting.compared_speed(speedup.value)} on one "
+        f"a step on {count} devices is {formatting.compared_speed(speedup.value)} on one "
         f"(95 % interval {shown.low:.2f} to {shown.high:.2f})"
     )
-    chosen = several if is_faster and difference is None else one
-    return chosen.model_copy(
-        update={
-            "reason": reason if difference is None else f"{reason}, but its {difference}",
-            "speedup": speedup,
-            "turns_seconds": min(seconds, alone.seconds + together.seconds),
-        }
+    return StrategyChoice(
+        name=_ALL if is_faster and difference is None else _ONE,
+        reason=reason if difference is None else f"{reason}, but its {difference}",
+        speedup=speedup,
+        turns_seconds=min(seconds, alone.seconds + together.seconds),
     )
 
 

@@ -15,7 +15,7 @@ from tfx_perf import isolate
 from tfx_perf.components import training_job
 from tfx_perf.components.optimized_trainer import checkpoints, worker_training
 from tfx_perf.components.optimized_trainer.exchange import Exchange
-from tfx_perf.components.optimized_trainer.known_plan import KnownPlan
+from tfx_perf.components.optimized_trainer.plans import KnownPlan
 from tfx_perf.config.distribution import ClusterJob
 from tfx_perf.core import cache_key, console, errors, workers
 from tfx_perf.core.unmeasured import Unmeasured

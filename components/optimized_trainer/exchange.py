@@ -9,9 +9,9 @@ from tfx.types import artifact
 from tfx.utils import json_utils
 
 from tfx_perf.components import training_job
-from tfx_perf.components.optimized_trainer import known_plan
+from tfx_perf.components.optimized_trainer import plans
 from tfx_perf.components.optimized_trainer.child import TrainingResult
-from tfx_perf.components.optimized_trainer.known_plan import KnownPlan
+from tfx_perf.components.optimized_trainer.plans import KnownPlan
 from tfx_perf.core import errors, storage
 from tfx_perf.core.workers import Worker
 
@@ -49,7 +49,7 @@ class Exchange:
             ) from error
         try:
             self._fill(draft, job)
-            known.write(draft / known_plan.FILE_NAME)
+            known.write(draft / plans.FILE_NAME)
             self.remove()
             draft.rename(self.folder)
         finally:
@@ -63,7 +63,7 @@ class Exchange:
     @property
     def known_plan(self) -> KnownPlan:
         """The plan as OptimizedTrainer knows it."""
-        return KnownPlan.read(self.folder / known_plan.FILE_NAME)
+        return KnownPlan.read(self.folder / plans.FILE_NAME)
 
     def outputs_folder(self, worker: Worker) -> pathlib.Path:
         """Returns where a worker saves; the chief's outlives the job."""

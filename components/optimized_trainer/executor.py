@@ -16,7 +16,7 @@ from tfx_perf.components.optimized_trainer import (
     plans,
     supervision,
 )
-from tfx_perf.components.optimized_trainer.known_plan import KnownPlan
+from tfx_perf.components.optimized_trainer.plans import KnownPlan
 from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.core import console, errors, storage
 from tfx_perf.core.unmeasured import Unmeasured
@@ -64,7 +64,7 @@ class Executor(base_executor.BaseExecutor):
             where: dict[str, Any] = {"checkpoint_folder": folder, "log_folder": log_folder}
             strategy = comparisons.strategy(job, known=known, **where)
             if strategy is not None:
-                job = job.distributed_by(strategy)
+                job = job.distributed_by(strategy.name)
                 known = known.model_copy(update={"spent_seconds": strategy.turns_seconds})
             job, known = comparisons.in_one_precision(job, known, **where)
             published = functools.partial(

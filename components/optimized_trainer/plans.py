@@ -3,6 +3,7 @@
 import contextlib
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import ClassVar
 
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx.dsl.io import fileio
@@ -11,17 +12,20 @@ from tfx.utils import io_utils
 
 from tfx_perf.components import artifacts, trainer_args
 from tfx_perf.components import examples as examples_lib
-from tfx_perf.components.optimized_trainer.known_plan import KnownPlan
 from tfx_perf.components.training_job import TrainingJob
-from tfx_perf.core import cache_key, errors, formatting, storage
+from tfx_perf.core import cache_key, errors, formatting, records, storage
 from tfx_perf.input.record import TuningRecord
 from tfx_perf.training import record
 from tfx_perf.training.optimizations.onednn import OneDnn
 from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.optimizations.precision import Precision
 from tfx_perf.training.optimizations.steps_per_call import CALL_SECONDS
 from tfx_perf.training.trials import kept_choice, plan_key
 from tfx_perf.training.trials.choice import PlanChoice, StrategyChoice, TrialRecord
+from tfx_perf.training.trials.processes import Comparison
 from tfx_perf.training.trials.worth import Worth
+
+FILE_NAME = "known_plan.json"
 
 _FORM_OF_EXAMPLES = ("sparse_feature", "weighted_feature", "tensor_representation_group")
 _FORM_OF_FEATURE = {"name", "type", "shape", "value_count", "value_counts", "struct_domain"}
@@ -38,6 +42,40 @@ _LOGGER = logging.getLogger(__name__)
 
 _Artifacts = dict[str, list[artifact.Artifact]]
 Runs = Iterator[tuple[str, record.TrainingRecord]]
+
+
+class KnownPlan(records.Record):
+    """OptimizedTrainer's knowledge of the plan, also for workers that start later.
+
+    With an empty `key` there are to be no trials; without a `choice`, they may find one.
+    `spent_seconds` are those of the trials' budget so far.
+    """
+
+    SCHEMA: ClassVar[str] = "tfx_perf.known_plan/1"
+    GONE: ClassVar[frozenset[str]] = frozenset({"too_short"})
+
+    key: dict[str, str] = {}
+    choice: PlanChoice | None = None
+    previous_plan: TrainingPlan | None = None
+    comparison: Comparison | None = None
+    spent_seconds: float = 0.0
+
+    def within(self, comparison: Comparison) -> "KnownPlan":
+        """Returns what is known in the precision that a comparison chose."""
+        previous = self.previous_plan
+        if previous is not None:  # trials have no other precision to try
+            previous = previous.only(lambda each: each.name != Precision.name)
+        return self.model_copy(
+            update={
+                "previous_plan": previous,
+                "comparison": comparison,
+                "spent_seconds": self.spent_seconds + comparison.seconds,
+            }
+        )
+
+    def held_against(self, choice: PlanChoice) -> PlanChoice:
+        """Returns the workers' choice, with what is known of the precision that they compute in."""
+        return choice if self.comparison is None else self.comparison.held_against(choice)
 
 
 def key_of(job: TrainingJob) -> dict[str, str]:
@@ -61,16 +99,15 @@ def known_plan(
     choice = kept_choice.kept_plan(checkpoint_folder, key)
     if choice is None:
         choice = find(runs, key, planned_runs=job.planned_runs)
-    before, short = previous_plan(runs), None
+    before = previous_plan(runs)
     tuned = trainer_args.input_plan(job.input_dict)
-    may_be_too_short = choice is None and before is None
-    if may_be_too_short and tuned is not None and tuned.training_digest == job.code:
-        short = too_short(tuned, planned_runs=job.planned_runs)
+    is_measured = tuned is not None and tuned.training_digest == job.code
+    if choice is None and before is None and is_measured:
+        choice = too_short(tuned, planned_runs=job.planned_runs)
     return KnownPlan(
         key=key,
         choice=choice and choice.model_copy(update={"key": key}),
         previous_plan=before,
-        too_short=short and short.model_copy(update={"key": key}),
     )
 
 

@@ -18,7 +18,7 @@ from tfx.utils import json_utils
 from tfx_perf import isolate
 from tfx_perf.components.optimized_trainer import child, comparisons
 from tfx_perf.components.optimized_trainer.child import TrainingResult, TrialOrder
-from tfx_perf.components.optimized_trainer.known_plan import KnownPlan
+from tfx_perf.components.optimized_trainer.plans import KnownPlan
 from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.core import console, errors
 from tfx_perf.core.unmeasured import Unmeasured
@@ -57,7 +57,7 @@ def train(
     stands for this process: it writes to the same terminal, and SIGTERM and Ctrl-C reach it.
     """
     converts_libraries = False
-    choice = known.choice or known.too_short
+    choice = known.choice
     with tempfile.TemporaryDirectory(prefix="optimized-trainer-") as folder:
         trials = _SupervisedTrials(job, known, folder=folder, log_folder=log_folder)
         while True:

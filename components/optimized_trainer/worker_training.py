@@ -7,7 +7,6 @@ from tfx_perf.components import trainer_args
 from tfx_perf.components.optimized_trainer import child
 from tfx_perf.components.optimized_trainer.child import TrainingResult
 from tfx_perf.components.optimized_trainer.exchange import Exchange
-from tfx_perf.components.optimized_trainer.known_plan import KnownPlan
 from tfx_perf.config.distribution import DistributionSettings
 from tfx_perf.core import console, errors, workers
 from tfx_perf.core.workers import ParameterServers, Worker
@@ -41,7 +40,7 @@ def train(folder: pathlib.Path, worker: Worker) -> None:
         job.input_dict, outputs, job.exec_properties, worker_count=worker.count
     )
     known, checkpoint_folder = exchange.known_plan, job.settings.training.checkpoint_folder
-    why_none = _why_no_trials(distribution, known, checkpoint_folder=checkpoint_folder)
+    why_none = _why_no_trials(distribution, checkpoint_folder=checkpoint_folder)
     trials = TrialsTogether(
         child.settings_of(
             job,
@@ -69,13 +68,8 @@ def train(folder: pathlib.Path, worker: Worker) -> None:
         shutil.rmtree(saved, ignore_errors=True)
 
 
-def _why_no_trials(
-    distribution: DistributionSettings, known: KnownPlan, *, checkpoint_folder: str | None
-) -> str:
+def _why_no_trials(distribution: DistributionSettings, *, checkpoint_folder: str | None) -> str:
     """Returns why the workers try no plans, and what to do; empty if they do."""
-    if known.too_short:
-        reason = known.too_short.plan_reason
-        return f"{reason}; schedule.planned_runs counts the runs that a plan is for"
     if not distribution.restarts:
         return (
             "a trial may end a worker, and with distribution.restarts=0 nobody would start it "

@@ -13,7 +13,7 @@ from tfx_perf.components import examples as examples_lib
 from tfx_perf.components import types
 from tfx_perf.components.optimized_trainer.child import TrainingResult
 from tfx_perf.components.optimized_trainer.exchange import Exchange
-from tfx_perf.components.optimized_trainer.known_plan import KnownPlan
+from tfx_perf.components.optimized_trainer.plans import KnownPlan
 from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.core import errors
 from tfx_perf.core.unmeasured import Unmeasured

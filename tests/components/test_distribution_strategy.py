@@ -14,7 +14,7 @@ import training_cases
 
 from tfx_perf.components import types
 from tfx_perf.components.optimized_trainer import comparisons
-from tfx_perf.components.optimized_trainer.known_plan import KnownPlan
+from tfx_perf.components.optimized_trainer.plans import KnownPlan
 from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.core import errors
 from tfx_perf.training.trials.choice import TRIALS_OFF, StrategyChoice, plain

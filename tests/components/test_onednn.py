@@ -13,7 +13,7 @@ import training_cases
 from tfx.utils import json_utils
 
 from tfx_perf.components.optimized_trainer import child, supervision
-from tfx_perf.components.optimized_trainer.known_plan import KnownPlan
+from tfx_perf.components.optimized_trainer.plans import KnownPlan
 from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.config import PerfConfig
 from tfx_perf.hardware import host, onednn
@@ -136,7 +136,7 @@ SCRIPT = """
 import json, pathlib, sys
 from tfx.utils import json_utils
 from tfx_perf.components.optimized_trainer import supervision
-from tfx_perf.components.optimized_trainer.known_plan import KnownPlan
+from tfx_perf.components.optimized_trainer.plans import KnownPlan
 from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.training.trials.choice import PlanChoice
 
