@@ -1,6 +1,5 @@
 """The child's side of MemoryProfiler: the user's code up to its `fit`, and the measurements."""
 
-import functools
 import os
 import pathlib
 import traceback
@@ -65,16 +64,16 @@ def measure_footprint(
         call = _captured(inputs, exec_properties, folder)
         if call is None:
             raise errors.MeasurementError(unmeasured.reason_in(folder))
-        is_alone = batch_size is not None or call.model.jit_compile
-        most = max(settings.memory.batch_sizes, default=largest_batch.ENOUGH)
-        for found in footprint.footprints(
-            call,
-            batch_size=batch_size,
-            max_utilization=settings.memory.max_device_utilization,
-            stop=stop,
-            larger=None if is_alone else functools.partial(largest_batch.second_size, most=most),
-        ):
-            write(found)
+        meter = footprint.FootprintMeter(
+            call, max_utilization=settings.memory.max_device_utilization, stop=stop
+        )
+        first = meter.take(batch_size or meter.own_batch_size)
+        write(first)
+        if batch_size is None and not call.model.jit_compile:
+            most = max(settings.memory.batch_sizes, default=largest_batch.ENOUGH)
+            larger = largest_batch.second_size(first, most=most)
+            if larger is not None:
+                write(meter.take(larger))
 
 
 def footprint_file(batch_size: int | str) -> str:

@@ -79,12 +79,12 @@ class TrialOrder(records.Record):
     SCHEMA: ClassVar[str] = "tfx_perf.trial_order/1"
 
     folder: str
-    log_path: str
+    log_path: str = ""
     key: dict[str, str]
     budget_seconds: float
-    asked: float
-    spent_seconds: float
-    known: tuple[TrialRecord, ...]
+    asked: float = 0.0
+    spent_seconds: float = 0.0
+    known: tuple[TrialRecord, ...] = ()
     previous_plan: TrainingPlan | None
     comparisons: tuple[Comparison, ...]
     may_ask_for_onednn: bool

@@ -22,18 +22,11 @@ from tfx_perf.components.optimized_trainer.plans import KnownPlan
 from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.core import console, errors
 from tfx_perf.core.unmeasured import Unmeasured
-from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.optimizations.plan import PLAIN_FIT
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.recovery import generators
 from tfx_perf.training.trials import kept_choice
-from tfx_perf.training.trials.choice import (
-    PlanChoice,
-    TrialProgress,
-    TrialRecord,
-    failed,
-    lost,
-)
-from tfx_perf.training.trials.processes import Comparison
+from tfx_perf.training.trials.choice import PlanChoice, TrialProgress, failed, lost
 
 # A crash costs the plan that crashed; XLA has two to crash with.
 _LOG_FILES = "trials.log", "trials-2.log", "trials-3.log"
@@ -102,58 +95,49 @@ class _SupervisedTrials:
     def __init__(
         self, job: TrainingJob, known: KnownPlan, *, folder: str, log_folder: pathlib.Path
     ) -> None:
-        self._job, self._known_before = job, known
-        self._folder, self._log_folder = folder, log_folder
-        self._budget_seconds = job.settings.training.trial_budget_seconds - known.spent_seconds
-        self.are_open = True
-        self._asked: float | None = None
+        self._job, self._log_folder = job, log_folder
+        self._order = TrialOrder(
+            folder=folder,
+            key=known.key,
+            budget_seconds=job.settings.training.trial_budget_seconds - known.spent_seconds,
+            previous_plan=known.previous_plan,
+            comparisons=() if known.comparison is None else (known.comparison,),
+            may_ask_for_onednn=comparisons.may_try_onednn(job),
+        )
         self._attempt = 0
-        self._known: tuple[TrialRecord, ...] = ()
-        self._onednn: Comparison | None = None
-        self._order: TrialOrder | None = None
-
-    @property
-    def plan(self) -> TrainingPlan:
-        return PLAIN_FIT if self._onednn is None else self._onednn.plan
-
-    @property
-    def _comparisons(self) -> tuple[Comparison, ...]:
-        return tuple(filter(None, (self._onednn, self._known_before.comparison)))
+        self.are_open = True
+        self.plan = PLAIN_FIT
 
     @property
     def are_running(self) -> bool:
         """Whether a process was lost while it made trials, not before or after."""
-        order = self._order
-        return order is not None and (order.progress_file.exists() or order.choice_file.exists())
+        return self._order.progress_file.exists() or self._order.choice_file.exists()
 
     def order(self) -> TrialOrder:
         now = time.time()
-        self._asked = self._asked or now
+        asked = self._order.asked or now
         self._log_folder.mkdir(parents=True, exist_ok=True)
-        self._order = TrialOrder(
-            folder=self._folder,
-            log_path=str(self._log_folder / _LOG_FILES[self._attempt]),
-            key=self._known_before.key,
-            budget_seconds=self._budget_seconds,
-            asked=self._asked,
-            spent_seconds=now - self._asked,
-            known=self._known,
-            previous_plan=self._known_before.previous_plan,
-            comparisons=self._comparisons,
-            may_ask_for_onednn=self._onednn is None and comparisons.may_try_onednn(self._job),
-        )
+        log_path = str(self._log_folder / _LOG_FILES[self._attempt])
+        self._note(asked=asked, spent_seconds=now - asked, log_path=log_path)
         return self._order
 
     def try_onednn(self) -> None:
-        self._onednn = comparisons.with_onednn(
-            self._job, budget_seconds=self._budget_seconds, log_folder=self._log_folder
+        found = comparisons.with_onednn(
+            self._job, budget_seconds=self._order.budget_seconds, log_folder=self._log_folder
         )
-        self._budget_seconds -= self._onednn.seconds
+        self.plan = found.plan
+        self._note(
+            comparisons=(found, *self._order.comparisons),
+            budget_seconds=self._order.budget_seconds - found.seconds,
+            may_ask_for_onednn=False,
+        )
+
+    def _note(self, **fields: Any) -> None:
+        self._order = self._order.model_copy(update=fields)
 
     def after_loss(self, error: errors.ChildError) -> PlanChoice | None:
         """Returns the choice after the loss of a process; None if other trials are worth it."""
         order = self._order
-        assert order is not None  # it was given to the process
         if order.choice_file.exists():  # the trials were over
             choice = PlanChoice.read(order.choice_file)
             order.choice_file.unlink()
@@ -172,11 +156,11 @@ class _SupervisedTrials:
         culprits = [
             lost(plan, f"its process {error.cause}") for plan in running if not plan.is_plain_fit
         ]
-        self._known = (*progress.finished, *culprits)
-        self._budget_seconds -= time.time() - progress.began
+        budget_seconds = order.budget_seconds - (time.time() - progress.began)
+        self._note(known=(*progress.finished, *culprits), budget_seconds=budget_seconds)
         self._attempt += 1
         may_go_on = is_told or bool(culprits)
-        if may_go_on and self._budget_seconds > 0 and self._attempt < len(_LOG_FILES):
+        if may_go_on and budget_seconds > 0 and self._attempt < len(_LOG_FILES):
             return None
         return self._without(error)
 
@@ -209,24 +193,21 @@ class _SupervisedTrials:
                 return choice.model_copy(update=update)
 
     def _without(self, error: errors.ChildError) -> PlanChoice:
-        self.are_open = False
+        self.are_open, order = False, self._order
+        compared = (trial for each in order.comparisons for trial in each.tried)
+        seconds = time.time() - (order.asked or time.time()) + self._compared_seconds
         return failed(f"their process {error.cause}").model_copy(
             update={
-                "key": self._known_before.key,
-                "trials": (
-                    *self._known,
-                    *(trial for each in self._comparisons for trial in each.tried),
-                ),
-                "trial_time_seconds": time.time()
-                - (self._asked or time.time())
-                + self._compared_seconds,
+                "key": order.key,
+                "trials": (*order.known, *compared),
+                "trial_time_seconds": seconds,
             }
         )
 
     @property
     def _compared_seconds(self) -> float:
         """Wall time of comparisons that ended before the trials began."""
-        return sum(each.wall_seconds for each in self._comparisons)
+        return sum(each.wall_seconds for each in self._order.comparisons)
 
 
 def _in_child(
