@@ -221,11 +221,7 @@ def measured(
 
 @contextlib.contextmanager
 def inside(session: TrainingSession) -> Iterator[None]:
-    """Has `optimized` and `measured` of the code inside leave all that they find to a session.
-
-    Args:
-        session: that takes over the `fit`s inside.
-    """
+    """Has `optimized` and `measured` of the code inside leave all that they find to a session."""
     _AROUND.append(session)
     try:
         yield
@@ -235,13 +231,7 @@ def inside(session: TrainingSession) -> Iterator[None]:
 
 @dataclasses.dataclass(frozen=True)
 class _Output:
-    """What becomes of a record: figures, reports, and the gate's decision.
-
-    Attributes:
-        settings: of the run.
-        name: of the training.
-        folder: where all is written; None writes nothing.
-    """
+    """What becomes of a record: figures and reports in a folder, if any, and a decision."""
 
     settings: config.PerfConfig
     name: str
@@ -385,10 +375,7 @@ def _plan_key(settings: config.PerfConfig) -> dict[str, str] | None:
 
 
 def _code_digest() -> str | None:
-    """Returns a digest of all code that was loaded by now and is not installed.
-
-    None if it cannot be read.
-    """
+    """Returns a digest of all loaded code that is not installed; None if it cannot be read."""
     if not getattr(sys.modules["__main__"], "__file__", None):
         return None
     installed = tuple(

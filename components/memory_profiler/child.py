@@ -20,7 +20,7 @@ NO_FIT = "run_fn does not call Model.fit, and a custom training loop is not prof
 
 @autograph.sparing_libraries
 def profile_module(*, inputs: str, exec_properties: dict[str, Any], folder: str) -> None:
-    """Profiles `run_fn`'s `fit` on from where an attempt stopped; or writes `unmeasured.json`."""
+    """Profiles `run_fn`'s `fit` on from the progress in `folder`; or writes `unmeasured.json`."""
     settings = PerfConfig.from_json(exec_properties["config"])
     place = pathlib.Path(folder, record.PROGRESS_FILE_NAME)
     known = record.ProfileProgress.read(place) if place.exists() else None
@@ -29,17 +29,16 @@ def profile_module(*, inputs: str, exec_properties: dict[str, Any], folder: str)
         if call is None:
             return
         try:
-            found = profile.profile(
+            profile.profile(
                 call,
                 settings=settings.memory,
                 known=known,
                 watch=lambda reached: reached.write(place),
             )
-        except (errors.UserError, errors.MeasurementError) as error:
-            may_pass = isinstance(error, errors.MeasurementError)  # a step was killed, or failed
-            _note_unmeasured(folder, str(error), may_pass=may_pass)
-            return
-    found.write(pathlib.Path(folder, record.FILE_NAME))
+        except errors.UserError as error:
+            _note_unmeasured(folder, str(error))
+        except errors.MeasurementError:  # a step was killed, or failed: the progress says so
+            pass
 
 
 @autograph.sparing_libraries
@@ -99,6 +98,5 @@ def _captured(
     return None
 
 
-def _note_unmeasured(folder: str, reason: str, *, may_pass: bool = False) -> None:
-    found = unmeasured.Unmeasured(reason=reason, may_pass=may_pass)
-    found.write(pathlib.Path(folder, unmeasured.FILE_NAME))
+def _note_unmeasured(folder: str, reason: str) -> None:
+    unmeasured.Unmeasured(reason=reason).write(pathlib.Path(folder, unmeasured.FILE_NAME))

@@ -105,6 +105,7 @@ class Attempts:
             "folder": str(folder),
         }
         self._settings, self._folder = settings, folder
+        self._progress_file = folder / record.PROGRESS_FILE_NAME
         self._deadline = time.monotonic() + settings.timeout_seconds
         self._first: isolate.Child | None = None
         self._first_began = 0.0
@@ -138,7 +139,7 @@ class Attempts:
     def _run_steps(self) -> str | None:
         """Profiles the steps; returns why not even one ran, None if one did."""
         deadline = time.monotonic() + _STEPS_SHARE * self._settings.timeout_seconds
-        place = self._folder / record.PROGRESS_FILE_NAME
+        place = self._progress_file
         for log_name in _LOG_FILES:
             try:
                 with self._started(
@@ -164,13 +165,8 @@ class Attempts:
         nothing = self._folder / unmeasured.FILE_NAME
         if nothing.exists():
             return unmeasured.Unmeasured.read(nothing)
-        whole = self._folder / record.FILE_NAME
-        if whole.exists():
-            return ProfileRecord.read(whole)
         try:
-            return profile.completed(
-                ProfileProgress.read(self._folder / record.PROGRESS_FILE_NAME)
-            )
+            return profile.completed(ProfileProgress.read(self._progress_file))
         except errors.MeasurementError as error:
             return unmeasured.Unmeasured(reason=str(error), may_pass=True)
 

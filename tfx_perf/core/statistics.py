@@ -21,6 +21,7 @@ from scipy import stats
 
 from tfx_perf.core import records
 
+_CONFIDENCE = 0.95
 _SEED = 20260101
 _RESAMPLES = 2000
 
@@ -91,7 +92,7 @@ class Interval(records.Record):
         return f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
 
 
-def median_interval(samples: Samples, *, confidence: float = 0.95) -> Interval:
+def median_interval(samples: Samples) -> Interval:
     """Returns the median of `samples` with its interval; of fewer than six that is their range.
 
     ValueError: there are none.
@@ -102,10 +103,10 @@ def median_interval(samples: Samples, *, confidence: float = 0.95) -> Interval:
     if values.size < _FEWEST or np.ptp(values) == 0:
         low, high = values.min(), values.max()
     elif values.size > _MOST_RESAMPLED:
-        low, high = stats.quantile_test(values).confidence_interval(confidence)
+        low, high = stats.quantile_test(values).confidence_interval(_CONFIDENCE)
     else:
         low, high = stats.bootstrap(
-            (values,), np.median, confidence_level=confidence, method="percentile",
+            (values,), np.median, confidence_level=_CONFIDENCE, method="percentile",
             n_resamples=_RESAMPLES, vectorized=True, random_state=np.random.default_rng(_SEED),
         ).confidence_interval
     return Interval(
@@ -145,9 +146,7 @@ def _error_of_mean(values: np.ndarray) -> float:
     return max(float(stats.sem(means)) for means in blocks)
 
 
-def ratio_interval(
-    numerators: Samples, denominators: Samples, *, confidence: float = 0.95
-) -> Interval:
+def ratio_interval(numerators: Samples, denominators: Samples) -> Interval:
     """Returns the median of paired ratios with its interval; ValueError without pairs.
 
     The i-th samples of both must have been taken side by side (A B A B ...), so that a
@@ -159,4 +158,4 @@ def ratio_interval(
             f"Received: {len(numerators)} and {len(denominators)}."
         )
     ratios = np.asarray(numerators, dtype=float) / np.asarray(denominators, dtype=float)
-    return median_interval(ratios.tolist(), confidence=confidence)
+    return median_interval(ratios.tolist())

@@ -11,7 +11,7 @@ import importlib
 import pathlib
 import re
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
 from tfx_perf.core import cache_key, errors, periodic
 from tfx_perf.hardware import host
@@ -23,17 +23,11 @@ _MILLI = 1e3
 _DIGITS = 15  # hexadecimal ones of a meter's name, that fit into 64 bits
 
 
-class EnergyCounter(Protocol):
-    """Counts energy; of two counters with the same `meter`, one tells all."""
-
-    meter: str
-
-    def joules(self) -> float:
-        """Returns the energy since the counter was made; must be asked every minute."""
-
-
 class RaplCounter:
-    """Adds up the processors of the host, and the memory where it is counted by itself."""
+    """Adds up the processors of the host, and the memory where it is counted by itself.
+
+    Of two counters with the same `meter`, one tells all. Each is to be asked every minute.
+    """
 
     def __init__(self, root: pathlib.Path = _POWERCAP) -> None:
         """Begins to count in a folder of zones; MeasurementError if there is none to read."""
@@ -128,7 +122,7 @@ def _number_of(meter: str) -> int:
 @contextlib.contextmanager
 def counted() -> Iterator[Energy]:
     """Counts what the host takes inside of the context; complete when that ends."""
-    counters: list[EnergyCounter] = []
+    counters: list[RaplCounter | NvmlCounter] = []
     reasons = []
     for kind in COUNTERS:
         try:
@@ -149,7 +143,7 @@ def counted() -> Iterator[Energy]:
             energy.reason = f"a counter failed: {error}"
 
 
-def _read(counters: list[EnergyCounter]) -> None:
+def _read(counters: list[RaplCounter | NvmlCounter]) -> None:
     for counter in counters:
         with contextlib.suppress(Exception):  # told at the end
             counter.joules()
