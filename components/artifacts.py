@@ -59,21 +59,12 @@ def publish(
     may_pass: bool = False,
     details: Iterable[str] = (),
 ) -> None:
-    """Writes the payload and the report, and sets the custom properties.
+    """Writes the payload and the report, if there is one, and sets the custom properties.
 
-    Where nobody watches the pipeline, the report's headline is said at the end of the process.
-
-    Args:
-        target: the output artifact, on a disk or in an object store.
-        record: the payload.
-        file_name: the payload's name inside the artifact.
-        figures: catalogue key to value; values that are None or not finite are left out.
-        labels: short strings to record beside the figures; those that are None are left out.
-        page: None if the artifact has no report.
-        origin: for the report's header.
-        remark: what went wrong though the node succeeds, to log and show; empty if all is well.
-        may_pass: whether it may go well the next time; see `FailedBeforeDriver`.
-        details: lines to say after the headline.
+    Of `figures` (keys of the catalogue), those that are None or not finite are left out; of
+    `labels`, those that are None. A `remark` says what went wrong though the node succeeds; whether
+    it `may_pass` the next time counts for `FailedBeforeDriver`. Where nobody watches the pipeline,
+    the report's headline and `details` are said at the end of the process.
     """
     remark = " ".join(remark.split())
     if remark:

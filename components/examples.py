@@ -35,10 +35,7 @@ def plan_factory(
 ) -> Factory:
     """Returns the factory that carries out a plan, for the user's unmodified `_input_fn`.
 
-    Args:
-        examples: the artifacts that the user's code reads.
-        record: InputTuner's choice.
-        default: what reads where the plan does not; None: TFX's own factory.
+    Where the plan does not read, `default` does; None: TFX's own factory.
 
     Example:
         ```python

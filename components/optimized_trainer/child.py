@@ -66,14 +66,11 @@ class TrainingResult(records.Record):
 class TrialOrder(records.Record):
     """The order to a process that makes the trials.
 
-    Attributes:
-        folder: for `progress_file` and `choice_file`, which remain if the process ends.
-        budget_seconds: what is left of the settings' budget for trials.
-        asked: when the first process for the trials was asked for, in seconds since 1970.
-        spent_seconds: from then until this process was asked for.
-        known: the records of trials that were cut off; they stand.
-        comparisons: by which this process was chosen; each within the next.
-        may_ask_for_onednn: whether to choose nothing if turns with oneDNN are worth it.
+    Results are in files in `folder`, which remain if the process ends. `asked` is when the first
+    process for the trials was asked for, in seconds since 1970, and `spent_seconds` are those from
+    then until this one was. The `known` records, of trials that were cut off, stand. Each of the
+    `comparisons` by which this process was chosen is within the next. If it may ask for oneDNN, it
+    chooses nothing where turns with that are worth it.
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.trial_order/1"

@@ -67,7 +67,7 @@ def test_where_there_is_something_to_decide(monkeypatch, tmp_path):
     features, devices = ["avx2", "fma"], tmp_path
     monkeypatch.setattr(host, "cpu_features", lambda: tuple(features))
     monkeypatch.setattr(host, "_DEVICES", devices)
-    monkeypatch.setattr(onednn, "is_on", lambda: False)
+    monkeypatch.setattr(onednn.devices, "uses_onednn", lambda: False)
     monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS", raising=False)
     assert onednn.is_open()
     (devices / "nvidia0").touch()

@@ -43,9 +43,8 @@ class MeasurementError(RuntimeError):
 class ChildError(MeasurementError):
     """A process that this one started came to no result.
 
-    Attributes:
-        cause: what happened to it, a verb and more, without a full stop.
-        may_pass: whether another try may come to a result: it was killed, say.
+    `cause` is what happened to it, a verb and more, without a full stop. If it `may_pass`, another
+    try may come to a result: it was killed, say.
     """
 
     def __init__(

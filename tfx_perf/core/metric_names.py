@@ -23,11 +23,9 @@ _NOT_NEGATIVE: _Bounds = (0.0, math.inf)
 
 @dataclasses.dataclass(frozen=True)
 class Meaning:
-    """What a metric's name says.
+    """What a metric's name says: which way is better, and the values that can occur.
 
-    Attributes:
-        better: which way; `neither` of counts, and of what is best somewhere in between.
-        bounds: the smallest and the largest value that can occur.
+    `neither` is of counts, and of what is best somewhere in between.
     """
 
     better: Better

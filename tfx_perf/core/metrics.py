@@ -24,13 +24,9 @@ class Direction(enum.Enum):
 class Metric:
     """One figure.
 
-    Attributes:
-        key: name, with its unit as the suffix; also the custom property's name in MLMD.
-        unit: `seconds`, `bytes`, `ratio` (0-1), `times` (a factor), `count`, `1/second`,
-            `currency`, `loss`, `score` (of an evaluation), ...
-        direction: which way is better; the gate compares only metrics that have one.
-        component: the component that records it.
-        description: what it is and how it is taken.
+    Its key has its unit as the suffix, and is the custom property's name in MLMD. Units are
+    `seconds`, `bytes`, `ratio` (0-1), `times` (a factor), `count`, `1/second`, `currency`, `loss`,
+    `score` (of an evaluation), ... The gate compares only metrics that have a direction.
     """
 
     key: str

@@ -16,11 +16,6 @@ ON: Mapping[str, str] = {_VARIABLE: "1"}
 """The environment of a process that is to use it."""
 
 
-def is_on() -> bool:
-    """Returns whether this process uses it."""
-    return devices.uses_onednn()
-
-
 def users_choice() -> str:
     """Returns what the user has set for it; empty: nothing."""
     return os.environ.get(_VARIABLE, "")
@@ -30,7 +25,7 @@ def is_open() -> bool:
     """Returns whether it is off, may be faster, and is undecided; touches no device."""
     return (
         not users_choice()
-        and not is_on()
+        and not devices.uses_onednn()
         and "avx2" in host.cpu_features()
         and not host.may_have_accelerators()
     )
