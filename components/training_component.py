@@ -1,7 +1,7 @@
 """What the components that run training code have in common: how it is given, and packed."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypedDict
 
 from tfx import types as tfx_types
 from tfx.components.util import udf_utils
@@ -10,6 +10,7 @@ from tfx.orchestration import data_types
 from tfx.proto import trainer_pb2
 from tfx.types import component_spec, standard_component_specs
 from tfx.utils import json_utils
+from typing_extensions import Required
 
 from tfx_perf.components import early_imports
 from tfx_perf.config import PerfConfig
@@ -29,36 +30,72 @@ PARAMETERS = {
 PLAN_PARAMETERS = {"input_plan_source": component_spec.ExecutionParameter(type=str, optional=True)}
 
 
+class TrainingArguments(TypedDict, total=False):
+    """What a component takes that runs training code, as TFX's Trainer takes it.
+
+    Attributes:
+        examples: `Examples` as the code reads them, raw or transformed.
+        run_fn: import path of the training function, e.g. `models.model.run_fn`. If its package is
+            on this machine, a digest of it is among the properties, so that TFX's cache notices an
+            edit of the code.
+        module_file: path of a module that defines `run_fn`, instead; packaged as Trainer does.
+        transform_graph: `TransformGraph`, if the examples are transformed, or the code reads it.
+        schema: `Schema` of the examples; InputTuner needs none with `transform_graph`.
+        base_model: `Model` to start from, if the code does.
+        hyperparameters: `HyperParameters` from a Tuner, if the code reads them.
+        train_args: splits and steps to train; by default the split `train`.
+        train_steps: instead of the steps in `train_args`; may be a RuntimeParameter.
+        eval_args: splits and steps to evaluate; by default the split `eval`.
+        custom_config: handed to the code.
+        config: settings, of which each component heeds its own sections; None for the defaults.
+    """
+
+    examples: Required[tfx_types.BaseChannel]
+    run_fn: str | data_types.RuntimeParameter | None
+    module_file: str | data_types.RuntimeParameter | None
+    transform_graph: tfx_types.BaseChannel | None
+    schema: tfx_types.BaseChannel | None
+    base_model: tfx_types.BaseChannel | None
+    hyperparameters: tfx_types.BaseChannel | None
+    train_args: trainer_pb2.TrainArgs | data_types.RuntimeParameter | None
+    train_steps: int | data_types.RuntimeParameter | None
+    eval_args: trainer_pb2.EvalArgs | data_types.RuntimeParameter | None
+    custom_config: Mapping[str, Any] | data_types.RuntimeParameter | None
+    config: PerfConfig | Mapping[str, Any] | None
+
+
 class TrainingComponent(base_component.BaseComponent):
-    """A component that runs training code, which it takes as TFX's Trainer does."""
+    """A component that runs training code."""
 
     SECTIONS: ClassVar[tuple[str, ...]]
     """The settings that count."""
+    NEEDS_CODE: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        *,
-        run_fn: str | data_types.RuntimeParameter | None,
-        module_file: str | data_types.RuntimeParameter | None,
-        train_args: trainer_pb2.TrainArgs | data_types.RuntimeParameter | None,
-        eval_args: trainer_pb2.EvalArgs | data_types.RuntimeParameter | None,
-        custom_config: Mapping[str, Any] | data_types.RuntimeParameter | None,
-        config: PerfConfig | Mapping[str, Any] | None,
-        **others: Any,
-    ) -> None:
-        """Constructs the component; `others` are the rest of its inputs, properties and outputs."""
-        early_imports.begin(type(self).__module__, is_sure=False)
+    def __init__(self, given: TrainingArguments, **others: Any) -> None:
+        """Constructs the component; `others` are the rest of its inputs, properties and outputs.
+
+        Raises:
+            UserError: not exactly one of `run_fn` and `module_file` is given, or `config` is a
+                mapping with a wrong key or value.
+        """
+        run_fn, module_file = given.get("run_fn"), given.get("module_file")
+        if self.NEEDS_CODE or run_fn or module_file:
+            check_one_module(module_file=module_file, run_fn=run_fn)
+        custom_config = given.get("custom_config")
         if not isinstance(custom_config, data_types.RuntimeParameter):
             custom_config = json_utils.dumps(custom_config)
+        early_imports.begin(type(self).__module__, is_sure=False)
         super().__init__(
             self.SPEC_CLASS(
-                run_fn=run_fn,
-                module_file=module_file,
-                source_digest=source_digest(run_fn),
-                train_args=train_args or trainer_pb2.TrainArgs(),
-                eval_args=eval_args or trainer_pb2.EvalArgs(),
-                custom_config=custom_config,
-                config=PerfConfig.of(config).to_json(*self.SECTIONS),
+                **{
+                    **dict.fromkeys(TrainingArguments.__annotations__),
+                    **given,
+                    "source_digest": source_digest(run_fn),
+                    "train_args": given.get("train_args") or trainer_pb2.TrainArgs(),
+                    "eval_args": given.get("eval_args") or trainer_pb2.EvalArgs(),
+                    "custom_config": custom_config,
+                    "config": PerfConfig.of(given.get("config")).to_json(*self.SECTIONS),
+                },
                 **others,
             )
         )

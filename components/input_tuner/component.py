@@ -1,17 +1,12 @@
 """The InputTuner component."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from tfx import types as tfx_types
 from tfx.dsl.components.base import executor_spec
-from tfx.orchestration import data_types
-from tfx.proto import trainer_pb2
 from tfx.types import component_spec, standard_artifacts, standard_component_specs
+from typing_extensions import Unpack
 
 from tfx_perf.components import latest, training_component, types
 from tfx_perf.components.input_tuner import executor
-from tfx_perf.config import PerfConfig
 
 
 class InputTunerSpec(component_spec.ComponentSpec):
@@ -69,74 +64,39 @@ class InputTuner(training_component.TrainingComponent):
     SPEC_CLASS = InputTunerSpec
     EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(executor.Executor)
     DRIVER_CLASS = latest.FailedBeforeDriver
+    NEEDS_CODE = False
     SECTIONS = ("input", "schedule", "training.precision")
 
     def __init__(
         self,
         *,
-        examples: tfx_types.BaseChannel,
-        schema: tfx_types.BaseChannel | None = None,
-        transform_graph: tfx_types.BaseChannel | None = None,
         statistics: tfx_types.BaseChannel | None = None,
         split: str = "train",
         label_key: str | None = None,
-        run_fn: str | data_types.RuntimeParameter | None = None,
-        module_file: str | data_types.RuntimeParameter | None = None,
-        train_args: trainer_pb2.TrainArgs | data_types.RuntimeParameter | None = None,
-        train_steps: int | data_types.RuntimeParameter | None = None,
-        eval_args: trainer_pb2.EvalArgs | data_types.RuntimeParameter | None = None,
-        custom_config: Mapping[str, Any] | data_types.RuntimeParameter | None = None,
-        base_model: tfx_types.BaseChannel | None = None,
-        hyperparameters: tfx_types.BaseChannel | None = None,
         previous_plans: tfx_types.BaseChannel | None = None,
-        config: PerfConfig | Mapping[str, Any] | None = None,
+        **given: Unpack[training_component.TrainingArguments],
     ) -> None:
         """Constructs the component.
 
         Args:
-            examples: `Examples` as the training code reads them.
-            schema: `Schema` of raw examples; not needed with `transform_graph`.
-            transform_graph: `TransformGraph`, if the examples are transformed.
             statistics: `ExampleStatistics`, for the number of examples in large data.
             split: the split to tune on.
             label_key: feature that the training code splits off as the label; not needed if the
                 code is given.
-            run_fn: dotted path of the training function, e.g. `models.model.run_fn`. If its
-                package is on this machine, a digest of it is among the properties, so that TFX's
-                cache notices an edit of the code.
-            module_file: path of a module that defines `run_fn`; packaged as Trainer does.
-            train_args: splits and steps to train, as for Trainer.
-            train_steps: instead of the steps in `train_args`; may be a RuntimeParameter.
-            eval_args: splits and steps to evaluate, as for Trainer.
-            custom_config: handed to the training code, as for Trainer.
-            base_model: `Model` to start from, if the training code does.
-            hyperparameters: `HyperParameters`, if the training code reads them.
             previous_plans: `InputPlan`s of runs before, from `latest_plans`. A plan found on the
                 same data, code, settings, host and versions is published again.
-            config: its sections `input` and `schedule` count; None for the defaults.
+            **given: see `TrainingArguments`. Training code may be left out. The sections `input`
+                and `schedule` of `config` count.
 
         Raises:
             UserError: both `run_fn` and `module_file` are given, or `config` is a mapping with a
                 wrong key or value.
         """
-        if run_fn or module_file:
-            training_component.check_one_module(module_file=module_file, run_fn=run_fn)
         super().__init__(
-            examples=examples,
-            schema=schema,
-            transform_graph=transform_graph,
+            given,
             statistics=statistics,
-            base_model=base_model,
-            hyperparameters=hyperparameters,
-            previous_plans=previous_plans,
-            config=config,
             split=split,
             label_key=label_key,
-            train_args=train_args,
-            train_steps=train_steps,
-            eval_args=eval_args,
-            module_file=module_file,
-            run_fn=run_fn,
-            custom_config=custom_config,
+            previous_plans=previous_plans,
             input_plan=tfx_types.Channel(type=types.InputPlan),
         )

@@ -1,17 +1,12 @@
 """The MemoryProfiler component."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from tfx import types as tfx_types
 from tfx.dsl.components.base import executor_spec
-from tfx.orchestration import data_types
-from tfx.proto import trainer_pb2
 from tfx.types import component_spec, standard_component_specs
+from typing_extensions import Unpack
 
 from tfx_perf.components import latest, training_component, types
 from tfx_perf.components.memory_profiler import executor
-from tfx_perf.config import PerfConfig
 
 
 class MemoryProfilerSpec(component_spec.ComponentSpec):
@@ -68,58 +63,22 @@ class MemoryProfiler(training_component.TrainingComponent):
     def __init__(
         self,
         *,
-        examples: tfx_types.BaseChannel,
-        run_fn: str | data_types.RuntimeParameter | None = None,
-        module_file: str | data_types.RuntimeParameter | None = None,
-        transform_graph: tfx_types.BaseChannel | None = None,
-        schema: tfx_types.BaseChannel | None = None,
-        base_model: tfx_types.BaseChannel | None = None,
-        hyperparameters: tfx_types.BaseChannel | None = None,
         input_plan: tfx_types.BaseChannel | None = None,
-        train_args: trainer_pb2.TrainArgs | data_types.RuntimeParameter | None = None,
-        train_steps: int | data_types.RuntimeParameter | None = None,
-        eval_args: trainer_pb2.EvalArgs | data_types.RuntimeParameter | None = None,
-        custom_config: Mapping[str, Any] | data_types.RuntimeParameter | None = None,
-        config: PerfConfig | Mapping[str, Any] | None = None,
+        **given: Unpack[training_component.TrainingArguments],
     ) -> None:
         """Constructs the component.
 
         Args:
-            examples: `Examples` to train on, as for Trainer.
-            run_fn: dotted path of the training function, e.g. `models.model.run_fn`. If its
-                package is on this machine, a digest of it is among the properties, so that TFX's
-                cache notices an edit of the code.
-            module_file: path of a module that defines `run_fn`; packaged as Trainer does.
-            transform_graph: `TransformGraph`, if the module reads it.
-            schema: `Schema`, if the module reads it.
-            base_model: `Model` to start from, if the module does.
-            hyperparameters: `HyperParameters`, if the module reads them.
             input_plan: `InputPlan` of InputTuner, to read the examples as the training will.
-            train_args: splits and number of steps, as for Trainer.
-            train_steps: instead of the steps in `train_args`; may be a RuntimeParameter.
-            eval_args: splits and number of steps, as for Trainer.
-            custom_config: handed to the module, as for Trainer.
-            config: its section `memory` counts; None for the defaults.
+            **given: see `TrainingArguments`. The section `memory` of `config` counts.
 
         Raises:
             UserError: not exactly one of `run_fn` and `module_file` is given, or `config` is a
                 mapping with a wrong key or value.
         """
-        training_component.check_one_module(module_file=module_file, run_fn=run_fn)
         super().__init__(
-            examples=examples,
-            transform_graph=transform_graph,
-            schema=schema,
-            base_model=base_model,
-            hyperparameters=hyperparameters,
+            given,
             input_plan=input_plan,
             input_plan_source=training_component.plan_source(input_plan),
-            config=config,
-            train_args=train_args,
-            train_steps=train_steps,
-            eval_args=eval_args,
-            module_file=module_file,
-            run_fn=run_fn,
-            custom_config=custom_config,
             memory_profile=tfx_types.Channel(type=types.MemoryProfile),
         )

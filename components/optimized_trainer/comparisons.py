@@ -170,7 +170,7 @@ def strategy(
     before = (
         kept_choice.kept(checkpoint_folder, StrategyChoice, key=key)
         or known_plans.strategy(known_plans.runs_before(job), key)
-        or (choice and choice.strategy)
+        or (None if choice is None else choice.strategy)
     )
     if before is not None:
         return before.for_another_run()

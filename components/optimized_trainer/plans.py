@@ -101,8 +101,7 @@ def known_plan(
         choice = find(runs, key, planned_runs=job.planned_runs)
     before = previous_plan(runs)
     tuned = trainer_args.input_plan(job.input_dict)
-    is_measured = tuned is not None and tuned.training_digest == job.code
-    if choice is None and before is None and is_measured:
+    if choice is None and before is None and tuned and tuned.training_digest == job.code:
         choice = too_short(tuned, planned_runs=job.planned_runs)
     return KnownPlan(
         key=key,
