@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tfx_perf.core import formatting
-from tfx_perf.memory.record import Footprint, Prediction, StepMemory
+from tfx_perf.memory.record import Attempt, Footprint, Prediction, StepMemory
 
 ENOUGH = 2**20
 """Larger batches are not trained on where the number of examples is not known."""
@@ -46,7 +46,7 @@ def claim(
     steps: Sequence[StepMemory] = (),
 ) -> Claim:
     """Returns the claim from footprints in any order; of `steps`, those without a figure count."""
-    tried: tuple[Footprint | StepMemory, ...] = (*footprints, *steps)
+    tried: tuple[Attempt, ...] = (*footprints, *steps)
     taken = _taken(footprints)
     if not taken:
         endings = "; ".join(_endings(tried, math.inf))
@@ -85,7 +85,7 @@ def next_size(
     base = max(taken)
     known = max([base, *(step.batch_size for step in steps if step.status == "measured")])
     bound = _CAUTION * _bound(taken, limit_bytes)[0]
-    tried: tuple[Footprint | StepMemory, ...] = (*footprints, *steps)
+    tried: tuple[Attempt, ...] = (*footprints, *steps)
     ended = min(
         (
             item.batch_size
@@ -171,7 +171,7 @@ def _bound(taken: dict[int, int], limit_bytes: int) -> tuple[int, bool]:
     return max(0, int(base + (limit_bytes - taken[base]) / max(slopes))), True
 
 
-def _endings(tried: Sequence[Footprint | StepMemory], base: float) -> list[str]:
+def _endings(tried: Sequence[Attempt], base: float) -> list[str]:
     """Returns how those without a figure ended; of errors above `base` only the first."""
     ended = sorted(
         (item for item in tried if item.status not in ("measured", "not run")),

@@ -41,8 +41,16 @@ class Prediction(records.Record):
         return self.fixed_bytes + self.bytes_per_example * batch_size
 
 
-class StepMemory(records.Record):
-    """One training step at one batch size under one plan; without a figure there is a `reason`.
+class Attempt(records.Record):
+    """One batch size that was tried; without a figure there is a `reason`."""
+
+    batch_size: int
+    status: Status = "measured"
+    reason: str = ""
+
+
+class StepMemory(Attempt):
+    """One training step at one batch size under one plan.
 
     Attributes:
         plan: `plain`, run by Keras without XLA, the allocator's peak; or `xla`, compiled but not
@@ -53,13 +61,10 @@ class StepMemory(records.Record):
     """
 
     plan: Plan
-    batch_size: int
-    status: Status = "measured"
     input_batch_bytes: int | None = None
     peak_bytes: int | None = None
     scatter_bytes: int | None = None
     temp_bytes: int | None = None
-    reason: str = ""
 
     @pydantic.model_validator(mode="before")
     @classmethod
@@ -70,10 +75,10 @@ class StepMemory(records.Record):
         return values
 
 
-class Footprint(records.Record):
+class Footprint(Attempt):
     """What the first steps of training took at one batch size, with the module's own plan.
 
-    It is taken in a process of its own, or of footprints only; else there is a `reason`.
+    It is taken in a process of its own, or of footprints only.
 
     Attributes:
         taken_bytes: on a CPU the largest growth, from `fit` on, of the process's resident memory
@@ -85,13 +90,10 @@ class Footprint(records.Record):
 
     SCHEMA: ClassVar[str] = "tfx_perf.footprint/1"
 
-    batch_size: int
-    status: Status = "measured"
     taken_bytes: int | None = None
     seconds: float | None = None
     step_seconds: float | None = None
     limit_bytes: int | None = None
-    reason: str = ""
 
 
 class ProfileRecord(records.Record):
@@ -179,11 +181,9 @@ class ProfileRecord(records.Record):
         return f"Not all was measured: {'; '.join(ended)}." if ended else ""
 
     @property
-    def _worst(self) -> dict[int, Footprint | StepMemory]:
-        found: dict[int, Footprint | StepMemory] = {}
-        plain = (step for step in self.steps if step.plan == "plain")
-        items: tuple[Footprint | StepMemory, ...] = (*self.footprints, *plain)
-        for item in items:
+    def _worst(self) -> dict[int, Attempt]:
+        found: dict[int, Attempt] = {}
+        for item in (*self.footprints, *(step for step in self.steps if step.plan == "plain")):
             if item.batch_size not in found or found[item.batch_size].status == "measured":
                 found[item.batch_size] = item
         return dict(sorted(found.items()))
