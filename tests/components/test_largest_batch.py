@@ -12,9 +12,6 @@ import psutil
 import pytest
 import training_cases
 
-from tfx_perf.components import types
-from tfx_perf.components.memory_profiler import executor
-from tfx_perf.config import PerfConfig
 from tfx_perf.memory.record import ProfileRecord
 
 pytestmark = pytest.mark.each_choice
@@ -68,13 +65,7 @@ def profiled(folder, *, memory=None, **module):
     """Runs the executor; returns the record and the module's path."""
     trainer = training_cases.Trainer(folder)
     path = trainer.write_module(template=_MODULE, **module)
-    profile = types.MemoryProfile()
-    profile.uri = str(folder / "profile")
-    inputs, _, properties = trainer.given(path)
-    settings = PerfConfig.from_dict({"memory": memory or {}}).to_json()
-    executor.Executor().Do(
-        inputs, {"memory_profile": [profile]}, {**properties, "config": settings}
-    )
+    profile = trainer.profile(path, settings={"memory": memory or {}})
     return ProfileRecord.read(pathlib.Path(profile.uri) / "profile.json"), path
 
 

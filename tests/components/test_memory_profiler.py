@@ -7,12 +7,12 @@ import pytest
 import training_cases
 from tfx import types as tfx_types
 from tfx import v1 as tfx
-from tfx.types import artifact_utils, standard_artifacts, standard_component_specs
+from tfx.types import standard_artifacts, standard_component_specs
 from tfx_bsl.tfxio import dataset_options
 
 from tfx_perf.components import InputTuner, MemoryProfiler, OptimizedTrainer, trainer_args, types
 from tfx_perf.components import examples as examples_lib
-from tfx_perf.components.memory_profiler import child, component, executor
+from tfx_perf.components.memory_profiler import child, component
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import errors, metrics, unmeasured
 from tfx_perf.memory.record import ProfileRecord
@@ -39,60 +39,26 @@ def run_fn(fn_args):
 
 
 @pytest.fixture
-def examples(trainer):
-    """Those of the trainer, and a split without any."""
-    found = trainer.examples
-    found.split_names = artifact_utils.encode_split_names(["train", "eval", "empty"])
-    (pathlib.Path(found.uri) / "Split-empty").mkdir()
-    return found
+def trainer(tmp_path):
+    return training_cases.Trainer(tmp_path)
 
 
-@pytest.fixture
-def schema(trainer):
-    return trainer.schema
-
-
-@pytest.fixture
-def input_plan(trainer):
-    return trainer.plan("columns")
-
-
-def properties(**changes):
-    return {
-        "config": PerfConfig().to_json(),
-        "train_args": json.dumps({"num_steps": 10}),
-        "eval_args": "{}",
-        "custom_config": "null",
-        **changes,
-    }
-
-
-def outputs(tmp_path):
-    model, model_run = standard_artifacts.Model(), standard_artifacts.ModelRun()
-    model.uri, model_run.uri = str(tmp_path / "model"), str(tmp_path / "model_run")
-    return {"model": [model], "model_run": [model_run]}
-
-
-def do(tmp_path, inputs, **changes):
-    profile = types.MemoryProfile()
-    profile.uri = str(tmp_path / "profile")
-    executor.Executor().Do(
-        {key: [value] for key, value in inputs.items()},
-        {"memory_profile": [profile]},
-        properties(**changes),
-    )
-    return profile
+def written(trainer, text):
+    module = trainer.folder / "module.py"
+    module.write_text(text)
+    return module
 
 
 @pytest.mark.slow_where("tf_keras")
 @pytest.mark.parametrize("line", ["keras", "tf_keras"])
-def test_publishes_a_profile(line, examples, schema, input_plan, tmp_path):
-    module = tmp_path / "module.py"
+def test_publishes_a_profile(line, trainer):
     # No data were read before.
-    module.write_text(_MODULE.format(line=line) + training_cases.TWO_DEVICES)
-    inputs = {"examples": examples, "schema": schema, "input_plan": input_plan}
-    settings = PerfConfig.from_dict({"memory": {"batch_sizes": [8, 32]}}).to_json()
-    profile = do(tmp_path, inputs, module_file=str(module), config=settings)
+    module = written(trainer, _MODULE.format(line=line) + training_cases.TWO_DEVICES)
+    profile = trainer.profile(
+        module,
+        inputs={"input_plan": [trainer.plan("columns")]},
+        settings={"memory": {"batch_sizes": [8, 32]}},
+    )
 
     record = ProfileRecord.read(pathlib.Path(profile.uri) / "profile.json")
     assert (record.keras, record.module_batch_size) == (line, 16)
@@ -119,38 +85,31 @@ def test_publishes_a_profile(line, examples, schema, input_plan, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_module_that_raises_has_a_record_with_the_cause_and_the_log(
-    examples, schema, tmp_path, monkeypatch
-):
-    module = tmp_path / "crashing_module.py"
-    module.write_text("def run_fn(fn_args):\n    print('so far', flush=True)\n    1 / 0\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    inputs = {"examples": examples, "schema": schema}
-    profile = do(tmp_path, inputs, run_fn="crashing_module.run_fn")
+def test_a_module_that_raises_has_a_record_with_the_cause_and_the_log(trainer):
+    profile = trainer.profile(
+        written(trainer, "def run_fn(fn_args):\n    print('so far', flush=True)\n    1 / 0\n")
+    )
     assert "ZeroDivisionError" in unmeasured.reason_in(profile.uri)
     assert "so far" in (pathlib.Path(profile.uri) / "profile.log").read_text()
 
 
 @pytest.mark.slow
 def test_a_custom_training_loop_has_a_record_that_says_why_it_has_no_figures(
-    examples, tmp_path, monkeypatch
+    trainer, monkeypatch
 ):
-    (tmp_path / "module_with_a_loop.py").write_text("def run_fn(fn_args): pass\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    profile = do(tmp_path, {"examples": examples}, run_fn="module_with_a_loop.run_fn")
+    (trainer.folder / "module_with_a_loop.py").write_text("def run_fn(fn_args): pass\n")
+    monkeypatch.syspath_prepend(trainer.folder)
+    profile = trainer.profile("", module_file=None, run_fn="module_with_a_loop.run_fn")
     assert unmeasured.reason_in(profile.uri) == child.NO_FIT
     assert profile.get_string_custom_property("not_measured") == child.NO_FIT
     assert not profile.has_custom_property("may_pass")  # it would be the same again
 
 
 @pytest.mark.slow
-def test_the_module_gets_hyperparameters_and_base_model(examples, schema, tmp_path):
-    found = standard_artifacts.HyperParameters()
-    found.uri = str(tmp_path / "hyperparameters")
-    pathlib.Path(found.uri).mkdir()
+def test_the_module_gets_hyperparameters_and_base_model(trainer):
+    found = trainer.artifact(standard_artifacts.HyperParameters, "hyperparameters")
     (pathlib.Path(found.uri) / "best.txt").write_text('{"space": [], "values": {"units": 5}}')
-    base = standard_artifacts.Model()
-    base.uri = str(tmp_path / "base")
+    base = trainer.artifact(standard_artifacts.Model, "base")
     saved = pathlib.Path(base.uri) / "Format-Serving" / "units.txt"
     saved.parent.mkdir(parents=True)
     saved.write_text("3")
@@ -161,32 +120,27 @@ def test_the_module_gets_hyperparameters_and_base_model(examples, schema, tmp_pa
         units += int(file.read())
     schema ="""
     text = _MODULE.format(line="keras").replace("\n    schema =", given, 1)
-    module = tmp_path / "module.py"
-    module.write_text(text.replace("Dense(64)", "Dense(units)"))
-    profile = do(
-        tmp_path,
-        {"examples": examples, "schema": schema, "hyperparameters": found, "base_model": base},
-        module_file=str(module),
+    profile = trainer.profile(
+        written(trainer, text.replace("Dense(64)", "Dense(units)")),
+        inputs={"hyperparameters": [found], "base_model": [base]},
     )
     record = ProfileRecord.read(pathlib.Path(profile.uri) / "profile.json")
     assert record.state.weights_bytes == 4 * (8 + 8 + 8 + 1)
 
 
 @pytest.mark.slow
-def test_user_error_of_the_child_is_one_here(examples, tmp_path):
+def test_user_error_of_the_child_is_one_here(trainer):
     with pytest.raises(errors.UserError, match="Received: run_fn=no_such_module.run_fn"):
-        do(tmp_path, {"examples": examples}, run_fn="no_such_module.run_fn")
+        trainer.profile("", module_file=None, run_fn="no_such_module.run_fn")
 
 
-def test_input_plan_is_applied(examples, schema, input_plan, tmp_path):
-    inputs = {"examples": [examples], "schema": [schema]}
-    stock = trainer_args.fn_args(inputs, outputs(tmp_path), properties())
-    tuned = trainer_args.fn_args(
-        {**inputs, "input_plan": [input_plan]}, outputs(tmp_path), properties()
-    )
-    assert stock.train_steps == tuned.train_steps == 10
-    assert tuned.serving_model_dir.startswith(str(tmp_path / "model"))
-    proto = examples_lib.read_schema(transform_graph=None, schema=[schema])
+def test_input_plan_is_applied(trainer):
+    plan = {"input_plan": [trainer.plan("columns")]}
+    stock = trainer_args.fn_args(*trainer.given("module.py"))
+    tuned = trainer_args.fn_args(*trainer.given("module.py", inputs=plan))
+    assert stock.train_steps == tuned.train_steps == 120
+    assert tuned.serving_model_dir.startswith(trainer.model.uri)
+    proto = examples_lib.read_schema(transform_graph=None, schema=[trainer.schema])
     options = dataset_options.TensorFlowDatasetOptions(batch_size=8, label_key="label")
     datasets = [
         arguments.data_accessor.tf_dataset_factory(arguments.train_files, options, proto)
@@ -197,12 +151,13 @@ def test_input_plan_is_applied(examples, schema, input_plan, tmp_path):
 
 
 @pytest.mark.parametrize("taker", [MemoryProfiler, OptimizedTrainer])
-def test_a_plan_that_is_wired_and_does_not_come_is_missed(taker, examples, tmp_path, caplog):
+def test_a_plan_that_is_wired_and_does_not_come_is_missed(taker, trainer, caplog):
     def said_of(input_plan):
         channel = tfx_types.Channel(type=standard_artifacts.Examples)
         node = taker(examples=channel, run_fn="a.b", input_plan=input_plan)
-        given = properties(input_plan_source=node.exec_properties.get("input_plan_source"))
-        trainer_args.fn_args({"examples": [examples]}, outputs(tmp_path), given)
+        inputs, outputs, given = trainer.given("module.py")
+        source = node.exec_properties.get("input_plan_source")
+        trainer_args.fn_args(inputs, outputs, {**given, "input_plan_source": source})
         return [each.getMessage() for each in caplog.records if each.name.startswith("tfx_perf")]
 
     assert said_of(None) == []
@@ -222,9 +177,11 @@ def test_a_plan_that_is_wired_and_does_not_come_is_missed(taker, examples, tmp_p
         ({"train_args": '{"splits": ["empty"]}'}, "Expected training examples"),
     ],
 )
-def test_wrong_examples(changes, message, examples, tmp_path):
+def test_wrong_examples(changes, message, trainer):
+    trainer.examples.split_names = '["train", "eval", "empty"]'
+    inputs, outputs, given = trainer.given("module.py")
     with pytest.raises(errors.UserError, match=message) as caught:
-        trainer_args.fn_args({"examples": [examples]}, outputs(tmp_path), properties(**changes))
+        trainer_args.fn_args(inputs, outputs, {**given, **changes})
     assert "\n" not in str(caught.value)
 
 
@@ -258,8 +215,9 @@ def test_wrong_run_fn(tmp_path, monkeypatch):
         trainer_args.load_run_fn({"run_fn": None})
 
 
-def test_wiring(examples):
-    channel = tfx_types.Channel(type=standard_artifacts.Examples).set_artifacts([examples])
+def test_wiring(trainer):
+    channel = tfx_types.Channel(type=standard_artifacts.Examples)
+    channel.set_artifacts([trainer.examples])
     profiler = component.MemoryProfiler(
         examples=channel,
         run_fn="models.run_fn",
@@ -285,15 +243,12 @@ def test_wiring_needs_one_module(given):
 
 
 @pytest.mark.slow
-def test_the_step_is_the_one_in_the_precision_that_trains(examples, schema, tmp_path):
-    module = tmp_path / "module.py"
+def test_the_step_is_the_one_in_the_precision_that_trains(trainer):
     told = "    print('POLICY', keras.mixed_precision.global_policy().name)\n    model.fit("
-    module.write_text(_MODULE.format(line="keras").replace("    model.fit(", told))
-    settings = PerfConfig.from_dict(
-        {"memory": {"batch_sizes": [8, 32]}, "training": {"precision": "mixed_bfloat16"}}
-    ).to_json("memory", "training.precision")
-    inputs = {"examples": examples, "schema": schema}
-    profile = do(tmp_path, inputs, module_file=str(module), config=settings)
+    module = written(trainer, _MODULE.format(line="keras").replace("    model.fit(", told))
+    precision = {"precision": "mixed_bfloat16"}
+    settings = {"memory": {"batch_sizes": [8, 32]}, "training": precision}
+    profile = trainer.profile(module, settings=settings)
     assert "POLICY mixed_bfloat16" in (pathlib.Path(profile.uri) / "profile.log").read_text()
 
 

@@ -1,6 +1,6 @@
 """MemoryProfiler on steps that are killed, hang or raise: it publishes what it has, and why.
 
-Its `memory_profiler.attempts` go on with what they have left behind.
+Its attempts go on with what they have left behind.
 """
 
 import html
@@ -8,9 +8,7 @@ import pathlib
 
 import pytest
 
-from tfx_perf.components import types
-from tfx_perf.components.memory_profiler import child, executor
-from tfx_perf.config import PerfConfig
+from tfx_perf.components.memory_profiler import child
 from tfx_perf.core import errors, unmeasured
 from tfx_perf.memory.record import ProfileRecord
 
@@ -49,15 +47,7 @@ class Strike(keras.layers.Layer):
 
 
 def profiled(trainer, *, memory=None, **module):
-    """Runs the executor; returns the artifact."""
-    profile = types.MemoryProfile()
-    profile.uri = str(trainer.folder / "profile")
-    inputs, _, properties = trainer.given(trainer.write_module(**module))
-    settings = PerfConfig.from_dict({"memory": memory or {}}).to_json()
-    executor.Executor().Do(
-        inputs, {"memory_profile": [profile]}, {**properties, "config": settings}
-    )
-    return profile
+    return trainer.profile(trainer.write_module(**module), settings={"memory": memory or {}})
 
 
 def striking(trainer, size, deed="kill()", *, memory=None, line="keras"):
@@ -199,9 +189,5 @@ def test_data_that_cannot_be_cut_into_batches(trainer):
 
 @pytest.mark.slow
 def test_a_wrong_split_is_still_the_users_to_mend(trainer):
-    inputs, _, properties = trainer.given(trainer.write_module())
-    profile = types.MemoryProfile()
-    profile.uri = str(trainer.folder / "profile")
-    properties["train_args"] = '{"splits": ["training"]}'
     with pytest.raises(errors.UserError, match="Received: split=training"):
-        executor.Executor().Do(inputs, {"memory_profile": [profile]}, properties)
+        trainer.profile(trainer.write_module(), train_args='{"splits": ["training"]}')

@@ -1,4 +1,4 @@
-"""A stock training module and its artifacts, for the tests of OptimizedTrainer."""
+"""A stock training module and its artifacts, for tests of components that run such code."""
 
 import json
 import pathlib
@@ -9,6 +9,7 @@ from perf_records import tuning_record
 from tfx.types import artifact_utils, standard_artifacts
 
 from tfx_perf.components import types
+from tfx_perf.components.memory_profiler import executor as memory_executor
 from tfx_perf.components.optimized_trainer import executor
 from tfx_perf.config import PerfConfig
 from tfx_perf.training.record import TrainingRecord
@@ -175,6 +176,16 @@ class Trainer:
                 "config": PerfConfig.from_dict(settings).to_json(),
             },
         )
+
+    def profile(self, module, *, inputs=None, settings=None, **properties):
+        """Runs MemoryProfiler on a module; returns its artifact."""
+        profile = self.artifact(types.MemoryProfile, "profile")
+        inputs, _, given = self.given(module, inputs=inputs)
+        config = PerfConfig.from_dict(settings or {}).to_json()
+        memory_executor.Executor().Do(
+            inputs, {"memory_profile": [profile]}, {**given, "config": config, **properties}
+        )
+        return profile
 
     @property
     def record(self):
