@@ -195,31 +195,28 @@ class Attempts:
         most = max(self._settings.batch_sizes, default=most)
         steps = [step for step in found.steps if step.plan == "plain"]
         ran = [step.batch_size for step in steps if step.status == "measured"]
-        taken: list[Footprint] = []
-        limit_bytes, remark = found.memory_limit_bytes, ""
         size = found.module_batch_size if found.module_batch_size in ran else max(ran, default=None)
+        if size is None:
+            return [], found.memory_limit_bytes, ""
         beside = self._finished_beside()
-        if size not in beside:
-            beside = {}
+        done = [beside[each] for each in sorted(beside)] if size in beside else []
+        limits = filter(None, (each.footprint.limit_bytes for each in done))
+        limit_bytes = min([found.memory_limit_bytes, *limits])
         alone: list[int] = []  # limits; what goes on beside takes of the memory, too
-        while size is not None:
-            done = beside.pop(size, None)
-            if done is None:
-                done = self._finished(size)
-                alone += filter(None, [done.footprint.limit_bytes])
-            taken.append(done.footprint)
-            beside_bytes = min(limit_bytes, done.footprint.limit_bytes or limit_bytes)
-            limit_bytes = min(alone, default=beside_bytes)
-            if beside:
-                size = min(beside)
-                continue
-            size = largest_batch.next_size(taken, limit_bytes=limit_bytes, most=most, steps=steps)
-            if len(taken) == _MOST_FOOTPRINTS:
-                break
-            if size is not None:
-                size = self._affordable(size, done)
-                remark = "" if size else "; a larger one would have taken too long"
-        return taken, limit_bytes, remark
+        while True:
+            if size not in beside:
+                done.append(self._finished(size))
+                alone += filter(None, [done[-1].footprint.limit_bytes])
+                limit_bytes = min(alone, default=limit_bytes)
+            taken = [each.footprint for each in done]
+            larger = largest_batch.next_size(
+                taken, limit_bytes=limit_bytes, most=most, steps=steps
+            )
+            if larger is None or len(done) == _MOST_FOOTPRINTS:
+                return taken, limit_bytes, ""
+            size = self._affordable(larger, done[-1])
+            if size is None:
+                return taken, limit_bytes, "; a larger one would have taken too long"
 
     @contextlib.contextmanager
     def _first_footprint_beside(self) -> Iterator[None]:
