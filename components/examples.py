@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import tensorflow as tf
@@ -143,20 +143,15 @@ def record_source(
     )
 
 
-def read_schema(
-    *,
-    transform_graph: Examples | None,
-    schema: Examples | None,
-    examples: Examples = (),
-) -> schema_pb2.Schema | None:
+def read_schema(inputs: Mapping[str, Examples]) -> _Schema:
     """Returns the schema, the transformed one if it exists; None for examples with a data view."""
-    if transform_graph:
+    if transform_graph := inputs.get("transform_graph"):
         output = tft.TFTransformOutput(artifact_utils.get_single_uri(list(transform_graph)))
         return output.transformed_metadata.schema
-    if schema:
+    if schema := inputs.get("schema"):
         folder = artifact_utils.get_single_uri(list(schema))
         return io_utils.SchemaReader().read(io_utils.get_only_uri_in_dir(folder))
-    if examples and _payload_and_view(examples)[1] is not None:
+    if _payload_and_view(inputs["examples"])[1] is not None:
         return None
     raise errors.UserError(
         "Expected a schema, to parse the examples with. Received: schema=None and "

@@ -132,12 +132,7 @@ class _Planning:
         return examples_lib.record_source(
             self._inputs["examples"],
             split=self._properties["split"],
-            schema=schema
-            or examples_lib.read_schema(
-                transform_graph=self._inputs.get("transform_graph"),
-                schema=self._inputs.get("schema"),
-                examples=self._inputs["examples"],
-            ),
+            schema=schema or examples_lib.read_schema(self._inputs),
             batch_size=self._settings.batch_size or BATCH_SIZE,
             label_key=label_key,
         )

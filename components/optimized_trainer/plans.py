@@ -232,10 +232,10 @@ def of_node(target: artifact.Artifact) -> Runs:
 def _schema_digest(input_dict: _Artifacts) -> str:
     """Returns a digest of the form of the examples, empty if they have no schema."""
     try:
-        schema = examples_lib.read_schema(
-            transform_graph=input_dict.get("transform_graph"), schema=input_dict.get("schema")
-        )
+        schema = examples_lib.read_schema(input_dict)
     except errors.UserError:  # a module that knows its data needs none
+        schema = None
+    if schema is None:
         return ""
     return cache_key.digest(_form(schema).SerializeToString(deterministic=True))
 

@@ -217,10 +217,9 @@ def test_rows_that_are_not_records_are_left_to_tfxio(tmp_path):
 
 def test_a_data_view_needs_no_schema(tmp_path):
     item = viewed(tmp_path, RowPerRecord())
-    nothing = {"transform_graph": None, "schema": None}
-    assert examples_lib.read_schema(**nothing, examples=[item]) is None
+    assert examples_lib.read_schema({"examples": [item]}) is None
     with pytest.raises(errors.UserError, match="Expected a schema"):
-        examples_lib.read_schema(**nothing, examples=[examples(tmp_path / "more")])
+        examples_lib.read_schema({"examples": [examples(tmp_path / "more")]})
 
 
 @pytest.mark.parametrize(

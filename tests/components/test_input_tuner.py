@@ -122,7 +122,7 @@ def test_publishes_a_plan_that_the_trainer_can_apply(inputs, transform_graph, tm
     assert all(item.examples_per_second or item.reason for item in record.outcomes)
     assert (record.batch_size, record.training_note) == (16, "")  # the code's own
 
-    proto = examples_lib.read_schema(transform_graph=[transform_graph], schema=None)
+    proto = examples_lib.read_schema({"transform_graph": [transform_graph]})
     options = dataset_options.TensorFlowDatasetOptions(
         batch_size=8, label_key="label_xf", num_epochs=1
     )

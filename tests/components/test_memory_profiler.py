@@ -140,7 +140,7 @@ def test_input_plan_is_applied(trainer):
     tuned = trainer_args.fn_args(*trainer.given("module.py", inputs=plan))
     assert stock.train_steps == tuned.train_steps == 120
     assert tuned.serving_model_dir.startswith(trainer.model.uri)
-    proto = examples_lib.read_schema(transform_graph=None, schema=[trainer.schema])
+    proto = examples_lib.read_schema({"schema": [trainer.schema]})
     options = dataset_options.TensorFlowDatasetOptions(batch_size=8, label_key="label")
     datasets = [
         arguments.data_accessor.tf_dataset_factory(arguments.train_files, options, proto)
