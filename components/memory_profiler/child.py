@@ -64,9 +64,12 @@ def measure_footprint(
         if call is None:
             raise errors.MeasurementError(unmeasured.reason_in(folder))
         meter = footprint.FootprintMeter(
-            call, max_utilization=settings.memory.max_device_utilization, stop=stop
+            call,
+            batch_size=batch_size,
+            max_utilization=settings.memory.max_device_utilization,
+            stop=stop,
         )
-        first = meter.take(batch_size or meter.own_batch_size)
+        first = meter.take(meter.batch_size)
         write(first)
         if batch_size is None and not call.model.jit_compile:
             most = max(settings.memory.batch_sizes, default=largest_batch.ENOUGH)

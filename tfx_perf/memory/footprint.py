@@ -37,14 +37,18 @@ class FootprintMeter:
         self,
         call: interception.FitCall,
         *,
+        batch_size: int | None,
         max_utilization: float,
         stop: Callable[[Footprint], None],
     ) -> None:
-        """Notes the memory from which growth counts; UserError: the data cannot be rebatched."""
+        """Notes the memory from which growth counts; `batch_size` None stands for the data's own.
+
+        UserError: the data cannot be rebatched.
+        """
         self._began = time.perf_counter()
         self._call, self._stop = call, stop
         self._dataset = batches.dataset_of(call)
-        self.own_batch_size = batches.batch_size_of(batches.first_batch(self._dataset))
+        self.batch_size = batch_size or batches.batch_size_of(batches.first_batch(self._dataset))
         gc.collect()
         host.return_freed_memory()
         self._limit_bytes = devices.memory_limit(max_utilization=max_utilization).bytes
