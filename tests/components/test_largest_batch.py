@@ -34,7 +34,7 @@ def training(batch_size):
 
 def run_fn(fn_args):
     model, data = training(1024)
-    model.fit(data, steps_per_epoch=5)
+    model.fit(data, steps_per_epoch=1000)
 """
 _EAGER = """
 class Eager(keras.layers.Layer):
