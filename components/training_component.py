@@ -1,7 +1,7 @@
 """What the components that run training code have in common: how it is given, and packed."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, TypedDict
+from typing import Any, ClassVar
 
 from tfx import types as tfx_types
 from tfx.components.util import udf_utils
@@ -10,7 +10,7 @@ from tfx.orchestration import data_types
 from tfx.proto import trainer_pb2
 from tfx.types import component_spec, standard_component_specs
 from tfx.utils import json_utils
-from typing_extensions import Required
+from typing_extensions import Required, TypedDict
 
 from tfx_perf.components import early_imports
 from tfx_perf.config import PerfConfig
@@ -78,6 +78,9 @@ class TrainingComponent(base_component.BaseComponent):
             UserError: not exactly one of `run_fn` and `module_file` is given, or `config` is a
                 mapping with a wrong key or value.
         """
+        arguments = TrainingArguments.__annotations__
+        for name in given.keys() - arguments.keys():  # TFX would ignore it
+            raise TypeError(f"{type(self).__name__} got an unexpected keyword argument {name!r}.")
         run_fn, module_file = given.get("run_fn"), given.get("module_file")
         if self.NEEDS_CODE or run_fn or module_file:
             check_one_module(module_file=module_file, run_fn=run_fn)
@@ -88,7 +91,7 @@ class TrainingComponent(base_component.BaseComponent):
         super().__init__(
             self.SPEC_CLASS(
                 **{
-                    **dict.fromkeys(TrainingArguments.__annotations__),
+                    **dict.fromkeys(arguments),
                     **given,
                     "source_digest": source_digest(run_fn),
                     "train_args": given.get("train_args") or trainer_pb2.TrainArgs(),

@@ -158,3 +158,10 @@ def test_exactly_one_module(module_file, run_fn):
 def test_one_module_is_right():
     training_component.check_one_module(module_file="a.py", run_fn=None)
     training_component.check_one_module(module_file=None, run_fn="b.run_fn")
+
+
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_an_argument_that_no_component_has_is_refused(component):
+    channel = tfx_types.Channel(type=standard_artifacts.Examples)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'shema'"):
+        component(examples=channel, run_fn="model.run_fn", shema=channel)
