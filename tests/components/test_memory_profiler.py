@@ -38,11 +38,6 @@ def run_fn(fn_args):
 """
 
 
-@pytest.fixture
-def trainer(tmp_path):
-    return training_cases.Trainer(tmp_path)
-
-
 def written(trainer, text):
     module = trainer.folder / "module.py"
     module.write_text(text)
