@@ -1,14 +1,15 @@
 """Talks to a server through `kfp.Client`: address, retries, errors in one line."""
 
+import contextlib
+import io
 import logging
 import os
 import pathlib
-import time
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import urllib3.exceptions
+import urllib3
 
 from tfx_perf.core import errors
 
@@ -21,7 +22,17 @@ _NOT_FOUND = 404
 _NOT_BEGUN = (429, 503)
 # The server may have done it, and only the answer was lost.
 _UNKNOWN = (500, 502, 504)
-_FIRST_PAUSE_SECONDS = 1.0
+_PAUSE_SECONDS = 1.0
+
+
+class _Retry(urllib3.Retry):
+    """Tries again what changes nothing; what changes something only if it was not begun."""
+
+    def is_retry(
+        self, method: str, status_code: int, has_retry_after: bool = False
+    ) -> bool:
+        del has_retry_after
+        return status_code in _NOT_BEGUN or (method == "GET" and status_code in _UNKNOWN)
 
 
 class Connection:
@@ -31,7 +42,6 @@ class Connection:
         self, host: str | None, *, attempts: int, client_options: Mapping[str, Any]
     ) -> None:
         self._host = host or os.environ.get(ENDPOINT_VARIABLE)
-        self._attempts = attempts
         if not self._host and not _has_cluster():
             raise errors.UserError(
                 "Expected the address of a Kubeflow Pipelines server. Received: no host, no "
@@ -39,8 +49,12 @@ class Connection:
             )
         if self._host and "://" not in self._host:
             self._host = f"https://{self._host}"
-        # Its warnings about each retry are ours to give.
+        # Its warnings about each retry help nobody.
         logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
+        retries = _Retry(
+            attempts - 1, allowed_methods={"GET"}, backoff_factor=_PAUSE_SECONDS,
+            raise_on_status=False,
+        )  # fmt: skip
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             base: Any = _import_kfp().Client
@@ -48,49 +62,39 @@ class Connection:
             class Client(base):
                 """Asks for the server's health once; the retries are ours."""
 
+                def _load_config(self, *arguments: Any, **keywords: Any) -> Any:
+                    config = super()._load_config(*arguments, **keywords)
+                    config.retries = retries
+                    return config
+
                 def get_kfp_healthz(self, sleep_duration: int = 5) -> Any:
                     del sleep_duration
                     return self._healthz_api.healthz_service_get_healthz()
 
-            self.client = self.read(lambda: Client(host=self._host, **client_options))
+            self.client = self.call(lambda: Client(host=self._host, **client_options))
         # The client asks only where it has no namespace.
-        self.read(self.client.get_kfp_healthz)
+        self.call(self.client.get_kfp_healthz)
 
     @property
     def ui_address(self) -> str:
         """Address of the UI."""
         return self.client._get_url_prefix().rstrip("/")  # what kfp prints in its own links
 
-    def read(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
-        """Calls a function that changes nothing; tried again after any passing failure."""
-        return self._call((*_NOT_BEGUN, *_UNKNOWN), function, *arguments, **keywords)
-
-    def create(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
-        """Calls a function that creates something; tries again only if nothing was created."""
-        return self._call(_NOT_BEGUN, function, *arguments, **keywords)
-
-    def _call(
-        self, passing: tuple[int, ...], function: Callable[..., Any], *arguments: Any,
-        **keywords: Any,
-    ) -> Any:  # fmt: skip
+    def call(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+        """Calls a function of the client; a `UserError` says what the server has against it."""
         import kfp_server_api
 
-        for attempt in range(self._attempts):
-            try:
+        try:
+            with contextlib.redirect_stdout(io.StringIO()):  # kfp prints links
                 return function(*arguments, **keywords)
-            except kfp_server_api.ApiException as error:
-                if error.status not in passing or attempt + 1 == self._attempts:
-                    raise errors.UserError(self._explained(error)) from error
-            except urllib3.exceptions.HTTPError as error:
-                began = not _is_refused(error)
-                if (began and passing is _NOT_BEGUN) or attempt + 1 == self._attempts:
-                    reason = " ".join(str(getattr(error, "reason", error)).split())
-                    raise errors.UserError(
-                        "Expected a Kubeflow Pipelines server that answers. Received: "
-                        f"host={self._host or 'of the kube config'} ({reason})."
-                    ) from error
-            time.sleep(_FIRST_PAUSE_SECONDS * 2**attempt)
-        raise AssertionError("attempts is at least 1")
+        except kfp_server_api.ApiException as error:
+            raise errors.UserError(self._explained(error)) from error
+        except urllib3.exceptions.HTTPError as error:
+            reason = " ".join(str(getattr(error, "reason", error)).split())
+            raise errors.UserError(
+                "Expected a Kubeflow Pipelines server that answers. Received: "
+                f"host={self._host or 'of the kube config'} ({reason})."
+            ) from error
 
     def _explained(self, error: Any) -> str:
         message = errors.of_server(error)
@@ -121,11 +125,3 @@ def _import_kfp() -> Any:
             "Install it with pip install 'tfx-perf[kfp]'."
         ) from error
     return kfp
-
-
-def _is_refused(error: urllib3.exceptions.HTTPError) -> bool:
-    """Whether no connection came about, so that nothing was sent."""
-    reason = getattr(error, "reason", error)
-    return isinstance(
-        reason, (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError)
-    )

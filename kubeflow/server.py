@@ -1,13 +1,11 @@
 """A Kubeflow Pipelines server: upload, run, schedule, wait."""
 
-import contextlib
 import dataclasses
 import datetime
-import io
 import json
 import pathlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from tfx_perf.core import errors
@@ -99,7 +97,7 @@ class PipelineServer:
         self, host: str | None = None, *, attempts: int = 4, **client_options: Any
     ) -> None:
         self.connection = Connection(host, attempts=attempts, client_options=client_options)
-        self._client = self.connection.client
+        self._client, self._call = self.connection.client, self.connection.call
 
     def upload(
         self, path: str | pathlib.Path, *, name: str | None = None, version: str | None = None
@@ -117,13 +115,13 @@ class PipelineServer:
         """
         spec = lint.read(path)
         name = name or spec["pipelineInfo"]["name"]
-        pipeline_id = self.connection.read(self._client.get_pipeline_id, name)
+        pipeline_id = self._call(self._client.get_pipeline_id, name)
         if pipeline_id is None:
-            made = self._create(self._client.upload_pipeline, str(path), pipeline_name=name)
+            made = self._call(self._client.upload_pipeline, str(path), pipeline_name=name)
             page = f"pipelines/details/{made.pipeline_id}"
             return Created(made.pipeline_id, name, self._link(page))
         version = version or _with_time(name)
-        made = self._create(
+        made = self._call(
             self._client.upload_pipeline_version,
             str(path),
             pipeline_version_name=version,
@@ -135,7 +133,7 @@ class PipelineServer:
     def start(self, job: Job) -> Created:
         """Starts a run; raises a `UserError` if pipeline, version or a parameter is wrong."""
         arguments, name = self._arguments(job)
-        made = self._create(self._client.run_pipeline, **arguments)
+        made = self._call(self._client.run_pipeline, **arguments)
         return Created(made.run_id, name, self.run_link(made.run_id))
 
     def schedule(
@@ -159,7 +157,7 @@ class PipelineServer:
                 f"Received: cron={cron}."
             )
         arguments, name = self._arguments(job)
-        made = self._create(
+        made = self._call(
             self._client.create_recurring_run,
             cron_expression=cron,
             interval_second=interval_seconds,
@@ -171,7 +169,7 @@ class PipelineServer:
 
     def state(self, run_id: str) -> RunState:
         """Returns the state of a run; raises a `UserError` if there is no such run."""
-        run = self.connection.read(self._client.get_run, run_id)
+        run = self._call(self._client.get_run, run_id)
         tasks = (run.run_details and run.run_details.task_details) or []
         return RunState(
             state=run.state or "PENDING",
@@ -192,7 +190,7 @@ class PipelineServer:
         return state
 
     def _arguments(self, job: Job) -> tuple[dict[str, Any], str]:
-        pipeline_id = self.connection.read(self._client.get_pipeline_id, job.pipeline)
+        pipeline_id = self._call(self._client.get_pipeline_id, job.pipeline)
         if pipeline_id is None:
             raise errors.UserError(
                 f"Expected a pipeline that the server has. Received: pipeline={job.pipeline}; "
@@ -202,7 +200,7 @@ class PipelineServer:
         # The name may be known and the experiment not be there; that is created last.
         params = _typed(job.parameters, version.pipeline_spec)
         name = job.name or _with_time(job.pipeline)
-        experiment = self._create(self._client.create_experiment, job.experiment)
+        experiment = self._call(self._client.create_experiment, job.experiment)
         return {
             "experiment_id": experiment.experiment_id,
             "job_name": name,
@@ -214,7 +212,7 @@ class PipelineServer:
         }, name
 
     def _version(self, job: Job, pipeline_id: str) -> Any:
-        listed = self.connection.read(
+        listed = self._call(
             self._client.list_pipeline_versions,
             pipeline_id,
             page_size=_PAGE_SIZE,
@@ -229,10 +227,6 @@ class PipelineServer:
             f"Expected a version of {job.pipeline}, newest first: {known}. "
             f"Received: version={job.version}."
         )
-
-    def _create(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
-        with contextlib.redirect_stdout(io.StringIO()):  # kfp prints links
-            return self.connection.create(function, *arguments, **keywords)
 
     def run_link(self, run_id: str) -> str:
         """Returns the address of a run's page."""

@@ -35,7 +35,7 @@ def api(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in (connection.ENDPOINT_VARIABLE, "KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(connection, "_FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(connection, "_PAUSE_SECONDS", 0.01)
     return ListingServer()
 
 

@@ -49,7 +49,7 @@ class KubeflowHandler(CatchingHandler):
             )
             if update:
                 self._pipeline_id(name)
-            elif self._read(self._client.get_pipeline_id, name) is not None:
+            elif self._call(self._client.get_pipeline_id, name) is not None:
                 raise errors.UserError(
                     f"Expected the name of a new pipeline. Received: {name}, which the server has; "
                     "use `tfx pipeline update`, or delete it."
@@ -84,10 +84,10 @@ class KubeflowHandler(CatchingHandler):
         pipeline_id = self._pipeline_id(name)
         listing = self._client.list_pipeline_versions
         for version in list(self._all(listing, "pipeline_versions", pipeline_id)):
-            self._change(
+            self._call(
                 self._client.delete_pipeline_version, pipeline_id, version.pipeline_version_id
             )
-        self._change(self._client.delete_pipeline, pipeline_id)  # not while it has versions
+        self._call(self._client.delete_pipeline, pipeline_id)  # not while it has versions
         click.echo(f"Pipeline {name} deleted successfully.")
 
     def get_schema(self) -> None:
@@ -101,7 +101,7 @@ class KubeflowHandler(CatchingHandler):
         job = kubeflow.Job(pipeline=name, parameters=parameters, experiment=name)
         made = self._server.start(job)
         click.echo(f"Run created for pipeline: {name}")
-        self._show(name, [self._read(self._client.get_run, made.id)])
+        self._show(name, [self._call(self._client.get_run, made.id)])
 
     def list_runs(self) -> None:
         """Lists the runs of a pipeline, the newest first."""
@@ -121,17 +121,17 @@ class KubeflowHandler(CatchingHandler):
 
     def get_run(self) -> None:
         """Shows the state of a run."""
-        run = self._read(self._client.get_run, self.flags_dict[labels.RUN_ID])
+        run = self._call(self._client.get_run, self.flags_dict[labels.RUN_ID])
         self._show(self.flags_dict[labels.PIPELINE_NAME], [run])
 
     def delete_run(self) -> None:
         """Deletes the record of a run."""
-        self._change(self._client.delete_run, self.flags_dict[labels.RUN_ID])
+        self._call(self._client.delete_run, self.flags_dict[labels.RUN_ID])
         click.echo("Run deleted.")
 
     def terminate_run(self) -> None:
         """Stops a run."""
-        self._change(self._client.terminate_run, self.flags_dict[labels.RUN_ID])
+        self._call(self._client.terminate_run, self.flags_dict[labels.RUN_ID])
         click.echo("Run terminated.")
 
     @functools.cached_property
@@ -150,18 +150,15 @@ class KubeflowHandler(CatchingHandler):
     def _client(self) -> Any:
         return self._server.connection.client
 
-    def _read(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
-        return self._server.connection.read(function, *arguments, **keywords)
-
-    def _change(self, function: Callable[..., Any], *arguments: str) -> None:
-        self._server.connection.create(function, *arguments)
+    def _call(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+        return self._server.connection.call(function, *arguments, **keywords)
 
     def _all(
         self, listing: Callable[..., Any], key: str, *arguments: Any, **keywords: Any
     ) -> Iterator[Any]:
         token = ""
         while True:
-            page = self._read(
+            page = self._call(
                 listing, *arguments, page_token=token, page_size=_PAGE_SIZE, **keywords
             )
             yield from getattr(page, key) or ()
@@ -170,7 +167,7 @@ class KubeflowHandler(CatchingHandler):
                 return
 
     def _pipeline_id(self, name: str) -> str:
-        found = self._read(self._client.get_pipeline_id, name)
+        found = self._call(self._client.get_pipeline_id, name)
         if found is None:
             raise errors.UserError(
                 "Expected a pipeline that the server has. "
