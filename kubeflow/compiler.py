@@ -113,11 +113,14 @@ def _check_name(name: str) -> None:
 
 def _check_nodes(pipeline: tfx.dsl.Pipeline, settings: KubeflowSettings) -> None:
     validation.check_nodes(settings.nodes, sorted(node.id for node in pipeline.components))
-    for node_id, own in settings.nodes.items():
-        if settings.target == "vertex" and not own.is_plain:
-            raise errors.UserError(_not_on_vertex(f"nodes.{node_id}"))
-    if settings.target == "vertex" and not settings.defaults.is_plain:
-        raise errors.UserError(_not_on_vertex("defaults"))
+    own = {"defaults": settings.defaults}
+    own |= {f"nodes.{node_id}": of_node for node_id, of_node in settings.nodes.items()}
+    for where, given in own.items():
+        if settings.target == "vertex" and not given.is_plain:
+            raise errors.UserError(
+                "Expected only image, resources, accelerator, environment, retries and cache for "
+                f"Vertex, which runs no pods of yours. Received: {where}."
+            )
     for node in pipeline.components:
         if isinstance(node, tfx_components.InfraValidator):
             raise errors.UserError(
@@ -130,13 +133,6 @@ def _check_nodes(pipeline: tfx.dsl.Pipeline, settings: KubeflowSettings) -> None
                 "Expected functions by import path, e.g. run_fn='models.model.run_fn', installed "
                 f"in the image. Received: {node.id} with module_file={module_file}."
             )
-
-
-def _not_on_vertex(where: str) -> str:
-    return (
-        "Expected only image, resources, accelerator, environment, retries and cache for "
-        f"Vertex, which runs no pods of yours. Received: {where}."
-    )
 
 
 def _without_resolvers(

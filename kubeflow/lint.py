@@ -38,9 +38,8 @@ PARAMETER_TYPES: dict[str, type] = {
 
 def read(path: str | pathlib.Path) -> dict[str, Any]:
     """Returns the pipeline spec in a YAML file, if the server and `kfp.Client` accept it."""
-    path = pathlib.Path(path)
-    documents, found = _checked(path)
-    if found:
+    documents = documents_in(path)
+    if found := problems(documents):
         others = f" And {len(found) - 1} more." if len(found) > 1 else ""
         raise errors.UserError(
             f"Expected a pipeline that Kubeflow accepts. Received: {path} ({found[0]}).{others}"
@@ -57,18 +56,13 @@ def read(path: str | pathlib.Path) -> dict[str, Any]:
     return documents[0]
 
 
-def problems_in(path: pathlib.Path) -> list[str]:
-    """Returns the reasons, a line each, for which the server would refuse a YAML file."""
-    return _checked(path)[1]
-
-
-def _checked(path: pathlib.Path) -> tuple[list[Any], list[str]]:
-    if path.suffix not in (".yaml", ".yml"):
+def documents_in(path: str | pathlib.Path) -> list[Any]:
+    """Returns the documents of a YAML file, which are checked for nothing else."""
+    if pathlib.Path(path).suffix not in (".yaml", ".yml"):
         raise errors.UserError(
             f"Expected a file that ends in .yaml or .yml. Received: path={path}."
         )
-    documents = yaml_file.read_documents(path)
-    return documents, problems(documents)
+    return yaml_file.read_documents(path)
 
 
 def problems(documents: Sequence[_Spec]) -> list[str]:
@@ -79,19 +73,17 @@ def problems(documents: Sequence[_Spec]) -> list[str]:
 def _refused_by_parser(documents: Sequence[_Spec]) -> list[str]:
     from kfp.pipeline_spec import pipeline_spec_pb2
 
+    parts = [
+        (pipeline_spec_pb2.PipelineSpec(), documents[0]),
+        (pipeline_spec_pb2.PipelineDeploymentConfig(), documents[0]["deploymentSpec"]),
+        *((pipeline_spec_pb2.PlatformSpec(), document) for document in documents[1:]),
+    ]
     found = []
-    kinds = (pipeline_spec_pb2.PipelineSpec, pipeline_spec_pb2.PlatformSpec)
-    for kind, document in zip(kinds, documents, strict=False):
+    for parsed, document in parts:
         try:
-            json_format.ParseDict(document, kind(), ignore_unknown_fields=False)
+            json_format.ParseDict(document, parsed)
         except json_format.ParseError as error:
-            found.append(f"not a {kind.__name__}: {' '.join(str(error).split())}")
-    if not found:
-        try:
-            deployment = pipeline_spec_pb2.PipelineDeploymentConfig()
-            json_format.ParseDict(documents[0]["deploymentSpec"], deployment)
-        except (KeyError, json_format.ParseError) as error:
-            found.append(f"not a PipelineDeploymentConfig: {' '.join(str(error).split())}")
+            found.append(f"not a {type(parsed).__name__}: {' '.join(str(error).split())}")
     return found
 
 
@@ -205,6 +197,7 @@ def _inputs(spec: _Spec) -> _Problems:
 
 
 def _source(spec: _Spec, name: str, key: str, source: _Spec) -> _Problems:
+    kind = "artifacts" if "taskOutputArtifact" in source else "parameters"
     output = source.get("taskOutputArtifact") or source.get("taskOutputParameter")
     if output:
         producer = output.get("producerTask")
@@ -214,11 +207,7 @@ def _source(spec: _Spec, name: str, key: str, source: _Spec) -> _Problems:
         if producer not in tasks(spec)[name].get("dependentTasks", []):
             yield f"task {name}: {key} comes from {producer}, on which it does not depend"
         made = component_of(spec, tasks(spec)[producer]).get("outputDefinitions", {})
-        kind, made_key = (
-            ("artifacts", output.get("outputArtifactKey"))
-            if "taskOutputArtifact" in source
-            else ("parameters", output.get("outputParameterKey"))
-        )
+        made_key = output.get("outputArtifactKey") or output.get("outputParameterKey")
         if made_key not in made.get(kind, {}):
             yield f"task {name}: {key} is {made_key} of {producer}, which does not put that out"
     elif "componentInputParameter" in source:

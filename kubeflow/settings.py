@@ -83,12 +83,6 @@ class Toleration(Section):
         return self.model_dump(exclude_none=True)
 
 
-def check_accelerator(name: str | None, count: int | None) -> None:
-    """Checks that accelerators have both name and number."""
-    if bool(name) != bool(count):
-        raise ValueError("accelerator and accelerator_count together")
-
-
 # What Vertex knows, too, which runs no pods of ours.
 _PLAIN = {
     "image", "cpu_request", "cpu_limit", "memory_request", "memory_limit", "accelerator",
@@ -151,7 +145,8 @@ class NodeSettings(Section):
 
     @pydantic.model_validator(mode="after")
     def _counted(self) -> "NodeSettings":
-        check_accelerator(self.accelerator, self.accelerator_count)
+        if bool(self.accelerator) != bool(self.accelerator_count):
+            raise ValueError("accelerator and accelerator_count together")
         return self
 
     def overridden_by(self, other: "NodeSettings") -> "NodeSettings":

@@ -120,7 +120,7 @@ def lint_command(ctx: click.Context, *, path: str, as_json: bool) -> None:
     with console.libraries():
         from tfx_perf.kubeflow import lint
 
-        found = lint.problems_in(pathlib.Path(path))
+        found = lint.problems(lint.documents_in(path))
     if as_json:
         terminal.show_json({"path": path, "problems": found})
     else:
