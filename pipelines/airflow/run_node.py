@@ -13,7 +13,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import click
 from absl import logging
@@ -42,8 +42,6 @@ _RESULT = "__execution_result__"
 _ATTEMPT = "tfx_perf.attempt"
 _NODE = constants.NODE_CONTEXT_TYPE_NAME
 _RUN = constants.PIPELINE_RUN_CONTEXT_TYPE_NAME
-
-_Channel: TypeAlias = pipeline_pb2.InputSpec.Channel
 
 
 class TerminatedError(Exception):
@@ -149,7 +147,8 @@ def _begin_attempt(store: metadata_store.MetadataStore, node: pipeline_pb2.Pipel
     later nodes read the outputs of the newest successful one. Attempts that were cut off are marked
     as failed. A cleared node is not taken from cache: whoever clears it wants it done again.
     """
-    run, name = (_name_in(node.contexts.contexts, kind) for kind in (_RUN, _NODE))
+    names = _names(node.contexts.contexts)
+    run, name = names[_RUN], names[_NODE]
     attempts = _attempts(store, run=run)
     earlier = attempts.get(name, [])
     progress.mark_as_failed(store, [attempt.execution for attempt in earlier])
@@ -160,9 +159,14 @@ def _begin_attempt(store: metadata_store.MetadataStore, node: pipeline_pb2.Pipel
     context.name.field_value.string_value = f"{run}.{name}.{len(earlier) + 1}"
     for spec in node.inputs.inputs.values():
         for channel in spec.channels:
-            if _is_of_one_run(channel):
-                producer = _name_in(channel.context_queries, _NODE)
-                _read_only(channel, _newest(attempts.get(producer, [])))
+            contexts = _names(channel.context_queries)
+            if not {_RUN, _NODE} <= contexts.keys():
+                continue  # it is not of this run
+            made = _newest(attempts.get(contexts[_NODE], []))
+            if made and made.name:
+                query = channel.context_queries.add()
+                query.type.name = _ATTEMPT
+                query.name.field_value.string_value = made.name
 
 
 def _attempts(store: metadata_store.MetadataStore, *, run: str) -> dict[str, list[_Attempt]]:
@@ -184,20 +188,9 @@ def _newest(attempts: Sequence[_Attempt]) -> _Attempt | None:
     return None
 
 
-def _is_of_one_run(channel: _Channel) -> bool:
-    return {_RUN, _NODE} <= {query.type.name for query in channel.context_queries}
-
-
-def _read_only(channel: _Channel, attempt: _Attempt | None) -> None:
-    """Limits a channel to the artifacts of one attempt."""
-    if attempt and attempt.name:
-        query = channel.context_queries.add()
-        query.type.name = _ATTEMPT
-        query.name.field_value.string_value = attempt.name
-
-
-def _name_in(contexts: Iterable, kind: str) -> str:
-    return next(item.name.field_value.string_value for item in contexts if item.type.name == kind)
+def _names(contexts: Iterable) -> dict[str, str]:
+    """Returns the names of a node's or a channel's contexts by their types."""
+    return {item.type.name: item.name.field_value.string_value for item in contexts}
 
 
 def _terminate(number: int, frame: Any) -> None:

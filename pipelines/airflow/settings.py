@@ -22,7 +22,9 @@ _CRON_FIELDS = (5, 6)
 _PRESETS = ("@once", "@continuous", "@hourly", "@daily", "@weekly", "@monthly", "@quarterly",
             "@yearly")  # fmt: skip
 
+# What Airflow has no argument for, of an operator and of a DAG.
 _OF_OURS = {"environment", "operator_arguments"}
+_NOT_OF_THE_DAG = {"parameters", "default_args", "nodes", "python", "python_path", "container"}
 
 
 class TaskSettings(Section):
@@ -150,16 +152,8 @@ class AirflowSettings(Settings):
     def _has_a_zone(cls, start_date: datetime.datetime) -> datetime.datetime:
         return start_date if start_date.tzinfo else start_date.replace(tzinfo=datetime.timezone.utc)
 
-    def of_node(self, node_id: str) -> TaskSettings:
-        """Returns a node's own settings."""
-        return self.nodes.get(node_id, TaskSettings())
-
     def dag_arguments(self) -> dict[str, Any]:
         """Returns Airflow's arguments of the DAG that are set, except parameters and tasks."""
-        names = ("schedule", "start_date", "catchup", "max_active_runs", "dagrun_timeout", "tags",
-                 "description", "is_paused_upon_creation")  # fmt: skip
-        given = {name: getattr(self, name) for name in names}
+        given = self.model_dump(exclude=_NOT_OF_THE_DAG, exclude_none=True)
         # Without the argument `schedule`, Airflow 2 would run the DAG daily.
-        return {name: value for name, value in given.items() if value is not None} | {
-            "schedule": self.schedule
-        }
+        return {**given, "schedule": self.schedule}

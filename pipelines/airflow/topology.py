@@ -26,7 +26,7 @@ from tfx.proto.orchestration import (  # noqa: F401
 
 from tfx_perf.core import console, errors, validation
 from tfx_perf.pipelines import parameters
-from tfx_perf.pipelines.airflow.settings import AirflowSettings
+from tfx_perf.pipelines.airflow.settings import AirflowSettings, TaskSettings
 
 SCHEMA = "tfx_perf.airflow/1"
 
@@ -113,7 +113,7 @@ def _node(
     node: pipeline_pb2.PipelineNode, ir: pipeline_pb2.Pipeline, settings: AirflowSettings
 ) -> dict[str, Any]:
     node_id = node.node_info.id
-    own = settings.of_node(node_id)
+    own = settings.nodes.get(node_id, TaskSettings())
     environment = {**settings.default_args.environment, **own.environment}
     if settings.python_path:
         environment["PYTHONPATH"] = os.pathsep.join(settings.python_path)
