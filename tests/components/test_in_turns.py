@@ -122,22 +122,24 @@ def test_a_machine_that_became_slower_is_told_from_the_code(trainer_of, tmp_path
     assert "In turns with run-2 on one host" in evaluation.outcomes[0].reason
 
 
-@pytest.mark.slow
-def test_a_run_of_several_workers_is_trained_again_by_as_many(tmp_path):
-    trainer = training_cases.Trainer(tmp_path)
-    template = training_cases.MODULE.replace("MirroredStrategy()", "get_strategy()")
-    module = trainer.write_module(template=template)
-    inputs, _, properties = trainer.given(module, distribution={"workers": 2})
+def untrained_run(folder, *, distribution=None, **module):
+    """Returns a run of which there is only what it takes to train it again."""
+    trainer = training_cases.Trainer(folder)
+    inputs, _, properties = trainer.given(
+        trainer.write_module(**module), distribution=distribution
+    )
     training_job.TrainingJob.of(inputs, properties).write(
         pathlib.Path(trainer.perf_metrics.uri, training_job.FILE_NAME)
     )
-    run = Run(
-        run_id="blessed",
-        time=datetime.datetime.now(datetime.timezone.utc),
-        environment={},
-        figures={},
-        source=trainer.perf_metrics.uri,
-    )
+    now = datetime.datetime.now(datetime.timezone.utc)
+    source = trainer.perf_metrics.uri
+    return Run(run_id="blessed", time=now, environment={}, figures={}, source=source)
+
+
+@pytest.mark.slow
+def test_a_run_of_several_workers_is_trained_again_by_as_many(tmp_path):
+    template = training_cases.MODULE.replace("MirroredStrategy()", "get_strategy()")
+    run = untrained_run(tmp_path, distribution={"workers": 2}, template=template)
     found = executor.measure(
         run, [run], seconds=200, is_clear=lambda ratio: True, log_folder=tmp_path / "logs"
     )
@@ -150,10 +152,10 @@ def test_a_run_of_several_workers_is_trained_again_by_as_many(tmp_path):
     }
 
 
-def test_code_that_is_gone_leaves_it_undecided(trainer_of, tmp_path):
-    blessed = run_of(trainer_of("blessed"), "blessed")
+def test_code_that_is_gone_leaves_it_undecided(tmp_path):
+    blessed = untrained_run(tmp_path)
     assert training_job.TrainingJob.read(pathlib.Path(blessed.source, "job.json")).is_unchanged
-    gone = blessed.model_copy(update={"source": str(tmp_path)})
+    gone = blessed.model_copy(update={"source": str(tmp_path / "examples")})
     found = executor.measure(
         blessed, [gone], seconds=90, is_clear=lambda ratio: True, log_folder=tmp_path
     )

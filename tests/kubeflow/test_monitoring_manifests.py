@@ -1,18 +1,17 @@
 """The manifests for Prometheus: they find what the compiler labels, and ask for what is served."""
 
 import json
-import os
 import pathlib
 import re
 import shutil
-import subprocess
-import sys
 
 import pytest
 import yaml
 from kubeflow_pipelines import compiled, four_components
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests import processes
+from tests.training import script_forks
 from tfx_perf.config import PerfConfig
 from tfx_perf.config import gate as gate_settings
 
@@ -46,15 +45,8 @@ def snippets():
 @pytest.fixture(scope="module")
 def served():
     """Returns the names and labels of a real scrape, of a training over two replicas."""
-    script = pathlib.Path(__file__).with_name("scraped_training.py")
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=300,
-    )
+    done = script_forks.run(pathlib.Path(__file__).with_name("scraped_training.py"))
+    assert done.returncode == 0, done.stderr
     samples = [each for f in text_string_to_metric_families(done.stdout) for each in f.samples]
     return {sample.name: set(sample.labels) for sample in samples}
 
@@ -122,9 +114,7 @@ def promtool():
         pytest.skip("promtool is not installed (Debian's package prometheus)")
 
     def run(*arguments):
-        result = subprocess.run(
-            [found, *map(str, arguments)], capture_output=True, text=True, check=False
-        )
+        result = processes.run(found, *map(str, arguments))
         return result.returncode, result.stdout + result.stderr
 
     return run
@@ -212,9 +202,7 @@ def test_kubectl_builds_the_folders():
         pytest.skip("kubectl is not installed")
 
     def kinds(folder):
-        built = subprocess.run(
-            [kubectl, "kustomize", folder], capture_output=True, text=True, check=True
-        )
+        built = processes.run(kubectl, "kustomize", folder, check=True)
         return [(each["kind"], each["metadata"]) for each in yaml.safe_load_all(built.stdout)]
 
     assert {kind for kind, _ in kinds(FOLDER.parent)} == {"Service", "Deployment"}

@@ -16,6 +16,8 @@ import sys
 import numpy as np
 import pytest
 
+from tests.training import two_workers
+
 pytestmark = pytest.mark.each_choice
 
 _SCRIPT = pathlib.Path(__file__).with_name("interrupted_workers.py")
@@ -43,6 +45,15 @@ def launched(package, place, options, *, restarts=0, workers=2, within=()):
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(files) == workers
     return [json.loads(file.read_text()) for file in files], done
+
+
+def uninterrupted(package, place, options):
+    """Returns what each of two workers has found that nobody supervises."""
+    place.mkdir()
+    arguments = [package, str(place), json.dumps(options)]
+    for done in two_workers.run(_SCRIPT, [arguments] * 2):
+        assert done.returncode == 0, done.stdout + done.stderr
+    return [json.loads(file.read_text()) for file in sorted(place.glob("*.json"))]
 
 
 @pytest.mark.parametrize(
@@ -75,7 +86,7 @@ def test_all_go_on_from_where_they_were(tmp_path, package, options):
     kind = {"step": 1000} if "step" in options else {}
     whole = {"accumulates", "epochs", "stops"} & options.keys()
     kind |= {name: options[name] for name in whole}
-    expected, _ = launched(package, tmp_path / "expected", kind)
+    expected = uninterrupted(package, tmp_path / "expected", kind)
     found, done = launched(package, tmp_path / "found", options, restarts=1)
     assert "All workers start again (1 of 1)." in done.stderr
     for own, was in zip(found, expected, strict=True):
