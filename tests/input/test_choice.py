@@ -124,7 +124,17 @@ def test_it_is_not_more_than_reading_takes():
     assert Gain(1000).possible_seconds(alone) == 10
     assert Gain(math.inf).possible_seconds(alone) == math.inf
     said = Gain(1000).too_little(alone, search_seconds=12)
-    assert said.startswith("Reading takes about 10.0 s with the default, and no input can save")
+    assert said.startswith("Reading takes about 10.0 s with the default, of which no input can")
+
+
+def test_what_every_training_takes_to_prepare_is_no_gain():
+    alone = diagnosis(pipeline=100)
+    gain = Gain(4000, planned_runs=4, preparation_seconds=3)
+    assert gain.possible_seconds(alone) == 40 - 12
+    assert "schedule.planned_runs: 5 " in gain.too_little(alone, search_seconds=29)
+    nothing = Gain(1000, preparation_seconds=11)
+    assert nothing.possible_seconds(alone) == 0
+    assert "than it takes to prepare one" in nothing.too_little(alone, search_seconds=1)
 
 
 def test_there_is_none_where_training_is_fed():

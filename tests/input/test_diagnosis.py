@@ -135,7 +135,7 @@ def test_slow_input_is_measured_as_such(make_source, tmp_path, monkeypatch):
     monkeypatch.setattr(measure, "_BLOCK_SECONDS", 0.3)
     source = make_source(num_epochs=1)
     train = Training(source, input_seconds=0.02)
-    found = diagnose(source, train=train, seconds=10)
+    found = diagnose(source, train.dataset(source.default_factory), train=train, seconds=10)
     assert found.bound == "input"
     assert found.pipeline_examples_per_second.high < 1.25 * 16 / 0.02
     assert found.headroom_ratio.value > 2
@@ -147,14 +147,16 @@ def test_slow_input_is_measured_as_such(make_source, tmp_path, monkeypatch):
 
 def test_slow_step_is_measured_as_such(make_source):
     source = make_source()
-    found = diagnose(source, train=Training(source, step_seconds=0.05), seconds=2)
+    train = Training(source, step_seconds=0.05)
+    found = diagnose(source, train.dataset(source.default_factory), train=train, seconds=2)
     assert found.train_examples_per_second.high < 16 / 0.05
     assert found.pipeline_examples_per_second.value > 2 * found.train_examples_per_second.value
     assert found.bound != "input"
 
 
 def test_without_training_code(make_source):
-    found = diagnose(make_source(), train=None, seconds=10)
+    source = make_source()
+    found = diagnose(source, source.default(), train=None, seconds=10)
     assert found.bound == "unknown"
     assert not found.is_fed
     assert found.headroom_ratio is None
@@ -164,6 +166,7 @@ def test_without_training_code(make_source):
 
 
 def test_without_time_there_are_the_rates(make_source):
-    found = diagnose(make_source(), train=None, seconds=0)
+    source = make_source()
+    found = diagnose(source, source.default(), train=None, seconds=0)
     assert found.rounds == 1
     assert found.stages == ()

@@ -271,6 +271,13 @@ def tune_with(source, training, *candidates, planned_runs=1, **settings):
     )
 
 
+@pytest.fixture
+def prepared_at_once(monkeypatch):
+    """Nothing is lost where a training prepares its input, whatever the speed of the machine."""
+    monkeypatch.setattr(search, "_PREPARED_RATIO", 0.0)
+
+
+@pytest.mark.usefixtures("prepared_at_once")
 def test_no_search_that_costs_more_than_it_can_bring(make_source):
     source = slowed(make_source(batch_size=32), 0.005)
     few = Training(source, step_seconds=0.0, example_count=32)
@@ -286,10 +293,45 @@ def test_no_search_that_costs_more_than_it_can_bring(make_source):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("prepared_at_once")
 def test_what_is_not_worth_it_for_one_run_is_for_many(make_source):
     source = slowed(make_source(batch_size=32), 0.005)
     few = Training(source, step_seconds=0.0, example_count=32)
     assert tune_with(source, few, planned_runs=1_000_000).chosen.startswith("columns")
+
+
+def brief_training(source):
+    """A training that saves enough for the shortest search, and too little for a longer one."""
+    return Training(source, step_seconds=0.0, example_count=150 * 32)
+
+
+def test_what_wins_beyond_doubt_is_chosen_without_the_train_step(make_source):
+    source = slowed(make_source(batch_size=32), 0.1)
+    train = brief_training(source)
+    record = tune_with(source, train, Columns(), Twin())
+    assert record.chosen == "columns"
+    assert not train.is_prepared
+    assert not record.final.on_train_step
+    assert record.final.ratio.low > measure.BEYOND_DOUBT
+    assert record.final.rounds == 2
+    assert "with nothing else running" in record.reason
+    assert record.outcome("twin").reason.startswith("not examined")
+    assert record.came_to_an_end
+    assert record.saving_seconds is None  # which only the train step tells
+    assert "nobody (batches only taken)" in input_report.report_on(record).render()
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_what_does_not_win_alone_is_left_to_the_train_step(make_source, monkeypatch, waits):
+    source = slowed(make_source(batch_size=32), 0.1)
+    train = brief_training(source)
+    if waits:  # the user's own code, which no input can change
+        own = train.dataset
+        train.dataset = lambda factory: slow(own(factory), 0.1)
+    else:
+        monkeypatch.setattr(choice, "takes_less_cpu", lambda samples, name: False)
+    record = tune_with(source, train)
+    assert record.chosen == "default" or record.final.on_train_step
 
 
 @pytest.mark.usefixtures("brief_diagnosis")

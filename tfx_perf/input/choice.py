@@ -22,14 +22,16 @@ class Gain:
 
     example_count: float
     planned_runs: int = 1
+    preparation_seconds: float = 0.0  # of a faster input, in each training
 
     def possible_seconds(self, diagnosis: Diagnosis) -> float:
-        """Returns the most seconds that faster input can save, as far as it was measured."""
+        """Returns the most seconds that faster input can save, as far as it was measured; or 0."""
         fed, headroom = diagnosis.together_examples_per_second, diagnosis.headroom_ratio
         if not (fed and headroom):
-            return self.example_count / diagnosis.pipeline_examples_per_second.low
+            reading_seconds = self.example_count / diagnosis.pipeline_examples_per_second.low
+            return self._prepared(reading_seconds)
         doubt = 1.0 if diagnosis.rounds >= measure.MIN_ROUNDS else measure.BEYOND_DOUBT
-        return self._seconds(fed.value, ratio=doubt * headroom.high)
+        return self._prepared(self._seconds(fed.value, ratio=doubt * headroom.high))
 
     def left_seconds(self, final: FinalComparison) -> float:
         """Returns the same, in place of a candidate that was compared on the train step."""
@@ -40,27 +42,32 @@ class Gain:
 
     def too_little(self, diagnosis: Diagnosis, *, search_seconds: float) -> str:
         """Returns why there is no search, the shortest of which takes `search_seconds`."""
-        fed = diagnosis.together_examples_per_second
-        possible_seconds = self.possible_seconds(diagnosis)
-        if not possible_seconds:
+        fed, headroom = diagnosis.together_examples_per_second, diagnosis.headroom_ratio
+        if headroom and headroom.high <= 1:
             return (
                 "Training is as fast as if its input cost nothing, so no faster one was looked for."
             )
-        enough_runs = math.ceil(self.planned_runs * search_seconds / possible_seconds)
-        possible = formatting.format_seconds(possible_seconds)
-        if fed is None:
-            saved = f"Reading takes about {possible} with the default, and no input can save more"
-        else:
-            training = formatting.format_seconds(self.example_count / fed.value)
-            saved = (
-                f"Reading and training take about {training} with the default, of which no input "
-                f"can save more than {possible}"
+        rate, what = fed, "Reading and training take"
+        if rate is None:
+            rate, what = diagnosis.pipeline_examples_per_second, "Reading takes"
+        seconds = formatting.format_seconds(self.example_count / rate.value)
+        possible_seconds = self.possible_seconds(diagnosis)
+        if not possible_seconds:
+            return (
+                f"{what} about {seconds} with the default, of which no input can save more than it "
+                "takes to prepare one, so the default stays."
             )
+        enough_runs = math.ceil(self.planned_runs * search_seconds / possible_seconds)
         return (
-            f"{saved}: too little for a search of about "
+            f"{what} about {seconds} with the default, of which no input can save more than "
+            f"{formatting.format_seconds(possible_seconds)}: too little for a search of about "
             f"{formatting.format_seconds(search_seconds)}, so the default stays. With "
             f"schedule.planned_runs: {enough_runs} there would be one."
         )
+
+    def _prepared(self, saved_seconds: float) -> float:
+        """Returns what is saved, less the preparation in each training; 0 if that takes more."""
+        return max(0.0, saved_seconds - self.planned_runs * self.preparation_seconds)
 
     def _seconds(self, examples_per_second: float, *, ratio: float) -> float:
         """Returns what training `ratio` times as fast saves."""
@@ -109,6 +116,12 @@ def is_decided(samples: measure.Samples) -> bool:
 def is_beyond_doubt(samples: measure.Samples) -> bool:
     """Whether the fastest is so much faster than the default that one round tells."""
     return max(ratio.low for ratio in ratios(samples).values()) > measure.BEYOND_DOUBT
+
+
+def takes_less_cpu(samples: measure.Samples, name: str) -> bool:
+    """Whether a candidate took less CPU time an example than the default, in each round."""
+    pairs = zip(samples[name], samples[DEFAULT], strict=True)
+    return all(one.cpu_seconds_per_example < other.cpu_seconds_per_example for one, other in pairs)
 
 
 def best_of(outcomes: Iterable[CandidateOutcome], *, margin: float) -> CandidateOutcome | None:

@@ -56,6 +56,11 @@ class Diagnosis(records.Record):
         return self.bound == "compute"
 
     @property
+    def turn_seconds(self) -> float:
+        """Wall time of measuring one rate once."""
+        return self.round_time_seconds / _TURNS
+
+    @property
     def bottleneck(self) -> Stage | None:
         """The stage that takes most of the input's time; None if they are not known."""
         return max(self.stages, key=lambda stage: stage.seconds_per_example, default=None)
@@ -116,43 +121,42 @@ def _examples(rate: statistics.Interval) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:g}"
 
 
+def alone(dataset: tf.data.Dataset, *, batch_size: int) -> Diagnosis:
+    """Returns the rate of what training would read, with nothing else running, by one turn."""
+    began = time.monotonic()
+    timed = {_PIPELINE: measure.TimedDataset(dataset)}
+    samples = measure.measure(timed, batch_size=batch_size, deadline_seconds=began, max_rounds=1)
+    turn_seconds = time.monotonic() - began
+    # That of the step takes as long, and that of both at least.
+    return judge(samples).model_copy(update={"round_time_seconds": _TURNS * turn_seconds})
+
+
 def diagnose(
     source: RecordSource,
+    dataset: tf.data.Dataset,
     *,
     train: measure.TrainStep | None,
     seconds: float,
-    most_seconds: float = math.inf,
     is_worth_it: Callable[[Diagnosis], bool] = lambda rates: True,
     details_worth: Callable[[Diagnosis], float] = lambda rates: math.inf,
 ) -> Diagnosis:
     """Returns how fast the default and training are, alone and together, and where time goes.
 
-    It takes about `seconds` of wall time; nothing optional ends after `most_seconds`. Without
-    `train` only the pipeline is measured. Where `is_worth_it` denies it of the pipeline's rate, or
-    later of all three, measuring ends; `details_worth` returns the seconds for the stages. The
-    training step may raise StepFailedError.
+    `dataset` is what training reads with the default, without end. It takes about `seconds` of wall
+    time. Without `train`, which is prepared, only the pipeline is measured. Where `is_worth_it`
+    denies it of the rates, measuring ends; `details_worth` returns the seconds for the stages.
     """
-    began = time.monotonic()
-    deadline = began + seconds
+    deadline = time.monotonic() + seconds
     source = source.replace_options(num_epochs=None)
+    timed_datasets = {_PIPELINE: measure.TimedDataset(dataset)}
     if train:
-        dataset = train.dataset(source.default_factory)
         batch_size = train.batch_size
-        alone = _alone(dataset, batch_size=batch_size)
-        if not is_worth_it(alone):
-            return alone
-        train.prepare()
-        if time.monotonic() + alone.round_time_seconds > began + most_seconds:
-            return alone
-        timed_datasets = {
-            _PIPELINE: measure.TimedDataset(dataset),
+        timed_datasets |= {
             _TRAIN: measure.TimedDataset(train.repeated_batch(), train.consume),
             _TOGETHER: measure.TimedDataset(dataset, train.consume),
         }
     else:
-        dataset = source.default()
         batch_size = source.options.batch_size
-        timed_datasets = {_PIPELINE: measure.TimedDataset(dataset)}
     began = time.monotonic()
 
     def judged(samples: measure.Samples) -> Diagnosis:
@@ -179,16 +183,6 @@ def diagnose(
         return diagnosis
     found = measure_stages(source, seconds=left_seconds, train=train)
     return diagnosis.model_copy(update={"stages": found})
-
-
-def _alone(dataset: tf.data.Dataset, *, batch_size: int) -> Diagnosis:
-    """Returns the rate of the pipeline, as one turn gives it."""
-    began = time.monotonic()
-    timed = {_PIPELINE: measure.TimedDataset(dataset)}
-    samples = measure.measure(timed, batch_size=batch_size, deadline_seconds=began, max_rounds=1)
-    turn_seconds = time.monotonic() - began
-    # That of the step takes as long, and that of both at least.
-    return judge(samples).model_copy(update={"round_time_seconds": _TURNS * turn_seconds})
 
 
 def judge(samples: measure.Samples) -> Diagnosis:

@@ -28,6 +28,10 @@ _PATIENCE = 0.7  # share of the time left for preparations that one candidate ma
 _LATEST = 0.65  # share of the budget up to which one may be prepared if there is no other
 _USER_SHARE = 0.05  # of the input's time, from which on what the user's code adds counts
 _FEWEST_ROUNDS = 2  # of the last comparison that may be proof
+# Times what reading and checking the default took: doing so with a candidate, and preparing that
+# in a training.
+_EXAMINED_RATIO, _PREPARED_RATIO = 2.5, 1.0
+_BRIEF = 0.5  # share of a turn, where only what is beyond doubt counts
 _REPEATED = "repeated"
 
 
@@ -77,12 +81,14 @@ class Search:
         self.memory_budget_bytes = (
             settings.memory_budget_bytes or host.available_memory_bytes() // 2
         )
+        began = time.monotonic()
         self._examination = examination.Examination(
             source,
             memory_budget_bytes=self.memory_budget_bytes,
             reference_seconds=_REFERENCE * budget.seconds,
             allow_weaker_shuffle=settings.allow_weaker_shuffle,
         )
+        self._default_seconds = time.monotonic() - began  # to read and check the default
         self._default = self._examination.default.dataset
         self.reference = self._examination.reference
         self.outcomes = {DEFAULT: self._examination.default.outcome}
@@ -96,6 +102,57 @@ class Search:
         reading_seconds = (example_count or 0) / diagnosis.pipeline_examples_per_second.value
         return (1 + measure.MIN_ROUNDS) * diagnosis.round_time_seconds + reading_seconds
 
+    @property
+    def preparation_seconds(self) -> float:
+        """What a training takes to prepare a candidate: about as long as to read the default."""
+        return _PREPARED_RATIO * self._default_seconds
+
+    def brief_seconds(self, alone: Diagnosis) -> float:
+        """Returns what `brief` takes."""
+        turns_seconds = 2 * _FEWEST_ROUNDS * _BRIEF * alone.turn_seconds
+        return turns_seconds + _EXAMINED_RATIO * self._default_seconds
+
+    def brief(
+        self, candidate: Candidate, *others: Candidate, dataset: tf.data.Dataset
+    ) -> Choice | None:
+        """Returns a candidate as the choice if it wins beyond doubt with nothing else running.
+
+        `dataset` is what training reads with the default. The candidate must also take less CPU
+        time, so that it cannot slow a training down. None if it does not win so clearly: then only
+        the training step tells.
+        """
+        name, train = candidate.name, self._train
+        if not (train and self._examine(candidate) and self._has_time(0)):
+            return None
+        console.set_status(f"measuring {DEFAULT}, {name} in turns")
+        samples = measure.measure(
+            {
+                DEFAULT: TimedDataset(dataset),
+                name: TimedDataset(train.dataset(self._factory(candidate))),
+            },
+            batch_size=train.batch_size,
+            deadline_seconds=self._budget.until(COMPARED),
+            max_rounds=_FEWEST_ROUNDS,
+            turn_share=_BRIEF,
+        )
+        rates = {each: measure.rates(taken) for each, taken in samples.items()}
+        final = FinalComparison(
+            candidate=name,
+            on_train_step=False,
+            default_examples_per_second=statistics.median_interval(rates[DEFAULT]),
+            tuned_examples_per_second=statistics.median_interval(rates[name]),
+            ratio=statistics.ratio_interval(rates[name], rates[DEFAULT]),
+            fed_ratio=None,
+            rounds=len(rates[name]),
+        )
+        if not (choice.is_beyond_doubt(samples) and choice.takes_less_cpu(samples, name)):
+            return None
+        self.rounds = final.rounds
+        for each in samples:
+            self.outcomes[each] = choice.with_figures(self.outcomes[each], samples)
+        self._drop(others)
+        return choice.verdict(final, margin=self._margin)
+
     def run(
         self, candidates: Sequence[Candidate], *, diagnosis: Diagnosis, gain: Gain
     ) -> Choice:
@@ -108,9 +165,7 @@ class Search:
         first, *others = candidates
         found = self._tried_at_once(first, gain)
         if found:
-            for candidate in others:
-                skipped = examination.dropped(candidate, choice.NOT_WORTH_IT)
-                self.outcomes[candidate.name] = skipped.outcome
+            self._drop(others)
             return found
         for candidate in others:
             self._examine(candidate)
@@ -130,6 +185,11 @@ class Search:
     def release(self) -> None:
         """Lets go of the candidates and of what they hold in memory."""
         self._prepared.clear()
+
+    def _drop(self, candidates: Sequence[Candidate]) -> None:
+        for candidate in candidates:
+            skipped = examination.dropped(candidate, choice.NOT_WORTH_IT)
+            self.outcomes[candidate.name] = skipped.outcome
 
     def _tried_at_once(self, candidate: Candidate, gain: Gain) -> Choice | None:
         """Returns the candidate as the choice, None if others have to be looked at."""
@@ -173,6 +233,8 @@ class Search:
 
     def _examine(self, candidate: Candidate) -> bool:
         """Prepares and checks a candidate; returns whether it can be measured."""
+        if candidate.name in self.outcomes:  # by `brief`
+            return candidate.name in self._prepared
         console.set_status(f"examining {candidate.name}")
         if not self._prepared:  # on a slow machine better one than a share of the time for each
             deadline_seconds = self._budget.until(_LATEST)

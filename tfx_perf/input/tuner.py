@@ -1,5 +1,6 @@
 """Chooses an input pipeline by measurement."""
 
+import dataclasses
 import math
 from collections.abc import Sequence
 
@@ -10,7 +11,7 @@ from tfx_perf.input import choice
 from tfx_perf.input.advice import advise
 from tfx_perf.input.candidates.candidate import Candidate
 from tfx_perf.input.candidates.source import RecordSource
-from tfx_perf.input.diagnosis import Diagnosis, diagnose
+from tfx_perf.input.diagnosis import Diagnosis, alone, diagnose
 from tfx_perf.input.measure import TrainStep
 from tfx_perf.input.record import DEFAULT, TuningRecord
 from tfx_perf.input.search import BEGUN, COMPARED, Search, TimeBudget
@@ -48,45 +49,26 @@ def tune(
     search = Search(endless, settings=settings, train=train, budget=budget)
     reference = search.reference
     count = reference.digest.count if reference.complete else example_count
-    console.set_status("finding out what holds training up")
     trained_count = train.trained_example_count(count) if train else None
     gain = choice.Gain(
         math.inf if trained_count is None else planned_runs * trained_count,
         planned_runs=planned_runs,
+        preparation_seconds=search.preparation_seconds,
     )
-
-    def is_worth_it(rates: Diagnosis) -> bool:
-        least_seconds = search.least_seconds(rates, example_count=count)
-        return gain.possible_seconds(rates) >= least_seconds
-
-    diagnosis = diagnose(
+    decision = _decide(
         endless,
+        candidates=candidates or _all_candidates(settings.service_address),
+        search=search,
         train=train,
-        seconds=budget.left(BEGUN),
-        most_seconds=budget.left(COMPARED),
-        is_worth_it=is_worth_it,
-        details_worth=lambda rates: _FIGURE_SHARE * gain.possible_seconds(rates),
+        gain=gain,
+        budget=budget,
+        example_count=count,
     )
-    least_seconds = search.least_seconds(diagnosis, example_count=count)
+    found, diagnosis = decision.choice, decision.diagnosis
+    search.release()
     search.outcomes[DEFAULT] = search.outcomes[DEFAULT].model_copy(
         update={"examples_per_second": diagnosis.pipeline_examples_per_second}
     )
-    has_searched = not diagnosis.is_fed and is_worth_it(diagnosis)
-    if has_searched:
-        budget.limit(
-            max(_AMPLE * least_seconds, _SEARCH_SHARE * gain.possible_seconds(diagnosis)),
-            reached=BEGUN,
-        )
-        found = search.run(
-            candidates or _all_candidates(settings.service_address), diagnosis=diagnosis, gain=gain
-        )
-    elif diagnosis.is_fed:
-        found = choice.Choice(DEFAULT, diagnosis.verdict)
-    else:
-        found = choice.Choice(
-            DEFAULT, gain.too_little(diagnosis, search_seconds=least_seconds)
-        )
-    search.release()
     outcomes = choice.judged(search.outcomes, chosen=found.name, margin=settings.margin)
     shuffle = search.outcomes[DEFAULT].shuffle
     record = TuningRecord(
@@ -120,7 +102,7 @@ def tune(
         tuning_time_seconds=budget.elapsed_seconds,
         planned_runs=planned_runs,
     )
-    if not has_searched or record.came_to_an_end:
+    if not decision.has_searched or record.came_to_an_end:
         return record
     more_time = (
         "The time ended with what a faster input may save: a larger schedule.planned_runs "
@@ -132,6 +114,67 @@ def tune(
     return record.model_copy(
         update={"reason": f"{found.reason} {more_time}", "undecided_count": 1}
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Decision:
+    choice: choice.Choice
+    diagnosis: Diagnosis
+    has_searched: bool = True
+
+
+def _decide(
+    source: RecordSource,
+    *,
+    candidates: Sequence[Candidate],
+    search: Search,
+    train: TrainStep | None,
+    gain: choice.Gain,
+    budget: TimeBudget,
+    example_count: int | None,
+) -> _Decision:
+    """Measures no more than pays: the pipeline alone, the first candidate alone, then all."""
+
+    def least_seconds(rates: Diagnosis) -> float:
+        return search.least_seconds(rates, example_count=example_count)
+
+    def is_worth_it(rates: Diagnosis) -> bool:
+        return gain.possible_seconds(rates) >= least_seconds(rates)
+
+    console.set_status("finding out what holds training up")
+    dataset = train.dataset(source.default_factory) if train else source.default()
+    if train:
+        rates = alone(dataset, batch_size=train.batch_size)
+        shortest_seconds = search.brief_seconds(rates)
+        possible_seconds = gain.possible_seconds(rates)
+        # The training step tells people more. That is worth a share of the gain.
+        is_brief = _FIGURE_SHARE * possible_seconds < least_seconds(rates)
+        if is_brief and possible_seconds >= shortest_seconds:
+            found = search.brief(*candidates, dataset=dataset)
+            if found:
+                return _Decision(found, rates)
+        if not is_worth_it(rates):
+            too_little = gain.too_little(rates, search_seconds=shortest_seconds)
+            return _Decision(choice.Choice(DEFAULT, too_little), rates, has_searched=False)
+        train.prepare()
+        if budget.left(COMPARED) < rates.round_time_seconds:
+            return _Decision(choice.too_few_rounds(), rates)
+    rates = diagnose(
+        source,
+        dataset,
+        train=train,
+        seconds=budget.left(BEGUN),
+        is_worth_it=is_worth_it,
+        details_worth=lambda rates: _FIGURE_SHARE * gain.possible_seconds(rates),
+    )
+    if rates.is_fed:
+        return _Decision(choice.Choice(DEFAULT, rates.verdict), rates, has_searched=False)
+    if not is_worth_it(rates):
+        too_little = gain.too_little(rates, search_seconds=least_seconds(rates))
+        return _Decision(choice.Choice(DEFAULT, too_little), rates, has_searched=False)
+    most_seconds = _SEARCH_SHARE * gain.possible_seconds(rates)
+    budget.limit(max(_AMPLE * least_seconds(rates), most_seconds), reached=BEGUN)
+    return _Decision(search.run(candidates, diagnosis=rates, gain=gain), rates)
 
 
 def _all_candidates(service_address: str | None) -> list[Candidate]:
