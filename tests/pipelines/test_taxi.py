@@ -109,8 +109,8 @@ def _ledger_sizes(folder: pathlib.Path) -> list[int]:
     ]
 
 
-def _stock_records(folder: pathlib.Path) -> list[pathlib.Path]:
-    return sorted(folder.glob("artifacts/StockTrainer/model_run/*/stock_metrics.json"))
+def _stock_records(folder: pathlib.Path, trainer: str = "StockTrainer") -> list[pathlib.Path]:
+    return sorted(folder.glob(f"artifacts/{trainer}/model_run/*/stock_metrics.json"))
 
 
 def test_the_first_run_is_complete_judged_and_pushed(first: RecordedRun) -> None:
@@ -237,7 +237,8 @@ def test_figures_are_custom_properties(
 
 
 @pytest.mark.usefixtures("first")
-def test_stock_trainer_was_run_beside_ours(folder: pathlib.Path) -> None:
-    stock = json.loads(_stock_records(folder)[-1].read_text())
+@pytest.mark.parametrize("trainer", ["StockTrainer", "TrainerByHand"])
+def test_the_trainers_of_tfx_were_run_beside_ours(folder: pathlib.Path, trainer: str) -> None:
+    stock = json.loads(_stock_records(folder, trainer)[-1].read_text())
     assert stock["plan"]["steps_per_call"] is None
     assert stock["train_step_count"] == 400  # noqa: PLR2004
