@@ -272,7 +272,7 @@ class Attempts:
 
     def _affordable(self, size: int, last: _Finished) -> int | None:
         """Returns the batch, or a smaller one for which there is time; None if it is too small."""
-        if last.footprint.step_seconds is None:
+        if not last.footprint.step_seconds:
             return size
         left_seconds = min(self._left_seconds, _FOOTPRINT_SHARE * self._settings.timeout_seconds)
         steps_seconds = footprint.STEPS * last.footprint.step_seconds
