@@ -44,6 +44,7 @@ class BlockReader(Candidate):
         """What all datasets that are still in use hold while they are read."""
         return sum(self._needed_bytes.values())
 
+    @tf.autograph.experimental.do_not_convert  # ours: that reads whole files of source
     def build(self, source: RecordSource, *, limits: Limits) -> tf.data.Dataset:
         """Returns a dataset that holds a few blocks of records at a time."""
         parse = source.need_parse()

@@ -52,6 +52,7 @@ class Columns(Candidate):
         used = self._in_use.values()
         return sum({id(table): table.held_bytes for table in (*kept, *used)}.values())
 
+    @tf.autograph.experimental.do_not_convert  # ours: that reads whole files of source
     def build(self, source: RecordSource, *, limits: Limits) -> tf.data.Dataset:
         """Loads the split if it is not yet loaded, and returns the dataset over it."""
         table = self._table(source, limits=limits)
