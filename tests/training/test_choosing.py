@@ -470,6 +470,18 @@ def test_trials_that_cost_more_than_they_save_are_left_out(keras):
     assert any(trial.status in {"chosen", "slower"} for trial in again.trials)
 
 
+@pytest.mark.parametrize(("seconds", "wins"), [(0.9, True), (1.3, True), (1.6, False)])
+def test_noise_in_a_check_does_not_leave_a_plan_that_does_less_work(seconds, wins):
+    plain, longer = (
+        Contender(plan, 0.0, compile_seconds=0.0, step_seconds=step)
+        for plan, step in ((PLAIN_FIT, 1.0), (TrainingPlan(steps_per_call=50), seconds))
+    )
+    found = Contest(plain, [longer], margin=0.02).needing_no_turns()
+    assert (found is longer) is wins
+    if seconds > 1.0 and wins:
+        assert "with less work" in longer.record(plain, chosen=True).reason
+
+
 def test_of_a_check_alone_no_factor_is_said():
     plain, quick, slow = (
         Contender(TrainingPlan(steps_per_call=calls), 0.0, compile_seconds=0.0, step_seconds=step)

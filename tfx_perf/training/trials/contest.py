@@ -51,6 +51,11 @@ class Contender:
         speedup = self.speedup_over(reference) if self.blocks else None
         if speedup:
             reason = speed_reason(speedup, reference.plan)
+        elif chosen and self.step_seconds >= reference.step_seconds:
+            reason = (
+                f"does the same as {reference.plan} with less work, and was not clearly slower in "
+                "the few steps of its check"
+            )
         else:
             # Which are one sample: it tells which is faster, and not by how much.
             faster = "faster" if self.step_seconds < reference.step_seconds else "not faster"
@@ -161,10 +166,14 @@ class Contest:
         return winner
 
     def needing_no_turns(self) -> Contender | None:
-        """Returns the plan that does the same with less work; None if it seems slower so far."""
+        """Returns the plan that does the same with less work; None if it seems slower so far.
+
+        A check is one sample. Less than `_CLEARLY` tells only what else the machine had to do.
+        """
         never_slower = (each for each in self.others if self.is_never_slower(each.plan))
         longest = max(never_slower, key=lambda each: each.plan.steps_per_call or 1, default=None)
-        return longest if longest and longest.seconds < self.reference.seconds else None
+        most = 1.0 if self.round_count else _CLEARLY
+        return longest if longest and longest.seconds < most * self.reference.seconds else None
 
     def possible_gain_seconds(self) -> float:
         """Returns what the seemingly fastest saves in a step over the best; 0 within the margin."""
