@@ -149,3 +149,13 @@ def test_as_good_a_shuffle_is_never_dropped_by_chance(files, epochs):
         default = of(shuffled_files(seed))
         for found in (full(epochs=epochs, count=count, seed=seed), shuffled_files(seed + 1000)):
             assert not of(found).shortfall(default, file_order_deviation=deviation)
+
+
+def test_one_epoch_is_enough_of_many_examples_in_one_file():
+    one, few = full(epochs=1), full(epochs=8, count=200)
+    assert quality(one).is_certain(file_order_deviation=file_order_deviation([1]))
+    assert not quality(one).is_certain(file_order_deviation=file_order_deviation([1] * 4))
+    found = quality(few, in_order=np.arange(200, dtype=np.int64))
+    assert not found.is_certain(file_order_deviation=0.0)
+    assert not shortfall(full(epochs=1), full(epochs=1, seed=3))
+    assert shortfall(blocks(300, epochs=1), full(epochs=1)).startswith("it shuffles worse")

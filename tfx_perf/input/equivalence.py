@@ -1,6 +1,7 @@
 """Whether a candidate yields what the default yields, in whatever order and batching."""
 
 import dataclasses
+import functools
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -103,20 +104,27 @@ class Equivalence:
                 raise
             return None
         batch_size, unshuffled = sample.source.options.batch_size, sample.unshuffled
-        ratios = []
+        ratios, found = [], None
         for epoch in self._epochs(batches, seconds=seconds):
             _check_same(epoch, sample.digest)
             if not unshuffled.tells:
                 return None
             ratios.append(unshuffled.ratios(epoch.fingerprints, batch_size=batch_size))
-        return ShuffleQuality.of_epochs(ratios, example_count=unshuffled.example_count)
+            found = ShuffleQuality.of_epochs(ratios, example_count=unshuffled.example_count)
+            if found.is_certain(file_order_deviation=self._file_order_deviation):
+                break
+        return found
 
     def shortfall(self, found: ShuffleQuality | None, default: ShuffleQuality | None) -> str:
         """Says how `found` falls short of the default's; empty if not, or if unknown."""
-        if found is None or default is None or self._sample is None:
+        if found is None or default is None:
             return ""
-        sizes = [state.size_bytes for state in self._sample.source.file_states]
-        return found.shortfall(default, file_order_deviation=file_order_deviation(sizes))
+        return found.shortfall(default, file_order_deviation=self._file_order_deviation)
+
+    @functools.cached_property
+    def _file_order_deviation(self) -> float:
+        states = self._sample.source.file_states if self._sample else ()
+        return file_order_deviation([state.size_bytes for state in states])
 
     def _epochs(self, batches: tf.data.Dataset, *, seconds: float) -> Iterator[Prefix]:
         fingerprints = of_batches(batches)

@@ -10,6 +10,7 @@ from tfx_perf.core import records
 
 _TOLERATED_SHARE = 0.9
 _STANDARD_ERRORS = 3  # one false alarm in a thousand comparisons
+_CERTAIN_ERROR = 0.01  # of a ratio; more epochs would change no comparison
 _SIMULATED_ORDERS = 500
 _SEED = 20260101
 _MIN_EXAMPLES = 100
@@ -58,6 +59,12 @@ class ShuffleQuality(records.Record):
             example_count=example_count,
             epochs=len(ratios),
         )
+
+    def is_certain(self, *, file_order_deviation: float) -> bool:
+        """Whether the ratios are so well known that more epochs would change no comparison."""
+        floors = {"displacement": file_order_deviation, "mixing": 0.0}
+        errors = (self._estimate(name, floor)[1] for name, floor in floors.items())
+        return max(errors) <= _CERTAIN_ERROR
 
     def shortfall(self, default: "ShuffleQuality", *, file_order_deviation: float) -> str:
         """Says in what it shuffles worse than the default, beyond chance; empty if in nothing.
