@@ -30,7 +30,7 @@ _USER_SHARE = 0.05  # of the input's time, from which on what the user's code ad
 _FEWEST_ROUNDS = 2  # of the last comparison that may be proof
 # Times what reading and checking the default took: doing so with a candidate, and preparing that
 # in a training.
-_EXAMINED_RATIO, _PREPARED_RATIO = 2.5, 1.0
+_EXAMINED_RATIO, _PREPARED_RATIO = 1.2, 0.6
 _BRIEF = 0.5  # share of a turn, where only what is beyond doubt counts
 _REPEATED = "repeated"
 
@@ -104,13 +104,13 @@ class Search:
 
     @property
     def preparation_seconds(self) -> float:
-        """What a training takes to prepare a candidate: about as long as to read the default."""
+        """What a training takes to prepare a candidate, about."""
         return _PREPARED_RATIO * self._default_seconds
 
     def brief_seconds(self, alone: Diagnosis) -> float:
         """Returns what `brief` takes."""
-        turns_seconds = 2 * _FEWEST_ROUNDS * _BRIEF * alone.turn_seconds
-        return turns_seconds + _EXAMINED_RATIO * self._default_seconds
+        turns_seconds = _BRIEF * alone.turn_seconds + measure.turn_seconds(_BRIEF)
+        return _FEWEST_ROUNDS * turns_seconds + _EXAMINED_RATIO * self._default_seconds
 
     def brief(
         self, candidate: Candidate, *others: Candidate, dataset: tf.data.Dataset
