@@ -55,7 +55,14 @@ def plant(long_calls, monkeypatch):
     """Replaces the step of every plan, but not that of plain `fit`."""
 
     def replace(step):
-        monkeypatch.setattr(steps, "train_step", lambda model, line, **_: step(model))
+        begin = steps.MultiStep._begin
+
+        def planted(self):
+            begin(self)
+            if self._method == "train_step":
+                self._step = step(self._model)
+
+        monkeypatch.setattr(steps.MultiStep, "_begin", planted)
 
     return replace
 
