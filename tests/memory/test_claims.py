@@ -176,7 +176,9 @@ def test_what_a_fit_takes_beside_its_steps_is_no_time_of_a_step(monkeypatch):
 
     monkeypatch.setattr(footprint.peak, "run_steps", run_steps)
     monkeypatch.setattr(footprint.time, "perf_counter", lambda: seconds[0] + 1e-9 * next(clock))
-    meter = footprint.FootprintMeter(call, max_utilization=0.9, stop=pytest.fail)
+    meter = footprint.FootprintMeter(
+        call, batch_size=None, max_utilization=0.9, stop=pytest.fail
+    )
     assert meter.take(8).step_seconds == pytest.approx(0.001, abs=1e-6)
 
 

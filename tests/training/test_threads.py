@@ -137,7 +137,7 @@ def test_another_thread_that_trains_the_model_adds_its_own_steps(keras):
     assert session.record.train_step_count == STEPS * EPOCHS
 
 
-@pytest.mark.parametrize("which", ["the_model", "another_model"])
+@pytest.mark.parametrize("which", ["the_model", "the_model_by_its_class", "another_model"])
 def test_a_thread_that_trains_while_plans_are_tried_loses_no_step(keras, which, monkeypatch):
     monkeypatch.setattr(turns, "BLOCK_SECONDS", 0.01)
     settings = PerfConfig.from_dict(
@@ -148,9 +148,16 @@ def test_a_thread_that_trains_while_plans_are_tried_loses_no_step(keras, which, 
         }
     )
     model, other, tried = model_of(keras), model_of(keras), []
-    trained = model if which == "the_model" else other
+    trained = other if which == "another_model" else model
     trained.train_on_batch(X, Y)  # all its variables are there
-    meanwhile = Meanwhile(keras, lambda: trained.train_on_batch(X, Y))
+
+    def train():
+        if which == "the_model_by_its_class":
+            keras.Model.train_on_batch(trained, X, Y)
+        else:
+            trained.train_on_batch(X, Y)
+
+    meanwhile = Meanwhile(keras, train)
     session = TrainingSession(settings)
 
     def choose(call, loop):

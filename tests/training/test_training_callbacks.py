@@ -5,6 +5,7 @@ Our `train_functions` are in the place of Keras' for the running `fit` alone, by
 
 import contextlib
 import copy
+import functools
 import importlib
 import pickle
 
@@ -276,6 +277,75 @@ def test_nothing_is_left_behind(keras, plan):
     run(keras, fits, "on_epoch_end", PLANS[plan])
     assert [dict(vars(cls)) for cls in classes] == before
     assert dict(vars(tf.distribute.get_strategy())) == strategy
+
+
+def own_arguments(model, own, x=None, steps=None, **_):
+    return own(x, steps=steps, verbose=0, return_dict=True)
+
+
+def others_before(model, own, *args, **kwargs):
+    own(other_data().repeat(), steps=3, verbose=0)
+    return own(*args, **kwargs)
+
+
+def own_loop(model, own, *args, **kwargs):
+    model.make_test_function()
+    iterator = iter(other_data())
+    for _ in range(3):
+        model.test_function(iterator)
+    return own(*args, **kwargs)
+
+
+@pytest.mark.parametrize("evaluates", [own_arguments, others_before, own_loop])
+def test_an_evaluate_of_the_users_may_call_that_of_keras_in_its_own_way(keras, evaluates):
+    class Model(keras.Sequential):
+        def evaluate(self, *args, **kwargs):
+            return evaluates(self, super().evaluate, *args, **kwargs)
+
+    def trained(fit):
+        keras.utils.set_random_seed(3)
+        model = Model([keras.layers.Input((4,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        validation = data().repeat()
+        with fit:
+            return model.fit(
+                data(), epochs=2, verbose=0, validation_data=validation, validation_steps=3
+            )
+
+    expected = trained(contextlib.nullcontext())
+    found = trained(interception.intercepting_fit(session_with(PLANS["four"]).fit))
+    assert_same_history(found, expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("stays", [True, False])
+def test_a_method_that_a_callback_replaces_is_the_users(keras, stays):
+    model = model_of(keras)
+
+    def begin(epoch, logs=None):
+        if epoch == 1:
+            model.evaluate = functools.partial(model.evaluate)
+
+    def end(logs=None):
+        if not stays:
+            del model.evaluate
+
+    callback = keras.callbacks.LambdaCallback(on_epoch_begin=begin, on_train_end=end)
+    with interception.intercepting_fit(session_with(PLANS["four"]).fit):
+        model.fit(
+            data(), epochs=3, verbose=0, validation_data=other_data(), callbacks=[callback]
+        )
+    assert ("evaluate" in vars(model)) is stays
+
+
+def test_a_model_compiled_in_its_last_epoch_is_evaluated_anew_by_the_next_fit(keras):
+    model = model_of(keras)
+    callback = keras.callbacks.LambdaCallback(
+        on_train_end=lambda logs=None: model.compile("sgd", "mse", metrics=["mse"])
+    )
+    with interception.intercepting_fit(session_with(PLANS["four"]).fit):
+        model.fit(data(), verbose=0, validation_data=other_data(), callbacks=[callback])
+        history = model.fit(data(), verbose=0, validation_data=other_data())
+    assert "val_mse" in history.history
 
 
 @pytest.mark.slow

@@ -89,14 +89,15 @@ def replacing(
         make: from the function as it was to the one in its place.
     """
     before = getattr(owner, name)  # first of all: a module may load it only here
-    own = vars(owner).get(name)
-    setattr(owner, name, make(before))
+    own, made = vars(owner).get(name), make(before)
+    setattr(owner, name, made)
     try:
         yield
     finally:
-        if own is None:  # inherited: removing ours uncovers it again
+        is_ours = vars(owner).get(name) is made  # else what others have put there stays
+        if is_ours and own is None:  # inherited: removing ours uncovers it again
             delattr(owner, name)
-        else:
+        elif is_ours:
             setattr(owner, name, own)
 
 

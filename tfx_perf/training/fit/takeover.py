@@ -1,6 +1,7 @@
 """Takeover: our functions in the place of Keras', for the running `fit` alone."""
 
 import contextlib
+import functools
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -22,18 +23,21 @@ def others_wait(model: Any) -> Iterator[None]:
     thread, is_over = threading.get_ident(), threading.Event()
 
     def waiting(own: Callable[..., Any]) -> Callable[..., Any]:
-        def method(*args: Any, **kwargs: Any) -> Any:
-            if threading.get_ident() != thread:
+        @functools.wraps(own)
+        def method(called: Any, *args: Any, **kwargs: Any) -> Any:
+            if called is model and threading.get_ident() != thread:
                 is_over.wait()
-            return own(*args, **kwargs)
+            return own(called, *args, **kwargs)
 
         return method
 
-    with contextlib.ExitStack() as undo:
-        undo.callback(is_over.set)
-        for name in _METHODS:
-            undo.enter_context(interception.replacing(model, name, waiting))
-        yield
+    # On the classes: a thread may reach them through `super()`.
+    classes = interception.model_classes()
+    with interception.replacing_all((cls, name, waiting) for cls in classes for name in _METHODS):
+        try:
+            yield
+        finally:
+            is_over.set()
 
 
 class Takeover:
@@ -71,6 +75,7 @@ class Takeover:
         self._test_function: Function | None = None  # that stands in the place of `_keras_test`
         self._keras_test: Function | None = None
         self._test: TestFunction | None = None
+        self._evaluated = FitIterators()  # those of `fit`'s own evaluations
         self._steps_per_call: int | None = None
         self._counting: Any = None  # what `fit` counts the steps of training with
 
@@ -97,6 +102,7 @@ class Takeover:
         model, keras_api = self._model, self._keras_api
         self._test, self._steps_per_call = test, steps_per_call
         self._thread, self.others_calls, self._counts_as_users = threading.get_ident(), 0, False
+        self._evaluated = FitIterators()
         self._train_function = train_function
         with contextlib.ExitStack() as undo:
             model.train_function, model.test_function = train_function, self._theirs()[1]
@@ -145,7 +151,8 @@ class Takeover:
 
     def _leave(self) -> None:
         self._thread = self._counting = None  # that holds iterators, and so a cache in files
-        self._model.train_function = self._theirs()[0]
+        if self._model.train_function is self._train_function:  # else compiled anew in the end
+            self._model.train_function = self._theirs()[0]
         if self._model.test_function is self._test_function:
             self._model.test_function = self._keras_test
         self._test_function = self._keras_test = None
@@ -165,6 +172,7 @@ class Takeover:
     def _making(self, own: Callable[..., Any]) -> Callable[..., Any]:
         model = self._model
 
+        @functools.wraps(own)
         def make_train_function(force: bool = False) -> Any:
             is_new = force or model.train_function is None  # as `compile` leaves it
             if self._is_making or not is_new:
@@ -176,33 +184,46 @@ class Takeover:
         return make_train_function
 
     def _evaluating(self, own: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(own)
         def evaluate(*args: Any, **kwargs: Any) -> Any:
-            test = self._test
+            test, keras_api = self._test, self._keras_api
             if test is None or not self._is_in_thread:
                 return own(*args, **kwargs)
-            before = self._is_evaluating
-            self._is_evaluating = self._keras_api.is_of_fit(kwargs, test.callback)
-            if self._is_evaluating:
-                self._begin_evaluation(test)
+            before, self._is_evaluating = (
+                self._is_evaluating,
+                keras_api.is_of_fit(kwargs, test.callback),
+            )
+            if not self._is_evaluating:
+                try:
+                    return own(*args, **kwargs)
+                finally:
+                    self._is_evaluating = before
+            counting = self._begin_evaluation(test)
             try:
                 return own(*args, **kwargs)
             finally:
                 self._is_evaluating = before
+                # tf_keras has it for a `fit` in a callback, too.
+                users_steps = keras_api.get_steps_per_execution(self._model)
+                keras_api.count_in_calls_of(counting, users_steps, model=self._model)
 
         return evaluate
 
-    def _begin_evaluation(self, test: TestFunction) -> None:
-        model, keras_api = self._model, self._keras_api
+    def _begin_evaluation(self, test: TestFunction) -> Any:
+        """Installs our test function; returns what `fit` counts its evaluations' steps with."""
+        model, keras_api, iterators = self._model, self._keras_api, self._evaluated
         model.make_test_function()  # does nothing, except after `compile`
         if model.test_function is not self._test_function:
             theirs = model.test_function
 
             def test_function(iterator: Any) -> Any:
-                is_ours = self._is_evaluating and self._is_in_thread
+                # An own `evaluate` may call that of Keras in another way than `fit` does.
+                is_ours = self._is_evaluating and iterators.number_of(iterator) is not None
                 return (test if is_ours else theirs)(iterator)
 
             self._keras_test = theirs
             self._test_function = model.test_function = test_function
-        keras_api.count_in_calls_of(
-            keras_api.evaluation_counting(model), test.steps_per_call, model=model
-        )
+        counting = keras_api.evaluation_counting(model)
+        keras_api.note_iterators(counting, iterators)
+        keras_api.count_in_calls_of(counting, test.steps_per_call, model=model)
+        return counting

@@ -102,7 +102,9 @@ class StepTimer:
         self._begin = time.perf_counter()
 
     def end_call(self, steps: int, logs: Any = None) -> None:
-        """Ends a call of so many steps."""
+        """Ends a call of so many steps; of none, which has no time of a step, it keeps nothing."""
+        if not steps:
+            return
         wait_for(logs)
         begins_epoch = self._begins_epoch
         self._ends.append(time.perf_counter())

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfx_perf.core import interception
+from tfx_perf.tf_internals.iterators import FitIterators
 from tfx_perf.training.keras_api import variables
 from tfx_perf.training.keras_api.keras_function import KerasFunction, KerasFunctions, TracedNumbers
 from tfx_perf.training.keras_api.private_attributes import is_of_package, overrides
@@ -106,6 +107,7 @@ class KerasApi(abc.ABC):
     graph_attributes: tuple[str, str, str, str]
     _resumption: str  # the model's attribute that has `fit` begin at a later epoch
     _evaluation_counting: str  # its attribute with what `fit` counts the steps of evaluations with
+    _counted_dataset: str  # the attribute of those with the data
     _trainer_module: str  # which makes them, with the `tf.function` of its `tf`
     _graph_function: Callable[..., Any]  # what makes its graph functions
 
@@ -442,6 +444,12 @@ class KerasApi(abc.ABC):
     def evaluation_counting(self, model: Any) -> Any:
         """Returns the object of `step_counting` for the evaluations of the running `fit`."""
         return getattr(model, self._evaluation_counting)
+
+    def note_iterators(self, counting: Any, iterators: FitIterators) -> None:
+        """Has `iterators` know those that an object of `step_counting` makes from now on."""
+        dataset = getattr(counting, self._counted_dataset)
+        if dataset is not iterators.dataset:
+            setattr(counting, self._counted_dataset, iterators.over(dataset))
 
     def count_before(self, counting: Any, steps: int) -> None:  # noqa: B027 (tf_keras counts none)
         """Adds steps of epochs before to an object of `step_counting`, where it counts those."""

@@ -32,6 +32,7 @@ class Keras3(KerasApi):
     graph_attributes = ("_inputs", "_inputs_struct", "_outputs", "_outputs_struct")
     _resumption = "_initial_epoch"
     _evaluation_counting = "_eval_epoch_iterator"
+    _counted_dataset = "_distributed_dataset"
     _trainer_module = "keras.src.backend.tensorflow.trainer"
     _graph_function = staticmethod(tf.function)
 

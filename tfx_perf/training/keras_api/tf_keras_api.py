@@ -38,6 +38,7 @@ class TfKeras(KerasApi):
     graph_attributes = ("inputs", "_nested_inputs", "outputs", "_nested_outputs")
     _resumption = "_training_state"
     _evaluation_counting = "_eval_data_handler"
+    _counted_dataset = "_dataset"
     _trainer_module = "tf_keras.src.engine.training"
     _graph_function = staticmethod(QuickFunction)
 
