@@ -172,7 +172,6 @@ class Takeover:
     def _making(self, own: Callable[..., Any]) -> Callable[..., Any]:
         model = self._model
 
-        @functools.wraps(own)
         def make_train_function(force: bool = False) -> Any:
             is_new = force or model.train_function is None  # as `compile` leaves it
             if self._is_making or not is_new:
@@ -184,7 +183,7 @@ class Takeover:
         return make_train_function
 
     def _evaluating(self, own: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(own)
+        # Without functools.wraps: `__wrapped__` would be a part of the model.
         def evaluate(*args: Any, **kwargs: Any) -> Any:
             test, keras_api = self._test, self._keras_api
             if test is None or not self._is_in_thread:
