@@ -78,7 +78,6 @@ def test_what_is_no_pipeline_is_one_line_and_exit_code_2(
 
 _DEPLOY = """
 import sys
-from tests import processes
 from tfx_perf.core import errors
 from tfx_perf.cli import main
 try:

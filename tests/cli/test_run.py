@@ -128,7 +128,6 @@ def test_a_script_that_exits_by_itself_ends_as_others_do(tfx_perf, code, exit_co
 _REFUSALS = """
 import argparse
 import sys
-from tests import processes
 from tfx_perf.core import console, errors
 print("a library's line", file=sys.stderr)
 case, = sys.argv[1:]

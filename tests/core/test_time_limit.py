@@ -8,7 +8,6 @@ from tests import processes
 
 SCRIPT = """
 import signal, sys, time
-from tests import processes
 from tfx_perf.core import time_limit
 
 own = []

@@ -57,7 +57,6 @@ def train(value):
 BEGIN = """
 import sys, tempfile, threading, time
 import numpy, pyarrow, tensorflow as tf
-from tests import processes
 from tfx_perf import isolate
 from tfx_perf.isolate import forks
 sys.path.insert(0, {folder!r})
