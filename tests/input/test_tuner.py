@@ -334,6 +334,19 @@ def test_what_does_not_win_alone_is_left_to_the_train_step(make_source, monkeypa
     assert record.chosen == "default" or record.final.on_train_step
 
 
+def test_what_lost_alone_is_not_searched_for_longer_than_that_can_bring(make_source, monkeypatch):
+    monkeypatch.setattr(search.Search, "least_seconds", lambda self, rates: 1e6)
+    monkeypatch.setattr(choice, "takes_less_cpu", lambda samples, name: False)
+    source = slowed(make_source(batch_size=32), 0.1)
+    train = brief_training(source)
+    record = tune_with(source, train)
+    assert record.chosen == "default"
+    assert not train.is_prepared
+    assert record.outcome("columns").ratio.value > 1
+    assert "not proven" in record.outcome("columns").reason
+    assert "too little for a search of about 277 h" in record.reason
+
+
 @pytest.mark.usefixtures("brief_diagnosis")
 def test_what_leaves_nothing_to_gain_ends_the_search(make_source):
     source = slowed(make_source(batch_size=32), 0.02)
@@ -434,17 +447,19 @@ class Clock:
 @pytest.mark.one_case
 @pytest.mark.parametrize("turn_seconds", [0.3, 1.0, 3.0, 5.0])
 @pytest.mark.parametrize("budget_seconds", [20, 60])
-@pytest.mark.parametrize("training", ["step", "no step", "late step"])
+@pytest.mark.parametrize("training", ["step", "no step", "late step", "brief step"])
 def test_no_measurement_starts_that_would_end_after_the_budget(
     training, budget_seconds, turn_seconds, make_source, monkeypatch
 ):
     spent_seconds = 13 if training == "late step" else 0
     source = make_source(batch_size=32)
     clock = Clock(monkeypatch, turn_seconds=turn_seconds)
+    example_count = 2000 if training == "brief step" else None
+    step = Training(source, step_seconds=0.0, example_count=example_count)
     record = tuner.tune(
         source,
         settings=InputSettings(time_budget_seconds=budget_seconds),
-        train=None if training == "no step" else Training(source, step_seconds=0.0),
+        train=None if training == "no step" else step,
         candidates=[Columns()],
         spent_seconds=spent_seconds,
     )

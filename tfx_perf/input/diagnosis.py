@@ -56,11 +56,6 @@ class Diagnosis(records.Record):
         return self.bound == "compute"
 
     @property
-    def turn_seconds(self) -> float:
-        """Wall time of measuring one rate once."""
-        return self.round_time_seconds / _TURNS
-
-    @property
     def bottleneck(self) -> Stage | None:
         """The stage that takes most of the input's time; None if they are not known."""
         return max(self.stages, key=lambda stage: stage.seconds_per_example, default=None)

@@ -1,6 +1,7 @@
 """The search among the candidates: examine, measure, compare."""
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -74,8 +75,12 @@ class Search:
         settings: InputSettings,
         train: measure.TrainStep | None,
         budget: TimeBudget,
+        example_count: int | None,
     ) -> None:
-        """Reads an endless, shuffled default; UserError if unreadable or without examples."""
+        """Reads an endless, shuffled default; UserError if unreadable or without examples.
+
+        `example_count` counts where the split is too large to be read.
+        """
         self._source, self._train, self._budget = source, train, budget
         self._margin = settings.margin
         self.memory_budget_bytes = (
@@ -91,67 +96,57 @@ class Search:
         self._default_seconds = time.monotonic() - began  # to read and check the default
         self._default = self._examination.default.dataset
         self.reference = self._examination.reference
+        is_whole = self.reference.complete
+        self.example_count = self.reference.digest.count if is_whole else example_count
         self.outcomes = {DEFAULT: self._examination.default.outcome}
         self._prepared: dict[str, tuple[Candidate, tf.data.Dataset]] = {}
         self._turn_seconds = 0.0  # what a sample took in the diagnosis
         self.rounds = 0
-
-    @staticmethod
-    def least_seconds(diagnosis: Diagnosis, *, example_count: int | None) -> float:
-        """Returns how long a search takes that ends with its first candidate."""
-        reading_seconds = (example_count or 0) / diagnosis.pipeline_examples_per_second.value
-        return (1 + measure.MIN_ROUNDS) * diagnosis.round_time_seconds + reading_seconds
 
     @property
     def preparation_seconds(self) -> float:
         """What a training takes to prepare a candidate, about."""
         return _PREPARED_RATIO * self._default_seconds
 
+    @functools.cached_property
+    def trained_dataset(self) -> tf.data.Dataset:
+        """What training reads with the default, without end; to make it runs the user's code."""
+        if self._train is None:
+            return self._source.default()
+        return self._train.dataset(self._source.default_factory)
+
+    def least_seconds(self, diagnosis: Diagnosis) -> float:
+        """Returns how long `run` takes if it ends with its first candidate."""
+        rate = diagnosis.pipeline_examples_per_second.value
+        reading_seconds = (self.example_count or 0) / rate
+        return (1 + measure.MIN_ROUNDS) * diagnosis.round_time_seconds + reading_seconds
+
     def brief_seconds(self, alone: Diagnosis) -> float:
-        """Returns what `brief` takes."""
-        turns_seconds = _BRIEF * alone.turn_seconds + measure.turn_seconds(_BRIEF)
+        """Returns how long `brief` takes."""
+        turns_seconds = _BRIEF * self._turn_of(alone) + measure.turn_seconds(_BRIEF)
         return _FEWEST_ROUNDS * turns_seconds + _EXAMINED_RATIO * self._default_seconds
 
-    def brief(
-        self, candidate: Candidate, *others: Candidate, dataset: tf.data.Dataset
-    ) -> Choice | None:
-        """Returns a candidate as the choice if it wins beyond doubt with nothing else running.
+    def brief(self, candidates: Sequence[Candidate], *, alone: Diagnosis) -> Choice | None:
+        """Returns the first candidate if it wins beyond doubt with nothing else running.
 
-        `dataset` is what training reads with the default. The candidate must also take less CPU
-        time, so that it cannot slow a training down. None if it does not win so clearly: then only
-        the training step tells.
+        It must also take less CPU time, so that it cannot slow a training down. None if it does
+        not win so clearly: then only the training step tells. None likewise without time for it.
         """
-        name, train = candidate.name, self._train
-        if not (train and self._examine(candidate) and self._has_time(0)):
+        first, *others = candidates
+        self._turn_seconds = self._turn_of(alone)
+        if self._budget.left(COMPARED) < self.brief_seconds(alone) or not self._examine(first):
             return None
-        console.set_status(f"measuring {DEFAULT}, {name} in turns")
-        samples = measure.measure(
-            {
-                DEFAULT: TimedDataset(dataset),
-                name: TimedDataset(train.dataset(self._factory(candidate))),
-            },
-            batch_size=train.batch_size,
-            deadline_seconds=self._budget.until(COMPARED),
-            max_rounds=_FEWEST_ROUNDS,
-            turn_share=_BRIEF,
+        final, samples = self._comparison(
+            first.name, on_train_step=False, rounds=_FEWEST_ROUNDS, turn_share=_BRIEF
         )
-        rates = {each: measure.rates(taken) for each, taken in samples.items()}
-        final = FinalComparison(
-            candidate=name,
-            on_train_step=False,
-            default_examples_per_second=statistics.median_interval(rates[DEFAULT]),
-            tuned_examples_per_second=statistics.median_interval(rates[name]),
-            ratio=statistics.ratio_interval(rates[name], rates[DEFAULT]),
-            fed_ratio=None,
-            rounds=len(rates[name]),
-        )
-        if not (choice.is_beyond_doubt(samples) and choice.takes_less_cpu(samples, name)):
+        for name in samples:
+            self.outcomes[name] = choice.with_figures(self.outcomes[name], samples)
+        found = choice.verdict(final, margin=self._margin)  # of so few rounds, beyond doubt
+        if found.name != first.name or not choice.takes_less_cpu(samples, first.name):
             return None
         self.rounds = final.rounds
-        for each in samples:
-            self.outcomes[each] = choice.with_figures(self.outcomes[each], samples)
         self._drop(others)
-        return choice.verdict(final, margin=self._margin)
+        return found
 
     def run(
         self, candidates: Sequence[Candidate], *, diagnosis: Diagnosis, gain: Gain
@@ -161,7 +156,7 @@ class Search:
         The first is tried in training at once, and chosen if it is faster and leaves less to gain
         than looking at another takes. Without time for another one, it or the default is.
         """
-        self._turn_seconds = diagnosis.round_time_seconds / (3 if self._train else 1)
+        self._turn_seconds = self._turn_of(diagnosis)
         first, *others = candidates
         found = self._tried_at_once(first, gain)
         if found:
@@ -202,7 +197,7 @@ class Search:
         self._measure([name], decided=choice.is_beyond_doubt, min_rounds=1)
         if not self._has_time(0):
             return self._without_time()
-        final = self._final(name, rounds=measure.MIN_ROUNDS)
+        final, _ = self._comparison(name, rounds=measure.MIN_ROUNDS)
         found = choice.verdict(final, margin=self._margin)
         took_seconds = time.monotonic() - began
         if self._budget.left(COMPARED) < took_seconds:  # which another one would take, too
@@ -220,7 +215,11 @@ class Search:
             name = self._settle_autotune(name)
         if not self._has_time(0):
             return self._without_time()
-        return choice.verdict(self._final(name), margin=self._margin)
+        return choice.verdict(self._comparison(name)[0], margin=self._margin)
+
+    def _turn_of(self, rates: Diagnosis) -> float:
+        """Returns what a turn of the default took, of the three in a round with a train step."""
+        return rates.round_time_seconds / (3 if self._train else 1)
 
     def _has_time(self, turns: int) -> bool:
         """Returns whether there is time for turns, and for the last comparison after them."""
@@ -296,39 +295,45 @@ class Search:
         )
         return variant.name
 
-    def _final(self, name: str, *, rounds: int = measure.MAX_ROUNDS) -> FinalComparison:
-        """Compares a prepared candidate with the default, in training if that is known."""
-        console.set_status(f"comparing {name} with the default in training")
+    def _comparison(
+        self,
+        name: str,
+        *,
+        on_train_step: bool = True,
+        rounds: int = measure.MAX_ROUNDS,
+        turn_share: float = 1.0,
+    ) -> tuple[FinalComparison, measure.Samples]:
+        """Compares a prepared candidate with the default, on the train step if there is one."""
         train, (candidate, tuned) = self._train, self._prepared[name]
+        on_train_step = on_train_step and train is not None
+        where = "in training" if on_train_step else "with nothing else running"
+        console.set_status(f"comparing {name} with the default {where}")
         if train is None:
-            timed_datasets = {DEFAULT: TimedDataset(self._default), name: TimedDataset(tuned)}
+            made = {DEFAULT: self._default, name: tuned}
         else:
-            made = {
-                DEFAULT: train.dataset(self._source.default_factory),
-                name: train.dataset(self._factory(candidate)),
-                _REPEATED: train.repeated_batch(),
-            }
-            timed_datasets = {
-                each: TimedDataset(dataset, train.consume) for each, dataset in made.items()
-            }
+            made = {DEFAULT: self.trained_dataset, name: train.dataset(self._factory(candidate))}
+        if train and on_train_step:
+            made[_REPEATED] = train.repeated_batch()
+        consumer = train.consume if train and on_train_step else measure.take_only
         samples = measure.measure(
-            timed_datasets,
+            {each: TimedDataset(dataset, consumer) for each, dataset in made.items()},
             batch_size=train.batch_size if train else self._source.options.batch_size,
             deadline_seconds=self._budget.until(COMPARED),
             max_rounds=rounds,
+            turn_share=turn_share,
         )
         rates = {each: measure.rates(taken) for each, taken in samples.items()}
-        return FinalComparison(
+        fed = rates.get(_REPEATED)
+        final = FinalComparison(
             candidate=name,
-            on_train_step=train is not None,
+            on_train_step=on_train_step,
             default_examples_per_second=statistics.median_interval(rates[DEFAULT]),
             tuned_examples_per_second=statistics.median_interval(rates[name]),
             ratio=statistics.ratio_interval(rates[name], rates[DEFAULT]),
-            fed_ratio=(
-                statistics.ratio_interval(rates[name], rates[_REPEATED]) if train else None
-            ),
+            fed_ratio=statistics.ratio_interval(rates[name], fed) if fed else None,
             rounds=len(rates[name]),
         )
+        return final, samples
 
     def _factory(self, candidate: Candidate) -> Factory:
         """Returns the factory that training would use; it shares what the candidate holds."""

@@ -35,10 +35,11 @@ def tune(
 
     If input does not hold training up, or a search takes longer than it can save, the default
     stays. Candidates must have the same element spec and examples, no worse shuffle, and fit the
-    memory budget. The first is compared on the user's train step, and chosen if little is left to
-    gain; else all are compared with nothing else running. The best must beat the default on fresh
-    samples, on the train step if there is one: the lower end of the ratio's interval must be above
-    1 + margin.
+    memory budget. Where figures on the user's train step would cost more than they are worth, the
+    first is chosen if it wins beyond doubt with nothing else running. Otherwise it is compared on
+    the train step, and chosen if little is left to gain; else all are compared with nothing else
+    running. The best must beat the default on fresh samples, on the train step if there is one: the
+    lower end of the ratio's interval must be above 1 + margin.
 
     `spent_seconds` of the time budget are gone. `example_count` is for splits too large to read.
     Raises UserError if the default cannot be read, or there are no examples.
@@ -46,9 +47,10 @@ def tune(
     budget = TimeBudget(settings.time_budget_seconds, spent_seconds=spent_seconds)
     endless = source.replace_options(num_epochs=None, shuffle=True)
     console.set_status("reading TFXIO's default")
-    search = Search(endless, settings=settings, train=train, budget=budget)
-    reference = search.reference
-    count = reference.digest.count if reference.complete else example_count
+    search = Search(
+        endless, settings=settings, train=train, budget=budget, example_count=example_count
+    )
+    count = search.example_count
     trained_count = train.trained_example_count(count) if train else None
     gain = choice.Gain(
         math.inf if trained_count is None else planned_runs * trained_count,
@@ -62,7 +64,6 @@ def tune(
         train=train,
         gain=gain,
         budget=budget,
-        example_count=count,
     )
     found, diagnosis = decision.choice, decision.diagnosis
     search.release()
@@ -83,7 +84,7 @@ def tune(
         memory_budget_configured=settings.memory_budget_bytes is not None,
         example_count=count,
         trained_example_count=trained_count,
-        checked_example_count=reference.digest.count,
+        checked_example_count=search.reference.digest.count,
         file_count=len(source.files),
         file_bytes=source.total_bytes,
         compression=source.compression,
@@ -131,49 +132,46 @@ def _decide(
     train: TrainStep | None,
     gain: choice.Gain,
     budget: TimeBudget,
-    example_count: int | None,
 ) -> _Decision:
     """Measures no more than pays: the pipeline alone, the first candidate alone, then all."""
 
-    def least_seconds(rates: Diagnosis) -> float:
-        return search.least_seconds(rates, example_count=example_count)
-
     def is_worth_it(rates: Diagnosis) -> bool:
-        return gain.possible_seconds(rates) >= least_seconds(rates)
+        return gain.possible_seconds(rates) >= search.least_seconds(rates)
+
+    def stays(reason: str) -> _Decision:
+        return _Decision(choice.Choice(DEFAULT, reason), rates, has_searched=False)
 
     console.set_status("finding out what holds training up")
-    dataset = train.dataset(source.default_factory) if train else source.default()
     if train:
-        rates = alone(dataset, batch_size=train.batch_size)
-        shortest_seconds = search.brief_seconds(rates)
+        rates = alone(search.trained_dataset, batch_size=train.batch_size)
         possible_seconds = gain.possible_seconds(rates)
+        shortest_seconds = search.brief_seconds(rates)
         # The training step tells people more. That is worth a share of the gain.
-        is_brief = _FIGURE_SHARE * possible_seconds < least_seconds(rates)
+        is_brief = _FIGURE_SHARE * possible_seconds < search.least_seconds(rates)
         if is_brief and possible_seconds >= shortest_seconds:
-            found = search.brief(*candidates, dataset=dataset)
+            found = search.brief(candidates, alone=rates)
             if found:
                 return _Decision(found, rates)
+            shortest_seconds = search.least_seconds(rates)
         if not is_worth_it(rates):
-            too_little = gain.too_little(rates, search_seconds=shortest_seconds)
-            return _Decision(choice.Choice(DEFAULT, too_little), rates, has_searched=False)
+            return stays(gain.too_little(rates, search_seconds=shortest_seconds))
         train.prepare()
         if budget.left(COMPARED) < rates.round_time_seconds:
             return _Decision(choice.too_few_rounds(), rates)
     rates = diagnose(
         source,
-        dataset,
+        search.trained_dataset,
         train=train,
         seconds=budget.left(BEGUN),
         is_worth_it=is_worth_it,
         details_worth=lambda rates: _FIGURE_SHARE * gain.possible_seconds(rates),
     )
     if rates.is_fed:
-        return _Decision(choice.Choice(DEFAULT, rates.verdict), rates, has_searched=False)
+        return stays(rates.verdict)
     if not is_worth_it(rates):
-        too_little = gain.too_little(rates, search_seconds=least_seconds(rates))
-        return _Decision(choice.Choice(DEFAULT, too_little), rates, has_searched=False)
+        return stays(gain.too_little(rates, search_seconds=search.least_seconds(rates)))
     most_seconds = _SEARCH_SHARE * gain.possible_seconds(rates)
-    budget.limit(max(_AMPLE * least_seconds(rates), most_seconds), reached=BEGUN)
+    budget.limit(max(_AMPLE * search.least_seconds(rates), most_seconds), reached=BEGUN)
     return _Decision(search.run(candidates, diagnosis=rates, gain=gain), rates)
 
 
