@@ -144,6 +144,18 @@ def test_there_is_none_where_training_is_fed():
     assert "as fast as if its input cost nothing" in endless.too_little(fed, search_seconds=9)
 
 
+def test_one_round_does_not_say_that_training_is_fed():
+    one = judge(
+        {
+            name: [measure.Sample(rate, 0.0)]
+            for name, rate in {"pipeline": 110, "train": 97, "together": 100}.items()
+        }
+    )
+    said = Gain(1000).too_little(one, search_seconds=12)
+    assert "as if its input cost nothing" not in said
+    assert "schedule.planned_runs" in said
+
+
 def test_the_reason_says_how_long_everything_takes():
     said = Gain(1000).too_little(
         diagnosis(pipeline=110, train=400, together=100), search_seconds=12

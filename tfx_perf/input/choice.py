@@ -25,16 +25,12 @@ class Gain:
     preparation_seconds: float = 0.0  # of a faster input, in each training
 
     def possible_seconds(self, diagnosis: Diagnosis) -> float:
-        """Returns the most seconds that faster input can save, as far as it was measured; or 0."""
-        fed, headroom = diagnosis.together_examples_per_second, diagnosis.headroom_ratio
-        if not (fed and headroom):
-            reading_seconds = self.example_count / diagnosis.pipeline_examples_per_second.low
-            return self._prepared(reading_seconds)
-        doubt = 1.0 if diagnosis.rounds >= measure.MIN_ROUNDS else measure.BEYOND_DOUBT
-        return self._prepared(self._seconds(fed.value, ratio=doubt * headroom.high))
+        """Returns the most seconds that faster input can save, less what takes to prepare it."""
+        preparation_seconds = self.planned_runs * self.preparation_seconds
+        return max(0.0, self._most_seconds(diagnosis) - preparation_seconds)
 
     def left_seconds(self, final: FinalComparison) -> float:
-        """Returns the same, in place of a candidate that was compared on the train step."""
+        """Returns the most that yet another input can save in place of one that was compared."""
         if final.fed_ratio is None:
             return math.inf
         rate = final.tuned_examples_per_second.value
@@ -42,12 +38,11 @@ class Gain:
 
     def too_little(self, diagnosis: Diagnosis, *, search_seconds: float) -> str:
         """Returns why there is no search, the shortest of which takes `search_seconds`."""
-        fed, headroom = diagnosis.together_examples_per_second, diagnosis.headroom_ratio
-        if headroom and headroom.high <= 1:
+        if not self._most_seconds(diagnosis):
             return (
                 "Training is as fast as if its input cost nothing, so no faster one was looked for."
             )
-        rate, what = fed, "Reading and training take"
+        rate, what = diagnosis.together_examples_per_second, "Reading and training take"
         if rate is None:
             rate, what = diagnosis.pipeline_examples_per_second, "Reading takes"
         seconds = formatting.format_seconds(self.example_count / rate.value)
@@ -65,9 +60,13 @@ class Gain:
             f"schedule.planned_runs: {enough_runs} there would be one."
         )
 
-    def _prepared(self, saved_seconds: float) -> float:
-        """Returns what is saved, less the preparation in each training; 0 if that takes more."""
-        return max(0.0, saved_seconds - self.planned_runs * self.preparation_seconds)
+    def _most_seconds(self, diagnosis: Diagnosis) -> float:
+        """Returns the most seconds that faster input can save, as far as it was measured."""
+        fed, headroom = diagnosis.together_examples_per_second, diagnosis.headroom_ratio
+        if not (fed and headroom):
+            return self.example_count / diagnosis.pipeline_examples_per_second.low
+        doubt = 1.0 if diagnosis.rounds >= measure.MIN_ROUNDS else measure.BEYOND_DOUBT
+        return self._seconds(fed.value, ratio=doubt * headroom.high)
 
     def _seconds(self, examples_per_second: float, *, ratio: float) -> float:
         """Returns what training `ratio` times as fast saves."""
