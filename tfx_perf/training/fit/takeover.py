@@ -69,12 +69,9 @@ class Takeover:
         self._model = model
         self._keras_api = keras_api
         self._theirs, self._renew = theirs, renew
-        self._is_making = self._is_evaluating = self._counts_as_users = False
+        self._is_making = self._counts_as_users = False
         self._thread: int | None = None  # that `fit` runs in; None if nothing is installed
         self._train_function: Function  # that stands in the place of Keras' own
-        self._test_function: Function | None = None  # that stands in the place of `_keras_test`
-        self._keras_test: Function | None = None
-        self._test: TestFunction | None = None
         self._evaluated = FitIterators()  # those of `fit`'s own evaluations
         self._steps_per_call: int | None = None
         self._counting: Any = None  # what `fit` counts the steps of training with
@@ -100,7 +97,7 @@ class Takeover:
             return self._theirs()[0](iterator)
 
         model, keras_api = self._model, self._keras_api
-        self._test, self._steps_per_call = test, steps_per_call
+        self._steps_per_call = steps_per_call
         self._thread, self.others_calls, self._counts_as_users = threading.get_ident(), 0, False
         self._evaluated = FitIterators()
         self._train_function = train_function
@@ -112,10 +109,9 @@ class Takeover:
                 (*keras_api.step_counting, self._counting_steps),
             ]
             if test is not None:
-                methods = "evaluate", "test_on_batch"
-                replacements += [(model, name, self._evaluating) for name in methods]
-            for replacement in replacements:
-                undo.enter_context(interception.replacing(*replacement))
+                evaluating = functools.partial(self._evaluating, test)
+                replacements.append((model, "evaluate", evaluating))
+            undo.enter_context(interception.replacing_all(replacements))
             undo.enter_context(
                 direct_iterators(
                     model.distribute_strategy, iterators, applies=lambda: self._is_in_thread
@@ -153,9 +149,7 @@ class Takeover:
         self._thread = self._counting = None  # that holds iterators, and so a cache in files
         if self._model.train_function is self._train_function:  # else compiled anew in the end
             self._model.train_function = self._theirs()[0]
-        if self._model.test_function is self._test_function:
-            self._model.test_function = self._keras_test
-        self._test_function = self._keras_test = None
+        del self._train_function  # which holds the guard, and so checkpoints in memory
 
     def _counting_steps(self, own: Callable[..., Any]) -> Callable[..., Any]:
         def make(*args: Any, **kwargs: Any) -> Any:
@@ -182,47 +176,36 @@ class Takeover:
 
         return make_train_function
 
-    def _evaluating(self, own: Callable[..., Any]) -> Callable[..., Any]:
+    def _evaluating(self, test: TestFunction, own: Callable[..., Any]) -> Callable[..., Any]:
         # Without functools.wraps: `__wrapped__` would be a part of the model.
         def evaluate(*args: Any, **kwargs: Any) -> Any:
-            test, keras_api = self._test, self._keras_api
-            if test is None or not self._is_in_thread:
+            if not (self._is_in_thread and self._keras_api.is_of_fit(kwargs, test.callback)):
                 return own(*args, **kwargs)
-            before, self._is_evaluating = (
-                self._is_evaluating,
-                keras_api.is_of_fit(kwargs, test.callback),
-            )
-            if not self._is_evaluating:
-                try:
-                    return own(*args, **kwargs)
-                finally:
-                    self._is_evaluating = before
-            counting = self._begin_evaluation(test)
-            try:
+            with self._evaluation(test):
                 return own(*args, **kwargs)
-            finally:
-                self._is_evaluating = before
-                # tf_keras has it for a `fit` in a callback, too.
-                users_steps = keras_api.get_steps_per_execution(self._model)
-                keras_api.count_in_calls_of(counting, users_steps, model=self._model)
 
         return evaluate
 
-    def _begin_evaluation(self, test: TestFunction) -> Any:
-        """Installs our test function; returns what `fit` counts its evaluations' steps with."""
+    @contextlib.contextmanager
+    def _evaluation(self, test: TestFunction) -> Iterator[None]:
+        """Has our test function evaluate in the context, on the iterators of `fit` itself."""
         model, keras_api, iterators = self._model, self._keras_api, self._evaluated
         model.make_test_function()  # does nothing, except after `compile`
-        if model.test_function is not self._test_function:
-            theirs = model.test_function
+        theirs = model.test_function
 
-            def test_function(iterator: Any) -> Any:
-                # An own `evaluate` may call that of Keras in another way than `fit` does.
-                is_ours = self._is_evaluating and iterators.number_of(iterator) is not None
-                return (test if is_ours else theirs)(iterator)
+        def test_function(iterator: Any) -> Any:
+            # An own `evaluate` may call that of Keras in another way than `fit` does.
+            return (test if iterators.number_of(iterator) is not None else theirs)(iterator)
 
-            self._keras_test = theirs
-            self._test_function = model.test_function = test_function
         counting = keras_api.evaluation_counting(model)
         keras_api.note_iterators(counting, iterators)
         keras_api.count_in_calls_of(counting, test.steps_per_call, model=model)
-        return counting
+        model.test_function = test_function
+        try:
+            yield
+        finally:
+            if model.test_function is test_function:  # else compiled anew
+                model.test_function = theirs
+            # tf_keras counts so for a `fit` in a callback, too.
+            users_steps = keras_api.get_steps_per_execution(model)
+            keras_api.count_in_calls_of(counting, users_steps, model=model)
