@@ -93,7 +93,9 @@ def test_what_epochs_begin_with_is_told_from_their_steps(monkeypatch, pause_seco
 def test_what_saves_checkpoints_does_not_count(monkeypatch):
     clock = Clock(monkeypatch)
     saved = 0.0
-    timer = StepTimer(save_seconds=lambda: saved)
+    timer = StepTimer()
+    end_call = timer.end_call
+    monkeypatch.setattr(timer, "end_call", lambda steps: end_call(steps, save_seconds=saved))
 
     def step_seconds(epoch, call):
         nonlocal saved

@@ -6,6 +6,7 @@ Our `train_functions` are in the place of Keras' for the running `fit` alone, by
 import contextlib
 import copy
 import functools
+import gc
 import importlib
 import pickle
 
@@ -18,6 +19,7 @@ from model_cases import assert_same_history, session_with, without_autotune
 from tfx_perf.core import interception
 from tfx_perf.training.keras_api import variables
 from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.recovery.checkpoint import CapturedPoint
 
 pytestmark = [pytest.mark.one_case, pytest.mark.usefixtures("no_flops")]
 
@@ -346,6 +348,15 @@ def test_a_model_compiled_in_its_last_epoch_is_evaluated_anew_by_the_next_fit(ke
         model.fit(data(), verbose=0, validation_data=other_data(), callbacks=[callback])
         history = model.fit(data(), verbose=0, validation_data=other_data())
     assert "val_mse" in history.history
+
+
+def test_the_weights_that_a_training_began_with_are_let_go(keras):
+    session = session_with(PLANS["four"])
+    model = model_of(keras)
+    with interception.intercepting_fit(session.fit):
+        model.fit(data(), epochs=2, verbose=0, validation_data=other_data())
+    gc.collect()
+    assert not [each for each in gc.get_objects() if isinstance(each, CapturedPoint)]
 
 
 @pytest.mark.slow

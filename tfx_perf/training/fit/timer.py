@@ -41,10 +41,8 @@ class StepTimer:
     def __init__(
         self,
         *,
-        save_seconds: Callable[[], float] = lambda: 0.0,
         observer: CallObserver | None = None,
     ) -> None:
-        self._save_seconds = save_seconds
         self._observer = observer or CallObserver()
         self._done = 0  # steps
         self._is_warm = False
@@ -101,8 +99,11 @@ class StepTimer:
             self._observer.on_epoch_start(self._done)
         self._begin = time.perf_counter()
 
-    def end_call(self, steps: int, logs: Any = None) -> None:
-        """Ends a call of so many steps; of none, which has no time of a step, it keeps nothing."""
+    def end_call(self, steps: int, logs: Any = None, *, save_seconds: float = 0.0) -> None:
+        """Ends a call of so many steps; of none, which has no time of a step, it keeps nothing.
+
+        `save_seconds` are those of all saving so far.
+        """
         if not steps:
             return
         wait_for(logs)
@@ -110,7 +111,7 @@ class StepTimer:
         self._ends.append(time.perf_counter())
         self._begins.append(self._begin)
         self._epochs.append(self._epoch)
-        before, self._saved_seconds = self._saved_seconds, self._save_seconds()
+        before, self._saved_seconds = self._saved_seconds, save_seconds
         self._saves.append(self._saved_seconds - before)
         self._steps.append(steps)  # the last, see `call_count`
         self.last_logs = logs

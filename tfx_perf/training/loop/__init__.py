@@ -272,10 +272,7 @@ class Loop:
     def _run(self, run: _Run, overrides: dict[str, Any]) -> TimedFit:
         plan, guard = run.plan, run.guard
         arguments = self._arguments(run, overrides)
-        self.timer = timer = StepTimer(
-            save_seconds=lambda: 0.0 if guard is None else guard.save_seconds,
-            observer=self._observer,
-        )
+        self.timer = timer = StepTimer(observer=self._observer)
         if not plan.is_plain_fit:
             self._count_steps(run, arguments, timer=timer)
         planned_steps = None if plan.is_plain_fit else _steps_per_call(plan, arguments)

@@ -80,7 +80,7 @@ class StepFunction:
             steps = countdown.last_call_steps
         if guard is not None:
             guard.after_call(logs, steps)
-        timer.end_call(steps, logs)
+        timer.end_call(steps, logs, save_seconds=0.0 if guard is None else guard.save_seconds)
         if self._stop_when(timer):
             self._model.stop_training = True
         return logs
