@@ -58,7 +58,7 @@ class FusedUpdate(Optimization):
 
     def step_arguments(self, value: bool) -> dict[str, Any]:
         """Returns the context for the optimizer's update."""
-        return {"updating": fused} if value else {}
+        return {"updating": fused}
 
 
 def is_possible(optimizer: Any, keras_api: KerasApi) -> bool:

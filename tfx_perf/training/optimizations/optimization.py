@@ -95,7 +95,7 @@ class Optimization:
         return self.hoped_share * step_seconds
 
     def step_arguments(self, value: Any) -> dict[str, Any]:
-        """Returns arguments of `SplitStep`; plans with the same ones share a traced step."""
+        """Returns arguments of `SplitStep`, being on; plans with the same ones share a trace."""
         return {}
 
     def around(

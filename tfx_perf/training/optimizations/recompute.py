@@ -52,9 +52,9 @@ class Recompute(Optimization):
         wanted = fit.settings.training.recompute
         return wanted if wanted and not self.obstacle(fit) else None
 
-    def step_arguments(self, value: int | str | None) -> dict[str, Any]:
+    def step_arguments(self, value: int | str) -> dict[str, Any]:
         """Returns what changes the traced backward pass."""
-        return {"recompute": InSegments(value)} if value else {}
+        return {"recompute": InSegments(value)}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -41,7 +41,7 @@ class Xla(Optimization):
 
     def step_arguments(self, value: bool) -> dict[str, Any]:
         """Returns whether to compile."""
-        return {"xla": True} if value else {}
+        return {"xla": True}
 
     def compiled_part(
         self, batch: Any, plan: "TrainingPlan", functions: "TrainFunctions"
