@@ -294,9 +294,7 @@ class TrainingSession:
                 memory.watching() as watched,
                 announcing(live, step_count=loop.total_length, address=address),
             ):
-                result = self._train(
-                    call, loop, choice=choice, recovery=recovery, notes=notes
-                )
+                result = self._train(loop, choice=choice, recovery=recovery, notes=notes)
             fit_seconds = time.perf_counter() - started  # without the end of the server
         communication = self._communicated(call, result)
         if sync.size > 1:
@@ -341,16 +339,14 @@ class TrainingSession:
 
     def _train(
         self,
-        call: FitCall,
         loop: Loop,
         *,
         choice: PlanChoice,
         recovery: FitGuard | None,
         notes: tuple[str, ...],
     ) -> FitResult:
-        is_one_of_several = strategies.worker_count(call.model.distribute_strategy) > 1
         # One worker cannot leave the plan without the others.
-        plain_step_seconds = None if is_one_of_several else _plain_step_seconds(choice)
+        plain_step_seconds = None if loop.sync.size > 1 else _plain_step_seconds(choice)
         if recovery is not None:
             result = recovery.fit(choice.plan, plain_step_seconds=plain_step_seconds)
             return dataclasses.replace(result, notes=(*notes, *result.notes))

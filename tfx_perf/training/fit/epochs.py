@@ -67,8 +67,6 @@ class StepCounts:
 class TestFunction:
     """The test function of the evaluations that one `fit` makes."""
 
-    __test__ = False  # of pytest's
-
     def __init__(
         self,
         function: MultiStep,

@@ -83,7 +83,7 @@ class DataPosition:
 
     def __init__(self, iterators: FitIterators) -> None:
         self.note: str | None = None  # why the state cannot be saved
-        self.keras_iterator: Any = None  # the last one that Keras handed over
+        self._keras_iterator: Any = None  # the last one that Keras handed over
         self._iterators = iterators
         self._offset = 0  # of the iterators' numbers here, after those of another process
         self._taken: dict[int, int] = {}
@@ -91,13 +91,13 @@ class DataPosition:
 
     def follow(self, iterator: Any) -> Any:
         """Returns the iterator to take batches from when Keras hands over `iterator`."""
-        if iterator is not self.keras_iterator:
-            self.keras_iterator = self._used = iterator
+        if iterator is not self._keras_iterator:
+            self._keras_iterator = self._used = iterator
         return self._used
 
     def let_go(self) -> None:
         """Lets the iterators end, as their buffers and a cache in files may wait for it."""
-        self.keras_iterator = self._used = None
+        self._keras_iterator = self._used = None
 
     def took(self, count: int) -> None:
         """Counts batches that were taken from the iterator in use."""

@@ -181,8 +181,7 @@ class Guard:
     def before_call(self, iterator: Any, steps: int) -> tuple[Any, int]:
         """Returns the iterator to take batches from, and the steps that are not done yet."""
         iterator = self._data.follow(iterator)
-        has_run = self.run_count > 0
-        if has_run and (self._decisions.is_ending or (self._is_due and not self._step_in_epoch)):
+        if self._decisions.is_ending or (self._is_due and not self._step_in_epoch):
             self._save()  # an epoch before has ended with its evaluation
         if self._decisions.is_ending:
             self._termination.go_on()
