@@ -53,7 +53,7 @@ class FitCall:
     Attributes:
         model: the compiled Keras model.
         arguments: every argument of `fit` by name, defaults filled in.
-        original: Keras' own unbound `fit`.
+        original: Keras' own unbound `fit`, or what several replicas need around it.
     """
 
     model: Any
@@ -61,7 +61,7 @@ class FitCall:
     original: Callable[..., Any]
 
     def proceed(self, **overrides: Any) -> Any:
-        """Runs Keras' own `fit` with the arguments, some replaced, and returns its History."""
+        """Runs `original` with the arguments, some replaced, and returns its History."""
         return self.original(self.model, **{**self.arguments, **overrides})
 
 
@@ -149,8 +149,8 @@ def intercepting_fit(handler: Callable[[FitCall], Any]) -> Iterator[None]:
     opened = _Interceptor(handler, threading.get_ident())
     with _CHANGING:
         if not _OPEN:
-            for cls in model_classes():
-                _PATCHES.enter_context(replacing(cls, "fit", _intercepted))
+            fits = ((cls, "fit", _intercepted) for cls in model_classes())
+            _PATCHES.enter_context(replacing_all(fits))
         _OPEN.append(opened)
     try:
         yield

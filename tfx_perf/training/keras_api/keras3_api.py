@@ -80,10 +80,9 @@ class Keras3(KerasApi):
 
             return update
 
-        with contextlib.ExitStack() as undo:
-            is_counted = part.counts_as is not None and compiled is not None
-            for metric in compiled.metrics if is_counted else []:
-                undo.enter_context(interception.replacing(metric, "update_state", weighing))
+        is_counted = part.counts_as is not None and compiled is not None
+        found = compiled.metrics if is_counted else ()
+        with interception.replacing_all((each, "update_state", weighing) for each in found):
             yield
 
     @override
