@@ -166,9 +166,10 @@ class Contest:
         return winner
 
     def needing_no_turns(self) -> Contender | None:
-        """Returns the plan that does the same with less work; None if it seems slower so far.
+        """Returns the plan that does the same with less work; None if turns say it is slower.
 
-        A check is one sample. Less than `_CLEARLY` tells only what else the machine had to do.
+        Without turns the check does, if by `_CLEARLY`: one sample tells of what else the machine
+        had to do.
         """
         never_slower = (each for each in self.others if self.is_never_slower(each.plan))
         longest = max(never_slower, key=lambda each: each.plan.steps_per_call or 1, default=None)
