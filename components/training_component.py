@@ -1,5 +1,6 @@
 """What the components that run training code have in common: how it is given, and packed."""
 
+import inspect
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -10,7 +11,7 @@ from tfx.orchestration import data_types
 from tfx.proto import trainer_pb2
 from tfx.types import component_spec, standard_component_specs
 from tfx.utils import json_utils
-from typing_extensions import Required, TypedDict
+from typing_extensions import Required, TypedDict, get_type_hints
 
 from tfx_perf.components import early_imports
 from tfx_perf.config import PerfConfig
@@ -71,6 +72,26 @@ class TrainingComponent(base_component.BaseComponent):
     """The settings that count."""
     NEEDS_CODE: ClassVar[bool] = True
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Names the arguments in `given` to who asks for a component's signature."""
+        super().__init_subclass__(**options)
+        construct = vars(cls).get("__init__")
+        if construct is None:
+            return
+        itself, *own = inspect.signature(construct).parameters.values()
+        required = TrainingArguments.__required_keys__
+        given = [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                annotation=annotation,
+                default=inspect.Parameter.empty if name in required else None,
+            )
+            for name, annotation in get_type_hints(TrainingArguments).items()
+        ]
+        others = [each for each in own if each.kind is inspect.Parameter.KEYWORD_ONLY]
+        construct.__signature__ = inspect.Signature([itself, *given, *others])
+
     def __init__(self, given: TrainingArguments, **others: Any) -> None:
         """Constructs the component; `others` are the rest of its inputs, properties and outputs.
 
@@ -78,8 +99,7 @@ class TrainingComponent(base_component.BaseComponent):
             UserError: not exactly one of `run_fn` and `module_file` is given, or `config` is a
                 mapping with a wrong key or value.
         """
-        arguments = TrainingArguments.__annotations__
-        for name in given.keys() - arguments.keys():  # TFX would ignore it
+        for name in given.keys() - TrainingArguments.__annotations__.keys():  # TFX ignores it
             raise TypeError(f"{type(self).__name__} got an unexpected keyword argument {name!r}.")
         run_fn, module_file = given.get("run_fn"), given.get("module_file")
         if self.NEEDS_CODE or run_fn or module_file:
@@ -87,11 +107,11 @@ class TrainingComponent(base_component.BaseComponent):
         custom_config = given.get("custom_config")
         if not isinstance(custom_config, data_types.RuntimeParameter):
             custom_config = json_utils.dumps(custom_config)
-        early_imports.begin(type(self).__module__, is_sure=False)
+        early_imports.begin(self.SPEC_CLASS.__module__, is_sure=False)
         super().__init__(
             self.SPEC_CLASS(
                 **{
-                    **dict.fromkeys(arguments),
+                    **dict.fromkeys(TrainingArguments.__optional_keys__),
                     **given,
                     "source_digest": source_digest(run_fn),
                     "train_args": given.get("train_args") or trainer_pb2.TrainArgs(),

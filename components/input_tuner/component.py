@@ -85,8 +85,8 @@ class InputTuner(training_component.TrainingComponent):
                 code is given.
             previous_plans: `InputPlan`s of runs before, from `latest_plans`. A plan found on the
                 same data, code, settings, host and versions is published again.
-            **given: see `TrainingArguments`. Training code may be left out. The sections `input`
-                and `schedule` of `config` count.
+            **given: see `training_component.TrainingArguments`. Training code may be left out. The
+                sections `input` and `schedule` of `config` count.
 
         Raises:
             UserError: both `run_fn` and `module_file` are given, or `config` is a mapping with a

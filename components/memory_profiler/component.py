@@ -70,7 +70,8 @@ class MemoryProfiler(training_component.TrainingComponent):
 
         Args:
             input_plan: `InputPlan` of InputTuner, to read the examples as the training will.
-            **given: see `TrainingArguments`. The section `memory` of `config` counts.
+            **given: see `training_component.TrainingArguments`. The section `memory` of `config`
+                counts.
 
         Raises:
             UserError: not exactly one of `run_fn` and `module_file` is given, or `config` is a

@@ -92,8 +92,8 @@ class OptimizedTrainer(training_component.TrainingComponent):
                 the same code, schema, input plan, settings, host and versions is used again, if
                 `fit` gets the same model and batches.
             run_label: a new label trains anew though nothing has changed.
-            **given: see `TrainingArguments`. The sections `training`, `compilation`, `schedule`,
-                `distribution` and `monitoring` of `config` count.
+            **given: see `training_component.TrainingArguments`. The sections `training`,
+                `compilation`, `schedule`, `distribution` and `monitoring` of `config` count.
 
         Raises:
             UserError: not exactly one of `run_fn` and `module_file` is given, or `config` is a

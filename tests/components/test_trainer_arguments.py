@@ -1,5 +1,6 @@
 """What TFX's Trainer takes, the components take too, and make the same of it."""
 
+import inspect
 import json
 import pathlib
 
@@ -158,6 +159,15 @@ def test_exactly_one_module(module_file, run_fn):
 def test_one_module_is_right():
     training_component.check_one_module(module_file="a.py", run_fn=None)
     training_component.check_one_module(module_file=None, run_fn="b.run_fn")
+
+
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_all_arguments_are_in_the_signature(component):
+    parameters = inspect.signature(component).parameters
+    shared = training_component.TrainingArguments.__annotations__
+    assert shared.keys() < parameters.keys()
+    required = [each.name for each in parameters.values() if each.default is each.empty]
+    assert required == ["examples"]
 
 
 @pytest.mark.parametrize("component", COMPONENTS)
