@@ -67,6 +67,32 @@ def test_others_go_on_without_a_lost_worker_only_where_there_are_others(lost, fa
     assert len(said) == len(words) and all(map(str.endswith, said, words))
 
 
+def test_nothing_begins_again_once_the_training_is_to_end(tmp_path, monkeypatch):
+    begun, told = [], []
+
+    def make_tasks():
+        begun.append(len(begun))
+        return [supervise.Task(f"worker {index}", str(index), {}) for index in range(2)]
+
+    def end(group, *others):  # told while what failed is cleaned up
+        told.append(True)
+        return exit_group(group, *others)
+
+    exit_group = supervise.Group.__exit__
+    monkeypatch.setattr(supervise.Group, "__exit__", end)
+    supervise.train(
+        make_tasks,
+        start=lambda task: contextlib.nullcontext(Process(-signal.SIGKILL)),
+        log_folder=tmp_path,
+        failure_folder=tmp_path,
+        restarts=3,
+        heartbeat_timeout_seconds=2,
+        is_over=lambda: bool(told),
+        say=lambda text: None,
+    )
+    assert begun == [0]
+
+
 _CASES = """
 import os, pathlib, signal, time
 from tfx_perf.distribute.parameter_server import heartbeat

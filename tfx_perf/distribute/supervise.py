@@ -115,7 +115,7 @@ def train(
             codes = group.codes
             endings = {index: group.ending(index) for index, code in enumerate(codes) if code}
             reported = failure.left_in(failure_folder)
-        if first is None:
+        if first is None or is_over():  # nothing begins again
             attempts.append(Attempt(group.codes))
             return
         exited = [index for index in endings if (codes[index] or 0) > 0]
