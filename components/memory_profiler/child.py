@@ -37,8 +37,6 @@ def profile_module(*, inputs: str, exec_properties: dict[str, Any], folder: str)
             )
         except errors.UserError as error:
             _note_unmeasured(folder, str(error))
-        except errors.MeasurementError:  # a step was killed, or failed: the progress says so
-            pass
 
 
 @autograph.sparing_libraries

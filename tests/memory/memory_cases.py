@@ -13,7 +13,7 @@ SIDE, CHANNELS = 32, 16
 
 def _profile(model, dataset, **settings):
     call = interception.capture_fit(lambda: model.fit(dataset, epochs=3))
-    return call, profile.profile(call, settings=MemorySettings(**settings))
+    return call, profile.completed(profile.profile(call, settings=MemorySettings(**settings)))
 
 
 def convolutions(line):

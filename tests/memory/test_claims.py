@@ -1,13 +1,8 @@
 """What may be claimed of the largest batch, and the line through the peaks of steps."""
 
-import itertools
-
-import keras
 import pytest
-import tensorflow as tf
 
-from tfx_perf.core import interception
-from tfx_perf.memory import footprint, largest_batch
+from tfx_perf.memory import largest_batch
 from tfx_perf.memory.record import Footprint, StepMemory
 
 pytestmark = pytest.mark.each_choice
@@ -162,24 +157,6 @@ def peaks(**sizes):
         StepMemory(plan="plain", batch_size=int(name[1:]), peak_bytes=peak, scatter_bytes=scatter)
         for name, (peak, scatter) in sizes.items()
     ]
-
-
-def test_what_a_fit_takes_beside_its_steps_is_no_time_of_a_step(monkeypatch):
-    model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
-    call = interception.capture_fit(lambda: model.fit(tf.zeros((8, 4)), tf.zeros((8, 1))))
-    clock = itertools.count()
-    seconds = [0.0]
-
-    def run_steps(call, batch, *, steps, copied):
-        seconds[0] += 0.1 + 0.001 * steps
-
-    monkeypatch.setattr(footprint.peak, "run_steps", run_steps)
-    monkeypatch.setattr(footprint.time, "perf_counter", lambda: seconds[0] + 1e-9 * next(clock))
-    meter = footprint.FootprintMeter(
-        call, batch_size=None, max_utilization=0.9, stop=pytest.fail
-    )
-    assert meter.take(8).step_seconds == pytest.approx(0.001, abs=1e-6)
 
 
 def test_the_line_through_peaks():

@@ -1,6 +1,7 @@
 """Profiles of real steps, against bounds and counts by hand."""
 
 import html
+import itertools
 import json
 
 import keras
@@ -11,7 +12,7 @@ import tf_keras
 from tfx_perf import isolate
 from tfx_perf.config import MemorySettings
 from tfx_perf.core import errors, interception
-from tfx_perf.memory import batches, peak, profile
+from tfx_perf.memory import batches, footprint, peak, profile
 from tfx_perf.memory.record import ProfileRecord, StateSizes, StepMemory
 from tfx_perf.report import memory as memory_report
 
@@ -129,7 +130,8 @@ def test_a_default_allocator_gives_a_reason_instead_of_a_figure(line):
     dataset = tf.data.Dataset.from_tensors((tf.zeros((8, 4)), tf.zeros((8, 2))))
     call = interception.capture_fit(lambda: model.fit(dataset))
     plan = "xla" if model.jit_compile else "plain"  # Keras 3 settles `auto` by the devices
-    record = profile.profile(call, settings=MemorySettings(batch_sizes=(2,)))
+    progress = profile.profile(call, settings=MemorySettings(batch_sizes=(2,)))
+    record = profile.completed(progress)
     assert record.trained_plan == plan
     assert [(step.plan, step.batch_size) for step in record.steps] == [
         ("plain", 2),
@@ -190,6 +192,24 @@ def test_data_that_cannot_be_profiled(data):
     call = interception.capture_fit(lambda: model.fit(data))
     with pytest.raises(errors.UserError, match="Received"):
         profile.profile(call, settings=MemorySettings())
+
+
+def test_what_a_fit_takes_beside_its_steps_is_no_time_of_a_step(monkeypatch):
+    model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    call = interception.capture_fit(lambda: model.fit(tf.zeros((8, 4)), tf.zeros((8, 1))))
+    clock = itertools.count()
+    seconds = [0.0]
+
+    def run_steps(call, batch, *, steps, copied):
+        seconds[0] += 0.1 + 0.001 * steps
+
+    monkeypatch.setattr(footprint.peak, "run_steps", run_steps)
+    monkeypatch.setattr(footprint.time, "perf_counter", lambda: seconds[0] + 1e-9 * next(clock))
+    meter = footprint.FootprintMeter(
+        call, batch_size=None, max_utilization=0.9, stop=pytest.fail
+    )
+    assert meter.take(8).step_seconds == pytest.approx(0.001, abs=1e-6)
 
 
 def test_activations_that_fill_the_memory_get_advice():

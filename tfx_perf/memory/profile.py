@@ -38,18 +38,17 @@ def profile(
     settings: MemorySettings,
     known: ProfileProgress | None = None,
     watch: Callable[[ProfileProgress], None] = lambda progress: None,
-) -> ProfileRecord:
+) -> ProfileProgress:
     """Finds out where the memory of a training step goes; the model's weights change.
 
     Plain steps run without XLA. Without configured batch sizes, the module's own is halved and
     doubled, and quadrupled further until the peak's growth stands out (four times at most, within
     an epoch's examples); XLA is asked of the module's own only, which takes as long as all others
     together. A size, in ascending order, is not run if its predicted peak is over the limit. What a
-    killed process has left, `known`, is not done again.
+    killed process has left, `known`, is not done again. `completed` makes a record of it.
 
     Raises:
         UserError: `fit` was given data that cannot be rebatched, or none.
-        MeasurementError: no batch size could be trained on.
     """
     return _Profiling(call, settings, known or ProfileProgress(), watch).run()
 
@@ -94,7 +93,7 @@ class _Profiling:
         )
         self._limit = devices.memory_limit(max_utilization=settings.max_device_utilization)
 
-    def run(self) -> ProfileRecord:
+    def run(self) -> ProfileProgress:
         self._call.model.jit_compile = False
         others = self._settings.batch_sizes or (max(1, self._own // 2), 2 * self._own)
         self._plan(sorted({self._own, *others}))
@@ -114,7 +113,7 @@ class _Profiling:
             self._plan([size])
             self._measure(size)
         self._compile()  # last, because it takes longest
-        return completed(self._progress)
+        return self._progress
 
     def _plan(self, sizes: Iterable[int]) -> None:
         planned = sorted({*self._progress.sizes, *sizes})
