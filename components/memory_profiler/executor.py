@@ -29,6 +29,7 @@ _LOG_FILES = tuple(f"profile{end}.log" for end in ("", "-2", "-3", "-4", "-5"))
 _STEPS_SHARE = 0.5  # of the time; the rest is for the footprints
 _MOST_FOOTPRINTS = 4
 _FOOTPRINT_SHARE = 0.25  # of the time, that one beyond the first may take
+_SHORTEST_STEP_SECONDS = 1e-6
 _WORTH_IT = 2  # times the batch before; less would say little
 _LOGGER = logging.getLogger(__name__)
 
@@ -272,10 +273,11 @@ class Attempts:
 
     def _affordable(self, size: int, last: _Finished) -> int | None:
         """Returns the batch, or a smaller one for which there is time; None if it is too small."""
-        if not last.footprint.step_seconds:
+        if last.footprint.step_seconds is None:
             return size
         left_seconds = min(self._left_seconds, _FOOTPRINT_SHARE * self._settings.timeout_seconds)
-        steps_seconds = footprint.STEPS * last.footprint.step_seconds
+        # Of a step too short to be told from the rest of a `fit`, 0.
+        steps_seconds = footprint.STEPS * max(last.footprint.step_seconds, _SHORTEST_STEP_SECONDS)
         # Most of the rest may be for tracing, whatever the size.
         per_batch = (left_seconds - last.took_seconds + steps_seconds) / steps_seconds
         most = int(last.footprint.batch_size * per_batch)
