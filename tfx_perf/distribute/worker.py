@@ -8,12 +8,11 @@ import importlib
 import logging
 import os
 import pathlib
-import sys
 import time
 from collections.abc import Callable, MutableMapping, Sequence
 from typing import NoReturn
 
-from tfx_perf.core import errors, workers
+from tfx_perf.core import console, errors, workers
 from tfx_perf.core.workers import Worker
 from tfx_perf.distribute.failure import WorkerFailure
 from tfx_perf.isolate import forks
@@ -23,7 +22,6 @@ HOSTS_VARIABLE = "TFX_PERF_WORKER_HOSTS"
 
 _INDEX_VARIABLE = "JOB_COMPLETION_INDEX"  # set by Kubernetes in the pods of an indexed job
 _EXIT_FAILURE = 1
-_EXIT_USER_ERROR = 2
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -117,8 +115,8 @@ def _join(folder: pathlib.Path, worker: Worker, *, timeout_seconds: float) -> No
 
 
 def _said(error: errors.UserError) -> int:
-    print(f"tfx-perf: {error}", file=sys.stderr)
-    return _EXIT_USER_ERROR
+    console.tell_error(str(error), program="tfx-perf")
+    return console.EXIT_USER_ERROR
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
