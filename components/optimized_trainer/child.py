@@ -158,7 +158,7 @@ def run(
     arguments: fn_args_utils.FnArgs,
     choice: PlanChoice | None,
     checkpoint_folder: str | None,
-    choose: Callable[[FitCall, Loop], PlanChoice] | None = None,
+    choose: Callable[[FitCall, Loop], PlanChoice],
 ) -> TrainingRecord | Unmeasured:
     """Trains in this process; returns the measurements, or why there are none."""
     settings = job.settings

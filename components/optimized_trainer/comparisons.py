@@ -20,13 +20,15 @@ from tfx_perf.hardware import onednn
 from tfx_perf.tf_internals import devices
 from tfx_perf.training.optimizations import precision
 from tfx_perf.training.optimizations.plan import TrainingPlan
+from tfx_perf.training.replicas import strategies
 from tfx_perf.training.trials import kept_choice, processes
 from tfx_perf.training.trials.choice import StrategyChoice
 from tfx_perf.training.trials.processes import Comparison
 
-# What of the trials' budget turns may take, beside imports and compilation.
-_BUDGET, _SHARE, _START_SECONDS = "training.trial_budget_seconds", 0.4, 300.0
-_ONE, _ALL = "one_device", "mirrored"
+_BUDGET = "training.trial_budget_seconds"
+# What of it turns may take, beside imports and compilation.
+_SHARE, _START_SECONDS = 0.4, 300.0
+_ONE, _ALL = strategies.ONE_DEVICE, "mirrored"
 # A narrower type may train the same for a while.
 _PRECISION_LOSS_PASSES = 5
 # It changes the numbers, and the steps of workers vary more: chance must not choose it.

@@ -9,13 +9,12 @@ from tfx.types import artifact
 from tfx.utils import json_utils
 
 from tfx_perf.components import training_job
-from tfx_perf.components.optimized_trainer import plans
 from tfx_perf.components.optimized_trainer.child import TrainingResult
 from tfx_perf.components.optimized_trainer.plans import KnownPlan
 from tfx_perf.core import errors, storage
 from tfx_perf.core.workers import Worker
 
-_RESULT_FILE = "result.json"
+_PLAN_FILE, _RESULT_FILE = "known_plan.json", "result.json"
 _OUTPUTS = "outputs"
 # What they say of the plan is in `KnownPlan`.
 _UNUSED_INPUTS = {"previous_metrics"}
@@ -49,7 +48,7 @@ class Exchange:
             ) from error
         try:
             self._fill(draft, job)
-            known.write(draft / plans.FILE_NAME)
+            known.write(draft / _PLAN_FILE)
             self.remove()
             draft.rename(self.folder)
         finally:
@@ -63,7 +62,7 @@ class Exchange:
     @property
     def known_plan(self) -> KnownPlan:
         """The plan as OptimizedTrainer knows it."""
-        return KnownPlan.read(self.folder / plans.FILE_NAME)
+        return KnownPlan.read(self.folder / _PLAN_FILE)
 
     def outputs_folder(self, worker: Worker) -> pathlib.Path:
         """Returns where a worker saves; the chief's outlives the job."""

@@ -25,8 +25,6 @@ from tfx_perf.training.trials.choice import PlanChoice, StrategyChoice, TrialRec
 from tfx_perf.training.trials.processes import Comparison
 from tfx_perf.training.trials.worth import Worth
 
-FILE_NAME = "known_plan.json"
-
 _FORM_OF_EXAMPLES = ("sparse_feature", "weighted_feature", "tensor_representation_group")
 _FORM_OF_FEATURE = {"name", "type", "shape", "value_count", "value_counts", "struct_domain"}
 
@@ -52,7 +50,6 @@ class KnownPlan(records.Record):
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.known_plan/1"
-    GONE: ClassVar[frozenset[str]] = frozenset({"too_short"})
 
     key: dict[str, str] = {}
     choice: PlanChoice | None = None
