@@ -169,17 +169,22 @@ def configs_of(hosts: Sequence[str], *, server_count: int = 0) -> dict[str, str]
 def names_of(worker_count: int, servers: ParameterServers | None) -> list[str]:
     """Returns how people know the processes that train together, in the order of `configs_of`."""
     server_count = servers.server_count if servers else 0
-    count = worker_count + (1 + server_count if server_count else 0)
+    count = _process_count(worker_count, server_count=server_count)
     return list(configs_of([""] * count, server_count=server_count))
 
 
 def local_configs(worker_count: int, *, server_count: int = 0) -> dict[str, str]:
     """Returns `configs_of` processes on this machine, at ports that are free now."""
-    count = worker_count + (1 + server_count if server_count else 0)
+    count = _process_count(worker_count, server_count=server_count)
     with contextlib.ExitStack() as stack:  # all at once, else two could be the same
         probes = [stack.enter_context(socket.create_server(("localhost", 0))) for _ in range(count)]
         hosts = [f"localhost:{probe.getsockname()[1]}" for probe in probes]
     return configs_of(hosts, server_count=server_count)
+
+
+def _process_count(worker_count: int, *, server_count: int) -> int:
+    """Returns how many train together: with parameter servers there is a coordinator, too."""
+    return worker_count + (1 + server_count if server_count else 0)
 
 
 def log_file(name: str) -> str:
