@@ -98,6 +98,17 @@ def test_broken_installation_is_told_not_raised(monkeypatch, tmp_path):
     assert finding.remark == "raised ImportError: no libfoo.so"
 
 
+def test_the_last_words_of_an_installation_that_aborts_are_told(monkeypatch, tmp_path):
+    (tmp_path / "tensorflow.py").write_text(
+        "import os, sys\nprint('compiled to use AVX', file=sys.stderr, flush=True)\nos.abort()\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    _, finding = checks.load_tfx()
+    assert finding.fatal
+    assert "SIGABRT" in finding.remark
+    assert finding.remark.endswith("compiled to use AVX")
+
+
 @pytest.mark.slow
 def test_command_writes_json_and_a_quiet_terminal(run_command):
     done = run_command("doctor", "--json")

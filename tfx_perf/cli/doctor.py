@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from importlib import metadata
@@ -182,11 +183,15 @@ def _tools() -> Iterator[Finding]:
 def load_tfx() -> tuple[dict[str, Any], Finding]:
     """Has a child, which a broken installation can abort, `probe`; returns {} if that failed."""
     item = "loading TFX" if versions.has_tfx() else "loading TensorFlow"
+    with tempfile.TemporaryDirectory() as folder:
+        return _probed(item, log=pathlib.Path(folder, "log"))
+
+
+def _probed(item: str, *, log: pathlib.Path) -> tuple[dict[str, Any], Finding]:
     try:
         answer = isolate.run(
-            "tfx_perf.cli.doctor:probe", {}, timeout_seconds=_PROBE_TIMEOUT_SECONDS,
-            log_path=os.devnull,
-        )  # fmt: skip
+            "tfx_perf.cli.doctor:probe", {}, timeout_seconds=_PROBE_TIMEOUT_SECONDS, log_path=log
+        )
     except errors.TimedOutError:
         remark = (
             f"no answer after {_PROBE_TIMEOUT_SECONDS} s; after an installation files are compiled "
@@ -194,7 +199,10 @@ def load_tfx() -> tuple[dict[str, Any], Finding]:
         )
         return {}, Finding(item, "not finished", "warn", remark, required=True)
     except errors.ChildError as error:
-        return {}, Finding(item, "failed", "broken", error.cause, required=True)
+        last: list[str] = []
+        if isinstance(error, errors.ProcessEndedError):  # its last words may say why
+            last = log.read_text(errors="replace").strip().splitlines()[-1:]
+        return {}, Finding(item, "failed", "broken", ": ".join([error.cause, *last]), required=True)
     time_taken = formatting.format_seconds(answer["load_time_seconds"])
     memory = formatting.format_bytes(answer["peak_rss_bytes"])
     return answer, Finding(item, f"{time_taken}, {memory} of memory", required=True)
