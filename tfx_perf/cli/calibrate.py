@@ -49,8 +49,8 @@ def command(
         terminal.show(title)
         return
     rows = terminal.figures_table(
-        title, "metric", "beyond\nlimit", "compared", "regressions", "inconclusive", "noise",
-        "smallest\ndetectable change",
+        title, "metric", "beyond\nlimit", "com-\npared", "regres-\nsions", "incon-\nclusive",
+        "noise", "smallest\ndetectable\nchange",
     )  # fmt: skip
     for item in found.metrics:
         rows.add_row(

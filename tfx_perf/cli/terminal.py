@@ -28,7 +28,7 @@ def show(content: table.Table | str) -> None:
 def figures_table(title: str, *headings: str) -> table.Table:
     """Returns a table without rows yet: names on the left, and figures below their headings."""
     rows = table.Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
-    rows.add_column(headings[0])
+    rows.add_column(headings[0], overflow="fold")
     for heading in headings[1:]:
         rows.add_column(heading, justify="right", no_wrap=True)
     return rows
