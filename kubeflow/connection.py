@@ -53,7 +53,7 @@ class Connection:
         logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
         retries = _Retry(
             attempts - 1, allowed_methods={"GET"}, backoff_factor=_PAUSE_SECONDS,
-            raise_on_status=False,
+            raise_on_status=False, respect_retry_after_header=False,  # it may be an hour
         )  # fmt: skip
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
