@@ -64,9 +64,18 @@ class StockTrainerExecutor(trainer_executor.GenericExecutor):
 
 def write_project(folder: pathlib.Path, *, batch_size: int) -> None:
     """Writes the stock taxi project, unless it exists: ExampleGen's cache goes by file age."""
-    if folder.exists():
-        _write_by_hand(folder)  # which earlier versions did not write
-        return
+    if not folder.exists():
+        _write_stock(folder, batch_size=batch_size)
+    text = (folder / _MODEL).read_text()
+    for stock, tuned in _BY_HAND.items():
+        count = text.count(stock)
+        if count != 1:
+            raise RuntimeError(f"Expected {stock!r} once in {_MODEL}. Received: count={count}.")
+        text = text.replace(stock, tuned)
+    (folder / _MODEL).with_name("by_hand.py").write_text(text)
+
+
+def _write_stock(folder: pathlib.Path, *, batch_size: int) -> None:
     draft = folder.with_name(folder.name + ".draft")
     shutil.rmtree(draft, ignore_errors=True)
     template_handler.copy_template(
@@ -81,22 +90,7 @@ def write_project(folder: pathlib.Path, *, batch_size: int) -> None:
     if count != 2:  # noqa: PLR2004
         raise RuntimeError(f"Expected two batch sizes in {constants}. Received: count={count}.")
     constants.write_text(text)
-    _write_by_hand(draft)
     draft.rename(folder)
-
-
-def _write_by_hand(project: pathlib.Path) -> None:
-    """Writes the module that is tuned by hand beside the stock one."""
-    target = (project / _MODEL).with_name("by_hand.py")
-    if target.exists():
-        return
-    text = (project / _MODEL).read_text()
-    for stock, tuned in _BY_HAND.items():
-        if text.count(stock) != 1:
-            count = text.count(stock)
-            raise RuntimeError(f"Expected {stock!r} once in {_MODEL}. Received: count={count}.")
-        text = text.replace(stock, tuned)
-    target.write_text(text)
 
 
 def eval_config() -> tfma.EvalConfig:
