@@ -245,4 +245,5 @@ def _show(summary: dict[str, Any]) -> None:
         )
     terminal.show(rows)
     terminal.show(_wall_time(summary["node_time_seconds"]))
+    terminal.show("By hand: steps_per_execution=50, and examples in memory by cache().")
     terminal.show(f"Log: {markup.escape(summary['log'])}\n")
