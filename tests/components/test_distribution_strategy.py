@@ -40,11 +40,6 @@ _PLACED = {"strategy": "model_parallel", "device_memory_bytes": 800}  # less tha
 _REPLICAS = "tf.distribute.get_strategy().num_replicas_in_sync"
 
 
-@pytest.fixture
-def trainer(tmp_path):
-    return training_cases.Trainer(tmp_path)
-
-
 @pytest.fixture(scope="module")
 def trained_alone(tmp_path_factory):
     """Returns a trainer that has trained a module of a Keras line on one device."""

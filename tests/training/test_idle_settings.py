@@ -59,7 +59,6 @@ def test_what_is_as_by_default_is_not_named():
 _TWO_REPLICAS = """
 import json, sys
 import tensorflow as tf
-from tests.training import script_forks
 from tfx_perf.config import PerfConfig
 from tfx_perf.training.replicas import strategies
 
