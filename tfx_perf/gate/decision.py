@@ -16,7 +16,10 @@ FILE_NAME = "evaluation.json"
 
 
 class Verdict(str, enum.Enum):
-    """A rule's answer; `tfx_perf.config.gate.Policy` decides on the effect of each."""
+    """A rule's answer: LIMIT refuses, PASS and NOT_CHECKED never do.
+
+    Which of the others do, `tfx_perf.config.gate.Policy` says.
+    """
 
     PASS = "pass"
     LIMIT = "limit"
