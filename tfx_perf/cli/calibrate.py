@@ -44,12 +44,11 @@ def command(
         document = found.model_dump(mode="json")
         terminal.show_json({**document, "false_alarm_rate": found.false_alarm_rate})
         return
-    title = "\n".join(_findings(found, run_count=len(runs), settings_path=settings_path))
+    terminal.show("\n".join(_findings(found, run_count=len(runs), settings_path=settings_path)))
     if not found.metrics:
-        terminal.show(title)
         return
     rows = terminal.figures_table(
-        title, "metric", "beyond\nlimit", "com-\npared", "regres-\nsions", "incon-\nclusive",
+        "", "metric", "beyond\nlimit", "com-\npared", "regres-\nsions", "incon-\nclusive",
         "noise", "smallest\ndetectable\nchange",
     )  # fmt: skip
     for item in found.metrics:
@@ -60,9 +59,7 @@ def command(
     terminal.show(rows)
 
 
-def _findings(
-    found: "Calibration", *, run_count: int, settings_path: str | None
-) -> Iterator[str]:
+def _findings(found: "Calibration", *, run_count: int, settings_path: str | None) -> Iterator[str]:
     """Yields lines on what was replayed, by which rules, and what was refused."""
     replayed = formatting.counted(found.replayed, "run")
     of_them = f"{replayed} replayed, each against the runs before it: {found.refused} refused"
