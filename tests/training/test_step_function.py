@@ -29,7 +29,7 @@ class Adding:
 class Passing:
     """A guard of a training of which some steps are done."""
 
-    logs, failure = {"number": -1}, None
+    logs, failure, save_seconds = {"number": -1}, None, 0.0
 
     def __init__(self, done):
         self.done, self.told = done, []
