@@ -96,8 +96,12 @@ class PipelineServer:
     def __init__(
         self, host: str | None = None, *, attempts: int = 4, **client_options: Any
     ) -> None:
-        self.connection = Connection(host, attempts=attempts, client_options=client_options)
-        self._client, self._call = self.connection.client, self.connection.call
+        self._connection = Connection(host, attempts=attempts, client_options=client_options)
+        self._client, self._call = self._connection.client, self._connection.call
+
+    def pipeline_id(self, name: str) -> str | None:
+        """Returns the id of a pipeline; None if the server has none of that name."""
+        return self._call(self._client.get_pipeline_id, name)
 
     def upload(
         self, path: str | pathlib.Path, *, name: str | None = None, version: str | None = None
@@ -115,7 +119,7 @@ class PipelineServer:
         """
         spec = lint.read(path)
         name = name or spec["pipelineInfo"]["name"]
-        pipeline_id = self._call(self._client.get_pipeline_id, name)
+        pipeline_id = self.pipeline_id(name)
         if pipeline_id is None:
             made = self._call(self._client.upload_pipeline, str(path), pipeline_name=name)
             page = f"pipelines/details/{made.pipeline_id}"
@@ -134,7 +138,7 @@ class PipelineServer:
         """Starts a run; raises a `UserError` if pipeline, version or a parameter is wrong."""
         arguments, name = self._arguments(job)
         made = self._call(self._client.run_pipeline, **arguments)
-        return Created(made.run_id, name, self.run_link(made.run_id))
+        return Created(made.run_id, name, self._run_link(made.run_id))
 
     def schedule(
         self, job: Job, *, cron: str | None = None, interval_seconds: int | None = None
@@ -175,7 +179,7 @@ class PipelineServer:
             state=run.state or "PENDING",
             message=" ".join(run.error.message.split()) if run.error else "",
             failed_tasks=tuple(task.display_name for task in tasks if task.state == "FAILED"),
-            link=self.run_link(run_id),
+            link=self._run_link(run_id),
         )
 
     def wait(
@@ -190,7 +194,7 @@ class PipelineServer:
         return state
 
     def _arguments(self, job: Job) -> tuple[dict[str, Any], str]:
-        pipeline_id = self._call(self._client.get_pipeline_id, job.pipeline)
+        pipeline_id = self.pipeline_id(job.pipeline)
         if pipeline_id is None:
             raise errors.UserError(
                 f"Expected a pipeline that the server has. Received: pipeline={job.pipeline}; "
@@ -228,12 +232,11 @@ class PipelineServer:
             f"Received: version={job.version}."
         )
 
-    def run_link(self, run_id: str) -> str:
-        """Returns the address of a run's page."""
+    def _run_link(self, run_id: str) -> str:
         return self._link(f"runs/details/{run_id}")
 
     def _link(self, page: str) -> str:
-        return f"{self.connection.ui_address}/#/{page}"
+        return f"{self._connection.ui_address}/#/{page}"
 
 
 def _with_time(name: str) -> str:

@@ -110,14 +110,9 @@ def test_runs_on_airflow(folder, airflow):
     assert done.returncode == 0, done.stderr
     assert "Run created for pipeline: light" in done.stdout
 
-    listed = tfx("run", "list", *named)
+    listed = _call(folder, "airflow", "dags", "list-runs", "-d", "light", programs=airflow)
     assert listed.returncode == 0, listed.stderr
-    (run_id,) = {word for word in listed.stdout.split() if word.startswith("manual__")}
-
-    shown = tfx("run", "status", *named, "--run-id", run_id)
-    assert (shown.returncode, run_id in shown.stdout, "queued" in shown.stdout) == (0, True, True)
-    none = tfx("run", "status", *named, "--run-id", "none")
-    assert (none.returncode, "run_id=none" in none.stderr) == (2, True)
+    assert ("manual__" in listed.stdout, "queued" in listed.stdout) == (True, True)
 
     done = tfx("pipeline", "delete", *named)
     assert done.returncode == 0, done.stderr

@@ -134,7 +134,7 @@ def test_what_may_have_been_created_is_not_created_again(api, server, path):
     api.requests.clear()
     api.failures = [504]  # the server may have done it, and only the answer was lost
     with pytest.raises(errors.UserError, match="504"):
-        server.connection.call(server._client.upload_pipeline, str(path), pipeline_name="new")
+        server._call(server._client.upload_pipeline, str(path), pipeline_name="new")
     assert api.requests == ["POST /pipelines/upload"]
 
 
@@ -174,7 +174,7 @@ def test_a_bad_spec_is_not_even_sent(api, server, path):
 def test_the_stand_in_refuses_a_bad_spec_as_the_server_does(api, server, path):
     path.write_text(yaml.safe_dump(changed(GOOD, "schemaVersion", "2.0.0")))
     with pytest.raises(errors.UserError, match=r"accept this. Received: 400 .*schemaVersion 2.0.0"):
-        server.connection.call(server._client.upload_pipeline, str(path), pipeline_name="x")
+        server._call(server._client.upload_pipeline, str(path), pipeline_name="x")
 
 
 def test_a_token_is_needed_where_the_server_wants_one(api, address):

@@ -1,56 +1,51 @@
 """A handler of TFX's that runs the user's file and catches the pipeline that a runner gets."""
 
 import contextlib
-import dataclasses
 import importlib
-from collections.abc import Iterator, Sequence
+import types
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import click
 from tfx.tools.cli import labels
-from tfx.tools.cli.handler import base_handler
+from tfx.tools.cli.handler import beam_handler, dag_runner_patcher
 
 from tfx_perf.core import errors, interception
 
-_LINE = "-" * 30
 
+class CatchingHandler(beam_handler.BeamHandler):
+    """TFX's commands for an engine that takes pipelines through a function of tfx-perf.
 
-@dataclasses.dataclass(frozen=True)
-class Caught:
-    """A pipeline on its way to an orchestrator, and the function's arguments or the `runner`."""
+    TFX's own `create`, `update` and `compile` run the file, and have engines differ in
+    `_check_pipeline_existence` and `_save_pipeline`.
 
-    pipeline: Any
-    arguments: dict[str, Any]
-
-
-class CatchingHandler(base_handler.BaseHandler):
-    """TFX's commands for an engine that takes pipelines through a function of tfx-perf."""
+    Attributes:
+        pipeline: on its way to the orchestrator, once the user's file was run.
+        arguments: the function's, or the `runner` of TFX's that was called.
+    """
 
     function: str
     modules: Sequence[str]
     runner: str
     example: str
 
-    run_called = True  # for TFX, which lets `caught` say whether anything was
+    PIPELINE_NAME = dag_runner_patcher.DagRunnerPatcher.PIPELINE_NAME
+    PIPELINE_ROOT = dag_runner_patcher.DagRunnerPatcher.PIPELINE_ROOT
+    run_called = True  # for TFX, which lets `patch` say whether anything was
 
-    def caught(self) -> Caught:
-        """Runs the user's file and catches the pipeline that it hands over, which does not run."""
-        self._caught: list[Caught] = []
-        self.execute_dsl(self)
-        if len(self._caught) != 1:
-            raise errors.UserError(
-                f"Expected a file that calls {self.example} once. "
-                f"Received: pipeline_path={self.flags_dict[labels.PIPELINE_DSL_PATH]}, which does "
-                f"{len(self._caught)} times."
-            )
-        return self._caught[0]
+    pipeline: Any = None
+    arguments: Mapping[str, Any] = types.MappingProxyType({})
+
+    def _get_dag_runner_patcher(self) -> "CatchingHandler":
+        return self
 
     @contextlib.contextmanager
     def patch(self) -> Iterator[dict[str, Any]]:
-        """Catches calls of the function, and of TFX's runner, while TFX runs the file."""
+        """Catches the call of the function, or of TFX's runner, while TFX runs the file."""
+        caught: list[tuple[Any, dict[str, Any]]] = []
+        context: dict[str, Any] = {}
 
         def called(pipeline: Any, **arguments: Any) -> None:
-            self._caught.append(Caught(pipeline, arguments))
+            caught.append((pipeline, arguments))
 
         with contextlib.ExitStack() as stack:
             for module in self.modules:
@@ -66,8 +61,14 @@ class CatchingHandler(base_handler.BaseHandler):
                         runner, "run", lambda _: lambda own, pipeline: called(pipeline, runner=own)
                     )
                 )
-            yield {}
-
-    def show_names(self, names: Sequence[str]) -> None:
-        """Prints the names of pipelines as TFX does, or that there are none."""
-        click.echo("\n".join([_LINE, *names, _LINE]) if names else "No pipelines to display.")
+            yield context
+        if len(caught) != 1:
+            raise errors.UserError(
+                f"Expected a file that calls {self.example} once. "
+                f"Received: pipeline_path={self.flags_dict[labels.PIPELINE_DSL_PATH]}, which does "
+                f"{len(caught)} times."
+            )
+        self.pipeline, self.arguments = caught[0]
+        info = self.pipeline.pipeline_info
+        context[self.PIPELINE_NAME] = info.pipeline_name
+        context[self.PIPELINE_ROOT] = info.pipeline_root
