@@ -13,7 +13,7 @@ from tfx.types import component_spec, standard_component_specs
 from tfx.utils import json_utils
 from typing_extensions import Required, TypedDict, get_type_hints
 
-from tfx_perf.components import early_imports
+from tfx_perf import isolate
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import cache_key, errors
 
@@ -107,7 +107,7 @@ class TrainingComponent(base_component.BaseComponent):
         custom_config = given.get("custom_config")
         if not isinstance(custom_config, data_types.RuntimeParameter):
             custom_config = json_utils.dumps(custom_config)
-        early_imports.begin(self.SPEC_CLASS.__module__, is_sure=False)
+        isolate.import_early()
         super().__init__(
             self.SPEC_CLASS(
                 **{

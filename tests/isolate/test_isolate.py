@@ -488,12 +488,10 @@ def test_imports_that_began_early_are_there_for_the_child(tmp_path):
     assert done.stdout.strip() == "True", done.stderr
 
 
-_UNSURE = """
-import os, sys, time
+_EARLY = """
+import sys
 from tfx_perf import isolate
-from tfx_perf.isolate import server
-server._UNSURE_SECONDS = float(sys.argv[1])
-isolate.import_early(["imported_early"], is_sure=False)
+isolate.import_early(sys.argv[1:])
 print(isolate._SERVER._process.pid, flush=True)
 sys.stdin.readline()
 """
@@ -501,15 +499,13 @@ sys.stdin.readline()
 
 @pytest.mark.parametrize("ends", ["by itself", "killed"])
 @pytest.mark.parametrize("imports", [False, True], ids=["waits", "imports"])
-def test_where_no_child_is_sure_nothing_is_left_of_the_server_with_its_caller(
-    tmp_path, imports, ends
-):
+def test_nothing_is_left_of_a_server_without_children_with_its_caller(tmp_path, imports, ends):
     """Neither before it begins to import nor meanwhile."""
     (tmp_path / "imported_early.py").write_text(
         f"import time; open({str(tmp_path / 'begun')!r}, 'w').close(); time.sleep(600)"
     )
     caller = subprocess.Popen(
-        [sys.executable, "-c", _UNSURE, "0" if imports else "600"],
+        [sys.executable, "-c", _EARLY, *(["imported_early"] if imports else [])],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
     )  # fmt: skip
@@ -524,11 +520,11 @@ def test_where_no_child_is_sure_nothing_is_left_of_the_server_with_its_caller(
     assert imports == (tmp_path / "begun").exists()
 
 
-def test_where_no_child_is_sure_and_a_fork_is_not_safe_there_is_no_server(tmp_path):
+def test_where_nothing_is_to_be_imported_and_a_fork_is_not_safe_there_is_no_server():
     script = (
         "import threading; from tfx_perf import isolate\n"
         "threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
-        "isolate.import_early(['json'], is_sure=False)\n"
+        "isolate.import_early()\n"
         "assert isolate._SERVER._process is None"
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

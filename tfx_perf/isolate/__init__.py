@@ -21,7 +21,7 @@ from typing import IO, Any
 
 from tfx_perf.hardware import host
 from tfx_perf.isolate import guard, server
-from tfx_perf.isolate.child import Child
+from tfx_perf.isolate.server import Child
 
 __all__ = ["Child", "import_early", "release_server", "run", "started"]
 
@@ -112,14 +112,14 @@ def started(
         yield child
 
 
-def import_early(modules: Sequence[str], *, is_sure: bool = True) -> None:
+def import_early(modules: Sequence[str] = ()) -> None:
     """Has the server of `is_forked` import modules in the background, where there may be one.
 
-    Unless it `is_sure` that children follow, it waits some seconds, in which a process that only
-    describes a pipeline ends, and imports nothing in a server that is no fork of this process.
+    Without modules there is a server only if it can be a fork of this process, which costs nothing
+    if no child follows, and has what this process has imported so far.
     """
     if not host.may_have_accelerators():
-        _SERVER.import_early(modules, environment=_environment(), is_sure=is_sure)
+        _SERVER.import_early(modules, environment=_environment())
 
 
 def release_server() -> None:

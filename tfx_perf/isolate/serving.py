@@ -9,7 +9,6 @@ import select
 import signal
 import socket
 import sys
-import time
 import traceback
 from collections.abc import Mapping, Sequence
 from typing import IO, Any
@@ -42,16 +41,10 @@ def serve(orders: socket.socket, *, parent: int) -> None:
     told = _told_of_ends()
     guard.tell_of_parents_end(signal.SIGUSR1)
     running: dict[int, _Running] = {}
-    later: list[tuple[float, list[str]]] = []  # what to import, and when
     try:
         while os.getppid() == parent:
             patience = _LOOK_SECONDS if running else _IDLE_SECONDS
-            if later:
-                patience = min(patience, max(0.0, later[0][0] - time.monotonic()))
             ready = select.select([orders.fileno(), told], [], [], patience)[0]
-            if not ready and later:
-                _import(later.pop(0)[1], ends_with_caller=not running)
-                continue
             if not ready and not running:
                 return
             if told in ready:
@@ -63,8 +56,7 @@ def serve(orders: socket.socket, *, parent: int) -> None:
                     return
                 order = json.loads(line)
                 if isinstance(order, list):
-                    later.append((time.monotonic() + order[0], order[1:]))
-                    later.sort()
+                    _import(order, ends_with_caller=not running)
                 else:
                     _obey(order, descriptors, orders=orders, running=running)
     finally:
