@@ -10,15 +10,16 @@ from tfx_perf.distribute import failure as failure_lib
 from tfx_perf.distribute.failure import WorkerFailure
 
 
-def failure(worker, seconds, message="it broke", *, is_users=False, may_pass=False):
-    return WorkerFailure(
-        worker=worker, seconds=seconds, message=message, is_users=is_users, may_pass=may_pass
-    )
+def failure(worker, seconds, message="it broke", **others):
+    return WorkerFailure(name=f"worker {worker}", seconds=seconds, message=message, **others)
 
 
 def failed(*failures, endings=(), exited=(), message="it failed", log=None):
     cause = failure_lib.cause_of(
-        {each.worker: each for each in failures}, dict(endings), exited=exited, message=message
+        {each.name: each for each in failures},
+        {f"worker {index}": how for index, how in dict(endings).items()},
+        exited=[f"worker {index}" for index in exited],
+        message=message,
     )
     return failure_lib.failed("the job", cause, log=log)
 
@@ -95,7 +96,7 @@ def of_attempts(*outcomes, restarts, folder):
         assert not failure_lib.left_in(folder)
         if outcome is not None:
             failure(1, 1.0).leave_in(folder)
-            cause = failure_lib.Cause(1, "worker 1", "x", may_pass=outcome)
+            cause = failure(1, 1.0, "x", may_pass=outcome)
             raise failure_lib.WorkersFailedError("all", cause=cause)
 
     try:

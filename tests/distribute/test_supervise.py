@@ -9,6 +9,7 @@ import time
 import pytest
 
 from tfx_perf import isolate
+from tfx_perf.core import workers
 from tfx_perf.distribute import supervise
 
 
@@ -46,7 +47,7 @@ def test_a_worker_that_leaves_the_others_is_told(monkeypatch):
         said.append(text)
         processes[0].code = 3
 
-    assert first_failure(processes, say=say) == 0
+    assert first_failure(processes, say=say) == "worker 0"
     (text,) = said
     assert text.startswith("Worker 1, 2 has ended, and others still run.")
 
@@ -55,7 +56,7 @@ def test_a_worker_that_leaves_the_others_is_told(monkeypatch):
     ("lost", "failed", "words"),
     [
         ((1, 2), None, ["because memory ran out. The others go on without it."]),
-        ((1,), 1, []),
+        ((1,), "worker 1", []),
     ],
 )
 def test_others_go_on_without_a_lost_worker_only_where_there_are_others(lost, failed, words):
@@ -70,9 +71,9 @@ def test_others_go_on_without_a_lost_worker_only_where_there_are_others(lost, fa
 def test_nothing_begins_again_once_the_training_is_to_end(tmp_path, monkeypatch):
     begun, told = [], []
 
-    def make_tasks():
-        begun.append(len(begun))
-        return [supervise.Task(f"worker {index}", str(index), {}) for index in range(2)]
+    def start(task):
+        begun.append(task.name)
+        return contextlib.nullcontext(Process(-signal.SIGKILL))
 
     def end(group, *others):  # told while what failed is cleaned up
         told.append(True)
@@ -81,16 +82,17 @@ def test_nothing_begins_again_once_the_training_is_to_end(tmp_path, monkeypatch)
     exit_group = supervise.Group.__exit__
     monkeypatch.setattr(supervise.Group, "__exit__", end)
     supervise.train(
-        make_tasks,
-        start=lambda task: contextlib.nullcontext(Process(-signal.SIGKILL)),
+        worker_count=2,
+        servers=None,
+        start=start,
+        folder=tmp_path,
         log_folder=tmp_path,
-        failure_folder=tmp_path,
         restarts=3,
         heartbeat_timeout_seconds=2,
         is_over=lambda: bool(told),
         say=lambda text: None,
     )
-    assert begun == [0]
+    assert begun == ["worker 0", "worker 1"]
 
 
 _CASES = """
@@ -125,7 +127,7 @@ def start(tmp_path, monkeypatch):
 
     def of(*names, show=None):
         return lambda task: isolate.started(
-            f"launched_cases:{names[task.only_serves]}",
+            f"launched_cases:{names[task.heartbeats is not None]}",
             {"folder": str(tmp_path)},
             environment=task.environment,
             log_path=tmp_path / "log",
@@ -136,10 +138,8 @@ def start(tmp_path, monkeypatch):
 
 
 def test_a_stopped_worker_of_a_coordinator_is_killed_and_started_again(tmp_path, start):
-    tasks = [
-        supervise.Task("coordinator", "coordinator", {}),
-        supervise.Task("worker 0", "worker 0", {}, only_serves=True, may_be_lost=True),
-    ]
+    servers = workers.ParameterServers(worker_count=1, server_count=1)
+    tasks = supervise.tasks(worker_count=1, servers=servers, folder=tmp_path)[:2]
     said, begun = [], tmp_path / "began"
 
     def look():
@@ -160,24 +160,28 @@ def test_a_stopped_worker_of_a_coordinator_is_killed_and_started_again(tmp_path,
     ]
 
 
-def test_a_stopped_process_ends_when_it_is_told_to(start):
+def alone(folder):
+    return supervise.tasks(worker_count=1, servers=None, folder=folder)
+
+
+def test_a_stopped_process_ends_when_it_is_told_to(start, tmp_path):
     said, shown = [], []
-    tasks, one = supervise.tasks(worker_count=1), start("sleep", show=shown.append)
+    tasks, one = alone(tmp_path), start("sleep", show=shown.append)
     with supervise.Group(tasks, start=one, say=said.append) as group:
         while not shown:
             time.sleep(0.05)
         os.kill(int(shown[0]), signal.SIGSTOP)
-    assert group.codes == [-signal.SIGTERM]
+    assert group.codes == {"worker 0": -signal.SIGTERM}
     assert said == []  # it would have been killed after half a minute
 
 
-def test_a_worker_that_has_to_be_killed_is_told(start, monkeypatch):
+def test_a_worker_that_has_to_be_killed_is_told(start, monkeypatch, tmp_path):
     monkeypatch.setattr(supervise, "_PATIENCE_SECONDS", 0.5)
     said, shown = [], []
-    tasks, one = supervise.tasks(worker_count=1), start("ignore", show=shown.append)
+    tasks, one = alone(tmp_path), start("ignore", show=shown.append)
     with supervise.Group(tasks, start=one, say=said.append) as group:
         while not shown:
             time.sleep(0.05)
     assert said == ["Worker 0 did not end within 0 s, and was killed."]
     assert shown == ["up\n"]
-    assert group.codes == [-signal.SIGKILL]
+    assert group.codes == {"worker 0": -signal.SIGKILL}

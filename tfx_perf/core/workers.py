@@ -119,6 +119,12 @@ def this() -> Worker:
         return Worker(index=0, count=1)
 
 
+def this_name() -> str:
+    """Returns how people know this process; without `TF_CONFIG` it is the only worker."""
+    task = _this_task()
+    return name_of(task.kind, task.index) if task else name_of(_WORKER, 0)
+
+
 def these_hosts() -> list[str]:
     """Returns `host:port` of all workers, by their indices; empty without `TF_CONFIG`."""
     task = _this_task()

@@ -1,12 +1,10 @@
 """Why workers have failed, and whether they train again, from their last checkpoint."""
 
-import dataclasses
 import logging
 import pathlib
 import re
 import sys
 import time
-import types
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import ClassVar
 
@@ -21,19 +19,27 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class WorkerFailure(records.Record):
-    """What a worker leaves when it cannot go on: a `Cause`, and when (seconds since 1970)."""
+    """Why a worker failed; it leaves that in a folder for whoever started it.
 
-    SCHEMA: ClassVar[str] = "tfx_perf.worker_failure/1"
+    Attributes:
+        name: the worker's, e.g. `worker 0`; empty if nobody knows which one it was.
+        message: what became of it.
+        is_users: whether the user is to mend that.
+        may_pass: whether the same training may succeed: the worker was killed, say.
+        seconds: when that was, since 1970.
+    """
 
-    worker: int
-    seconds: float
+    SCHEMA: ClassVar[str] = "tfx_perf.worker_failure/2"
+
+    name: str
     message: str
-    is_users: bool
-    may_pass: bool
+    is_users: bool = False
+    may_pass: bool = False
+    seconds: float = 0.0
 
     @classmethod
-    def of(cls, error: BaseException, *, worker: int) -> "WorkerFailure":
-        """Returns the failure of a worker whose code raised `error`."""
+    def of(cls, error: BaseException) -> "WorkerFailure":
+        """Returns the failure of this worker, whose code raised `error`."""
         is_users, cause = isinstance(error, errors.UserError), error
         message = str(error) if is_users else errors.in_one_line(error)
         if isinstance(error, SystemExit):
@@ -41,22 +47,27 @@ class WorkerFailure(records.Record):
             message = f"ended with exit code {error.code}" if is_number else str(error.code)
             cause = error.__context__ or error
         return cls(
-            worker=worker,
-            seconds=time.time(),
+            name=workers.this_name(),
             message=message,
             is_users=is_users,
             may_pass=_may_pass(cause),
+            seconds=time.time(),
         )
+
+    def __str__(self) -> str:
+        """The worker, if it is known, and what became of it, one line without a full stop."""
+        message = " ".join(self.message.split()).rstrip(".")
+        return f"{self.name}: {message}" if self.name else message
 
     def leave_in(self, folder: pathlib.Path) -> None:
         """Writes it where `left_in` finds it."""
-        self.write(folder / f"{_PREFIX}{self.worker}.json")
+        self.write(folder / f"{_PREFIX}{self.name}.json")
 
 
-def left_in(folder: pathlib.Path) -> dict[int, WorkerFailure]:
-    """Returns what workers have left in a folder, by their indices."""
+def left_in(folder: pathlib.Path) -> dict[str, WorkerFailure]:
+    """Returns what workers have left in a folder, by their names."""
     found = map(WorkerFailure.read, folder.glob(f"{_PREFIX}*.json"))
-    return {failure.worker: failure for failure in found}
+    return {failure.name: failure for failure in found}
 
 
 def forget(folder: pathlib.Path) -> None:
@@ -65,29 +76,10 @@ def forget(folder: pathlib.Path) -> None:
         path.unlink(missing_ok=True)
 
 
-@dataclasses.dataclass(frozen=True)
-class Cause:
-    """Why workers have failed: the first one (None: unknown), and what became of it, one line.
-
-    `may_pass` tells whether the same training may succeed: the worker was killed, say.
-    """
-
-    worker: int | None
-    name: str
-    message: str
-    is_users: bool = False
-    may_pass: bool = False
-
-    def __str__(self) -> str:
-        """The worker, if it is known, and what became of it, without a full stop."""
-        message = " ".join(self.message.split()).rstrip(".")
-        return f"{self.name}: {message}" if self.name else message
-
-
 class WorkersFailedError(errors.MeasurementError):
     """A worker failed; `cause` tells which one, and why."""
 
-    def __init__(self, message: str, *, cause: Cause) -> None:
+    def __init__(self, message: str, *, cause: WorkerFailure) -> None:
         super().__init__(message)
         self.cause = cause
 
@@ -120,44 +112,34 @@ def until_done(
 
 
 def cause_of(
-    failures: Mapping[int, WorkerFailure],
-    endings: Mapping[int, str],
+    failures: Mapping[str, WorkerFailure],
+    endings: Mapping[str, str],
     *,
-    exited: Collection[int] = (),
+    exited: Collection[str] = (),
     message: str = "",
-    names: Mapping[int, str] = types.MappingProxyType({}),
-) -> Cause:
-    """Returns why workers have ended, given how those that failed have ended, by index.
+) -> WorkerFailure:
+    """Returns why workers have ended, given how those that failed have ended, by their names.
 
     The later ones mostly fail because they have lost a worker. What code has raised would come
     again, and so would an exit of its own (`exited`); a signal may not.
     """
     own = [each for each in failures.values() if not each.may_pass]
-    silent = endings.keys() - failures.keys()  # an exit code says it all
+    silent = [name for name in endings if name not in failures]  # an exit code says it all
     if silent and not own:
-        worker = min(silent, key=lambda index: (index in exited, index))
-        name = names.get(worker, f"worker {worker}")
-        return Cause(worker, name, endings[worker], may_pass=worker not in exited)
-    first = min(own or failures.values(), key=lambda failure: failure.seconds, default=None)
-    if first is None:
-        return Cause(None, "", message, may_pass=True)
-    return Cause(
-        first.worker,
-        names.get(first.worker, f"worker {first.worker}"),
-        first.message,
-        is_users=first.is_users,
-        may_pass=first.may_pass,
-    )
+        name = min(silent, key=lambda each: each in exited)
+        return WorkerFailure(name=name, message=endings[name], may_pass=name not in exited)
+    unknown = WorkerFailure(name="", message=message, may_pass=True)
+    return min(own or failures.values(), key=lambda each: each.seconds, default=unknown)
 
 
 def failed(
-    title: str, cause: Cause, *, log: str | None
+    title: str, cause: WorkerFailure, *, log: str | None
 ) -> errors.UserError | WorkersFailedError:
     """Returns the error of workers of which one has failed, with the end of its log, if known."""
     if cause.is_users:
         return errors.UserError(cause.message)
     text = f"Expected the workers of {title} to succeed. Received: {cause}."
-    if cause.worker is not None:
+    if cause.name:
         lines = ("It is not there." if log is None else log).splitlines()[-_QUOTED_LINES:]
         text = "\n".join([text, "The end of its log:", *lines])
     return WorkersFailedError(text, cause=cause)

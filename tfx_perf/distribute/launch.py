@@ -15,7 +15,6 @@ from tfx_perf.core import console, errors, workers
 from tfx_perf.distribute import supervise
 from tfx_perf.distribute.failure import WorkerFailure
 from tfx_perf.distribute.supervise import Task
-from tfx_perf.hardware import cpu_binding
 from tfx_perf.isolate import forks
 from tfx_perf.isolate.termination import Termination
 
@@ -48,35 +47,26 @@ def launch(
     """
     names = ", ".join(workers.names_of(worker_count, servers))
     console.set_status(f"running {os.path.basename(script)} in {names}")
-    with tempfile.TemporaryDirectory(prefix="tfx-perf-launch-") as name:
+    with (
+        tempfile.TemporaryDirectory(prefix="tfx-perf-launch-") as name,
+        Termination() as termination,  # it takes effect when all have been ended
+    ):
         given = {"script": script, "arguments": list(arguments), "failure_folder": name}
-
-        def make_tasks() -> list[Task]:
-            tasks = supervise.tasks(
-                worker_count=worker_count,
-                server_count=servers.server_count if servers else 0,
-                environment={workers.RESTART_FOLDER_VARIABLE: name} if restarts else {},
-                are_bound=are_bound,
-            )
-            for task in tasks:
-                if task.cpus is not None:
-                    cpus = cpu_binding.in_words(task.cpus)
-                    say(f"{task.name.capitalize()} has CPUs {cpus} to itself.")
-            return tasks
-
-        with Termination() as termination:  # it takes effect when all have been ended
-            last = supervise.train(
-                make_tasks,
-                start=functools.partial(_started, given, log_folder=log_folder, show=show),
-                log_folder=log_folder,
-                failure_folder=pathlib.Path(name),
-                restarts=restarts,
-                heartbeat_timeout_seconds=heartbeat_timeout_seconds,
-                is_over=lambda: termination.requested,
-                say=say,
-            )
-            if termination.requested:
-                say("All have ended, as they were told to.")
+        last = supervise.train(
+            worker_count=worker_count,
+            servers=servers,
+            start=functools.partial(_started, given, log_folder=log_folder, show=show),
+            environment={workers.RESTART_FOLDER_VARIABLE: name} if restarts else {},
+            are_bound=are_bound,
+            folder=pathlib.Path(name),
+            log_folder=log_folder,
+            restarts=restarts,
+            heartbeat_timeout_seconds=heartbeat_timeout_seconds,
+            is_over=lambda: termination.requested,
+            say=say,
+        )
+        if termination.requested:
+            say("All have ended, as they were told to.")
     return last
 
 
@@ -89,7 +79,7 @@ def _started(
 ) -> contextlib.AbstractContextManager[isolate.Child]:
     log_path = log_folder / workers.log_file(task.name)
     target, arguments = f"{__name__}:{run_script.__name__}", {**given, "log_path": str(log_path)}
-    if task.only_serves:
+    if task.heartbeats:
         target, arguments = _SERVER, {}
     return isolate.started(
         target,
@@ -117,18 +107,17 @@ def run_script(
 
 def _run(script: str, *, failure_folder: pathlib.Path, log_path: str) -> int:
     log = console.leave_standard_error_to_libraries(log_path)
-    worker = workers.this().index
     try:
         runpy.run_path(script, run_name="__main__")
     except SystemExit as error:  # as Python has it
-        failed, code = WorkerFailure.of(error, worker=worker), error.code or 0
+        failed, code = WorkerFailure.of(error), error.code or 0
         if not isinstance(code, int):
             print(code, file=log)  # the command says it, as it does of an exception
         if failed.may_pass or not isinstance(code, int):  # else the exit code says it all
             failed.leave_in(failure_folder)
         return code if isinstance(code, int) else _FAILED
     except (Exception, KeyboardInterrupt) as error:
-        WorkerFailure.of(error, worker=worker).leave_in(failure_folder)
+        WorkerFailure.of(error).leave_in(failure_folder)
         with contextlib.redirect_stderr(log):
             sys.excepthook(type(error), error, error.__traceback__)
         if isinstance(error, KeyboardInterrupt):

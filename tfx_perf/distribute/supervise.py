@@ -5,7 +5,6 @@ import dataclasses
 import math
 import pathlib
 import subprocess
-import tempfile
 import time
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -29,15 +28,21 @@ class Task:
     """What one of the processes does.
 
     `label` begins its lines of output, and `environment` and `cpus` (None: all of this process) are
-    its own. It gives heartbeats if it `only_serves`; the others go on if it `may_be_lost`.
+    its own. One that only serves gives its `heartbeats` to a file; the others go on if it
+    `may_be_lost`.
     """
 
     name: str
     label: str
     environment: Mapping[str, str]
-    only_serves: bool = False
+    heartbeats: pathlib.Path | None = None
     may_be_lost: bool = False
     cpus: cpu_binding.Cpus | None = None
+
+    @property
+    def title(self) -> str:
+        """Its name at the beginning of a sentence."""
+        return self.name.capitalize()
 
 
 Start = Callable[[Task], contextlib.AbstractContextManager[isolate.Child]]
@@ -47,26 +52,35 @@ Start = Callable[[Task], contextlib.AbstractContextManager[isolate.Child]]
 def tasks(
     *,
     worker_count: int,
-    server_count: int = 0,
+    servers: workers.ParameterServers | None,
+    folder: pathlib.Path,
     environment: Mapping[str, str] = types.MappingProxyType({}),
     are_bound: bool = False,
 ) -> list[Task]:
     """Returns what processes do, a coordinator first; UserError without enough CPUs to bind."""
-    configs = workers.local_configs(worker_count, server_count=server_count)
+    configs = workers.local_configs(
+        worker_count, server_count=servers.server_count if servers else 0
+    )
     computing = [name for name in configs if name.startswith("worker")]
     shares = cpu_binding.shares(worker_count) if are_bound else [None] * worker_count
     cpus = dict(zip(computing, shares, strict=True))
-    return [
-        Task(
-            name,
-            name if server_count else name.removeprefix("worker "),
-            {**environment, workers.VARIABLE: config},
-            only_serves=workers.only_serves(config),
-            may_be_lost=server_count > 0 and name in computing,
-            cpus=cpus.get(name),
+    found = []
+    for name, config in configs.items():
+        own = {**environment, workers.VARIABLE: config}
+        heartbeats = folder / f"{name}.heartbeats" if workers.only_serves(config) else None
+        if heartbeats:
+            own[heartbeat.VARIABLE] = str(heartbeats)
+        found.append(
+            Task(
+                name,
+                name if servers else name.removeprefix("worker "),
+                own,
+                heartbeats=heartbeats,
+                may_be_lost=servers is not None and name in computing,
+                cpus=cpus.get(name),
+            )
         )
-        for name, config in configs.items()
-    ]
+    return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +88,7 @@ class Attempt:
     """The exit codes of all processes, and if one failed its code, its log and why."""
 
     exit_codes: Sequence[int | None]
-    cause: failure.Cause | None = None
+    cause: failure.WorkerFailure | None = None
     exit_code: int = 0
     log: pathlib.Path | None = None
     notes: tuple[str, ...] = ()  # on the attempts before
@@ -87,61 +101,74 @@ class Attempt:
 
 
 def train(
-    make_tasks: Callable[[], Sequence[Task]],
     *,
+    worker_count: int,
+    servers: workers.ParameterServers | None,
     start: Start,
+    folder: pathlib.Path,
     log_folder: pathlib.Path,
-    failure_folder: pathlib.Path,
     restarts: int,
     heartbeat_timeout_seconds: float,
     is_over: Callable[[], bool],
     say: Say,
+    environment: Mapping[str, str] = types.MappingProxyType({}),
+    are_bound: bool = False,
 ) -> Attempt:
     """Runs processes until they have trained, or one has failed without which the others cannot.
 
     Those that may be lost are started again, all together, up to `restarts` times, and so often do
-    all begin again, with new tasks, after a failure that may pass. Those that only serve are killed
-    after a time without heartbeat. Once `is_over` says so, all are ended.
+    all begin again, with other ports, after a failure that may pass. Those that only serve are
+    killed after a time without heartbeat. Once `is_over` says so, all are ended. What they have to
+    say of failures they leave in `folder`. See `tasks` for the rest.
     """
     attempts: list[Attempt] = []
 
     def attempt() -> None:
-        tasks = make_tasks()
-        with Group(tasks, start=start, restarts=restarts, say=say) as group:
+        begun = tasks(
+            worker_count=worker_count,
+            servers=servers,
+            folder=folder,
+            environment=environment,
+            are_bound=are_bound,
+        )
+        for task in begun:
+            if task.cpus is not None:
+                say(f"{task.title} has CPUs {cpu_binding.in_words(task.cpus)} to itself.")
+        with Group(begun, start=start, restarts=restarts, say=say) as group:
             first = group.first_failure(
                 heartbeat_timeout_seconds=heartbeat_timeout_seconds, is_over=is_over
             )
             # Before the others are ended: what they say then may follow from that.
             codes = group.codes
-            endings = {index: group.ending(index) for index, code in enumerate(codes) if code}
-            reported = failure.left_in(failure_folder)
+            endings = {name: group.ending(name) for name, code in codes.items() if code}
+            reported = failure.left_in(folder)
+        ended = list(group.codes.values())
         if first is None or is_over():  # nothing begins again
-            attempts.append(Attempt(group.codes))
+            attempts.append(Attempt(ended))
             return
-        exited = [index for index in endings if (codes[index] or 0) > 0]
+        exited = [name for name in endings if (codes[name] or 0) > 0]
         if len(exited) == len(endings):
             # Who has lost another one may say so before that one does, but one that is killed
             # never.
-            reported = failure.left_in(failure_folder)
-        names = [task.name for task in tasks]
-        cause = failure.cause_of(reported, endings, exited=exited, names=dict(enumerate(names)))
-        blamed = first if cause.worker is None else cause.worker
-        ended = [names[index] for index, code in enumerate(codes) if code == 0]
-        if ended and cause.may_pass:
-            before = f"before that {', '.join(ended)} had ended, with exit code 0"
-            cause = dataclasses.replace(cause, message=f"{cause.message}; {before}")
+            reported = failure.left_in(folder)
+        cause = failure.cause_of(reported, endings, exited=exited)
+        blamed = cause.name or first
+        done = [name for name, code in codes.items() if code == 0]
+        if done and cause.may_pass:
+            before = f"before that {', '.join(done)} had ended, with exit code 0"
+            cause = cause.model_copy(update={"message": f"{cause.message}; {before}"})
         last = Attempt(
-            group.codes,
+            ended,
             cause,
             exit_code=codes[blamed] or codes[first] or 0,
-            log=log_folder / workers.log_file(names[blamed]),
+            log=log_folder / workers.log_file(blamed),
         )
         attempts.append(last)
         raise failure.WorkersFailedError(last.in_words, cause=cause)
 
     notes: tuple[str, ...] = ()
     with contextlib.suppress(failure.WorkersFailedError):  # that is in the attempt, too
-        notes = failure.until_done(attempt, folder=failure_folder, restarts=restarts, say=say)
+        notes = failure.until_done(attempt, folder=folder, restarts=restarts, say=say)
     return dataclasses.replace(attempts[-1], notes=notes)
 
 
@@ -149,30 +176,21 @@ class Group:
     """A process for each task, which end with the context."""
 
     def __init__(self, tasks: Sequence[Task], *, start: Start, restarts: int = 0, say: Say) -> None:
-        self._tasks, self._start, self._restarts, self._say = list(tasks), start, restarts, say
-        self._may_be_lost = {index for index, task in enumerate(tasks) if task.may_be_lost}
-        self._given_up: set[int] = set()
-        self._killed: dict[int, str] = {}
-        self._listeners: dict[int, heartbeat.Listener] = {}
-        self._processes: dict[int, isolate.Child] = {}
+        self._tasks = {task.name: task for task in tasks}
+        self._start, self._restarts, self._say = start, restarts, say
+        self._may_be_lost = {task.name for task in tasks if task.may_be_lost}
+        self._given_up: set[str] = set()
+        self._killed: dict[str, str] = {}
+        self._listeners: dict[str, heartbeat.Listener] = {}
+        self._processes: dict[str, isolate.Child] = {}
         self._first_end, self._is_told = math.inf, False
         self._until = contextlib.ExitStack()
 
     def __enter__(self) -> "Group":
         """Starts them."""
         with self._until:
-            folder = pathlib.Path(
-                self._until.enter_context(
-                    tempfile.TemporaryDirectory(prefix="tfx-perf-heartbeats-")
-                )
-            )
-            for index, task in enumerate(self._tasks):
-                if task.only_serves:
-                    own = {heartbeat.VARIABLE: str(folder / task.name)}
-                    self._tasks[index] = dataclasses.replace(
-                        task, environment={**task.environment, **own}
-                    )
-                self._begin(index)
+            for name in self._tasks:
+                self._begin(name)
             self._until = self._until.pop_all()
         return self
 
@@ -182,17 +200,17 @@ class Group:
             self._end()
 
     @property
-    def codes(self) -> list[int | None]:
+    def codes(self) -> dict[str, int | None]:
         """How the last process of each task has ended; None of one that runs."""
-        return [process.poll() for process in self._processes.values()]
+        return {name: process.poll() for name, process in self._processes.items()}
 
-    def ending(self, index: int) -> str:
+    def ending(self, name: str) -> str:
         """Returns how one has ended, in words."""
-        return self._killed.get(index) or guard.in_words(self.codes[index] or 0)
+        return self._killed.get(name) or guard.in_words(self._processes[name].poll() or 0)
 
     def first_failure(
         self, *, heartbeat_timeout_seconds: float, is_over: Callable[[], bool]
-    ) -> int | None:
+    ) -> str | None:
         """Returns the first failure that the others cannot survive; None if training is over."""
         while not is_over():
             self._kill_silent(heartbeat_timeout_seconds)
@@ -202,72 +220,74 @@ class Group:
             time.sleep(_POLL_SECONDS)
         return None
 
-    def _begin(self, index: int) -> None:
-        task = self._tasks[index]
-        self._killed.pop(index, None)
-        if task.only_serves:
-            path = pathlib.Path(task.environment[heartbeat.VARIABLE])
-            self._listeners[index] = heartbeat.Listener(path)
-        self._processes[index] = self._until.enter_context(self._start(task))
+    def _begin(self, name: str) -> None:
+        task = self._tasks[name]
+        self._killed.pop(name, None)
+        if task.heartbeats:
+            self._listeners[name] = heartbeat.Listener(task.heartbeats)
+        self._processes[name] = self._until.enter_context(self._start(task))
 
     def _kill_silent(self, timeout_seconds: float) -> None:
-        for index, listener in self._listeners.items():
-            process = self._processes[index]
+        for name, listener in self._listeners.items():
+            process = self._processes[name]
             if process.poll() is None and listener.silent_seconds() > timeout_seconds:
                 process.end()
-                self._killed[index] = (
+                self._killed[name] = (
                     f"gave no heartbeat for {timeout_seconds:g} s, since it was stopped or hangs, "
                     "so that it was killed"
                 )
 
-    def _looked_at(self) -> tuple[bool, int | None]:
+    def _looked_at(self) -> tuple[bool, str | None]:
         """Returns whether they have ended, and which one has failed."""
         codes = self.codes
-        ended = {index for index, code in enumerate(codes) if code is not None}
+        ended = [name for name, code in codes.items() if code is not None]
         if not self._may_be_lost:
-            failed = {index for index in ended if codes[index]}
+            failed = [name for name in ended if codes[name]]
             if ended and not failed and len(ended) < len(codes):
                 self._tell_of_those_that_run(ended)
-            return bool(failed) or len(ended) == len(codes), min(failed, default=None)
-        if codes[0] == 0:  # the coordinator that the others serve
+            return bool(failed) or len(ended) == len(codes), next(iter(failed), None)
+        coordinator = next(iter(codes))
+        if codes[coordinator] == 0:
             return True, None
-        if needed := ended - self._may_be_lost:
-            return True, max(needed)  # the coordinator's end may follow from a server's
-        for index in sorted(ended - self._given_up):
-            self._start_again_or_give_up(index)
+        if needed := [name for name in ended if name not in self._may_be_lost]:
+            return True, needed[-1]  # the coordinator's end may follow from a server's
+        for name in ended:
+            if name not in self._given_up:
+                self._start_again_or_give_up(name)
         is_alone = self._given_up == self._may_be_lost
         return is_alone, min(self._given_up) if is_alone else None
 
-    def _start_again_or_give_up(self, index: int) -> None:
-        how = f"{self._tasks[index].name.capitalize()} {self.ending(index)}"
+    def _start_again_or_give_up(self, name: str) -> None:
+        how = f"{self._tasks[name].title} {self.ending(name)}"
         if self._restarts:
             self._restarts -= 1
             self._say(f"{how}, and is started again.")
-            self._begin(index)
+            self._begin(name)
             return
-        self._given_up.add(index)
+        self._given_up.add(name)
         if self._given_up != self._may_be_lost:
             self._say(f"{how}. The others go on without it.")
 
-    def _tell_of_those_that_run(self, ended: set[int]) -> None:
+    def _tell_of_those_that_run(self, ended: Sequence[str]) -> None:
         now = time.monotonic()
         self._first_end = min(self._first_end, now)
         if now > self._first_end + _TOGETHER_SECONDS and not self._is_told:
             self._is_told = True
+            indices = ", ".join(name.removeprefix("worker ") for name in ended)
             self._say(
-                f"Worker {', '.join(map(str, sorted(ended)))} has ended, and others still run. If "
-                "they wait for it, end this command: all workers have to train."
+                f"Worker {indices} has ended, and others still run. If they wait for it, end this "
+                "command: all workers have to train."
             )
 
     def _end(self) -> None:
-        running = {index: each for index, each in self._processes.items() if each.poll() is None}
+        running = {name: each for name, each in self._processes.items() if each.poll() is None}
         for process in running.values():
             process.terminate()
         deadline = time.monotonic() + _PATIENCE_SECONDS
-        for index, process in running.items():
+        for name, process in running.items():
             try:
                 process.wait(max(0.0, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
                 process.end()
-                name = self._tasks[index].name.capitalize()
-                self._say(f"{name} did not end within {_PATIENCE_SECONDS:.0f} s, and was killed.")
+                title, seconds = self._tasks[name].title, f"{_PATIENCE_SECONDS:.0f} s"
+                self._say(f"{title} did not end within {seconds}, and was killed.")

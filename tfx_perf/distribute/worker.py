@@ -60,10 +60,10 @@ def run(folder: pathlib.Path, train: str, *, start_timeout_seconds: float) -> in
         # Here, after TF_CONFIG is set, since it imports TensorFlow.
         function: Train = getattr(importlib.import_module(module), name)
         if worker.count > 1:
-            _join(folder, worker, timeout_seconds=start_timeout_seconds)
+            _join(folder, timeout_seconds=start_timeout_seconds)
         function(folder, worker)
     except Exception as error:  # reported, whatever it is
-        WorkerFailure.of(error, worker=worker.index).leave_in(folder)
+        WorkerFailure.of(error).leave_in(folder)
         if isinstance(error, errors.UserError):
             return _said(error)
         _LOGGER.exception("The training failed.")
@@ -97,17 +97,13 @@ def _composed(environment: MutableMapping[str, str]) -> str:
     return workers.configs_of(hosts)[workers.name_of("worker", int(index))]
 
 
-def _join(folder: pathlib.Path, worker: Worker, *, timeout_seconds: float) -> None:
+def _join(folder: pathlib.Path, *, timeout_seconds: float) -> None:
     from tfx_perf.distribute import worker_server
 
     def report_absence(message: str) -> None:
-        WorkerFailure(
-            worker=worker.index,
-            seconds=time.time(),
-            message=message,
-            is_users=False,
-            may_pass=True,
-        ).leave_in(folder)
+        name = workers.this_name()
+        absence = WorkerFailure(name=name, message=message, may_pass=True, seconds=time.time())
+        absence.leave_in(folder)
 
     hosts = workers.these_hosts()
     with worker_server.awaited(hosts, seconds=timeout_seconds, report=report_absence):
