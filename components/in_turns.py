@@ -268,10 +268,6 @@ def train_in_turns(
 
         loop.take_turns(_blocks(loop.turn(training.plan), sync=sync, connected=connected), data)
 
-    if training.settings.distribution.workers_here > 1:
-        from tfx_perf.distribute import worker_server
-
-        worker_server.start()
     with socket.socket(socket.AF_UNIX) as connection:
         training.run_to_fit(take_turns, folder=folder)
 

@@ -54,6 +54,13 @@ _T = TypeVar("_T")
 _Handler = Callable[[FitCall], Any]
 
 
+def connect_workers() -> None:
+    """Connects this process with the workers in `TF_CONFIG`, before anything runs in TensorFlow."""
+    from tfx_perf.distribute import worker_server
+
+    worker_server.start()
+
+
 @contextlib.contextmanager
 def built_under(settings: DistributionSettings) -> Iterator[Callable[[_Handler], _Handler]]:
     """Has code in the context build its model under the strategy of the settings, if any.
