@@ -18,7 +18,7 @@ from tfx_perf.training.keras_api import array_data, either_keras
 from tfx_perf.training.optimizations import precision
 from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.replicas import strategies
-from tfx_perf.training.session import as_one_device, built_under
+from tfx_perf.training.session import as_one_device, built_under, connect_workers
 
 FILE_NAME = "job.json"
 
@@ -50,6 +50,11 @@ class TrainingJob(records.Record):
     def with_plan(self, plan: TrainingPlan) -> "TrainingJob":
         """Returns the same training with another plan."""
         return self.model_copy(update={"plan": plan})
+
+    @property
+    def checkpoint_folder(self) -> str | None:
+        """Where a training that is interrupted is found again; None if nothing is kept."""
+        return self.settings.training.checkpoint_folder
 
     def with_checkpoints_in(self, folder: str | None) -> "TrainingJob":
         """Returns the same training with another `training.checkpoint_folder`."""
@@ -105,6 +110,8 @@ class TrainingJob(records.Record):
         """
         distribution = self.settings.distribution
         worker_count = distribution.workers_here
+        if worker_count > 1:
+            connect_workers()  # before the code is imported, which may run TensorFlow
         run = trainer_args.bound_run_fn(
             self.input_dict, self.exec_properties, folder=folder, worker_count=worker_count
         )

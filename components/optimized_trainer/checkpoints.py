@@ -8,19 +8,18 @@ import pathlib
 import shutil
 import time
 from collections.abc import Iterator
-from typing import Any
 
 from tfx.components.trainer import fn_args_utils
 from tfx.dsl.components.base import base_executor
-from tfx.types import artifact
 
+from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.core import cache_key, errors, storage, workers
 from tfx_perf.training.recovery.folder_lock import FolderLock
 from tfx_perf.training.trials import kept_choice
 
 _LOGGER = logging.getLogger(__name__)
 
-_FOLDER, _MODEL_RUN = "training_checkpoints", "model_run"
+_FOLDER, _SHARED_PREFIX, _MODEL_RUN = "training_checkpoints", "checkpoints-", "model_run"
 # What another run goes on from, or heeds; anything else that a training writes there is of no use
 # without it.
 _OF_USE = (
@@ -37,16 +36,20 @@ _IRRELEVANT_SECTIONS = ("monitoring", "distribution", "gate")
 
 
 def folder_for(
-    context: base_executor.BaseExecutor.Context | None,
-    input_dict: dict[str, list[artifact.Artifact]],
-    exec_properties: dict[str, Any],
+    job: TrainingJob, context: base_executor.BaseExecutor.Context | None
 ) -> str | None:
     """Returns a folder that the same training finds again in any pipeline run; None without a disk.
 
-    TFX keeps a `stateful_working_dir` beyond a failure, but names it by the execution. So the
-    folder lies beside it and is named by what the node is given: inputs that were not made anew,
-    code and settings.
+    That of the settings, if they name one; for a job on Kubernetes one that its workers share. TFX
+    keeps a `stateful_working_dir` beyond a failure, but names it by the execution. So the folder
+    lies beside it and is named by what the node is given: inputs that were not made anew, code and
+    settings.
     """
+    if job.checkpoint_folder is not None:
+        return job.checkpoint_folder
+    cluster = job.settings.distribution.job
+    if cluster is not None:
+        return str(pathlib.Path(cluster.shared_folder, f"{_SHARED_PREFIX}{_name_for(job)}"))
     working = context.stateful_working_dir if context else None
     if not working:
         return None
@@ -58,22 +61,20 @@ def folder_for(
         )
         return None
     # <node>/.system/stateful_working_dir/<execution's index>
-    return str(pathlib.Path(working).parents[1] / _FOLDER / name_for(input_dict, exec_properties))
+    return str(pathlib.Path(working).parents[1] / _FOLDER / _name_for(job))
 
 
-def name_for(
-    input_dict: dict[str, list[artifact.Artifact]], exec_properties: dict[str, Any]
-) -> str:
+def _name_for(job: TrainingJob) -> str:
     """Returns a name that a training shares only with itself in another run."""
     inputs = {
         key: [each.uri for each in artifacts]
-        for key, artifacts in input_dict.items()
+        for key, artifacts in job.input_dict.items()
         if key not in _IRRELEVANT_INPUTS
     }
-    settings = json.loads(exec_properties["config"])
+    settings = json.loads(job.exec_properties["config"])
     for section in _IRRELEVANT_SECTIONS:
         settings.pop(section, None)
-    properties = {**exec_properties, "config": settings}
+    properties = {**job.exec_properties, "config": settings}
     given = json.dumps([inputs, properties], sort_keys=True, default=str)
     return cache_key.digest(given.encode())
 

@@ -108,7 +108,6 @@ def train(
     outputs: str,
     choice: dict[str, Any] | None,
     order: dict[str, Any] | None,
-    checkpoint_folder: str | None,
     converts_libraries: bool,
     random_states: dict[str, Any],
 ) -> dict[str, Any] | Lack:
@@ -124,7 +123,7 @@ def train(
     trials = None
     if order is not None:
         told = TrialOrder.model_validate(order)
-        trials = _TrialsHere(told, training, checkpoint_folder, may_lack=choice is None)
+        trials = _TrialsHere(told, training, may_lack=choice is None)
     spared = contextlib.nullcontext() if converts_libraries else autograph.libraries_unconverted()
     try:
         with spared:
@@ -136,7 +135,6 @@ def train(
                 ),
                 choice=None if choice is None else PlanChoice.model_validate(choice),
                 choose=_without_trials if trials is None else trials.choose,
-                checkpoint_folder=checkpoint_folder,
             )
     except autograph.NeedsConversionError:
         if converts_libraries:
@@ -157,16 +155,13 @@ def run(
     run_fn: Callable[[fn_args_utils.FnArgs], None],
     arguments: fn_args_utils.FnArgs,
     choice: PlanChoice | None,
-    checkpoint_folder: str | None,
     choose: Callable[[FitCall, Loop], PlanChoice],
 ) -> TrainingRecord | Unmeasured:
     """Trains in this process; returns the measurements, or why there are none."""
     settings = job.settings
-    updated = settings.training.model_copy(update={"checkpoint_folder": checkpoint_folder})
-    settings = settings.model_copy(update={"training": updated})
     if settings.training.seed is not None:
         either_keras.set_random_seed(settings.training.seed)
-    model_run = KeptModelRun(arguments, checkpoint_folder=checkpoint_folder)
+    model_run = KeptModelRun(arguments, checkpoint_folder=job.checkpoint_folder)
     session = TrainingSession(settings, choice=choice, choose=choose, on_anew=model_run.begin_anew)
     session.reserve()
     with (
@@ -185,7 +180,7 @@ def run(
         )
     model_run.publish()
     session.close()
-    kept_choice.forget(checkpoint_folder)
+    kept_choice.forget(job.checkpoint_folder)
     return session.record or Unmeasured(reason=session.gap)
 
 
@@ -238,15 +233,8 @@ def _without_trials(call: FitCall, loop: Loop) -> PlanChoice:
 class _TrialsHere:
     """The trials in this process, and their `lack`; None if nothing is known to be lacking."""
 
-    def __init__(
-        self,
-        order: TrialOrder,
-        job: TrainingJob,
-        checkpoint_folder: str | None,
-        *,
-        may_lack: bool,
-    ) -> None:
-        self._order, self._job, self._checkpoint_folder = order, job, checkpoint_folder
+    def __init__(self, order: TrialOrder, job: TrainingJob, *, may_lack: bool) -> None:
+        self._order, self._job = order, job
         self._may_lack = may_lack
         self.lack: Lack | None = None
 
@@ -270,7 +258,7 @@ class _TrialsHere:
         if choice is None:
             self.lack = "onednn"
             raise interception.AbandonedError
-        kept_choice.keep(self._checkpoint_folder, choice)
+        kept_choice.keep(self._job.checkpoint_folder, choice)
         return choice
 
 

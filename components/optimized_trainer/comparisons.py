@@ -60,7 +60,6 @@ def in_one_precision(
     job: TrainingJob,
     known: KnownPlan,
     *,
-    checkpoint_folder: str | None,
     log_folder: pathlib.Path,
 ) -> tuple[TrainingJob, KnownPlan]:
     """Returns both with the precision that `training.precision: auto` comes to.
@@ -81,7 +80,6 @@ def in_one_precision(
         job,
         key=known.key,
         budget_seconds=job.settings.training.trial_budget_seconds - known.spent_seconds,
-        checkpoint_folder=checkpoint_folder,
         log_folder=log_folder,
     )
     return job.computed_in(comparison.plan), known.within(comparison)
@@ -92,11 +90,10 @@ def _of_precisions(
     *,
     key: dict[str, str],
     budget_seconds: float,
-    checkpoint_folder: str | None,
     log_folder: pathlib.Path,
 ) -> Comparison:
     """Returns a new or kept comparison, without precisions in which the code has failed."""
-    before = kept_choice.kept(checkpoint_folder, Comparison, key=key)
+    before = kept_choice.kept(job.checkpoint_folder, Comparison, key=key)
     if before is not None:
         return before.for_another_run()
     plans = {
@@ -116,7 +113,7 @@ def _of_precisions(
         log_folder=log_folder,
     )
     found = found.model_copy(update={"key": key, "wall_seconds": time.monotonic() - began})
-    kept_choice.keep(checkpoint_folder, found)
+    kept_choice.keep(job.checkpoint_folder, found)
     return found
 
 
@@ -158,7 +155,6 @@ def strategy(
     job: TrainingJob,
     *,
     known: KnownPlan,
-    checkpoint_folder: str | None,
     log_folder: pathlib.Path,
 ) -> StrategyChoice | None:
     """Returns what a training is distributed by; None if the settings do not leave that open.
@@ -170,7 +166,7 @@ def strategy(
         return None
     key, choice = known.key, known.choice
     before = (
-        kept_choice.kept(checkpoint_folder, StrategyChoice, key=key)
+        kept_choice.kept(job.checkpoint_folder, StrategyChoice, key=key)
         or known_plans.strategy(known_plans.runs_before(job), key)
         or (None if choice is None else choice.strategy)
     )
@@ -181,7 +177,7 @@ def strategy(
     began = time.monotonic()
     found = one_or_several(job, log_folder=log_folder)
     found = found.model_copy(update={"key": key, "seconds": time.monotonic() - began})
-    kept_choice.keep(checkpoint_folder, found)
+    kept_choice.keep(job.checkpoint_folder, found)
     return found
 
 

@@ -6,17 +6,16 @@ import pathlib
 import tempfile
 import time
 from collections.abc import Callable
-from typing import Optional
+from typing import Any, Optional
 
 from tfx.dsl.components.base import base_executor
 from tfx.types import artifact
 
 from tfx_perf import isolate
 from tfx_perf.components import training_job
-from tfx_perf.components.optimized_trainer import checkpoints, worker_training
+from tfx_perf.components.optimized_trainer import worker_training
 from tfx_perf.components.optimized_trainer.exchange import Exchange
 from tfx_perf.components.optimized_trainer.plans import KnownPlan
-from tfx_perf.config.distribution import ClusterJob
 from tfx_perf.core import cache_key, console, errors, workers
 from tfx_perf.core.unmeasured import Unmeasured
 from tfx_perf.distribute import failure, supervise, worker
@@ -31,7 +30,6 @@ _POLL_SECONDS = 0.2
 # NFS may show a folder as it was up to a minute ago.
 _VISIBLE_SECONDS = 90.0
 _DEFAULT_WORDS = ("optimized-trainer",)
-_CHECKPOINTS = "checkpoints-"
 _Artifacts = dict[str, list[artifact.Artifact]]
 _Publish = Callable[[TrainingRecord | Unmeasured], None]
 _Collect = Callable[[Exchange, tuple[str, ...]], None]
@@ -49,7 +47,6 @@ def train(
     known: KnownPlan,
     publish: _Publish,
     context: _Context,
-    checkpoint_folder: str | None,
     log_folder: pathlib.Path,
 ) -> None:
     """Trains on the workers of `distribution` and publishes the first one's record.
@@ -68,29 +65,16 @@ def train(
         exchange.collect(output_dict)
         publish(result.with_notes(notes).record)
 
-    cluster = job.settings.distribution.job
     with Termination() as termination:
-        if cluster is None:
-            _on_this_machine(
-                job,
-                collect,
-                known=known,
-                checkpoint_folder=checkpoint_folder,
-                log_folder=log_folder,
-                termination=termination,
-            )
+        common: dict[str, Any] = {
+            "known": known, "log_folder": log_folder, "termination": termination
+        }  # fmt: skip
+        if job.settings.distribution.job is None:
+            _on_this_machine(job, collect, **common)
         else:
             digest = _digest(job, output_dict)
-            _in_a_cluster(
-                job,
-                collect,
-                known=known,
-                settings=cluster,
-                name=manifests.job_name(*_words(context), digest=digest),
-                digest=digest,
-                log_folder=log_folder,
-                termination=termination,
-            )
+            name = manifests.job_name(*_words(context), digest=digest)
+            _in_a_cluster(job, collect, name=name, digest=digest, **common)
 
 
 def _on_this_machine(
@@ -98,18 +82,16 @@ def _on_this_machine(
     collect: _Collect,
     *,
     known: KnownPlan,
-    checkpoint_folder: str | None,
     log_folder: pathlib.Path,
     termination: Termination,
 ) -> None:
     settings = job.settings.distribution
-    servers = settings.servers
-    names = workers.names_of(settings.worker_count, servers)
+    names = workers.names_of(settings.worker_count, settings.servers)
     isolate.import_early([worker_training.__name__])
     log_folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="optimized-trainer-") as folder:
         exchange = Exchange(pathlib.Path(folder, "exchange"), sees_all=True)
-        exchange.prepare(job.with_checkpoints_in(checkpoint_folder), known)
+        exchange.prepare(job, known)
         _LOGGER.info("%s train on this machine; see %s.", ", ".join(names), log_folder)
         console.set_status(f"starting {', '.join(names)}")
         given = {
@@ -118,10 +100,8 @@ def _on_this_machine(
             "start_timeout_seconds": settings.start_timeout_seconds,
         }
         last = supervise.train(
-            lambda: supervise.tasks(
-                worker_count=settings.worker_count,
-                server_count=servers.server_count if servers else 0,
-            ),
+            worker_count=settings.worker_count,
+            servers=settings.servers,
             start=lambda task: isolate.started(
                 _WORKER,
                 given,
@@ -129,8 +109,8 @@ def _on_this_machine(
                 environment=task.environment,
                 is_forked=True,
             ),
+            folder=exchange.folder,
             log_folder=log_folder,
-            failure_folder=exchange.folder,
             restarts=settings.restarts,
             heartbeat_timeout_seconds=settings.heartbeat_timeout_seconds,
             is_over=lambda: termination.requested,
@@ -150,20 +130,16 @@ def _in_a_cluster(
     collect: _Collect,
     *,
     known: KnownPlan,
-    settings: ClusterJob,
     name: str,
     digest: str,
     log_folder: pathlib.Path,
     termination: Termination,
 ) -> None:
-    distribution, shared = job.settings.distribution, pathlib.Path(settings.shared_folder)
-    exchange = Exchange(shared / name)
-    api = JobApi(KINDS[settings.kind])
+    settings = job.settings.distribution
+    assert settings.job is not None
+    exchange = Exchange(pathlib.Path(settings.job.shared_folder, name))
+    api = JobApi(KINDS[settings.job.kind])
     api.pause = _pause_of(termination)
-    name_of_checkpoints = checkpoints.name_for(job.input_dict, job.exec_properties)
-    found = job.settings.training.checkpoint_folder or str(
-        shared / f"{_CHECKPOINTS}{name_of_checkpoints}"
-    )
 
     def collect_if_visible(notes: tuple[str, ...]) -> None:
         deadline = time.monotonic() + _VISIBLE_SECONDS
@@ -174,7 +150,6 @@ def _in_a_cluster(
     run = JobRun(
         api,
         settings,
-        restarts=distribution.restarts,
         manifest=manifests.manifest(
             settings,
             name=name,
@@ -183,20 +158,14 @@ def _in_a_cluster(
                 *("python", "-m", worker.__name__),
                 *("--job", str(exchange.folder)),
                 *("--train", _TRAIN),
-                *("--start-timeout", str(distribution.start_timeout_seconds)),
+                *("--start-timeout", str(settings.start_timeout_seconds)),
             ],
-            restarts=distribution.restarts,
-            heartbeat_timeout_seconds=distribution.heartbeat_timeout_seconds,
         ),
         folder=exchange.folder,
         has_result=lambda: exchange.result is not None,
         log_folder=log_folder,
     )
-    with checkpoints.tidied(found):
-        run.run(
-            prepare=lambda: exchange.prepare(job.with_checkpoints_in(found), known),
-            collect=collect_if_visible,
-        )
+    run.run(prepare=lambda: exchange.prepare(job, known), collect=collect_if_visible)
 
 
 def _pause_of(termination: Termination) -> Callable[[float], None]:

@@ -2,7 +2,6 @@
 
 import pathlib
 import shutil
-import uuid
 from typing import Any
 
 from tfx.types import artifact
@@ -35,24 +34,16 @@ class Exchange:
 
     def prepare(self, job: training_job.TrainingJob, known: KnownPlan) -> None:
         """Writes the order anew, with copies of local inputs and code for workers elsewhere."""
-        shared = self.folder.parent
-        for left in shared.glob(f".{self.folder.name}-*"):  # of an attempt that was killed
-            shutil.rmtree(left, ignore_errors=True)
-        draft = shared / f".{self.folder.name}-{uuid.uuid4().hex[:8]}"
+        shutil.rmtree(self.folder, ignore_errors=True)
         try:
-            draft.mkdir()
+            self.folder.mkdir()
         except OSError as error:
             raise errors.UserError(
                 "Expected a folder that OptimizedTrainer and the workers mount and can write to. "
-                f"Received: distribution.job.shared_folder={shared} ({error})."
+                f"Received: distribution.job.shared_folder={self.folder.parent} ({error})."
             ) from error
-        try:
-            self._fill(draft, job)
-            known.write(draft / _PLAN_FILE)
-            self.remove()
-            draft.rename(self.folder)
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
+        self._fill(job)
+        known.write(self.folder / _PLAN_FILE)
 
     @property
     def job(self) -> training_job.TrainingJob:
@@ -97,39 +88,35 @@ class Exchange:
             for each in sorted(source.iterdir()):
                 _move(each, target / each.name)
 
-    def remove(self) -> None:
-        """Removes all of it."""
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def _fill(self, draft: pathlib.Path, job: training_job.TrainingJob) -> None:
+    def _fill(self, job: training_job.TrainingJob) -> None:
         inputs = {key: items for key, items in job.input_dict.items() if key not in _UNUSED_INPUTS}
         for key, items in inputs.items():
             for number, item in enumerate(items):
-                item.uri = self._shared(item.uri, draft, f"inputs/{key}-{number}")
+                item.uri = self._shared(item.uri, f"inputs/{key}-{number}")
         properties: dict[str, Any] = dict(job.exec_properties)
         for key in _CODE_KEYS:
             if properties.get(key):
                 # TFX writes a packaged module as `module@path`.
                 name, at, path = properties[key].rpartition("@")
-                copied = self._shared(path, draft, f"code/{pathlib.Path(path).name}")
+                copied = self._shared(path, f"code/{pathlib.Path(path).name}")
                 properties[key] = f"{name}{at}{copied}"
         job.model_copy(
             update={"inputs": json_utils.dumps(inputs), "exec_properties": properties}
-        ).write(draft / training_job.FILE_NAME)
+        ).write(self.folder / training_job.FILE_NAME)
 
-    def _shared(self, uri: str, draft: pathlib.Path, place: str) -> str:
-        """Returns where workers find a file or folder, copied into the draft if need be."""
+    def _shared(self, uri: str, place: str) -> str:
+        """Returns where workers find a file or folder, copied into the folder if need be."""
         path = pathlib.Path(uri)
         is_seen = self._sees_all or path.is_relative_to(self.folder.parent)
         if is_seen or storage.is_remote(uri):
             return uri
-        target = draft / place
+        target = self.folder / place
         target.parent.mkdir(exist_ok=True)
         if path.is_dir():
             shutil.copytree(path, target)
         else:
             shutil.copy2(path, target)
-        return str(self.folder / place)
+        return str(target)
 
 
 def _move(source: pathlib.Path, target: pathlib.Path) -> None:

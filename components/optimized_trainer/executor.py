@@ -53,20 +53,18 @@ class Executor(base_executor.BaseExecutor):
             console.say_at_exit(missing)
         target = artifact_utils.get_single_instance(output_dict["perf_metrics"])
         storage.path(target.uri)  # a store without its driver is said before the training
-        folder = settings.training.checkpoint_folder
-        if folder is None and settings.distribution.job is None:
-            folder = checkpoints.folder_for(self._context, input_dict, exec_properties)
+        folder = checkpoints.folder_for(job, self._context)
+        job = job.with_checkpoints_in(folder)
         origin = artifacts.origin_of(self._context, input_dict)
         known = KnownPlan(choice=plain(TRIALS_OFF))
         if settings.training.trial_budget_seconds > 0:
-            known = plans.known_plan(job, plans.key_of(job), checkpoint_folder=folder)
+            known = plans.known_plan(job, plans.key_of(job))
         with checkpoints.tidied(folder), storage.local_folder(target.uri) as log_folder:
-            where: dict[str, Any] = {"checkpoint_folder": folder, "log_folder": log_folder}
-            strategy = comparisons.strategy(job, known=known, **where)
+            strategy = comparisons.strategy(job, known=known, log_folder=log_folder)
             if strategy is not None:
                 job = job.distributed_by(strategy.name)
                 known = known.model_copy(update={"spent_seconds": strategy.turns_seconds})
-            job, known = comparisons.in_one_precision(job, known, **where)
+            job, known = comparisons.in_one_precision(job, known, log_folder=log_folder)
             published = functools.partial(
                 publish, job, output_dict, strategy=strategy, origin=origin
             )
@@ -77,10 +75,11 @@ class Executor(base_executor.BaseExecutor):
                     known=known,
                     publish=published,
                     context=self._context,
-                    **where,
+                    log_folder=log_folder,
                 )
             else:
-                published(supervision.train(job, output_dict, known=known, **where))
+                found = supervision.train(job, output_dict, known=known, log_folder=log_folder)
+                published(found)
 
 
 def publish(

@@ -88,12 +88,10 @@ def key_of(job: TrainingJob) -> dict[str, str]:
     )
 
 
-def known_plan(
-    job: TrainingJob, key: dict[str, str], *, checkpoint_folder: str | None
-) -> KnownPlan:
+def known_plan(job: TrainingJob, key: dict[str, str]) -> KnownPlan:
     """Returns what is known of the plan, also from an interruption, before anything is tried."""
     runs = runs_before(job)
-    choice = kept_choice.kept_plan(checkpoint_folder, key)
+    choice = kept_choice.kept_plan(job.checkpoint_folder, key)
     if choice is None:
         choice = find(runs, key, planned_runs=job.planned_runs)
     before = previous_plan(runs)

@@ -41,7 +41,6 @@ def train(
     outputs: dict[str, list[artifact.Artifact]],
     *,
     known: KnownPlan,
-    checkpoint_folder: str | None,
     log_folder: pathlib.Path,
 ) -> TrainingRecord | Unmeasured:
     """Trains in a process of its own; returns the measurements, or why there are none.
@@ -55,7 +54,7 @@ def train(
         trials = _SupervisedTrials(job, known, folder=folder, log_folder=log_folder)
         while True:
             if choice is not None:
-                kept_choice.keep(checkpoint_folder, choice)
+                kept_choice.keep(job.checkpoint_folder, choice)
             order = trials.order() if trials.are_open else None
             plan = trials.plan if choice is None else choice.plan
             try:
@@ -66,7 +65,6 @@ def train(
                         "outputs": json_utils.dumps(outputs),
                         "choice": choice and choice.model_dump(mode="json"),
                         "order": order and order.model_dump(mode="json"),
-                        "checkpoint_folder": checkpoint_folder,
                         "converts_libraries": converts_libraries,
                         "random_states": generators.states(),
                     },

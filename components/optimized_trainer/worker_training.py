@@ -39,7 +39,7 @@ def train(folder: pathlib.Path, worker: Worker) -> None:
     arguments = trainer_args.fn_args(
         job.input_dict, outputs, job.exec_properties, worker_count=worker.count
     )
-    known, checkpoint_folder = exchange.known_plan, job.settings.training.checkpoint_folder
+    known, checkpoint_folder = exchange.known_plan, job.checkpoint_folder
     why_none = _why_no_trials(distribution, checkpoint_folder=checkpoint_folder)
     trials = TrialsTogether(
         child.settings_of(
@@ -60,7 +60,6 @@ def train(folder: pathlib.Path, worker: Worker) -> None:
         arguments=arguments,
         choice=known.choice or kept_choice.kept_plan(checkpoint_folder, known.key),
         choose=trials.choose,
-        checkpoint_folder=checkpoint_folder,
     )
     if worker.is_chief:
         exchange.report(TrainingResult(record=record))

@@ -390,9 +390,9 @@ def test_the_job_is_made_again_though_the_pod_that_was_killed_is_gone(trainer, c
 
 REPORTS = """
 import json, pathlib, sys
-report = {{"schema": "tfx_perf.worker_failure/1", "worker": {worker}, "seconds": 1.0}}
+report = {{"schema": "tfx_perf.worker_failure/2", "name": "worker {worker}", "seconds": 1.0}}
 report |= {{"message": "{message}", "is_users": False, "may_pass": {may_pass}}}
-pathlib.Path(sys.argv[1], "failure-{worker}.json").write_text(json.dumps(report))
+pathlib.Path(sys.argv[1], "failure-worker {worker}.json").write_text(json.dumps(report))
 raise SystemExit(1)
 """
 

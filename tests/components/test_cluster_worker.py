@@ -122,7 +122,6 @@ def test_what_is_not_shared_is_copied(trainer, exchange, tmp_path):
     shared.uri, remote.uri = str(tmp_path / "shared" / "schema"), "gs://bucket/model"
     before = types.PerfMetrics()
     inputs |= {"schema": [shared], "base_model": [remote], "previous_metrics": [before]}
-    (tmp_path / "shared" / ".job-left").mkdir()  # of an attempt that was killed
     exchange.prepare(TrainingJob.of(inputs, properties), KnownPlan())
     exchange.prepare(TrainingJob.of(inputs, properties), KnownPlan())
     found = exchange.job.input_dict
@@ -137,8 +136,6 @@ def test_what_is_not_shared_is_copied(trainer, exchange, tmp_path):
     assert module.is_relative_to(exchange.folder)
     assert module.exists()
     assert [path.name for path in (tmp_path / "shared").iterdir()] == ["job"]
-    exchange.remove()
-    assert not exchange.folder.exists()
 
 
 def test_a_packaged_module_keeps_its_name(trainer, exchange, tmp_path):
@@ -176,11 +173,10 @@ def test_what_workers_leave(exchange):
     exchange.report(TrainingResult(record=Unmeasured(reason="a test")))
     assert exchange.result.record.reason == "a test"
     for number, seconds in ((0, 2.0), (1, 1.0)):
-        WorkerFailure(
-            worker=number, seconds=seconds, message="m", is_users=False, may_pass=True
-        ).leave_in(exchange.folder)
+        name = f"worker {number}"
+        WorkerFailure(name=name, seconds=seconds, message="m").leave_in(exchange.folder)
     left = failure.left_in(exchange.folder)
-    assert {worker: each.seconds for worker, each in left.items()} == {0: 2, 1: 1}
+    assert {name: each.seconds for name, each in left.items()} == {"worker 0": 2, "worker 1": 1}
     failure.forget(exchange.folder)
     (exchange.outputs_folder(Worker(0, 2)) / "model").mkdir(parents=True)
     exchange.begin(Worker(1, 2))

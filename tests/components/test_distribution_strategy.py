@@ -214,9 +214,7 @@ def test_a_plan_that_is_known_brings_its_strategy(trainer, tmp_path):
     job = TrainingJob.of(inputs, properties)
     own = StrategyChoice(name="mirrored", reason="it was faster", turns_seconds=9.0)
     known = plain("nothing was faster")
-    choose = functools.partial(
-        comparisons.strategy, job, checkpoint_folder=None, log_folder=tmp_path
-    )
+    choose = functools.partial(comparisons.strategy, job, log_folder=tmp_path)
     with_own = known.model_copy(update={"strategy": own})
     assert choose(known=KnownPlan(choice=with_own)) == own.for_another_run()
     found = choose(known=KnownPlan(choice=known))

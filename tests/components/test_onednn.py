@@ -143,8 +143,7 @@ from tfx_perf.training.trials.choice import PlanChoice
 job, outputs, choice, folder = json.loads(sys.argv[1])
 supervision.train(
     TrainingJob.model_validate(job), json_utils.loads(outputs),
-    known=KnownPlan(choice=PlanChoice.model_validate(choice)), checkpoint_folder=folder,
-    log_folder=pathlib.Path(folder),
+    known=KnownPlan(choice=PlanChoice.model_validate(choice)), log_folder=pathlib.Path(folder),
 )
 """
 
@@ -155,7 +154,9 @@ def test_sigterm_reaches_the_process_that_trains(tmp_path):
     module = trainer.write_module(
         beginning=WAIT, train=training_cases.FIT.replace("train,", "train.map(slowly),", 1)
     )
-    settings = PerfConfig.from_dict({"training": {"checkpoint_steps": 10_000}})
+    checkpoints = tmp_path / "checkpoints"
+    training = {"checkpoint_steps": 10_000, "checkpoint_folder": str(checkpoints)}
+    settings = PerfConfig.from_dict({"training": training})
     job = TrainingJob.of(
         {"examples": [trainer.examples], "schema": [trainer.schema]},
         {
@@ -171,7 +172,6 @@ def test_sigterm_reaches_the_process_that_trains(tmp_path):
         "perf_metrics": [trainer.perf_metrics],
     }  # fmt: skip
     choice = PlanChoice(plan=WITH, plan_reason="for the test")
-    checkpoints = tmp_path / "checkpoints"
     arguments = [
         job.model_dump(mode="json"), json_utils.dumps(outputs), choice.model_dump(mode="json"),
         str(checkpoints),
@@ -188,9 +188,8 @@ def test_sigterm_reaches_the_process_that_trains(tmp_path):
     assert process.wait(60) == -signal.SIGTERM, process.stderr.read()[-2000:]
     # As the executor goes on.
     record = supervision.train(
-        job, outputs, known=KnownPlan(choice=plain("planted")),
-        checkpoint_folder=str(checkpoints), log_folder=tmp_path,
-    )  # fmt: skip
+        job, outputs, known=KnownPlan(choice=plain("planted")), log_folder=tmp_path
+    )
     assert 0 < record.resumed_step < 500
     assert record.plan == WITH
     assert record.train_step_count == 500 - record.resumed_step

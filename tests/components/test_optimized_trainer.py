@@ -16,9 +16,11 @@ from tfx.types import standard_artifacts
 from tests.ports import free_port
 from tfx_perf.components import types
 from tfx_perf.components.optimized_trainer import checkpoints, component, executor
+from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import errors, metrics, unmeasured
 from tfx_perf.training import session
+from tfx_perf.training.optimizations.plan import PLAIN_FIT
 
 pytestmark = pytest.mark.each_choice
 
@@ -315,9 +317,9 @@ def test_the_training_serves_its_metrics_and_the_trials_do_not(trainer, tmp_path
 def test_a_checkpoint_is_found_again_whoever_looks_on():
     def folder(**settings):
         context = python_types.SimpleNamespace(stateful_working_dir="/node/.system/working/1")
-        return checkpoints.folder_for(
-            context, {}, {"config": PerfConfig.from_dict(settings).to_json(), "run_fn": "a.b"}
-        )
+        properties = {"config": PerfConfig.from_dict(settings).to_json(), "run_fn": "a.b"}
+        job = TrainingJob(inputs="{}", exec_properties=properties, code="", plan=PLAIN_FIT)
+        return checkpoints.folder_for(job, context)
 
     assert folder(monitoring={"metrics_port": 9090}) == folder()
     assert folder(training={"seed": 1}) != folder()

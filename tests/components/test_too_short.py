@@ -55,7 +55,7 @@ def test_a_plan_found_with_other_arguments_says_nothing(tmp_path, monkeypatch):
             update={"training_digest": job.code if digest is None else digest}
         )
         monkeypatch.setattr(trainer_args, "input_plan", lambda inputs, plan=plan: plan)
-        found = plans.known_plan(job, {"code": "1"}, checkpoint_folder=None)
+        found = plans.known_plan(job, {"code": "1"})
         if digest is None:
             assert "too short" in found.choice.plan_reason
             assert found.choice.key == {"code": "1"}

@@ -1,6 +1,5 @@
 """The Kubernetes API as far as a job needs it: tried again where that helps, errors in one line."""
 
-import dataclasses
 import os
 import pathlib
 import socket
@@ -32,20 +31,26 @@ class JobApi:
     """
 
     def __init__(self, kind: JobKind) -> None:
-        self._access = connected()
-        from kubernetes import client
+        """Finds the cluster; UserError without the library `kubernetes`, or without a cluster."""
+        try:
+            from kubernetes import client
+        except ImportError as error:
+            raise errors.UserError(
+                "Expected kubernetes to be installed, for distribution.job. Received: no module "
+                "kubernetes. Install it with pip install 'tfx-perf[kfp]'."
+            ) from error
         from urllib3 import exceptions
 
         self.kind = kind
-        self._namespace = self._access.namespace
+        configuration = client.Configuration()
+        self._namespace, self._pod = _connected(configuration)
+        configuration.retries = False  # those below are the only ones
         self.pause: Callable[[float], None] = time.sleep
-        self._jobs = client.CustomObjectsApi(self._access.client)
-        self._core = client.CoreV1Api(self._access.client)
+        api = client.ApiClient(configuration)
+        self._jobs, self._core = client.CustomObjectsApi(api), client.CoreV1Api(api)
         # By itself the client sends, in some versions, a kind of patch that jobs do not have.
         header = ("Content-Type", "application/merge-patch+json")
-        self._patches = client.CustomObjectsApi(
-            client.ApiClient(self._access.client.configuration, *header)
-        )
+        self._patches = client.CustomObjectsApi(client.ApiClient(configuration, *header))
         self._api_error, self._http_error = client.ApiException, exceptions.HTTPError
         self._place: dict[str, Any] = {
             "group": kind.group,
@@ -72,11 +77,11 @@ class JobApi:
 
     def owner(self) -> dict[str, str] | None:
         """Returns a reference to this process's pod, with whose end the cluster may end a job."""
-        if self._access.pod is None:
+        if self._pod is None:
             return None
         found = self._call(
             self._core.read_namespaced_pod,
-            name=self._access.pod,
+            name=self._pod,
             namespace=self._namespace,
             missing=True,
         )
@@ -184,29 +189,14 @@ class JobApi:
         return f"Expected the cluster to accept the job. Received: {error.status} ({message})."
 
 
-@dataclasses.dataclass(frozen=True)
-class Access:
-    """A client of `kubernetes`, the namespace, and this process's pod; None outside the cluster."""
+def _connected(configuration: Any) -> tuple[str, str | None]:
+    """Fills the client's configuration; returns the namespace, and this pod if it is in one."""
+    from kubernetes import config
 
-    client: Any
-    namespace: str
-    pod: str | None
-
-
-def connected() -> Access:
-    """Returns the way to the cluster, or raises a `UserError` without the library or a cluster."""
-    try:
-        from kubernetes import client, config
-    except ImportError as error:
-        raise errors.UserError(
-            "Expected kubernetes to be installed, for distribution.job. Received: no module "
-            "kubernetes. Install it with pip install 'tfx-perf[kfp]'."
-        ) from error
-    configuration = client.Configuration()
     try:
         config.load_incluster_config(client_configuration=configuration)
         namespace = _NAMESPACE.read_text(encoding="utf-8").strip()
-        pod = os.environ.get(_POD_NAME) or socket.gethostname()
+        return namespace, os.environ.get(_POD_NAME) or socket.gethostname()
     except (config.ConfigException, OSError):
         path = os.environ.get("KUBECONFIG")  # as it is now, not when the library was imported
         try:
@@ -217,7 +207,4 @@ def connected() -> Access:
                 "Expected a cluster for distribution.job. Received: no service account of a pod "
                 f"and no kube config ({error}). Run it on the cluster, or set KUBECONFIG."
             ) from error
-        namespace = active["context"].get("namespace", _DEFAULT_NAMESPACE)
-        pod = None
-    configuration.retries = False  # JobApi's are the only ones
-    return Access(client.ApiClient(configuration), namespace=namespace, pod=pod)
+    return active["context"].get("namespace", _DEFAULT_NAMESPACE), None

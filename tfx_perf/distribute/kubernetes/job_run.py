@@ -1,6 +1,5 @@
 """A job of workers from its creation to its deletion."""
 
-import dataclasses
 import logging
 import pathlib
 import shutil
@@ -8,8 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from tfx_perf.config.distribution import ClusterJob
-from tfx_perf.core import errors, workers
+from tfx_perf.config.distribution import DistributionSettings
+from tfx_perf.core import errors
 from tfx_perf.distribute import failure
 from tfx_perf.distribute.kubernetes import manifests
 from tfx_perf.distribute.kubernetes.job_api import JobApi
@@ -32,25 +31,24 @@ class JobRun:
     def __init__(
         self,
         api: JobApi,
-        settings: ClusterJob,
+        settings: DistributionSettings,
         *,
-        restarts: int,
         manifest: dict[str, Any],
         folder: pathlib.Path,
         has_result: Callable[[], bool],
         log_folder: pathlib.Path,
     ) -> None:
         """Prepares a job of workers that share a folder; `has_result` looks for theirs in it."""
-        self._api, self._settings, self._manifest = api, settings, manifest
+        assert settings.job is not None
+        self._api, self._settings, self._manifest = api, settings.job, manifest
         self._folder, self._has_result = folder, has_result
         self._log_folder = log_folder
-        self._restarts = restarts
+        self._restarts = settings.restarts
         self._deadline: float | None = None  # for all jobs together
         self._kind = api.kind
         self._name = manifest["metadata"]["name"]
-        self._title = f"{settings.kind} {self._name}"
+        self._title = f"{api.kind.name} {self._name}"
         self._is_begun = self._is_prepared = False
-        self._names = workers.names_of(settings.worker_count, settings.servers)
         self._logs = WorkerLogs(api, self._name)  # of the job that runs now
 
     def run(
@@ -187,29 +185,22 @@ class JobRun:
     def _raise_restarted(self) -> NoReturn:
         """The operator does not count how often it starts a worker again."""
         again = self._logs.started_again
-        cause = failure.Cause(
-            self._names.index(again[-1].task),
-            again[-1].task,
-            f"{len(again)} pods were started again, and distribution.restarts={self._restarts}",
-            may_pass=True,
-        )
+        counts = f"{len(again)} pods were started again, and distribution.restarts={self._restarts}"
+        cause = failure.WorkerFailure(name=again[-1].task, message=counts, may_pass=True)
         logs = self._logs.keep(folder=self._log_folder)
         raise failure.failed(self._title, cause, log=logs.get(cause.name))
 
     def _raise_failed(self, message: str) -> NoReturn:
         logs = self._logs.keep(folder=self._log_folder)
-        cause = failure.cause_of(
-            failure.left_in(self._folder),
-            {
-                self._names.index(pod.task): f"{message} {pod.name} {pod.state}"
-                for pod in self._logs.pods
-                if pod.has_failed
-            },
-            message=message,
-            names=dict(enumerate(self._names)),
-        )
-        if cause.worker is None:
-            cause = dataclasses.replace(cause, message=f"{message} {self._account()}")
+        endings = {
+            pod.task: f"{message} {pod.name} {pod.state}"
+            for pod in self._logs.pods
+            if pod.has_failed
+        }
+        cause = failure.cause_of(failure.left_in(self._folder), endings, message=message)
+        if not cause.name:
+            told = f"{message} {self._account()}"
+            cause = cause.model_copy(update={"message": told})
         raise failure.failed(self._title, cause, log=logs.get(cause.name))
 
     def _account(self) -> str:

@@ -2,10 +2,9 @@
 
 import math
 import re
-from collections.abc import Sequence
 from typing import Any
 
-from tfx_perf.config.distribution import ClusterJob
+from tfx_perf.config.distribution import ClusterJob, DistributionSettings
 from tfx_perf.distribute.kubernetes.job_kind import KINDS
 from tfx_perf.distribute.parameter_server import heartbeat
 from tfx_perf.distribute.worker import HOSTS_VARIABLE
@@ -25,30 +24,20 @@ _NAME_LENGTH = 44
 
 
 def manifest(
-    settings: ClusterJob,
-    *,
-    name: str,
-    digest: str,
-    command: Sequence[str],
-    restarts: int,
-    heartbeat_timeout_seconds: float,
+    settings: DistributionSettings, *, name: str, digest: str, command: list[str]
 ) -> dict[str, Any]:
     """Returns the custom resource, with a DNS label as name and a digest of the training.
 
-    Where the operator can start workers again by itself, it does so unless `restarts` is 0. After
-    `heartbeat_timeout_seconds`, Kubernetes kills silent processes that only serve.
+    Where the operator can start workers again by itself, it does so unless there are no restarts.
+    Kubernetes kills processes that only serve if they give no heartbeat.
     """
-    kind, own = KINDS[settings.kind], list(command)
-    if settings.kind == "TFJob":
-        spec = _tf_job_spec(
-            settings,
-            digest=digest,
-            command=own,
-            restarts=restarts,
-            heartbeat_timeout_seconds=heartbeat_timeout_seconds,
-        )
+    job = settings.job
+    assert job is not None  # else nobody asks
+    kind = KINDS[job.kind]
+    if job.kind == "TFJob":
+        spec = _tf_job_spec(settings, job, digest=digest, command=command)
     else:
-        spec = _train_job_spec(settings, name=name, command=own)
+        spec = _train_job_spec(job, name=name, command=command)
     return {
         "apiVersion": f"{kind.group}/{kind.version}",
         "kind": kind.name,
@@ -58,42 +47,37 @@ def manifest(
 
 
 def _tf_job_spec(
-    settings: ClusterJob,
-    *,
-    digest: str,
-    command: list[str],
-    restarts: int,
-    heartbeat_timeout_seconds: float,
+    settings: DistributionSettings, job: ClusterJob, *, digest: str, command: list[str]
 ) -> dict[str, Any]:
     def replicas(
         count: int, restart_policy: str, *, only_serves: bool = False
     ) -> dict[str, Any]:
-        watched = _watched(math.ceil(heartbeat_timeout_seconds)) if only_serves else {}
+        timeout_seconds = math.ceil(settings.heartbeat_timeout_seconds)
         own = {
             "metadata": {
                 "labels": _labels(digest),
                 "annotations": {"sidecar.istio.io/inject": "false"},  # it would never end
             },
-            "spec": _pod(settings, command, watched),
+            "spec": _pod(job, command, _watched(timeout_seconds) if only_serves else {}),
         }
         return {
             "replicas": count,
             "restartPolicy": restart_policy,
-            "template": _merged(own, settings.pod_template),
+            "template": _merged(own, job.pod_template),
         }
 
-    servers = settings.servers
+    servers = job.servers
     if servers is None:
         # Else the others are killed when the first one ends. Alone, a worker cannot begin anew.
         policy = {"successPolicy": "AllWorkers"}
-        specs = {"Worker": replicas(settings.worker_count, "Never")}
+        specs = {"Worker": replicas(job.worker_count, "Never")}
     else:  # the job ends as the coordinator does, and the others are killed
         policy = {}
         specs = {
             "Chief": replicas(1, "Never"),
             # Again after a signal; how often, the operator does not count.
             "Worker": replicas(
-                settings.worker_count, "ExitCode" if restarts else "Never", only_serves=True
+                job.worker_count, "ExitCode" if settings.restarts else "Never", only_serves=True
             ),
             "PS": replicas(servers.server_count, "Never", only_serves=True),
         }
@@ -102,7 +86,7 @@ def _tf_job_spec(
             # What has ended stays until its log has been read. No backoffLimit: with 0, Training
             # Operator 1.9 deletes all pods when one fails, and any other number does nothing.
             "cleanPodPolicy": "Running",
-            "activeDeadlineSeconds": _deadline_seconds(settings),
+            "activeDeadlineSeconds": _deadline_seconds(job),
             "ttlSecondsAfterFinished": _KEPT_SECONDS,
         },
         **policy,
@@ -110,41 +94,41 @@ def _tf_job_spec(
     }
 
 
-def _train_job_spec(settings: ClusterJob, *, name: str, command: list[str]) -> dict[str, Any]:
-    kind, container = KINDS[settings.kind], settings.container
+def _train_job_spec(job: ClusterJob, *, name: str, command: list[str]) -> dict[str, Any]:
+    kind, container = KINDS[job.kind], job.container
     # The names that JobSet gives the pods of the runtime's job `node`.
-    hosts = [f"{name}-node-0-{index}.{name}:{_PORT}" for index in range(settings.worker_count)]
+    hosts = [f"{name}-node-0-{index}.{name}:{_PORT}" for index in range(job.worker_count)]
     hosts_variable = {"name": HOSTS_VARIABLE, "value": ",".join(hosts)}
     trainer = {
-        "numNodes": settings.worker_count,
+        "numNodes": job.worker_count,
         "command": command,
         "env": [hosts_variable, *(container.get("env") or ())],
         "resourcesPerNode": container.get("resources", {}),
     }
-    if settings.image:
-        trainer["image"] = settings.image
+    if job.image:
+        trainer["image"] = job.image
     return {
         "runtimeRef": {
             "apiGroup": kind.group,
             "kind": "TrainingRuntime",
-            "name": settings.runtime,
+            "name": job.runtime,
         },
         "trainer": trainer,
         # From Kubeflow Trainer 2.2 on; an older one drops it.
-        "activeDeadlineSeconds": _deadline_seconds(settings),
+        "activeDeadlineSeconds": _deadline_seconds(job),
     }
 
 
-def _deadline_seconds(settings: ClusterJob) -> int:
-    return settings.timeout_seconds + _MARGIN_SECONDS
+def _deadline_seconds(job: ClusterJob) -> int:
+    return job.timeout_seconds + _MARGIN_SECONDS
 
 
-def _pod(settings: ClusterJob, command: list[str], watched: dict[str, Any]) -> dict[str, Any]:
+def _pod(job: ClusterJob, command: list[str], watched: dict[str, Any]) -> dict[str, Any]:
     pod: dict[str, Any] = {
         "containers": [
             {
-                "name": KINDS[settings.kind].container,
-                "image": settings.image,
+                "name": KINDS[job.kind].container,
+                "image": job.image,
                 # All workers run one image, however often they begin again.
                 "imagePullPolicy": "IfNotPresent",
                 "command": command,
@@ -154,7 +138,7 @@ def _pod(settings: ClusterJob, command: list[str], watched: dict[str, Any]) -> d
             }
         ],
         # The operator looks at its own deadline only when a pod changes.
-        "activeDeadlineSeconds": _deadline_seconds(settings),
+        "activeDeadlineSeconds": _deadline_seconds(job),
         "securityContext": {
             "runAsNonRoot": True,
             "runAsUser": _USER,
@@ -162,7 +146,7 @@ def _pod(settings: ClusterJob, command: list[str], watched: dict[str, Any]) -> d
             "fsGroupChangePolicy": "OnRootMismatch",
         },
     }
-    given: Any = settings.pod_template.get("spec", {})
+    given: Any = job.pod_template.get("spec", {})
     if "serviceAccountName" not in given:
         pod["automountServiceAccountToken"] = False
     return pod
