@@ -61,18 +61,18 @@ class NodeRun:
 
 
 @contextlib.contextmanager
-def shown(terminal: TextIO, *, status_seconds: float | None = None) -> Iterator[Sequence[NodeRun]]:
+def shown(terminal: TextIO) -> Iterator[Sequence[NodeRun]]:
     """Shows nodes of this process as they end, within the context; yields their growing list.
 
-    Each node has a line on `terminal`; a long one says now and then what it is doing, every
-    `status_seconds` or, with None, more and more rarely. At the end come our components' results,
-    from cache or not. `console.libraries` keeps TFX's log and the nodes' output in a file.
+    Each node has a line on `terminal`; a long one says now and then what it is doing. At the end
+    come our components' results, from cache or not. `console.libraries` keeps TFX's log and the
+    nodes' output in a file.
     """
     with contextlib.ExitStack() as until:
         until.callback(absl_logging.set_verbosity, absl_logging.get_verbosity())
         absl_logging.set_verbosity(absl_logging.INFO)
         status = until.enter_context(console.status_watched())
-        view = _View(terminal, status=status, status_seconds=status_seconds)
+        view = _View(terminal, status=status)
         until.callback(view.close)
         for owner, name, make in (
             # What every runner of compiled pipelines starts a node with.
@@ -96,13 +96,9 @@ def _with_output_to_error(package: Callable[..., object]) -> Callable[..., objec
 class _View:
     """Writes a line for each node, and its results; `ended` has the nodes that have ended."""
 
-    def __init__(
-        self, terminal: TextIO, *, status: Callable[[], str], status_seconds: float | None
-    ) -> None:
+    def __init__(self, terminal: TextIO, *, status: Callable[[], str]) -> None:
         self.ended: list[NodeRun] = []
         self._terminal, self._status = terminal, status
-        self._first_seconds = status_seconds or console.STATUS_SECONDS
-        self._longest_seconds = status_seconds or console.LONGEST_STATUS_SECONDS
         self._has_cached = self._has_news = False
 
     def launching(self, launch: _Launch) -> _Launch:
@@ -113,13 +109,11 @@ class _View:
             def say(what: str) -> None:
                 self._say(f"  {name:<24}{time.monotonic() - began:7.1f} s  {what}")
 
-            lines = console.StatusLines(
-                say, seconds=self._first_seconds, longest_seconds=self._longest_seconds
-            )
+            lines = console.StatusLines(say)
             console.set_status("")
             try:
                 with (
-                    periodic.calling(lambda: lines(self._status()), seconds=self._first_seconds),
+                    periodic.calling(lambda: lines(self._status()), seconds=console.STATUS_SECONDS),
                     console.output_to_error(),  # Keras' progress bar
                 ):
                     result = launch(node)

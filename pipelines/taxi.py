@@ -26,7 +26,6 @@ STOCK_TRAINER_ID = "StockTrainer"
 BY_HAND_TRAINER_ID = "TrainerByHand"
 SEED = 1
 STOCK_FILE = "stock_metrics.json"
-_STATUS_SECONDS = 1.0  # for a status line that is overwritten
 
 _CONSTANTS = pathlib.Path("models", "keras_model", "constants.py")
 # What an engineer does by hand for speed: examples in memory, and several steps a call.
@@ -188,7 +187,7 @@ def run_in_process(
     with (
         os.fdopen(os.dup(1), "w", encoding="utf-8") as terminal,
         console.output_to_error(),
-        progress.shown(terminal, status_seconds=_STATUS_SECONDS) as nodes,
+        progress.shown(terminal) as nodes,
     ):
         pipeline = _pipeline(pathlib.Path(folder), settings=PerfConfig.from_json(settings), **run)
         local_runner.run(pipeline)

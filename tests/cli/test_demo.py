@@ -1,12 +1,10 @@
-"""What `tfx-perf demo` says of bad input before it starts long work, and of the pipeline then."""
+"""What `tfx-perf demo` says of bad input before it starts long work."""
 
 import pathlib
 import subprocess
 import sys
 
 import pytest
-
-from tfx_perf.cli import demo
 
 _CALL = [sys.executable, "-c", "from tfx_perf.cli.main import main; main()", "demo"]
 
@@ -37,12 +35,3 @@ def test_bad_input_is_one_line_and_exit_code_2(
     assert done.returncode == 2  # noqa: PLR2004
     assert expected in done.stderr
     assert len(done.stderr.splitlines()) == 1
-
-
-def test_lines_are_shown_as_they_come_and_pulses_only_as_the_status(capfd):
-    with demo._nodes_shown() as show:
-        show("  Choose                   0.1 s  from cache\n")
-        assert capfd.readouterr().err == "  Choose                   0.1 s  from cache\n"
-        show("  Work                     1.0 s  ... [half] done\n")
-        show("    remark: [all] was well\n")
-    assert capfd.readouterr().err == "    remark: [all] was well\n"

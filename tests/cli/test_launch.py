@@ -4,7 +4,6 @@ Workers that start again find what the ones before have left (`kept_choice`).
 What is wrong in an option (`options.WholeNumber`) is told in one line.
 """
 
-import functools
 import json
 import os
 import re
@@ -225,8 +224,7 @@ def test_all_that_stands_behind_the_script_is_its_own(tmp_path):
 
 def test_a_silent_terminal_is_told_what_is_being_done(monkeypatch, capsys):
     monkeypatch.setattr(launch, "_LOOK_SECONDS", 0.01)
-    often = functools.partial(console.StatusLines, seconds=0.05)
-    monkeypatch.setattr(console, "StatusLines", often)
+    monkeypatch.setattr(console, "STATUS_SECONDS", 0.05)
     said = ""
     with launch._never_silent():
         console.set_status("trying plan 1 of 2: 10 steps per call")

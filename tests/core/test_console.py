@@ -188,6 +188,7 @@ def test_one_who_has_gone_is_no_reason_to_stop(monkeypatch, tmp_path):
 
 @pytest.fixture
 def clock(monkeypatch):
+    monkeypatch.setattr(console, "_LONGEST_STATUS_SECONDS", 30.0)
     now = [0.0]
     monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
     return now
@@ -196,7 +197,7 @@ def clock(monkeypatch):
 def _told(clock, work, *, until):
     """Returns when something was said and what."""
     clock[0], said = 0.0, []
-    lines = console.StatusLines(lambda what: said.append((clock[0], what)), longest_seconds=30.0)
+    lines = console.StatusLines(lambda what: said.append((clock[0], what)))
     for seconds in range(until):
         clock[0] = float(seconds)
         work(lines, seconds)

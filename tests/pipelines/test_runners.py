@@ -16,6 +16,7 @@ from tfx import v1 as tfx
 from tfx.dsl.components.base import base_node
 
 from tfx_perf.components import latest_metrics
+from tfx_perf.core import console
 from tfx_perf.pipelines import beam_runner, local_runner, progress
 
 _RUNNERS = {"local": local_runner.run, "beam": beam_runner.run}
@@ -89,9 +90,7 @@ def test_a_run_goes_on_where_one_before_failed(tmp_path, runner):
     assert _states(tmp_path, "Work", "Work") == ["FAILED", "COMPLETE"]
 
 
-def _shown(
-    folder: pathlib.Path, *components: base_node.BaseNode, **settings: float
-) -> list[str]:
+def _shown(folder: pathlib.Path, *components: base_node.BaseNode) -> list[str]:
     """Runs the components and returns the lines that the terminal shows."""
     database = str(folder / "metadata.sqlite")
     pipeline = tfx.dsl.Pipeline(
@@ -104,13 +103,14 @@ def _shown(
         enable_cache=True,
     )
     terminal = io.StringIO()
-    with progress.shown(terminal, **settings):
+    with progress.shown(terminal):
         local_runner.run(pipeline)
     return terminal.getvalue().splitlines()
 
 
-def test_what_takes_long_says_what_it_is_doing(tmp_path):
-    *pulses, last = _shown(tmp_path, runner_components.TakeLong(), status_seconds=0.3)
+def test_what_takes_long_says_what_it_is_doing(tmp_path, monkeypatch):
+    monkeypatch.setattr(console, "STATUS_SECONDS", 0.3)
+    *pulses, last = _shown(tmp_path, runner_components.TakeLong())
     parts = [re.fullmatch(r"  TakeLong +([\d.]+) s  \.\.\. (.+)", line) for line in pulses]
     seconds = [float(part[1]) for part in parts]
     assert seconds == sorted(seconds)

@@ -6,7 +6,6 @@ import pathlib
 
 import click
 from rich import markup
-from rich.console import Console
 
 from tfx_perf.cli import options, terminal
 from tfx_perf.core import console
@@ -45,7 +44,7 @@ def deploy_command(
     folder = os.path.abspath(project)
     with (
         console.libraries() as shown,
-        Console(file=shown).status("Compiling"),
+        terminal.working("Compiling", file=shown),
         contextlib.redirect_stdout(shown),
     ):
         from tfx_perf.pipelines.airflow import AirflowSettings, deploy, deployment

@@ -1,16 +1,12 @@
 """`tfx-perf demo`: the whole pipeline on real data, beside TFX's Trainer, stock and by hand."""
 
-import contextlib
 import json
 import os
 import pathlib
-import re
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import click
 from rich import markup
-from rich.console import Console
 
 from tfx_perf.cli import options, terminal
 from tfx_perf.config import PerfConfig
@@ -19,8 +15,6 @@ from tfx_perf.hardware import versions
 
 _TIMEOUT_SECONDS = 1800.0
 _DATABASE = "metadata.sqlite"
-# What `pipelines.progress` writes of a node that is still at work.
-_STATUS_LINE = re.compile(r"  \S+ +[\d.]+ s  \.\.\. ")
 # Nodes of the pipeline.
 _STOCK, _BY_HAND = "StockTrainer", "TrainerByHand"
 _CHAIN = ("InputTuner", "MemoryProfiler", "OptimizedTrainer")
@@ -130,10 +124,7 @@ def _run(
         "settings": settings.to_json(),
     }
     target = "tfx_perf.pipelines.taxi:run_in_process"
-    with (
-        _nodes_shown() as show,
-        isolate.started(target, arguments, log_path=log_path, show=show) as child,
-    ):
+    with isolate.started(target, arguments, log_path=log_path, show=_show_line) as child:
         node_seconds = child.result(timeout_seconds=_TIMEOUT_SECONDS)
     return {
         **_summary(folder, batch_size=batch_size, log_path=log_path),
@@ -141,19 +132,8 @@ def _run(
     }
 
 
-@contextlib.contextmanager
-def _nodes_shown() -> Iterator[Callable[[str], None]]:
-    """Yields what shows a line of `pipelines.progress` on standard error, or as the status."""
-    out = Console(stderr=True, highlight=False)
-    with out.status("  starting") as spinner:
-
-        def show(line: str) -> None:
-            if _STATUS_LINE.match(line):
-                spinner.update(markup.escape(line.rstrip()))
-            else:
-                out.print(line.rstrip(), markup=False, soft_wrap=True)
-
-        yield show
+def _show_line(line: str) -> None:
+    click.echo(line.rstrip(), err=True)
 
 
 def _completed_runs(folder: pathlib.Path) -> int:

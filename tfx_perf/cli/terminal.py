@@ -1,20 +1,15 @@
 """How the subcommands write to the terminal."""
 
-import contextlib
 import json
-import time
-from collections.abc import Iterator
 from typing import Any, TextIO
 
 import click
 from rich import box, table
 from rich.console import Console
-
-from tfx_perf.core import console, periodic
+from rich.status import Status
 
 # Pipes and files have no width of their own; narrow tables there would cut figures.
 _WIDTH_WITHOUT_TERMINAL = 160
-_STATUS_SECONDS = 15.0
 
 
 def show(content: table.Table | str) -> None:
@@ -39,20 +34,9 @@ def show_progress(text: str) -> None:
     Console(stderr=True, highlight=False).print(text)
 
 
-@contextlib.contextmanager
-def working(text: str, *, file: TextIO | None = None) -> Iterator[None]:
-    """Shows a spinner, or lines now and then without a terminal, while the context lasts."""
-    out = Console(file=file, stderr=file is None, highlight=False)
-    if out.is_terminal:
-        with out.status(text):
-            yield
-        return
-    began = time.monotonic()
-    lines = console.StatusLines(
-        lambda _: out.print(f"{text}, {time.monotonic() - began:.0f} s"), seconds=_STATUS_SECONDS
-    )
-    with periodic.calling(lambda: lines(text), seconds=_STATUS_SECONDS):
-        yield
+def working(text: str, *, file: TextIO | None = None) -> Status:
+    """Shows a spinner on a terminal while the context lasts."""
+    return Console(file=file, stderr=file is None).status(text)
 
 
 def show_json(value: Any) -> None:

@@ -27,15 +27,15 @@ EXIT_INTERRUPTED = 130  # as a shell says of SIGINT
 STATUS_SIGN = "..."
 """What stands before the status in the lines of `StatusLines`."""
 
-STATUS_SECONDS, LONGEST_STATUS_SECONDS = 10.0, 600.0
-"""After which time without a line one is due; to which it grows while the status is the same."""
+STATUS_SECONDS = 10.0
+"""After which time without a line one is due."""
 
 _STANDARD_OUTPUT, _STANDARD_ERROR = 1, 2
 _LIBRARIES_LOGGERS = "absl", "tensorflow", "py.warnings"
 _STATUS_VARIABLE = "TFX_PERF_STATUS"
-# Of the time with the same status; nobody needs to hear in the second hour what came in the first
-# minute.
-_STATUS_SHARE = 0.25
+# To which it grows while the status is the same, as a share of the time since: nobody needs to hear
+# in the second hour what came in the first minute.
+_LONGEST_STATUS_SECONDS, _STATUS_SHARE = 600.0, 0.25
 _LAST_WORDS: list[str] = []
 
 # A process of its own, so that the last words of one that crashes get through. What a library says
@@ -230,18 +230,12 @@ def set_status(status: str) -> None:
 class StatusLines:
     """Writes the status as a line, once there was none for some time.
 
-    While the status is the same, the lines become rarer: from `seconds` to `longest_seconds`.
+    While the status is the same, the lines become rarer.
     """
 
-    def __init__(
-        self,
-        say: Callable[[str], object],
-        *,
-        seconds: float = STATUS_SECONDS,
-        longest_seconds: float = LONGEST_STATUS_SECONDS,
-    ) -> None:
+    def __init__(self, say: Callable[[str], object]) -> None:
         """Begins to wait; `say` is called with each line."""
-        self._say, self._seconds, self._longest_seconds = say, seconds, longest_seconds
+        self._say = say
         self._work, self._since, self._last = "", time.monotonic(), time.monotonic()
 
     def put_off(self) -> None:
@@ -254,8 +248,8 @@ class StatusLines:
         work = status.partition(":")[0]
         if work != self._work:
             self._work, self._since = work, now
-        grown = min(_STATUS_SHARE * (now - self._since), self._longest_seconds)
-        if now - self._last >= max(self._seconds, grown):
+        grown = min(_STATUS_SHARE * (now - self._since), _LONGEST_STATUS_SECONDS)
+        if now - self._last >= max(STATUS_SECONDS, grown):
             self._last = now
             self._say(f"{STATUS_SIGN} {status}")
 
