@@ -2,7 +2,7 @@
 
 import enum
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import ClassVar, Literal
 
 import pydantic
@@ -131,6 +131,15 @@ class Outcome(records.Record):
         """Whether measuring in turns may change the answer from comparing runs."""
         refusal = self.verdict in (Verdict.INCONCLUSIVE, Verdict.REGRESSION)
         return refusal and self.metric in metrics.STEP_TIME_EXPONENTS
+
+
+def remedies(outcomes: Iterable[Outcome]) -> dict[Remedy, list[Outcome]]:
+    """Returns what to do, each thing once, with the refusals that it answers."""
+    found: dict[Remedy, list[Outcome]] = {}
+    for outcome in outcomes:
+        if outcome.remedy:
+            found.setdefault(outcome.remedy, []).append(outcome)
+    return found
 
 
 class Remeasured(records.Record):

@@ -9,7 +9,7 @@ from tfx_perf.config.rule import BUDGET_MARGINS, LEADER, Rule
 from tfx_perf.core import formatting, metrics
 from tfx_perf.gate import run as run_lib
 from tfx_perf.gate.baseline import Case
-from tfx_perf.gate.decision import GateRecord, Outcome, Remedy, Verdict
+from tfx_perf.gate.decision import GateRecord, Outcome, Remedy, Verdict, remedies
 from tfx_perf.gate.run import Run
 from tfx_perf.training import scaling
 
@@ -270,10 +270,11 @@ def lines(
             f"{whose} report says why, and what to do"
         )
     refusals = [outcome for outcome in decision.outcomes if outcome.refuses]
+    advice = remedies(refusals)
     for outcome in refusals[:_MOST_REFUSALS]:
         if outcome is not refusals[0]:  # which the headline has
             yield f"  {outcome.metric} ({outcome.verdict.value}): {outcome.reason}"
-        if outcome.remedy:
+        if outcome.remedy and advice[outcome.remedy][0] is outcome:
             yield f"  What to do: {outcome.remedy}"
     if refusals[_MOST_REFUSALS:]:
         yield f"  and {len(refusals) - _MOST_REFUSALS} more, see the report"

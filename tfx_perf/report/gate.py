@@ -10,7 +10,7 @@ import numpy as np
 
 from tfx_perf.core import cache_key, formatting, metrics
 from tfx_perf.gate import baseline
-from tfx_perf.gate.decision import GateRecord, Outcome
+from tfx_perf.gate.decision import GateRecord, Outcome, remedies
 from tfx_perf.report import page, plots, step_parts
 
 _REFUSED_FILE_NAME = "refused.html"
@@ -67,10 +67,9 @@ def _add_remedies(report: page.Report, outcomes: list[Outcome], *, is_of_script:
         "What to do",
         columns=["refused by", "setting", "it is", "what to do"],
         rows=[
-            [f"{item.metric} ({item.verdict.value})", item.remedy.setting, item.remedy.value,
-             item.remedy.suggestion]
-            for item in outcomes
-            if item.remedy
+            [", ".join(dict.fromkeys(f"{item.metric} ({item.verdict.value})" for item in answered)),
+             remedy.setting, remedy.value, remedy.suggestion]
+            for remedy, answered in remedies(outcomes).items()
         ],
         # The guide is about pipelines, and lies beside the pages of these alone.
         note=f"{note}." if is_of_script else f"{note}:",
@@ -256,9 +255,8 @@ def markdown_of(record: GateRecord) -> str:
         if outcome.refuses:
             cells["verdict"] = f"**{outcome.verdict.value}**"
         lines.append(f"| {' | '.join(_escaped(cells[column]) for column in columns)} |")
-    remedies = [f"- {_escaped(str(item.remedy))}" for item in record.outcomes if item.remedy]
-    if remedies:
-        lines += ["", "What to do:", "", *remedies]
+    if advice := [f"- {_escaped(str(remedy))}" for remedy in remedies(record.outcomes)]:
+        lines += ["", "What to do:", "", *advice]
     return "\n".join(lines) + "\n"
 
 
