@@ -9,10 +9,8 @@ import pathlib
 import re
 from collections.abc import Iterable
 
-import click
-
 from tfx_perf.config import PerfConfig
-from tfx_perf.core import errors
+from tfx_perf.core import errors, storage
 from tfx_perf.templates import copying, project_scan
 
 _MODULE = "perf_components"
@@ -45,18 +43,14 @@ class Addition:
         """Paths of the files that do not exist yet."""
         return [path for path in self.files if path != self.changed]
 
-    def patch(self, paths: list[str] | None = None) -> str:
+    def patch(self, paths: Iterable[str] | None = None) -> str:
         """Returns a unified diff of some or all files, for `patch -p1` in the project."""
-        return "".join(self._diff(path) for path in (self.files if paths is None else paths))
+        return "".join(map(self._diff, self.files if paths is None else paths))
 
-    def write(self, paths: list[str] | None = None) -> list[pathlib.Path]:
-        """Writes some or all of the files and returns them."""
-        written = [self.project / path for path in (self.files if paths is None else paths)]
-        for path in written:
-            draft = path.with_name(f".{path.name}.draft")
-            draft.write_bytes(self._content(str(path.relative_to(self.project))))
-            draft.replace(path)
-        return written
+    def write(self) -> None:
+        """Writes the files."""
+        for path in self.files:
+            storage.write_bytes(self.project / path, self._content(path))
 
     def _content(self, path: str) -> bytes:
         return self.files[path].encode(self.encoding if path == self.changed else "utf-8")
@@ -251,36 +245,3 @@ def _edited(
             "Give each import, component and argument lines of its own."
         ) from error
     return result
-
-
-@dataclasses.dataclass(frozen=True)
-class Copied:
-    """The files that were written, a unified diff of a file to change, if any, and notes."""
-
-    files: list[pathlib.Path]
-    patch: str = ""
-    notes: tuple[str, ...] = ()
-
-    def show_rest(self) -> None:
-        """Writes the patch to standard output, and to standard error what to do."""
-        if self.patch:
-            click.echo("Apply this with `git apply` or `patch -p1` in the project:", err=True)
-            click.echo(self.patch, nl=False)
-        for note in self.notes:
-            click.echo(f"Note: {note}", err=True)
-
-
-def copy_template(name: str, *, pipeline_name: str, destination: pathlib.Path) -> Copied:
-    """Copies a template to a free folder, or `perf-addon` to a project, which keeps its name."""
-    template = copying.named(name)
-    if template != copying.PERF_ADDON:
-        return Copied(
-            copying.copy_project(template, pipeline_name=pipeline_name, destination=destination)
-        )
-    added = addition(destination)
-    kept = (f"already added: {', '.join(added.kept)}",) if added.kept else ()
-    return Copied(
-        files=added.write(added.new_files),
-        patch=added.patch([added.changed] if added.changed else []),
-        notes=(*kept, *added.notes),
-    )

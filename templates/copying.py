@@ -11,10 +11,11 @@ _PLACEHOLDER = "{{PIPELINE_NAME}}"
 # What Airflow and ML Metadata take; Kubeflow Pipelines take less, see docs/templates.md.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 
-PERF, PERF_ADDON = "perf", "perf-addon"
+PERF, PERF_ADDON = "perf", "perf_addon"
+"""Folders: of a whole project, and of what `addon` adds to one that exists."""
+
 TEMPLATES = {
-    PERF: "the whole chain, from CSV files or TFRecords to a pushed model, on every orchestrator",
-    PERF_ADDON: "the four components for a TFX project that exists, and what to change in it",
+    PERF: "the whole chain, from CSV files or TFRecords to a pushed model, on every orchestrator"
 }
 """What each template is, by its name."""
 # A module of tfx-perf's own that is copied into a project, too.
@@ -35,6 +36,11 @@ def copy_project(
     template: str, *, pipeline_name: str, destination: pathlib.Path
 ) -> list[pathlib.Path]:
     """Writes a new project with the pipeline's name to a free folder; returns its files, sorted."""
+    if template not in TEMPLATES:
+        raise errors.UserError(
+            f"Expected one of the templates {', '.join(TEMPLATES)}. Received: model={template}. "
+            "Components are added to a project that exists by `tfx-perf addon PROJECT`."
+        )
     check_pipeline_name(pipeline_name)
     destination = destination.absolute()
     if destination.exists() and (not destination.is_dir() or any(destination.iterdir())):
@@ -62,25 +68,15 @@ def copy_project(
     return sorted(path for path in destination.rglob("*") if path.is_file())
 
 
-def named(name: str) -> str:
-    """Returns a template's name, which may be written with `_`, if there is such a template."""
-    spelled = name.replace("_", "-")
-    if spelled not in TEMPLATES:
-        raise errors.UserError(
-            f"Expected one of the templates {', '.join(TEMPLATES)}. Received: model={name}."
-        )
-    return spelled
-
-
-def contents(template: str, *, pipeline_name: str) -> dict[str, str]:
-    """Returns the text of each of a template's files, by its path in the project."""
-    root = pathlib.Path(__file__).with_name(template.replace("-", "_"))
+def contents(folder: str, *, pipeline_name: str) -> dict[str, str]:
+    """Returns the text of each file of `PERF` or `PERF_ADDON`, by its path in the project."""
+    root = pathlib.Path(__file__).with_name(folder)
     sources = {
         str(path.relative_to(root)): path
         for path in root.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    if template == PERF:
+    if folder == PERF:
         package = importlib.resources.files("tfx_perf.pipelines")
         sources[f"pipeline/{_PIPELINE}"] = pathlib.Path(str(package / _PIPELINE))
     return {

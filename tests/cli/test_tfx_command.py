@@ -65,7 +65,7 @@ def created(tfx: Tfx, project: pathlib.Path) -> pathlib.Path:
 def test_templates_of_both_are_listed(tfx):
     code, out, _ = tfx("template", "list")
     assert code == 0
-    assert {"- taxi", "- penguin", "- perf", "- perf-addon"} <= set(out.splitlines())
+    assert {"- taxi", "- penguin", "- perf"} <= set(out.splitlines())
 
 
 def test_templates_of_tfx_are_copied_as_before(tfx, tmp_path):
@@ -167,8 +167,6 @@ def test_vertex_gets_what_vertex_runs(tfx, created, homes):
          "pipeline_name=a/b"),
         (("template", "copy", "--model=perf", "--pipeline-name=x", "--destination-path={full}"),
          "destination_path="),
-        (("template", "copy", "--model=perf-addon", "--pipeline-name=x",
-          "--destination-path={full}"), "there is none"),
         (("pipeline", "create", "--engine=local", "--pipeline-path={new}"), "pipeline_path="),
         (("pipeline", "create", "--engine=airflow", "--pipeline-path={empty}"), "does 0 times"),
         (("pipeline", "create", "--engine=nope", "--pipeline-path={empty}"), "engine=nope"),

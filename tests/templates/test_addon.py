@@ -211,8 +211,6 @@ def test_what_no_rule_covers_is_refused(tmp_path, text, expected):
     project = _project(tmp_path, text)
     with pytest.raises(errors.UserError, match=expected):
         addon.addition(project)
-    with pytest.raises(errors.UserError, match=expected):
-        addon.copy_template("perf-addon", pipeline_name="x", destination=project)
     assert (project / "pipeline" / "pipeline.py").read_text() == text
     assert not (project / "pipeline" / "perf_components.py").exists()
 
@@ -353,20 +351,16 @@ def test_what_is_added_already_is_no_error_and_stays(tmp_path, text):
         assert done.stderr == f"Already added: {', '.join(_PATHS)}\n"
     document = json.loads(_apply(project, "--json").stdout)
     assert (document["already_added"], document["patch"]) == (True, "")
-    copied = addon.copy_template("perf-addon", pipeline_name="x", destination=project)
-    assert (copied.files, copied.patch) == ([], "")
-    assert copied.notes == (f"already added: {', '.join(_PATHS)}",)
     assert _files(project) == before
 
 
 def test_what_is_missing_is_added_to_what_is_there(tmp_path):
     project = _project(tmp_path, _LISTED)
-    addon.copy_template("perf-addon", pipeline_name="x", destination=project)
-    again = addon.copy_template("perf-addon", pipeline_name="x", destination=project)
-    assert again.files == []
-    assert "perf_components.train(" in again.patch
+    addon.addition(project).write()
+    (project / _PATHS[2]).write_text(_LISTED)
     document = json.loads(_apply(project, "--json").stdout)
     assert (document["already_added"], document["changed"]) == (False, _PATHS[2])
+    assert document["new_files"] == []
     (project / _PATHS[1]).unlink()
     added = addon.addition(project)
     assert (added.new_files, added.changed) == ([_PATHS[1]], None)
@@ -424,12 +418,3 @@ def test_budgets_below_the_defaults_say_why():
 def test_no_project_is_refused(tmp_path):
     with pytest.raises(errors.UserError, match="does not exist"):
         addon.addition(tmp_path / "none")
-
-
-def test_a_copied_addon_leaves_the_pipeline_to_the_user(tmp_path):
-    project = _project(tmp_path, _LISTED)
-    copied = addon.copy_template("perf-addon", pipeline_name="x", destination=project)
-    assert [path.name for path in copied.files] == ["perf_components.py", "perf.yaml"]
-    assert (project / "pipeline" / "pipeline.py").read_text() == _LISTED
-    subprocess.run(["git", "apply", "-"], cwd=project, input=copied.patch.encode(), check=True)
-    assert "perf_components.train(" in (project / "pipeline" / "pipeline.py").read_text()

@@ -65,10 +65,11 @@ def test_nothing_is_left_of_a_copy_that_failed(tmp_path, monkeypatch):
     assert not any(tmp_path.iterdir())
 
 
-def test_unknown_templates_are_refused():
-    assert copying.named("perf_addon") == copying.named("perf-addon") == copying.PERF_ADDON
-    with pytest.raises(errors.UserError, match="model=taxi"):
-        copying.named("taxi")
+@pytest.mark.parametrize("template", ["taxi", "perf-addon"])
+def test_unknown_templates_are_refused(tmp_path, template):
+    with pytest.raises(errors.UserError, match=f"model={template}. .* `tfx-perf addon PROJECT`"):
+        copying.copy_project(template, pipeline_name="x", destination=tmp_path / "project")
+    assert not any(tmp_path.iterdir())
 
 
 def test_the_data_are_those_that_the_script_makes(tmp_path):

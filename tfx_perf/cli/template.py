@@ -36,16 +36,14 @@ def list_templates(*, as_json: bool) -> None:
 @click.option("--destination-path", "--destination_path", required=True, metavar="DIR")
 @click.option("--json", "as_json", is_flag=True, help="What was written, as JSON.")
 def copy(*, model: str, pipeline_name: str, destination_path: str, as_json: bool) -> None:
-    """Copies a template into a new folder, or `perf-addon` into an existing project."""
-    from tfx_perf.templates import addon
+    """Copies a template into a new folder."""
+    from tfx_perf.templates import copying
 
-    copied = addon.copy_template(
+    files = copying.copy_project(
         model, pipeline_name=pipeline_name, destination=pathlib.Path(destination_path)
     )
     if as_json:
-        files = [str(path) for path in copied.files]
-        terminal.show_json({"files": files, "patch": copied.patch, "notes": copied.notes})
+        terminal.show_json({"files": [str(path) for path in files]})
         return
-    for path in copied.files:
+    for path in files:
         terminal.show_progress(f"Written: {path}")
-    copied.show_rest()

@@ -15,7 +15,7 @@ from tfx.tools.cli import handler, labels
 from tfx.tools.cli.handler import base_handler, handler_factory, template_handler
 
 from tfx_perf.core import errors
-from tfx_perf.templates import addon, copying
+from tfx_perf.templates import copying
 
 _ENGINES = ("airflow", "auto", "beam", "kubeflow", "local", "vertex")
 _AIRFLOW = "apache-airflow"
@@ -98,14 +98,12 @@ def _copy_any_template(flags_dict: dict[str, Any]) -> None:
                 f"destination_path={flags_dict[labels.DESTINATION_PATH]}, with files of that name."
             ) from error
         return
-    if name.replace("_", "-") not in copying.TEMPLATES:
+    if name not in copying.TEMPLATES:
         raise errors.UserError(
             f"Expected one of the templates {', '.join(_all_templates())}. Received: model={name}."
         )
     destination = pathlib.Path(flags_dict[labels.DESTINATION_PATH])
-    copied = addon.copy_template(
+    for path in copying.copy_project(
         name, pipeline_name=flags_dict[labels.PIPELINE_NAME], destination=destination
-    )
-    for path in copied.files:  # as TFX says it
-        click.echo(f"{path.name} -> {path}")
-    copied.show_rest()
+    ):
+        click.echo(f"{path.name} -> {path}")  # as TFX says it
