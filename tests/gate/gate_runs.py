@@ -13,15 +13,21 @@ HERE = {"device_kind": "CPU", "global_batch_size": "64"}
 ELSEWHERE = {"device_kind": "A100", "global_batch_size": "64"}
 
 
-def run(
-    name, *, minute=0, environment=HERE, evaluation=None, step_times=(), pipeline="", **figures
-):
+_START = datetime.datetime(2026, 1, 2, tzinfo=datetime.timezone.utc)
+
+
+def at_minute(minute):
+    """Returns the time so many minutes after the first run."""
+    return _START + datetime.timedelta(minutes=minute)
+
+
+def run(name, minute=0, *, environment=HERE, evaluation=None, step_times=(), pipeline="", node="",
+        artifact=None, **figures):  # fmt: skip
     """Returns a run named `name` with the given figures."""
-    time = datetime.datetime(2026, 1, 2, tzinfo=datetime.timezone.utc)
     return Run(
-        run_id=name, pipeline=pipeline, time=time + datetime.timedelta(minutes=minute),
-        environment=environment,
-        figures=figures, evaluation=evaluation or {}, step_times=step_times,
+        run_id=name, pipeline=pipeline, node=node, artifact=artifact, time=at_minute(minute),
+        environment=environment, figures=figures, evaluation=evaluation or {},
+        step_times=step_times,
     )  # fmt: skip
 
 

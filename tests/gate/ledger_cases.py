@@ -1,23 +1,11 @@
-"""Runs with times, acts, and a writer, for the tests of the ledger and its mirror."""
+"""Ledgers, acts, and a writer, for the tests of the ledger and its mirror."""
 
-import datetime
 import sys
+
+from gate_runs import at_minute, run
 
 from tfx_perf.gate.ledger import Act, Ledger
 from tfx_perf.gate.ledger_store import Mirror
-from tfx_perf.gate.run import Run
-
-HERE = {"device_kind": "CPU", "global_batch_size": "64"}
-ELSEWHERE = {"device_kind": "A100", "global_batch_size": "64"}
-_START = datetime.datetime(2026, 1, 2, tzinfo=datetime.timezone.utc)
-
-
-def run(name, minute=0, *, environment=HERE, pipeline="", node="", artifact=None, **figures):
-    """Returns a run that the gate saw that many minutes after the first."""
-    return Run(
-        run_id=name, pipeline=pipeline, node=node, artifact=artifact, time=_time(minute),
-        environment=environment, figures=figures,
-    )  # fmt: skip
 
 
 def ledger(*names):
@@ -27,16 +15,12 @@ def ledger(*names):
 
 def act(kind, name, minute, **place):
     """Returns what a person decided about a run."""
-    return Act(kind=kind, run_id=name, who="ada", time=_time(minute), reason="because", **place)
+    return Act(kind=kind, run_id=name, who="ada", time=at_minute(minute), reason="because", **place)
 
 
 def names(runs):
     """Returns the ids of runs."""
     return [run.run_id for run in runs]
-
-
-def _time(minute):
-    return _START + datetime.timedelta(minutes=minute)
 
 
 def write(uri, writer, count):

@@ -153,45 +153,33 @@ TIME_AND_RATE = only(
 )
 
 
-def of_short_training(*, step_time_seconds=1.0, examples_per_second, error_ratio):
-    """Returns the verdicts on a run beside one of a step a second and 100 examples a second."""
+@pytest.mark.parametrize(
+    ("step_time_seconds", "examples_per_second", "error_ratio", "verdicts"),
+    [
+        # A stall alone does not refuse it.
+        (1.0, 100.0, 0.3, (Verdict.PASS, Verdict.PASS)),
+        (1.0, 80.0, 0.3, (Verdict.PASS, Verdict.NOT_CHECKED)),
+        (1.0, 50.0, 0.3, (Verdict.PASS, Verdict.NOT_CHECKED)),
+        # A slower median does all the same, and a long training is held to its mean.
+        (1.3, 77.0, 0.3, (Verdict.REGRESSION, Verdict.INCONCLUSIVE)),
+        (1.0, 80.0, 0.01, (Verdict.PASS, Verdict.REGRESSION)),
+    ],
+)
+def test_of_a_short_training_the_median_decides(
+    step_time_seconds, examples_per_second, error_ratio, verdicts
+):
     before = run("old", step_time_seconds=1.0, examples_per_second=100.0)
     decision = evaluate(
-        run(
-            "new",
-            step_time_seconds=step_time_seconds,
-            examples_per_second=examples_per_second,
-            step_time_error_ratio=error_ratio,
-        ),
+        run("new", step_time_seconds=step_time_seconds, step_time_error_ratio=error_ratio,
+            examples_per_second=examples_per_second),
         ledger=Ledger(entries=(before,)),
         settings=TIME_AND_RATE,
-    )
-    return {outcome.metric: outcome for outcome in decision.outcomes}, decision.blessed
-
-
-@pytest.mark.parametrize("examples_per_second", [100.0, 80.0, 50.0])
-def test_a_stall_does_not_refuse_it(examples_per_second):
-    found, blessed = of_short_training(examples_per_second=examples_per_second, error_ratio=0.3)
-    assert blessed
-    rate = found["examples_per_second"]
-    assert rate.verdict in (Verdict.NOT_CHECKED, Verdict.PASS)
+    )  # fmt: skip
+    step, rate = decision.outcomes
+    assert (step.verdict, rate.verdict) == verdicts
+    assert decision.blessed is (rate.verdict in (Verdict.PASS, Verdict.NOT_CHECKED))
     if rate.verdict is Verdict.NOT_CHECKED:
         assert "uncertain by 30.0%" in rate.reason
-
-
-def test_a_slower_median_refuses_it_all_the_same():
-    found, blessed = of_short_training(
-        step_time_seconds=1.3, examples_per_second=77.0, error_ratio=0.3
-    )
-    assert not blessed
-    assert found["step_time_seconds"].verdict is Verdict.REGRESSION
-    assert found["examples_per_second"].verdict is Verdict.INCONCLUSIVE
-
-
-def test_a_long_training_is_held_to_its_mean():
-    found, blessed = of_short_training(examples_per_second=80.0, error_ratio=0.01)
-    assert not blessed
-    assert found["examples_per_second"].verdict is Verdict.REGRESSION
 
 
 def test_noise_between_runs_stays_inconclusive():

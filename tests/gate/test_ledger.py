@@ -4,7 +4,8 @@ import itertools
 import json
 
 import pytest
-from ledger_cases import ELSEWHERE, act, ledger, names, run
+from gate_runs import ELSEWHERE, run
+from ledger_cases import act, ledger, names
 
 from tfx_perf.core import cache_key, errors
 from tfx_perf.gate.ledger import Ledger

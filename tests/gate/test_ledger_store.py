@@ -9,7 +9,8 @@ import uuid
 import fsspec
 import ledger_cases
 import pytest
-from ledger_cases import act, ledger, names, run
+from gate_runs import run
+from ledger_cases import act, ledger, names
 
 from tfx_perf.core import errors
 from tfx_perf.gate.ledger import Ledger
