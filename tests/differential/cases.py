@@ -154,6 +154,11 @@ def _interruption_alone(case: Case) -> dict[str, Any]:
         out = ("trains", "fits", "backup")
         kept = tuple(name for name in case.callbacks if name not in out)
         changes["callbacks"] = kept
+        # recovery.md: in Keras 3, finite data that steps_per_epoch does not divide
+        is_cut = case.steps_per_execution > 1 or case.steps % case.epoch_length > 0
+        is_finite = not case.is_endless and case.steps_per_epoch is not None
+        if case.package == "keras" and is_finite and is_cut:
+            changes.update(interruption="", edit="", at=1)
     in_data = case.interruption in ("nan_once", "read_error", "memory_error")
     if (case.source == "arrays" and in_data) or (
         case.interruption == "nan_once" and not _goes_back_from_nan(case)

@@ -18,9 +18,9 @@ from tfx_perf.core import errors
 from tfx_perf.tf_internals import autograph
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.recovery import saver
 from tfx_perf.training.recovery.saver import SaveClock
 from tfx_perf.training.retrying import Recovery
-from tfx_perf.training.step import oom_guard
 
 ROWS, BATCHES, MIB = 2048, 12, 2**20
 
@@ -53,54 +53,34 @@ def main(package: str, steps: int, scenario: str) -> None:
     keras = importlib.import_module(package)
     with strategy_of(2).scope() if scenario == "replicas" else contextlib.nullcontext():
         model = build(keras, width=1_000_000 if scenario == "one row" else 2048)
-    ballast, sizes = [], []
+    ballast = []
 
     def on_epoch_begin(epoch, logs=None):
-        # Memory is short in the second epoch only.
-        ballast[:] = [tf.zeros([MIB // 4]) for _ in range(96 if epoch == 1 else 0)]
+        if scenario == "later" and epoch == 1 and not ballast:
+            ballast.extend(tf.zeros([MIB // 4]) for _ in range(96))
 
-    def on_epoch_end(epoch, logs=None):
-        sizes.append(loop.oom_guard.micro_batches)
-
-    callbacks = []
-    if scenario == "ballast":
-        callbacks = [
-            keras.callbacks.LambdaCallback(
-                on_epoch_begin=on_epoch_begin, on_epoch_end=on_epoch_end
-            )
-        ]
-        oom_guard._RETRY_STEPS = 12
     call = captured(
         model,
         data(2 if scenario == "one row" else ROWS),
-        epochs=8 if scenario == "ballast" else 2,
-        callbacks=callbacks,
+        epochs=2,
+        callbacks=[keras.callbacks.LambdaCallback(on_epoch_begin=on_epoch_begin)],
     )
-    loop = Loop(call)
+    plan = TrainingPlan(steps_per_call=steps, xla_call=scenario == "compiled")
+    settings = PerfConfig.from_dict({"training": {"checkpoint_steps": 4}})
+    saver._SAVE_SHARE = 0
     found = {}
+    recovery = Recovery(call, Loop(call), settings=settings, folder=None, clock=SaveClock())
     try:
-        if scenario == "plain fit":
-            recovery = Recovery(
-                call, loop, settings=PerfConfig(), folder=None, clock=SaveClock()
-            )
-            result = recovery.fit(PLAIN_FIT)
-            history, timer, found["notes"] = result.history, result.timer, result.notes
-        else:
-            plan = TrainingPlan(steps_per_call=steps, xla_call=scenario == "compiled")
-            history, timer = loop.fit(plan)
+        result = recovery.fit(PLAIN_FIT if scenario == "plain fit" else plan)
     except errors.UserError as error:
         found["error"] = str(error)
     else:
-        found["history"] = {key: list(map(float, v)) for key, v in history.history.items()}
-        found["steps"] = timer.step_count
+        history = result.history.history
+        found["history"] = {key: list(map(float, value)) for key, value in history.items()}
+        found |= {"notes": result.notes, "micro_batches": result.plan.micro_batches}
         found["iterations"] = int(tf.convert_to_tensor(model.optimizer.iterations))
         found["weights"] = [weight.astype(float).tolist() for weight in model.get_weights()]
-        counter = getattr(model, "_train_counter", timer.step_count)
-        found["counter"] = int(tf.convert_to_tensor(counter))  # of replicas it is several
-    found["oom_count"] = loop.oom_guard.oom_count
-    found["micro_batches"] = loop.oom_guard.micro_batches
-    found["sizes"] = sizes
-    print(json.dumps(found))
+    print(json.dumps({**found, "oom_count": recovery.oom_count}))
 
 
 if __name__ == "__main__":

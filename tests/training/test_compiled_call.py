@@ -44,17 +44,6 @@ def test_little_memory_for_batches(keras, monkeypatch):
     assert loop.functions._kept["xla_call"]._step_bytes == ROWS * 5 * 4
 
 
-def test_out_of_memory(keras, monkeypatch):
-    model, data = numeric_models.dense(keras)
-
-    def run(self, stacked, steps):
-        raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating")
-
-    monkeypatch.setattr(compiled_call.CompiledCall, "_trained", run)
-    loop = compare(model, data)
-    assert not loop.functions._kept["xla_call"].may_compile
-
-
 def test_the_data_end_early(keras):
     model, data = numeric_models.dense(keras)
     loop = Loop(captured(model, data, epochs=1))

@@ -1,4 +1,4 @@
-"""What an optimization says of itself is all that a plan, trials and training know of it.
+"""What an `optimization` says of itself is all that a plan, trials and training know of it.
 
 So of `micro_batches`, `optimizations.xla`, `xla_call`; what runs their steps is a `step_runner`.
 """
@@ -18,7 +18,6 @@ from tfx_perf.core import errors
 from tfx_perf.hardware import devices, onednn
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.optimizations import OPTIMIZATIONS
-from tfx_perf.training.optimizations.optimization import OutOfMemory
 from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.trials import families
 
@@ -87,15 +86,14 @@ def test_after_a_blow_up_what_may_be_to_blame_goes_first_and_alone():
     assert plan.safer.safer.safer is None
 
 
-def test_where_memory_runs_out_plans_get_smaller_or_there_is_none():
-    users = OutOfMemory(users_steps_per_call=3)
-    assert PLAIN_FIT.smaller(users) == TrainingPlan(steps_per_call=3)
-    five = TrainingPlan(steps_per_call=5)
-    assert five.smaller(users) is None
-    half_applied = OutOfMemory(users_steps_per_call=3, failed_slices=4)
-    in_one = TrainingPlan(steps_per_call=5, xla_call=True)
-    sliced = TrainingPlan(steps_per_call=5, micro_batches=8)
-    assert in_one.smaller(half_applied) == five.smaller(half_applied) == sliced
+def test_where_memory_runs_out_plans_have_slices_and_no_call_in_one():
+    assert PLAIN_FIT.in_slices(2, steps_per_call=3) == TrainingPlan(
+        steps_per_call=3, micro_batches=2
+    )
+    in_one = TrainingPlan(steps_per_call=5, xla_call=True, precision="mixed_bfloat16")
+    assert in_one.in_slices(8, steps_per_call=3) == TrainingPlan(
+        steps_per_call=5, micro_batches=8, precision="mixed_bfloat16"
+    )
 
 
 # What has a setting of its own, which is off by default, or is no choice.

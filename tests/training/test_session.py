@@ -55,14 +55,14 @@ def plant(long_calls, monkeypatch):
     """Replaces the step of every plan, but not that of plain `fit`."""
 
     def replace(step):
-        begin = steps.MultiStep._begin
+        retrace = steps.MultiStep.retrace
 
         def planted(self):
-            begin(self)
+            retrace(self)
             if self._method == "train_step":
                 self._step = step(self._model)
 
-        monkeypatch.setattr(steps.MultiStep, "_begin", planted)
+        monkeypatch.setattr(steps.MultiStep, "retrace", planted)
 
     return replace
 

@@ -81,7 +81,7 @@ def test_a_metric_that_reads_the_weights(keras):
 
     model, data = numeric_models.dense(keras)
     model.compile(keras.optimizers.SGD(0.2), "mse", metrics=[Size(model.layers[0])])
-    assert not slicing_obstacle(model, either_keras.api_of(model))  # the step keeps a journal
+    assert not slicing_obstacle(model, either_keras.api_of(model))  # it is a step in parts
     assert_trains_as_plain_fit_does(model, data)
 
 

@@ -71,10 +71,6 @@ class TrainingError(RuntimeError):
     """The user's training failed, or its process was killed."""
 
 
-class HalfAppliedError(RuntimeError):
-    """The optimizer failed half-way: some weights are updated; only a checkpoint is whole."""
-
-
 class StepCountError(RuntimeError):
     """Other steps were made than were recorded: nothing that was trained is what was asked for."""
 

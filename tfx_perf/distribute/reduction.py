@@ -39,15 +39,13 @@ def summed(
     changing = [n for n, each in enumerate(gradients) if constant_shapes.may_change(each)]
     others = [n for n in range(len(gradients)) if n not in changing]
     sums: dict[int, Gradient] = {}
-    # Applying gradients waits for those of all replicas (`Journal.applying`); a sum does not.
-    with tf.control_dependencies(None):
-        if others:
-            sums |= zip(others, summed_of(others), strict=True)
-        if changing:
-            found = constant_shapes.summed(
-                [gradients[n] for n in changing], [sum_of(weights[n]) for n in changing]
-            )
-            sums |= zip(changing, found, strict=True)
+    if others:
+        sums |= zip(others, summed_of(others), strict=True)
+    if changing:
+        found = constant_shapes.summed(
+            [gradients[n] for n in changing], [sum_of(weights[n]) for n in changing]
+        )
+        sums |= zip(changing, found, strict=True)
     return [sums[n] for n in range(len(gradients))]
 
 

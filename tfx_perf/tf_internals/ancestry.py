@@ -1,7 +1,8 @@
 """What a dataset was made of, and datasets like it that share nothing with it."""
 
 import dataclasses
-from collections.abc import Callable, Iterator
+import inspect
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -152,6 +153,20 @@ def ancestors(dataset: tf.data.Dataset) -> list[Ancestor]:
             return [*found, Ancestor(f"arrays {each.content}", [each.batch_size], [])]
         found.append(Ancestor(name, [int(n) for n in sizes if n is not None], functions))
     return found
+
+
+def is_stream(dataset: tf.data.Dataset) -> bool:
+    """Returns whether `from_generator` reads one Python iterator, which gives each element once."""
+    for function in (each for ancestor in ancestors(dataset) for each in ancestor.functions):
+        state = _closure(_closure(function).get("get_iterator_id_fn")).get("generator_state")
+        if state is not None:
+            first, second = state._generator(), state._generator()
+            return first is second and iter(first) is first
+    return False
+
+
+def _closure(function: Any) -> Mapping[str, Any]:
+    return inspect.getclosurevars(function).nonlocals if inspect.isfunction(function) else {}
 
 
 def independent(

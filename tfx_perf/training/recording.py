@@ -153,7 +153,7 @@ def ended(
     `held` is the memory before the user's code began. `is_traced`: trials here traced for `fit`.
     `started` is when `fit` began, before trials, by `time.perf_counter`.
     """
-    first, oom_guard, timer = loop.first_batch, loop.oom_guard, result.timer
+    first, timer = loop.first_batch, result.timer
     traced = loop.functions.used_by(result.plan)
     # Before anything else of ours takes memory.
     left = choice.trial_leftover_bytes if is_traced else 0  # else in another process
@@ -178,8 +178,8 @@ def ended(
             "first_batch_seconds": first.seconds,
             "trace_count": _trace_count(loop, result.plan, before=trial_trace_count),
             "trace_time_seconds": None if traced is None else traced.trace_seconds,
-            "oom_count": result.oom_count + (oom_guard.oom_count if oom_guard else 0),
-            "micro_batches": (oom_guard or result.plan).micro_batches,
+            "oom_count": result.oom_count,
+            "micro_batches": result.plan.micro_batches,
             **known,
         },
     )

@@ -1,8 +1,7 @@
 """Recovery: trains through kills, blow-ups and plans that fail."""
 
-import errno
+import gc
 import logging
-import os
 import pathlib
 import shutil
 from typing import Any
@@ -18,9 +17,8 @@ from tfx_perf.training.fit.fit_arguments import callback_list
 from tfx_perf.training.fit.timer import StepTimer
 from tfx_perf.training.keras_api.base_api import put_trainable
 from tfx_perf.training.loop import FitResult, Loop, eligibility
-from tfx_perf.training.optimizations.optimization import OutOfMemory
 from tfx_perf.training.optimizations.plan import TrainingPlan
-from tfx_perf.training.recovery import training_fingerprint
+from tfx_perf.training.recovery import shortage, training_fingerprint
 from tfx_perf.training.recovery.blow_up import BlowUp, NumericsCheck
 from tfx_perf.training.recovery.callback_state import CallbackState
 from tfx_perf.training.recovery.checkpoint import Checkpoint, ResumePoint, SavedPoint
@@ -43,8 +41,8 @@ _NOT_THE_PLAN = (
     tf.errors.CancelledError,
 )
 
-# What TensorFlow calls exhausted, too, under a cache in files, say.
-_DISK_IS_FULL = os.strerror(errno.ENOSPC)
+# Of a batch whose size nobody knows before it is read.
+_MOST_ROWS = 2**16
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -61,7 +59,7 @@ class Recovery:
         folder: pathlib.Path | None,
         clock: SaveClock,
     ) -> None:
-        """Looks for a checkpoint; without a folder only the training's start is kept, in memory."""
+        """Looks for a checkpoint; without a folder the last good state is kept in memory alone."""
         self._call = call
         self._loop = loop
         self._settings = settings.training
@@ -111,8 +109,8 @@ class Recovery:
 
         Raises:
             UserError: the loss was NaN or Inf or above its bound, also after a rollback to the
-                last good state with all suspects off; or one of several workers has run out of
-                memory, and smaller slices would not help.
+                last good state with all suspects off; or memory has run out, and smaller slices
+                would not help, or the data cannot be read again.
             ShortOfMemoryError: smaller slices would help, if all workers begin again.
         """
         try:
@@ -153,25 +151,22 @@ class Recovery:
                 better = plan.safer if trials_left else None
                 if better is None:
                     return self._checked(blow_up, guard, plan)
-                what = str(blow_up)
+                is_short, what = False, str(blow_up)
             except Exception as error:
                 # A callback's, an evaluation's, Keras' own are none of the plan's.
                 if error is not guard.failure or not self._can_go_back(guard):
                     raise
-                better = self._after(error, plan) if trials_left else None
+                better = self._after(error, plan, guard, trials_left=trials_left)
                 if better is None:
                     raise
-                what = _in_short(error)
+                is_short, what = shortage.is_of_memory(error), _in_short(error)
             else:
                 return self._result(history, timer, plan, guard=guard)
             # Out of the except clauses, so that no traceback keeps tensors alive.
             self._save_seconds += guard.save_seconds
-            if self._loop.oom_guard:
-                self.oom_count += self._loop.oom_guard.oom_count
-                self._loop.oom_guard = None  # counted; the next `fit` has its own
             self._go_back(guard)
             self._note(f"{what} with {plan}: went back to step {self.step} and on with {better}.")
-            plan, trials_left = better, trials_left - 1
+            plan, trials_left = better, trials_left - (not is_short)
 
     def _begin_anew(self, mismatch: StateMismatchError) -> None:
         """Gives up a checkpoint that does not fit; raises UserError if this process has trained."""
@@ -207,35 +202,43 @@ class Recovery:
             oom_count=self.oom_count,
         )
 
-    def _after(self, error: Exception, plan: TrainingPlan) -> TrainingPlan | None:
+    def _after(
+        self, error: Exception, plan: TrainingPlan, guard: Guard, *, trials_left: int
+    ) -> TrainingPlan | None:
         """Returns the plan that may survive this error, None if there is none; raises as `fit`."""
-        if self._sync.size > 1:
-            is_short = isinstance(error, tf.errors.ResourceExhaustedError)
-            if is_short and _DISK_IS_FULL not in str(error):
-                self._shortages.end_step(
-                    error,
-                    plan,
-                    batch_rows=batches.declared_batch_size(self._call),
-                    obstacle=self._slicing_obstacle,
-                )
-            return None
-        if isinstance(error, (tf.errors.ResourceExhaustedError, errors.HalfAppliedError)):
-            found = self._smaller(plan, error)
-            if found is not None:
-                self.oom_count += 1
-                return found
-            reason = self._slicing_obstacle
-            if reason:
-                _LOGGER.warning("Out of memory, and no micro-batches are possible: %s.", reason)
-            return None
-        if plan.is_plain_fit or isinstance(error, _NOT_THE_PLAN):
+        if shortage.is_of_memory(error):
+            return self._in_smaller_slices(plan, error, guard)
+        is_alone = self._sync.size == 1
+        if plan.is_plain_fit or isinstance(error, _NOT_THE_PLAN) or not (is_alone and trials_left):
             return None
         return plan.plain
 
-    @property
-    def _slicing_obstacle(self) -> str | None:
-        reason = eligibility.obstacle(self._call, self._loop)
-        return reason or self._loop.functions.slicing_obstacle
+    def _in_smaller_slices(
+        self, plan: TrainingPlan, error: Exception, guard: Guard
+    ) -> TrainingPlan | None:
+        """Returns the plan in twice as many slices; None if no batch can be cut."""
+        rows = batches.declared_batch_size(self._call)
+        obstacle = eligibility.obstacle(self._call, self._loop)
+        obstacle = obstacle or self._loop.functions.slicing_obstacle
+        if self._sync.size > 1:
+            self._shortages.end_step(error, plan, batch_rows=rows, obstacle=obstacle)
+        if obstacle:
+            _LOGGER.warning("Out of memory, and no micro-batches are possible: %s.", obstacle)
+            return None
+        most = -(-(rows or _MOST_ROWS) // self._writers.replicas)
+        if plan.micro_batches >= most:
+            raise shortage.of_one_row(self._call.model, self._loop.first_batch.batch) from error
+        point = self._last_good(guard)
+        is_read_again = point is not None and not point.checkpoint.data.is_saved
+        if is_read_again and ancestry.is_stream(self._call.arguments["x"]):
+            raise errors.UserError(
+                "Expected data that can be read again, to go back after a step that ran out of "
+                f"memory. Received: a generator that gives each element once, and {plan}. Make the "
+                "batch smaller, or give from_generator a function that begins anew."
+            ) from error
+        self.oom_count += 1
+        slices = min(2 * plan.micro_batches, most)
+        return plan.in_slices(slices, steps_per_call=self._loop.users_steps_per_call)
 
     def _in_slices(self, plan: TrainingPlan) -> TrainingPlan:
         """Returns a plan whose steps fit where they did not fit into a worker's memory before."""
@@ -243,33 +246,19 @@ class Recovery:
         if left is None:
             return plan
         if plan.micro_batches <= left.micro_batches:
-            plan = plan.smaller(self._out_of_memory(left.micro_batches)) or plan
+            steps = self._loop.users_steps_per_call
+            plan = plan.in_slices(2 * left.micro_batches, steps_per_call=steps)
         self._note(
             f"Worker {left.worker} had run out of memory: all went on from step {self.step or 0} "
             f"with {plan}"
         )
         return plan
 
-    def _smaller(self, plan: TrainingPlan, error: Exception) -> TrainingPlan | None:
-        """Returns the plan that survives where memory ran out; None if there is none."""
-        if plan.is_plain_fit and eligibility.obstacle(self._call, self._loop) is not None:
-            return None
-        guard = self._loop.oom_guard
-        slices = None
-        if isinstance(error, errors.HalfAppliedError) and guard is not None:
-            slices = guard.micro_batches
-        return plan.smaller(self._out_of_memory(slices))
-
-    def _out_of_memory(self, slices: int | None) -> OutOfMemory:
-        return OutOfMemory(
-            users_steps_per_call=self._loop.users_steps_per_call, failed_slices=slices
-        )
-
     def _last_good(self, guard: Guard) -> ResumePoint | None:
         found = self._store.latest() if self._store and guard.saver.count else None
         if found is not None:
             return self._saved_point(*found)
-        return self._point or guard.start
+        return guard.snapshot or self._point
 
     def _saved_point(self, folder: pathlib.Path, checkpoint: Checkpoint) -> SavedPoint:
         is_others = checkpoint.writers != self._writers
@@ -277,6 +266,8 @@ class Recovery:
 
     def _go_back(self, guard: Guard) -> None:
         self._point, self._is_back = self._last_good(guard), True
+        guard.failure = None
+        gc.collect()  # the failed step's tensors, which its error held
         if self._point is not None and not self._point.checkpoint.data.is_saved:
             # From their beginning, in the same order: what has been read has changed the user's.
             self._data = self._data_from_the_beginning()
@@ -415,7 +406,8 @@ class Recovery:
 
 
 def _in_short(error: Exception) -> str:
-    if isinstance(error, (tf.errors.ResourceExhaustedError, errors.HalfAppliedError)):
-        return "Out of memory"
+    if shortage.is_of_memory(error):
+        cause = shortage.cause(error)
+        return f"Out of memory ({cause})" if cause else "Out of memory"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return ": ".join([type(error).__name__, *lines[:1]])

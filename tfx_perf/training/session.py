@@ -501,7 +501,7 @@ class TrainingSession:
 
 
 def _plain_step_seconds(choice: PlanChoice) -> float | None:
-    """Returns a plain step's time in the trials, None if unknown or if it may lack memory."""
+    """Returns a plain step's time in the trials, None if unknown."""
     plan = choice.plan
     times = [
         trial.step_time
@@ -510,7 +510,7 @@ def _plain_step_seconds(choice: PlanChoice) -> float | None:
         and trial.step_time
         and (trial.plan.environment, trial.plan.precision) == (plan.environment, plan.precision)
     ]
-    if plan.is_plain_fit or any(each.saves_memory for each in plan.optimizations) or not times:
+    if plan.is_plain_fit or not times:
         return None
     return times[0].value
 

@@ -170,10 +170,10 @@ class AsynchronousFit:
         return (note,)
 
     def _save_if_due(self, saver: Saver, plan: TrainingPlan, trained: int) -> None:
-        step = (self.step or 0) + trained
-        if saver.is_due(step, is_last=False):
+        step, store = (self.step or 0) + trained, self._store
+        if store is not None and saver.is_due(step, is_last=False):
             began = time.perf_counter()
-            saver.save(step, functools.partial(self._fill, step, plan))
+            saver.save(step, lambda: store.save(functools.partial(self._fill, step, plan)))
             self._save_seconds += time.perf_counter() - began
 
     def _fill(self, step: int, plan: TrainingPlan, folder: pathlib.Path) -> Checkpoint:

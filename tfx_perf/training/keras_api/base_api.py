@@ -252,15 +252,6 @@ class KerasApi(abc.ABC):
         recurrent = self.layers.RNN
         return any(isinstance(each, recurrent) and each.stateful for each in all_layers(model))
 
-    def transient_state(self, model: Any) -> list[tf.Variable]:
-        """Returns the variables that forward pass, loss and metrics may change.
-
-        They are all that are neither trained nor the optimizer's: metrics, moving averages, seeds.
-        """
-        others = [*model.trainable_variables, *self.optimizer_variables(model)]
-        passed_over = {id(variables.inner(variable)) for variable in others}
-        return [each for each in self.state(model) if id(each) not in passed_over]
-
     def averages_loss(self, model: Any) -> bool:
         """Whether every loss given to `compile` is a mean over the rows of the batch."""
         reductions = (getattr(loss, "reduction", "auto") for loss in self.losses(model))

@@ -44,7 +44,6 @@ from tfx_perf.training.optimizations.train_functions import TrainFunctions
 from tfx_perf.training.recovery.blow_up import NumericsCheck
 from tfx_perf.training.recovery.guard import Guard
 from tfx_perf.training.replicas.sync import Sync
-from tfx_perf.training.step.oom_guard import OomGuard
 from tfx_perf.training.step.step_runner import Countdown, StepRunner
 
 _LOGGER = logging.getLogger(__name__)
@@ -68,7 +67,6 @@ class _Run:
     numerics_check: NumericsCheck | None = None
     plain_step_seconds: float | None = None
     stop_when: Callable[[StepTimer], bool] = lambda timer: False
-    survives_oom: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +79,7 @@ class FitResult:
     notes: tuple[str, ...] = ()  # events, in sentences
     resumed_step: int | None = None  # where another process ended; None: it began here
     checkpoint_time_seconds: float = 0.0  # of all saving
-    oom_count: int = 0  # steps up to the last rollback or restart
+    oom_count: int = 0  # steps that ran out of memory
 
 
 class FitGuard(Protocol):
@@ -111,7 +109,6 @@ class Loop:
         self.sync = Sync(call.model.distribute_strategy)
         self._epochs = Epochs(self._model, self.keras_api)
         self._functions = TrainFunctions(call.model, self.keras_api, renewed=self._epochs.retrace)
-        self.oom_guard: OomGuard | None = None  # of the last `fit`; None if it ran without
         self.speed_watch: SpeedWatch | None = None
         self.plan = PLAIN_FIT  # the plan of the last `fit`
         self.timer: StepTimer | None = None  # of the running or last `fit`
@@ -128,7 +125,7 @@ class Loop:
         if same != (batches.spec_of(self._call), batches.declared_batch_size(self._call)):
             self.first_batch = FirstBatch()
         self._call = call
-        self.oom_guard = self.speed_watch = self.timer = self.single_steps_note = None
+        self.speed_watch = self.timer = self.single_steps_note = None
         self.plan = PLAIN_FIT
         return True
 
@@ -198,10 +195,11 @@ class Loop:
     ) -> TimedFit:
         """Runs the user's `fit` with the plan.
 
-        It leaves a plan with slower steps than `plain_step_seconds`. `numerics_check` looks into a
-        guarded plain `fit`. `data` replace the user's if those have been read from.
+        It leaves a plan with slower steps than `plain_step_seconds`, unless that saves memory.
+        `numerics_check` looks into a guarded plain `fit`. `data` replace the user's if those have
+        been read from.
         """
-        self.oom_guard = self.speed_watch = self.single_steps_note = None
+        self.speed_watch = self.single_steps_note = None
         self.plan = plan
         run = _Run(
             plan,
@@ -232,7 +230,7 @@ class Loop:
         overrides = {**_ON_TRIAL, "x": data, "steps_per_epoch": step_count, "epochs": epochs}
         try:
             with self._random_layers(plan), self.keras_api.begun_anew(self._model):
-                return self._run(_Run(plan, stop_when=stop_when, survives_oom=False), overrides)
+                return self._run(_Run(plan, stop_when=stop_when), overrides)
         finally:
             self.timer = None  # a trial is none of the training's steps
 
@@ -331,14 +329,11 @@ class Loop:
         if plan.is_plain_fit:
             runner = KerasSteps(functions, numerics_check=run.numerics_check)
         else:
-            runner = functions.stepwise(plan)
-            function = functions.traced(plan)
-            if run.survives_oom and function.journal is not None:
-                runner = self.oom_guard = OomGuard(
-                    function, self._model, micro_batches=plan.micro_batches
-                )
-            runner = functions.around(plan, runner)
-            if run.plain_step_seconds is not None and users_steps == 1:
+            runner = functions.of(plan)
+            may_be_plain = users_steps == 1 and not any(
+                each.saves_memory for each in plan.optimizations
+            )
+            if run.plain_step_seconds is not None and may_be_plain:
                 runner = self.speed_watch = SpeedWatch(
                     runner, functions.plain_step, plain_step_seconds=run.plain_step_seconds
                 )

@@ -24,7 +24,6 @@ _MOST_SAMPLES = 2000
 # so many times the processor's time that the last one took.
 _RETURN_SECONDS, _RETURN_SHARE, _RETURN_RATIO = 2.0, 0.04, 200
 
-_EARLIER_PEAKS: dict[str, int] = {}  # of allocators that were restarted, in bytes
 _HIGHEST_PEAKS: dict[str, int] = {}  # of all trainings of this process, before the last reset
 
 Sample = tuple[float, int]
@@ -41,18 +40,11 @@ def _peak(allocator: str) -> int:
 
 def reset_peak_memory() -> None:
     """Starts a new measurement of the peak."""
-    _EARLIER_PEAKS.clear()
     for allocator in _allocators():
         with contextlib.suppress(ValueError):  # an allocator without statistics
             _HIGHEST_PEAKS[allocator] = max(_peak(allocator), _HIGHEST_PEAKS.get(allocator, 0))
             tf.config.experimental.reset_memory_stats(allocator)
     host.reset_resident_peak()
-
-
-def restart_peak(allocator: str) -> None:
-    """Starts an allocator's peak anew (`GPU:0`, say); `peak_memory_bytes` remembers the old one."""
-    _EARLIER_PEAKS[allocator] = max(_peak(allocator), _EARLIER_PEAKS.get(allocator, 0))
-    tf.config.experimental.reset_memory_stats(allocator)
 
 
 def peak_memory_bytes() -> int | None:
@@ -63,7 +55,7 @@ def peak_memory_bytes() -> int | None:
     """
     if not tf.config.list_physical_devices("GPU"):
         return peak_rss_bytes()
-    peaks = list(_EARLIER_PEAKS.values())
+    peaks = []
     for allocator in _allocators():
         with contextlib.suppress(ValueError):
             peaks.append(_peak(allocator))

@@ -112,7 +112,6 @@ class LiveTraining:
         mean = float(np.mean(steady)) if len(steady) else None
         peak_bytes, batch_size = memory.peak_memory_bytes(), self._batch_size
         first_call_end = timer.first_call_end if timer else None
-        oom_guard, recovery = self._loop.oom_guard, self._recovery
         return {
             "step_time_seconds": float(np.median(steady)) if len(steady) else None,
             "examples_per_second": batch_size / mean if batch_size and mean else None,
@@ -127,9 +126,7 @@ class LiveTraining:
             "replica_count": self._counts["replica_count"],
             "worker_count": self._counts["worker_count"],
             "train_step_count": steps,
-            "oom_count": (
-                (recovery.oom_count if recovery else 0) + (oom_guard.oom_count if oom_guard else 0)
-            ),
+            "oom_count": self._recovery.oom_count if self._recovery else 0,
         }
 
     def communication(self) -> LiveCommunication | None:

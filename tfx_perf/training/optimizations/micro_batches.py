@@ -2,13 +2,13 @@
 
 import pydantic
 
-from tfx_perf.training.optimizations.optimization import Fit, Optimization, OutOfMemory
+from tfx_perf.training.optimizations.optimization import Fit, Optimization
 
 
 class MicroBatches(Optimization):
     """Slices of each batch that run one after the other, with their gradients summed.
 
-    Never tried: there is more than one slice only where memory runs out; see `OomGuard`.
+    Never tried: there is more than one slice only where memory ran out; see `Recovery`.
     """
 
     name = "micro_batches"
@@ -23,7 +23,3 @@ class MicroBatches(Optimization):
     def obstacle(self, fit: Fit) -> str | None:
         """Returns why no batch of the model can be cut."""
         return fit.functions.slicing_obstacle
-
-    def smaller(self, value: int, error: OutOfMemory) -> int:
-        """Returns twice as many, where the step itself could not go on."""
-        return 2 * error.failed_slices if error.failed_slices else value

@@ -23,18 +23,6 @@ class Fit:
     most_steps_per_call: int = 1  # a larger number would gain nothing
 
 
-@dataclasses.dataclass(frozen=True)
-class OutOfMemory:
-    """A step that ran out of memory and cannot go on from where it is.
-
-    `failed_slices` is the number of slices if only another plan can have more: the optimizer had
-    begun to apply the gradient, or other workers wait in the step.
-    """
-
-    users_steps_per_call: int  # `steps_per_execution` of `compile`
-    failed_slices: int | None = None
-
-
 class Optimization:
     """One field of a `TrainingPlan`, and everything that the field means.
 
@@ -112,10 +100,6 @@ class Optimization:
     ) -> "tuple[Callable[[Any], Any], Any] | None":
         """Returns the part of a step that XLA compiles, and its input for a batch; None if none."""
         return None
-
-    def smaller(self, value: Any, error: OutOfMemory) -> Any:
-        """Returns a value with which a step may have enough memory, in the place of this one."""
-        return value
 
     def environment(self) -> Mapping[str, str]:
         """Returns the variables that a process needs for a plan in which it is on."""

@@ -7,7 +7,6 @@ import pydantic
 
 from tfx_perf.core import records
 from tfx_perf.training.optimizations import OPTIMIZATIONS, Optimization
-from tfx_perf.training.optimizations.optimization import OutOfMemory
 
 _FIELDS: dict[str, Any] = {
     name: (each.annotation, each.off) for name, each in OPTIMIZATIONS.items()
@@ -63,13 +62,11 @@ class TrainingPlan(_Fields):
             return self.only(lambda each: each is not suspects[0])
         return None if self.is_plain_fit else self.plain
 
-    def smaller(self, error: OutOfMemory) -> "TrainingPlan | None":
-        """Returns the plan with which a step may have enough memory; None if there is none."""
-        values = {
-            name: each.smaller(getattr(self, name), error) for name, each in OPTIMIZATIONS.items()
-        }
-        found = TrainingPlan(**values)
-        return None if found == self else found
+    def in_slices(self, count: int, *, steps_per_call: int) -> "TrainingPlan":
+        """Returns the plan with as many slices of each batch, which Keras' own step cannot have."""
+        kept = self.only(lambda each: each.name != "xla_call")
+        steps = self.steps_per_call or steps_per_call
+        return kept.model_copy(update={"steps_per_call": steps, "micro_batches": count})
 
     @property
     def in_whole_batches(self) -> "TrainingPlan":

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pydantic
 
-from tfx_perf.training.optimizations.optimization import Fit, Optimization, OutOfMemory
+from tfx_perf.training.optimizations.optimization import Fit, Optimization
 
 if TYPE_CHECKING:
     from tfx_perf.training.optimizations.plan import TrainingPlan
@@ -41,10 +41,6 @@ class StepsPerCall(Optimization):
     def plans(self, fit: Fit, base: "TrainingPlan") -> "list[TrainingPlan]":
         """Returns one plan for each number in the settings."""
         return [base.model_copy(update={self.name: size}) for size in _sizes(fit)]
-
-    def smaller(self, value: int | None, error: OutOfMemory) -> int:
-        """Returns the user's own number for plain `fit`: our step can be sliced, Keras' not."""
-        return value or error.users_steps_per_call
 
 
 def _sizes(fit: Fit) -> list[int]:

@@ -15,9 +15,7 @@ from tfx_perf.training.fit.takeover import Takeover, others_wait
 from tfx_perf.training.keras_api.base_api import Function, KerasApi
 from tfx_perf.training.keras_api.keras_function import KerasFunction, KerasFunctions
 from tfx_perf.training.optimizations.plan import TrainingPlan
-from tfx_perf.training.replicas import strategies
 from tfx_perf.training.step.compiled_call import CompiledCall
-from tfx_perf.training.step.journal import Journal
 from tfx_perf.training.step.slices import slicing_obstacle
 from tfx_perf.training.step.split_step import SplitStep
 from tfx_perf.training.step.step_runner import StepRunner, TracedSteps
@@ -87,10 +85,6 @@ class TrainFunctions:
 
     def of(self, plan: TrainingPlan) -> StepRunner:
         """Returns a runner of a plan's steps, for one run; raises UserError if it cannot slice."""
-        return self.around(plan, self.stepwise(plan))
-
-    def stepwise(self, plan: TrainingPlan) -> TracedSteps:
-        """Returns a runner of a plan's single steps, for one run; raises UserError as `of`."""
         if plan.micro_batches > 1 and self.slicing_obstacle:
             raise errors.UserError(
                 f"Expected a model that can train in micro-batches. Received: "
@@ -98,10 +92,7 @@ class TrainFunctions:
                 "Train with micro_batches=1."
             )
         build_used_optimizer(self.model)  # which parts of a step that are traced once have to know
-        return TracedSteps(self.traced(plan), micro_batches=plan.micro_batches)
-
-    def around(self, plan: TrainingPlan, runner: StepRunner) -> StepRunner:
-        """Returns the runner of a plan's single steps with the plan's wrappers."""
+        runner: StepRunner = TracedSteps(self.traced(plan), micro_batches=plan.micro_batches)
         for each in plan.optimizations:
             runner = each.around(runner, plan, self)
         return runner
@@ -188,11 +179,7 @@ class TrainFunctions:
         model, keras_api = self.model, self.keras_api
         arguments, split = plan.step_arguments, None
         if arguments or not self.slicing_obstacle:
-            # One of several workers cannot run a step again that the others wait in.
-            is_alone = strategies.worker_count(model.distribute_strategy) == 1
-            can_repeat = is_alone and not self.slicing_obstacle
-            journal = Journal(model, keras_api) if can_repeat else None
-            split = SplitStep(model, keras_api, **arguments, journal=journal)
+            split = SplitStep(model, keras_api, **arguments)
         return MultiStep(model, keras_api, method="train_step", split=split)
 
 

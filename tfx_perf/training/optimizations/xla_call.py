@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tfx_perf.training.optimizations.optimization import Fit, Optimization, OutOfMemory
+from tfx_perf.training.optimizations.optimization import Fit, Optimization
 
 if TYPE_CHECKING:
     from tfx_perf.training.optimizations.plan import TrainingPlan
@@ -61,10 +61,6 @@ class XlaCall(Optimization):
     ) -> tuple[Callable[[Any], Any], Any]:
         """Returns one of the steps."""
         return self._compiled(plan, functions).one_step(batch)
-
-    def smaller(self, value: bool, error: OutOfMemory) -> bool:
-        """Returns False where slices are needed."""
-        return value and error.failed_slices is None
 
     def _compiled(self, plan: "TrainingPlan", functions: "TrainFunctions") -> "CompiledCall":
         from tfx_perf.training.step.compiled_call import CompiledCall

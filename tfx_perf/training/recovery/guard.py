@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import pathlib
 import time
 from collections.abc import Callable, Iterator
@@ -63,7 +64,7 @@ class Guard:
         self.iterators = FitIterators()
         self.saver = Saver(task.store, clock=task.clock, settings=task.settings)
         self.save_seconds = 0.0  # of all saving so far, with its waits
-        self.start: CapturedPoint | None = None  # to go back to until there is a checkpoint
+        self.snapshot: CapturedPoint | None = None  # in memory, where there is no checkpoint
         self.step = self.run_count = 0  # done in all, and in this run
         self.counts: StepCounts | None = None  # compared before each save
         self.failure: Exception | None = None  # raised by the steps
@@ -168,13 +169,7 @@ class Guard:
             if self.counts is not None:  # the optimizer's is another one now
                 self.counts.begin(step_in_epoch=self._skip)
         else:
-            self.start = CapturedPoint(
-                checkpoint=self._checkpoint(),
-                state=self._state.captured(),
-                position=CapturedPosition(self._data.position),
-                callbacks=self._callbacks.captured(),
-                logs=self.logs,
-            )
+            self._keep()
         if self._task.watches:
             self._bad_at_first = self._task.bad_at_first | self._state.bad_weights()
 
@@ -271,22 +266,38 @@ class Guard:
             self._is_due = False
             return
         self._check_weights()
-        position = self._data.captured()
-        self._waits = may_wait and not self._data.note and not position.position.is_saved
-        if self._waits:
-            return
+        store, write = self._task.store, self._keep
+        if store is not None:
+            position = self._data.captured()
+            self._waits = may_wait and not self._data.note and not position.position.is_saved
+            if self._waits:
+                return
+            write = functools.partial(self._write_checkpoint, store, position)
         self._is_due = False
         if self.counts is not None:
             self.counts.check()
+        self.saver.save(self.step, write)
 
+    def _write_checkpoint(self, store: CheckpointStore, position: CapturedPosition) -> None:
         def fill(folder: pathlib.Path) -> Checkpoint:
             self._state.write(folder)
             self._callbacks.write(folder, self.logs)
             return self._checkpoint().model_copy(update={"data": position.write(folder)})
 
-        self.saver.save(self.step, fill)
-        if self.saver.count:
-            self.start = None  # which is as large as the weights and all slots
+        store.save(fill)
+        self.snapshot = None  # which is as large as the weights and all slots
+
+    def _keep(self) -> None:
+        """Keeps the state in memory, without that of the data, which may hold as much again."""
+        self.snapshot = self._task.sync.barrier(
+            lambda: CapturedPoint(
+                checkpoint=self._checkpoint(),
+                state=self._state.captured(),
+                position=CapturedPosition(self._data.position),
+                callbacks=self._callbacks.captured(),
+                logs=self.logs,
+            )
+        )
 
     def _checkpoint(self) -> Checkpoint:
         return Checkpoint(

@@ -2,12 +2,10 @@
 
 import dataclasses
 import logging
-import pathlib
 import time
 from collections.abc import Callable
 
 from tfx_perf.config.training import TrainingSettings
-from tfx_perf.training.recovery.checkpoint import Checkpoint
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
 from tfx_perf.training.replicas.sync import LostWorkerError
 
@@ -43,7 +41,7 @@ class SaveClock:
 
 
 class Saver:
-    """Writes the checkpoints of one run of `fit`; none with store None."""
+    """Saves one run of `fit` at times: into checkpoints, or in memory with store None."""
 
     def __init__(
         self, store: CheckpointStore | None, *, clock: SaveClock, settings: TrainingSettings
@@ -55,25 +53,25 @@ class Saver:
     def is_due(self, step: int, *, is_last: bool) -> bool:
         """Whether to save as soon as possible."""
         settings, clock = self._settings, self._clock
-        if self._store is None or step == self.step:
+        if step == self.step or (is_last and self._store is None):
             return False
         steps_due = settings.checkpoint_steps and step - self.step >= settings.checkpoint_steps
         time_due = settings.checkpoint_seconds and clock.since >= settings.checkpoint_seconds
         return bool((is_last or steps_due or time_due) and clock.is_cheap)
 
-    def save(self, step: int, fill: Callable[[pathlib.Path], Checkpoint]) -> None:
-        """Writes a checkpoint; if that fails, training goes on without. Raises LostWorkerError."""
-        store, clock, began = self._store, self._clock, time.perf_counter()
-        assert store is not None  # who saves outlives the process
+    def save(self, step: int, write: Callable[[], None]) -> None:
+        """Saves by `write`; if that fails, training goes on without. Raises LostWorkerError."""
+        clock, began = self._clock, time.perf_counter()
         try:
-            store.save(fill)
+            write()
         except LostWorkerError:
             raise
         except Exception as error:  # a full disk, or what nobody has thought of
             if self.note is None:
                 # SaveV2's begin with the names of operations.
                 reason = getattr(error, "message", str(error)).rpartition("}} ")[2]
-                self.note = f"A checkpoint could not be written to {store.folder}: {reason}"
+                place = "memory" if self._store is None else self._store.folder
+                self.note = f"A checkpoint could not be written to {place}: {reason}"
                 _LOGGER.warning("%s. Training goes on.", self.note.rstrip("."))
         else:
             self.step = step

@@ -1,14 +1,57 @@
-"""Shortage: tells workers that begin again that one of them ran out of memory."""
+"""Steps that run out of memory: how they are known, and what other workers are told of them."""
 
 import contextlib
+import errno
+import os
 import pathlib
-from typing import ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn
+
+import tensorflow as tf
 
 from tfx_perf.core import errors, records
+from tfx_perf.core.formatting import format_bytes
+from tfx_perf.hardware import devices
+from tfx_perf.memory import batches, peak
+from tfx_perf.tf_internals.datasets import row_count
 from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.recovery.checkpoint_store import SHORTAGE
 from tfx_perf.training.recovery.training_state import Writers
 from tfx_perf.training.replicas.sync import ShortOfMemoryError, Sync
+
+# What TensorFlow calls exhausted, too: a disk under a cache in files, or what the data ask for.
+_NOT_THE_STEP = (os.strerror(errno.ENOSPC), "IteratorGetNext")
+
+
+def is_of_memory(error: Exception) -> bool:
+    """Whether a step ran out of memory."""
+    is_exhausted = isinstance(error, tf.errors.ResourceExhaustedError)
+    is_elsewhere = any(each in str(error) for each in _NOT_THE_STEP)
+    return is_exhausted and (bool(cause(error)) or not is_elsewhere)
+
+
+def cause(error: Exception) -> str:
+    """Returns the line of a `ResourceExhaustedError` that names the allocation; "" if none does."""
+    lines = (line.strip() for line in str(error).splitlines())
+    return next((each for each in lines if "OOM when" in each or "Out of memory while" in each), "")
+
+
+def of_one_row(model: Any, batch: Any) -> errors.UserError:
+    """Returns the error of a step that does not fit for one row of a `batch`, None if unknown."""
+    state, device = peak.state_sizes(model), devices.allocator_device()
+    sizes: dict[str, float] = {
+        "weights": state.weights_bytes,
+        "optimizer state": state.optimizer_state_bytes,
+        "gradients": state.gradients_bytes,
+    }
+    if batch is not None:
+        sizes["one row of the batch"] = batches.tensor_bytes(batch) / int(row_count(batch))
+    with contextlib.suppress(ValueError):  # an allocator without statistics
+        sizes[f"peak of {device}"] = tf.config.experimental.get_memory_info(device)["peak"]
+    said = ", ".join(f"{name} {format_bytes(size)}" for name, size in sizes.items())
+    return errors.UserError(
+        "Expected enough memory for a training step on one row. "
+        f"Received: {said}. Take a smaller model or input, or a device with more memory."
+    )
 
 
 class Shortage(records.Record):

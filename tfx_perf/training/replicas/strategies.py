@@ -1,7 +1,6 @@
 """Properties of a `tf.distribute` strategy."""
 
 import itertools
-from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -65,15 +64,6 @@ def of_replicas(strategy: tf.distribute.Strategy, values: Any, *, reduction: str
         return parts[0] if len(parts) == 1 else strategy.reduce(reduction, value, axis=None)
 
     return tf.nest.map_structure(reduced, values)
-
-
-def to_replicas(strategy: tf.distribute.Strategy, parts: Sequence[Any]) -> Any:
-    """Distributes a nested structure of eager tensors for each replica of this worker."""
-    if len(parts) == 1:
-        return parts[0]
-    return strategy.experimental_distribute_values_from_function(
-        lambda context: parts[context.replica_id_in_sync_group]
-    )
 
 
 def of_workers(strategy: tf.distribute.Strategy, values: Any, *, reduction: str) -> Any:

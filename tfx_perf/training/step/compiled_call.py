@@ -6,7 +6,6 @@ steps too, weights and slots stay in its buffers from step to step.
 """
 
 import contextlib
-import logging
 import time
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +16,6 @@ from tfx_perf.memory.batches import tensor_bytes
 from tfx_perf.tf_internals import iterators
 from tfx_perf.tf_internals.graphs import QuickFunction
 from tfx_perf.training.keras_api.base_api import KerasApi, Tensors
-from tfx_perf.training.step import oom_guard
 from tfx_perf.training.step import steps as steps_lib
 from tfx_perf.training.step.preparation import Preparation
 from tfx_perf.training.step.split_step import SplitStep, shapes_in_words
@@ -30,8 +28,6 @@ Parts = list[tf.Tensor]  # of a batch
 # Batches are taken, and what is prepared of them held, for so many bytes at the most.
 _MOST_BYTES = 2**26
 _HOST = "CPU:0"  # where iterators put their batches
-
-_LOGGER = logging.getLogger(__name__)
 
 
 def obstacle(model: Any, keras_api: KerasApi, spec: Any) -> str | None:
@@ -50,9 +46,8 @@ def obstacle(model: Any, keras_api: KerasApi, spec: Any) -> str | None:
 class CompiledCall:
     """Takes the batches of a call, prepares all inputs at once, and runs all steps.
 
-    The runner inside runs batches of another size than the others', and all from then on if
-    memory runs out: up to the end of the computation no variable is changed, and the batches are
-    still there. All variables must exist before it runs: `trace` comes first.
+    The runner inside runs batches of another size than the others'. All variables must exist before
+    it runs: `trace` comes first.
     """
 
     def __init__(self, model: Any, keras_api: KerasApi, *, stepwise: steps_lib.MultiStep) -> None:
@@ -65,7 +60,6 @@ class CompiledCall:
         self._step = SplitStep(model, keras_api, forward=self._preparation.forward)
         self._spec: Any = None
         self._step_bytes: float | None = None  # of one step's batch; unknown before the first
-        self.may_compile = True  # until memory runs out
         self._trace_seconds = 0.0
         self._done = steps_lib.DoneCount()
         self.retrace()
@@ -110,37 +104,47 @@ class CompiledCall:
         """Returns a runner of the same steps, compiled where possible."""
         return _CompiledSteps(inner, self, steps_per_call=steps_per_call)
 
-    def most_batches(self, batch: Parts | None) -> int:
-        """Returns how many batches may be held at once, by the size of one."""
-        if self._step_bytes is None and batch is not None:
-            self._step_bytes = self._bytes_of(batch)
-        return max(1, int(_MOST_BYTES / (self._step_bytes or 1)))
+    def run(
+        self, iterator: Any, steps: int, *, inner: StepRunner, steps_per_call: int
+    ) -> Logs:
+        """Runs steps as `StepRunner` does, those of batches that differ in size by `inner`."""
+        logs: Logs = {}
+        while steps:
+            batches = self._taken(iterator, 1)
+            if self._step_bytes is None and batches:
+                self._step_bytes = self._bytes_of(batches[0])
+            length = min(steps_per_call, max(1, int(_MOST_BYTES / (self._step_bytes or 1))))
+            wanted = min(steps, length)
+            batches += self._taken(iterator, wanted - len(batches))
+            if batches:
+                compiled = self._run_compiled(batches, length=length)
+                if compiled is None:
+                    logs = inner.run(self._iterator_over(batches), len(batches))
+                else:
+                    logs = compiled
+            if len(batches) < wanted:
+                raise tf.errors.OutOfRangeError(None, None, "End of sequence")
+            steps -= wanted
+        return logs
 
-    def train(self, batches: list[Parts], *, length: int) -> Logs | None:
-        """Trains on `taken` batches, at least one, in one computation of `length` batches.
+    def _run_compiled(self, batches: list[Parts], *, length: int) -> Logs | None:
+        """Trains on at least one batch, in one computation of `length` batches.
 
-        Returns the last logs; None if nothing was done, because batches differ in size or memory
-        ran out, after which `may_compile` is False.
+        Returns the last logs; None if nothing was done, because batches differ in size.
         """
         shapes = self._common_shapes(batches)
         if shapes is None:
             return None
-        try:
-            # Of one length, so that nothing is compiled for another; what is too much is not run.
-            padded = batches + batches[-1:] * (length - len(batches))
-            self._shapes[length, shapes] = None
-            with tf.device(_HOST):
-                stacked = [tf.stack(parts) for parts in zip(*padded, strict=True)]
-            logs, count, _ = self._train(stacked, tf.constant(len(batches)))
-            self._done.add(count)
-            return logs
-        except tf.errors.ResourceExhaustedError as error:
-            self.may_compile = False
-            cause = oom_guard.cause(error.message)
-            _LOGGER.warning("Out of memory (%s); the steps go on one by one.", cause)
-            return None
+        # Of one length, so that nothing is compiled for another; what is too much is not run.
+        padded = batches + batches[-1:] * (length - len(batches))
+        self._shapes[length, shapes] = None
+        with tf.device(_HOST):
+            stacked = [tf.stack(parts) for parts in zip(*padded, strict=True)]
+        logs, count, _ = self._train(stacked, tf.constant(len(batches)))
+        self._done.add(count)
+        return logs
 
-    def taken(self, iterator: Any, count: int) -> list[Parts]:
+    def _taken(self, iterator: Any, count: int) -> list[Parts]:
         """Takes batches, fewer if the data end; in a graph each would wait for a thread."""
         self._spec = iterator.element_spec
         shapes = [part.shape for part in tf.nest.flatten(self._spec)]
@@ -211,7 +215,7 @@ class CompiledCall:
         first, *others = ([part.shape for part in batch] for batch in batches)
         return tuple(first) if all(other == first for other in others) else None
 
-    def iterator_over(self, batches: list[Parts]) -> Any:
+    def _iterator_over(self, batches: list[Parts]) -> Any:
         """Returns an iterator of the data's type, so that nothing is traced for it alone."""
         elements = [tf.nest.pack_sequence_as(self._spec, parts) for parts in batches]
         return iter(
@@ -230,24 +234,7 @@ class _CompiledSteps(StepRunnerWrapper):
         self._steps_per_call = steps_per_call
 
     def run(self, iterator: Any, steps: int) -> Logs:
-        left = steps
-        while left:
-            if not self._compiled.may_compile:
-                return self.inner.run(iterator, left)
-            logs, done = self._run_some(iterator, left)
-            left -= done
-        return logs
-
-    def _run_some(self, iterator: Any, steps: int) -> tuple[Logs, int]:
-        compiled = self._compiled
-        batches = compiled.taken(iterator, 1)
-        most = compiled.most_batches(batches[0] if batches else None)
-        length = min(self._steps_per_call, most)
-        wanted = min(steps, length)
-        batches += compiled.taken(iterator, wanted - len(batches))
-        logs = compiled.train(batches, length=length) if batches else None
-        if batches and logs is None:
-            logs = self.inner.run(compiled.iterator_over(batches), len(batches))
-        if len(batches) < wanted:
-            raise tf.errors.OutOfRangeError(None, None, "End of sequence")
-        return logs or {}, wanted
+        """Runs steps; see `CompiledCall.run`."""
+        return self._compiled.run(
+            iterator, steps, inner=self.inner, steps_per_call=self._steps_per_call
+        )

@@ -15,7 +15,6 @@ from tfx_perf.training.keras_api.base_api import KerasApi, PartOfBatch, Tensors
 from tfx_perf.training.keras_api.row_draws import Rows
 from tfx_perf.training.step import replica_part, slices
 from tfx_perf.training.step.index_ranges import IndexRanges
-from tfx_perf.training.step.journal import Journal
 from tfx_perf.training.step.slices import Gradients, GradientSum
 
 Logs = dict[str, Any]
@@ -36,7 +35,6 @@ class SplitStep:
         xla: bool = False,
         updating: Callable[[Any, KerasApi], AbstractContextManager[None]] | None = None,
         recompute: Callable[..., None] | None = None,
-        journal: Journal | None = None,
         forward: Callable[[Tensors], Tensors] | None = None,
     ) -> None:
         """Prepares a step of a compiled model with Keras' own `train_step`.
@@ -44,10 +42,8 @@ class SplitStep:
         `xla` leaves the optimizer outside, the one placement that is legal under every strategy,
         because `merge_call` cannot cross a nested `tf.function`. The optimizer's update is traced
         in the context `updating`; `recompute` changes the traced backward pass, given the gradient
-        that it begins with. `journal` takes notes for another attempt; `forward` computes
-        predictions from x, None calls the model.
+        that it begins with. `forward` computes predictions from x, None calls the model.
         """
-        self.journal = journal
         self.compiled_shapes: dict[str, None] | None = {} if xla else None  # in words, as traced
         self.ranges = IndexRanges()  # checks that XLA leaves out
         self._forward = forward or functools.partial(keras_api.forward, model)
@@ -72,25 +68,14 @@ class SplitStep:
 
         The batch is cut into `micro_batches` slices (int32), at most one for each row, if given.
         """
-        journal = self.journal
-        if journal is not None:
-            batch = journal.begin(batch)
         part = replica_part.part_of(batch, model=self._model, keras_api=self._keras_api)
-        computed: Tensors  # annotated here, since AutoGraph converts the branches
         if micro_batches is None:
             gradients, metrics = self._gradients(batch, part)
-            computed = gradients
         else:
             gradients = self._of_slices(batch, micro_batches, part)
             metrics = self._model.get_metrics_result
-            state = self._keras_api.transient_state(self._model)
-            computed = gradients, list(map(tf.convert_to_tensor, state))
-        with contextlib.nullcontext() if journal is None else journal.applying(computed):
-            self._apply(gradients)
-        logs = metrics()
-        if journal is not None:
-            journal.end()
-        return logs
+        self._apply(gradients)
+        return metrics()
 
     def gradients(self, batch: Tensors) -> tuple[Gradients, Tensors]:
         """Returns a batch's gradients and predictions, the part of a step that XLA compiles."""

@@ -15,7 +15,6 @@ from tfx_perf.tf_internals.graphs import QuickFunction
 from tfx_perf.training.keras_api import constant_shapes
 from tfx_perf.training.keras_api.base_api import KerasApi
 from tfx_perf.training.replicas import strategies
-from tfx_perf.training.step.journal import Journal
 from tfx_perf.training.step.split_step import SplitStep
 
 _MOST_COUNTS = 1000  # of calls, before they are added up
@@ -111,41 +110,28 @@ class MultiStep:
         self._done = DoneCount()
         self._used: Sequence[tf.Variable] = ()
         self._graph: tf.Graph | None = None
-        self._spec: Any = None  # of what a replica takes from the data
         self._model = model
         self._keras_api = keras_api
         self._method, self._split = method, split
         self._strategy = model.distribute_strategy
         self._counter = keras_api.step_counter(model, method)
         self._has_own_logs = keras_api.has_own_logs(model, method)
-        self._begin()
+        self.retrace()
 
     def retrace(self) -> None:
         """Forgets what was traced."""
         if self._split is not None:
             self._split.retrace()
-        self._begin()
-
-    def _begin(self) -> None:
         self._step: Step = (
             getattr(self._model, self._method) if self._split is None else self._split.run
         )
         self._function = QuickFunction(self._run, reduce_retracing=True)
-        self._once_on = QuickFunction(self._run_batch, reduce_retracing=True)
 
     def trace(self, iterator: Any, *, micro_batches: int = 1) -> None:
         """Traces the steps without running any or taking a batch; makes all their variables."""
         arguments = iterator, tf.constant(1, tf.int32), *_slicing(micro_batches)
-        self._used = self._function.variables(*arguments)
-        if self.journal is not None and not self.journal.is_complete:  # the trace made variables
-            self._begin()
-            self._used = self._function.variables(*arguments)
-        self._graph = self._function.get_concrete_function(*arguments).graph
-
-    @property
-    def journal(self) -> Journal | None:
-        """The notes of a step in parts, if it takes any."""
-        return None if self._split is None else self._split.journal
+        traced = self._function.get_concrete_function(*arguments)
+        self._used, self._graph = traced.variables, traced.graph
 
     @property
     def operation_count(self) -> int:
@@ -185,82 +171,42 @@ class MultiStep:
         self._done.add(done)
         return logs
 
-    def run_batch(self, parts: Sequence[Any], *, micro_batches: int = 1) -> Logs:
-        """Runs one step on a batch in hand."""
-        batch = strategies.to_replicas(self._strategy, parts)
-        logs = self._once_on(batch, *_slicing(micro_batches))
-        self._done.add(1)
-        return logs
-
-    def count_done(self, steps: int) -> None:
-        """Counts steps of a call that failed after them."""
-        self._done.add(steps)
-        self.count(steps)
-
-    def count(self, steps: int | tf.Tensor) -> None:
+    def count(self, steps: tf.Tensor) -> None:
         """Counts steps in Keras' counter for its callbacks."""
         if self._counter is not None:
             self._counter.assign_add(tf.cast(steps, self._counter.dtype))
-
-    def _once(self, step: Step, batch: Any, *slicing: tf.Tensor) -> tuple[Logs, tf.Tensor]:
-        with contextlib.ExitStack() as undo:
-            if not self._has_own_logs:
-                undo.enter_context(self._keras_api.leaving_results_out(self._model))
-            return in_replicas(
-                step,
-                (batch, *slicing),
-                strategy=self._strategy,
-                reduction=self._keras_api.reduction,
-            )
-
-    def _on_next(self, batch: Any, *slicing: tf.Tensor) -> Logs:
-        self._spec = tf.nest.map_structure(tf.type_spec_from_value, batch)
-        return self._step(batch, *slicing)
-
-    def _in_hand(self, batch: Any, *slicing: tf.Tensor) -> Logs:
-        return self._step(tf.nest.map_structure(_of_static_shape, batch, self._spec), *slicing)
 
     def _run(
         self, iterator: Any, steps: tf.Tensor, *slicing: tf.Tensor
     ) -> tuple[Logs, tf.Tensor]:
         began = time.perf_counter()  # all of this runs only while it is traced
-        if self.journal is not None:
-            self.journal.begin_call()
+        strategy, reduction = self._strategy, self._keras_api.reduction
 
         def step(index: tf.Tensor, count: tf.Tensor) -> tuple[Logs, tf.Tensor]:
-            logs, done = self._once(self._on_next, next(iterator), *slicing)
+            with contextlib.ExitStack() as undo:
+                if not self._has_own_logs:
+                    undo.enter_context(self._keras_api.leaving_results_out(self._model))
+                logs, done = in_replicas(
+                    self._step,
+                    (next(iterator), *slicing),
+                    strategy=strategy,
+                    reduction=reduction,
+                )
             with tf.control_dependencies([done]):
                 return logs, count + 1
 
         logs, count = repeated(step, steps, state=tf.constant(0))
-        logs = self._counted(logs, count, steps=steps)
-        self.trace_seconds += time.perf_counter() - began
-        return logs, count
-
-    def _run_batch(self, batch: Any, *slicing: tf.Tensor) -> Logs:
-        return self._counted(*self._once(self._in_hand, batch, *slicing), steps=1)
-
-    def _counted(self, logs: Logs, done: tf.Tensor, *, steps: tf.Tensor | int) -> Logs:
-        """Counts steps that are done; returns the logs over all workers, who wait here."""
-        with tf.control_dependencies([done]):
-            if self._has_own_logs:
-                logs = strategies.of_workers(
-                    self._strategy, logs, reduction=self._keras_api.reduction
-                )
+        with tf.control_dependencies([count]):
+            if self._has_own_logs:  # those over all workers, who wait here
+                logs = strategies.of_workers(strategy, logs, reduction=reduction)
             else:
                 logs = self._model.get_metrics_result()
-        with tf.control_dependencies([done, *tf.nest.flatten(logs)]):
+        with tf.control_dependencies([count, *tf.nest.flatten(logs)]):
             self.count(steps)
-        return logs
+        self.trace_seconds += time.perf_counter() - began
+        return logs, count
 
 
 def _slicing(micro_batches: int) -> tuple[tf.Tensor, ...]:
     # Given as a tensor, so that one trace serves for every number but 1.
     return () if micro_batches == 1 else (tf.constant(micro_batches),)
-
-
-def _of_static_shape(tensor: Any, spec: tf.TypeSpec) -> Any:
-    """Returns a tensor with the static shape of the data: Keras weighs by a batch size it knows."""
-    if type(spec) is not tf.TensorSpec:
-        return tensor
-    return tf.compat.v1.placeholder_with_default(tensor, spec.shape)
