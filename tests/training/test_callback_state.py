@@ -55,7 +55,6 @@ def test_what_users_wrote_knows_what_it_knew(keras, in_file, tmp_path):
     advance(one)
     state.write(tmp_path)
     captured = state.captured()
-    assert captured.unsaved == []
     rows = other.rows
     restored = state_of(keras, other)
     if in_file:
@@ -73,6 +72,7 @@ def test_what_users_wrote_knows_what_it_knew(keras, in_file, tmp_path):
     assert other.times["new"] == []
     assert other.last == collections.deque([2, 3], maxlen=2)
     assert other.late == {1, 2}
+    assert restored.lost == []
 
 
 def test_what_has_not_changed_is_as_the_code_now_gives_it(keras, tmp_path):
@@ -109,12 +109,11 @@ def test_what_cannot_be_saved_is_named_and_only_that_is_lost(keras, tmp_path):
     one.rows.append(lambda: 0)
     one._private = 1
     state.write(tmp_path)
-    assert CallbackState.read(tmp_path).unsaved == ["Mine.rows", "Mine.writer"]
     other = mine_of(keras)()
     restored = state_of(keras, other)
     restored.put_back(CallbackState.read(tmp_path))
     assert (other._private, other.rows) == (1, [])
-    assert restored.lost == ["Mine.rows", "Mine.writer"]
+    assert sorted(restored.lost) == ["Mine.rows", "Mine.writer"]
 
 
 def test_model_and_parameters_stay_those_of_the_running_fit(keras, tmp_path):
@@ -146,7 +145,8 @@ def test_the_history_comes_back_with_nested_and_odd_values(keras, tmp_path):
     other.put_back(CallbackState.read(tmp_path))
     assert other.history.epoch == [0, 1]
     found = other.history.history
-    assert list(found) == ["loss", "f1", "nested"]
+    assert list(found) == list(values)
+    assert found["odd"] == [None]  # as many as epochs
     np.testing.assert_array_equal(found["loss"], values["loss"])
     assert found["f1"][1].dtype == np.float32
     assert found["nested"] == values["nested"]
@@ -200,11 +200,12 @@ def test_what_keras_own_callbacks_remember_comes_back(keras, name, tmp_path, mon
     begun = keras.callbacks.LambdaCallback(on_train_begin=lambda logs=None: state.begin())
     fit(keras, model, [one, begun], epochs=2)
     state.write(tmp_path)
-    assert state.captured().unsaved == []
     other.set_params(one.params)
     other.set_model(model)
     other.on_train_begin()
-    state_of(keras, other).put_back(CallbackState.read(tmp_path))
+    restored = state_of(keras, other)
+    restored.put_back(CallbackState.read(tmp_path))
+    assert restored.lost == []
     for attribute in REMEMBERED.get(name, ()):
         np.testing.assert_equal(getattr(other, attribute), getattr(one, attribute), attribute)
 

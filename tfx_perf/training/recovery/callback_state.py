@@ -2,7 +2,6 @@
 
 import dataclasses
 import inspect
-import json
 import logging
 import os
 import pathlib
@@ -12,10 +11,9 @@ import numpy as np
 
 from tfx_perf.training.keras_api import private_attributes
 from tfx_perf.training.recovery import plain_data
-from tfx_perf.training.recovery.plain_data import Opaque
+from tfx_perf.training.recovery.plain_data import Packed, packed, unpacked
 
-_FILE, _ARRAYS = "callbacks.json", "callbacks.npz"
-_STORED = "array number"  # no attribute has such a name
+_FILE = "callbacks.pickle"
 _KERAS = ("keras", "tf_keras")
 
 _LOGGER = logging.getLogger(__name__)
@@ -25,13 +23,11 @@ _LOGGER = logging.getLogger(__name__)
 class Captured:
     """The callbacks' state at one moment, packed; see `plain_data`."""
 
-    epochs: Any  # of the History
-    history: Any  # its values
+    history: Packed  # the epochs of the History, and its values
     classes: list[str]  # of the callbacks
-    attributes: list[dict[str, Any]]  # the changed ones of each callback
-    unsaved: list[str]  # changed ones that are no plain data, as `Class.attribute`
+    attributes: list[dict[str, Packed]]  # the changed ones of each callback
     log_bytes: list[int | None]  # the length of each CSV logger's file
-    logs: Any = None  # of the last call of the train function
+    logs: Packed  # of the last call of the train function
 
 
 class CallbackState:
@@ -48,7 +44,7 @@ class CallbackState:
         self.lost: list[str] = []
         self._appends: dict[int, bool] = {}  # by the places of CSV loggers: what they were told
         self._module = module
-        self._initial: list[dict[str, Any]] = [{} for _ in callbacks]
+        self._initial: list[dict[str, Packed]] = [{} for _ in callbacks]
         self._has_begun = False
 
     def begin(self) -> None:
@@ -62,72 +58,49 @@ class CallbackState:
 
     def captured(self, logs: Any = None) -> Captured:
         """Returns the callbacks' state, and the last call's logs, independent of later changes."""
-        attributes: list[dict[str, Any]] = []
-        unsaved: list[str] = []
-        for callback, initial in zip(self._callbacks, self._initial, strict=True):
-            changed = {
-                name: node
-                for name, node in self._attributes(callback).items()
-                if name not in initial or not plain_data.same(node, initial[name])
-            }
-            attributes.append(_without_opaque(changed))
-            lost = changed.keys() - attributes[-1].keys()
-            unsaved += [f"{type(callback).__name__}.{name}" for name in sorted(lost)]
-        history = {name: plain_data.packed(each) for name, each in self.history.history.items()}
         return Captured(
-            epochs=plain_data.packed(getattr(self.history, "epoch", [])),
-            history=_without_opaque(history),
+            history=packed((getattr(self.history, "epoch", []), self.history.history)),
             classes=[type(callback).__name__ for callback in self._callbacks],
-            attributes=attributes,
-            unsaved=unsaved,
+            attributes=[
+                {
+                    name: node
+                    for name, node in self._attributes(callback).items()
+                    if node != initial.get(name)
+                }
+                for callback, initial in zip(self._callbacks, self._initial, strict=True)
+            ],
             log_bytes=[self._log_bytes(callback) for callback in self._callbacks],
-            logs=_packed_logs(logs),
+            logs=packed(logs),
         )
 
     def put_back(self, captured: Captured) -> None:
         """Restores the callbacks' state, after every `on_train_begin`, which resets it."""
-        self.history.epoch = plain_data.unpacked(captured.epochs)
-        values = {name: plain_data.unpacked(node) for name, node in captured.history.items()}
+        self.history.epoch, values = unpacked(captured.history)
         self.history.history.clear()
         self.history.history.update(values)
-        self._lose(*captured.unsaved)
         for index, (callback, initial) in enumerate(
             zip(self._callbacks, self._initial, strict=True)
         ):
             place = self._place(index, captured)
             changed = {} if place is None else captured.attributes[place]
-            # A file that was opened meanwhile stays open.
-            held = _without_opaque(self._attributes(callback))
-            for name in held.keys() - changed.keys():
-                if name not in initial:
-                    del vars(callback)[name]
-                elif not isinstance(initial[name], Opaque):
+            for name, node in self._attributes(callback).items():
+                if name in changed or not node.is_whole:  # a file that was opened stays open
+                    continue
+                if name in initial:
                     self._put_back(callback, name, initial[name])
+                else:
+                    del vars(callback)[name]
             for name, node in changed.items():
                 self._put_back(callback, name, node)
 
     def write(self, folder: pathlib.Path, logs: Any = None) -> None:
-        """Writes the captured state into files."""
-        arrays = []
-
-        def stored(array: np.ndarray) -> dict[str, int]:
-            arrays.append(array)
-            return {_STORED: len(arrays) - 1}
-
-        document = json.dumps(vars(self.captured(logs)), default=stored)
-        (folder / _FILE).write_text(document)
-        np.savez(folder / _ARRAYS, *arrays)
+        """Writes the captured state into a file."""
+        (folder / _FILE).write_bytes(plain_data.dumped(vars(self.captured(logs))))
 
     @staticmethod
     def read(folder: pathlib.Path) -> Captured:
         """Returns the state that `write` wrote into a checkpoint's folder."""
-        with np.load(folder / _ARRAYS, allow_pickle=False) as arrays:
-
-            def loaded(found: dict[str, Any]) -> Any:
-                return arrays[f"arr_{found[_STORED]}"] if _STORED in found else found
-
-            document = json.loads((folder / _FILE).read_text(), object_hook=loaded)
-        return Captured(**document)
+        return Captured(**plain_data.loaded((folder / _FILE).read_bytes()))
 
     def keep_logs(self, captured: Captured) -> None:
         """Makes CSV loggers go on behind their captured lines; call it before `on_train_begin`."""
@@ -155,7 +128,7 @@ class CallbackState:
     def begin_anew(self) -> None:
         """Restores the first state of the callbacks and the History."""
         self.leave_logs()
-        self.put_back(Captured([], {}, classes=[], attributes=[], unsaved=[], log_bytes=[]))
+        self.put_back(Captured(packed(([], {})), [], attributes=[], log_bytes=[], logs=packed({})))
 
     def _place(self, index: int, captured: Captured) -> int | None:
         """Returns which captured callback is ours, by classes; None if none is: code may change."""
@@ -172,7 +145,7 @@ class CallbackState:
             return 0
         return os.path.getsize(callback.filename)
 
-    def _attributes(self, callback: Any) -> dict[str, Any]:
+    def _attributes(self, callback: Any) -> dict[str, Packed]:
         """Returns the attributes that may be state, packed."""
         of_keras = [cls for cls in type(callback).__mro__[:-1] if _is_keras(cls)]
         # Keras sets them, and changes what its constructors are given.
@@ -190,18 +163,18 @@ class CallbackState:
                 if name in (only or also)
                 or not (only or name.startswith("_") or not _is_state_of_keras(value))
             }
-        return {name: plain_data.packed(value) for name, value in found.items()}
+        return {name: packed(value) for name, value in found.items()}
 
-    def _put_back(self, callback: Any, name: str, node: Any) -> None:
+    def _put_back(self, callback: Any, name: str, node: Packed) -> None:
+        what = f"{type(callback).__name__}.{name}"
         try:
-            vars(callback)[name] = plain_data.unpacked(node, vars(callback).get(name))
+            if node.is_whole:
+                vars(callback)[name] = unpacked(node, vars(callback).get(name))
+                return
         except Exception as error:  # the code is another one than that which wrote it
-            what = f"{type(callback).__name__}.{name}"
             _LOGGER.warning("%s is not what it was at the checkpoint: %s", what, error)
-            self._lose(what)
-
-    def _lose(self, *names: str) -> None:
-        self.lost = list(dict.fromkeys([*self.lost, *names]))
+        if what not in self.lost:
+            self.lost.append(what)
 
 
 def _is_keras(cls: type) -> bool:
@@ -212,19 +185,3 @@ def _is_state_of_keras(value: Any) -> bool:
     is_list = isinstance(value, list) and bool(value)
     is_arrays = is_list and all(isinstance(item, np.ndarray) for item in value)
     return is_arrays or isinstance(value, (int, float, complex, np.generic, str, type(None)))
-
-
-def _without_opaque(nodes: dict[str, Any]) -> dict[str, Any]:
-    return {name: node for name, node in nodes.items() if not isinstance(node, Opaque)}
-
-
-def _packed_logs(logs: Any) -> Any:
-    """Returns logs packed, with None for values that are no plain data."""
-    if isinstance(logs, dict):
-        nodes = {name: plain_data.packed(value) for name, value in logs.items()}
-        logs = {
-            name: None if isinstance(nodes[name], Opaque) else value
-            for name, value in logs.items()
-        }
-    node = plain_data.packed(logs)
-    return None if isinstance(node, Opaque) else node

@@ -2,11 +2,10 @@
 
 import dataclasses
 import pathlib
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tfx_perf.core import records
 from tfx_perf.training.optimizations.plan import TrainingPlan
-from tfx_perf.training.recovery import plain_data
 from tfx_perf.training.recovery.callback_state import CallbackState, Captured
 from tfx_perf.training.recovery.data_position import CapturedPosition, Position
 from tfx_perf.training.recovery.training_state import CapturedState, TrainingState, Writers
@@ -16,7 +15,7 @@ from tfx_perf.training.replicas.sync import Sync
 class Checkpoint(records.Record):
     """A training's point, and the files with its state."""
 
-    SCHEMA: ClassVar[str] = "tfx_perf.checkpoint/4"
+    SCHEMA: ClassVar[str] = "tfx_perf.checkpoint/5"
 
     step: int  # steps done, over all epochs
     epoch: int  # the running one, from 0
@@ -52,11 +51,6 @@ class SavedPoint:
             position = position.model_copy(update={"is_saved": False})
         return CapturedPosition.read(position, self._part)
 
-    @property
-    def logs(self) -> Any:
-        """The logs of the last call."""
-        return plain_data.unpacked(self.callbacks.logs)
-
     def put_back(self, state: TrainingState) -> None:
         """Puts variables and generators back; raises StateMismatchError."""
         state.read(self.folder, self.checkpoint.writers)
@@ -78,7 +72,6 @@ class CapturedPoint:
     state: CapturedState
     position: CapturedPosition
     callbacks: Captured
-    logs: Any
     is_others: ClassVar[bool] = False
 
     def put_back(self, state: TrainingState) -> None:

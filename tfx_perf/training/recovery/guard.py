@@ -17,6 +17,7 @@ from tfx_perf.tf_internals.iterators import FitIterators
 from tfx_perf.training.fit.epochs import StepCounts
 from tfx_perf.training.keras_api.base_api import KerasApi, put_trainable, trainable_flags
 from tfx_perf.training.optimizations.plan import TrainingPlan
+from tfx_perf.training.recovery import plain_data
 from tfx_perf.training.recovery.blow_up import BlowUp
 from tfx_perf.training.recovery.callback_state import CallbackState
 from tfx_perf.training.recovery.checkpoint import CapturedPoint, Checkpoint, ResumePoint
@@ -163,7 +164,7 @@ class Guard:
             self._skip = self._step_in_epoch = checkpoint.step_in_epoch
             place = self._data.position
             count_before(place.taken[place.current] - self._skip)
-            self.logs = resume.logs
+            self.logs = plain_data.unpacked(resume.callbacks.logs)
             if not self._skip:
                 self._callbacks.put_back(resume.callbacks)
             if self.counts is not None:  # the optimizer's is another one now
@@ -294,8 +295,7 @@ class Guard:
                 checkpoint=self._checkpoint(),
                 state=self._state.captured(),
                 position=CapturedPosition(self._data.position),
-                callbacks=self._callbacks.captured(),
-                logs=self.logs,
+                callbacks=self._callbacks.captured(self.logs),
             )
         )
 
