@@ -1,7 +1,7 @@
 """The child's side of a training: the user's code, with trials before its first step.
 
 `train` runs it to the end, `try_plans` only up to its first `fit`. Trials may crash or hang, so
-they leave their results in the files that the `TrialOrder` names.
+how far they are is in the file that the `TrialOrder` names.
 """
 
 import contextlib
@@ -55,22 +55,15 @@ class TrainingResult(records.Record):
 
     record: TrainingRecord | Unmeasured
 
-    def with_notes(self, notes: tuple[str, ...]) -> "TrainingResult":
-        """Returns the same with notes, where there is a record to hold them."""
-        if isinstance(self.record, Unmeasured):
-            return self
-        record = self.record.model_copy(update={"notes": (*self.record.notes, *notes)})
-        return self.model_copy(update={"record": record})
-
 
 class TrialOrder(records.Record):
     """The order to a process that makes the trials.
 
-    Results are in files in `folder`, which remain if the process ends. `asked` is when the first
-    process for the trials was asked for, in seconds since 1970, and `spent_seconds` are those from
-    then until this one was. The `known` records, of trials that were cut off, stand. Each of the
-    `comparisons` by which this process was chosen is within the next. If it may ask for oneDNN, it
-    chooses nothing where turns with that are worth it.
+    A file in `folder` tells how far it is, and remains if the process ends. `asked` is when the
+    first process for the trials was asked for, in seconds since 1970, and `spent_seconds` are those
+    from then until this one was. The `known` records, of trials that were cut off, stand. Each of
+    the `comparisons` by which this process was chosen is within the next. If it may ask for oneDNN,
+    it chooses nothing where turns with that are worth it.
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.trial_order/1"
@@ -90,11 +83,6 @@ class TrialOrder(records.Record):
     def progress_file(self) -> pathlib.Path:
         """A `TrialProgress`; it is there while trials run."""
         return pathlib.Path(self.folder, "progress.json")
-
-    @property
-    def choice_file(self) -> pathlib.Path:
-        """The `PlanChoice`, once it stands, as long as something is measured after it."""
-        return pathlib.Path(self.folder, "choice.json")
 
     @property
     def limit_seconds(self) -> float:
@@ -285,7 +273,7 @@ def _by_trials(
     with (
         time_limit.ended_after(order.limit_seconds, log_path=order.log_path),
         console.all_into(order.log_path),
-        _removed(order),
+        _told_of(order),
     ):
         choice = choosing.by_trials(
             call,
@@ -296,22 +284,19 @@ def _by_trials(
             previous_plan=order.previous_plan,
             stop_when=is_worth_waiting_for,
         )
-        if is_put_off:
-            return None
-        for comparison in order.comparisons:
-            choice = comparison.held_against(choice)
-        seconds = choice.trial_time_seconds + order.spent_seconds
-        choice = choice.model_copy(update={"key": order.key, "trial_time_seconds": seconds})
-        choice.write(order.choice_file)
-    return choice
+    if is_put_off:
+        return None
+    for comparison in order.comparisons:
+        choice = comparison.held_against(choice)
+    seconds = choice.trial_time_seconds + order.spent_seconds
+    return choice.model_copy(update={"key": order.key, "trial_time_seconds": seconds})
 
 
 @contextlib.contextmanager
-def _removed(order: TrialOrder) -> Iterator[None]:
-    """Removes the files about the trials when they are over: later events are the training's."""
+def _told_of(order: TrialOrder) -> Iterator[None]:
+    """Has the file about the trials while these run: later events are the training's."""
     TrialProgress(began=time.time(), running=(), finished=order.known).write(order.progress_file)
     try:
         yield
     finally:
-        for file in (order.progress_file, order.choice_file):
-            file.unlink(missing_ok=True)
+        order.progress_file.unlink(missing_ok=True)

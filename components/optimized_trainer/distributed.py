@@ -55,15 +55,17 @@ def train(
     """
 
     def collect(exchange: Exchange, notes: tuple[str, ...]) -> None:
-        result = exchange.result
-        if result is None:
+        if exchange.result is None:
             raise errors.MeasurementError(
                 f"Expected the first worker to leave its results in {exchange.folder}. "
                 "Received: none. Is distribution.job.shared_folder the same volume in all "
                 "containers?"
             )
+        record = exchange.result.record
         exchange.collect(output_dict)
-        publish(result.with_notes(notes).record)
+        if isinstance(record, TrainingRecord):
+            record = record.model_copy(update={"notes": (*record.notes, *notes)})
+        publish(record)
 
     with Termination() as termination:
         common: dict[str, Any] = {

@@ -109,7 +109,7 @@ class _SupervisedTrials:
     @property
     def are_running(self) -> bool:
         """Whether a process was lost while it made trials, not before or after."""
-        return self._order.progress_file.exists() or self._order.choice_file.exists()
+        return self._order.progress_file.exists()
 
     def order(self) -> TrialOrder:
         now = time.time()
@@ -136,11 +136,6 @@ class _SupervisedTrials:
     def after_loss(self, error: errors.ChildError) -> PlanChoice | None:
         """Returns the choice after the loss of a process; None if other trials are worth it."""
         order = self._order
-        if order.choice_file.exists():  # the trials were over
-            choice = PlanChoice.read(order.choice_file)
-            order.choice_file.unlink()
-            order.progress_file.unlink(missing_ok=True)
-            return choice
         _LOGGER.warning(
             "The trials were cut off: %s. Another process trains, or goes on from the last "
             "checkpoint. Log: %s",
