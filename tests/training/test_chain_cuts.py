@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from tfx_perf.distribute.model_parallel.chain_cuts import Link, assigned, crossing_bytes
+from tfx_perf.distribute.model_parallel.layer_chain import Link, assigned, crossing_bytes
 
 
 def chain(sizes):

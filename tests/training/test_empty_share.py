@@ -10,7 +10,7 @@ import tf_keras
 from tensorflow.python.data.experimental.ops import distribute
 
 from tfx_perf.core import errors
-from tfx_perf.distribute import checks
+from tfx_perf.distribute import together
 from tfx_perf.training.replicas.sync import Sync
 
 _NOTHING = tf.data.Dataset.from_tensor_slices((np.zeros((0, 1)),) * 2).batch(8).repeat()
@@ -44,13 +44,13 @@ def take_of_one_file(_):
 def test_a_worker_without_a_batch_is_told_what_divides_the_rows(take, received):
     with (
         pytest.raises(errors.UserError, match=f"Received: {received}.*AutoShardPolicy.DATA"),
-        checks.checking_share(of_two(1)),
+        together.checking_share(of_two(1)),
     ):
         take(_NOTHING)
 
 
 def test_other_errors_are_as_they_were():
-    with pytest.raises(ValueError, match="no such column"), checks.checking_share(of_two(1)):
+    with pytest.raises(ValueError, match="no such column"), together.checking_share(of_two(1)):
         raise ValueError("no such column")
-    with pytest.raises(StopIteration), checks.checking_share(Sync()):
+    with pytest.raises(StopIteration), together.checking_share(Sync()):
         next(iter(_NOTHING))

@@ -1,6 +1,6 @@
 """Workers that are killed and started again train what they would have trained.
 
-And they stop together (`distribute.callbacks`), begin again in slices where one runs out of
+And they stop together (`distribute.together`), begin again in slices where one runs out of
 memory (`shortage`), and train on where nothing can be saved.
 """
 

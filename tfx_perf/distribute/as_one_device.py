@@ -9,7 +9,7 @@ from typing import Any
 from tfx_perf.config.distribution import DistributionSettings
 from tfx_perf.core import errors, interception
 from tfx_perf.core.interception import FitCall
-from tfx_perf.distribute import callbacks, checks, reduction, replicas
+from tfx_perf.distribute import reduction, replicas, together
 from tfx_perf.distribute.model_parallel.placing import over_devices
 from tfx_perf.training.fit.fit_arguments import callback_list, in_given
 from tfx_perf.training.keras_api import either_keras, random_layers, row_draws
@@ -32,7 +32,7 @@ def trained(
     model, keras_api = call.model, either_keras.api_of(call.model)
     sync = Sync(model.distribute_strategy)
     if sync.size > 1:
-        checks.check_same_start(call, sync)
+        together.check_same_start(call, sync)
     is_alone = strategies.servers_of(model.distribute_strategy) is not None
     draws_by_rows = distribution.sharding_invariant_random and not is_alone
     with (
@@ -59,11 +59,11 @@ def _together(call: FitCall, keras_api: KerasApi, sync: Sync) -> FitCall:
     def fit(model: Any, **arguments: Any) -> Any:
         given = arguments["callbacks"]
         own = [
-            callbacks.averaging(model, keras_api, sync),
+            together.averaging(model, keras_api, sync),
             *callback_list(given),
-            callbacks.stopping_together(model, keras_api, sync),
+            together.stopping_together(model, keras_api, sync),
         ]
-        with in_given(given, own, model=model) as used, checks.checking_share(sync):
+        with in_given(given, own, model=model) as used, together.checking_share(sync):
             return call.original(model, **{**arguments, "callbacks": used})
 
     return dataclasses.replace(call, original=fit)

@@ -3,7 +3,7 @@
 So do `replicas` and `as_one_device`. Each replica counts what its
 `replica_part` of a batch does, and may draw by the row (`row_draws`). What they sum in a call of
 several steps keeps its shape (`constant_shapes`). They evaluate as one device does, too
-(`evaluation`, `keras3_api.evaluating`), with the averages of all (`distribute.callbacks`).
+(`evaluation`, `keras3_api.evaluating`), with the averages of all (`distribute.together`).
 """
 
 import contextlib

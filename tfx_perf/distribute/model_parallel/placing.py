@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfx_perf.config.distribution import DistributionSettings
 from tfx_perf.core import errors, formatting, interception
 from tfx_perf.core.interception import FitCall
-from tfx_perf.distribute.model_parallel import chain_cuts, divided_tables, layer_chain
+from tfx_perf.distribute.model_parallel import divided_tables, layer_chain
 from tfx_perf.distribute.model_parallel.layer_chain import LayerChain, PlacedLayer
 from tfx_perf.hardware import devices
 from tfx_perf.memory import batches
@@ -58,7 +58,7 @@ def over_devices(call: FitCall, settings: DistributionSettings) -> Iterator[Plac
     left = [each - share.bytes for each, share in zip(capacities, shares, strict=True)]
     whole, chain = chain, chain.without_state_of(tables)
     sizes = [layer.bytes for layer in chain.layers]
-    devices = chain_cuts.assigned(sizes, chain.links, capacities=left)
+    devices = layer_chain.assigned(sizes, chain.links, capacities=left)
     if devices is None:
         raise errors.UserError(_not_fitting(whole, capacities, obstacles=obstacles))
     variables: dict[str, list[tf.Variable]] = {name: [] for name in names}
@@ -216,7 +216,7 @@ def _described(
                 capacity_bytes=capacities[index],
             )
         )
-    crossing = chain_cuts.crossing_bytes(chain.links, devices)
+    crossing = layer_chain.crossing_bytes(chain.links, devices)
     return Placement(
         parts=tuple(parts), crossing_bytes_per_step=crossing if chain.are_links_known else None
     )
