@@ -9,8 +9,7 @@ from tfx.types import artifact
 from tfx.utils import json_utils
 
 from tfx_perf.components import trainer_args
-from tfx_perf.config import MonitoringSettings, PerfConfig
-from tfx_perf.config.base import Section
+from tfx_perf.config import PerfConfig
 from tfx_perf.config.distribution import DistributionSettings
 from tfx_perf.core import errors, interception, records
 from tfx_perf.core.interception import FitCall
@@ -56,25 +55,13 @@ class TrainingJob(records.Record):
         """Where a training that is interrupted is found again; None if nothing is kept."""
         return self.settings.training.checkpoint_folder
 
-    def with_checkpoints_in(self, folder: str | None) -> "TrainingJob":
-        """Returns the same training with another `training.checkpoint_folder`."""
-        training = self.settings.training.model_copy(update={"checkpoint_folder": folder})
-        return self._with_settings(training=training)
-
-    def distributed_by(self, strategy: str) -> "TrainingJob":
-        """Returns the same training with the strategy chosen for `auto` in its settings."""
-        own = self.settings.distribution
-        return self._with_settings(distribution=own.model_copy(update={"strategy": strategy}))
-
-    def computed_in(self, plan: TrainingPlan) -> "TrainingJob":
-        """Returns the same training with a plan's precision in its settings."""
-        update = {"precision": plan.precision}
-        return self._with_settings(training=self.settings.training.model_copy(update=update))
-
-    @property
-    def unmonitored(self) -> "TrainingJob":
-        """The same training, which serves no metrics."""
-        return self._with_settings(monitoring=MonitoringSettings())
+    def with_settings(self, section: str, **values: Any) -> "TrainingJob":
+        """Returns the same training with other values in a section of its settings."""
+        own = getattr(self.settings, section).model_copy(update=values)
+        config = self.settings.model_copy(update={section: own}).to_json()
+        return self.model_copy(
+            update={"exec_properties": {**self.exec_properties, "config": config}}
+        )
 
     @property
     def input_dict(self) -> dict[str, list[artifact.Artifact]]:
@@ -129,12 +116,6 @@ class TrainingJob(records.Record):
                 fit = scopes.enter_context(for_all_workers(distribution))(on_datasets)
             outside = scopes.enter_context(built_under(distribution))
             return interception.capture_fit(run, outside(fit))
-
-    def _with_settings(self, **sections: Section) -> "TrainingJob":
-        config = self.settings.model_copy(update=sections).to_json()
-        return self.model_copy(
-            update={"exec_properties": {**self.exec_properties, "config": config}}
-        )
 
 
 @contextlib.contextmanager

@@ -73,7 +73,7 @@ def in_one_precision(
     is_tried = distribution.job is None and distribution.servers is None
     choice = known.choice
     if choice is not None and (is_tried or choice.plan.precision):
-        return job.computed_in(choice.plan), known
+        return job.with_settings("training", precision=choice.plan.precision), known
     if not is_tried:
         return job, known
     comparison = _of_precisions(
@@ -82,7 +82,8 @@ def in_one_precision(
         budget_seconds=job.settings.training.trial_budget_seconds - known.spent_seconds,
         log_folder=log_folder,
     )
-    return job.computed_in(comparison.plan), known.within(comparison)
+    job = job.with_settings("training", precision=comparison.plan.precision)
+    return job, known.within(comparison)
 
 
 def _of_precisions(
@@ -207,7 +208,10 @@ def one_or_several(job: TrainingJob, *, log_folder: pathlib.Path) -> StrategyCho
     names = {"one-device": _ONE, "mirrored": _ALL}
     try:
         alone, together = in_turns.train(
-            {training: job.distributed_by(name) for training, name in names.items()},
+            {
+                training: job.with_settings("distribution", strategy=name)
+                for training, name in names.items()
+            },
             seconds=seconds,
             start_seconds=_START_SECONDS,
             setting=_BUDGET,

@@ -54,7 +54,7 @@ class Executor(base_executor.BaseExecutor):
         target = artifact_utils.get_single_instance(output_dict["perf_metrics"])
         storage.path(target.uri)  # a store without its driver is said before the training
         folder = checkpoints.folder_for(job, self._context)
-        job = job.with_checkpoints_in(folder)
+        job = job.with_settings("training", checkpoint_folder=folder)
         origin = artifacts.origin_of(self._context, input_dict)
         known = KnownPlan(choice=plain(TRIALS_OFF))
         if settings.training.trial_budget_seconds > 0:
@@ -62,7 +62,7 @@ class Executor(base_executor.BaseExecutor):
         with checkpoints.tidied(folder), storage.local_folder(target.uri) as log_folder:
             strategy = comparisons.strategy(job, known=known, log_folder=log_folder)
             if strategy is not None:
-                job = job.distributed_by(strategy.name)
+                job = job.with_settings("distribution", strategy=strategy.name)
                 known = known.model_copy(update={"spent_seconds": strategy.turns_seconds})
             job, known = comparisons.in_one_precision(job, known, log_folder=log_folder)
             published = functools.partial(

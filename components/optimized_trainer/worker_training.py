@@ -24,7 +24,7 @@ def train(folder: pathlib.Path, worker: Worker) -> None:
     job = exchange.job
     distribution = job.settings.distribution
     if distribution.workers and not worker.is_chief:  # of one machine, whose port is the chief's
-        job = job.unmonitored
+        job = job.with_settings("monitoring", metrics_port=None)
     servers = workers.these_servers()
     found = servers.worker_count if servers else worker.count
     if (servers, found) != (distribution.servers, distribution.worker_count):
