@@ -78,15 +78,9 @@ class Exchange:
         return TrainingResult.read(path) if path.exists() else None
 
     def collect(self, output_dict: _Artifacts) -> None:
-        """Moves the chief's outputs to the artifacts."""
+        """Copies the chief's outputs to the artifacts, maybe after an attempt that was killed."""
         for source in sorted((self.folder / _OUTPUTS).iterdir()):
-            uri = output_dict[source.name][0].uri
-            target = storage.make_folder(uri)
-            if storage.is_remote(uri):
-                storage.copy_tree(source, target)
-                continue
-            for each in sorted(source.iterdir()):
-                _move(each, target / each.name)
+            storage.copy_tree(source, storage.path(output_dict[source.name][0].uri))
 
     def _fill(self, job: training_job.TrainingJob) -> None:
         inputs = {key: items for key, items in job.input_dict.items() if key not in _UNUSED_INPUTS}
@@ -117,14 +111,3 @@ class Exchange:
         else:
             shutil.copy2(path, target)
         return str(target)
-
-
-def _move(source: pathlib.Path, target: pathlib.Path) -> None:
-    """Moves a file or folder, also where an attempt before was killed in doing so."""
-    try:
-        source.rename(target)
-    except OSError:  # another file system, or the target is there
-        if source.is_dir():
-            shutil.copytree(source, target, dirs_exist_ok=True)
-        else:
-            shutil.copy2(source, target)
