@@ -13,7 +13,6 @@ SCRIPT = """
 import pathlib, sys
 from tfx_perf.core import workers
 from tfx_perf.distribute import worker_server
-from tfx_perf.distribute import worker_server
 
 report = pathlib.Path(sys.argv[1]).write_text
 with worker_server.awaited(workers.these_hosts(), seconds=float(sys.argv[2]), report=report):

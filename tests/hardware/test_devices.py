@@ -16,6 +16,9 @@ def test_the_environment_names_devices_host_and_versions():
         "memory_class_bytes", "tensorflow", "keras", "tf_keras", "python",
     } <= set(found)  # fmt: skip
     assert all(isinstance(value, str) and value for value in found.values())
+    assert found == devices.describe()
+    assert found["device_count"] == str(len(devices.accelerators()))
+    assert found["tensorflow"] == tf.__version__
 
 
 def test_the_drivers_version_is_read(tmp_path, monkeypatch):

@@ -254,21 +254,17 @@ def test_nothing_that_the_child_has_started_survives(tmp_path, is_forked, killed
 
 
 @pytest.mark.parametrize(
-    ("number", "message"),
+    ("name", "arguments", "message"),
     [
-        (signal.SIGKILL, "memory ran out"),
-        (signal.SIGSEGV, r"crashed \(SIGSEGV\)"),
-        (signal.SIGTERM, r"was told to end \(SIGTERM\)"),
+        ("die", {"number": signal.SIGKILL}, "memory ran out"),
+        ("die", {"number": signal.SIGSEGV}, r"crashed \(SIGSEGV\)"),
+        ("die", {"number": signal.SIGTERM}, r"was told to end \(SIGTERM\)"),
+        ("leave", {}, "exit code 3"),
     ],
 )
-def test_crash(run, number, message):
+def test_the_end_of_a_process_without_a_result_is_told(run, name, arguments, message):
     with pytest.raises(errors.MeasurementError, match=message):
-        run("die", number=int(number))
-
-
-def test_early_exit(run):
-    with pytest.raises(errors.MeasurementError, match="exit code 3"):
-        run("leave")
+        run(name, **arguments)
 
 
 def test_user_error_comes_back_as_one(run):
