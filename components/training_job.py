@@ -63,6 +63,11 @@ class TrainingJob(records.Record):
             update={"exec_properties": {**self.exec_properties, "config": config}}
         )
 
+    def after_trials(self, seconds: float) -> "TrainingJob":
+        """Returns the same training with what is left of its trials' budget after some of them."""
+        left = self.settings.training.trial_budget_seconds - seconds
+        return self.with_settings("training", trial_budget_seconds=left)
+
     @property
     def input_dict(self) -> dict[str, list[artifact.Artifact]]:
         """OptimizedTrainer's input artifacts."""

@@ -12,8 +12,8 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Literal
 
-from tfx.components.trainer import fn_args_utils
 from tfx.dsl.io import fileio
+from tfx.types import artifact
 from tfx.utils import json_utils
 
 from tfx_perf import script
@@ -71,7 +71,6 @@ class TrialOrder(records.Record):
     folder: str
     log_path: str = ""
     key: dict[str, str]
-    budget_seconds: float
     asked: float = 0.0
     spent_seconds: float = 0.0
     known: tuple[TrialRecord, ...] = ()
@@ -83,11 +82,6 @@ class TrialOrder(records.Record):
     def progress_file(self) -> pathlib.Path:
         """A `TrialProgress`; it is there while trials run."""
         return pathlib.Path(self.folder, "progress.json")
-
-    @property
-    def limit_seconds(self) -> float:
-        """How long trials may take before they count as hung."""
-        return worth.limit_seconds(self.budget_seconds)
 
 
 def train(
@@ -107,7 +101,6 @@ def train(
     """
     generators.put_back(random_states)
     training = TrainingJob.model_validate(job)
-    properties = training.exec_properties
     trials = None
     if order is not None:
         told = TrialOrder.model_validate(order)
@@ -117,10 +110,7 @@ def train(
         with spared:
             record = run(
                 training,
-                run_fn=trainer_args.load_run_fn(properties),
-                arguments=trainer_args.fn_args(
-                    training.input_dict, json_utils.loads(outputs), properties
-                ),
+                json_utils.loads(outputs),
                 choice=None if choice is None else PlanChoice.model_validate(choice),
                 choose=_without_trials if trials is None else trials.choose,
             )
@@ -139,13 +129,17 @@ def train(
 
 def run(
     job: TrainingJob,
+    outputs: dict[str, list[artifact.Artifact]],
     *,
-    run_fn: Callable[[fn_args_utils.FnArgs], None],
-    arguments: fn_args_utils.FnArgs,
     choice: PlanChoice | None,
     choose: Callable[[FitCall, Loop], PlanChoice],
+    worker_count: int = 1,
 ) -> TrainingRecord | Unmeasured:
     """Trains in this process; returns the measurements, or why there are none."""
+    run_fn = trainer_args.load_run_fn(job.exec_properties)
+    arguments = trainer_args.fn_args(
+        job.input_dict, outputs, job.exec_properties, worker_count=worker_count
+    )
     settings = job.settings
     if settings.training.seed is not None:
         either_keras.set_random_seed(settings.training.seed)
@@ -206,12 +200,10 @@ def is_worth_onednn(step_seconds: float, *, step_count: int, start_seconds: floa
     return saving_seconds > _STARTS * (_IMPORT_SECONDS + start_seconds)
 
 
-def settings_of(job: TrainingJob, *, budget_seconds: float) -> PerfConfig:
-    """Returns a job's settings with a budget, and with the number of runs that are planned."""
-    settings = job.settings
-    training = settings.training.model_copy(update={"trial_budget_seconds": budget_seconds})
+def settings_of(job: TrainingJob) -> PerfConfig:
+    """Returns a job's settings with the number of runs that are planned."""
     schedule = ScheduleSettings(planned_runs=job.planned_runs)
-    return settings.model_copy(update={"training": training, "schedule": schedule})
+    return job.settings.model_copy(update={"schedule": schedule})
 
 
 def _without_trials(call: FitCall, loop: Loop) -> PlanChoice:
@@ -271,14 +263,17 @@ def _by_trials(
         return is_put_off
 
     with (
-        time_limit.ended_after(order.limit_seconds, log_path=order.log_path),
+        time_limit.ended_after(
+            worth.limit_seconds(job.settings.training.trial_budget_seconds),
+            log_path=order.log_path,
+        ),
         console.all_into(order.log_path),
         _told_of(order),
     ):
         choice = choosing.by_trials(
             call,
             loop,
-            settings=settings_of(job, budget_seconds=order.budget_seconds),
+            settings=settings_of(job),
             watch=lambda progress: progress.write(order.progress_file),
             known=order.known,
             previous_plan=order.previous_plan,

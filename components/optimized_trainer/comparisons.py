@@ -45,13 +45,12 @@ def may_try_onednn(job: TrainingJob) -> bool:
     )
 
 
-def with_onednn(job: TrainingJob, *, budget_seconds: float, log_folder: pathlib.Path) -> Comparison:
+def with_onednn(job: TrainingJob, *, log_folder: pathlib.Path) -> Comparison:
     """Trains plain `fit` with oneDNN and without, in turns, in the rest of the trials' budget."""
     return compare(
         job,
         {"onednn-on": TrainingPlan(onednn=True)},
         as_it_is="onednn-off",
-        budget_seconds=budget_seconds,
         log_folder=log_folder,
     )
 
@@ -76,22 +75,13 @@ def in_one_precision(
         return job.with_settings("training", precision=choice.plan.precision), known
     if not is_tried:
         return job, known
-    comparison = _of_precisions(
-        job,
-        key=known.key,
-        budget_seconds=job.settings.training.trial_budget_seconds - known.spent_seconds,
-        log_folder=log_folder,
-    )
+    comparison = _of_precisions(job, key=known.key, log_folder=log_folder)
     job = job.with_settings("training", precision=comparison.plan.precision)
-    return job, known.within(comparison)
+    return job.after_trials(comparison.seconds), known.within(comparison)
 
 
 def _of_precisions(
-    job: TrainingJob,
-    *,
-    key: dict[str, str],
-    budget_seconds: float,
-    log_folder: pathlib.Path,
+    job: TrainingJob, *, key: dict[str, str], log_folder: pathlib.Path
 ) -> Comparison:
     """Returns a new or kept comparison, without precisions in which the code has failed."""
     before = kept_choice.kept(job.checkpoint_folder, Comparison, key=key)
@@ -108,7 +98,6 @@ def _of_precisions(
         job,
         plans,
         as_it_is="own-precision",
-        budget_seconds=budget_seconds,
         loss_passes=_PRECISION_LOSS_PASSES,
         fewest_rounds=_PRECISION_ROUNDS,
         log_folder=log_folder,
@@ -123,17 +112,17 @@ def compare(
     plans: Mapping[str, TrainingPlan],
     *,
     as_it_is: str,
-    budget_seconds: float,
     loss_passes: int = 1,
     fewest_rounds: int = in_turns.MIN_ROUNDS,
     log_folder: pathlib.Path,
 ) -> Comparison:
     """Trains plain `fit` as it is, under the name `as_it_is`, and with each plan, in turns.
 
-    `budget_seconds` is left of the trials' budget; `fewest_rounds` blocks are made if time allows.
+    `fewest_rounds` blocks are made if a share of the trials' budget allows that.
     """
     trainings = {as_it_is: job, **{name: job.with_plan(plan) for name, plan in plans.items()}}
-    seconds, settings = _SHARE * budget_seconds, job.settings.training
+    settings = job.settings.training
+    seconds = _SHARE * settings.trial_budget_seconds
     try:
         without, *others = in_turns.train(
             trainings,

@@ -63,7 +63,7 @@ class Executor(base_executor.BaseExecutor):
             strategy = comparisons.strategy(job, known=known, log_folder=log_folder)
             if strategy is not None:
                 job = job.with_settings("distribution", strategy=strategy.name)
-                known = known.model_copy(update={"spent_seconds": strategy.turns_seconds})
+                job = job.after_trials(strategy.turns_seconds)
             job, known = comparisons.in_one_precision(job, known, log_folder=log_folder)
             published = functools.partial(
                 publish, job, output_dict, strategy=strategy, origin=origin

@@ -46,29 +46,22 @@ class KnownPlan(records.Record):
     """OptimizedTrainer's knowledge of the plan, also for workers that start later.
 
     With an empty `key` there are to be no trials; without a `choice`, they may find one.
-    `spent_seconds` are those of the trials' budget so far.
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.known_plan/1"
+    GONE: ClassVar[frozenset[str]] = frozenset({"spent_seconds"})
 
     key: dict[str, str] = {}
     choice: PlanChoice | None = None
     previous_plan: TrainingPlan | None = None
     comparison: Comparison | None = None
-    spent_seconds: float = 0.0
 
     def within(self, comparison: Comparison) -> "KnownPlan":
         """Returns what is known in the precision that a comparison chose."""
         previous = self.previous_plan
         if previous is not None:  # trials have no other precision to try
             previous = previous.only(lambda each: each.name != Precision.name)
-        return self.model_copy(
-            update={
-                "previous_plan": previous,
-                "comparison": comparison,
-                "spent_seconds": self.spent_seconds + comparison.seconds,
-            }
-        )
+        return self.model_copy(update={"previous_plan": previous, "comparison": comparison})
 
     def held_against(self, choice: PlanChoice) -> PlanChoice:
         """Returns the workers' choice, with what is known of the precision that they compute in."""

@@ -25,7 +25,7 @@ from tfx_perf.core.unmeasured import Unmeasured
 from tfx_perf.training.optimizations.plan import PLAIN_FIT
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.recovery import generators
-from tfx_perf.training.trials import kept_choice
+from tfx_perf.training.trials import kept_choice, worth
 from tfx_perf.training.trials.choice import PlanChoice, TrialProgress, failed, lost
 
 # A crash costs the plan that crashed; XLA has two to crash with.
@@ -61,7 +61,7 @@ def train(
                 answer = _in_child(
                     child.train,
                     {
-                        "job": job.with_plan(plan).model_dump(mode="json"),
+                        "job": trials.job.with_plan(plan).model_dump(mode="json"),
                         "outputs": json_utils.dumps(outputs),
                         "choice": choice and choice.model_dump(mode="json"),
                         "order": order and order.model_dump(mode="json"),
@@ -93,11 +93,10 @@ class _SupervisedTrials:
     def __init__(
         self, job: TrainingJob, known: KnownPlan, *, folder: str, log_folder: pathlib.Path
     ) -> None:
-        self._job, self._log_folder = job, log_folder
+        self.job, self._log_folder = job, log_folder
         self._order = TrialOrder(
             folder=folder,
             key=known.key,
-            budget_seconds=job.settings.training.trial_budget_seconds - known.spent_seconds,
             previous_plan=known.previous_plan,
             comparisons=() if known.comparison is None else (known.comparison,),
             may_ask_for_onednn=comparisons.may_try_onednn(job),
@@ -120,15 +119,9 @@ class _SupervisedTrials:
         return self._order
 
     def try_onednn(self) -> None:
-        found = comparisons.with_onednn(
-            self._job, budget_seconds=self._order.budget_seconds, log_folder=self._log_folder
-        )
-        self.plan = found.plan
-        self._note(
-            comparisons=(found, *self._order.comparisons),
-            budget_seconds=self._order.budget_seconds - found.seconds,
-            may_ask_for_onednn=False,
-        )
+        found = comparisons.with_onednn(self.job, log_folder=self._log_folder)
+        self.job, self.plan = self.job.after_trials(found.seconds), found.plan
+        self._note(comparisons=(found, *self._order.comparisons), may_ask_for_onednn=False)
 
     def _note(self, **fields: Any) -> None:
         self._order = self._order.model_copy(update=fields)
@@ -149,11 +142,12 @@ class _SupervisedTrials:
         culprits = [
             lost(plan, f"its process {error.cause}") for plan in running if not plan.is_plain_fit
         ]
-        budget_seconds = order.budget_seconds - (time.time() - progress.began)
-        self._note(known=(*progress.finished, *culprits), budget_seconds=budget_seconds)
+        self._note(known=(*progress.finished, *culprits))
         self._attempt += 1
-        may_go_on = is_told or bool(culprits)
-        if may_go_on and budget_seconds > 0 and self._attempt < len(_LOG_FILES):
+        spent_seconds = time.time() - progress.began
+        has_budget = spent_seconds < self.job.settings.training.trial_budget_seconds
+        if (is_told or culprits) and has_budget and self._attempt < len(_LOG_FILES):
+            self.job = self.job.after_trials(spent_seconds)
             return None
         return self._without(error)
 
@@ -163,15 +157,16 @@ class _SupervisedTrials:
         while True:
             console.set_status("running the training code up to its fit, for the trials")
             order = self.order()
+            budget_seconds = self.job.settings.training.trial_budget_seconds
             try:
                 found = _in_child(
                     child.try_plans,
                     {
-                        "job": self._job.with_plan(self.plan).model_dump(mode="json"),
+                        "job": self.job.with_plan(self.plan).model_dump(mode="json"),
                         "order": order.model_dump(mode="json"),
                     },
                     environment=self.plan.environment,
-                    timeout_seconds=_START_SECONDS + order.limit_seconds,
+                    timeout_seconds=_START_SECONDS + worth.limit_seconds(budget_seconds),
                     log_path=order.log_path,
                 )
                 if found is None:

@@ -34,18 +34,10 @@ def train(folder: pathlib.Path, worker: Worker) -> None:
             f"{_in_words(servers, found)} in {workers.VARIABLE}."
         )
     saved = exchange.begin(worker)
-    run_fn = trainer_args.load_run_fn(job.exec_properties)
-    outputs = trainer_args.outputs_in(str(saved))
-    arguments = trainer_args.fn_args(
-        job.input_dict, outputs, job.exec_properties, worker_count=worker.count
-    )
     known, checkpoint_folder = exchange.known_plan, job.checkpoint_folder
     why_none = _why_no_trials(distribution, checkpoint_folder=checkpoint_folder)
     trials = TrialsTogether(
-        child.settings_of(
-            job,
-            budget_seconds=job.settings.training.trial_budget_seconds - known.spent_seconds,
-        ),
+        child.settings_of(job),
         folder=None if why_none else checkpoint_folder,
         why_none=why_none,
         key=known.key,
@@ -56,10 +48,10 @@ def train(folder: pathlib.Path, worker: Worker) -> None:
         console.set_status("running the training code up to its fit")
     record = child.run(
         job,
-        run_fn=run_fn,
-        arguments=arguments,
+        trainer_args.outputs_in(str(saved)),
         choice=known.choice or kept_choice.kept_plan(checkpoint_folder, known.key),
         choose=trials.choose,
+        worker_count=worker.count,
     )
     if worker.is_chief:
         exchange.report(TrainingResult(record=record))
