@@ -6,7 +6,7 @@ import pathlib
 import tempfile
 import time
 from collections.abc import Callable
-from typing import Any, Optional
+from typing import Optional
 
 from tfx.dsl.components.base import base_executor
 from tfx.types import artifact
@@ -68,15 +68,21 @@ def train(
         publish(record)
 
     with Termination() as termination:
-        common: dict[str, Any] = {
-            "known": known, "log_folder": log_folder, "termination": termination
-        }  # fmt: skip
         if job.settings.distribution.job is None:
-            _on_this_machine(job, collect, **common)
+            _on_this_machine(
+                job, collect, known=known, log_folder=log_folder, termination=termination
+            )
         else:
             digest = _digest(job, output_dict)
-            name = manifests.job_name(*_words(context), digest=digest)
-            _in_a_cluster(job, collect, name=name, digest=digest, **common)
+            _in_a_cluster(
+                job,
+                collect,
+                known=known,
+                name=manifests.job_name(*_words(context), digest=digest),
+                digest=digest,
+                log_folder=log_folder,
+                termination=termination,
+            )
 
 
 def _on_this_machine(
