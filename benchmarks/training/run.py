@@ -16,7 +16,7 @@ from benchmarks.training import in_turns, results
 from benchmarks.training.workloads import TAXI_BATCH_SIZES, WORKLOADS
 from tfx_perf import isolate
 from tfx_perf.core import errors
-from tfx_perf.hardware import onednn
+from tfx_perf.training.optimizations.onednn import OneDnn
 from tfx_perf.training.optimizations.plan import PLAIN_FIT
 
 _TIMEOUT_SECONDS = 1800
@@ -61,7 +61,7 @@ def measure(cell: results.Cell, settings: Settings) -> results.CellResult:
     regret = None
     if settings.regret:
         # What pays depends on the kernels: those that the training took.
-        kernels = onednn.ON if runs[results.OPTIMIZED].uses_onednn else {}
+        kernels = OneDnn().environment() if runs[results.OPTIMIZED].uses_onednn else {}
         found = _in_child(
             cell, settings, "regret_job", environment=kernels, rounds=_REGRET_ROUNDS
         )

@@ -16,9 +16,8 @@ from tfx_perf.components.optimized_trainer import plans as known_plans
 from tfx_perf.components.optimized_trainer.plans import KnownPlan
 from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.core import errors, formatting
-from tfx_perf.hardware import onednn
 from tfx_perf.tf_internals import devices
-from tfx_perf.training.optimizations import precision
+from tfx_perf.training.optimizations import onednn, precision
 from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.replicas import strategies
 from tfx_perf.training.trials import kept_choice, processes

@@ -16,7 +16,9 @@ from tfx_perf.components.optimized_trainer import child, supervision
 from tfx_perf.components.optimized_trainer.plans import KnownPlan
 from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.config import PerfConfig
-from tfx_perf.hardware import host, onednn
+from tfx_perf.hardware import host
+from tfx_perf.tf_internals import devices as tf_devices
+from tfx_perf.training.optimizations import onednn
 from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.trials import processes
 from tfx_perf.training.trials.choice import PlanChoice, plain
@@ -67,7 +69,7 @@ def test_where_there_is_something_to_decide(monkeypatch, tmp_path):
     features, devices = ["avx2", "fma"], tmp_path
     monkeypatch.setattr(host, "cpu_features", lambda: tuple(features))
     monkeypatch.setattr(host, "_DEVICES", devices)
-    monkeypatch.setattr(onednn.devices, "uses_onednn", lambda: False)
+    monkeypatch.setattr(tf_devices, "uses_onednn", lambda: False)
     monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS", raising=False)
     assert onednn.is_open()
     (devices / "nvidia0").touch()

@@ -15,9 +15,9 @@ from tests import contributed
 from tfx_perf.components.optimized_trainer import comparisons
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import errors
-from tfx_perf.hardware import devices, onednn
+from tfx_perf.hardware import devices
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.optimizations import OPTIMIZATIONS
+from tfx_perf.training.optimizations import OPTIMIZATIONS, onednn
 from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.trials import families
 

@@ -1,13 +1,22 @@
-"""oneDNN's kernels."""
+"""oneDNN: kernels that TensorFlow has, and on many processors leaves off.
 
+On x86-64 it takes them by default only where the processor has AVX-512 VNNI, AVX-VNNI, AMX or newer
+(`IsMKLEnabled` in TensorFlow's `core/util/util.cc`). With AVX2, too, they mostly make dense and
+convolutional layers faster. A process decides when it imports TensorFlow.
+"""
+
+import os
 from collections.abc import Mapping
 
+from tfx_perf.hardware import host
 from tfx_perf.training.optimizations.optimization import Optimization
 from tfx_perf.training.optimizations.steps_per_call import CALL_SECONDS
 
+_VARIABLE = "TF_ENABLE_ONEDNN_OPTS"
+
 
 class OneDnn(Optimization):
-    """Runs in a process that uses oneDNN, where TensorFlow would not; see `hardware.onednn`.
+    """Runs in a process that uses oneDNN, where TensorFlow would not.
 
     A process has it or not, so the starter of the trials' processes tries it.
     """
@@ -26,12 +35,20 @@ class OneDnn(Optimization):
 
     def environment(self) -> Mapping[str, str]:
         """Returns the variable that makes TensorFlow use it."""
-        from tfx_perf.hardware import onednn
-
-        return onednn.ON
+        return {_VARIABLE: "1"}
 
     def users_choice(self) -> str:
         """Returns the user's setting; empty if there is none."""
-        from tfx_perf.hardware import onednn
+        return os.environ.get(_VARIABLE, "")
 
-        return onednn.users_choice()
+
+def is_open() -> bool:
+    """Returns whether it is off, may be faster, and is undecided; touches no device."""
+    from tfx_perf.tf_internals import devices
+
+    return (
+        not os.environ.get(_VARIABLE)
+        and not devices.uses_onednn()
+        and "avx2" in host.cpu_features()
+        and not host.may_have_accelerators()
+    )
