@@ -2,6 +2,7 @@
 
 import contextlib
 import pathlib
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 
@@ -10,7 +11,8 @@ import click
 from tfx_perf.cli import options, terminal
 from tfx_perf.config.distribution import DistributionSettings
 from tfx_perf.core import console, errors, periodic, workers
-from tfx_perf.distribute import launch
+from tfx_perf.distribute import launch, supervise
+from tfx_perf.isolate.termination import Termination
 
 _SIGNALLED = 128  # what shells add to a signal's number
 _LOOK_SECONDS = 1.0  # whether the terminal is silent
@@ -92,26 +94,42 @@ def command(
     path = options.checked_script(script)
     servers = workers.ParameterServers(count, server_count) if server_count else None
     logs = pathlib.Path(log_folder or path.with_suffix(".logs").name)
-    _empty_logs(logs, names=workers.names_of(count, servers))
-    with _never_silent() as status_lines:
+    names = workers.names_of(count, servers)
+    _empty_logs(logs, names=names)
+    with (
+        _never_silent() as status_lines,
+        tempfile.TemporaryDirectory(prefix="tfx-perf-launch-") as folder,
+        Termination() as termination,  # it takes effect when all have been ended
+    ):
+        console.set_status(f"running {path.name} in {', '.join(names)}")
 
         def show(line: str) -> None:
             status_lines.put_off()
             with contextlib.suppress(BrokenPipeError):  # a worker must not wait for who reads it
                 click.echo(line, err=as_json)
 
-        last = launch.launch(
-            script,
-            arguments,
-            servers=servers,
+        last = supervise.train(
             worker_count=count,
+            servers=servers,
+            start=lambda task: launch.started(
+                task,
+                script,
+                arguments,
+                folder=pathlib.Path(folder),
+                log_folder=logs,
+                show=show,
+            ),
+            environment={workers.RESTART_FOLDER_VARIABLE: folder} if restarts else {},
             are_bound=binding == "exclusive",
+            folder=pathlib.Path(folder),
+            log_folder=logs,
             restarts=restarts,
             heartbeat_timeout_seconds=heartbeat_timeout,
-            log_folder=logs,
-            show=show,
+            is_over=lambda: termination.requested,
             say=_say,
         )
+        if termination.requested:
+            _say("All have ended, as they were told to.")
     if as_json:
         terminal.show_json({"exit_codes": last.exit_codes, "logs": str(logs)})
     _say(last.in_words if last.cause else f"Logs: {logs}")

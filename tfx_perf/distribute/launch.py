@@ -1,22 +1,18 @@
-"""A script of the user's in several workers on this machine, as `tfx-perf launch` runs it."""
+"""A worker of `tfx-perf launch`: a process that runs the user's script."""
 
 import contextlib
-import functools
 import os
 import pathlib
 import runpy
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from tfx_perf import isolate
 from tfx_perf.core import console, errors, workers
-from tfx_perf.distribute import supervise
 from tfx_perf.distribute.failure import WorkerFailure
 from tfx_perf.distribute.supervise import Task
 from tfx_perf.isolate import forks
-from tfx_perf.isolate.termination import Termination
 
 _SERVER = "tfx_perf.distribute.parameter_server.server:serve"
 # What says nothing of the training, once for each worker.
@@ -27,63 +23,29 @@ _QUIET = {
 _FAILED = 1
 
 
-def launch(
+def started(
+    task: Task,
     script: str,
     arguments: Sequence[str],
     *,
-    servers: workers.ParameterServers | None,
-    worker_count: int,
-    are_bound: bool,
-    restarts: int,
-    heartbeat_timeout_seconds: float,
-    log_folder: pathlib.Path,
-    show: Callable[[str], object],
-    say: supervise.Say,
-) -> supervise.Attempt:
-    """Runs a script in workers; returns what became of the last attempt.
-
-    SIGTERM ends them all before it takes effect. Without `servers` all workers run the script;
-    `are_bound` gives each CPUs to itself, and UserError without enough. `show` runs in a thread.
-    """
-    names = ", ".join(workers.names_of(worker_count, servers))
-    console.set_status(f"running {os.path.basename(script)} in {names}")
-    with (
-        tempfile.TemporaryDirectory(prefix="tfx-perf-launch-") as name,
-        Termination() as termination,  # it takes effect when all have been ended
-    ):
-        given = {"script": script, "arguments": list(arguments), "failure_folder": name}
-        last = supervise.train(
-            worker_count=worker_count,
-            servers=servers,
-            start=functools.partial(_started, given, log_folder=log_folder, show=show),
-            environment={workers.RESTART_FOLDER_VARIABLE: name} if restarts else {},
-            are_bound=are_bound,
-            folder=pathlib.Path(name),
-            log_folder=log_folder,
-            restarts=restarts,
-            heartbeat_timeout_seconds=heartbeat_timeout_seconds,
-            is_over=lambda: termination.requested,
-            say=say,
-        )
-        if termination.requested:
-            say("All have ended, as they were told to.")
-    return last
-
-
-def _started(
-    given: dict[str, Any],
-    task: Task,
-    *,
+    folder: pathlib.Path,
     log_folder: pathlib.Path,
     show: Callable[[str], object],
 ) -> contextlib.AbstractContextManager[isolate.Child]:
+    """Starts the process of a task: a worker runs the script, others serve the one that does.
+
+    What fails is left in `folder`; `show` gets each line of the output, in a thread.
+    """
     log_path = log_folder / workers.log_file(task.name)
-    target, arguments = f"{__name__}:{run_script.__name__}", {**given, "log_path": str(log_path)}
-    if task.heartbeats:
-        target, arguments = _SERVER, {}
+    given: dict[str, Any] = {
+        "script": script,
+        "arguments": list(arguments),
+        "failure_folder": str(folder),
+        "log_path": str(log_path),
+    }
     return isolate.started(
-        target,
-        arguments,
+        _SERVER if task.heartbeats else f"{__name__}:{run_script.__name__}",
+        {} if task.heartbeats else given,
         environment={
             "PYTHONPATH": "", **_QUIET, **os.environ, "PYTHONUNBUFFERED": "1", **task.environment,
         },
