@@ -11,7 +11,7 @@ import socket
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from tfx_perf.core import errors
 from tfx_perf.isolate import forks, guard
@@ -27,11 +27,11 @@ _OF_CONNECTIONS = (
 )  # fmt: skip
 
 
-class _Running:
+class _Running(NamedTuple):
     """A child that runs: what finds its descendants, and where its exit code is waited for."""
 
-    def __init__(self, mark: str, answers: IO[bytes]) -> None:
-        self.mark, self.answers = mark, answers
+    mark: str
+    answers: IO[bytes]
 
 
 def serve(orders: socket.socket, *, parent: int) -> None:
