@@ -20,8 +20,8 @@ from tfx_perf.hardware import host
 from tfx_perf.tf_internals import devices as tf_devices
 from tfx_perf.training.optimizations import onednn
 from tfx_perf.training.optimizations.plan import TrainingPlan
-from tfx_perf.training.trials import processes
 from tfx_perf.training.trials.choice import PlanChoice, plain
+from tfx_perf.training.trials.contest import Contest
 
 pytestmark = pytest.mark.each_choice
 
@@ -90,13 +90,13 @@ def test_it_is_tried_first_and_trained_in_a_process_that_uses_it(line, tmp_path,
     monkeypatch.setenv("TELL_FOLDER", str(tmp_path))
     trainer = training_cases.Trainer(tmp_path)
 
-    def is_fast_enough(*args, **kwargs):
-        tried = judged_really(*args, **kwargs)
-        seen.append(tried)
-        return tried.model_copy(update={"status": "chosen"})
+    def first(contest):
+        assert contest.others  # the loss is the same
+        seen.extend(contest.others)
+        return contest.others[0]
 
-    seen, judged_really = [], processes._judged
-    monkeypatch.setattr(processes, "_judged", is_fast_enough)
+    seen = []
+    monkeypatch.setattr(Contest, "fastest", first)
     trainer.run(
         module={"line": line, "beginning": TELLS + IS_LONG},
         compilation={"enabled": False},
@@ -104,7 +104,7 @@ def test_it_is_tried_first_and_trained_in_a_process_that_uses_it(line, tmp_path,
         steps_per_call=(10,),
     )
     record = trainer.record
-    assert seen[0].status in ("chosen", "slower"), seen[0].reason  # the loss is the same
+    assert [each.plan for each in seen] == [WITH]
     assert record.plan.onednn
     assert str(record.plan).endswith(", oneDNN")
     assert record.train_step_count == 120

@@ -5,9 +5,8 @@ import pytest
 from tfx_perf.config.training import TrainingSettings
 from tfx_perf.core import errors, statistics
 from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
-from tfx_perf.training.trials import processes
 from tfx_perf.training.trials.choice import PlanChoice, TrialRecord, plain
-from tfx_perf.training.trials.processes import Comparison, Trained
+from tfx_perf.training.trials.processes import Comparison, Trained, settled_at
 
 WAYS = TrainingPlan(onednn=True), TrainingPlan(precision="mixed_bfloat16")
 FUSED = TrainingPlan(steps_per_call=5, fused_update=True)
@@ -51,16 +50,25 @@ def test_the_loss_after_each_pass_counts():
 
 
 def test_of_several_that_are_good_enough_the_fastest_is_chosen():
-    good, better = judged(off=0.2, on=0.15), judged(off=0.2, on=0.1)
-    slower = judged(off=0.1, on=0.2)
-    found = processes.with_one_winner([good, better, slower])
-    assert [each.status for each in found] == ["slower", "chosen", "slower"]
-    assert processes.with_one_winner([slower]) == (slower,)
+    ways = (*WAYS, TrainingPlan(precision="mixed_float16"))
+
+    def statuses(*step_seconds):
+        timed = ([seconds] * 9 for seconds in step_seconds)
+        found = Comparison.of(
+            Trained([0.2] * 9, 9.0, [[1.0], [1.0]]),
+            {plan: Trained(each, 9.0, [[1.0]]) for plan, each in zip(ways, timed, strict=False)},
+            settings=TrainingSettings(),
+            most_seconds=12.0,
+        )
+        return [each.status for each in found.tried]
+
+    assert statuses(0.15, 0.1, 0.4) == ["slower", "chosen", "slower"]
+    assert statuses(0.4) == ["slower"]
 
 
 def test_turns_end_when_no_further_one_would_change_the_outcome():
     uneven = [1.0, 1.5, 0.7] * 3
-    is_settled = processes.settled_at(0.02)
+    is_settled = settled_at(0.02)
     assert is_settled([[1.2] * 9, [1.0] * 9])
     assert is_settled([[1.0] * 9, [1.2] * 9])
     assert not is_settled([uneven, [1.0] * 9])

@@ -25,9 +25,9 @@ class Contender:
     """A plan that passed its check, and its speed."""
 
     plan: TrainingPlan
-    loss: float | None  # mean over the check's steps; None if not in the logs
-    compile_seconds: float  # tracing and compiling, in the check
-    step_seconds: float  # the median in the check
+    loss: float | None = None  # mean over the check's steps; None if not in the logs
+    compile_seconds: float = 0.0  # tracing and compiling, in the check; 0 without one
+    step_seconds: float = 0.0  # the median in the check
     blocks: list[float] = dataclasses.field(default_factory=list)  # seconds per step
     note: str | None = None  # a remark on its check
 
@@ -50,7 +50,10 @@ class Contender:
         """Returns the record against the reference, which is another contender."""
         speedup = self.speedup_over(reference) if self.blocks else None
         if speedup:
-            reason = speed_reason(speedup, reference.plan)
+            reason = (
+                f"{speedup.value:.2f} times the speed of {reference.plan} "
+                f"(95 % interval {speedup.low:.2f} to {speedup.high:.2f})"
+            )
         elif chosen and self.step_seconds >= reference.step_seconds:
             reason = (
                 f"does the same as {reference.plan} with less work, and was not clearly slower in "
@@ -75,17 +78,9 @@ class Contender:
     def _measured(self) -> dict[str, Any]:
         return {
             "loss": self.loss,
-            "compile_time_seconds": self.compile_seconds,
+            "compile_time_seconds": self.compile_seconds or None,
             "step_time": statistics.median_interval(self.blocks or [self.step_seconds]),
         }
-
-
-def speed_reason(speedup: statistics.Interval, reference: TrainingPlan) -> str:
-    """Returns a plan's speed in words, compared with another one."""
-    return (
-        f"{speedup.value:.2f} times the speed of {reference} "
-        f"(95 % interval {speedup.low:.2f} to {speedup.high:.2f})"
-    )
 
 
 @dataclasses.dataclass

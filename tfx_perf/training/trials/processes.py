@@ -15,8 +15,8 @@ import numpy as np
 from tfx_perf.config.training import TrainingSettings
 from tfx_perf.core import errors, records, statistics
 from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
-from tfx_perf.training.trials.choice import MUST_BEAT, PlanChoice, Status, TrialRecord
-from tfx_perf.training.trials.contest import speed_reason
+from tfx_perf.training.trials.choice import MUST_BEAT, PlanChoice, TrialRecord
+from tfx_perf.training.trials.contest import Contender, Contest
 
 FAILURES = errors.MeasurementError, errors.UserError, OSError
 """What a comparison of processes may end with; the training goes on without what it would find."""
@@ -84,20 +84,24 @@ class Comparison(records.Record):
         most_seconds: float,
     ) -> "Comparison":
         """Returns the comparison: the fastest way wins, if it is surely faster and trains alike."""
-        tried = [
-            _judged(plan, trained, without=without, settings=settings)
-            for plan, trained in others.items()
-        ]
+        reference = Contender(PLAIN_FIT, blocks=without.step_seconds)
+        contest = Contest(reference, margin=settings.margin)
+        different = []
+        for plan, trained in others.items():
+            contender = Contender(plan, blocks=trained.step_seconds)
+            reason = trained.loss_difference(without, tolerance=settings.loss_tolerance)
+            if reason is None:
+                contest.others.append(contender)
+            else:
+                record = contender.record(reference, chosen=False)
+                update = {"status": "different", "reason": reason}
+                different.append(record.model_copy(update=update))
+        winner = contest.fastest()
+        tried = [each.record(reference, chosen=each is winner) for each in contest.others]
         taken_seconds = sum(each.seconds for each in (without, *others.values()))
-        reference = TrialRecord(
-            plan=PLAIN_FIT,
-            status="reference",
-            reason=MUST_BEAT,
-            step_time=statistics.median_interval(without.step_seconds),
-        )
         return cls(
-            without=reference,
-            tried=with_one_winner(tried),
+            without=reference.reference_record(MUST_BEAT),
+            tried=(*tried, *different),
             seconds=min(most_seconds, taken_seconds),
         )
 
@@ -170,37 +174,6 @@ class Comparison(records.Record):
                 "trials": (without, tried, *beside, *others),
             }
         )
-
-
-def with_one_winner(tried: Sequence[TrialRecord]) -> tuple[TrialRecord, ...]:
-    """Returns the records, with the fastest one that was good enough chosen."""
-    speedups = [
-        each.speedup.value if each.status == "chosen" and each.speedup else 0.0 for each in tried
-    ]
-    return tuple(
-        each.model_copy(update={"status": "slower"}) if 0.0 < speedup < max(speedups) else each
-        for each, speedup in zip(tried, speedups, strict=True)
-    )
-
-
-def _judged(
-    plan: TrainingPlan, trained: Trained, *, without: Trained, settings: TrainingSettings
-) -> TrialRecord:
-    speedup = trained.speedup_over(without)
-    difference = trained.loss_difference(without, tolerance=settings.loss_tolerance)
-    status: Status = "slower"
-    reason = speed_reason(speedup, PLAIN_FIT)
-    if difference is not None:
-        status, reason = "different", difference
-    elif speedup.surely_above(1 + settings.margin):
-        status = "chosen"
-    return TrialRecord(
-        plan=plan,
-        status=status,
-        reason=reason,
-        step_time=statistics.median_interval(trained.step_seconds),
-        speedup=speedup,
-    )
 
 
 def _relative_difference(value: float, reference: float) -> float:
