@@ -73,7 +73,7 @@ class Meter:
             )
         if interception.is_capturing():  # somebody who looks for a `fit`, and finds none
             raise interception.AbandonedError
-        return _Step(self, batch_size, steps)
+        return _Step(self._timer, self._batch_sizes, batch_size, steps)
 
     def end_epoch(self, **losses: Any) -> None:
         """Ends an epoch; time until the next step, such as validation, is not counted.
@@ -149,25 +149,22 @@ class Meter:
             **known,
         )
 
-    def _begin(self) -> None:
-        self._timer.begin_call()
-
-    def _end(self, batch_size: int, steps: int) -> None:
-        self._timer.end_call(steps)
-        self._batch_sizes[batch_size] += 1
-
 
 class _Step:
     """One step; quicker than a generator's context."""
 
-    __slots__ = ("_batch_size", "_meter", "_steps")
+    __slots__ = ("_batch_size", "_batch_sizes", "_steps", "_timer")
 
-    def __init__(self, meter: Meter, batch_size: int, steps: int) -> None:
-        self._meter, self._batch_size, self._steps = meter, batch_size, steps
+    def __init__(
+        self, timer: StepTimer, batch_sizes: collections.Counter[int], batch_size: int, steps: int
+    ) -> None:
+        self._timer, self._batch_sizes = timer, batch_sizes
+        self._batch_size, self._steps = batch_size, steps
 
     def __enter__(self) -> None:
-        self._meter._begin()
+        self._timer.begin_call()
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         if kind is None:
-            self._meter._end(self._batch_size, self._steps)
+            self._timer.end_call(self._steps)
+            self._batch_sizes[self._batch_size] += 1
