@@ -14,7 +14,7 @@ from tfx_perf.training.fit.timer import StepTimer, percentile
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.loop import Loop, turns
 from tfx_perf.training.measuring import memory
-from tfx_perf.training.measuring.communication import CallObserver
+from tfx_perf.training.measuring.communication import CommunicationMeter
 from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.replicas.sync import Sync
 
@@ -61,7 +61,7 @@ def test_warm_up_and_the_pause_between_epochs_do_not_count(monkeypatch):
 def test_what_epochs_begin_with_is_told_from_their_steps(monkeypatch, pause_seconds):
     told = []
 
-    class Told(CallObserver):
+    class Told(CommunicationMeter):
         def on_warm(self, step_count):
             told.append(("warm", step_count))
 

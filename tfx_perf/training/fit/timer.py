@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tfx_perf.core.interception import replacing
 from tfx_perf.training.keras_api.base_api import KerasApi
-from tfx_perf.training.measuring.communication import CallObserver
+from tfx_perf.training.measuring.communication import CommunicationMeter
 
 # Steps at the start of a fit that no steady-state figure counts: tracing, allocation,
 # filling of buffers.
@@ -38,12 +38,9 @@ class StepTimer:
     input and the host's own work count. Saving checkpoints does not count.
     """
 
-    def __init__(
-        self,
-        *,
-        observer: CallObserver | None = None,
-    ) -> None:
-        self._observer = observer or CallObserver()
+    def __init__(self, *, observer: CommunicationMeter | None = None) -> None:
+        """Begins; the observer hears after how many steps figures begin or cease to count."""
+        self._observer = observer or CommunicationMeter()
         self._done = 0  # steps
         self._is_warm = False
         # Of each call. Arrays, because a training may have ten million of them: they take 40 bytes

@@ -37,7 +37,7 @@ from tfx_perf.training.loop.fit_steps import (
     StepFunction,
 )
 from tfx_perf.training.loop.turns import Schedule, Turn, Turns
-from tfx_perf.training.measuring.communication import CallObserver
+from tfx_perf.training.measuring.communication import CommunicationMeter
 from tfx_perf.training.optimizations.optimization import Fit
 from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.optimizations.train_functions import TrainFunctions
@@ -102,7 +102,7 @@ class FitGuard(Protocol):
 class Loop:
     """Trains one model with any plan; compiled functions are kept between runs."""
 
-    def __init__(self, call: FitCall, *, observer: CallObserver | None = None) -> None:
+    def __init__(self, call: FitCall, *, observer: CommunicationMeter | None = None) -> None:
         self._call, self._observer = call, observer
         self._model = call.model
         self.keras_api = either_keras.api_of(call.model)

@@ -23,19 +23,6 @@ _COLUMNS = 2  # seconds, bytes; of what is read, steps are the third
 _NANO = 1e9
 
 
-class CallObserver:
-    """Hears after how many steps figures begin or cease to count; does nothing."""
-
-    def on_warm(self, step_count: int) -> None:
-        """Runs once the first call and the warm-up are over."""
-
-    def on_epoch_start(self, step_count: int) -> None:
-        """Runs before the first call of an epoch."""
-
-    def on_epoch_started(self, step_count: int) -> None:
-        """Runs after the first call of an epoch."""
-
-
 class Totals(NamedTuple):
     """Waits and reductions of one process' replicas since it began."""
 
@@ -45,7 +32,7 @@ class Totals(NamedTuple):
     reduced_bytes: tuple[float, ...]  # of each replica
 
 
-class CommunicationMeter(CallObserver):
+class CommunicationMeter:
     """Measures reductions in everything that is traced in `metered`.
 
     The first call of an epoch counts only where epochs have no other: replicas begin it apart, and
@@ -81,15 +68,15 @@ class CommunicationMeter(CallObserver):
             yield
 
     def on_warm(self, step_count: int) -> None:
-        """Counts from here on."""
+        """Counts from here on: the first call and the warm-up are over."""
         self._before, self._starts = self._read(step_count), np.zeros(_COLUMNS + 1)
 
     def on_epoch_start(self, step_count: int) -> None:
-        """Counts separately from here on."""
+        """Counts separately from here on, before the first call of an epoch."""
         self._epoch_before = self._read(step_count)
 
     def on_epoch_started(self, step_count: int) -> None:
-        """Ends the separate count."""
+        """Ends the separate count, after that call."""
         self._starts = self._starts + self._read(step_count) - self._epoch_before
 
     def totals(self, strategy: tf.distribute.Strategy) -> Totals | None:
