@@ -215,14 +215,6 @@ class KerasApi(abc.ABC):
         """Returns a context in which Keras' own steps update metrics and return no results."""
         return interception.replacing(model, "get_metrics_result", lambda own: dict)
 
-    def scales_loss_as_keras_does(self, model: Any) -> bool:
-        """Whether the optimizer scales the loss by a factor, if it changes it at all."""
-        return all(
-            is_of_package(optimizer, name, self.package)
-            for optimizer in optimizers(model)
-            for name in ("scale_loss", "get_scaled_loss", "get_unscaled_gradients")
-        )
-
     def named_state(self, model: Any) -> dict[str, tf.Variable]:
         """Returns every variable that a training step may change, by its path in the model.
 
@@ -247,20 +239,10 @@ class KerasApi(abc.ABC):
         """Returns the optimizer's variables with a value of each replica, whose sum counts."""
         return []
 
-    def remembers_rows(self, model: Any) -> bool:
-        """Whether a layer goes on in each row of a batch from that row of the batch before."""
-        recurrent = self.layers.RNN
-        return any(isinstance(each, recurrent) and each.stateful for each in all_layers(model))
-
     def averages_loss(self, model: Any) -> bool:
         """Whether every loss given to `compile` is a mean over the rows of the batch."""
         reductions = (getattr(loss, "reduction", "auto") for loss in self.losses(model))
         return all(reduction in _MEANS for reduction in reductions)
-
-    def averages_by_weight(self, model: Any) -> bool:
-        """Whether every loss given to `compile` is divided by the sum of the sample weights."""
-        reductions = {getattr(loss, "reduction", "auto") for loss in self.losses(model)}
-        return reductions == {"mean_with_sample_weight"}
 
     def scales_loss(self, model: Any) -> bool:
         """Whether the optimizer scales the loss, e.g. for float16."""
@@ -326,10 +308,6 @@ class KerasApi(abc.ABC):
         """Returns the variables that the layers of a model draw seeds from."""
         named = self.named_state(model)
         return [each for name, each in named.items() if self.is_seed(name, each)]
-
-    def evaluating_over_replicas(self) -> contextlib.AbstractContextManager[None]:
-        """Returns a context in which every model can evaluate and predict over replicas."""
-        return contextlib.nullcontext()
 
     def counting(
         self, model: Any, part: PartOfBatch

@@ -60,10 +60,6 @@ class Keras3(KerasApi):
         return [variables.inner(each) for each in accumulators if each is not None]
 
     @override
-    def evaluating_over_replicas(self) -> contextlib.AbstractContextManager[None]:
-        return evaluating()
-
-    @override
     @contextlib.contextmanager
     def counting(self, model: Any, part: PartOfBatch) -> Iterator[None]:
         """Weighs the losses of single outputs.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tfx_perf.core import interception
-from tfx_perf.training.keras_api import either_keras
+from tfx_perf.training.keras_api import either_keras, keras3_api
 from tfx_perf.training.keras_api.base_api import KerasApi, Tensors
 from tfx_perf.training.step import replica_part
 
@@ -18,7 +18,8 @@ def as_one_device() -> Iterator[None]:
     """Has all models evaluate and predict as on one device inside the context; may be nested."""
     with contextlib.ExitStack() as undo:
         for keras_api in () if _LASTING else either_keras.apis():
-            undo.enter_context(keras_api.evaluating_over_replicas())
+            if keras_api.package == "keras":
+                undo.enter_context(keras3_api.evaluating())
             counting = functools.partial(_counting_rows, keras_api)
             undo.enter_context(
                 interception.replacing(keras_api.model_class, "test_step", counting)

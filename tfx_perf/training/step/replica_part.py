@@ -41,7 +41,9 @@ def _counted(batch: Tensors, *, model: Any, keras_api: KerasApi) -> tf.Tensor | 
     if keras_api.averages_loss(model):
         return tf.cast(datasets.row_count(batch), tf.float64)
     weight = keras_api.unpack(batch)[2]
-    if not keras_api.averages_by_weight(model) or isinstance(weight, (dict, list, tuple)):
+    reductions = {getattr(loss, "reduction", None) for loss in keras_api.losses(model)}
+    by_weight = reductions == {"mean_with_sample_weight"}
+    if not by_weight or isinstance(weight, (dict, list, tuple)):
         return None
     return tf.cast(
         datasets.row_count(batch) if weight is None else tf.reduce_sum(weight), tf.float64

@@ -4,11 +4,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf.training.keras_api.base_api import KerasApi, all_layers
+from tfx_perf.training.keras_api.base_api import KerasApi, all_layers, optimizers
+from tfx_perf.training.keras_api.private_attributes import is_of_package
 
 Tensors = Any  # a nested structure of dense, sparse and ragged tensors
 Gradients = list[Any]  # tf.Tensor, tf.IndexedSlices or None
 State = list[Any]  # a loop variable
+
+# Methods of optimizers that scale the loss.
+_SCALING = ("scale_loss", "get_scaled_loss", "get_unscaled_gradients")
 
 
 def slicing_obstacle(model: Any, keras_api: KerasApi) -> str | None:
@@ -21,13 +25,18 @@ def slicing_obstacle(model: Any, keras_api: KerasApi) -> str | None:
         return reason
     if not keras_api.averages_loss(model):
         return "a loss is not the mean over the rows of the batch"
-    if not keras_api.scales_loss_as_keras_does(model):
+    if not all(
+        is_of_package(optimizer, name, keras_api.package)
+        for optimizer in optimizers(model)
+        for name in _SCALING
+    ):
         return "the optimizer scales the loss in its own way"
     if keras_api.overrides_metrics(model):  # it may read weights, which must not have changed then
         return "the model has its own compute_metrics"
-    if keras_api.remembers_rows(model):
+    layers, recurrent = all_layers(model), keras_api.layers.RNN
+    if any(isinstance(each, recurrent) and each.stateful for each in layers):
         return "a stateful layer remembers each row of the batch"
-    asks_others = any(getattr(layer, "synchronized", False) for layer in all_layers(model))
+    asks_others = any(getattr(layer, "synchronized", False) for layer in layers)
     if asks_others and model.distribute_strategy.num_replicas_in_sync > 1:
         return "a layer asks the other replicas, which may have fewer slices"
     return None
