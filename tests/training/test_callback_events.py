@@ -131,6 +131,20 @@ def test_a_callback_list_is_used_as_it_is(keras, add_history):
         assert found[1] == expected[1] == "what was there"
 
 
+def test_a_callback_list_of_the_users_own_kind_keeps_its_methods(keras):
+    seen = []
+
+    class Own(keras.callbacks.CallbackList):
+        def on_epoch_end(self, epoch, logs=None):
+            seen.append(epoch)
+            super().on_epoch_end(epoch, logs)
+
+    model = model_cases.dense(keras)
+    given = Own([], add_history=True, model=model)
+    history = Loop(captured(model, model_cases.regression(), callbacks=given)).fit(PLAN).history
+    assert seen == history.epoch == [0, 1]
+
+
 @pytest.mark.usefixtures("no_flops")
 def test_a_guarded_fit_uses_a_callback_list_as_it_is(keras):
     model = model_cases.dense(keras)

@@ -57,6 +57,11 @@ class QuickFunction:
             return use()
 
 
+def is_graph_function(function: Any) -> bool:
+    """Returns whether something is what `tf.function` returns."""
+    return hasattr(function, "python_function") and hasattr(function, "get_concrete_function")
+
+
 def replace_input(operation: tf.Operation, index: int, tensor: tf.Tensor) -> None:
     """Has an operation read another tensor of the graph that is traced, alike in type and shape."""
     operation._update_input(index, tensor)

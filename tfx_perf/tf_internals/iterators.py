@@ -5,13 +5,12 @@ import itertools
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.data.ops import dataset_ops, iterator_ops
 
-from tfx_perf.core import interception
 from tfx_perf.tf_internals import ancestry
 
 
@@ -149,35 +148,3 @@ def _known(kind: type, iterators: FitIterators) -> type:
             return iterator
 
     return Known
-
-
-@contextlib.contextmanager
-def direct_iterators(
-    strategy: tf.distribute.Strategy,
-    iterators: FitIterators | None = None,
-    *,
-    applies: Callable[[], bool] = lambda: True,
-) -> Iterator[None]:
-    """Has Keras make iterators as without a strategy, and not await their end, if `applies`.
-
-    With one replica, distributing changes only the kind of iterator: handing batches out to devices
-    takes longer than training on small ones (200 microseconds each), and its state cannot be saved.
-    With several, iterators stay as they are. `iterators` learns of the first dataset that is
-    distributed meanwhile, `fit`'s training data.
-    """
-    has_replicas = strategy.num_replicas_in_sync > 1
-
-    def noted(own: Callable[..., Any]) -> Callable[..., Any]:
-        def distribute(dataset: tf.data.Dataset, options: Any = None) -> Any:
-            if not applies():
-                return own(dataset, options)
-            found = own(dataset, options) if has_replicas else unawaited(dataset)
-            if iterators is None or iterators.dataset is not None:
-                return found
-            return iterators.over(found)
-
-        return distribute
-
-    # On the instance: the class and other strategies stay what they are.
-    with interception.replacing(strategy, "experimental_distribute_dataset", noted):
-        yield

@@ -271,7 +271,7 @@ class TrainingSession:
         before = recovery.plan if recovery is not None else None
         is_served = strategies.servers_of(strategy) is not None
         if not (placement or is_served) and self._is_told_first(call, loop, recovery):
-            stack.enter_context(_told(call, loop, recovery))
+            loop.told = stack.enter_context(_told(call, loop, recovery))
         if self._fit_count == 1 and (recovery is None or recovery.step is None):
             self._on_anew()
         if recovery is not None and before is not None:
@@ -357,7 +357,7 @@ class TrainingSession:
         if recovery is not None:
             result = recovery.fit(choice.plan, plain_step_seconds=plain_step_seconds)
             return dataclasses.replace(result, notes=(*notes, *result.notes))
-        if choice.plan.is_plain_fit and not choice.trials:
+        if choice.plan.is_plain_fit and not choice.trials and loop.told is None:
             return FitResult(*loop.observe(), plan=choice.plan, notes=notes)
         ended = loop.fit(choice.plan, plain_step_seconds=plain_step_seconds)
         return FitResult(*ended, plan=choice.plan, notes=notes)
@@ -517,21 +517,17 @@ def _plain_step_seconds(choice: PlanChoice) -> float | None:
 
 def _told(
     call: FitCall, loop: Loop, recovery: FitGuard | None
-) -> contextlib.AbstractContextManager[None]:
+) -> contextlib.AbstractContextManager[callback_hooks.Told]:
     """Returns the context in which callbacks have been told of the training."""
-
-    def note() -> None:
-        if isinstance(recovery, Recovery):
-            recovery.note_callbacks()
-
-    if isinstance(recovery, Recovery):
-        recovery.keep_logs()
+    saved = recovery if isinstance(recovery, Recovery) else None
+    if saved is not None:
+        saved.keep_logs()
     return callback_hooks.told(
         call,
         loop.keras_api,
         steps=loop.train_length,
         is_resumed=recovery is not None and recovery.step is not None,
-        on_told_of_training=note,
+        on_told_of_training=saved.note_callbacks if saved is not None else lambda: None,
     )
 
 

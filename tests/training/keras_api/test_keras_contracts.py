@@ -80,45 +80,35 @@ def test_the_graph_function_in_keras_own_train_function_is_found(keras):
     assert {id(variables.inner(each)) for each in model.trainable_variables} <= used
 
 
-@contract("The evaluation inside of fit is taken for one that the user has asked for.")
-def test_fit_tells_evaluate_that_it_calls_it(keras):
-    named = []
-
-    def noting(own):
-        def evaluate(model, *args, **arguments):
-            named.append(arguments)
-            return own(model, *args, **arguments)
-
-        return evaluate
-
-    model = built(keras, run_eagerly=True)
-    callback, other = keras.callbacks.Callback(), keras.callbacks.Callback()
-    with interception.replacing(keras.Model, "evaluate", noting):
-        for given in callback, other:
-            model.fit(X, Y, validation_data=(X, Y), verbose=0, callbacks=[given])
-            model.evaluate(X, Y, verbose=0, callbacks=[given])
-    found = [api_of(keras).is_of_fit(arguments, callback) for arguments in named]
-    assert found == [True, False, False, False]
-
-
 @contract("The evaluations inside of fit run other steps than fit counts.")
 def test_the_evaluations_of_fit_can_be_counted_in_calls_of_other_lengths(keras):
     keras_api, counted = api_of(keras), []
 
-    def counting(own):
-        def evaluate(*args, **arguments):
-            keras_api.count_in_calls_of(keras_api.evaluation_counting(model), 2, model=model)
-            return own(*args, **arguments)
-
-        return evaluate
+    def begin(logs):
+        keras_api.count_in_calls_of(keras_api.evaluation_counting(model), 2, model=model)
 
     model = built(keras)
-    note = keras.callbacks.LambdaCallback(on_test_batch_end=lambda step, logs: counted.append(step))
+    note = keras.callbacks.LambdaCallback(
+        on_test_begin=begin, on_test_batch_end=lambda step, logs: counted.append(step)
+    )
     data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(1)
-    with interception.replacing(model, "evaluate", counting):
-        model.fit(X, Y, validation_data=data, verbose=0, callbacks=[note])
+    model.fit(X, Y, validation_data=data, verbose=0, callbacks=[note])
     assert counted == [1, 3]
     assert keras_api.get_steps_per_execution(model) == 1
+
+
+@contract("A model that a callback compiles trains on with what was traced before.")
+def test_fit_looks_its_train_function_up_for_each_call(keras):
+    called = []
+
+    class List(keras.callbacks.CallbackList):
+        def on_train_batch_begin(self, batch, logs=None):
+            super().on_train_batch_begin(batch, logs)
+            model.train_function = lambda iterator: called.append(batch) or {"loss": 0.0}
+
+    model = built(keras)
+    model.fit(X, Y, batch_size=2, verbose=0, callbacks=List(model=model, add_history=True))
+    assert called == [0, 1]
 
 
 @contract("The losses of compile are not known: micro-batches may compute another mean.")

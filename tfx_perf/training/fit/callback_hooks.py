@@ -5,11 +5,10 @@ traced on the model that is trained.
 """
 
 import contextlib
-import threading
+import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tfx_perf.core import interception
 from tfx_perf.core.interception import FitCall
 from tfx_perf.training.fit.fit_arguments import callback_list, is_container
 from tfx_perf.training.keras_api import private_attributes
@@ -59,8 +58,7 @@ def _obstacle(callback: Any, module: Any) -> str | None:
     return None
 
 
-_SETTERS = ("set_params", "set_model")
-_HOOKS = ("on_train_begin", "on_epoch_begin")
+_BEFORE_THE_FIRST_STEP = ("set_params", "set_model", "on_train_begin", "on_epoch_begin")
 
 
 def may_change_the_model(callbacks: Any, module: Any) -> bool:
@@ -68,8 +66,18 @@ def may_change_the_model(callbacks: Any, module: Any) -> bool:
     return any(
         not is_keras_own(callback, hook, module)
         for callback in callback_list(callbacks)
-        for hook in (*_SETTERS, *_HOOKS)
+        for hook in _BEFORE_THE_FIRST_STEP
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class Told:
+    """Callbacks that know that training begins before their `fit` does."""
+
+    callbacks: list[Any]
+    knows_epoch: bool  # whether they know of the first epoch, too
+    hide_added: Callable[[], None]  # hides hooks that they have got: tf_keras calls none put later
+    begin: Callable[[], None]  # puts these back, and stops the model if they have said so
 
 
 @contextlib.contextmanager
@@ -80,7 +88,7 @@ def told(
     steps: int | None,
     is_resumed: bool = False,
     on_told_of_training: Callable[[], None] = lambda: None,
-) -> Iterator[None]:
+) -> Iterator[Told]:
     """Tells callbacks of the training and of its first epoch; `fit` inside tells them of the rest.
 
     A resumed `fit` tells them of the epoch itself, since it must bring them to it first.
@@ -88,83 +96,46 @@ def told(
     given, model, module = call.arguments["callbacks"], call.model, keras_api.callbacks
     callbacks = callback_list(given)
     hooks_before = [dict(_attributes(callback)) for callback in callbacks]
-    with contextlib.ExitStack() as undo:
-        with keras_api.calling_callbacks(model):
-            model.stop_training = False
-            container = given
-            if not is_container(given):
-                container = module.CallbackList(
-                    callbacks,
-                    add_history=True,
-                    add_progbar=False,
-                    model=model,
-                    verbose=keras_api.verbosity(call.arguments["verbose"]),
-                    epochs=call.arguments["epochs"],
-                    steps=steps,
-                )
-            container.on_train_begin()
-            on_told_of_training()
-            if not is_resumed:
-                initial_epoch = call.arguments["initial_epoch"]
-                container.on_epoch_begin(keras_api.first_epoch(model, initial_epoch, steps=steps))
-        stops = model.stop_training
-        added = [
-            (callback, hook, _attributes(callback)[hook])
-            for callback, before in zip(callbacks, hooks_before, strict=True)
-            for hook in BATCH_HOOKS
-            if _attributes(callback).get(hook) is not before.get(hook)
-        ]
-        held = undo.enter_context(contextlib.ExitStack())
+    with keras_api.calling_callbacks(model):
+        model.stop_training = False
+        container = given
+        if not is_container(given):
+            container = module.CallbackList(
+                callbacks,
+                add_history=True,
+                add_progbar=False,
+                model=model,
+                verbose=keras_api.verbosity(call.arguments["verbose"]),
+                epochs=call.arguments["epochs"],
+                steps=steps,
+            )
+        container.on_train_begin()
+        on_told_of_training()
+        if not is_resumed:
+            initial_epoch = call.arguments["initial_epoch"]
+            container.on_epoch_begin(keras_api.first_epoch(model, initial_epoch, steps=steps))
+    stops = model.stop_training
+    added = [
+        (callback, hook, _attributes(callback)[hook])
+        for callback, before in zip(callbacks, hooks_before, strict=True)
+        for hook in BATCH_HOOKS
+        if _attributes(callback).get(hook) is not before.get(hook)
+    ]
+
+    def hide_added() -> None:
+        for callback, hook, _ in added:
+            vars(callback).pop(hook, None)
+
+    def begin() -> None:
+        for callback, hook, function in added:
+            vars(callback)[hook] = function
+        held.close()
+        model.stop_training = model.stop_training or stops
+
+    with contextlib.ExitStack() as held:
         held.enter_context(keras_api.holding_trainable(model))
-
-        def hide_added() -> None:
-            """Hides added hooks while `fit` looks; tf_keras calls none that come later."""
-            for callback, hook, _ in added:
-                vars(callback).pop(hook, None)
-
-        def begin() -> None:
-            """Puts the added hooks back when `fit` reaches its first hook."""
-            for callback, hook, function in added:
-                vars(callback)[hook] = function
-            held.close()
-            model.stop_training = model.stop_training or stops
-
-        hooks = _HOOKS[:1] if is_resumed else _HOOKS
-        for hook in hooks if is_container(given) else (*_SETTERS, *hooks):
-            instead = begin if hook in _HOOKS else hide_added
-            skipping = _skipping_once(callbacks, instead=instead)
-            undo.enter_context(interception.replacing(module.CallbackList, hook, skipping))
-        yield
+        yield Told(callbacks, not is_resumed, hide_added, begin)
 
 
 def _attributes(callback: Any) -> dict[str, Any]:
     return getattr(callback, "__dict__", {})
-
-
-def _skipping_once(
-    told: list[Any], *, instead: Callable[[], None]
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Makes a hook of `CallbackList` call `instead` once, in the place of the callbacks `told`."""
-    thread, is_left = threading.get_ident(), True
-
-    def making(own: Callable[..., None]) -> Callable[..., None]:
-        def method(container: Any, *args: Any, **kwargs: Any) -> None:
-            nonlocal is_left
-            everyone = container.callbacks
-            has_all = all(any(each is one for one in everyone) for each in told)
-            if not (is_left and has_all and threading.get_ident() == thread):
-                own(container, *args, **kwargs)
-                return
-            is_left = False
-            container.callbacks = [
-                each for each in everyone if not any(each is one for one in told)
-            ]
-            try:
-                instead()
-                own(container, *args, **kwargs)
-            finally:
-                container.callbacks = everyone
-
-        return method
-
-    return making

@@ -1,4 +1,4 @@
-"""Begins epochs and evaluations, and checks that each epoch has as many steps as it should."""
+"""Evaluates in `fit`, and checks that each epoch has as many steps as it should."""
 
 from collections.abc import Callable
 from typing import Any
@@ -65,61 +65,39 @@ class StepCounts:
 
 
 class TestFunction:
-    """The test function of the evaluations that one `fit` makes."""
+    """The test function of the evaluations that `fit` makes, traced once for all of a model's."""
 
-    def __init__(
-        self,
-        function: MultiStep,
-        keras_api: KerasApi,
-        *,
-        steps_per_call: int,
-        length: int | None,  # steps of an evaluation
-    ) -> None:
-        self.steps_per_call = steps_per_call
-        self._function = function
+    def __init__(self, model: Any, keras_api: KerasApi) -> None:
+        self._model, self._keras_api = model, keras_api
+        self._function: MultiStep | None = None
         self._countdown = Countdown()
-        self.callback = keras_api.callback(  # to be given to `fit`
-            on_test_begin=lambda logs=None: self._countdown.begin(length)
-        )
+        self._length: int | None = None  # steps of an evaluation
+        self.steps_per_call = 1
+
+    def begin_fit(self, arguments: dict[str, Any], *, most_steps_per_call: int) -> None:
+        """Begins a `fit` with these arguments."""
+        if self._function is None:
+            self._function = MultiStep(self._model, self._keras_api, method="test_step")
+        self._length = length_of(arguments["validation_data"], arguments["validation_steps"])
+        self.steps_per_call = self._steps_per_call(arguments, most=most_steps_per_call)
+
+    def begin(self) -> None:
+        """Begins an evaluation."""
+        self._countdown.begin(self._length)
 
     def __call__(self, iterator: Any) -> Any:
         """Runs a call's steps; raises OutOfRangeError if the data end before."""
+        assert self._function is not None
         return self._function.run(iterator, self._countdown.take(self.steps_per_call))
 
-
-class Epochs:
-    """The countdown of one model's training, and what evaluates meanwhile."""
-
-    def __init__(self, model: Any, keras_api: KerasApi) -> None:
-        self.training = Countdown()
-        self._model = model
-        self._keras_api = keras_api
-        self._test: MultiStep | None = None
-
-    def counting(self, length: int | None) -> Any:
-        """Returns a callback that begins every epoch of a `fit` with Keras' own functions."""
-        return self._keras_api.callback(
-            on_epoch_begin=lambda epoch, logs=None: self.training.begin(length)
-        )
-
-    def test_function(self, arguments: dict[str, Any], *, most_steps_per_call: int) -> TestFunction:
-        """Returns the test function of a `fit`."""
-        return TestFunction(
-            self._traced_test(),
-            self._keras_api,
-            steps_per_call=self._test_steps_per_call(arguments, most=most_steps_per_call),
-            length=length_of(arguments["validation_data"], arguments["validation_steps"]),
-        )
-
     def retrace(self) -> None:
-        """Makes the next call trace the test function anew, because the model was compiled anew."""
-        if self._test is not None:
-            self._test.retrace()
+        """Makes the next call trace the steps anew, because the model was compiled anew."""
+        if self._function is not None:
+            self._function.retrace()
 
-    def _test_steps_per_call(self, arguments: dict[str, Any], *, most: int) -> int:
-        """Returns how many steps a call of an evaluation takes."""
+    def _steps_per_call(self, arguments: dict[str, Any], *, most: int) -> int:
         data, steps = arguments["validation_data"], arguments["validation_steps"]
-        if length_of(data, steps) is None:
+        if self._length is None:
             return 1  # nobody knows where to cut a call short
         batches = length_of(data, None)
         if not (self._keras_api.overcounts and steps and batches):
@@ -133,8 +111,3 @@ class Epochs:
 
         alike = (n for n in range(most, 1, -1) if counts_all(n) == counts_all(users_steps))
         return next(alike, 1)
-
-    def _traced_test(self) -> MultiStep:
-        if self._test is None:
-            self._test = MultiStep(self._model, self._keras_api, method="test_step")
-        return self._test

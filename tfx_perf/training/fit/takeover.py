@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tfx_perf.core import interception
-from tfx_perf.tf_internals.iterators import FitIterators, direct_iterators
+from tfx_perf.tf_internals.iterators import FitIterators
+from tfx_perf.training.fit.callback_hooks import Told
 from tfx_perf.training.fit.epochs import TestFunction
+from tfx_perf.training.fit.fit_arguments import is_container
 from tfx_perf.training.keras_api.base_api import Function, KerasApi
 
 _METHODS = ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch")
@@ -40,96 +42,161 @@ def others_wait(model: Any) -> Iterator[None]:
             is_over.set()
 
 
-class Takeover:
-    """Takes over one model's `fit`.
+@contextlib.contextmanager
+def direct_iterators(
+    model: Any, keras_api: KerasApi, make: Callable[..., Any] | None = None
+) -> Iterator[None]:
+    """Has Keras make iterators as without a strategy in this thread, and not await their end.
 
-    The installed train function runs ours on iterators over the data of this `fit`; our test
-    function is in its place only while `fit` itself evaluates. A callback that trains or evaluates,
-    and every other thread, reaches Keras' own. The model's `steps_per_execution` stays the user's.
-    A callback that has the train function made anew gets ours, made anew.
+    With one replica, distributing changes only the kind of iterator: handing batches out to devices
+    takes longer than training on small ones (200 microseconds each), and its state cannot be saved.
+    With several, iterators stay as they are. `make` gets what makes the object that reads and
+    counts the data of a `fit` or an evaluation, and its arguments, in the place of this.
+    """
+    strategy, thread = model.distribute_strategy, threading.get_ident()
+    has_replicas = strategy.num_replicas_in_sync > 1
+
+    def replacement(own: Callable[..., Any]) -> Callable[..., Any]:
+        direct = own if has_replicas else functools.partial(keras_api.read_directly, own, strategy)
+        ours = direct if make is None else functools.partial(make, direct)
+
+        def made(*args: Any, **kwargs: Any) -> Any:
+            return (ours if threading.get_ident() == thread else own)(*args, **kwargs)
+
+        return made
+
+    with interception.replacing(*keras_api.step_counting, replacement):
+        yield
+
+
+class Takeover:
+    """Takes over one `fit` of a model.
+
+    While it runs, `train_function` and `test_function` of the model are ours. They run our steps on
+    the iterators of this `fit` and of its own evaluations; a callback that trains or evaluates, and
+    every other thread, reaches Keras' own. The model's `steps_per_execution` stays the user's.
     """
 
     def __init__(
         self,
         model: Any,
         keras_api: KerasApi,
+        train: Function,  # gets the direct iterators of the `fit`
+        test: TestFunction | None,  # likewise in its evaluations; None leaves these as they are
         *,
-        theirs: Callable[[], tuple[Function, Function]],
-        renew: Callable[[], tuple[Function, Function]],
+        theirs: Callable[[], tuple[Function, Function]],  # Keras' own, for the same
+        renew: Callable[[Function | None], None],  # traces anew; gets Keras' new one, if it is made
+        steps_per_call: int | None,  # that `fit` is to count; None for the user's
+        iterators: FitIterators,  # over the training data
     ) -> None:
-        """Installs nothing.
-
-        Args:
-            model: compiled.
-            keras_api: the model's.
-            theirs: returns Keras' own functions for training and evaluation.
-            renew: makes those anew, and has all else traced anew.
-        """
-        self.others_calls = 0  # calls of Keras' train function by others than `fit`
-        self._model = model
-        self._keras_api = keras_api
+        """Installs nothing."""
+        self._model, self._keras_api = model, keras_api
+        self._test = test
         self._theirs, self._renew = theirs, renew
-        self._is_making = self._counts_as_users = False
-        self._thread: int | None = None  # that `fit` runs in; None if nothing is installed
-        self._train_function: Function  # that stands in the place of Keras' own
+        self._steps_per_call, self._iterators = steps_per_call, iterators
+        self._others_calls = 0
+        self._is_evaluating = self._counts_as_users = False
         self._evaluated = FitIterators()  # those of `fit`'s own evaluations
-        self._steps_per_call: int | None = None
         self._counting: Any = None  # what `fit` counts the steps of training with
 
-    @contextlib.contextmanager
-    def installed(
-        self,
-        train: Function,
-        test: TestFunction | None,
-        *,
-        steps_per_call: int | None,
-        iterators: FitIterators,
-    ) -> Iterator[None]:
-        """Wraps a `fit` with functions in the place of Keras', called with direct iterators.
-
-        None leaves Keras' test function, or the user's steps per call.
-        """
-
+        # No methods, of which a copy of the model would copy all.
         def train_function(iterator: Any) -> Any:
             if iterators.number_of(iterator) is not None:
                 return train(iterator)
-            self.others_calls += 1
-            return self._theirs()[0](iterator)
+            self._others_calls += 1
+            return theirs()[0](iterator)
 
-        model, keras_api = self._model, self._keras_api
-        self._steps_per_call = steps_per_call
-        self._thread, self.others_calls, self._counts_as_users = threading.get_ident(), 0, False
-        self._evaluated = FitIterators()
-        self._train_function = train_function
-        with contextlib.ExitStack() as undo:
-            model.train_function, model.test_function = train_function, self._theirs()[1]
-            undo.callback(self._leave)
-            replacements = [
-                (model, "make_train_function", self._making),
-                (*keras_api.step_counting, self._counting_steps),
-            ]
-            if test is not None:
-                evaluating = functools.partial(self._evaluating, test)
-                replacements.append((model, "evaluate", evaluating))
-            undo.enter_context(interception.replacing_all(replacements))
-            undo.enter_context(
-                direct_iterators(
-                    model.distribute_strategy, iterators, applies=lambda: self._is_in_thread
-                )
-            )
-            if steps_per_call is not None:
-                undo.enter_context(
-                    keras_api.telling_last_steps(model, applies=lambda: not self._counts_as_users)
-                )
-            yield
+        def test_function(iterator: Any) -> Any:
+            # An own `evaluate` may call that of Keras in another way than `fit` does.
+            is_ours = self._is_evaluating and self._evaluated.number_of(iterator) is not None
+            return (test if test and is_ours else theirs()[1])(iterator)
 
-    def keras_functions(self) -> Any:
-        """Returns Keras' own functions, new ones, whatever is installed."""
-        self._is_making = True
+        self._ours = train_function, test_function
+
+    @contextlib.contextmanager
+    def installed(self) -> Iterator[None]:
+        """Wraps the `fit`, which is given `container`."""
+        model = self._model
+        self._theirs()  # made before other threads can ask for them
+        self._install()
         try:
-            return self._keras_api.keras_functions(self._model)
+            with direct_iterators(model, self._keras_api, self._counted):
+                yield
         finally:
-            self._is_making = False
+            theirs = self._theirs()  # else compiled anew in the end
+            if model.train_function is self._ours[0]:
+                model.train_function = theirs[0]
+            if model.test_function is self._ours[1]:
+                model.test_function = theirs[1]
+
+    def _install(self) -> None:
+        self._model.train_function, self._model.test_function = self._ours
+
+    def container(
+        self, callbacks: Any, arguments: dict[str, Any], *, told: Told | None
+    ) -> Any:
+        """Returns the value of `callbacks` for a `fit` in `installed`, which has these arguments.
+
+        It is Keras' `CallbackList` of a list of callbacks, or a given one as it is, and tells us of
+        calls and evaluations, too. Callbacks that are `told` know already that training begins.
+        """
+        is_given = is_container(callbacks)
+        base: Any = type(callbacks) if is_given else self._keras_api.callbacks.CallbackList
+        container = object.__new__(_container_class(base))
+        vars(container).update(vars(callbacks) if is_given else {"callbacks": callbacks})
+        vars(container).update(_takeover=self, _told=told, _fit=None if is_given else arguments)
+        return container
+
+    def options(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Returns what Keras makes a container with, beside the callbacks."""
+        verbose = self._keras_api.verbosity(arguments["verbose"])
+        return {
+            "add_history": True,
+            "add_progbar": verbose != 0,
+            "model": self._model,
+            "verbose": verbose,
+            "epochs": arguments["epochs"],
+            "steps": self._keras_api.steps_counted(self._counting),
+        }
+
+    @property
+    def others_calls(self) -> int:
+        """Calls of Keras' train function by others than `fit`, as far as they can be seen."""
+        return self._others_calls + (self._model.train_function is not self._ours[0])
+
+    def before_call(self) -> None:
+        """Goes on with a train function that a callback has had made, or that `compile` wants."""
+        if self._model.train_function is not self._ours[0]:
+            self._others_calls += 1
+            self._renew(self._model.train_function)
+            self._install()
+
+    def last_step(self, step: int, length: int | None) -> int:
+        """Returns the step that callbacks are told of at the end of a call.
+
+        Keras 3 takes a short call at the end of an epoch for a full one.
+        """
+        if length is None or self._steps_per_call is None or self._counts_as_users:
+            return step
+        return min(step, length - 1) if self._keras_api.overcounts else step
+
+    def begin_evaluation(self) -> None:
+        """Has the evaluation of `fit` that begins run our test function, and count its steps."""
+        test, keras_api = self._test, self._keras_api
+        if test is None or self._model.test_function is not self._ours[1]:  # compiled anew
+            return
+        counting = keras_api.evaluation_counting(self._model)
+        keras_api.note_iterators(counting, self._evaluated)
+        keras_api.count_in_calls_of(counting, test.steps_per_call, model=self._model)
+        test.begin()
+        self._is_evaluating = True
+
+    def end_evaluation(self) -> None:
+        """Has Keras count as the user said: tf_keras uses that for a `fit` in a callback, too."""
+        if self._is_evaluating:
+            self._is_evaluating = False
+            counting = self._keras_api.evaluation_counting(self._model)
+            self._count_as_users(counting)
 
     def count_before(self, steps: int) -> None:
         """Has Keras count steps that another process made with its iterator over the data."""
@@ -137,75 +204,84 @@ class Takeover:
 
     def count_single_steps(self) -> None:
         """Makes `fit` count the user's steps per call from the next epoch on."""
-        steps = self._keras_api.get_steps_per_execution(self._model)
         self._counts_as_users = True
-        self._keras_api.count_in_calls_of(self._counting, steps, model=self._model)
+        self._count_as_users(self._counting)
 
-    @property
-    def _is_in_thread(self) -> bool:
-        return threading.get_ident() == self._thread
+    def _count_as_users(self, counting: Any) -> None:
+        steps = self._keras_api.get_steps_per_execution(self._model)
+        self._keras_api.count_in_calls_of(counting, steps, model=self._model)
 
-    def _leave(self) -> None:
-        self._thread = self._counting = None  # that holds iterators, and so a cache in files
-        if self._model.train_function is self._train_function:  # else compiled anew in the end
-            self._model.train_function = self._theirs()[0]
-        del self._train_function  # which holds the guard, and so checkpoints in memory
+    def _counted(self, make: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Makes what `fit` reads and counts with, first its training, or another one meanwhile."""
+        if self._counting is not None:
+            return make(*args, **kwargs)
+        if self._steps_per_call is not None:
+            steps = self._keras_api.execution_steps_of(self._model, self._steps_per_call)
+            kwargs["steps_per_execution"] = steps
+        self._counting = make(*args, **kwargs)
+        self._keras_api.note_iterators(self._counting, self._iterators)
+        return self._counting
 
-    def _counting_steps(self, own: Callable[..., Any]) -> Callable[..., Any]:
-        def make(*args: Any, **kwargs: Any) -> Any:
-            if self._counting is not None or not self._is_in_thread:
-                return own(*args, **kwargs)  # of an evaluation, or of others
-            if self._steps_per_call is not None:
-                steps = self._keras_api.execution_steps_of(self._model, self._steps_per_call)
-                kwargs["steps_per_execution"] = steps
-            self._counting = own(*args, **kwargs)
-            return self._counting
 
-        return make
+@functools.cache
+def _container_class(base: Any) -> Any:
+    class Container(base):
+        """The callbacks of one `fit`, which tell a takeover of calls and evaluations, too."""
 
-    def _making(self, own: Callable[..., Any]) -> Callable[..., Any]:
-        model = self._model
+        callbacks: list[Any]
+        _takeover: Takeover
+        _told: Told | None
+        _fit: dict[str, Any] | None  # its arguments; None if it is made already
 
-        def make_train_function(force: bool = False) -> Any:
-            is_new = force or model.train_function is None  # as `compile` leaves it
-            if self._is_making or not is_new:
-                return own(force)
-            _, model.test_function = self._renew()
-            model.train_function = self._train_function
-            return self._train_function
+        def on_train_begin(self, logs: Any = None) -> None:
+            told, arguments = self._told, self._fit
+            if told is not None:
+                told.hide_added()
+            if arguments is not None:  # now the model is built, and the data's length is known
+                base.__init__(self, self.callbacks, **self._takeover.options(arguments))
+                self.model.stop_training = False  # as Keras sets it then
+            if told is not None:
+                told.begin()
+            self._to_others(super().on_train_begin, logs)
+            self._told = told if told is not None and told.knows_epoch else None
 
-        return make_train_function
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            self._to_others(super().on_epoch_begin, epoch, logs)
+            self._told = None
 
-    def _evaluating(self, test: TestFunction, own: Callable[..., Any]) -> Callable[..., Any]:
-        # Without functools.wraps: `__wrapped__` would be a part of the model.
-        def evaluate(*args: Any, **kwargs: Any) -> Any:
-            if not (self._is_in_thread and self._keras_api.is_of_fit(kwargs, test.callback)):
-                return own(*args, **kwargs)
-            with self._evaluation(test):
-                return own(*args, **kwargs)
+        def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+            super().on_train_batch_begin(batch, logs)
+            self._takeover.before_call()
 
-        return evaluate
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            length = (getattr(self, "params", None) or {}).get("steps")
+            step = self._takeover.last_step(batch, length)
+            super().on_train_batch_end(step, logs)
 
-    @contextlib.contextmanager
-    def _evaluation(self, test: TestFunction) -> Iterator[None]:
-        """Has our test function evaluate in the context, on the iterators of `fit` itself."""
-        model, keras_api, iterators = self._model, self._keras_api, self._evaluated
-        model.make_test_function()  # does nothing, except after `compile`
-        theirs = model.test_function
+        def on_test_begin(self, logs: Any = None) -> None:
+            super().on_test_begin(logs)
+            self._takeover.begin_evaluation()
 
-        def test_function(iterator: Any) -> Any:
-            # An own `evaluate` may call that of Keras in another way than `fit` does.
-            return (test if iterators.number_of(iterator) is not None else theirs)(iterator)
+        def on_test_end(self, logs: Any = None) -> None:
+            self._takeover.end_evaluation()
+            super().on_test_end(logs)
 
-        counting = keras_api.evaluation_counting(model)
-        keras_api.note_iterators(counting, iterators)
-        keras_api.count_in_calls_of(counting, test.steps_per_call, model=model)
-        model.test_function = test_function
-        try:
-            yield
-        finally:
-            if model.test_function is test_function:  # else compiled anew
-                model.test_function = theirs
-            # tf_keras counts so for a `fit` in a callback, too.
-            users_steps = keras_api.get_steps_per_execution(model)
-            keras_api.count_in_calls_of(counting, users_steps, model=model)
+        def set_params(self, params: Any) -> None:
+            self._to_others(super().set_params, params)
+
+        def set_model(self, model: Any) -> None:
+            self._to_others(super().set_model, model)
+
+        def _to_others(self, tell: Callable[..., None], *args: Any) -> None:
+            """Tells all callbacks but those that know already."""
+            if self._told is None:
+                tell(*args)
+                return
+            everyone, known = self.callbacks, self._told.callbacks
+            self.callbacks = [each for each in everyone if not any(each is it for it in known)]
+            try:
+                tell(*args)
+            finally:
+                self.callbacks = everyone
+
+    return Container

@@ -53,14 +53,10 @@ class StepTimer:
         self._begin = 0.0
         self.last_logs: Any = None
 
-    def epochs_callback(self, keras_api: KerasApi) -> Any:
-        """Returns the callback to give to a `fit` whose calls are timed."""
-        return keras_api.callback(on_epoch_begin=self.on_epoch_begin)
-
     @contextlib.contextmanager
     def observing(self, keras_api: KerasApi, *, steps_per_call: int) -> Iterator[Any]:
         """Times a `fit` in which no function may be replaced; yields the callback to give to it."""
-        callback = self.epochs_callback(keras_api)
+        callback = keras_api.callback(on_epoch_begin=self.on_epoch_begin)
 
         def begin(batch: int, logs: Any = None) -> None:
             self.begin_call()

@@ -4,7 +4,6 @@ import abc
 import contextlib
 import functools
 import importlib
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -108,8 +107,7 @@ class KerasApi(abc.ABC):
     _resumption: str  # the model's attribute that has `fit` begin at a later epoch
     _evaluation_counting: str  # its attribute with what `fit` counts the steps of evaluations with
     _counted_dataset: str  # the attribute of those with the data
-    _trainer_module: str  # which makes them, with the `tf.function` of its `tf`
-    _graph_function: Callable[..., Any]  # what makes its graph functions
+    _epoch_steps: str  # likewise with the steps of an epoch
 
     @property
     def backend(self) -> str:
@@ -227,10 +225,6 @@ class KerasApi(abc.ABC):
         """Whether this path of `named_state` is a `SaveableRandomLayers` generator."""
         return "/_random_generator/" in name
 
-    def state(self, model: Any) -> list[tf.Variable]:
-        """Returns the variables of `named_state`."""
-        return list(self.named_state(model).values())
-
     def optimizer_variables(self, model: Any) -> list[tf.Variable]:
         """Returns the optimizer's variables, with the loss scale, which tf_keras does not list."""
         return list(variables.named_variables({"optimizer": model.optimizer}).values())
@@ -250,35 +244,25 @@ class KerasApi(abc.ABC):
             getattr(model.optimizer, "loss_scale_factor", None)
         )
 
-    def keras_functions(self, model: Any) -> KerasFunctions:
-        """Returns Keras' own train and test functions, new ones, not yet traced."""
+    def keras_functions(self, model: Any, *, train: Function | None = None) -> KerasFunctions:
+        """Returns Keras' own train and test functions, new ones, not yet traced.
+
+        `train` is the one for training if Keras has made it already, and maybe traced it.
+        """
         numbers = TracedNumbers(functools.partial(with_numbers, model))
-        with self._graph_functions(numbers) as made:
+        inner = None
+        if train is None:
             model.make_train_function(force=True)
-            inner = made[-1] if made else None
-            steps = functools.partial(self.execution_steps, model)
-            own = model.train_function
-            train = KerasFunction(own, inner, numbers=numbers, execution_steps=steps)
+            inner = self._traceable(model, numbers)
+            train = model.train_function
         model.make_test_function(force=True)
-        return KerasFunctions(train, model.test_function)
+        steps = functools.partial(self.execution_steps, model)
+        own = KerasFunction(train, inner, numbers=numbers, execution_steps=steps)
+        return KerasFunctions(own, model.test_function)
 
-    @contextlib.contextmanager
-    def _graph_functions(self, numbers: TracedNumbers) -> Iterator[list[Any]]:
-        """Yields the graph functions that Keras makes meanwhile, the outermost last."""
-        made, thread = [], threading.get_ident()
-
-        def noting(own: Callable[..., Any]) -> Callable[..., Any]:
-            def noted(function: Any = None, **options: Any) -> Any:
-                if threading.get_ident() != thread:  # which makes another model's
-                    return own(function, **options)
-                made.append(self._graph_function(numbers.read_before(function), **options))
-                return made[-1]
-
-            return noted
-
-        tensorflow = importlib.import_module(self._trainer_module).tf
-        with interception.replacing(tensorflow, "function", noting):
-            yield made
+    @abc.abstractmethod
+    def _traceable(self, model: Any, numbers: TracedNumbers) -> Any:
+        """Returns the graph function in a new train function, for which it may put another one."""
 
     @abc.abstractmethod
     def variable_like(self, variable: Any, value: tf.Tensor) -> Any:
@@ -303,6 +287,10 @@ class KerasApi(abc.ABC):
                 for name in ("apply_gradients", "apply", "iterations")
             )
         )
+
+    def state(self, model: Any) -> list[tf.Variable]:
+        """Returns the variables of `named_state`."""
+        return list(self.named_state(model).values())
 
     def seeds(self, model: Any) -> list[tf.Variable]:
         """Returns the variables that the layers of a model draw seeds from."""
@@ -403,6 +391,19 @@ class KerasApi(abc.ABC):
         """
 
     @abc.abstractmethod
+    def read_directly(
+        self, make: Callable[..., Any], strategy: tf.distribute.Strategy, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Makes an object of `step_counting` with a dataset's own iterators, not distributed.
+
+        So for data under `strategy`, which has one replica. Their end is `unawaited`.
+        """
+
+    def steps_counted(self, counting: Any) -> int | None:
+        """Returns the steps of an epoch that an object of `step_counting` knows of, if any."""
+        return getattr(counting, self._epoch_steps)
+
+    @abc.abstractmethod
     def execution_steps_of(self, model: Any, steps: int) -> Any:
         """Returns a number of steps per call in the form that `step_counting` takes."""
 
@@ -422,17 +423,6 @@ class KerasApi(abc.ABC):
 
     def count_before(self, counting: Any, steps: int) -> None:  # noqa: B027 (tf_keras counts none)
         """Adds steps of epochs before to an object of `step_counting`, where it counts those."""
-
-    def telling_last_steps(
-        self, model: Any, *, applies: Callable[[], bool]
-    ) -> contextlib.AbstractContextManager[None]:
-        """Returns a context in which callbacks hear of every call's last step, if `applies()`."""
-        return contextlib.nullcontext()
-
-    def is_of_fit(self, arguments: dict[str, Any], callback: Any) -> bool:
-        """Whether `evaluate` has these named arguments from the `fit` with this callback."""
-        given = getattr(arguments.get("callbacks"), "callbacks", ())
-        return "_use_cached_eval_dataset" in arguments and any(each is callback for each in given)
 
     def step_counter(self, model: Any, step: str) -> tf.Variable | None:
         """Returns the variable in which Keras counts `train_step` or `test_step`, if it does."""

@@ -4,6 +4,7 @@ import contextlib
 import importlib
 import inspect
 import sys
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,6 +12,8 @@ import tensorflow as tf
 from typing_extensions import override
 
 from tfx_perf.core import errors, interception
+from tfx_perf.tf_internals.graphs import is_graph_function
+from tfx_perf.tf_internals.iterators import unawaited
 from tfx_perf.training.keras_api import private_attributes, variables
 from tfx_perf.training.keras_api.base_api import (
     KerasApi,
@@ -19,6 +22,7 @@ from tfx_perf.training.keras_api.base_api import (
     Tensors,
     optimizers,
 )
+from tfx_perf.training.keras_api.keras_function import TracedNumbers
 
 _SEED = "seed_generator_state"  # what Keras names the variable of every seed generator
 
@@ -33,13 +37,18 @@ class Keras3(KerasApi):
     _resumption = "_initial_epoch"
     _evaluation_counting = "_eval_epoch_iterator"
     _counted_dataset = "_distributed_dataset"
-    _trainer_module = "keras.src.backend.tensorflow.trainer"
-    _graph_function = staticmethod(tf.function)
+    _epoch_steps = "num_batches"
 
     @property
     @override
     def called_class(self) -> type:
         return importlib.import_module("keras").Operation
+
+    @override
+    def _traceable(self, model: Any, numbers: TracedNumbers) -> Any:
+        # It is in the closure of a function that looks at what it returns. It changes no numbers.
+        held = inspect.getclosurevars(model.train_function).nonlocals.values()
+        return next(filter(is_graph_function, (model.train_function, *held)), None)
 
     @override
     def variable_like(self, variable: Any, value: tf.Tensor) -> Any:
@@ -152,7 +161,17 @@ class Keras3(KerasApi):
     @property
     @override
     def step_counting(self) -> tuple[Any, str]:
-        return importlib.import_module(self._trainer_module), "TFEpochIterator"
+        module = importlib.import_module("keras.src.backend.tensorflow.trainer")
+        return module, "TFEpochIterator"
+
+    @override
+    def read_directly(
+        self, make: Callable[..., Any], strategy: tf.distribute.Strategy, *args: Any, **kwargs: Any
+    ) -> Any:
+        if kwargs.get("distribute_strategy") is strategy:
+            direct = types.SimpleNamespace(experimental_distribute_dataset=unawaited)
+            kwargs["distribute_strategy"] = direct
+        return make(*args, **kwargs)
 
     @override
     def execution_steps_of(self, model: Any, steps: int) -> Any:
@@ -165,23 +184,6 @@ class Keras3(KerasApi):
     @override
     def count_before(self, counting: Any, steps: int) -> None:
         counting._steps_seen += steps
-
-    @override
-    def telling_last_steps(
-        self, model: Any, *, applies: Callable[[], bool]
-    ) -> contextlib.AbstractContextManager[None]:
-        """Corrects Keras, which reports a short call at the end of an epoch as a full one."""
-
-        def telling(own: Callable[..., None]) -> Callable[..., None]:
-            def on_train_batch_end(container: Any, step: int, logs: Any = None) -> None:
-                length = container.params.get("steps")
-                if container.model is model and length is not None and applies():
-                    step = min(step, length - 1)
-                own(container, step, logs)
-
-            return on_train_batch_end
-
-        return interception.replacing(self.callbacks.CallbackList, "on_train_batch_end", telling)
 
 
 def global_generator_state() -> tf.Variable | None:

@@ -72,6 +72,11 @@ class KerasFunction:
         self._used: Sequence[tf.Variable] = ()
         self.hides_draws = False  # see `graphs.hides_draws`; set by `trace`
 
+    @property
+    def is_traceable(self) -> bool:
+        """Whether `trace` can trace it, so that its variables are known."""
+        return self._graph_function is not None
+
     def __call__(self, iterator: Any) -> Any:
         """Runs the steps of one call."""
         return self.own(iterator)

@@ -2,13 +2,14 @@
 
 import contextlib
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
 from typing_extensions import override
 
-from tfx_perf.tf_internals.graphs import QuickFunction
+from tfx_perf.tf_internals.graphs import QuickFunction, is_graph_function
+from tfx_perf.tf_internals.iterators import unawaited
 from tfx_perf.training.keras_api.base_api import (
     KerasApi,
     NodeParts,
@@ -16,6 +17,7 @@ from tfx_perf.training.keras_api.base_api import (
     Tensors,
     optimizers,
 )
+from tfx_perf.training.keras_api.keras_function import TracedNumbers
 from tfx_perf.training.keras_api.private_attributes import is_of_package
 
 # What `minimize`, which is called in a step of Keras' own, calls before the gradients are applied;
@@ -39,8 +41,7 @@ class TfKeras(KerasApi):
     _resumption = "_training_state"
     _evaluation_counting = "_eval_data_handler"
     _counted_dataset = "_dataset"
-    _trainer_module = "tf_keras.src.engine.training"
-    _graph_function = staticmethod(QuickFunction)
+    _epoch_steps = "inferred_steps"
 
     @property
     @override
@@ -75,6 +76,15 @@ class TfKeras(KerasApi):
         finally:
             if vars(model)["_compiled_trainable_state"] is held:
                 vars(model)["_compiled_trainable_state"] = compiled
+
+    @override
+    def _traceable(self, model: Any, numbers: TracedNumbers) -> Any:
+        own = model.train_function
+        if not is_graph_function(own):
+            return None
+        quick = QuickFunction(numbers.read_before(own.python_function), reduce_retracing=True)
+        model.train_function = model.train_tf_function = quick  # the second one for TensorBoard
+        return quick
 
     @override
     def variable_like(self, variable: Any, value: tf.Tensor) -> Any:
@@ -167,6 +177,17 @@ class TfKeras(KerasApi):
     @override
     def step_counting(self) -> tuple[Any, str]:
         return importlib.import_module("tf_keras.src.engine.data_adapter"), "get_data_handler"
+
+    @override
+    def read_directly(
+        self, make: Callable[..., Any], strategy: tf.distribute.Strategy, *args: Any, **kwargs: Any
+    ) -> Any:
+        if tf.distribute.get_strategy() is not strategy:
+            return make(*args, **kwargs)
+        made = make(*args, **{**kwargs, "distribute": False})
+        if isinstance(made._dataset, tf.data.Dataset):
+            made._dataset = unawaited(made._dataset)
+        return made
 
     @override
     def execution_steps_of(self, model: Any, steps: int) -> Any:

@@ -15,7 +15,8 @@ from tfx_perf.memory import batches
 from tfx_perf.tf_internals import datasets
 from tfx_perf.tf_internals.iterators import FitIterators
 from tfx_perf.training.fit import callback_hooks
-from tfx_perf.training.fit.epochs import Epochs, StepCounts, TestFunction
+from tfx_perf.training.fit.callback_hooks import Told
+from tfx_perf.training.fit.epochs import StepCounts, TestFunction
 from tfx_perf.training.fit.fit_arguments import (
     callback_list,
     certain_length,
@@ -24,6 +25,7 @@ from tfx_perf.training.fit.fit_arguments import (
     length_of,
     may_run_out,
 )
+from tfx_perf.training.fit.takeover import Takeover
 from tfx_perf.training.fit.timer import StepTimer, TimedFit
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.keras_api.base_api import all_layers
@@ -67,6 +69,7 @@ class _Run:
     numerics_check: NumericsCheck | None = None
     plain_step_seconds: float | None = None
     stop_when: Callable[[StepTimer], bool] = lambda timer: False
+    told: Told | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,8 +110,11 @@ class Loop:
         self._model = call.model
         self.keras_api = either_keras.api_of(call.model)
         self.sync = Sync(call.model.distribute_strategy)
-        self._epochs = Epochs(self._model, self.keras_api)
-        self._functions = TrainFunctions(call.model, self.keras_api, renewed=self._epochs.retrace)
+        self._countdown = Countdown()  # of the steps left in an epoch
+        self._test_function = TestFunction(self._model, self.keras_api)
+        self.functions = TrainFunctions(
+            call.model, self.keras_api, renewed=self._test_function.retrace
+        )
         self.speed_watch: SpeedWatch | None = None
         self.plan = PLAIN_FIT  # the plan of the last `fit`
         self.timer: StepTimer | None = None  # of the running or last `fit`
@@ -116,16 +122,19 @@ class Loop:
         self.single_steps_note: str | None = None  # why the last `fit` ended in single steps
         self._test: TestFunction | None = None  # of the `fit` that runs
         self._saveable = SaveableRandomLayers(call.model)
+        self._takeover: Takeover  # of the `fit` that runs
+        self.told: Told | None = None  # callbacks of the next `fit` that know that it begins
 
     def goes_on_with(self, call: FitCall) -> bool:
         """Takes over another `fit` of the model, if what is traced still holds; returns whether."""
-        if call.model is not self._model or not self._functions.are_valid:
+        if call.model is not self._model or not self.functions.are_valid:
             return False
         same = batches.spec_of(call), batches.declared_batch_size(call)
         if same != (batches.spec_of(self._call), batches.declared_batch_size(self._call)):
             self.first_batch = FirstBatch()
         self._call = call
         self.speed_watch = self.timer = self.single_steps_note = None
+        self.told = None
         self.plan = PLAIN_FIT
         return True
 
@@ -144,17 +153,12 @@ class Loop:
     @property
     def users_steps_per_call(self) -> int:
         """The `steps_per_execution` of the user's `compile`."""
-        return self._functions.users_steps_per_call
+        return self.functions.users_steps_per_call
 
     def trace_count(self, plan: TrainingPlan) -> int | None:
         """Returns how often a plan's steps were traced; None for plain `fit`."""
-        found = self._functions.used_by(plan)
+        found = self.functions.used_by(plan)
         return None if found is None else found.trace_count
-
-    @property
-    def functions(self) -> TrainFunctions:
-        """The model's traced and compiled functions."""
-        return self._functions
 
     @property
     def element_spec(self) -> Any:
@@ -164,7 +168,7 @@ class Loop:
     def described(self, settings: PerfConfig, *, most_steps_per_call: int = 1) -> Fit:
         """Returns the `fit` as optimizations look at it."""
         data = self._call.arguments["x"]
-        return Fit(self._functions, data, settings, most_steps_per_call)
+        return Fit(self.functions, data, settings, most_steps_per_call)
 
     def prepare(self, plan: TrainingPlan = PLAIN_FIT) -> None:
         """Traces a plan's steps to make all variables; TypeError if no batch can be made up."""
@@ -172,17 +176,20 @@ class Loop:
             datasets.blank(self.element_spec, open_size=self._replica_count)
         )
         if plan.is_plain_fit or not self._is_built:
-            self._functions.keras.train.trace(iterator)
+            self.functions.keras.train.trace(iterator)
         if not plan.is_plain_fit:
             with self._random_layers(plan):
-                self._functions.of(plan).trace(iterator)
+                self.functions.of(plan).trace(iterator)
 
     def observe(self) -> TimedFit:
         """Runs Keras' own `fit` without replacing any function of the model."""
         self.timer = timer = StepTimer(observer=self._observer)
         steps = self.users_steps_per_call
         with timer.observing(self.keras_api, steps_per_call=steps) as callback:
-            return TimedFit(self._proceed(self._call.arguments, callback), timer)
+            given = self._call.arguments["callbacks"]
+            callbacks = [*callback_list(given), callback]
+            with in_given(given, callbacks, model=self._model) as used:
+                return TimedFit(self._call.proceed(callbacks=used), timer)
 
     def fit(
         self,
@@ -206,7 +213,9 @@ class Loop:
             guard=guard,
             numerics_check=numerics_check,
             plain_step_seconds=plain_step_seconds,
+            told=self.told,
         )
+        self.told = None
         if guard is None:
             return self._run(run, {})
         arguments = self._call.arguments
@@ -236,7 +245,7 @@ class Loop:
 
     def take_turns(self, schedule: Schedule, data: tf.data.Dataset) -> None:
         """Trains on endless data, in blocks, as the schedule asks; see `Turns`."""
-        with self._functions.replaced(), self.keras_api.begun_anew(self._model):
+        with self.functions.replaced(), self.keras_api.begun_anew(self._model):
             callback = Turns(self._model, schedule, sync=self.sync).callback(self.keras_api)
             overrides = {**_ON_TRIAL, "x": data, "steps_per_epoch": _ENDLESS}
             self._call.proceed(**{**overrides, "callbacks": [callback]})
@@ -244,11 +253,11 @@ class Loop:
     def turn(self, plan: TrainingPlan, *, iterator: Any = None) -> Turn:
         """Returns a turn with the plan, over Keras' iterator or over another one."""
         if plan.is_plain_fit:
-            function: Callable[..., Any] = self._functions.keras.train
+            function: Callable[..., Any] = self.functions.keras.train
             count = self.users_steps_per_call
         else:
             count = plan.steps_per_call
-            function = functools.partial(self._functions.of(plan).run, steps=count)
+            function = functools.partial(self.functions.of(plan).run, steps=count)
         if iterator is None:
             return Turn(function, count)
         return Turn(lambda _: function(iterator), count)
@@ -259,7 +268,7 @@ class Loop:
             raise _IteratorMadeError(iterator)
 
         before = getattr(self._model, "history", None)
-        with self._functions.replaced(), self.keras_api.begun_anew(self._model):
+        with self.functions.replaced(), self.keras_api.begun_anew(self._model):
             self._model.train_function = leave
             try:
                 self._call.proceed(**{**_ON_TRIAL, "x": data, "steps_per_epoch": 1})
@@ -274,16 +283,21 @@ class Loop:
         if not plan.is_plain_fit:
             self._count_steps(run, arguments, timer=timer)
         planned_steps = None if plan.is_plain_fit else _steps_per_call(plan, arguments)
-        with self._functions.takeover.installed(
+        self._takeover = Takeover(
+            self._model,
+            self.keras_api,
             self._step_function(run, arguments, planned_steps=planned_steps, timer=timer),
             self._test,
+            theirs=self.functions.theirs,
+            renew=self.functions.retrace,
             steps_per_call=planned_steps,
             iterators=FitIterators() if guard is None else guard.iterators,
-        ):
-            callback = timer.epochs_callback(self.keras_api)
-            own_history = None if guard is None else guard.history
-            history = self._proceed(arguments, callback, history=own_history)
-        return TimedFit(history, timer)
+        )
+        try:
+            with self._takeover.installed():
+                return TimedFit(self._proceed(run, arguments, timer), timer)
+        finally:  # it holds iterators, and so a cache in files, and the guard with its checkpoint
+            del self._takeover
 
     def _step_function(
         self,
@@ -294,11 +308,13 @@ class Loop:
         timer: StepTimer,
     ) -> StepFunction:
         guard, model, users_steps = run.guard, self._model, self.users_steps_per_call
-        runner, countdown = self._runner(run, arguments), self._epochs.training
+        runner, countdown = self._runner(run, arguments), self._countdown
         before_first: Callable[[Any], None] | None = None
         if guard is not None:
-            count_before = self._functions.takeover.count_before
-            before_first = functools.partial(guard.begin, runner=runner, count_before=count_before)
+
+            def before_first(iterator: Any) -> None:
+                self._takeover.count_before(guard.begin(iterator, runner))
+
         elif planned_steps is None:
             countdown = Countdown()  # which no callback begins
         else:
@@ -323,7 +339,7 @@ class Loop:
 
     def _runner(self, run: _Run, arguments: dict[str, Any]) -> StepRunner:
         """Returns what runs the steps of a call; later wrappers stand around earlier ones."""
-        plan, functions = run.plan, self._functions
+        plan, functions = run.plan, self.functions
         users_steps = self.users_steps_per_call
         runner: StepRunner
         if plan.is_plain_fit:
@@ -343,7 +359,7 @@ class Loop:
             runner = NotingFirstBatch(runner, self.first_batch, whole=whole)
         if not plan.is_plain_fit and may_run_out(arguments):
             optimizer = self._model.optimizer
-            runner = OpenEpochs(runner, countdown=self._epochs.training, optimizer=optimizer)
+            runner = OpenEpochs(runner, countdown=self._countdown, optimizer=optimizer)
         return runner
 
     def _arguments(self, run: _Run, overrides: dict[str, Any]) -> dict[str, Any]:
@@ -353,23 +369,23 @@ class Loop:
         arguments = {**self._call.arguments, **overrides}
         if plan.is_plain_fit and run.guard is None:
             return arguments
-        callbacks = callback_list(arguments["callbacks"])
         if plan.is_plain_fit:
             # Keras 3 runs whole calls, whatever is left of the epoch.
             length = None if self.keras_api.overcounts else self.train_length
-            arguments["callbacks"] = [*callbacks, self._epochs.counting(length)]
         else:
             if not self._is_built:
                 self.prepare()  # what can be done with a step depends on the model's variables
             if arguments["validation_data"] is not None:
-                self._test = self._epochs.test_function(
-                    arguments, most_steps_per_call=plan.steps_per_call
-                )
-                callbacks = [self._test.callback, *callbacks]
-            arguments["callbacks"] = [*callbacks, self._epochs.counting(self.train_length)]
-            if self._hooks_obstacle() is None:
-                look = self.keras_api.callback(on_epoch_begin=self._look_at_hooks)
-                arguments["callbacks"].append(look)
+                self._test = self._test_function
+                self._test.begin_fit(arguments, most_steps_per_call=plan.steps_per_call)
+            length = self.train_length
+        begin_epoch = self.keras_api.callback(
+            on_epoch_begin=lambda epoch, logs=None: self._countdown.begin(length)
+        )
+        arguments["callbacks"] = [*callback_list(arguments["callbacks"]), begin_epoch]
+        if not plan.is_plain_fit and self._hooks_obstacle() is None:
+            look = self.keras_api.callback(on_epoch_begin=self._look_at_hooks)
+            arguments["callbacks"].append(look)
         self._let_no_count_matter(arguments)
         return arguments
 
@@ -379,8 +395,8 @@ class Loop:
             self._model,
             self.keras_api,
             recorded=lambda: timer.done_count if guard is None else guard.run_count,
-            computed=None if may_run_out(arguments) else lambda: self._functions.done_count,
-            others_calls=lambda: self._functions.takeover.others_calls,
+            computed=None if may_run_out(arguments) else lambda: self.functions.done_count,
+            others_calls=lambda: self._takeover.others_calls,
             length=certain_length(arguments),
         )
         if guard is not None:
@@ -405,7 +421,7 @@ class Loop:
         if reason is not None:
             self.single_steps_note = f"single steps from epoch {epoch + 1} on, since {reason}"
             _LOGGER.warning("%s.", self.single_steps_note.capitalize())
-            self._functions.takeover.count_single_steps()
+            self._takeover.count_single_steps()
             if self._test is not None:
                 self._test.steps_per_call = self.users_steps_per_call
 
@@ -431,13 +447,18 @@ class Loop:
         if self.keras_api.overcounts and steps and batches and batches != steps:
             arguments["x"] = data.repeat()
 
-    def _proceed(self, arguments: dict[str, Any], callback: Any, *, history: Any = None) -> Any:
-        callbacks = [*callback_list(arguments["callbacks"]), callback]
+    def _proceed(
+        self, run: _Run, arguments: dict[str, Any], timer: StepTimer
+    ) -> Any:
+        history = None if run.guard is None else run.guard.history
+        begin_epoch = self.keras_api.callback(on_epoch_begin=timer.on_epoch_begin)
+        callbacks = [*callback_list(arguments["callbacks"]), begin_epoch]
         given = self._call.arguments["callbacks"]
         if history is not None and history not in callbacks and not is_container(given):
             callbacks.append(history)
         with in_given(given, callbacks, model=self._model) as used:
-            return self._call.proceed(**{**arguments, "callbacks": used})
+            container = self._takeover.container(used, arguments, told=run.told)
+            return self._call.proceed(**{**arguments, "callbacks": container})
 
 
 class _IteratorMadeError(Exception):

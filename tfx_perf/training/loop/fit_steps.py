@@ -47,7 +47,7 @@ class StepFunction:
             model: that is trained.
             countdown: of the steps that are left in the epoch.
             steps_per_call: of the next call, if no epoch cuts it short.
-            timer: of the calls; `fit` needs its `epochs_callback`.
+            timer: of the calls; a callback tells it where epochs begin.
             guard: None where nothing is saved.
             before_first: gets the iterator before the first call takes anything from it.
             stop_when: whether to end `fit`, asked after each call.

@@ -10,8 +10,7 @@ import tensorflow as tf
 
 from tfx_perf.core import errors
 from tfx_perf.tf_internals.built_optimizer import build_used_optimizer
-from tfx_perf.tf_internals.iterators import direct_iterators
-from tfx_perf.training.fit.takeover import Takeover, others_wait
+from tfx_perf.training.fit.takeover import direct_iterators, others_wait
 from tfx_perf.training.keras_api.base_api import Function, KerasApi
 from tfx_perf.training.keras_api.keras_function import KerasFunction, KerasFunctions
 from tfx_perf.training.optimizations.plan import TrainingPlan
@@ -42,7 +41,6 @@ class TrainFunctions:
         self._kept: dict[str, CompiledCall] = {}
         self._plain_count = 0
         self._keras: KerasFunctions | None = None
-        self.takeover = Takeover(model, keras_api, theirs=self._theirs, renew=self.retrace)
 
     @property
     def users_steps_per_call(self) -> int:
@@ -52,13 +50,14 @@ class TrainFunctions:
     @property
     def are_valid(self) -> bool:
         """Whether the model is compiled as when they were made; `compile` drops Keras' own."""
-        return self._keras is not None and self.model.train_function is self._keras.train.own
+        own = self._keras and self._keras.train
+        return own is not None and own.is_traceable and self.model.train_function is own.own
 
     @property
     def keras(self) -> KerasFunctions:
         """Keras' own functions for training and evaluation."""
         if self._keras is None:
-            self._keras = self.takeover.keras_functions()
+            self._keras = self.keras_api.keras_functions(self.model)
         return self._keras
 
     def on_trial(self) -> Callable[[], None]:
@@ -74,7 +73,7 @@ class TrainFunctions:
             if self._keras is not None and self._keras.train.hides_draws:
                 self._keras.train.numbers.put_back()
                 self._keras = before
-            self.model.train_function, self.model.test_function = self._theirs()
+            self.model.train_function, self.model.test_function = self.theirs()
 
         return end
 
@@ -155,21 +154,24 @@ class TrainFunctions:
         """
         model = self.model
         try:
-            with others_wait(model), direct_iterators(model.distribute_strategy):
+            with others_wait(model), direct_iterators(model, self.keras_api):
                 yield
         finally:
-            model.train_function, model.test_function = self._theirs()
+            model.train_function, model.test_function = self.theirs()
 
-    def _theirs(self) -> tuple[Function, Function]:
+    def theirs(self) -> tuple[Function, Function]:
+        """Returns Keras' own functions for training and evaluation, to be called."""
         return self.keras.train.own, self.keras.test
 
-    def retrace(self) -> tuple[Function, Function]:
-        """Has everything traced anew, since trainable weights may have changed; returns Keras'."""
-        self._keras = None
+    def retrace(self, train: Function | None = None) -> None:
+        """Has everything traced anew, since trainable weights may have changed.
+
+        `train` is Keras' own train function, if that has been made since.
+        """
+        self._keras = self.keras_api.keras_functions(self.model, train=train)
         for each in self._all_traced:
             each.retrace()
         self._renewed()
-        return self._theirs()
 
     @property
     def _all_traced(self) -> list[MultiStep | CompiledCall]:

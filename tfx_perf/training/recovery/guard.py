@@ -135,15 +135,13 @@ class Guard:
 
         return self._task.keras_api.callback(on_epoch_begin=before_epoch)
 
-    def begin(
-        self, iterator: Any, runner: StepRunner, *, count_before: Callable[[int], None]
-    ) -> None:
+    def begin(self, iterator: Any, runner: StepRunner) -> int:
         """Goes to the point where the training goes on, or remembers where it begins.
 
-        `count_before` is told of other processes' batches.
+        Returns the batches that other processes took from the iterator in epochs before.
         """
         iterator = self._data.follow(iterator)
-        model, resume = self._task.model, self._resume
+        model, resume, taken_before = self._task.model, self._resume, 0
         if resume is None:
             self._trainable_at_first = trainable_flags(model)
         else:  # whatever callbacks have made of it that were told of the epoch once more
@@ -163,7 +161,7 @@ class Guard:
             self.step = self.saver.step = self._last_finite_step = checkpoint.step
             self._skip = self._step_in_epoch = checkpoint.step_in_epoch
             place = self._data.position
-            count_before(place.taken[place.current] - self._skip)
+            taken_before = place.taken[place.current] - self._skip
             self.logs = plain_data.unpacked(resume.callbacks.logs)
             if not self._skip:
                 self._callbacks.put_back(resume.callbacks)
@@ -173,6 +171,7 @@ class Guard:
             self._keep()
         if self._task.watches:
             self._bad_at_first = self._task.bad_at_first | self._state.bad_weights()
+        return taken_before
 
     def before_call(self, iterator: Any, steps: int) -> tuple[Any, int]:
         """Returns the iterator to take batches from, and the steps that are not done yet."""
