@@ -1,6 +1,5 @@
 """The child's side of MemoryProfiler: the user's code up to its `fit`, and the measurements."""
 
-import os
 import pathlib
 import traceback
 from typing import Any
@@ -41,39 +40,30 @@ def profile_module(*, inputs: str, exec_properties: dict[str, Any], folder: str)
 
 @autograph.sparing_libraries
 def measure_footprint(
-    *, inputs: str, exec_properties: dict[str, Any], folder: str, batch_size: int | None
+    *, inputs: str, exec_properties: dict[str, Any], folder: str, batch_size: int, most: int
 ) -> None:
     """Runs the user's `run_fn` up to its `fit` and trains the first steps on one batch.
 
-    None stands for the size of the module's own batches. A larger batch follows then, since the
-    step is traced, if that is far from the end of the memory, which another process may share.
+    Larger ones follow, up to `most` examples, as far as they are quick and far from the limit.
     """
     settings = PerfConfig.from_json(exec_properties["config"])
+    footprints: list[record.Footprint] = []
 
-    def write(found: record.Footprint) -> None:
+    def note(found: record.Footprint) -> None:
+        footprints.append(found)
         found.write(pathlib.Path(folder, footprint_file(found.batch_size)))
-
-    def stop(ended: record.Footprint) -> None:
-        write(ended)
-        os._exit(0)
 
     with precision.policy(precision.fixed(settings.training.precision)):
         call = _captured(inputs, exec_properties, folder)
         if call is None:
             raise errors.MeasurementError(unmeasured.reason_in(folder))
         meter = footprint.FootprintMeter(
-            call,
-            batch_size=batch_size,
-            max_utilization=settings.memory.max_device_utilization,
-            stop=stop,
+            call, max_utilization=settings.memory.max_device_utilization, note=note
         )
-        first = meter.take(meter.batch_size)
-        write(first)
-        if batch_size is None and not call.model.jit_compile:
-            most = max(settings.memory.batch_sizes, default=largest_batch.ENOUGH)
-            larger = largest_batch.second_size(first, most=most)
-            if larger is not None:
-                write(meter.take(larger))
+        size: int | None = batch_size
+        while size is not None:
+            note(meter.take(size, is_brief=bool(footprints)).footprint)
+            size = largest_batch.next_quick_size(footprints, most=most)
 
 
 def footprint_file(batch_size: int | str) -> str:

@@ -29,8 +29,8 @@ class MemoryProfiler(training_component.TrainingComponent):
     Takes what Trainer takes. The module's `run_fn` runs unmodified up to its `Model.fit`, in a
     process of its own. There the step is profiled at several batch sizes: the allocator's peak over
     a few real steps without XLA, and XLA's buffer assignment for the step, which is only compiled.
-    Weights, optimizer state, gradients and inputs are told apart. Then the first steps are trained
-    in a process for each of up to three batch sizes, which tells how large a batch may be.
+    Weights, optimizer state, gradients and inputs are told apart. What the process grows by tells
+    how large a batch may be; near the end of the memory, steps are trained in further processes.
 
     What happens in these processes never fails the pipeline: a batch size that is killed, hangs
     or raises has a row with the reason. If there is no figure at all (`run_fn` does not come to

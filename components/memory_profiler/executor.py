@@ -1,12 +1,11 @@
 """Profiles the user's training step in processes of its own, and publishes the result."""
 
-import contextlib
 import logging
 import pathlib
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from tfx.dsl.components.base import base_executor
 from tfx.types import artifact, artifact_utils
@@ -17,17 +16,16 @@ from tfx_perf.components import artifacts, trainer_args
 from tfx_perf.components.memory_profiler import child
 from tfx_perf.config import MemorySettings, PerfConfig
 from tfx_perf.core import console, errors, storage, unmeasured
-from tfx_perf.hardware import host
 from tfx_perf.memory import footprint, largest_batch, peak, profile, record
-from tfx_perf.memory.record import Footprint, ProfileProgress, ProfileRecord, Status
+from tfx_perf.memory.record import Footprint, Plan, ProfileProgress, ProfileRecord, Status
 from tfx_perf.report import memory as memory_report
 
 _Artifacts = dict[str, list[artifact.Artifact]]
-# A step, the look at fragmentation and the compiler may be killed, and a footprint beside them; the
-# others are gone on with.
+# A step, a footprint, the look at fragmentation and the compiler may be killed; the others are gone
+# on with.
 _LOG_FILES = tuple(f"profile{end}.log" for end in ("", "-2", "-3", "-4", "-5"))
 _STEPS_SHARE = 0.5  # of the time; the rest is for the footprints
-_MOST_FOOTPRINTS = 4
+_MOST_PROCESSES = 3  # for footprints beyond those
 _FOOTPRINT_SHARE = 0.25  # of the time, that one beyond the first may take
 _SHORTEST_STEP_SECONDS = 1e-6
 _WORTH_IT = 2  # times the batch before; less would say little
@@ -81,13 +79,6 @@ class Executor(base_executor.BaseExecutor):
                 storage.copy(log, target.uri)
 
 
-class _Finished(NamedTuple):
-    """A footprint, and how long its process took, from the start to the end."""
-
-    footprint: Footprint
-    took_seconds: float
-
-
 class Attempts:
     """Profiles a module within a time, whatever becomes of the processes that do it."""
 
@@ -106,70 +97,73 @@ class Attempts:
             "folder": str(folder),
         }
         self._settings, self._folder = settings, folder
-        self._progress_file = folder / record.PROGRESS_FILE_NAME
         self._deadline = time.monotonic() + settings.timeout_seconds
-        self._first: isolate.Child | None = None
-        self._first_began = 0.0
+        self._took_seconds = 0.0  # the last process, from its start to its end
 
     def profile(self) -> ProfileRecord | unmeasured.Unmeasured:
         """Returns the profile, or why there is none."""
-        with self._first_footprint_beside():
-            reason = self._run_steps()
-            if reason is not None:
-                return unmeasured.Unmeasured(reason=reason, may_pass=True)
-            found = self._found()
-            return found if isinstance(found, unmeasured.Unmeasured) else self._completed(found)
-
-    def _started(
-        self,
-        job: Callable[..., Any],
-        *,
-        log_name: str,
-        environment: Mapping[str, str] | None = None,
-        **arguments: Any,
-    ) -> contextlib.AbstractContextManager[isolate.Child]:
-        """Starts a job of `child`, which runs while the context lasts."""
-        return isolate.started(
-            f"{child.__name__}:{job.__name__}",
-            {**self._given, **arguments},
-            log_path=self._folder / log_name,
-            environment=environment,
-            is_forked=True,
-        )
-
-    def _run_steps(self) -> str | None:
-        """Profiles the steps; returns why not even one ran, None if one did."""
-        deadline = time.monotonic() + _STEPS_SHARE * self._settings.timeout_seconds
-        place = self._progress_file
-        for log_name in _LOG_FILES:
-            try:
-                with self._started(
-                    child.profile_module, log_name=log_name, environment=peak.ENVIRONMENT
-                ) as process:
-                    process.result(timeout_seconds=deadline - time.monotonic())
-            except errors.ChildError as error:
-                _LOGGER.warning("The profile was cut off. %s", error)
-                was_alone = self._first is None
-                self._give_up_first()
-                if isinstance(error, errors.ProcessEndedError) and not was_alone:
-                    continue  # with all of the memory
-                if not place.exists():
-                    return f"its process {error.cause} before a training step was run"
-                reached = ProfileProgress.read(place)
-                reached.cut_off(_status_of(error), error.cause).write(place)
-                if reached.running is not None and time.monotonic() < deadline:
-                    continue
-            break
-        return None
-
-    def _found(self) -> ProfileRecord | unmeasured.Unmeasured:
+        reason = self._run_steps()
+        if reason is not None:
+            return unmeasured.Unmeasured(reason=reason, may_pass=True)
         nothing = self._folder / unmeasured.FILE_NAME
         if nothing.exists():
             return unmeasured.Unmeasured.read(nothing)
         try:
-            return profile.completed(ProfileProgress.read(self._progress_file))
+            found = profile.completed(ProfileProgress.read(self._progress_file))
         except errors.MeasurementError as error:
             return unmeasured.Unmeasured(reason=str(error), may_pass=True)
+        return self._completed(found)
+
+    @property
+    def _progress_file(self) -> pathlib.Path:
+        return self._folder / record.PROGRESS_FILE_NAME
+
+    def _run(
+        self,
+        job: Callable[..., Any],
+        *,
+        plan: Plan = "plain",
+        log_name: str,
+        timeout_seconds: float,
+        **arguments: Any,
+    ) -> None:
+        """Runs a job of `child`; raises ChildError."""
+        began = time.monotonic()
+        try:
+            isolate.run(
+                f"{child.__name__}:{job.__name__}",
+                {**self._given, **arguments},
+                timeout_seconds=timeout_seconds,
+                log_path=self._folder / log_name,
+                # XLA takes far more memory from the default allocator.
+                environment=peak.ENVIRONMENT if plan == "plain" else None,
+                is_forked=True,
+            )
+        finally:
+            self._took_seconds = time.monotonic() - began
+
+    def _run_steps(self) -> str | None:
+        """Profiles the steps; returns why not even one ran, None if one did."""
+        deadline = time.monotonic() + _STEPS_SHARE * self._settings.timeout_seconds
+        place, before = self._progress_file, None
+        for log_name in _LOG_FILES:
+            try:
+                self._run(
+                    child.profile_module,
+                    log_name=log_name,
+                    timeout_seconds=deadline - time.monotonic(),
+                )
+                break
+            except errors.ChildError as error:
+                _LOGGER.warning("The profile was cut off. %s", error)
+                if not place.exists():
+                    return f"its process {error.cause} before a training step was run"
+                reached = ProfileProgress.read(place).cut_off(_status_of(error), error.cause)
+                reached.write(place)
+                if reached == before or time.monotonic() >= deadline:
+                    break
+                before = reached
+        return None
 
     def _completed(self, found: ProfileRecord) -> ProfileRecord:
         """Returns the record with the footprints of training and the largest batch by these."""
@@ -177,7 +171,9 @@ class Attempts:
         counts = filter(None, [tuned.example_count if tuned else None, found.epoch_example_count])
         most = min(counts, default=largest_batch.ENOUGH)
         steps = [step for step in found.steps if step.plan == "plain"]
-        taken, limit_bytes, remark = self._footprints(found, most=most)
+        taken, remark = self._footprints(found, most=most)
+        limits = filter(None, (item.limit_bytes for item in taken))
+        limit_bytes = min([found.memory_limit_bytes, *limits])
         said = largest_batch.claim(taken, limit_bytes=limit_bytes, most=most, steps=steps)
         return found.model_copy(
             update={
@@ -191,97 +187,68 @@ class Attempts:
 
     def _footprints(
         self, found: ProfileRecord, *, most: int
-    ) -> tuple[Sequence[Footprint], int, str]:
-        """Returns footprints of batches up to `most`, their limit, and why none is larger."""
+    ) -> tuple[Sequence[Footprint], str]:
+        """Returns footprints of batches up to `most`, and why none is larger."""
         most = max(self._settings.batch_sizes, default=most)
         steps = [step for step in found.steps if step.plan == "plain"]
-        ran = [step.batch_size for step in steps if step.status == "measured"]
-        size = found.module_batch_size if found.module_batch_size in ran else max(ran, default=None)
-        if size is None:
-            return [], found.memory_limit_bytes, ""
-        beside = self._finished_beside()
-        done = [beside[each] for each in sorted(beside)] if size in beside else []
-        limits = filter(None, (each.footprint.limit_bytes for each in done))
-        limit_bytes = min([found.memory_limit_bytes, *limits])
-        alone: list[int] = []  # limits; what goes on beside takes of the memory, too
-        while True:
-            if size not in beside:
-                done.append(self._finished(size))
-                alone += filter(None, [done[-1].footprint.limit_bytes])
-                limit_bytes = min(alone, default=limit_bytes)
-            taken = [each.footprint for each in done]
-            larger = largest_batch.next_size(
+        taken, plan = list(found.footprints), found.trained_plan or "plain"
+        if not taken:
+            ran = [step.batch_size for step in steps if step.status == "measured"]
+            if not ran:
+                return [], ""
+            own = found.module_batch_size
+            taken += self._taken(own if own in ran else max(ran), plan=plan, most=most)
+        for _ in range(_MOST_PROCESSES):
+            limits = filter(None, (item.limit_bytes for item in taken))
+            limit_bytes = min([found.memory_limit_bytes, *limits])
+            size = largest_batch.next_size(
                 taken, limit_bytes=limit_bytes, most=most, steps=steps
             )
-            if larger is None or len(done) == _MOST_FOOTPRINTS:
-                return taken, limit_bytes, ""
-            size = self._affordable(larger, done[-1])
             if size is None:
-                return taken, limit_bytes, "; a larger one would have taken too long"
+                return taken, ""
+            is_far = largest_batch.is_far(taken, size)
+            affordable = self._affordable(size, largest_batch.largest(taken))
+            if affordable is None or (is_far and not largest_batch.is_quick(taken, size)):
+                return taken, "; a larger one would have taken too long"
+            taken += self._taken(affordable, plan=plan, most=most)
+        return taken, ""
 
-    @contextlib.contextmanager
-    def _first_footprint_beside(self) -> Iterator[None]:
-        """Takes the first footprint beside the context's work if there is only host memory."""
-        if host.may_have_accelerators():
-            yield
-            return
-        self._first_began = time.time()
-        with self._started(
-            child.measure_footprint, log_name="footprint-own.log", batch_size=None
-        ) as self._first:
-            yield
-
-    def _give_up_first(self) -> None:
-        if self._first is not None:
-            self._first.end()
-        self._first = None
-
-    def _finished_beside(self) -> dict[int, _Finished]:
-        """Returns the footprints by batch size that need not be taken again, alone."""
-        if self._first is None:
-            return {}
-        with contextlib.suppress(errors.ChildError, errors.UserError):
-            self._first.result(timeout_seconds=self._left_seconds)
-        found = {}
-        for place in self._folder.glob(child.footprint_file("*")):
-            item = Footprint.read(place)
-            if item.status == "measured" and largest_batch.is_far_from_limit(item):
-                took_seconds = place.stat().st_mtime - self._first_began
-                found[item.batch_size] = _Finished(item, took_seconds=took_seconds)
-        return found
-
-    def _finished(self, size: int) -> _Finished:
+    def _taken(self, size: int, *, plan: Plan, most: int) -> list[Footprint]:
+        """Returns the footprints that a process of their own takes of a batch, or why it ended."""
         console.set_status(f"batch size {size:,}: the first steps of training")
-        began = time.monotonic()
-        place = self._folder / child.footprint_file(size)
-        place.unlink(missing_ok=True)  # of the process beside
+        for place in self._folder.glob(child.footprint_file("*")):
+            place.unlink()
+        found: list[Footprint] = []
         try:
-            with self._started(
-                child.measure_footprint, log_name=f"footprint-{size}.log", batch_size=size
-            ) as process:
-                process.result(timeout_seconds=self._left_seconds)
+            self._run(
+                child.measure_footprint,
+                plan=plan,
+                log_name=f"footprint-{size}.log",
+                timeout_seconds=max(0.0, self._deadline - time.monotonic()),
+                batch_size=size,
+                most=most,
+            )
         except errors.ChildError as error:
-            if not place.exists():  # else it was stopped at the limit
+            if not (self._folder / child.footprint_file(size)).exists():  # else it was stopped
                 status, reason = _status_of(error), f"its process {error.cause}"
-                ended = Footprint(batch_size=size, status=status, reason=reason)
-                return _Finished(ended, took_seconds=time.monotonic() - began)
-        return _Finished(Footprint.read(place), took_seconds=time.monotonic() - began)
+                found.append(Footprint(batch_size=size, status=status, reason=reason))
+        places = self._folder.glob(child.footprint_file("*"))
+        return [*found, *map(Footprint.read, places)]
 
-    @property
-    def _left_seconds(self) -> float:
-        return max(0.0, self._deadline - time.monotonic())
-
-    def _affordable(self, size: int, last: _Finished) -> int | None:
+    def _affordable(self, size: int, last: Footprint) -> int | None:
         """Returns the batch, or a smaller one for which there is time; None if it is too small."""
-        if last.footprint.step_seconds is None:
+        if last.step_seconds is None:
             return size
-        left_seconds = min(self._left_seconds, _FOOTPRINT_SHARE * self._settings.timeout_seconds)
+        left_seconds = min(
+            self._deadline - time.monotonic(),
+            _FOOTPRINT_SHARE * self._settings.timeout_seconds,
+        )
         # Of a step too short to be told from the rest of a `fit`, 0.
-        steps_seconds = footprint.STEPS * max(last.footprint.step_seconds, _SHORTEST_STEP_SECONDS)
+        steps_seconds = footprint.STEPS * max(last.step_seconds, _SHORTEST_STEP_SECONDS)
         # Most of the rest may be for tracing, whatever the size.
-        per_batch = (left_seconds - last.took_seconds + steps_seconds) / steps_seconds
-        most = int(last.footprint.batch_size * per_batch)
-        if most < size and most < _WORTH_IT * last.footprint.batch_size:
+        per_batch = (left_seconds - self._took_seconds + steps_seconds) / steps_seconds
+        most = int(last.batch_size * per_batch)
+        if most < size and most < _WORTH_IT * last.batch_size:
             return None
         return min(size, most)
 

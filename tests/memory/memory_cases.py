@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tfx_perf.config import MemorySettings
 from tfx_perf.core import interception
-from tfx_perf.memory import batches, peak, profile
+from tfx_perf.memory import footprint, profile
 
 SIDE, CHANNELS = 32, 16
 
@@ -33,11 +33,15 @@ def convolutions(line):
     dataset = tf.data.Dataset.from_tensor_slices(examples).batch(64)
     foreign = tf.zeros(2**24, tf.uint8) + tf.ones(1, tf.uint8)  # must not count
     call, record = _profile(model, dataset)
-    batch = batches.batch_of(dataset, 512)
-    resident = batches.tensor_bytes(batch) + sum(record.state.model_dump().values())
-    far = peak.step_peak(call, batch, resident_bytes=resident - record.state.gradients_bytes)
+    call.model.jit_compile = False
+    far = footprint.FootprintMeter(call, max_utilization=0.85, note=print).take(512)
+    state = record.state
+    resident = state.weights_bytes + state.optimizer_state_bytes + far.batch_bytes
     del foreign
-    return {"record": record.model_dump(mode="json"), "far_peak_bytes": far.bytes}
+    return {
+        "record": record.model_dump(mode="json"),
+        "far_peak_bytes": resident + max(far.rises_bytes),
+    }
 
 
 def strings():

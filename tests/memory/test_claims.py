@@ -133,22 +133,36 @@ def test_the_rows_at_which_a_model_raises_are_looked_for_between_two_batches():
     assert sizes == [1024, 256, 512, 362]  # between 256 and 362 it is near enough
 
 
-def _slow(**times):
-    return Footprint(batch_size=32, taken_bytes=2**20, limit_bytes=2**30, **times)
+def quick(**figures):
+    """Returns the batch after one of 32 that took 1 MiB of 1 GiB, but for `figures`."""
+    given = {"batch_size": 32, "taken_bytes": 2**20, "limit_bytes": 2**30, **figures}
+    return largest_batch.next_quick_size([Footprint(**given)])
 
 
 @pytest.mark.parametrize(
-    ("first", "size"),
+    ("figures", "size"),
     [
-        (Footprint(batch_size=32, taken_bytes=2**20, limit_bytes=2**30), 16 * 32),
-        (Footprint(batch_size=32, taken_bytes=2**26, limit_bytes=2**30), None),  # 1 GiB, perhaps
-        (Footprint(batch_size=32, status="failed", limit_bytes=2**30), None),
-        (_slow(seconds=3.0, step_seconds=0.1), 16 * 32),
-        (_slow(seconds=3.0, step_seconds=0.3), None),
+        ({}, 16 * 32),
+        ({"taken_bytes": 2**26}, None),  # 1 GiB, perhaps
+        ({"status": "failed", "taken_bytes": None}, None),
+        ({"seconds": 3.0, "step_seconds": 0.09}, 16 * 32),
+        ({"seconds": 3.0, "step_seconds": 0.1}, None),  # two steps of 1.6 s
     ],
 )
-def test_a_second_batch_is_trained_on_beside_others_only_far_from_the_limit(first, size):
-    assert largest_batch.second_size(first) == size
+def test_a_larger_batch_needs_no_process_of_its_own_if_quick_and_far_from_the_limit(figures, size):
+    assert quick(**figures) == size
+
+
+def test_a_larger_batch_is_quick_beside_all_that_was_trained_on_before():
+    sizes = [
+        Footprint(
+            batch_size=size, taken_bytes=2**20, limit_bytes=2**34, seconds=1.0, step_seconds=0.1
+        )
+        for size in (32, 64)
+    ]
+    assert largest_batch.is_quick(sizes, 639)
+    assert not largest_batch.is_quick(sizes, 641)
+    assert largest_batch.next_quick_size(sizes[1:]) is None
 
 
 def peaks(**sizes):

@@ -65,7 +65,7 @@ def test_a_model_that_insists_on_its_batch_size_is_run_with_it():
     data = tf.data.Dataset.from_tensors((tf.zeros([3, 2]), tf.zeros(2))).repeat()
     data = data.batch(8, drop_remainder=True)
     call = interception.capture_fit(lambda: model.fit(data, steps_per_epoch=2))
-    peak.run_steps(call, batches.batch_of(data, 8))
+    peak.run_steps(call, batches.batch_of(data, 8), steps=2)
     assert int(model.optimizer.iterations) == 2
 
 
@@ -206,10 +206,8 @@ def test_what_a_fit_takes_beside_its_steps_is_no_time_of_a_step(monkeypatch):
 
     monkeypatch.setattr(footprint.peak, "run_steps", run_steps)
     monkeypatch.setattr(footprint.time, "perf_counter", lambda: seconds[0] + 1e-9 * next(clock))
-    meter = footprint.FootprintMeter(
-        call, batch_size=None, max_utilization=0.9, stop=pytest.fail
-    )
-    assert meter.take(8).step_seconds == pytest.approx(0.001, abs=1e-6)
+    meter = footprint.FootprintMeter(call, max_utilization=0.9, note=pytest.fail)
+    assert meter.take(8).footprint.step_seconds == pytest.approx(0.001, abs=1e-6)
 
 
 def test_activations_that_fill_the_memory_get_advice():

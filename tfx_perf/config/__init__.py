@@ -93,7 +93,7 @@ class MemorySettings(Section):
 
     Attributes:
         batch_sizes: profiled beside the module's own batch size; empty: half and double it,
-            and more until the growth of the peak stands out.
+            and larger ones until it is clear how memory grows.
         max_device_utilization: share of the memory that the largest batch may take.
         timeout_seconds: after this what has been measured is published. The steps may take half
             of it; a batch near the limit is trained on only if a quarter of it will do.

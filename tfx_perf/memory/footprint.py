@@ -1,14 +1,16 @@
-"""What training takes at a batch size, with the plan that the module trains with.
+"""What training takes at a batch size: the allocator's peak, and all that the process needs.
 
 On a CPU the allocator counts only a part: the kernels' scratch, XLA's compiler, fragmentation and
-what `malloc` keeps come on top. So there the growth of the process counts, which must be one of its
-own. Pages of files do not: libraries are shared, and the system takes pages back.
+what `malloc` keeps come on top. So there the growth of the process is the footprint, which must be
+one of its own. Pages of files do not count: libraries are shared, and the system takes pages back.
 """
 
 import functools
 import gc
+import os
 import time
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -18,93 +20,127 @@ from tfx_perf.memory import batches, peak
 from tfx_perf.memory.record import Footprint
 from tfx_perf.tf_internals import autograph
 
-_FITS = (1, 1, 2)
+# Steps of each `fit`: the first one is traced, the last ones show the allocator's peaks.
+_FITS = (1, 1, 3, 3)
+_BRIEF = 2  # of these `fit`s, where the footprint is what counts
 STEPS = sum(_FITS)
-"""So many are trained, the first of which is traced."""
+"""So many are trained on a batch."""
 
 _SAMPLING_SECONDS = 0.01
 _CLEARLY = 1.5  # times the limit, is more than that
 
 
+class Measured(NamedTuple):
+    """A footprint, and by how much the allocator's peak rose in each of a few `fit`s.
+
+    They differ as TensorFlow orders operations freely; there are none if a step failed.
+    """
+
+    footprint: Footprint
+    batch_bytes: int | None
+    rises_bytes: tuple[int, ...] = ()
+
+
 class FootprintMeter:
     """Trains the first steps of a `fit` at a batch size, and tells what that took.
 
-    The model trains as it was compiled; its weights change, and what a batch leaves in memory
+    The model trains as it is compiled now; its weights change, and what a batch leaves in memory
     counts for the next one. At clearly more than `max_utilization` (0-1) of the available memory of
-    a CPU, a thread calls `stop`, which has to end the process, before the system ends another one.
+    a CPU, a thread calls `note` and ends the process, before the system ends another one.
+    `dataset` and `batch_size` are those of `fit`, unshuffled.
     """
 
     def __init__(
         self,
         call: interception.FitCall,
         *,
-        batch_size: int | None,
         max_utilization: float,
-        stop: Callable[[Footprint], None],
+        note: Callable[[Footprint], None],
     ) -> None:
-        """Notes the memory from which growth counts; `batch_size` None stands for the data's own.
-
-        UserError: the data cannot be rebatched.
-        """
+        """Notes the memory from which growth counts; UserError if the data cannot be rebatched."""
         self._began = time.perf_counter()
-        self._call, self._stop = call, stop
-        self._dataset = batches.dataset_of(call)
-        self.batch_size = batch_size or batches.batch_size_of(batches.first_batch(self._dataset))
+        self._call, self._note = call, note
+        self.dataset = batches.dataset_of(call)
+        self.batch_size = batches.batch_size_of(batches.first_batch(self.dataset))
         gc.collect()
         host.return_freed_memory()
-        self._limit_bytes = devices.memory_limit(max_utilization=max_utilization).bytes
+        self.limit = devices.memory_limit(max_utilization=max_utilization)
         self._before = host.resident_memory()
         # A process that is let go on takes memory from others.
-        available_bytes = self._limit_bytes / max_utilization
+        available_bytes = self.limit.bytes / max_utilization
         self._ceiling_bytes = min(
-            _CLEARLY * self._limit_bytes, (self._limit_bytes + available_bytes) / 2
+            _CLEARLY * self.limit.bytes, (self.limit.bytes + available_bytes) / 2
         )
         self._device = devices.allocator_device()
         self._sampled_bytes = 0
 
-    def take(self, batch_size: int) -> Footprint:
-        """Returns the footprint of a batch size; the set-up counts as time of the first one."""
+    def batch(self, size: int) -> Any:
+        """Returns a batch of so many of the data's examples."""
+        return batches.batch_of(self.dataset, size)
+
+    def take(self, batch_size: int, *, is_brief: bool = False, may_end: bool = True) -> Measured:
+        """Measures a batch size; the set-up counts as time of the first one.
+
+        Unless it `may_end`, the process goes on at whatever it takes.
+        """
         on_cpu = self._device.startswith("CPU")
-        ended = functools.partial(Footprint, batch_size=batch_size, limit_bytes=self._limit_bytes)
+        ended = functools.partial(Footprint, batch_size=batch_size, limit_bytes=self.limit.bytes)
         self._sampled_bytes = 0
         host.reset_resident_peak()
-        if not on_cpu:
-            tf.config.experimental.reset_memory_stats(self._device)
-        look = functools.partial(self._look, ended) if on_cpu else lambda: None
+        look = functools.partial(self._look, ended, may_end) if on_cpu else lambda: None
+        fits = _FITS[:_BRIEF] if is_brief else _FITS
+        seconds, idle_bytes, peaks_bytes, batch_bytes = [], [], [], None
         try:
             with periodic.calling(look, seconds=_SAMPLING_SECONDS):
-                batch = batches.batch_of(self._dataset, batch_size)
-                fit_seconds = []
-                for steps in _FITS:
-                    fit_began = time.perf_counter()
-                    peak.run_steps(self._call, batch, steps=steps, copied=True)
-                    fit_seconds.append(time.perf_counter() - fit_began)
-            # The rest of a `fit`, in both of them, may take far longer than a step.
-            step_seconds = max(0.0, fit_seconds[2] - fit_seconds[1])
+                batch = self.batch(batch_size)
+                batch_bytes = batches.tensor_bytes(batch)
+                for steps in fits:
+                    gc.collect()
+                    idle_bytes.append(peak.begin(self._device))
+                    began = time.perf_counter()
+                    # XLA takes more memory where each step has tensors of its own.
+                    peak.run_steps(
+                        self._call, batch, steps=steps, copied=bool(self._call.model.jit_compile)
+                    )
+                    seconds.append(time.perf_counter() - began)
+                    peaks_bytes.append(peak.bytes_since(self._device))
             look()
         except (tf.errors.ResourceExhaustedError, MemoryError):
-            return ended(status="out of memory", reason="out of device memory")
+            reason = "out of device memory"
+            return Measured(ended(status="out of memory", reason=reason), batch_bytes)
         except Exception as error:  # of the user's code, perhaps at this batch size only
             if autograph.asks_for_conversion(error):
                 raise
-            return ended(status="failed", reason=f"the step raised {errors.in_one_line(error)}")
+            reason = f"the step raised {errors.in_one_line(error)}"
+            return Measured(ended(status="failed", reason=reason), batch_bytes)
         if on_cpu:
             taken_bytes = max(self._sampled_bytes, self._peak_growth_bytes())
         else:
-            taken_bytes = tf.config.experimental.get_memory_info(self._device)["peak"]
+            taken_bytes = max(peaks_bytes)
+        # The rest of a `fit`, in each of them, may take far longer than a step.
+        step_seconds = seconds[1]
+        if not is_brief:
+            more_seconds = min(seconds[_BRIEF:]) - step_seconds
+            step_seconds = max(0.0, more_seconds / (_FITS[-1] - _FITS[1]))
         began, self._began = self._began, time.perf_counter()
-        seconds = self._began - began
-        return ended(taken_bytes=taken_bytes, seconds=seconds, step_seconds=step_seconds)
+        found = ended(
+            taken_bytes=taken_bytes, seconds=self._began - began, step_seconds=step_seconds
+        )
+        # The lowest, because a step's last tensors may not be freed yet when it is read.
+        idle = min(idle_bytes[1:])
+        shown = peaks_bytes[1:] if is_brief else peaks_bytes[_BRIEF:]
+        return Measured(found, batch_bytes, tuple(each - idle for each in shown))
 
-    def _look(self, ended: Callable[..., Footprint]) -> None:
+    def _look(self, ended: Callable[..., Footprint], may_end: bool) -> None:
         grown_bytes = host.anonymous_memory_bytes() - self._before.anonymous_bytes
         self._sampled_bytes = taken_bytes = max(self._sampled_bytes, grown_bytes)
-        if taken_bytes > self._ceiling_bytes:
+        if may_end and taken_bytes > self._ceiling_bytes:
             reason = (
                 f"stopped at {formatting.format_bytes(taken_bytes)}, over the limit of "
-                f"{formatting.format_bytes(self._limit_bytes)}"
+                f"{formatting.format_bytes(self.limit.bytes)}"
             )
-            self._stop(ended(status="out of memory", taken_bytes=taken_bytes, reason=reason))
+            self._note(ended(status="out of memory", taken_bytes=taken_bytes, reason=reason))
+            os._exit(0)
 
     def _peak_growth_bytes(self) -> int:
         """Returns what the kernel has seen, also between samples; it counts pages of files."""

@@ -21,6 +21,7 @@ ENOUGH = 2**20
 _REACH = 8  # times the largest batch that was trained on, the next one may be
 _FIRST_REACH = 2 * _REACH  # of the second batch that is trained on
 _FAR_SHARE = 0.25  # of the limit
+_QUICK_STEPS = 2
 _NEAR = 0.75  # of a batch size: one so near to it need not be trained on, too
 _CAUTION = 0.9  # of what the line says: what is trained on
 _RESOLUTION = 0.05  # of a footprint, or of a peak: what rounding of sizes can feign
@@ -106,20 +107,32 @@ def next_size(
     return target
 
 
-def second_size(first: Footprint, *, most: int = ENOUGH) -> int | None:
-    """Returns the second batch; None if in proportion it comes near the limit, or takes long."""
-    size = next_size([first], limit_bytes=first.limit_bytes or 0, most=most)
-    if size is None or first.taken_bytes is None:
+def next_quick_size(
+    footprints: Sequence[Footprint],
+    *,
+    most: int = ENOUGH,
+    steps: Sequence[StepMemory] = (),
+) -> int | None:
+    """Returns likewise a batch that is quick and far from the limit; None if there is none."""
+    limit_bytes = min((item.limit_bytes or 0 for item in footprints), default=0)
+    size = next_size(footprints, limit_bytes=limit_bytes, most=most, steps=steps)
+    if size is None or not (is_quick(footprints, size) and is_far(footprints, size)):
         return None
-    growth = size / first.batch_size
-    is_small = is_far_from_limit(first, growth=growth)
-    is_quick = growth * (first.step_seconds or 0.0) < (first.seconds or math.inf)
-    return size if is_small and is_quick else None
+    return size
 
 
-def is_far_from_limit(found: Footprint, *, growth: float = 1.0) -> bool:
-    """Returns whether a batch `growth` times as large takes only a part of the limit."""
-    return growth * (found.taken_bytes or 0) < _FAR_SHARE * (found.limit_bytes or 0)
+def is_quick(footprints: Sequence[Footprint], size: int) -> bool:
+    """Returns whether a few steps on a batch take no longer than all before."""
+    last = largest(footprints)
+    steps_seconds = _QUICK_STEPS * (last.step_seconds or 0.0) * size / last.batch_size
+    return steps_seconds < sum(item.seconds or math.inf for item in footprints)
+
+
+def is_far(footprints: Sequence[Footprint], size: int) -> bool:
+    """Returns whether a batch takes only a part of the limit, were all to grow with it."""
+    last = largest(footprints)
+    taken_bytes = (last.taken_bytes or 0) * size / last.batch_size
+    return taken_bytes < _FAR_SHARE * (last.limit_bytes or 0)
 
 
 def peak_line(steps: Iterable[StepMemory]) -> tuple[Prediction | None, str]:
@@ -145,6 +158,12 @@ def peak_line(steps: Iterable[StepMemory]) -> tuple[Prediction | None, str]:
         deviation_ratio=float(deviation.max()),
     )
     return line, ""
+
+
+def largest(footprints: Sequence[Footprint]) -> Footprint:
+    """Returns the footprint of the largest batch that has one."""
+    trained = (item for item in footprints if item.status == "measured")
+    return max(trained, key=lambda item: item.batch_size)
 
 
 def _taken(footprints: Sequence[Footprint]) -> dict[int, int]:

@@ -1,12 +1,12 @@
 """The allocator's peak over real training steps: how high, of what, and how fragmented."""
 
-import gc
+import functools
 import math
 import operator
 import pathlib
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
 
@@ -22,28 +22,18 @@ from tfx_perf.tf_internals.messages import xplane_pb2
 ENVIRONMENT = {"TF_CPU_ALLOCATOR_USE_BFC": "1"}
 
 _PROBE_BYTES = 2**16
-_WARM_UP_STEPS = 2  # tracing, and whatever is made once
-_STEPS = 3
-_ROUNDS = 3
 _ALLOCATORS = {"CPU": "cpu", "GPU": "gpu_0"}  # parts of their names
 _EVENTS = ("MemoryAllocation", "MemoryDeallocation")
 _IN_USE, _INDEX, _NAME = "bytes_allocated", "fragmentation", "allocator_name"
 
 
-class StepPeak(NamedTuple):
-    """The highest peak of a few rounds, and their spread: TensorFlow orders operations freely."""
-
-    bytes: int
-    scatter_bytes: int
-
-
 def run_steps(
-    call: interception.FitCall, batch: Any, *, steps: int = _WARM_UP_STEPS, copied: bool = False
+    call: interception.FitCall, batch: Any, *, steps: int = 1, copied: bool = False
 ) -> None:
     """Trains a few steps with Keras' own `fit` on one batch in memory; the weights change.
 
     Callbacks, validation and the input pipeline's buffers are left out. With `copied` each step has
-    tensors of its own, as batches that are read do; XLA takes more memory then.
+    tensors of its own, as batches that are read do.
     """
     data = batches.repeated(call, batch)
     call.proceed(
@@ -61,30 +51,22 @@ def run_steps(
     )
 
 
-def step_peak(call: interception.FitCall, batch: Any, *, resident_bytes: int) -> StepPeak:
-    """Measures the device allocator's peak while a built model trains on a batch of eager tensors.
-
-    It is `resident_bytes` (weights, optimizer state, batch) plus what the steps took on top:
-    nothing else in the process counts. Chunks of the allocator can be larger than their tensors.
-    MeasurementError: it does not count everything; see `ENVIRONMENT`.
-    """
-    device = devices.allocator_device()
-    _check_allocator(device)
-    run_steps(call, batch)
-    before, peaks = [], []
-    for _ in range(_ROUNDS):
-        gc.collect()
-        tf.config.experimental.reset_memory_stats(device)
-        before.append(tf.config.experimental.get_memory_info(device)["current"])
-        run_steps(call, batch, steps=_STEPS)
-        peaks.append(tf.config.experimental.get_memory_info(device)["peak"])
-    # The lowest, because a step's last tensors may not be freed yet when it is read.
-    idle = min(before)
-    return StepPeak(resident_bytes + max(peaks) - idle, scatter_bytes=max(peaks) - min(peaks))
+def begin(device: str) -> int:
+    """Returns the bytes in use, of which the highest counts from now on; 0 if they do not count."""
+    if gap(device):
+        return 0
+    tf.config.experimental.reset_memory_stats(device)
+    return tf.config.experimental.get_memory_info(device)["current"]
 
 
-def _check_allocator(device: str) -> None:
-    """Looks whether the allocator counts a small tensor."""
+def bytes_since(device: str) -> int:
+    """Returns the most bytes in use since `begin`; chunks can be larger than their tensors."""
+    return 0 if gap(device) else tf.config.experimental.get_memory_info(device)["peak"]
+
+
+@functools.cache
+def gap(device: str) -> str:
+    """Returns why the allocator's bytes say nothing; empty if it counts every tensor."""
     try:
         with tf.device(device):
             before = tf.config.experimental.get_memory_info(device)["current"]
@@ -93,11 +75,10 @@ def _check_allocator(device: str) -> None:
             del probe
     except ValueError:  # what TensorFlow uses on a CPU without oneDNN counts nothing at all
         counted = 0
-    if counted < _PROBE_BYTES:
-        settings = " ".join(f"{name}={value}" for name, value in ENVIRONMENT.items())
-        raise errors.MeasurementError(
-            f"the allocator of {device} does not count small tensors; start Python with {settings}"
-        )
+    if counted >= _PROBE_BYTES:
+        return ""
+    settings = " ".join(f"{name}={value}" for name, value in ENVIRONMENT.items())
+    return f"the allocator of {device} does not count small tensors; start Python with {settings}"
 
 
 def state_sizes(model: Any) -> StateSizes:

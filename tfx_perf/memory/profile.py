@@ -4,12 +4,10 @@ import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import tensorflow as tf
-
 from tfx_perf.config import MemorySettings
 from tfx_perf.core import console, errors, formatting, interception
 from tfx_perf.hardware import devices
-from tfx_perf.memory import batches, largest_batch, peak
+from tfx_perf.memory import batches, footprint, largest_batch, peak
 from tfx_perf.memory.record import (
     Plan,
     ProfileProgress,
@@ -18,15 +16,12 @@ from tfx_perf.memory.record import (
     StepMemory,
     Work,
 )
-from tfx_perf.tf_internals import autograph
 from tfx_perf.xla import hlo
 
-_SEARCH_FACTOR = 4
-_SEARCH_STEPS = 4
 _ACTIVITIES: Mapping[Work, str] = {
     "plain": "steps without XLA",
-    "xla": "what XLA would take",
     "fragmentation": "how fragmented the allocator gets",
+    "xla": "what XLA would take",
 }
 # After these nothing larger is tried.
 _TOO_LARGE = ("out of memory", "killed", "timed out", "not run")
@@ -42,10 +37,12 @@ def profile(
     """Finds out where the memory of a training step goes; the model's weights change.
 
     Plain steps run without XLA. Without configured batch sizes, the module's own is halved and
-    doubled, and quadrupled further until the peak's growth stands out (four times at most, within
-    an epoch's examples); XLA is asked of the module's own only, which takes as long as all others
-    together. A size, in ascending order, is not run if its predicted peak is over the limit. What a
-    killed process has left, `known`, is not done again. `completed` makes a record of it.
+    doubled; XLA is asked of the module's own only. Where the module trains without XLA, the same
+    steps tell its footprint, and larger batches follow as far as they are quick and far from the
+    limit. A size is not run if its predicted peak is over the limit.
+
+    It must be a process of its own, which is ended where memory runs out. What that has left,
+    `known`, is not done again. `completed` makes a record of it.
 
     Raises:
         UserError: `fit` was given data that cannot be rebatched, or none.
@@ -58,8 +55,7 @@ def completed(progress: ProfileProgress) -> ProfileRecord:
     if progress.draft is None:
         ended = "; ".join(
             f"batch size {step.batch_size}: {step.reason}"
-            for step in progress.steps
-            if step.plan == "plain"
+            for step in _plain(progress.steps)
         )
         raise errors.MeasurementError(f"no batch size could be measured ({ended})")
     steps = sorted(
@@ -68,7 +64,12 @@ def completed(progress: ProfileProgress) -> ProfileRecord:
     )
     line, reason = largest_batch.peak_line(progress.steps)
     return progress.draft.model_copy(
-        update={"steps": tuple(steps), "prediction": line, "reason": reason}
+        update={
+            "steps": tuple(steps),
+            "prediction": line,
+            "reason": reason,
+            "footprints": progress.footprints,
+        }
     )
 
 
@@ -80,44 +81,41 @@ class _Profiling:
         known: ProfileProgress,
         watch: Callable[[ProfileProgress], None],
     ) -> None:
-        self._call = call
-        self._settings = settings
-        self._progress = known
-        self._watch = watch
+        self._call, self._settings = call, settings
+        self._progress, self._watch = known, watch
         self._trained_plan: Plan = "xla" if call.model.jit_compile else "plain"
-        self._has_trained = False
-        self._dataset = batches.dataset_of(call)
-        self._own = batches.batch_size_of(batches.first_batch(self._dataset))
-        self._epoch_example_count = batches.epoch_example_count(
-            call, self._dataset, batch_size=self._own
+        call.model.jit_compile = False
+        self._meter = footprint.FootprintMeter(
+            call,
+            max_utilization=settings.max_device_utilization,
+            note=lambda found: self._note(self._progress.with_footprint(found)),
         )
-        self._limit = devices.memory_limit(max_utilization=settings.max_device_utilization)
+        self._has_trained = False
+        self._own = self._meter.batch_size
+        self._epoch_example_count = batches.epoch_example_count(
+            call, self._meter.dataset, batch_size=self._own
+        )
 
     def run(self) -> ProfileProgress:
-        self._call.model.jit_compile = False
-        others = self._settings.batch_sizes or (max(1, self._own // 2), 2 * self._own)
-        self._plan(sorted({self._own, *others}))
-        compiled = self._progress.sizes if self._settings.batch_sizes else (self._own,)
-        self._note(self._progress.model_copy(update={"compiled_sizes": tuple(compiled)}))
+        configured = self._settings.batch_sizes
+        self._plan(self._own, *(configured or (max(1, self._own // 2), 2 * self._own)))
+        compiled = self._progress.sizes if configured else (self._own,)
+        self._note(self._progress.model_copy(update={"compiled_sizes": compiled}))
         for size in self._progress.sizes:
             self._measure(size)
-        largest = self._progress.sizes[-1]
-        for exponent in range(1, _SEARCH_STEPS + 1):
-            steps = self._progress.steps
-            is_whole = len(_peaks(steps)) == len(self._progress.sizes)
-            if self._settings.batch_sizes or not is_whole or largest_batch.peak_line(steps)[0]:
-                break
-            size = largest * _SEARCH_FACTOR**exponent
-            if size > (self._epoch_example_count or size):
-                break
-            self._plan([size])
-            self._measure(size)
-        self._compile()  # last, because it takes longest
+        most = max(configured, default=self._epoch_example_count or largest_batch.ENOUGH)
+        while larger := largest_batch.next_quick_size(
+            self._progress.footprints, most=most, steps=_plain(self._progress.steps)
+        ):
+            self._plan(larger)
+            self._measure(larger, is_brief=True)
+        self._look_at_fragmentation()
+        self._compile()
         return self._progress
 
-    def _plan(self, sizes: Iterable[int]) -> None:
-        planned = sorted({*self._progress.sizes, *sizes})
-        self._note(self._progress.model_copy(update={"sizes": tuple(planned)}))
+    def _plan(self, *sizes: int) -> None:
+        planned = tuple(sorted({*self._progress.sizes, *sizes}))
+        self._note(self._progress.model_copy(update={"sizes": planned}))
 
     def _note(self, progress: ProfileProgress) -> None:
         self._progress = progress
@@ -126,75 +124,80 @@ class _Profiling:
             console.set_status(f"batch size {size}: {_ACTIVITIES[progress.running.work]}")
         self._watch(progress)
 
-    def _measure(self, size: int) -> None:
-        if any(_stops(step, before=size) for step in self._progress.steps):
+    def _measure(self, size: int, *, is_brief: bool = False) -> None:
+        progress = self._progress
+        if progress.has("plain", size) or any(_stops(step, size) for step in progress.steps):
             return
-        if not self._progress.has("plain", size):
-            expected = _predicted_bytes(self._progress, size)
-            if expected > self._limit.bytes:
-                self._note(self._progress.with_step(_over_limit(size, expected, self._limit)))
-                return
-            self._note(self._progress.begun("plain", size))
-            row = self._plain_row(size)
-            self._note(self._progress.with_step(row))
-        measured = size in _peaks(self._progress.steps)
-        if measured and size == self._own and not self._progress.has("fragmentation", size):
-            self._note(self._progress.begun("fragmentation", size))
-            found = _fragmentation(self._call, self._batch(size))
-            self._note(self._progress.with_fields(**found))
+        expected_bytes, limit = _predicted_bytes(progress, size), self._meter.limit
+        if expected_bytes > limit.bytes:
+            self._note(progress.with_step(_over_limit(size, expected_bytes, limit)))
+            return
+        self._note(progress.begun("plain", size))
+        # Where its process was ended at the limit, the allocator may still tell of the step.
+        was_ended = any(item.batch_size == size for item in progress.footprints)
+        has_footprint = self._trained_plan == "plain" and not was_ended
+        found = self._meter.take(size, is_brief=is_brief, may_end=has_footprint)
+        row = self._row(found)
+        progress = self._progress
+        if has_footprint and found.footprint.status == "measured":
+            progress = progress.with_footprint(found.footprint)
+        self._note(progress.with_step(row))
+
+    def _row(self, found: footprint.Measured) -> StepMemory:
+        """Returns the step's row; the first one that trains also tells of the state."""
+        taken = found.footprint
+        row = StepMemory(
+            plan="plain",
+            batch_size=taken.batch_size,
+            status=taken.status,
+            reason=taken.reason,
+            input_batch_bytes=found.batch_bytes,
+        )
+        if taken.status != "measured":
+            return row
+        self._has_trained = True
+        draft = self._progress.draft or self._draft(peak.state_sizes(self._call.model))
+        self._note(self._progress.model_copy(update={"draft": draft}))
+        gap = peak.gap(draft.device)
+        if gap:
+            return row.model_copy(update={"status": "failed", "reason": gap})
+        state = draft.state  # nothing else in the process counts
+        resident_bytes = state.weights_bytes + state.optimizer_state_bytes
+        highest_bytes = max(found.rises_bytes)
+        figures = {
+            "peak_bytes": resident_bytes + (found.batch_bytes or 0) + highest_bytes,
+            "scatter_bytes": highest_bytes - min(found.rises_bytes),
+        }
+        return row.model_copy(update=figures)
+
+    def _look_at_fragmentation(self) -> None:
+        size = self._own
+        if self._progress.has("fragmentation", size) or size not in _peaks(self._progress.steps):
+            return
+        self._note(self._progress.begun("fragmentation", size))
+        batch = self._meter.batch(size)
+        try:
+            ratio = peak.fragmentation(lambda: peak.run_steps(self._call, batch))
+            self._note(self._progress.with_fields(fragmentation_ratio=ratio))
+        except errors.MeasurementError as error:
+            self._note(self._progress.with_fields(fragmentation_gap=str(error)))
 
     def _compile(self) -> None:
         """Adds what XLA plans for the sizes that have trained, unless it ended a process."""
-        for step in self._progress.steps:
+        for step in _plain(self._progress.steps):
             size = step.batch_size
-            if size not in self._progress.compiled_sizes:
-                continue
             if any(done.plan == "xla" and done.status == "killed" for done in self._progress.steps):
                 return
-            if step.plan != "plain" or step.status in _TOO_LARGE or self._progress.has("xla", size):
+            is_wanted = size in self._progress.compiled_sizes and step.status not in _TOO_LARGE
+            if not is_wanted or self._progress.has("xla", size):
                 continue
             self._note(self._progress.begun("xla", size))
+            batch = self._meter.batch(size)
             if not self._has_trained:  # in a process that goes on for another
-                self._train(self._batch(size))
-            self._note(self._progress.with_step(_xla_row(self._call, self._batch(size))))
-
-    def _train(self, batch: Any) -> None:
-        """Makes the variables."""
-        with contextlib.suppress(Exception):  # the row says it, too
-            peak.run_steps(self._call, batch)
-        self._has_trained = True
-
-    def _batch(self, size: int) -> Any:
-        return batches.batch_of(self._dataset, size)
-
-    def _plain_row(self, size: int) -> StepMemory:
-        row = StepMemory(plan="plain", batch_size=size)
-        try:
-            batch = self._batch(size)
-            batch_bytes = batches.tensor_bytes(batch)
-            row = row.model_copy(update={"input_batch_bytes": batch_bytes})
-            draft = self._progress.draft
-            if draft is None:
-                peak.run_steps(self._call, batch)  # makes the variables
-                draft = self._draft(peak.state_sizes(self._call.model))
-                self._note(self._progress.model_copy(update={"draft": draft}))
-            state = draft.state
-            self._has_trained = True
-            resident = state.weights_bytes + state.optimizer_state_bytes + batch_bytes
-            rounds = peak.step_peak(self._call, batch, resident_bytes=resident)
-        except tf.errors.ResourceExhaustedError:
-            ended = {"status": "out of memory", "reason": "out of device memory"}
-            return row.model_copy(update=ended)
-        except errors.MeasurementError as error:
-            return row.model_copy(update={"status": "failed", "reason": str(error)})
-        except Exception as error:  # of the user's code, perhaps at this batch size only
-            if autograph.asks_for_conversion(error):
-                raise
-            reason = f"the step raised {errors.in_one_line(error)}"
-            return row.model_copy(update={"status": "failed", "reason": reason})
-        return row.model_copy(
-            update={"peak_bytes": rounds.bytes, "scatter_bytes": rounds.scatter_bytes}
-        )
+                with contextlib.suppress(Exception):  # the row says it, too
+                    peak.run_steps(self._call, batch)  # makes the variables
+                self._has_trained = True
+            self._note(self._progress.with_step(_xla_row(self._call, batch)))
 
     def _draft(self, state: StateSizes) -> ProfileRecord:
         return ProfileRecord(
@@ -206,13 +209,18 @@ class _Profiling:
             trained_plan=self._trained_plan,
             state=state,
             steps=(),
-            memory_limit_bytes=self._limit.bytes,
-            limit_source=self._limit.source,
+            memory_limit_bytes=self._meter.limit.bytes,
+            limit_source=self._meter.limit.source,
         )
 
 
-def _stops(step: StepMemory, *, before: int) -> bool:
-    return step.plan == "plain" and step.batch_size < before and step.status in _TOO_LARGE
+def _plain(steps: Iterable[StepMemory]) -> list[StepMemory]:
+    return [step for step in steps if step.plan == "plain"]
+
+
+def _stops(step: StepMemory, size: int) -> bool:
+    """Returns whether nothing so large is run after a step."""
+    return step.plan == "plain" and step.batch_size < size and step.status in _TOO_LARGE
 
 
 def _not_run(progress: ProfileProgress) -> Iterable[StepMemory]:
@@ -266,16 +274,9 @@ def _predicted_bytes(progress: ProfileProgress, size: int) -> float:
 def _peaks(steps: Iterable[StepMemory]) -> dict[int, int]:
     return {
         step.batch_size: step.peak_bytes
-        for step in steps
-        if step.plan == "plain" and step.peak_bytes is not None
+        for step in _plain(steps)
+        if step.peak_bytes is not None
     }
-
-
-def _fragmentation(call: interception.FitCall, batch: Any) -> dict[str, Any]:
-    try:
-        return {"fragmentation_ratio": peak.fragmentation(lambda: peak.run_steps(call, batch))}
-    except errors.MeasurementError as error:
-        return {"fragmentation_gap": str(error)}
 
 
 def _xla_row(call: interception.FitCall, batch: Any) -> StepMemory:

@@ -13,7 +13,7 @@ PROGRESS_FILE_NAME = "profile_progress.json"
 _LARGE_SHARE = 0.5  # of the limit, or of the peak
 
 Plan = Literal["plain", "xla"]
-Work = Literal["plain", "xla", "fragmentation"]
+Work = Literal["plain", "fragmentation", "xla"]
 # How a batch size ended. `failed`: it raised, or could not be measured; `killed`: its process was.
 Status = Literal["measured", "failed", "out of memory", "killed", "timed out", "not run"]
 
@@ -78,7 +78,7 @@ class StepMemory(Attempt):
 class Footprint(Attempt):
     """What the first steps of training took at one batch size, with the module's own plan.
 
-    It is taken in a process of its own, or of footprints only.
+    It is taken in a process of its own, or after smaller batches.
 
     Attributes:
         taken_bytes: on a CPU the largest growth, from `fit` on, of the process's resident memory
@@ -249,6 +249,7 @@ class ProfileProgress(records.Record):
     compiled_sizes: tuple[int, ...] = ()
     running: Running | None = None
     steps: tuple[StepMemory, ...] = ()
+    footprints: tuple[Footprint, ...] = ()
     draft: ProfileRecord | None = None
 
     def has(self, work: Work, batch_size: int) -> bool:
@@ -268,6 +269,11 @@ class ProfileProgress(records.Record):
         """Returns the progress with a step done, and nothing under way."""
         return self.model_copy(update={"running": None, "steps": (*self.steps, step)})
 
+    def with_footprint(self, footprint: Footprint) -> "ProfileProgress":
+        """Returns the progress with a footprint taken, and nothing under way."""
+        footprints = (*self.footprints, footprint)
+        return self.model_copy(update={"running": None, "footprints": footprints})
+
     def with_fields(self, **fields: float | str) -> "ProfileProgress":
         """Returns the progress with fields of the draft filled in, and nothing under way."""
         draft = self.draft and self.draft.model_copy(update=fields)
@@ -277,13 +283,14 @@ class ProfileProgress(records.Record):
         """Returns the progress with the running step ended; `reason` is a phrase."""
         if self.running is None:
             return self
+        reason = f"its process {reason}"
         if self.running.work == "fragmentation":
-            return self.with_fields(fragmentation_gap=f"its process {reason}")
+            return self.with_fields(fragmentation_gap=reason)
         return self.with_step(
             StepMemory(
                 plan=self.running.work,
                 batch_size=self.running.batch_size,
                 status=status,
-                reason=f"its process {reason}",
+                reason=reason,
             )
         )

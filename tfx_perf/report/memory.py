@@ -7,11 +7,10 @@ from tfx_perf.report import page, plots
 TITLE = "MemoryProfiler: where a step's memory goes"
 
 _FOOTPRINT_NOTES = {
-    True: "The growth of the resident set over the first steps of fit, each batch size in a "
-    "process of its own, as the module trains: with what the allocator does not count. The input "
-    "pipeline, callbacks and validation come on top.",
-    False: "The allocator's peak over the first steps of fit, each batch size in a process of its "
-    "own, as the module trains.",
+    True: "The growth of the resident set over the first steps of fit, as the module trains: with "
+    "what the allocator does not count, and what smaller batches left before. The input pipeline, "
+    "callbacks and validation come on top.",
+    False: "The allocator's peak over the first steps of fit, as the module trains.",
 }
 _PREDICTED = "predicted without XLA"
 _PLANS: dict[str | None, str] = {"plain": "without XLA", "xla": "with XLA"}
