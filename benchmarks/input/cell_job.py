@@ -142,6 +142,6 @@ def _measured(
         {name: measure.TimedDataset(dataset, code.consume) for name, dataset in datasets.items()},
         batch_size=code.batch_size,
         deadline_seconds=math.inf,
-        decided=lambda taken: len(taken[results.DEFAULT]) >= rounds,
+        max_rounds=rounds,
     )
     return {name: tuple(measure.rates(own)) for name, own in samples.items()}

@@ -11,7 +11,7 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 from tensorflow_transform.tf_metadata import schema_utils
 from tfx_bsl.tfxio import dataset_options, tf_example_record
 
-from tfx_perf.input import candidates, equivalence
+from tfx_perf.input import candidates, equivalence, measure
 from tfx_perf.input.candidates import limits, source
 
 
@@ -99,3 +99,10 @@ def defaults_digest(once):
         return equivalence.digest(source.default())
 
     return lambda source: once(digest, source)
+
+
+@pytest.fixture
+def short_blocks(monkeypatch):
+    """Turns of a fifth of their length."""
+    monkeypatch.setattr(measure, "_BLOCK_SECONDS", 0.05)
+    monkeypatch.setattr(measure, "_WARM_UP_SECONDS", 0.02)

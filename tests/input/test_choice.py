@@ -8,10 +8,9 @@ import pytest
 from tfx_perf.config import ScheduleSettings
 from tfx_perf.core.statistics import Interval
 from tfx_perf.input import choice, measure
-from tfx_perf.input.choice import Gain
+from tfx_perf.input.budget import Gain, TimeBudget
 from tfx_perf.input.diagnosis import judge
 from tfx_perf.input.record import CandidateOutcome, FinalComparison
-from tfx_perf.input.search import TimeBudget
 
 pytestmark = pytest.mark.each_choice
 
@@ -97,12 +96,16 @@ def test_every_outcome_says_why():
 
 
 def test_who_is_not_chosen_though_it_looks_faster_is_told_why():
-    found = [outcome("a", 3.5, 4, 4.5, cpu=2), outcome("b", 3, 3.8, 4.6, cpu=1)]
-    found.append(outcome("c", 1.5, 2, 2.5))
-    told = choice.judged({each.name: each for each in found}, chosen="b+autotune", margin=0.02)
+    name = "b+autotune"
+    found = [
+        outcome("a", 3.5, 4, 4.5, cpu=2), outcome("b", 1.4, 1.5, 1.6),
+        outcome(name, 3, 3.8, 4.6, cpu=1), outcome("c", 1.5, 2, 2.5),
+    ]  # fmt: skip
+    told = choice.judged({each.name: each for each in found}, chosen=name, margin=0.02)
     assert [each.reason for each in told] == [
-        "no faster than b beyond the noise, and takes more CPU time",
+        "no faster than b+autotune beyond the noise, and takes more CPU time",
         "faster than the default, but b+autotune was chosen",
+        "",
         "faster than the default, but b+autotune was chosen",
     ]
 
@@ -178,14 +181,34 @@ def test_what_is_run_for_the_nth_time_will_run_n_times_more():
     assert ScheduleSettings(planned_runs=3).run_count(runs_before=7) == 3
 
 
-def test_a_limit_leaves_the_phases_their_shares():
+def test_a_phase_gets_a_share_of_what_is_left():
     budget = TimeBudget(1000)
-    budget.limit(68, reached=0.32)
-    assert budget.left(0.32) == 0
-    assert budget.left(0.66) == pytest.approx(34, abs=0.5)
-    assert budget.left(1.0) == pytest.approx(68, abs=0.5)
+    assert budget.left_seconds == pytest.approx(860, abs=0.5)  # the rest is for what follows
+    budget.limit(68)
+    assert budget.left_seconds == pytest.approx(68, abs=0.5)
+    assert budget.until(0.5) - time.monotonic() == pytest.approx(34, abs=0.5)
+    budget.limit(500)  # more than there is
+    assert budget.left_seconds == pytest.approx(68, abs=0.5)
     assert budget.elapsed_seconds < 1
-    before = budget.until(1.0)
-    budget.limit(500, reached=0.5)  # more than there is
-    assert budget.until(1.0) == before
-    assert before < time.monotonic() + 68
+    assert TimeBudget(20, spent_seconds=30).left_seconds == 0
+
+
+def rounds(**rates):
+    """Returns samples of equal CPU time by name."""
+    return {name: [measure.Sample(rate, 1.0) for rate in each] for name, each in rates.items()}
+
+
+@pytest.mark.parametrize(
+    ("samples", "is_decided"),
+    [
+        (rounds(default=[10, 11, 10], columns=[15, 15, 14]), True),
+        (rounds(default=[10, 11, 10], columns=[15, 15, 14], blocks=[14, 15, 14]), False),
+        (rounds(default=[10, 11, 10], columns=[5, 5, 4]), True),
+        (rounds(default=[10], columns=[15]), False),
+        (rounds(default=[10], columns=[25]), True),
+        (rounds(default=[10], columns=[25], blocks=[24]), False),
+        (rounds(default=[10], columns=[4]), False),  # the default has to be sure of its place
+    ],
+)
+def test_rounds_end_once_one_is_surely_the_fastest(samples, is_decided):
+    assert choice.is_decided(samples) == is_decided

@@ -1,60 +1,14 @@
 """Input-bound, compute-bound or neither."""
 
-import time
-
 import pytest
-import tensorflow as tf
+from slow_data import Training
 
 from tfx_perf.core import statistics
 from tfx_perf.input import measure
 from tfx_perf.input.diagnosis import Diagnosis, diagnose, judge
 from tfx_perf.input.stages import Stage
 
-pytestmark = pytest.mark.each_choice
-
-
-@pytest.fixture(autouse=True)
-def short_blocks(monkeypatch):
-    monkeypatch.setattr(measure, "_BLOCK_SECONDS", 0.05)
-    monkeypatch.setattr(measure, "_WARM_UP_SECONDS", 0.02)
-
-
-class Training:
-    """A step that takes `step_seconds` on an accelerator, after input that may be slow."""
-
-    def __init__(self, source, *, step_seconds=0.0, input_seconds=0.0):
-        self.batch_size = source.options.batch_size
-        self.source = source.replace_options(num_epochs=None)
-        self.step_seconds = step_seconds
-        self.input_seconds = input_seconds
-
-    def prepare(self):
-        pass
-
-    def dataset(self, factory):
-        def wait(*batch):
-            pause = tf.py_function(lambda: time.sleep(self.input_seconds), [], [])
-            with tf.control_dependencies([pause]):
-                return tf.nest.map_structure(tf.identity, batch)
-
-        source = self.source
-        return factory(list(source.file_patterns), source.options, source.schema).map(wait)
-
-    def trained_example_count(self, split_example_count):
-        return None
-
-    def repeated_batch(self):
-        return self.source.default().take(1).cache().repeat()
-
-    def consume(self, dataset):
-        iterator = iter(dataset)
-
-        def take(count):
-            for _ in range(count):
-                next(iterator)
-                time.sleep(self.step_seconds)
-
-        return take
+pytestmark = [pytest.mark.each_choice, pytest.mark.usefixtures("short_blocks")]
 
 
 def samples(**rates):

@@ -6,16 +6,18 @@ With a training step what wins has to win on that, too.
 import time
 
 import pytest
-import tensorflow as tf
-from slow_data import slow, slowed
+from slow_data import Training, slow, slowed
 
 from tests import sayings
 from tfx_perf.config import InputSettings
 from tfx_perf.core import errors, formatting, metrics
 from tfx_perf.input import choice, measure, search, stages, tuner
 from tfx_perf.input.candidates import Columns, Default, candidate
+from tfx_perf.input.diagnosis import Diagnosis
 from tfx_perf.input.record import TuningRecord
 from tfx_perf.report import input as input_report
+
+pytestmark = pytest.mark.usefixtures("short_blocks")
 
 
 class Twin(Default):
@@ -78,16 +80,10 @@ class ChangesValues(Slow):
         return source.default().map(lambda features, label: (features, label + 1))
 
 
-@pytest.fixture(autouse=True)
-def short_blocks(monkeypatch):
-    monkeypatch.setattr(measure, "_BLOCK_SECONDS", 0.05)
-    monkeypatch.setattr(measure, "_WARM_UP_SECONDS", 0.02)
-
-
 @pytest.fixture
 def brief_diagnosis(monkeypatch):
     """One round and no stages, where the diagnosis is not what is asked for."""
-    monkeypatch.setattr(tuner, "BEGUN", 0.0)
+    monkeypatch.setattr(search, "_DIAGNOSED", 0.0)
 
 
 def tune(source, *candidates, **settings):
@@ -211,53 +207,10 @@ def test_without_time_the_default_stays(make_source):
     assert record.outcome("default").examples_per_second.value > 0
 
 
-def test_no_examples(make_source, tmp_path):
-    with tf.io.TFRecordWriter(str(tmp_path / "empty.gz"), "GZIP"):
-        pass
-    with pytest.raises(errors.UserError, match="at least one example"):
-        tune(make_source(folder=tmp_path))
-
-
 def test_unreadable_examples(make_source, tmp_path):
     (tmp_path / "broken.gz").write_text("this is no record file")
     with pytest.raises(errors.UserError, match="can read"):
         tune(make_source(folder=tmp_path))
-
-
-class Training:
-    """A train step that takes a while for a batch, and longer for one from files."""
-
-    batch_size = 32
-    def __init__(self, source, *, step_seconds, wait_seconds=0.0, example_count=None):
-        self._source = source
-        self._example_count = example_count
-        self._step_seconds = step_seconds
-        self._wait_seconds = wait_seconds
-        self._repeated = source.default().take(1).cache().repeat()
-        self.is_prepared = False
-
-    def prepare(self):
-        self.is_prepared = True
-
-    def dataset(self, factory):
-        source = self._source
-        return factory(list(source.file_patterns), source.options, source.schema)
-
-    def trained_example_count(self, split_example_count):
-        return self._example_count
-
-    def repeated_batch(self):
-        return self._repeated
-
-    def consume(self, dataset):
-        take = measure.take_only(dataset)
-        waits = 0.0 if dataset is self._repeated else self._wait_seconds
-
-        def train(count):
-            take(count)
-            time.sleep(count * (self._step_seconds + waits))
-
-        return train
 
 
 def tune_with(source, training, *candidates, planned_runs=1, **settings):
@@ -482,3 +435,22 @@ def test_one_noisy_round_does_not_say_that_training_is_fed(make_source, monkeypa
     assert record.diagnosis.rounds >= measure.MIN_ROUNDS
     assert record.diagnosis.headroom_ratio.value == 3.0
     assert "as fast as if" not in record.reason
+
+
+def test_autotune_is_left_on_where_that_serves_the_users_own_stages(make_source, monkeypatch):
+    source = make_source(batch_size=32)
+    train = Training(source, example_count=1e5)
+
+    def rate(timed):
+        if timed.dataset is train.repeated_batch():
+            return 400.0
+        return {None: 100.0, False: 200.0, True: 300.0}[timed.dataset.options().autotune.enabled]
+
+    Clock(monkeypatch, turn_seconds=0.1, rate=rate)
+    assert tune_with(source, train).chosen == "columns"  # next to nothing is the user's
+    monkeypatch.setattr(Diagnosis, "user_share", 0.1)
+    record = tune_with(source, train)
+    assert record.chosen == record.final.candidate == "columns+autotune"
+    assert record.outcome("columns").ratio.value == 2
+    assert record.outcome(record.chosen).ratio.value == 3
+    assert record.outcome("columns").reason.endswith("but columns+autotune was chosen")

@@ -1,78 +1,20 @@
-"""The rules: what a search may cost, and which candidate is chosen after it."""
+"""The rules: which candidate is chosen after a search, and what is said of the others."""
 
 import dataclasses
-import math
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 
 from tfx_perf.core import formatting, statistics
 from tfx_perf.input import measure
-from tfx_perf.input.diagnosis import Diagnosis
 from tfx_perf.input.record import DEFAULT, CandidateOutcome, FinalComparison
 
 NOT_WORTH_IT = "not examined: it would take longer than what is left to gain"
 """Why a candidate is not looked at where the search ends before."""
 
+REPEATED = "repeated"
+"""In the last comparison, one batch from memory again and again: an input that costs nothing."""
+
 _REASON_LENGTH = 160  # in a headline; the table has all of it
-
-
-@dataclasses.dataclass(frozen=True)
-class Gain:
-    """The trainings to come, and how many examples they read in all (infinite if unknown)."""
-
-    example_count: float
-    planned_runs: int = 1
-    preparation_seconds: float = 0.0  # of a faster input, in each training
-
-    def possible_seconds(self, diagnosis: Diagnosis) -> float:
-        """Returns the most seconds that faster input can save, less what takes to prepare it."""
-        preparation_seconds = self.planned_runs * self.preparation_seconds
-        return max(0.0, self._most_seconds(diagnosis) - preparation_seconds)
-
-    def left_seconds(self, final: FinalComparison) -> float:
-        """Returns the most that yet another input can save in place of one that was compared."""
-        if final.fed_ratio is None:
-            return math.inf
-        rate = final.tuned_examples_per_second.value
-        return self._seconds(rate, ratio=1 / final.fed_ratio.value)
-
-    def too_little(self, diagnosis: Diagnosis, *, search_seconds: float) -> str:
-        """Returns why there is no search, the shortest of which takes `search_seconds`."""
-        if not self._most_seconds(diagnosis):
-            return (
-                "Training is as fast as if its input cost nothing, so no faster one was looked for."
-            )
-        rate, what = diagnosis.together_examples_per_second, "Reading and training take"
-        if rate is None:
-            rate, what = diagnosis.pipeline_examples_per_second, "Reading takes"
-        seconds = formatting.format_seconds(self.example_count / rate.value)
-        possible_seconds = self.possible_seconds(diagnosis)
-        if not possible_seconds:
-            return (
-                f"{what} about {seconds} with the default, of which no input can save more than it "
-                "takes to prepare one, so the default stays."
-            )
-        enough_runs = math.ceil(self.planned_runs * search_seconds / possible_seconds)
-        return (
-            f"{what} about {seconds} with the default, of which no input can save more than "
-            f"{formatting.format_seconds(possible_seconds)}: too little for a search of about "
-            f"{formatting.format_seconds(search_seconds)}, so the default stays. With "
-            f"schedule.planned_runs: {enough_runs} there would be one."
-        )
-
-    def _most_seconds(self, diagnosis: Diagnosis) -> float:
-        """Returns the most seconds that faster input can save, as far as it was measured."""
-        fed, headroom = diagnosis.together_examples_per_second, diagnosis.headroom_ratio
-        if not (fed and headroom):
-            return self.example_count / diagnosis.pipeline_examples_per_second.low
-        doubt = 1.0 if diagnosis.rounds >= measure.MIN_ROUNDS else measure.BEYOND_DOUBT
-        return self._seconds(fed.value, ratio=doubt * headroom.high)
-
-    def _seconds(self, examples_per_second: float, *, ratio: float) -> float:
-        """Returns what training `ratio` times as fast saves."""
-        if ratio <= 1:
-            return 0.0
-        return self.example_count / examples_per_second * (1 - 1 / ratio)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,6 +24,7 @@ class Choice:
     name: str
     reason: str
     final: FinalComparison | None = None
+    was_searched: bool = True  # else a search would not have paid
 
 
 def ratios(samples: measure.Samples) -> dict[str, statistics.Interval]:
@@ -107,14 +50,13 @@ def with_figures(outcome: CandidateOutcome, samples: measure.Samples) -> Candida
 
 
 def is_decided(samples: measure.Samples) -> bool:
-    """Whether one candidate's interval lies above those of all others."""
-    *others, best = sorted(ratios(samples).values(), key=lambda interval: interval.value)
-    return not others or best.surely_above(max(other.high for other in others))
-
-
-def is_beyond_doubt(samples: measure.Samples) -> bool:
-    """Whether the fastest is so much faster than the default that one round tells."""
-    return max(ratio.low for ratio in ratios(samples).values()) > measure.BEYOND_DOUBT
+    """Whether one's interval lies above those of all others; of few rounds, far above."""
+    found = ratios(samples)
+    best = max(found, key=lambda name: found[name].value)
+    highest_other = max(ratio.high for name, ratio in found.items() if name != best)
+    if len(samples[best]) < measure.MIN_ROUNDS:
+        return best != DEFAULT and found[best].low > measure.BEYOND_DOUBT * highest_other
+    return found[best].surely_above(highest_other)
 
 
 def takes_less_cpu(samples: measure.Samples, name: str) -> bool:
@@ -220,11 +162,26 @@ def verdict(final: FinalComparison, *, margin: float) -> Choice:
     return Choice(DEFAULT, reason, final)
 
 
+def comparison(samples: measure.Samples, name: str, *, on_train_step: bool) -> FinalComparison:
+    """Returns how a candidate did beside the default, and a free input if there was one."""
+    rates = {each: measure.rates(taken) for each, taken in samples.items()}
+    fed = rates.get(REPEATED)
+    return FinalComparison(
+        candidate=name,
+        on_train_step=on_train_step,
+        default_examples_per_second=statistics.median_interval(rates[DEFAULT]),
+        tuned_examples_per_second=statistics.median_interval(rates[name]),
+        ratio=statistics.ratio_interval(rates[name], rates[DEFAULT]),
+        fed_ratio=statistics.ratio_interval(rates[name], fed) if fed else None,
+        rounds=len(rates[name]),
+    )
+
+
 def judged(
     outcomes: Mapping[str, CandidateOutcome], *, chosen: str, margin: float
 ) -> tuple[CandidateOutcome, ...]:
     """Returns the outcomes with the choice, and for the others why not, filled in."""
-    winner = outcomes.get(chosen.partition("+")[0])  # as it was compared with the others
+    winner = outcomes[chosen]
 
     def why_not(outcome: CandidateOutcome) -> str:
         if outcome.name == DEFAULT:
@@ -235,7 +192,7 @@ def judged(
             return "not faster than the default beyond the margin"
         if chosen == DEFAULT:
             return "faster alone, but not proven in the last comparison"
-        if winner and winner.ratio and winner.ratio.value < outcome.ratio.value:
+        if winner.ratio and winner.ratio.value < outcome.ratio.value:
             return f"no faster than {winner.name} beyond the noise, and takes more CPU time"
         return f"faster than the default, but {chosen} was chosen"
 

@@ -121,9 +121,8 @@ def alone(dataset: tf.data.Dataset, *, batch_size: int) -> Diagnosis:
     began = time.monotonic()
     timed = {_PIPELINE: measure.TimedDataset(dataset)}
     samples = measure.measure(timed, batch_size=batch_size, deadline_seconds=began, max_rounds=1)
-    turn_seconds = time.monotonic() - began
     # That of the step takes as long, and that of both at least.
-    return judge(samples).model_copy(update={"round_time_seconds": _TURNS * turn_seconds})
+    return judge(samples, seconds=_TURNS * (time.monotonic() - began))
 
 
 def diagnose(
@@ -154,23 +153,19 @@ def diagnose(
         batch_size = source.options.batch_size
     began = time.monotonic()
 
-    def judged(samples: measure.Samples) -> Diagnosis:
-        rates = judge(samples)
-        round_seconds = (time.monotonic() - began) / rates.rounds
-        return rates.model_copy(update={"round_time_seconds": round_seconds})
-
     def decided(samples: measure.Samples) -> bool:
-        rates = judged(samples)
-        return train is None or rates.bound != "unknown" or not is_worth_it(rates)
+        rates = judge(samples, seconds=time.monotonic() - began)
+        if train is None:
+            return rates.rounds >= measure.MIN_ROUNDS
+        return rates.bound != "unknown" or not is_worth_it(rates)
 
     samples = measure.measure(
         timed_datasets,
         batch_size=batch_size,
         deadline_seconds=deadline - (1 - _RATES_SHARE) * seconds,
         decided=decided,
-        min_rounds=1 if train else measure.MIN_ROUNDS,  # of which `judge` takes fewer if it may
     )
-    diagnosis = judged(samples)
+    diagnosis = judge(samples, seconds=time.monotonic() - began)
     deadline = min(deadline, time.monotonic() + details_worth(diagnosis))
     left_seconds = deadline - time.monotonic()
     turn_seconds = diagnosis.round_time_seconds / len(timed_datasets)
@@ -180,8 +175,11 @@ def diagnose(
     return diagnosis.model_copy(update={"stages": found})
 
 
-def judge(samples: measure.Samples) -> Diagnosis:
-    """Returns the diagnosis from samples of `pipeline`, and if trained `train` and `together`."""
+def judge(samples: measure.Samples, *, seconds: float = 0.0) -> Diagnosis:
+    """Returns the diagnosis from samples of `pipeline`, and if trained `train` and `together`.
+
+    `seconds` is what measuring them took.
+    """
     rates = {name: measure.rates(own) for name, own in samples.items()}
     intervals = {name: statistics.median_interval(own) for name, own in rates.items()}
     return Diagnosis(
@@ -193,6 +191,7 @@ def judge(samples: measure.Samples) -> Diagnosis:
         ),
         bound=_bound(rates),
         rounds=len(rates[_PIPELINE]),
+        round_time_seconds=seconds / len(rates[_PIPELINE]),
     )
 
 

@@ -5,7 +5,7 @@ import functools
 import math
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -52,9 +52,8 @@ class Examination:
             self._equivalence = Equivalence(source, seconds=reference_seconds)
             self.reference = self._equivalence.reference
             if self.reference.digest.count:
-                self.default = self._prepare(
-                    Default(), Limits(memory_bytes=math.inf), self._default_shuffle
-                )
+                limits = Limits(memory_bytes=math.inf)
+                self.default = self._prepare(Default(), limits, is_default=True)
         except (tf.errors.OpError, ValueError, NotImplementedError) as error:
             raise self._damage.user_error(error) from error
         if not self.reference.digest.count:
@@ -70,7 +69,7 @@ class Examination:
         )
         try:
             limits.check(0)
-            prepared = self._prepare_and_compare(candidate, limits)
+            prepared = self._prepare(candidate, limits)
         except OverMemoryBudget as refusal:
             return dropped(candidate, str(refusal), needed_bytes=refusal.needed_bytes)
         except NotApplicable as refusal:
@@ -85,30 +84,14 @@ class Examination:
             return dropped(candidate, shortfall, shuffle=shuffle)
         return prepared
 
-    def _prepare_and_compare(self, candidate: Candidate, limits: Limits) -> Prepared:
-        if self.reference.complete:
-            return self._prepare(
-                candidate, limits, functools.partial(self._shuffle_quality, candidate)
-            )
-        # With a fresh one, so that the candidate itself keeps no table of the first files.
-        shuffle = self._shuffle_quality(candidate.fresh(), limits)
-
-        def check(limits: Limits) -> ShuffleQuality | None:
-            self._equivalence.check_start(
-                functools.partial(candidate.build, limits=limits),
-                seconds=limits.remaining_seconds,
-            )
-            return shuffle
-
-        return self._prepare(candidate, limits, check)
-
     def _prepare(
-        self,
-        candidate: Candidate,
-        limits: Limits,
-        check: Callable[[Limits], ShuffleQuality | None],
+        self, candidate: Candidate, limits: Limits, *, is_default: bool = False
     ) -> Prepared:
         """Builds the candidate, reads from it, and measures the time and memory it takes."""
+        is_whole, shuffle = self.reference.complete, None
+        if not is_whole:
+            # With a fresh one, so that the candidate itself keeps no table of the first files.
+            shuffle = self._shuffle_quality(candidate.fresh(), limits, is_default=is_default)
         expected = self._source.element_spec
         with MemoryMeter() as meter:
             limits = dataclasses.replace(limits, meter=meter)
@@ -123,7 +106,13 @@ class Examination:
             seconds = time.perf_counter() - started
             growth_bytes = [meter.settled_growth_bytes()]  # with the buffers of what runs
             del iterator
-            shuffle = check(limits)
+            if is_whole:
+                shuffle = self._shuffle_quality(candidate, limits, is_default=is_default)
+            elif not is_default:
+                self._equivalence.check_start(
+                    functools.partial(candidate.build, limits=limits),
+                    seconds=limits.remaining_seconds,
+                )
             growth_bytes.append(meter.settled_growth_bytes())
         limits.check(meter.peak_growth_bytes)
         outcome = CandidateOutcome(
@@ -137,16 +126,18 @@ class Examination:
         )
         return Prepared(outcome, dataset)
 
-    def _shuffle_quality(self, candidate: Candidate, limits: Limits) -> ShuffleQuality | None:
-        return self._equivalence.shuffle_quality(
-            functools.partial(candidate.build, limits=limits), seconds=limits.remaining_seconds
-        )
-
-    def _default_shuffle(self, limits: Limits) -> ShuffleQuality | None:
+    def _shuffle_quality(
+        self, candidate: Candidate, limits: Limits, *, is_default: bool
+    ) -> ShuffleQuality | None:
         try:
-            return self._shuffle_quality(Default(), limits)
-        except NotApplicable:  # its own shuffled epochs hold other examples
-            return None
+            return self._equivalence.shuffle_quality(
+                functools.partial(candidate.build, limits=limits),
+                seconds=limits.remaining_seconds,
+            )
+        except NotApplicable:
+            if is_default:  # its own shuffled epochs hold other examples
+                return None
+            raise
 
 
 def dropped(

@@ -85,7 +85,6 @@ def measure(
     batch_size: int,
     deadline_seconds: float,
     decided: Decided = lambda samples: False,
-    min_rounds: int = MIN_ROUNDS,
     max_rounds: int = MAX_ROUNDS,
     turn_share: float = 1.0,
 ) -> Samples:
@@ -106,7 +105,7 @@ def measure(
         for name in list(timed_datasets)[:: -1 if index % 2 else 1]:
             samples[name].append(_sample(timed_datasets[name], batch_size, turn_share))
         longest_round = max(longest_round, time.monotonic() - started)
-        if index + 1 >= min_rounds and decided(samples):
+        if decided(samples):
             break
     return samples
 

@@ -1,72 +1,46 @@
-"""The search among the candidates: examine, measure, compare."""
+"""The search among the candidates, in one loop: examine, measure in turns, compare, decide."""
 
 import dataclasses
 import functools
+import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tfx_perf.config import InputSettings
-from tfx_perf.core import console, statistics
+from tfx_perf.core import console
 from tfx_perf.hardware import host
-from tfx_perf.input import apply, choice, examination, measure
+from tfx_perf.input import apply, choice, diagnosis, examination, measure
+from tfx_perf.input.budget import Gain, TimeBudget
 from tfx_perf.input.candidates import Autotune
 from tfx_perf.input.candidates.candidate import DEFAULT, Candidate
-from tfx_perf.input.candidates.source import Factory, Parse, RecordSource
-from tfx_perf.input.choice import Choice, Gain
+from tfx_perf.input.candidates.source import Parse, RecordSource
+from tfx_perf.input.choice import Choice
 from tfx_perf.input.diagnosis import Diagnosis
-from tfx_perf.input.measure import TimedDataset
-from tfx_perf.input.record import FinalComparison
+from tfx_perf.input.record import CandidateOutcome
 
-# When the phases end, as shares of the time budget.
-BEGUN = 0.32
-COMPARED = 0.86
-_REFERENCE, _PREPARED, _MEASURED, _SETTLED = 0.05, 0.5, 0.6, 0.68
+_REFERENCE = 0.05  # of the whole time, for reading the default
+# What may be used up of the time that is left then:
+_DIAGNOSED, _PREPARED, _MEASURED = 0.35, 0.6, 0.4
+# Of what there is to gain: what a search may cost, and each figure that is for people alone.
+_SEARCH_SHARE, _FIGURE_SHARE = 0.5, 0.05
+_AMPLE = 1.5  # times what the shortest search takes, which every search may
 _ENOUGH_RATIO = 0.97  # of a free input's speed, from which on there is nothing left to gain
-_PATIENCE = 0.7  # share of the time left for preparations that one candidate may take
-_LATEST = 0.65  # share of the budget up to which one may be prepared if there is no other
 _USER_SHARE = 0.05  # of the input's time, from which on what the user's code adds counts
 _FEWEST_ROUNDS = 2  # of the last comparison that may be proof
 # Times what reading and checking the default took: doing so with a candidate, and preparing that
 # in a training.
 _EXAMINED_RATIO, _PREPARED_RATIO = 1.2, 0.6
 _BRIEF = 0.5  # share of a turn, where only what is beyond doubt counts
-_REPEATED = "repeated"
-
-
-class TimeBudget:
-    """Wall time from now on; phases end at shares of it, and leave the rest to the next."""
-
-    def __init__(self, seconds: float, *, spent_seconds: float = 0.0) -> None:
-        self.seconds, self.is_limited = max(0.0, seconds - spent_seconds), False
-        self._started = time.monotonic()
-        self._began = self._started - spent_seconds
-
-    def limit(self, seconds: float, *, reached: float) -> None:
-        """Limits what is left after the share that is reached to some seconds."""
-        now = time.monotonic()
-        if now + seconds < self.until(1.0):
-            self.seconds, self.is_limited = seconds / (1 - reached), True
-            self._started = now - reached * self.seconds
-
-    @property
-    def elapsed_seconds(self) -> float:
-        """Time since the start."""
-        return time.monotonic() - self._began
-
-    def until(self, share: float) -> float:
-        """Returns the value of `time.monotonic()` when this share of the budget is used up."""
-        return self._started + share * self.seconds
-
-    def left(self, share: float) -> float:
-        """Returns the seconds until this share of the budget is used up, at least 0."""
-        return max(0.0, self.until(share) - time.monotonic())
 
 
 class Search:
-    """One search; `outcomes` has what is known of every candidate by name, the default first."""
+    """One search; `outcomes` has what is known of every candidate by name, the default first.
+
+    What is measured is what training reads, with the stages that the user's code adds.
+    """
 
     def __init__(
         self,
@@ -76,6 +50,7 @@ class Search:
         train: measure.TrainStep | None,
         budget: TimeBudget,
         example_count: int | None,
+        planned_runs: int,
     ) -> None:
         """Reads an endless, shuffled default; UserError if unreadable or without examples.
 
@@ -90,263 +65,246 @@ class Search:
         self._examination = examination.Examination(
             source,
             memory_budget_bytes=self.memory_budget_bytes,
-            reference_seconds=_REFERENCE * budget.seconds,
+            reference_seconds=_REFERENCE * settings.time_budget_seconds,
             allow_weaker_shuffle=settings.allow_weaker_shuffle,
         )
         self._default_seconds = time.monotonic() - began  # to read and check the default
-        self._default = self._examination.default.dataset
         self.reference = self._examination.reference
         is_whole = self.reference.complete
         self.example_count = self.reference.digest.count if is_whole else example_count
-        self.outcomes = {DEFAULT: self._examination.default.outcome}
-        self._prepared: dict[str, tuple[Candidate, tf.data.Dataset]] = {}
-        self._turn_seconds = 0.0  # what a sample took in the diagnosis
+        self.trained_example_count = (
+            train.trained_example_count(self.example_count) if train else None
+        )
+        trained_count = self.trained_example_count
+        self._gain = Gain(
+            math.inf if trained_count is None else planned_runs * trained_count,
+            planned_runs=planned_runs,
+            preparation_seconds=_PREPARED_RATIO * self._default_seconds,
+        )
+        self.outcomes: dict[str, CandidateOutcome] = {DEFAULT: self._examination.default.outcome}
+        self._contenders: dict[str, tf.data.Dataset] = {}  # endless; the default is not among them
+        self._batch_size = train.batch_size if train else source.options.batch_size
         self.rounds = 0
-
-    @property
-    def preparation_seconds(self) -> float:
-        """What a training takes to prepare a candidate, about."""
-        return _PREPARED_RATIO * self._default_seconds
+        self.diagnosis: Diagnosis
 
     @functools.cached_property
-    def trained_dataset(self) -> tf.data.Dataset:
+    def _default(self) -> tf.data.Dataset:
         """What training reads with the default, without end; to make it runs the user's code."""
         if self._train is None:
             return self._source.default()
         return self._train.dataset(self._source.default_factory)
 
-    def least_seconds(self, diagnosis: Diagnosis) -> float:
-        """Returns how long `run` takes if it ends with its first candidate."""
-        rate = diagnosis.pipeline_examples_per_second.value
-        reading_seconds = (self.example_count or 0) / rate
-        return (1 + measure.MIN_ROUNDS) * diagnosis.round_time_seconds + reading_seconds
+    def decide(self, candidates: Sequence[Candidate]) -> Choice:
+        """Chooses, of those that win most often first, and measures no more than pays.
 
-    def brief_seconds(self, alone: Diagnosis) -> float:
-        """Returns how long `brief` takes."""
-        turns_seconds = _BRIEF * self._turn_of(alone) + measure.turn_seconds(_BRIEF)
-        return _FEWEST_ROUNDS * turns_seconds + _EXAMINED_RATIO * self._default_seconds
-
-    def brief(self, candidates: Sequence[Candidate], *, alone: Diagnosis) -> Choice | None:
-        """Returns the first candidate if it wins beyond doubt with nothing else running.
-
-        It must also take less CPU time, so that it cannot slow a training down. None if it does
-        not win so clearly: then only the training step tells. None likewise without time for it.
+        First what training reads alone, then the first candidate alone, then all on the train step.
         """
-        first, *others = candidates
-        self._turn_seconds = self._turn_of(alone)
-        if self._budget.left(COMPARED) < self.brief_seconds(alone) or not self._examine(first):
-            return None
-        final, samples = self._comparison(
-            first.name, on_train_step=False, rounds=_FEWEST_ROUNDS, turn_share=_BRIEF
+        console.set_status("finding out what holds training up")
+        if self._train:
+            self.diagnosis = diagnosis.alone(self._default, batch_size=self._batch_size)
+            found = self._decided_alone(candidates)
+            if found:
+                return found
+            self._train.prepare()
+            if self._budget.left_seconds < self.diagnosis.round_time_seconds:
+                return choice.too_few_rounds()
+        self.diagnosis = rates = diagnosis.diagnose(
+            self._source,
+            self._default,
+            train=self._train,
+            seconds=_DIAGNOSED * self._budget.left_seconds,
+            is_worth_it=self._is_worth_it,
+            details_worth=lambda rates: _FIGURE_SHARE * self._gain.possible_seconds(rates),
         )
-        for name in samples:
-            self.outcomes[name] = choice.with_figures(self.outcomes[name], samples)
-        found = choice.verdict(final, margin=self._margin)  # of so few rounds, beyond doubt
-        if found.name != first.name or not choice.takes_less_cpu(samples, first.name):
-            return None
-        self.rounds = final.rounds
-        self._drop(others)
-        return found
+        if rates.is_fed:
+            return Choice(DEFAULT, rates.verdict, was_searched=False)
+        if not self._is_worth_it(rates):
+            return self._too_little(self.least_seconds(rates))
+        most_seconds = _SEARCH_SHARE * self._gain.possible_seconds(rates)
+        self._budget.limit(max(_AMPLE * self.least_seconds(rates), most_seconds))
+        return self._searched(candidates)
 
-    def run(
-        self, candidates: Sequence[Candidate], *, diagnosis: Diagnosis, gain: Gain
-    ) -> Choice:
-        """Searches among the candidates, of which those that win most often come first.
+    def least_seconds(self, rates: Diagnosis) -> float:
+        """Returns how long a search takes that ends with its first candidate."""
+        rate = rates.pipeline_examples_per_second.value
+        reading_seconds = (self.example_count or 0) / rate
+        return (1 + measure.MIN_ROUNDS) * rates.round_time_seconds + reading_seconds
 
-        The first is tried in training at once, and chosen if it is faster and leaves less to gain
-        than looking at another takes. Without time for another one, it or the default is.
+    def _is_worth_it(self, rates: Diagnosis) -> bool:
+        return self._gain.possible_seconds(rates) >= self.least_seconds(rates)
+
+    def _too_little(self, search_seconds: float) -> Choice:
+        reason = self._gain.too_little(self.diagnosis, search_seconds=search_seconds)
+        return Choice(DEFAULT, reason, was_searched=False)
+
+    @property
+    def _turn_seconds(self) -> float:
+        """What a turn of the default took, of the three in a round with a train step."""
+        return self.diagnosis.round_time_seconds / (3 if self._train else 1)
+
+    def _decided_alone(self, candidates: Sequence[Candidate]) -> Choice | None:
+        """Returns a choice without the train step; None if only that tells.
+
+        The first candidate is chosen if it wins beyond doubt with nothing else running, and takes
+        less CPU time, so that it cannot slow a training down.
         """
-        self._turn_seconds = self._turn_of(diagnosis)
+        possible_seconds = self._gain.possible_seconds(self.diagnosis)
+        least_seconds = self.least_seconds(self.diagnosis)
+        turns_seconds = _BRIEF * self._turn_seconds + measure.turn_seconds(_BRIEF)
+        shortest_seconds = _FEWEST_ROUNDS * turns_seconds + _EXAMINED_RATIO * self._default_seconds
+        # The training step tells people more. That is worth a share of the gain.
+        is_brief = _FIGURE_SHARE * possible_seconds < least_seconds
+        if is_brief and possible_seconds >= shortest_seconds:
+            first, *others = candidates
+            if self._budget.left_seconds >= shortest_seconds and self._examine(first):
+                samples = self._turns([first.name], max_rounds=_FEWEST_ROUNDS, turn_share=_BRIEF)
+                final = choice.comparison(samples, first.name, on_train_step=False)
+                found = choice.verdict(final, margin=self._margin)
+                if found.name == first.name and choice.takes_less_cpu(samples, first.name):
+                    self._drop(others)
+                    return found
+            shortest_seconds = least_seconds
+        if possible_seconds < least_seconds:
+            return self._too_little(shortest_seconds)
+        return None
+
+    def _searched(self, candidates: Sequence[Candidate]) -> Choice:
+        """Compares the first candidate in training at once, and all if that leaves enough to gain.
+
+        Without time for another one, the first or the default is chosen.
+        """
+        began = time.monotonic()
         first, *others = candidates
-        found = self._tried_at_once(first, gain)
-        if found:
-            self._drop(others)
-            return found
-        for candidate in others:
-            self._examine(candidate)
+        if self._train and self._examine(first):
+            found = self._compared([first], max_rounds=measure.MIN_ROUNDS)
+            if self._is_enough(found, search_seconds=time.monotonic() - began):
+                self._drop(others)
+                return found
+        usable = [candidate for candidate in candidates if self._examine(candidate)]
         examined = [self.outcomes[candidate.name] for candidate in candidates]
         budget_bytes = self.memory_budget_bytes
-        if not self._prepared:
+        if not usable:
             return choice.none_measured(examined, memory_budget_bytes=budget_bytes)
-        if not self._has_time(1 + len(self._prepared)):
-            return self._without_time()
-        self._measure([*self._prepared], decided=choice.is_decided)
-        found = self._compared(user_share=diagnosis.user_share)
+        found = self._compared(usable)
         without = choice.without_memory(examined, memory_budget_bytes=budget_bytes)
         if found.name == DEFAULT and without:
             return dataclasses.replace(found, reason=f"{found.reason} {without}")
         return found
 
-    def release(self) -> None:
-        """Lets go of the candidates and of what they hold in memory."""
-        self._prepared.clear()
+    def _is_enough(self, found: Choice, *, search_seconds: float) -> bool:
+        """Returns whether looking at another one, which takes as long, is too late or too much."""
+        if self._budget.left_seconds < search_seconds:
+            return True
+        final = found.final
+        if found.name == DEFAULT or final is None:
+            return False
+        is_fed = final.fed_ratio is not None and final.fed_ratio.value >= _ENOUGH_RATIO
+        return is_fed or self._gain.left_seconds(final) < search_seconds
+
+    def _examine(self, candidate: Candidate) -> bool:
+        """Prepares and checks a candidate, once; returns whether it can be measured."""
+        if candidate.name not in self.outcomes:
+            console.set_status(f"examining {candidate.name}")
+            found = self._examination.examine(
+                candidate, deadline_seconds=self._budget.until(_PREPARED)
+            )
+            self.outcomes[candidate.name] = found.outcome
+            if found.dataset is not None:
+                self._contenders[candidate.name] = self._as_trained_on(candidate, found.dataset)
+        return candidate.name in self._contenders
 
     def _drop(self, candidates: Sequence[Candidate]) -> None:
         for candidate in candidates:
             skipped = examination.dropped(candidate, choice.NOT_WORTH_IT)
             self.outcomes[candidate.name] = skipped.outcome
 
-    def _tried_at_once(self, candidate: Candidate, gain: Gain) -> Choice | None:
-        """Returns the candidate as the choice, None if others have to be looked at."""
-        began = time.monotonic()
-        name = candidate.name
-        if not (self._examine(candidate) and self._train):
-            return None
-        if not self._has_time(2):
+    def _compared(
+        self, candidates: Sequence[Candidate], *, max_rounds: int = measure.MAX_ROUNDS
+    ) -> Choice:
+        """Measures with nothing else running; the best has to win on fresh samples, in training."""
+        names = [candidate.name for candidate in candidates]
+        if self.diagnosis.user_share > _USER_SHARE:
+            names.append(self._with_autotune(candidates[0]))
+        if not self._has_time(1 + len(names)):
             return self._without_time()
-        self._measure([name], decided=choice.is_beyond_doubt, min_rounds=1)
-        if not self._has_time(0):
-            return self._without_time()
-        final, _ = self._comparison(name, rounds=measure.MIN_ROUNDS)
-        found = choice.verdict(final, margin=self._margin)
-        took_seconds = time.monotonic() - began
-        if self._budget.left(COMPARED) < took_seconds:  # which another one would take, too
-            return found
-        is_fed = final.fed_ratio is not None and final.fed_ratio.value >= _ENOUGH_RATIO
-        is_enough = is_fed or gain.left_seconds(final) < took_seconds
-        return found if is_enough and found.name == name else None
-
-    def _compared(self, *, user_share: float) -> Choice:
-        best = choice.best_of(self.outcomes.values(), margin=self._margin)
+        self._turns(names, decided=choice.is_decided, share=_MEASURED)
+        best = choice.best_of([self.outcomes[name] for name in names], margin=self._margin)
         if best is None:
             return choice.none_is_faster(self._margin)
-        name = best.name
-        if user_share > _USER_SHARE:
-            name = self._settle_autotune(name)
         if not self._has_time(0):
             return self._without_time()
-        return choice.verdict(self._comparison(name)[0], margin=self._margin)
+        on_train_step = self._train is not None
+        samples = self._turns([best.name], on_train_step=on_train_step, max_rounds=max_rounds)
+        final = choice.comparison(samples, best.name, on_train_step=on_train_step)
+        return choice.verdict(final, margin=self._margin)
 
-    def _turn_of(self, rates: Diagnosis) -> float:
-        """Returns what a turn of the default took, of the three in a round with a train step."""
-        return rates.round_time_seconds / (3 if self._train else 1)
+    def _with_autotune(self, candidate: Candidate) -> str:
+        """Returns the variant for what the user's code adds; it reads what is already loaded."""
+        variant = Autotune(candidate)
+        if variant.name not in self.outcomes:
+            self.outcomes[variant.name] = self.outcomes[candidate.name].model_copy(
+                update={"name": variant.name, "description": variant.description}
+            )
+            self._contenders[variant.name] = self._as_trained_on(
+                variant, self._contenders[candidate.name]
+            )
+        return variant.name
 
     def _has_time(self, turns: int) -> bool:
         """Returns whether there is time for turns, and for the last comparison after them."""
         proof = _FEWEST_ROUNDS * (3 if self._train else 2)
-        return self._budget.left(COMPARED) >= self._turn_seconds * (turns + proof)
+        return self._budget.left_seconds >= self._turn_seconds * (turns + proof)
 
     def _without_time(self) -> Choice:
         self.rounds = 0  # of a comparison; those before it decide nothing
         return choice.too_few_rounds()
 
-    def _examine(self, candidate: Candidate) -> bool:
-        """Prepares and checks a candidate; returns whether it can be measured."""
-        if candidate.name in self.outcomes:  # by `brief`
-            return candidate.name in self._prepared
-        console.set_status(f"examining {candidate.name}")
-        if not self._prepared:  # on a slow machine better one than a share of the time for each
-            deadline_seconds = self._budget.until(_LATEST)
-        else:
-            deadline_seconds = time.monotonic() + _PATIENCE * self._budget.left(_PREPARED)
-        found = self._examination.examine(candidate, deadline_seconds=deadline_seconds)
-        self.outcomes[candidate.name] = found.outcome
-        if found.dataset is not None:
-            self._prepared[candidate.name] = candidate, found.dataset
-        return found.dataset is not None
-
-    def _measure(
+    def _turns(
         self,
         names: Sequence[str],
         *,
-        decided: Callable[[measure.Samples], bool],
-        min_rounds: int = measure.MIN_ROUNDS,
-    ) -> None:
-        console.set_status(f"measuring {', '.join([DEFAULT, *names])} in turns")
-        timed_datasets = {DEFAULT: TimedDataset(self._default)}
-        timed_datasets |= {name: TimedDataset(self._prepared[name][1]) for name in names}
-        samples = measure.measure(
-            timed_datasets,
-            batch_size=self._source.options.batch_size,
-            deadline_seconds=self._budget.until(_MEASURED),
-            decided=decided,
-            min_rounds=min_rounds,
-        )
-        self.rounds = max(self.rounds, len(samples[DEFAULT]))
-        for name in timed_datasets:
-            self.outcomes[name] = choice.with_figures(self.outcomes[name], samples)
-
-    def _settle_autotune(self, name: str) -> str:
-        """Returns the candidate, with autotune on if that makes the user's stages faster."""
-        train = self._train
-        proof_seconds = measure.MIN_ROUNDS * 3 * self._turn_seconds
-        deadline_seconds = min(
-            self._budget.until(_SETTLED), self._budget.until(COMPARED) - proof_seconds
-        )
-        if train is None or time.monotonic() + 2 * self._turn_seconds > deadline_seconds:
-            return name
-        candidate, dataset = self._prepared[name]
-        variant = Autotune(candidate)
-        samples = measure.measure(
-            {
-                item.name: TimedDataset(train.dataset(self._factory(item)))
-                for item in (candidate, variant)
-            },
-            batch_size=train.batch_size,
-            deadline_seconds=deadline_seconds,
-            max_rounds=measure.MIN_ROUNDS,
-        )
-        with_it, without = (measure.rates(samples[each.name]) for each in (variant, candidate))
-        if not statistics.ratio_interval(with_it, without).surely_above(1 + self._margin):
-            return name
-        self._prepared[variant.name] = variant, dataset
-        self.outcomes[variant.name] = self.outcomes[name].model_copy(
-            update={"name": variant.name, "description": variant.description}
-        )
-        return variant.name
-
-    def _comparison(
-        self,
-        name: str,
-        *,
-        on_train_step: bool = True,
-        rounds: int = measure.MAX_ROUNDS,
+        on_train_step: bool = False,
+        decided: measure.Decided = lambda samples: False,
+        max_rounds: int = measure.MAX_ROUNDS,
+        share: float = 1.0,
         turn_share: float = 1.0,
-    ) -> tuple[FinalComparison, measure.Samples]:
-        """Compares a prepared candidate with the default, on the train step if there is one."""
-        train, (candidate, tuned) = self._train, self._prepared[name]
-        on_train_step = on_train_step and train is not None
-        where = "in training" if on_train_step else "with nothing else running"
-        console.set_status(f"comparing {name} with the default {where}")
-        if train is None:
-            made = {DEFAULT: self._default, name: tuned}
-        else:
-            made = {DEFAULT: self.trained_dataset, name: train.dataset(self._factory(candidate))}
-        if train and on_train_step:
-            made[_REPEATED] = train.repeated_batch()
-        consumer = train.consume if train and on_train_step else measure.take_only
+    ) -> measure.Samples:
+        """Measures contenders and the default in turns; on the train step also a free input."""
+        datasets = {DEFAULT: self._default, **{name: self._contenders[name] for name in names}}
+        where, consumer = "with nothing else running", measure.take_only
+        if self._train and on_train_step:
+            where, consumer = "in training", self._train.consume
+            datasets[choice.REPEATED] = self._train.repeated_batch()
+        console.set_status(f"measuring {', '.join([DEFAULT, *names])} in turns, {where}")
         samples = measure.measure(
-            {each: TimedDataset(dataset, consumer) for each, dataset in made.items()},
-            batch_size=train.batch_size if train else self._source.options.batch_size,
-            deadline_seconds=self._budget.until(COMPARED),
-            max_rounds=rounds,
+            {name: measure.TimedDataset(each, consumer) for name, each in datasets.items()},
+            batch_size=self._batch_size,
+            deadline_seconds=self._budget.until(share),
+            decided=decided,
+            max_rounds=max_rounds,
             turn_share=turn_share,
         )
-        rates = {each: measure.rates(taken) for each, taken in samples.items()}
-        fed = rates.get(_REPEATED)
-        final = FinalComparison(
-            candidate=name,
-            on_train_step=on_train_step,
-            default_examples_per_second=statistics.median_interval(rates[DEFAULT]),
-            tuned_examples_per_second=statistics.median_interval(rates[name]),
-            ratio=statistics.ratio_interval(rates[name], rates[DEFAULT]),
-            fed_ratio=statistics.ratio_interval(rates[name], fed) if fed else None,
-            rounds=len(rates[name]),
-        )
-        return final, samples
+        if not on_train_step:
+            self.rounds = max(self.rounds, len(samples[DEFAULT]))
+            for name in samples:
+                self.outcomes[name] = choice.with_figures(self.outcomes[name], samples)
+        return samples
 
-    def _factory(self, candidate: Candidate) -> Factory:
-        """Returns the factory that training would use; it shares what the candidate holds."""
+    def _as_trained_on(self, candidate: Candidate, dataset: tf.data.Dataset) -> tf.data.Dataset:
+        """Returns what training reads with a candidate, whose own `dataset` is prepared."""
+        if self._train is None:
+            return dataset
         source = self._source
 
         def parser_for(schema: object, options: Any) -> Parse | None:
             same = options.label_key == source.options.label_key
             return source.parse if same else None
 
-        return apply.serving(
+        factory = apply.serving(  # it shares what the candidate holds
             candidate,
             source.default_factory,
             memory_budget_bytes=self.memory_budget_bytes,
             parser_for=parser_for,
             examined_state=source.files_digest,
         )
+        return self._train.dataset(factory)

@@ -102,7 +102,7 @@ def measure_stages(
         timed_datasets,
         batch_size=source.options.batch_size,
         deadline_seconds=deadline,
-        decided=lambda samples: len(samples[_READ]) >= _ROUNDS,
+        max_rounds=_ROUNDS,
         turn_share=turn_share,
     )
     return divide(

@@ -1,0 +1,100 @@
+"""What a search may cost: the time that there is, and the time that a faster input can save."""
+
+import dataclasses
+import math
+import time
+
+from tfx_perf.core import formatting
+from tfx_perf.input import measure
+from tfx_perf.input.diagnosis import Diagnosis
+from tfx_perf.input.record import FinalComparison
+
+_MEASURED = 0.86  # of the time, after which nothing more is measured
+
+
+class TimeBudget:
+    """Wall time from now on, of which each phase gets a share of what is left."""
+
+    def __init__(self, seconds: float, *, spent_seconds: float = 0.0) -> None:
+        self.is_limited = False
+        self._began = time.monotonic() - spent_seconds
+        self._end = max(time.monotonic(), self._began + _MEASURED * seconds)
+
+    def limit(self, seconds: float) -> None:
+        """Limits what is left to some seconds."""
+        end = time.monotonic() + seconds
+        if end < self._end:
+            self._end, self.is_limited = end, True
+
+    @property
+    def elapsed_seconds(self) -> float:
+        """Time since the start."""
+        return time.monotonic() - self._began
+
+    @property
+    def left_seconds(self) -> float:
+        """Time until nothing more may be measured, at least 0."""
+        return max(0.0, self._end - time.monotonic())
+
+    def until(self, share: float = 1.0) -> float:
+        """Returns the value of `time.monotonic()` when this share of what is left is used up."""
+        return time.monotonic() + share * self.left_seconds
+
+
+@dataclasses.dataclass(frozen=True)
+class Gain:
+    """The trainings to come, and how many examples they read in all (infinite if unknown)."""
+
+    example_count: float
+    planned_runs: int = 1
+    preparation_seconds: float = 0.0  # of a faster input, in each training
+
+    def possible_seconds(self, diagnosis: Diagnosis) -> float:
+        """Returns the most seconds that faster input can save, less what takes to prepare it."""
+        preparation_seconds = self.planned_runs * self.preparation_seconds
+        return max(0.0, self._most_seconds(diagnosis) - preparation_seconds)
+
+    def left_seconds(self, final: FinalComparison) -> float:
+        """Returns the most that yet another input can save in place of one that was compared."""
+        if final.fed_ratio is None:
+            return math.inf
+        rate = final.tuned_examples_per_second.value
+        return self._seconds(rate, ratio=1 / final.fed_ratio.value)
+
+    def too_little(self, diagnosis: Diagnosis, *, search_seconds: float) -> str:
+        """Returns why there is no search, the shortest of which takes `search_seconds`."""
+        if not self._most_seconds(diagnosis):
+            return (
+                "Training is as fast as if its input cost nothing, so no faster one was looked for."
+            )
+        rate, what = diagnosis.together_examples_per_second, "Reading and training take"
+        if rate is None:
+            rate, what = diagnosis.pipeline_examples_per_second, "Reading takes"
+        seconds = formatting.format_seconds(self.example_count / rate.value)
+        possible_seconds = self.possible_seconds(diagnosis)
+        if not possible_seconds:
+            return (
+                f"{what} about {seconds} with the default, of which no input can save more than it "
+                "takes to prepare one, so the default stays."
+            )
+        enough_runs = math.ceil(self.planned_runs * search_seconds / possible_seconds)
+        return (
+            f"{what} about {seconds} with the default, of which no input can save more than "
+            f"{formatting.format_seconds(possible_seconds)}: too little for a search of about "
+            f"{formatting.format_seconds(search_seconds)}, so the default stays. With "
+            f"schedule.planned_runs: {enough_runs} there would be one."
+        )
+
+    def _most_seconds(self, diagnosis: Diagnosis) -> float:
+        """Returns the most seconds that faster input can save, as far as it was measured."""
+        fed, headroom = diagnosis.together_examples_per_second, diagnosis.headroom_ratio
+        if not (fed and headroom):
+            return self.example_count / diagnosis.pipeline_examples_per_second.low
+        doubt = 1.0 if diagnosis.rounds >= measure.MIN_ROUNDS else measure.BEYOND_DOUBT
+        return self._seconds(fed.value, ratio=doubt * headroom.high)
+
+    def _seconds(self, examples_per_second: float, *, ratio: float) -> float:
+        """Returns what training `ratio` times as fast saves."""
+        if ratio <= 1:
+            return 0.0
+        return self.example_count / examples_per_second * (1 - 1 / ratio)
