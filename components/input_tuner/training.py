@@ -22,113 +22,6 @@ from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
 _LOGGER = logging.getLogger(__name__)
 
 
-@dataclasses.dataclass(frozen=True)
-class _FactoryCall:
-    patterns: list[str]
-    options: Any
-    schema: Any
-    dataset: tf.data.Dataset
-
-
-class CapturedTraining:
-    """Implements `tfx_perf.input.measure.TrainStep` with an unmodified `run_fn`.
-
-    The code is run up to `fit` once for the model, and again, with another dataset factory in
-    `fn_args.data_accessor`, for every dataset that is asked for. What the code does to the
-    factory's dataset (map, repeat, shard) is then part of the measurement. `options` and `schema`
-    (or None) are those that the code passes to the factory for its training data.
-    """
-
-    def __init__(
-        self,
-        run_fn: Callable[[fn_args_utils.FnArgs], None],
-        arguments: fn_args_utils.FnArgs,
-    ) -> None:
-        """Runs `run_fn` up to its first `fit`, whose data must come from the accessor's factory."""
-        self._run_fn = run_fn
-        self._arguments = arguments
-        self._default: Factory = arguments.data_accessor.tf_dataset_factory
-        calls: list[_FactoryCall] = []
-
-        def record(file_pattern: Any, options: Any, schema: Any = None) -> tf.data.Dataset:
-            dataset = self._default(file_pattern, options, schema)
-            calls.append(_FactoryCall(_as_list(file_pattern), options, schema, dataset))
-            return dataset
-
-        fit = self._fit_call(record)
-        self._consumer = TrainConsumer(fit)
-        training_call = _origin(fit.arguments["x"], calls)
-        self.options = training_call.options
-        self.schema = training_call.schema
-        self.batch_size = self._consumer.batch_size
-        self._patterns = training_call.patterns
-
-    def prepare(self) -> None:
-        """Trains one step."""
-        try:
-            self._consumer.prepare()
-        except (Exception, SystemExit) as error:  # whatever the user's code does in a step
-            if autograph.asks_for_conversion(error):
-                raise
-            _LOGGER.warning("The training step failed.", exc_info=True)
-            raise measure.StepFailedError(errors.in_one_line(error)) from error
-
-    def trained_example_count(self, split_example_count: int | None) -> float | None:
-        """Returns how many examples `fit` reads; None if that is not known."""
-        if self._consumer.step_count is not None:
-            return float(self._consumer.step_count * self.batch_size)
-        passes = self.options.num_epochs
-        if not (split_example_count and passes):
-            return None
-        return float(self._consumer.epoch_count * passes * split_example_count)
-
-    def dataset(self, factory: Factory) -> tf.data.Dataset:
-        """Returns the endless dataset that `fit` would get by `factory`; of training files only."""
-
-        def chosen(file_pattern: Any, options: Any, schema: Any = None) -> tf.data.Dataset:
-            is_trained_on = _as_list(file_pattern) == self._patterns
-            build = factory if is_trained_on else self._default
-            return build(file_pattern, options, schema)
-
-        return endless(self._fit_call(chosen).arguments["x"])
-
-    def repeated_batch(self) -> tf.data.Dataset:
-        """Returns one batch of the user's data from memory, for ever."""
-        return self._consumer.repeated_batch()
-
-    def consume(self, dataset: tf.data.Dataset) -> measure.Take:
-        """Returns a `measure.Consumer` that trains on that many batches of a new iterator."""
-        return self._consumer.consume(dataset)
-
-    def _fit_call(self, factory: Factory) -> interception.FitCall:
-        arguments = copy.copy(self._arguments)
-        arguments.data_accessor = arguments.data_accessor._replace(tf_dataset_factory=factory)
-        return interception.capture_fit(lambda: self._run_fn(arguments))
-
-
-def _as_list(file_pattern: Any) -> list[str]:
-    return [file_pattern] if isinstance(file_pattern, str) else list(file_pattern)
-
-
-def _origin(data: tf.data.Dataset, calls: list[_FactoryCall]) -> _FactoryCall:
-    lineage = list(ancestry.lineage(data))
-    for call in calls:
-        if any(call.dataset is ancestor for ancestor in lineage):
-            return call
-    raise errors.UserError(
-        "Expected fit's data to be made with fn_args.data_accessor.tf_dataset_factory. "
-        f"Received: a {type(data).__name__} that is not, after {len(calls)} calls of the factory. "
-        "Only what the factory makes can be exchanged."
-    )
-
-
-def endless(data: tf.data.Dataset) -> tf.data.Dataset:
-    """Returns the dataset, repeated unless it never ends anyway."""
-    if data.cardinality() == tf.data.INFINITE_CARDINALITY:
-        return data
-    return data.repeat()
-
-
 class TrainConsumer:
     """Trains the model of a captured `fit` on whatever dataset it is given.
 
@@ -182,3 +75,101 @@ class TrainConsumer:
 
     def _plan(self, steps_per_call: int) -> TrainingPlan:
         return TrainingPlan(steps_per_call=steps_per_call) if self._is_taken_over else PLAIN_FIT
+
+
+@dataclasses.dataclass(frozen=True)
+class _FactoryCall:
+    patterns: list[str]
+    options: Any
+    schema: Any
+    dataset: tf.data.Dataset
+
+
+class CapturedTraining(TrainConsumer):
+    """Implements `tfx_perf.input.measure.TrainStep` with an unmodified `run_fn`.
+
+    The code is run up to `fit` once for the model, and again, with another dataset factory in
+    `fn_args.data_accessor`, for every dataset that is asked for. What the code does to the
+    factory's dataset (map, repeat, shard) is then part of the measurement. `options` and `schema`
+    (or None) are those that the code passes to the factory for its training data.
+    """
+
+    def __init__(
+        self,
+        run_fn: Callable[[fn_args_utils.FnArgs], None],
+        arguments: fn_args_utils.FnArgs,
+    ) -> None:
+        """Runs `run_fn` up to its first `fit`, whose data must come from the accessor's factory."""
+        self._run_fn = run_fn
+        self._arguments = arguments
+        self._default: Factory = arguments.data_accessor.tf_dataset_factory
+        calls: list[_FactoryCall] = []
+
+        def record(file_pattern: Any, options: Any, schema: Any = None) -> tf.data.Dataset:
+            dataset = self._default(file_pattern, options, schema)
+            calls.append(_FactoryCall(_as_list(file_pattern), options, schema, dataset))
+            return dataset
+
+        fit = self._fit_call(record)
+        super().__init__(fit)
+        training_call = _origin(fit.arguments["x"], calls)
+        self.options = training_call.options
+        self.schema = training_call.schema
+        self._patterns = training_call.patterns
+
+    def prepare(self) -> None:
+        """Trains one step."""
+        try:
+            super().prepare()
+        except (Exception, SystemExit) as error:  # whatever the user's code does in a step
+            if autograph.asks_for_conversion(error):
+                raise
+            _LOGGER.warning("The training step failed.", exc_info=True)
+            raise measure.StepFailedError(errors.in_one_line(error)) from error
+
+    def trained_example_count(self, split_example_count: int | None) -> float | None:
+        """Returns how many examples `fit` reads; None if that is not known."""
+        if self.step_count is not None:
+            return float(self.step_count * self.batch_size)
+        passes = self.options.num_epochs
+        if not (split_example_count and passes):
+            return None
+        return float(self.epoch_count * passes * split_example_count)
+
+    def dataset(self, factory: Factory) -> tf.data.Dataset:
+        """Returns the endless dataset that `fit` would get by `factory`; of training files only."""
+
+        def chosen(file_pattern: Any, options: Any, schema: Any = None) -> tf.data.Dataset:
+            is_trained_on = _as_list(file_pattern) == self._patterns
+            build = factory if is_trained_on else self._default
+            return build(file_pattern, options, schema)
+
+        return endless(self._fit_call(chosen).arguments["x"])
+
+    def _fit_call(self, factory: Factory) -> interception.FitCall:
+        arguments = copy.copy(self._arguments)
+        arguments.data_accessor = arguments.data_accessor._replace(tf_dataset_factory=factory)
+        return interception.capture_fit(lambda: self._run_fn(arguments))
+
+
+def _as_list(file_pattern: Any) -> list[str]:
+    return [file_pattern] if isinstance(file_pattern, str) else list(file_pattern)
+
+
+def _origin(data: tf.data.Dataset, calls: list[_FactoryCall]) -> _FactoryCall:
+    lineage = list(ancestry.lineage(data))
+    for call in calls:
+        if any(call.dataset is ancestor for ancestor in lineage):
+            return call
+    raise errors.UserError(
+        "Expected fit's data to be made with fn_args.data_accessor.tf_dataset_factory. "
+        f"Received: a {type(data).__name__} that is not, after {len(calls)} calls of the factory. "
+        "Only what the factory makes can be exchanged."
+    )
+
+
+def endless(data: tf.data.Dataset) -> tf.data.Dataset:
+    """Returns the dataset, repeated unless it never ends anyway."""
+    if data.cardinality() == tf.data.INFINITE_CARDINALITY:
+        return data
+    return data.repeat()
