@@ -10,13 +10,15 @@ from tfx.types import artifact
 from tfx_perf.components import artifacts
 from tfx_perf.config import InputSettings
 from tfx_perf.core import cache_key
-from tfx_perf.hardware import devices
-from tfx_perf.input import candidates, recheck, record
+from tfx_perf.hardware import devices, host
+from tfx_perf.input import candidates, examination, record
 from tfx_perf.input.candidates import candidate
 from tfx_perf.input.candidates import source as source_lib
 
 _LOGGER = logging.getLogger(__name__)
 _DATA = "data"
+_LARGEST_RATIO = 1.25  # of two amounts that are about the same
+_REFERENCE_SHARE = 0.05  # of the time budget, for reading the default; as in a search
 
 
 def key_of(
@@ -88,7 +90,7 @@ def find(
             found, also = plan, ""
             if _data_differ(plan, key):
                 also = ", on other data"
-                found = recheck.for_other_data(
+                found = _for_other_data(
                     plan, source, settings=settings, example_count=example_count
                 )
         except candidate.NotApplicable as refusal:
@@ -119,7 +121,7 @@ def kept(
         return None
     plain = plan.model_copy(update={"service_address": None})
     try:
-        found = recheck.for_other_data(
+        found = _for_other_data(
             plain, source, settings=settings, example_count=example_count
         )
     except candidate.NotApplicable as refusal:
@@ -154,3 +156,66 @@ def _data_differ(plan: record.TuningRecord, key: Mapping[str, str]) -> bool:
     if changes.keys() - {_DATA}:
         raise candidate.NotApplicable(cache_key.describe(changes))
     return bool(changes)
+
+
+def _for_other_data(
+    plan: record.TuningRecord,
+    source: source_lib.RecordSource,
+    *,
+    settings: InputSettings,
+    example_count: int | None = None,
+) -> record.TuningRecord:
+    """Returns the plan for these data; NotApplicable if amount or examples rule it out."""
+    if source.compression != plan.compression:
+        raise candidate.NotApplicable(
+            f"its data were compressed otherwise: {plan.compression or 'not at all'}"
+        )
+    # Not with the data of its last use: small differences from day to day would add up.
+    measured_on = plan.measured_on or record.MeasuredData(
+        file_count=plan.file_count,
+        file_bytes=plan.file_bytes,
+        example_count=plan.example_count,
+    )
+    amounts = {
+        "files": (measured_on.file_count, len(source.files)),
+        "bytes": (measured_on.file_bytes, source.total_bytes),
+    }
+    for unit, (was, now) in amounts.items():
+        if max(was, now) > _LARGEST_RATIO * min(was, now):
+            raise candidate.NotApplicable(f"its data were {was} {unit}, these are {now}")
+    facts = {
+        "measured_on": measured_on,
+        "file_count": len(source.files),
+        "file_bytes": source.total_bytes,
+        "example_count": example_count,
+    }
+    if plan.chosen == record.DEFAULT:  # of which there is nothing to prove
+        return plan.model_copy(
+            update={**facts, "checked_example_count": 0, "examined_state": ""}
+        )
+    endless = source.replace_options(num_epochs=None, shuffle=True, batch_size=plan.batch_size)
+    examined_state = endless.files_digest
+    examined = examination.Examination(
+        endless,
+        memory_budget_bytes=settings.memory_budget_bytes or host.available_memory_bytes() // 2,
+        reference_seconds=_REFERENCE_SHARE * settings.time_budget_seconds,
+        allow_weaker_shuffle=settings.allow_weaker_shuffle,
+    )
+    found = examined.examine(
+        candidates.make(plan.chosen, service_address=plan.service_address),
+        deadline_seconds=time.monotonic() + settings.time_budget_seconds,
+    )
+    if found.dataset is None:
+        raise candidate.NotApplicable(
+            f"on these data {plan.chosen} does not hold: {found.outcome.reason}"
+        )
+    reference = examined.reference
+    if reference.complete:
+        facts["example_count"] = reference.digest.count
+    return plan.model_copy(
+        update={
+            **facts,
+            "checked_example_count": reference.digest.count,
+            "examined_state": examined_state,
+        }
+    )

@@ -1,6 +1,6 @@
 """InputTuner's wiring, its executor on artifacts in temporary folders, and the child's side.
 
-A plan that was found for other data is used after a `recheck`.
+A plan that was found for other data is used once it is proven on them.
 """
 
 import html
