@@ -1,5 +1,6 @@
 """CallbackState: the state of the user's callbacks and the History, and the last logs."""
 
+import collections
 import dataclasses
 import inspect
 import logging
@@ -24,9 +25,8 @@ class Captured:
     """The callbacks' state at one moment, packed; see `plain_data`."""
 
     history: Packed  # the epochs of the History, and its values
-    classes: list[str]  # of the callbacks
-    attributes: list[dict[str, Packed]]  # the changed ones of each callback
-    log_bytes: list[int | None]  # the length of each CSV logger's file
+    # The class of each, its changed attributes, and the length of a CSV logger's file.
+    callbacks: list[tuple[str, dict[str, Packed], int | None]]
     logs: Packed  # of the last call of the train function
 
 
@@ -58,31 +58,22 @@ class CallbackState:
 
     def captured(self, logs: Any = None) -> Captured:
         """Returns the callbacks' state, and the last call's logs, independent of later changes."""
-        return Captured(
-            history=packed((getattr(self.history, "epoch", []), self.history.history)),
-            classes=[type(callback).__name__ for callback in self._callbacks],
-            attributes=[
-                {
-                    name: node
-                    for name, node in self._attributes(callback).items()
-                    if node != initial.get(name)
-                }
-                for callback, initial in zip(self._callbacks, self._initial, strict=True)
-            ],
-            log_bytes=[self._log_bytes(callback) for callback in self._callbacks],
-            logs=packed(logs),
-        )
+        callbacks = []
+        for callback, initial in zip(self._callbacks, self._initial, strict=True):
+            attributes = self._attributes(callback).items()
+            changed = {name: node for name, node in attributes if node != initial.get(name)}
+            callbacks.append((type(callback).__name__, changed, self._log_bytes(callback)))
+        history = packed((getattr(self.history, "epoch", []), self.history.history))
+        return Captured(history, callbacks, packed(logs))
 
     def put_back(self, captured: Captured) -> None:
         """Restores the callbacks' state, after every `on_train_begin`, which resets it."""
         self.history.epoch, values = unpacked(captured.history)
         self.history.history.clear()
         self.history.history.update(values)
-        for index, (callback, initial) in enumerate(
-            zip(self._callbacks, self._initial, strict=True)
+        for callback, initial, (changed, _) in zip(
+            self._callbacks, self._initial, self._saved(captured), strict=True
         ):
-            place = self._place(index, captured)
-            changed = {} if place is None else captured.attributes[place]
             for name, node in self._attributes(callback).items():
                 if name in changed or not node.is_whole:  # a file that was opened stays open
                     continue
@@ -104,7 +95,8 @@ class CallbackState:
 
     def keep_logs(self, captured: Captured) -> None:
         """Makes CSV loggers go on behind their captured lines; call it before `on_train_begin`."""
-        for index, callback in enumerate(self._callbacks):
+        for index, (_, length) in enumerate(self._saved(captured)):
+            callback = self._callbacks[index]
             if not isinstance(callback, self._module.CSVLogger):
                 continue
             self._appends.setdefault(index, callback.append)
@@ -112,8 +104,6 @@ class CallbackState:
             if getattr(callback, "csv_file", None) is not None:  # of a `fit` that was broken off
                 callback.csv_file.close()
                 callback.writer = None
-            place = self._place(index, captured)
-            length = None if place is None else captured.log_bytes[place]
             if length is not None and (self._log_bytes(callback) or 0) > length:
                 os.truncate(callback.filename, length)
 
@@ -128,14 +118,15 @@ class CallbackState:
     def begin_anew(self) -> None:
         """Restores the first state of the callbacks and the History."""
         self.leave_logs()
-        self.put_back(Captured(packed(([], {})), [], attributes=[], log_bytes=[], logs=packed({})))
+        self.put_back(Captured(packed(([], {})), [], packed({})))
 
-    def _place(self, index: int, captured: Captured) -> int | None:
-        """Returns which captured callback is ours, by classes; None if none is: code may change."""
-        name = type(self._callbacks[index]).__name__
-        before = [type(callback).__name__ for callback in self._callbacks[:index]].count(name)
-        places = [place for place, other in enumerate(captured.classes) if other == name]
-        return places[before] if before < len(places) else None
+    def _saved(self, captured: Captured) -> list[tuple[dict[str, Packed], int | None]]:
+        """Returns what was saved of each callback, found by its class, since code may change."""
+        saved = collections.defaultdict(list)
+        for name, attributes, log_bytes in reversed(captured.callbacks):
+            saved[name].append((attributes, log_bytes))
+        names = [type(callback).__name__ for callback in self._callbacks]
+        return [saved[name].pop() if saved[name] else ({}, None) for name in names]
 
     def _log_bytes(self, callback: Any) -> int | None:
         if not isinstance(callback, self._module.CSVLogger):

@@ -78,8 +78,5 @@ class CapturedPoint:
         """Puts variables and generators back; raises StateMismatchError."""
         state.put_back(self.state)
 
-    def __str__(self) -> str:
-        return f"step {self.checkpoint.step}"
-
 
 ResumePoint = SavedPoint | CapturedPoint
