@@ -71,6 +71,7 @@ def shown(terminal: TextIO) -> Iterator[Sequence[NodeRun]]:
     with contextlib.ExitStack() as until:
         until.callback(absl_logging.set_verbosity, absl_logging.get_verbosity())
         absl_logging.set_verbosity(absl_logging.INFO)
+        # One for all nodes: with another environment the server of their children begins anew.
         status = until.enter_context(console.status_watched())
         view = _View(terminal, status=status)
         until.callback(view.close)
