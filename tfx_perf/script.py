@@ -29,8 +29,9 @@ from tfx_perf.training.loop import Loop
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.step import evaluation
-from tfx_perf.training.trials import kept_choice, plan_key
+from tfx_perf.training.trials import plan_key
 from tfx_perf.training.trials.choice import PlanChoice
+from tfx_perf.training.trials.earlier import Earlier, KnownPlan
 from tfx_perf.training.trials.trials_together import TrialsTogether
 
 _TITLE = "How the model was trained"
@@ -107,16 +108,14 @@ def optimized(
         runs_before = 0 if before is None else 1 + before.runs_before
         planned_runs = settings.schedule.run_count(runs_before=runs_before)
         restart_folder = workers.restart_folder()
-        choice = kept_choice.kept_plan(restart_folder, key or {})
-        # Trials would find the same as in the run before.
-        if choice is None and before and key and not cache_key.differences(before.key, key):
-            choice = before.choice_for_another_run(str(file), planned_runs=planned_runs)
+        runs = () if before is None else ((str(file), before),)
+        earlier = Earlier(key or {}, folder=restart_folder, runs=lambda: runs)
+        choice = earlier.plan(planned_runs=planned_runs)
         schedule = ScheduleSettings(planned_runs=planned_runs)
         trials = TrialsTogether(
             settings.model_copy(update={"schedule": schedule}),
+            known=KnownPlan(key=key or {}, previous_plan=earlier.previous_plan),
             folder=restart_folder,
-            key=key,
-            previous_plan=None if before is None else before.plan,
         )
 
         def choose(call: interception.FitCall, loop: Loop) -> PlanChoice:

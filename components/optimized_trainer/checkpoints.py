@@ -15,7 +15,7 @@ from tfx.dsl.components.base import base_executor
 from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.core import cache_key, errors, storage, workers
 from tfx_perf.training.recovery.folder_lock import FolderLock
-from tfx_perf.training.trials import kept_choice
+from tfx_perf.training.trials import earlier
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ _FOLDER, _SHARED_PREFIX, _MODEL_RUN = "training_checkpoints", "checkpoints-", "m
 # What another run goes on from, or heeds; anything else that a training writes there is of no use
 # without it.
 _OF_USE = (
-    *kept_choice.FILE_NAMES,
+    *earlier.FILE_NAMES,
     "fit-*/*/checkpoint-*",
     "fit-*/*/attempt.json",
     "fit-*/*/shortage.json",

@@ -1,7 +1,7 @@
 """The child's side of a training: the user's code, with trials before its first step.
 
 `train` runs it to the end, `try_plans` only up to its first `fit`. Trials may crash or hang, so
-how far they are is in the file that the `TrialOrder` names.
+they note their progress in the file that the `TrialOrder` names.
 """
 
 import contextlib
@@ -30,14 +30,13 @@ from tfx_perf.training.loop import Loop
 from tfx_perf.training.measuring import memory
 from tfx_perf.training.optimizations import precision
 from tfx_perf.training.optimizations.onednn import OneDnn
-from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.recovery import generators
 from tfx_perf.training.session import TrainingSession, built_under
 from tfx_perf.training.step import evaluation
-from tfx_perf.training.trials import choosing, kept_choice, worth
-from tfx_perf.training.trials.choice import PlanChoice, TrialProgress, TrialRecord, plain
-from tfx_perf.training.trials.processes import Comparison
+from tfx_perf.training.trials import choosing, earlier, worth
+from tfx_perf.training.trials.choice import PlanChoice, TrialProgress, plain
+from tfx_perf.training.trials.earlier import KnownPlan
 
 # The processes that must start to have oneDNN: two in turns (which share the cores), and the one
 # that trains. None of them can be a fork, which has its imports.
@@ -59,24 +58,21 @@ class TrainingResult(records.Record):
 class TrialOrder(records.Record):
     """The order to a process that makes the trials.
 
-    A file in `folder` tells how far it is, and remains if the process ends. `asked` is when the
+    Its progress is in a file in `folder`, which remains if the process ends. `asked` is when the
     first process for the trials was asked for, in seconds since 1970, and `spent_seconds` are those
-    from then until this one was. The `known` records, of trials that were cut off, stand. Each of
-    the `comparisons` by which this process was chosen is within the next. If it may ask for oneDNN,
-    it chooses nothing where turns with that are worth it.
+    from then until this one was. If it may ask for oneDNN, it chooses nothing where turns with that
+    are worth it.
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.trial_order/1"
 
     folder: str
     log_path: str = ""
-    key: dict[str, str]
+    known: KnownPlan
     asked: float = 0.0
     spent_seconds: float = 0.0
-    known: tuple[TrialRecord, ...] = ()
-    previous_plan: TrainingPlan | None
-    comparisons: tuple[Comparison, ...]
     may_ask_for_onednn: bool
+    are_open: bool = True  # whether there are to be any
 
     @property
     def progress_file(self) -> pathlib.Path:
@@ -88,31 +84,27 @@ def train(
     *,
     job: dict[str, Any],
     outputs: str,
-    choice: dict[str, Any] | None,
-    order: dict[str, Any] | None,
+    order: dict[str, Any],
     converts_libraries: bool,
     random_states: dict[str, Any],
 ) -> dict[str, Any] | Lack:
     """Trains in a child; returns the `TrainingResult`, or the lack that needs another process.
 
-    That one goes on from the checkpoints. Without a `choice` for the `fit` that it names, trials
-    find a plan here, by `order`, which also serves every other `fit`. With neither, there are no
-    trials.
+    That one goes on from the checkpoints. Without a known choice for the `fit` that it names, and
+    for every other `fit`, trials find a plan here, by `order`.
     """
     generators.put_back(random_states)
     training = TrainingJob.model_validate(job)
-    trials = None
-    if order is not None:
-        told = TrialOrder.model_validate(order)
-        trials = _TrialsHere(told, training, may_lack=choice is None)
+    told = TrialOrder.model_validate(order)
+    trials = _TrialsHere(told, training)
     spared = contextlib.nullcontext() if converts_libraries else autograph.libraries_unconverted()
     try:
         with spared:
             record = run(
                 training,
                 json_utils.loads(outputs),
-                choice=None if choice is None else PlanChoice.model_validate(choice),
-                choose=_without_trials if trials is None else trials.choose,
+                choice=told.known.choice,
+                choose=trials.choose,
             )
     except autograph.NeedsConversionError:
         if converts_libraries:
@@ -120,9 +112,9 @@ def train(
         traceback.print_exc()
         return "conversion"
     except (Exception, interception.AbandonedError):
-        if trials is None or trials.lack is None:
+        if trials.lack is None:
             raise
-    if trials is not None and trials.lack is not None:
+    if trials.lack is not None:
         return trials.lack
     return TrainingResult(record=record).model_dump(mode="json")
 
@@ -162,7 +154,7 @@ def run(
         )
     model_run.publish()
     session.close()
-    kept_choice.forget(job.checkpoint_folder)
+    earlier.forget(job.checkpoint_folder)
     return session.record or Unmeasured(reason=session.gap)
 
 
@@ -206,16 +198,12 @@ def settings_of(job: TrainingJob) -> PerfConfig:
     return job.settings.model_copy(update={"schedule": schedule})
 
 
-def _without_trials(call: FitCall, loop: Loop) -> PlanChoice:
-    return plain("trials of it have ended a process")
-
-
 class _TrialsHere:
     """The trials in this process, and their `lack`; None if nothing is known to be lacking."""
 
-    def __init__(self, order: TrialOrder, job: TrainingJob, *, may_lack: bool) -> None:
+    def __init__(self, order: TrialOrder, job: TrainingJob) -> None:
         self._order, self._job = order, job
-        self._may_lack = may_lack
+        self._may_lack = order.known.choice is None
         self.lack: Lack | None = None
 
     def choose(self, call: FitCall, loop: Loop) -> PlanChoice:
@@ -223,12 +211,15 @@ class _TrialsHere:
 
         Only the first `fit` may: an earlier one would train again in another process.
         """
-        may_lack, self._may_lack = self._may_lack, False
         order = self._order
+        if not order.are_open:
+            return plain("trials of it have ended a process")
+        may_lack, self._may_lack = self._may_lack, False
         if not may_lack:
             others = {"may_ask_for_onednn": False, "spent_seconds": 0.0}
             order = order.model_copy(update=others)
-        with choosing.on_own_data(call, loop) as own:
+        settings = settings_of(self._job)
+        with choosing.on_own_data(call, loop, settings=settings, known=order.known) as own:
             if own is None and not may_lack:
                 return plain(choosing.NEEDS_OWN_PROCESS, is_settled=True)
             if own is None:
@@ -238,7 +229,7 @@ class _TrialsHere:
         if choice is None:
             self.lack = "onednn"
             raise interception.AbandonedError
-        kept_choice.keep(self._job.checkpoint_folder, choice)
+        earlier.keep(self._job.checkpoint_folder, choice)
         return choice
 
 
@@ -262,36 +253,36 @@ def _by_trials(
         )
         return is_put_off
 
+    known, settings = order.known, settings_of(job)
     with (
         time_limit.ended_after(
-            worth.limit_seconds(job.settings.training.trial_budget_seconds),
-            log_path=order.log_path,
+            worth.limit_seconds(settings.training.trial_budget_seconds), log_path=order.log_path
         ),
         console.all_into(order.log_path),
-        _told_of(order),
+        _progress_in(order.progress_file, known=known) as watch,
     ):
         choice = choosing.by_trials(
             call,
             loop,
-            settings=settings_of(job),
-            watch=lambda progress: progress.write(order.progress_file),
-            known=order.known,
-            previous_plan=order.previous_plan,
+            settings=settings,
+            watch=watch,
+            known=known,
             stop_when=is_worth_waiting_for,
         )
     if is_put_off:
         return None
-    for comparison in order.comparisons:
-        choice = comparison.held_against(choice)
+    choice = known.held_against(choice)
     seconds = choice.trial_time_seconds + order.spent_seconds
-    return choice.model_copy(update={"key": order.key, "trial_time_seconds": seconds})
+    return choice.model_copy(update={"trial_time_seconds": seconds})
 
 
 @contextlib.contextmanager
-def _told_of(order: TrialOrder) -> Iterator[None]:
-    """Has the file about the trials while these run: later events are the training's."""
-    TrialProgress(began=time.time(), running=(), finished=order.known).write(order.progress_file)
+def _progress_in(
+    file: pathlib.Path, *, known: KnownPlan
+) -> Iterator[Callable[[TrialProgress], None]]:
+    """Yields what notes the progress in a file, which is gone when the trials are over."""
+    TrialProgress(began=time.time(), running=(), finished=known.trials).write(file)
     try:
-        yield
+        yield lambda progress: progress.write(file)
     finally:
-        order.progress_file.unlink(missing_ok=True)
+        file.unlink(missing_ok=True)

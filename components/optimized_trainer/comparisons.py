@@ -12,20 +12,18 @@ from typing import Any
 
 from tfx_perf import isolate
 from tfx_perf.components import in_turns, trainer_args
-from tfx_perf.components.optimized_trainer import plans as known_plans
-from tfx_perf.components.optimized_trainer.plans import KnownPlan
 from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.core import errors, formatting
 from tfx_perf.tf_internals import devices
 from tfx_perf.training.optimizations import onednn, precision
 from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.replicas import strategies
-from tfx_perf.training.trials import kept_choice, processes
+from tfx_perf.training.trials import processes
 from tfx_perf.training.trials.choice import StrategyChoice
-from tfx_perf.training.trials.processes import Comparison
+from tfx_perf.training.trials.earlier import Earlier, KnownPlan, keep
+from tfx_perf.training.trials.processes import Comparison, Trained
 
-_BUDGET = "training.trial_budget_seconds"
-# What of it turns may take, beside imports and compilation.
+# What of the trials' budget turns may take, beside imports and compilation.
 _SHARE, _START_SECONDS = 0.4, 300.0
 _ONE, _ALL = strategies.ONE_DEVICE, "mirrored"
 # A narrower type may train the same for a while.
@@ -58,6 +56,7 @@ def in_one_precision(
     job: TrainingJob,
     known: KnownPlan,
     *,
+    earlier: Earlier,
     log_folder: pathlib.Path,
 ) -> tuple[TrainingJob, KnownPlan]:
     """Returns both with the precision that `training.precision: auto` comes to.
@@ -74,36 +73,25 @@ def in_one_precision(
         return job.with_settings("training", precision=choice.plan.precision), known
     if not is_tried:
         return job, known
-    comparison = _of_precisions(job, key=known.key, log_folder=log_folder)
-    job = job.with_settings("training", precision=comparison.plan.precision)
-    return job.after_trials(comparison.seconds), known.within(comparison)
-
-
-def _of_precisions(
-    job: TrainingJob, *, key: dict[str, str], log_folder: pathlib.Path
-) -> Comparison:
-    """Returns a new or kept comparison, without precisions in which the code has failed."""
-    before = kept_choice.kept(job.checkpoint_folder, Comparison, key=key)
-    if before is not None:
-        return before.for_another_run()
     plans = {
         name.replace("_", "-"): TrainingPlan(precision=name) for name in precision.candidates()
     }
-    lost = known_plans.lost_turns(known_plans.runs_before(job), key, plans.values())
-    if lost:
-        return Comparison(without=None, tried=lost, seconds=0.0, key=key)
-    began = time.monotonic()
-    found = compare(
-        job,
-        plans,
-        as_it_is="own-precision",
-        loss_passes=_PRECISION_LOSS_PASSES,
-        fewest_rounds=_PRECISION_ROUNDS,
-        log_folder=log_folder,
-    )
-    found = found.model_copy(update={"key": key, "wall_seconds": time.monotonic() - began})
-    kept_choice.keep(job.checkpoint_folder, found)
-    return found
+    comparison = earlier.comparison(plans.values())
+    if comparison is None:
+        began = time.monotonic()
+        comparison = compare(
+            job,
+            plans,
+            as_it_is="own-precision",
+            loss_passes=_PRECISION_LOSS_PASSES,
+            fewest_rounds=_PRECISION_ROUNDS,
+            log_folder=log_folder,
+        )
+        update = {"key": known.key, "wall_seconds": time.monotonic() - began}
+        comparison = comparison.model_copy(update=update)
+        keep(earlier.folder, comparison)
+    job = job.with_settings("training", precision=comparison.plan.precision)
+    return job.after_trials(comparison.seconds), known.within(comparison)
 
 
 def compare(
@@ -120,31 +108,47 @@ def compare(
     `fewest_rounds` blocks are made if a share of the trials' budget allows that.
     """
     trainings = {as_it_is: job, **{name: job.with_plan(plan) for name, plan in plans.items()}}
-    settings = job.settings.training
-    seconds = _SHARE * settings.trial_budget_seconds
+    seconds = _SHARE * job.settings.training.trial_budget_seconds
     try:
-        without, *others = in_turns.train(
+        without, *others = _in_turns(
             trainings,
             seconds=seconds,
-            start_seconds=_START_SECONDS,
-            setting=_BUDGET,
-            log_folder=log_folder,
-            decided=processes.settled_at(settings.margin),
-            rounds=(fewest_rounds, in_turns.MAX_ROUNDS),
+            fewest_rounds=fewest_rounds,
             loss_passes=loss_passes,
+            log_folder=log_folder,
         )
     except processes.FAILURES as error:
         _LOGGER.warning("%s could not be tried. %s", " and ".join(plans), error)
         return Comparison.failed([*plans.values()], error, seconds=seconds)
     by_plan = dict(zip(plans.values(), others, strict=True))
-    return Comparison.of(without, by_plan, settings=settings, most_seconds=seconds)
+    return Comparison.of(
+        without, by_plan, settings=job.settings.training, most_seconds=seconds
+    )
+
+
+def _in_turns(
+    trainings: Mapping[str, TrainingJob],
+    *,
+    seconds: float,
+    fewest_rounds: int = in_turns.MIN_ROUNDS,
+    loss_passes: int = 1,
+    log_folder: pathlib.Path,
+) -> list[Trained]:
+    margin = next(iter(trainings.values())).settings.training.margin
+    return in_turns.train(
+        trainings,
+        seconds=seconds,
+        start_seconds=_START_SECONDS,
+        setting="training.trial_budget_seconds",
+        log_folder=log_folder,
+        decided=processes.settled_at(margin),
+        rounds=(fewest_rounds, in_turns.MAX_ROUNDS),
+        loss_passes=loss_passes,
+    )
 
 
 def strategy(
-    job: TrainingJob,
-    *,
-    known: KnownPlan,
-    log_folder: pathlib.Path,
+    job: TrainingJob, known: KnownPlan, *, earlier: Earlier, log_folder: pathlib.Path
 ) -> StrategyChoice | None:
     """Returns what a training is distributed by; None if the settings do not leave that open.
 
@@ -153,20 +157,16 @@ def strategy(
     """
     if not job.settings.distribution.is_open:
         return None
-    key, choice = known.key, known.choice
-    before = (
-        kept_choice.kept(job.checkpoint_folder, StrategyChoice, key=key)
-        or known_plans.strategy(known_plans.runs_before(job), key)
-        or (None if choice is None else choice.strategy)
-    )
+    choice = known.choice
+    before = earlier.strategy or (None if choice is None else choice.strategy)
     if before is not None:
         return before.for_another_run()
     if choice is not None:
         return StrategyChoice(name=_ONE, reason=choice.plan_reason)
     began = time.monotonic()
     found = one_or_several(job, log_folder=log_folder)
-    found = found.model_copy(update={"key": key, "seconds": time.monotonic() - began})
-    kept_choice.keep(job.checkpoint_folder, found)
+    found = found.model_copy(update={"key": known.key, "seconds": time.monotonic() - began})
+    keep(earlier.folder, found)
     return found
 
 
@@ -195,17 +195,13 @@ def one_or_several(job: TrainingJob, *, log_folder: pathlib.Path) -> StrategyCho
     seconds = _SHARE * settings.trial_budget_seconds
     names = {"one-device": _ONE, "mirrored": _ALL}
     try:
-        alone, together = in_turns.train(
+        alone, together = _in_turns(
             {
                 training: job.with_settings("distribution", strategy=name)
                 for training, name in names.items()
             },
             seconds=seconds,
-            start_seconds=_START_SECONDS,
-            setting=_BUDGET,
             log_folder=log_folder,
-            decided=processes.settled_at(settings.margin),
-            loss_passes=1,
         )
     except processes.FAILURES as error:
         cause = processes.cause_of(error).rstrip(".")

@@ -15,7 +15,6 @@ from tfx_perf import isolate
 from tfx_perf.components import training_job
 from tfx_perf.components.optimized_trainer import worker_training
 from tfx_perf.components.optimized_trainer.exchange import Exchange
-from tfx_perf.components.optimized_trainer.plans import KnownPlan
 from tfx_perf.core import cache_key, console, errors, workers
 from tfx_perf.core.unmeasured import Unmeasured
 from tfx_perf.distribute import failure, supervise, worker
@@ -25,6 +24,7 @@ from tfx_perf.distribute.kubernetes.job_kind import KINDS
 from tfx_perf.distribute.kubernetes.job_run import JobRun
 from tfx_perf.isolate.termination import Termination
 from tfx_perf.training.record import TrainingRecord
+from tfx_perf.training.trials.earlier import KnownPlan
 
 _POLL_SECONDS = 0.2
 # NFS may show a folder as it was up to a minute ago.

@@ -16,7 +16,6 @@ from tfx_perf.components.optimized_trainer import (
     plans,
     supervision,
 )
-from tfx_perf.components.optimized_trainer.plans import KnownPlan
 from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.core import console, errors, storage
 from tfx_perf.core.unmeasured import Unmeasured
@@ -24,7 +23,7 @@ from tfx_perf.report import training as training_report
 from tfx_perf.report.page import Origin
 from tfx_perf.training import record, scaling
 from tfx_perf.training.record import TrainingRecord
-from tfx_perf.training.trials.choice import TRIALS_OFF, StrategyChoice, plain
+from tfx_perf.training.trials.choice import StrategyChoice
 from tfx_perf.xla import aot_export
 
 _LOGGER = logging.getLogger(__name__)
@@ -45,7 +44,6 @@ class Executor(base_executor.BaseExecutor):
         """
         exec_properties = trainer_args.with_train_steps(exec_properties)
         job = TrainingJob.of(input_dict, exec_properties)
-        settings = job.settings
         # Which reads the data, so that what is wrong is said before any process starts.
         trainer_args.fn_args(input_dict, output_dict, exec_properties)
         missing = trainer_args.missing_plan(input_dict, exec_properties)
@@ -56,15 +54,16 @@ class Executor(base_executor.BaseExecutor):
         folder = checkpoints.folder_for(job, self._context)
         job = job.with_settings("training", checkpoint_folder=folder)
         origin = artifacts.origin_of(self._context, input_dict)
-        known = KnownPlan(choice=plain(TRIALS_OFF))
-        if settings.training.trial_budget_seconds > 0:
-            known = plans.known_plan(job, plans.key_of(job))
+        earlier = plans.earlier(job, plans.key_of(job))
+        known = plans.known_plan(job, earlier)
         with checkpoints.tidied(folder), storage.local_folder(target.uri) as log_folder:
-            strategy = comparisons.strategy(job, known=known, log_folder=log_folder)
+            strategy = comparisons.strategy(job, known, earlier=earlier, log_folder=log_folder)
             if strategy is not None:
                 job = job.with_settings("distribution", strategy=strategy.name)
                 job = job.after_trials(strategy.turns_seconds)
-            job, known = comparisons.in_one_precision(job, known, log_folder=log_folder)
+            job, known = comparisons.in_one_precision(
+                job, known, earlier=earlier, log_folder=log_folder
+            )
             published = functools.partial(
                 publish, job, output_dict, strategy=strategy, origin=origin
             )

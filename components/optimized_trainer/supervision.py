@@ -18,15 +18,15 @@ from tfx.utils import json_utils
 from tfx_perf import isolate
 from tfx_perf.components.optimized_trainer import child, comparisons
 from tfx_perf.components.optimized_trainer.child import TrainingResult, TrialOrder
-from tfx_perf.components.optimized_trainer.plans import KnownPlan
 from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.core import console, errors
 from tfx_perf.core.unmeasured import Unmeasured
 from tfx_perf.training.optimizations.plan import PLAIN_FIT
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.recovery import generators
-from tfx_perf.training.trials import kept_choice, worth
+from tfx_perf.training.trials import earlier, worth
 from tfx_perf.training.trials.choice import PlanChoice, TrialProgress, failed, lost
+from tfx_perf.training.trials.earlier import KnownPlan
 
 # A crash costs the plan that crashed; XLA has two to crash with.
 _LOG_FILES = "trials.log", "trials-2.log", "trials-3.log"
@@ -49,13 +49,13 @@ def train(
     stands for this process: it writes to the same terminal, and SIGTERM and Ctrl-C reach it.
     """
     converts_libraries = False
-    choice = known.choice
     with tempfile.TemporaryDirectory(prefix="optimized-trainer-") as folder:
         trials = _SupervisedTrials(job, known, folder=folder, log_folder=log_folder)
         while True:
+            order = trials.begin()
+            choice = order.known.choice
             if choice is not None:
-                kept_choice.keep(job.checkpoint_folder, choice)
-            order = trials.order() if trials.are_open else None
+                earlier.keep(job.checkpoint_folder, choice)
             plan = trials.plan if choice is None else choice.plan
             try:
                 answer = _in_child(
@@ -63,8 +63,7 @@ def train(
                     {
                         "job": trials.job.with_plan(plan).model_dump(mode="json"),
                         "outputs": json_utils.dumps(outputs),
-                        "choice": choice and choice.model_dump(mode="json"),
-                        "order": order and order.model_dump(mode="json"),
+                        "order": order.model_dump(mode="json"),
                         "converts_libraries": converts_libraries,
                         "random_states": generators.states(),
                     },
@@ -73,8 +72,7 @@ def train(
             except errors.ChildError as error:
                 if not trials.are_running:
                     raise errors.TrainingError(f"The training {error.cause}.") from error
-                found = trials.after_loss(error)
-                choice = choice or found
+                trials.after_loss(error)
                 continue
             if not isinstance(answer, str):
                 return TrainingResult.model_validate(answer).record
@@ -84,11 +82,11 @@ def train(
             elif answer == "onednn":
                 trials.try_onednn()
             else:
-                choice = trials.choose_apart()
+                trials.choose_apart()
 
 
 class _SupervisedTrials:
-    """The trials of all processes; `are_open` says whether another process may make some."""
+    """The trials of all processes, whose order has what is known so far."""
 
     def __init__(
         self, job: TrainingJob, known: KnownPlan, *, folder: str, log_folder: pathlib.Path
@@ -96,13 +94,10 @@ class _SupervisedTrials:
         self.job, self._log_folder = job, log_folder
         self._order = TrialOrder(
             folder=folder,
-            key=known.key,
-            previous_plan=known.previous_plan,
-            comparisons=() if known.comparison is None else (known.comparison,),
+            known=known,
             may_ask_for_onednn=comparisons.may_try_onednn(job),
         )
         self._attempt = 0
-        self.are_open = True
         self.plan = PLAIN_FIT
 
     @property
@@ -110,7 +105,8 @@ class _SupervisedTrials:
         """Whether a process was lost while it made trials, not before or after."""
         return self._order.progress_file.exists()
 
-    def order(self) -> TrialOrder:
+    def begin(self) -> TrialOrder:
+        """Returns the order to a process that begins now."""
         now = time.time()
         asked = self._order.asked or now
         self._log_folder.mkdir(parents=True, exist_ok=True)
@@ -121,13 +117,13 @@ class _SupervisedTrials:
     def try_onednn(self) -> None:
         found = comparisons.with_onednn(self.job, log_folder=self._log_folder)
         self.job, self.plan = self.job.after_trials(found.seconds), found.plan
-        self._note(comparisons=(found, *self._order.comparisons), may_ask_for_onednn=False)
+        self._note(known=self._order.known.within(found), may_ask_for_onednn=False)
 
     def _note(self, **fields: Any) -> None:
         self._order = self._order.model_copy(update=fields)
 
-    def after_loss(self, error: errors.ChildError) -> PlanChoice | None:
-        """Returns the choice after the loss of a process; None if other trials are worth it."""
+    def after_loss(self, error: errors.ChildError) -> None:
+        """Notes what a process has left that was lost in its trials; chooses if it is the last."""
         order = self._order
         _LOGGER.warning(
             "The trials were cut off: %s. Another process trains, or goes on from the last "
@@ -142,22 +138,22 @@ class _SupervisedTrials:
         culprits = [
             lost(plan, f"its process {error.cause}") for plan in running if not plan.is_plain_fit
         ]
-        self._note(known=(*progress.finished, *culprits))
+        update = {"trials": (*progress.finished, *culprits)}
+        self._note(known=order.known.model_copy(update=update))
         self._attempt += 1
         spent_seconds = time.time() - progress.began
         has_budget = spent_seconds < self.job.settings.training.trial_budget_seconds
         if (is_told or culprits) and has_budget and self._attempt < len(_LOG_FILES):
             self.job = self.job.after_trials(spent_seconds)
-            return None
-        return self._without(error)
+        else:
+            self._give_up(error)
 
-    def choose_apart(self) -> PlanChoice:
-        """Returns what trials in separate processes choose; plain `fit` if none can be made."""
+    def choose_apart(self) -> None:
+        """Has separate processes choose; it is plain `fit` if they cannot make trials."""
         began = time.time()
-        while True:
+        while self._order.known.choice is None:
             console.set_status("running the training code up to its fit, for the trials")
-            order = self.order()
-            budget_seconds = self.job.settings.training.trial_budget_seconds
+            order = self.begin()
             try:
                 found = _in_child(
                     child.try_plans,
@@ -166,36 +162,49 @@ class _SupervisedTrials:
                         "order": order.model_dump(mode="json"),
                     },
                     environment=self.plan.environment,
-                    timeout_seconds=_START_SECONDS + worth.limit_seconds(budget_seconds),
+                    timeout_seconds=(
+                        _START_SECONDS
+                        + worth.limit_seconds(self.job.settings.training.trial_budget_seconds)
+                    ),
                     log_path=order.log_path,
                 )
                 if found is None:
                     self.try_onednn()
-                    continue
-                choice: PlanChoice | None = PlanChoice.model_validate(found)
+                else:
+                    self._choose(PlanChoice.model_validate(found))
             except errors.ChildError as error:
-                choice = self.after_loss(error) if self.are_running else self._without(error)
-            if choice is not None:
-                seconds = time.time() - began + self._compared_seconds
-                update = {"key": order.key, "trial_time_seconds": seconds}
-                return choice.model_copy(update=update)
+                if self.are_running:
+                    self.after_loss(error)
+                else:
+                    self._give_up(error)
+        seconds, known = time.time() - began + self._compared_seconds, self._order.known
+        update = {"key": known.key, "trial_time_seconds": seconds}
+        choice = known.choice and known.choice.model_copy(update=update)
+        self._note(known=known.model_copy(update={"choice": choice}))
 
-    def _without(self, error: errors.ChildError) -> PlanChoice:
-        self.are_open, order = False, self._order
-        compared = (trial for each in order.comparisons for trial in each.tried)
-        seconds = time.time() - (order.asked or time.time()) + self._compared_seconds
-        return failed(f"their process {error.cause}").model_copy(
+    def _choose(self, choice: PlanChoice) -> None:
+        known = self._order.known
+        if known.choice is None:  # else it is one of another `fit`
+            self._note(known=known.model_copy(update={"choice": choice}))
+
+    def _give_up(self, error: errors.ChildError) -> None:
+        known = self._order.known
+        compared = (trial for each in known.comparisons for trial in each.tried)
+        seconds = time.time() - (self._order.asked or time.time()) + self._compared_seconds
+        choice = failed(f"their process {error.cause}").model_copy(
             update={
-                "key": order.key,
-                "trials": (*order.known, *compared),
+                "key": known.key,
+                "trials": (*known.trials, *compared),
                 "trial_time_seconds": seconds,
             }
         )
+        self._note(are_open=False)
+        self._choose(choice)
 
     @property
     def _compared_seconds(self) -> float:
         """Wall time of comparisons that ended before the trials began."""
-        return sum(each.wall_seconds for each in self._order.comparisons)
+        return sum(each.wall_seconds for each in self._order.known.comparisons)
 
 
 def _in_child(

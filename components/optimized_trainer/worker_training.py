@@ -10,7 +10,7 @@ from tfx_perf.components.optimized_trainer.exchange import Exchange
 from tfx_perf.config.distribution import DistributionSettings
 from tfx_perf.core import console, errors, workers
 from tfx_perf.core.workers import ParameterServers, Worker
-from tfx_perf.training.trials import kept_choice
+from tfx_perf.training.trials.earlier import Earlier
 from tfx_perf.training.trials.trials_together import TrialsTogether
 
 
@@ -35,21 +35,20 @@ def train(folder: pathlib.Path, worker: Worker) -> None:
         )
     saved = exchange.begin(worker)
     known, checkpoint_folder = exchange.known_plan, job.checkpoint_folder
+    kept = Earlier(known.key, folder=checkpoint_folder)
     why_none = _why_no_trials(distribution, checkpoint_folder=checkpoint_folder)
     trials = TrialsTogether(
         child.settings_of(job),
+        known=known,
         folder=None if why_none else checkpoint_folder,
         why_none=why_none,
-        key=known.key,
-        previous_plan=known.previous_plan,
-        held_against=known.held_against,
     )
     if worker.is_chief:
         console.set_status("running the training code up to its fit")
     record = child.run(
         job,
         trainer_args.outputs_in(str(saved)),
-        choice=known.choice or kept_choice.kept_plan(checkpoint_folder, known.key),
+        choice=known.choice or kept.plan(planned_runs=job.planned_runs),
         choose=trials.choose,
         worker_count=worker.count,
     )

@@ -1,6 +1,6 @@
 """`tfx-perf launch`: real processes, each of which is one worker; `options`.
 
-Workers that start again find what the ones before have left (`kept_choice`).
+Workers that start again find what the ones before have left (`earlier`).
 What is wrong in an option (`options.WholeNumber`) is told in one line.
 """
 
@@ -52,7 +52,7 @@ options = tf.data.Options()
 options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
 index = json.loads(os.environ.get("TF_CONFIG", '{"task": {"index": 0}}'))["task"]["index"]
 with tfx_perf.optimized(folder=f"perf-{index}"):
-    model.fit(data.with_options(options), epochs=2, verbose=0)
+    model.fit(data.with_options(options), epochs=4, verbose=0)
 """
 # The second worker ends in the trials, for which the first one would wait.
 _ENDING = """
@@ -248,7 +248,7 @@ def test_workers_train_together_and_the_first_one_tells(tmp_path, package):
     (told,) = (line for line in output.splitlines() if "Trained with" in line)
     assert told.startswith("0: Trained with ")
     record = record_of(tmp_path)
-    assert (record["worker_count"], record["train_step_count"]) == (2, 40)
+    assert (record["worker_count"], record["train_step_count"]) == (2, 80)
     assert record["trials"][0]["status"] == "reference"
     assert record["trials"][-1]["status"] == "untried"  # it is too short for them
 

@@ -1,7 +1,7 @@
 """OptimizedTrainer hands its training to workers (`distributed`): real executor, real processes.
 
 On this machine they are run by `distributed`. A `worker` does its training (`worker_training`) over
-a `worker_server`; before, `trials_together`, after the plan that OptimizedTrainer left (`plans`).
+a `worker_server`; before, `trials_together`, after the plan that OptimizedTrainer left (`earlier`).
 What is told of a worker that fails is the state of its `pod` and its output (`worker_logs`); the
 cluster is asked by `job_api`.
 """
@@ -31,10 +31,11 @@ from training_cluster import job_settings  # noqa: E402
 
 from tests.ports import free_port  # noqa: E402
 from tfx_perf.components import types  # noqa: E402
-from tfx_perf.components.optimized_trainer import distributed, plans  # noqa: E402
+from tfx_perf.components.optimized_trainer import distributed  # noqa: E402
 from tfx_perf.core import errors  # noqa: E402
 from tfx_perf.distribute.kubernetes import job_api, job_run, manifests  # noqa: E402
 from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan  # noqa: E402
+from tfx_perf.training.trials import earlier  # noqa: E402
 
 # Without the conversion of tf_keras itself, which takes half a minute.
 MODULE = {
@@ -151,7 +152,7 @@ def test_workers_try_plans_together_and_the_next_ones_train_the_same_though_one_
     flag.unlink()
     inputs["previous_metrics"] = [trainer.perf_metrics]
     trainer.perf_metrics = trainer.artifact(types.PerfMetrics, "next_metrics")
-    with caplog.at_level(logging.INFO, logger=plans.__name__):
+    with caplog.at_level(logging.INFO, logger=earlier.__name__):
         trainer.run(module=module, inputs=inputs, **settings)
     assert any(text.endswith("is used again.") for text in caplog.messages)
     record = trainer.record

@@ -13,7 +13,6 @@ from tfx_perf.components import examples as examples_lib
 from tfx_perf.components import types
 from tfx_perf.components.optimized_trainer.child import TrainingResult
 from tfx_perf.components.optimized_trainer.exchange import Exchange
-from tfx_perf.components.optimized_trainer.plans import KnownPlan
 from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.core import errors
 from tfx_perf.core.unmeasured import Unmeasured
@@ -21,6 +20,7 @@ from tfx_perf.core.workers import Worker
 from tfx_perf.distribute import failure, worker
 from tfx_perf.distribute.failure import WorkerFailure
 from tfx_perf.distribute.kubernetes import manifests
+from tfx_perf.training.trials.earlier import KnownPlan
 
 HOSTS = "job-node-0-0.job:2222,job-node-0-1.job:2222"
 

@@ -14,10 +14,10 @@ import training_cases
 
 from tfx_perf.components import types
 from tfx_perf.components.optimized_trainer import comparisons
-from tfx_perf.components.optimized_trainer.plans import KnownPlan
 from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.core import errors
 from tfx_perf.training.trials.choice import TRIALS_OFF, StrategyChoice, plain
+from tfx_perf.training.trials.earlier import Earlier, KnownPlan
 
 pytestmark = pytest.mark.each_choice
 
@@ -214,7 +214,9 @@ def test_a_plan_that_is_known_brings_its_strategy(trainer, tmp_path):
     job = TrainingJob.of(inputs, properties)
     own = StrategyChoice(name="mirrored", reason="it was faster", turns_seconds=9.0)
     known = plain("nothing was faster")
-    choose = functools.partial(comparisons.strategy, job, log_folder=tmp_path)
+    choose = functools.partial(
+        comparisons.strategy, job, earlier=Earlier({}, folder=None), log_folder=tmp_path
+    )
     with_own = known.model_copy(update={"strategy": own})
     assert choose(known=KnownPlan(choice=with_own)) == own.for_another_run()
     found = choose(known=KnownPlan(choice=known))

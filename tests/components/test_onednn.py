@@ -13,7 +13,6 @@ import training_cases
 from tfx.utils import json_utils
 
 from tfx_perf.components.optimized_trainer import child, supervision
-from tfx_perf.components.optimized_trainer.plans import KnownPlan
 from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.config import PerfConfig
 from tfx_perf.hardware import host
@@ -22,6 +21,7 @@ from tfx_perf.training.optimizations import onednn
 from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.trials.choice import PlanChoice, plain
 from tfx_perf.training.trials.contest import Contest
+from tfx_perf.training.trials.earlier import KnownPlan
 
 pytestmark = pytest.mark.each_choice
 
@@ -138,7 +138,7 @@ SCRIPT = """
 import json, pathlib, sys
 from tfx.utils import json_utils
 from tfx_perf.components.optimized_trainer import supervision
-from tfx_perf.components.optimized_trainer.plans import KnownPlan
+from tfx_perf.training.trials.earlier import KnownPlan
 from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.training.trials.choice import PlanChoice
 

@@ -10,6 +10,7 @@ from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.core import formatting, statistics
 from tfx_perf.input.diagnosis import Diagnosis
 from tfx_perf.training.optimizations.steps_per_call import CALL_SECONDS
+from tfx_perf.training.trials.earlier import Earlier
 
 _RATE = 100_000.0  # examples a second: 0.64 ms for a batch of 64
 
@@ -55,7 +56,7 @@ def test_a_plan_found_with_other_arguments_says_nothing(tmp_path, monkeypatch):
             update={"training_digest": job.code if digest is None else digest}
         )
         monkeypatch.setattr(trainer_args, "input_plan", lambda inputs, plan=plan: plan)
-        found = plans.known_plan(job, {"code": "1"})
+        found = plans.known_plan(job, Earlier({"code": "1"}, folder=None))
         if digest is None:
             assert "too short" in found.choice.plan_reason
             assert found.choice.key == {"code": "1"}

@@ -12,9 +12,11 @@ from ml_metadata.proto import metadata_store_pb2 as mlmd
 from perf_records import training_record
 from tfx import v1 as tfx
 from tfx.types import standard_artifacts
+from tfx.utils import json_utils
 
-from tfx_perf.components import OptimizedTrainer, latest_metrics, types
+from tfx_perf.components import OptimizedTrainer, latest_metrics, training_job, types
 from tfx_perf.components.optimized_trainer import plans
+from tfx_perf.config import PerfConfig
 from tfx_perf.core import statistics
 from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.record import TrainingRecord
@@ -334,6 +336,16 @@ class TestPrevious:
 
     KEY = {"code": "1", "host": "2"}
 
+    def of(self, items, *, key=KEY):
+        """Returns what is known from runs of which there are artifacts."""
+        job = training_job.TrainingJob(
+            inputs=json_utils.dumps({"previous_metrics": items}),
+            exec_properties={"config": PerfConfig().to_json()},
+            code="",
+            plan=TrainingPlan(),
+        )
+        return plans.earlier(job, key)
+
     @pytest.fixture
     def made(self, tmp_path):
         """Makes an artifact of that name in a folder; later ones are newer."""
@@ -352,24 +364,24 @@ class TestPrevious:
 
     def test_the_newest_with_the_same_key_is_used(self, made):
         items = [made("a"), made("b"), made("c", key={"code": "0", "host": "2"})]
-        found = plans.find(items, self.KEY, planned_runs=2)
+        found = self.of(items).plan(planned_runs=2)
         assert (found.plan_reason, found.reused_from) == ("b", items[1].uri)
         assert found.trial_time_seconds == 0.0
 
     def test_it_goes_on_naming_the_run_that_measured(self, made):
-        found = plans.find([made("a", reused_from="/first")], self.KEY, planned_runs=2)
+        found = self.of([made("a", reused_from="/first")]).plan(planned_runs=2)
         assert found.reused_from == "/first"
 
     def test_what_differs_is_logged(self, made, caplog):
         caplog.set_level(logging.INFO)
         item = made("a", key={"code": "0", "host": "2"})
-        assert plans.find([item], self.KEY, planned_runs=2) is None
+        assert self.of([item]).plan(planned_runs=2) is None
         assert f"The plan in {item.uri} is not used again: code was 0, is 1." in caplog.text
 
     def test_trials_that_did_not_come_to_an_end_are_repeated(self, made, caplog):
         caplog.set_level(logging.INFO)
         items = [made("a"), made("b", is_settled=False)]
-        assert plans.find(items, self.KEY, planned_runs=2) is None
+        assert self.of(items).plan(planned_runs=2) is None
         assert "trials may find a better" in caplog.text
 
     def test_what_was_measured_of_a_strategy_holds_though_trials_may_find_another_plan(self, made):
@@ -385,8 +397,8 @@ class TestPrevious:
             made("c", strategy=of_others),
             made("d"),
         ]
-        assert plans.strategy(items, self.KEY) == measured
-        assert plans.strategy(items[1:], self.KEY) is None
+        assert self.of(items).strategy == measured
+        assert self.of(items[1:]).strategy is None
 
     def test_what_the_code_has_failed_in_is_known_also_where_there_are_trials_again(self, made):
         way = TrainingPlan(precision="mixed_bfloat16")
@@ -394,25 +406,25 @@ class TestPrevious:
         killed = raised.model_copy(update={"may_pass": True})
         lost = made("a", trials=(raised,), is_settled=False)
         other_code = made("b", trials=(killed,), key={"code": "0"})
-        assert plans.lost_turns([lost, other_code], self.KEY, [way]) == (raised,)
-        assert plans.lost_turns([lost], {"code": "0"}, [way]) == ()
-        assert plans.lost_turns([lost], self.KEY, [way, TrainingPlan(onednn=True)]) == ()
-        assert plans.lost_turns([lost, made("c", trials=(killed,))], self.KEY, [way]) == ()
+        assert self.of([lost, other_code]).comparison([way]).tried == (raised,)
+        assert self.of([lost], key={"code": "0"}).comparison([way]) is None
+        assert self.of([lost]).comparison([way, TrainingPlan(onednn=True)]) is None
+        assert self.of([lost, made("c", trials=(killed,))]).comparison([way]) is None
 
     @pytest.mark.parametrize(("planned_runs", "is_used"), [(4, True), (5, False), (6, False)])
     def test_more_runs_may_be_worth_more_trials(self, made, planned_runs, is_used):
         items = [made("a", enough_runs=5)]
-        found = plans.find(items, self.KEY, planned_runs=planned_runs)
+        found = self.of(items).plan(planned_runs=planned_runs)
         assert (found is not None) == is_used
 
     def test_the_plan_before_is_known_as_trials_know_it(self, made):
         plan = TrainingPlan(steps_per_call=50, xla_call=True)
         with_onednn = made("a", plan=plan.model_copy(update={"onednn": True}))
-        assert plans.previous_plan([with_onednn]) == plan
-        assert plans.previous_plan([made("b", plan=TrainingPlan(onednn=True))]) is None
+        assert self.of([with_onednn]).previous_plan == plan
+        assert self.of([made("b", plan=TrainingPlan(onednn=True))]).previous_plan is None
 
     def test_missing_records_are_skipped(self, made, caplog):
         items = [made("a"), made("b")]
         (pathlib.Path(items[1].uri) / "metrics.json").unlink()
-        assert plans.find(items, self.KEY, planned_runs=2).plan_reason == "a"
+        assert self.of(items).plan(planned_runs=2).plan_reason == "a"
         assert "plan is skipped" in caplog.text

@@ -108,7 +108,7 @@ def main(package, place, options):
     found["checkpoint_seconds"] = run.record.checkpoint_time_seconds
     found["idle_settings"] = run.record.idle_settings
     found |= {"oom_count": run.record.oom_count, "slices": run.record.micro_batches}
-    choice = run.record.choice_for_another_run("", planned_runs=1)
+    choice = run.record.for_another_run("", planned_runs=1)
     found["plan_of_next_run"] = str(choice.plan) if choice else None
     (place / f"{worker}.json").write_text(json.dumps(found))
 

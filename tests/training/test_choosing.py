@@ -16,6 +16,7 @@ from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.trials import choosing, equivalence, plan_key, trials
 from tfx_perf.training.trials.choice import TRIALS_OFF, PlanChoice, TrialRecord, plain
 from tfx_perf.training.trials.contest import Contender, Contest
+from tfx_perf.training.trials.earlier import KnownPlan
 from tfx_perf.training.trials.equivalence import EquivalenceCheck
 from tfx_perf.training.trials.plan_key import fit_key
 from tfx_perf.training.trials.trials import Trials
@@ -113,7 +114,7 @@ def test_each_of_several_fits_finds_its_plan_again_in_the_next_run(keras):
         model = model_cases.dense(keras)
         for batch_size, steps in ((4, 20), (8, 40), (16, 20)):
             session.fit(small(keras, model=model, batch_size=batch_size, steps=steps))
-        return session.record.choice_for_another_run("before", planned_runs=1)
+        return session.record.for_another_run("before", planned_runs=1)
 
     known = known_after(TrainingSession(settings_with(), choose=choose))
     found = [(each.plan.steps_per_call, each.reused_from) for each in known.of_all_fits]
@@ -233,7 +234,7 @@ def test_trials_say_what_they_are_about_to_run_and_leave_out_what_is_known(keras
         Loop(call),
         settings=settings_with(xla=True, trial_budget_seconds=120),
         watch=watched.append,
-        known=[xla, xla_call],
+        known=KnownPlan(trials=(xla, xla_call)),
     )
     ours = [{PLAIN_FIT}, {ten}]  # another optimization may have plans of its own
     running = [progress.running for progress in watched if {*progress.running} in ours]
@@ -253,7 +254,8 @@ def test_the_plan_of_the_run_before_is_tried_whatever_it_costs(keras, previous):
     call = small(keras, steps=1)
     settings = settings_with(planned_runs=1)
     loop = Loop(call)
-    found = choosing.by_trials(call, loop, settings=settings, previous_plan=previous)
+    known = KnownPlan(previous_plan=previous)
+    found = choosing.by_trials(call, loop, settings=settings, known=known)
     tried = {trial.plan for trial in found.trials if trial.status not in ("untried", "reference")}
     assert {plan.fused_update for plan in tried} == ({True} if previous else set())
 
@@ -379,7 +381,9 @@ def test_more_blocks_are_measured_where_they_may_pay(keras, steps, gain, spent_s
         model_cases.dense(keras), model_cases.regression().repeat(), steps_per_epoch=steps, epochs=1
     )
     budget = Budget(60.0, sync=Sync())
-    trials = Trials(call, Loop(call), settings=settings_with(), budget=budget)
+    trials = Trials(
+        call, Loop(call), settings=settings_with(), budget=budget, known=KnownPlan()
+    )
     plain, faster = (
         Contender(plan=plan, loss=0.0, compile_seconds=0.0, step_seconds=seconds, blocks=[seconds])
         for plan, seconds in ((PLAIN_FIT, 0.02), (FIVE, 0.02 * (1 - gain)))
@@ -402,7 +406,7 @@ def test_wherever_the_turns_are_broken_off_all_plans_have_as_many_blocks(keras, 
 
     def broken_off_after(count):
         budget = Budget(1e6, sync=Sync())
-        own = Trials(call, loop, settings=settings_with(), budget=budget)
+        own = Trials(call, loop, settings=settings_with(), budget=budget, known=KnownPlan())
         contenders = [
             Contender(plan=plan, loss=0.0, compile_seconds=0.0, step_seconds=each)
             for plan, each in seconds.items()
@@ -446,7 +450,9 @@ def test_wherever_the_turns_are_broken_off_all_plans_have_as_many_blocks(keras, 
 def test_what_needs_no_trial_is_what_the_others_must_beat(keras, plain, ten, xla, chosen):
     call = small(keras)
     budget = Budget(60.0, sync=Sync())
-    trials = Trials(call, Loop(call), settings=settings_with(), budget=budget)
+    trials = Trials(
+        call, Loop(call), settings=settings_with(), budget=budget, known=KnownPlan()
+    )
     trials._decides_by_turns = True
     reference, *others = (
         Contender(plan=plan, loss=0.0, compile_seconds=0.0, step_seconds=step, blocks=blocks)
@@ -543,3 +549,38 @@ def test_one_slow_look_is_no_reason_to_leave_a_plan_out(keras, monkeypatch):
     found = choosing.by_trials(call, Loop(call), settings=settings_with(planned_runs=3))
     assert len(looks) == 2
     assert "in the check" not in found.trials[-1].reason
+
+
+def test_where_no_check_can_pay_not_even_keras_own_step_is_looked_at(keras, monkeypatch):
+    call = small(keras, steps=15)  # two epochs
+    monkeypatch.setattr(Loop, "prepare", None)  # which traces
+    for settings in (settings_with(planned_runs=1), settings_with(planned_runs=2)):
+        found = choosing.choose_and_restore(call, Loop(call), settings=settings)
+        assert found.plan.is_plain_fit and not found.trials and not found.trials_failed
+        assert "too short for trials: it has" in found.plan_reason
+        assert found.enough_runs == 3
+        assert not found.is_settled  # nothing says how many steps the next run has
+    assert "60 steps in all planned runs" in found.plan_reason
+    enough = choosing.by_trials(call, Loop(call), settings=settings_with(planned_runs=3))
+    assert enough.trials_failed  # it was looked at
+
+
+def test_of_slow_steps_a_few_tell_that_trials_cost_more_than_they_save(keras, monkeypatch):
+    monkeypatch.setattr(equivalence, "_LOOK_SECONDS", -1.0)
+    trained, train = [], EquivalenceCheck._train
+
+    def noted(self, plan, **given):
+        found = train(self, plan, **given)
+        trained.append(found.step_count)
+        return found
+
+    monkeypatch.setattr(EquivalenceCheck, "_train", noted)
+    call = small(keras, steps=50)
+    found = choosing.by_trials(call, Loop(call), settings=settings_with(planned_runs=1))
+    assert found.plan_reason == "the training is too short for trials of what may be faster"
+    assert trained == [3]
+    trained.clear()
+    monkeypatch.setattr(equivalence, "_HOPELESS", 1e9)
+    call = small(keras, steps=50)
+    choosing.by_trials(call, Loop(call), settings=settings_with())
+    assert trained[:3] == [3, 20, 20]  # whatever is worth trying is held against all steps

@@ -1,7 +1,6 @@
 """A plan that leads elsewhere than plain `fit` is found out, and the record says where."""
 
 import contextlib
-import time
 
 import model_cases
 import numeric_models
@@ -20,6 +19,7 @@ from tfx_perf.training.trials import choosing
 from tfx_perf.training.trials.contest import Contender
 from tfx_perf.training.trials.equivalence import EquivalenceCheck
 from tfx_perf.training.trials.starting_point import StartingPoint
+from tfx_perf.training.trials.worth import Budget
 from tfx_perf.training.trials.yardstick import TrainedState, Yardstick
 
 pytestmark = pytest.mark.one_case
@@ -47,7 +47,7 @@ def checking(model, data):
         PLAIN_FIT,
         data.repeat(),
         start=start,
-        limit=lambda: time.perf_counter() + 600,
+        budget=Budget(2400.0, sync=loop.sync),
         loss_tolerance=0.01,
     )
     check.reference(check.first_look())

@@ -504,7 +504,7 @@ def test_what_trials_found_is_known_of_a_training_that_goes_on(keras, tmp_path, 
     record = session.record
     assert record.plan == PLAN
     assert record.resumed_step >= 4
-    next_one = record.choice_for_another_run("here", planned_runs=1)
+    next_one = record.for_another_run("here", planned_runs=1)
     assert (next_one is not None) is is_same
     assert (failed in record.trials) is is_same
 

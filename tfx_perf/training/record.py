@@ -200,26 +200,6 @@ class TrainingRecord(PlanChoice):
         saved_seconds = times["reference"].value - times["chosen"].value
         return saved_seconds * self.train_step_count
 
-    def choice_for_another_run(self, source: str, *, planned_runs: int) -> PlanChoice | None:
-        """Returns the choices for a run without trials; None if it needs some for this `fit`."""
-        if not self.is_final(planned_runs=planned_runs):
-            return None
-        own = PlanChoice(**{name: getattr(self, name) for name in PlanChoice.model_fields})
-        first, *others = (
-            choice.model_copy(
-                update={
-                    "plan": choice.plan.in_whole_batches,  # there may be memory for it
-                    "trial_time_seconds": 0.0,
-                    "trial_import_seconds": None,
-                    "trial_setup_seconds": None,
-                    "reused_from": choice.reused_from or source,
-                }
-            )
-            for choice in own.of_all_fits
-            if choice.is_final(planned_runs=planned_runs)
-        )
-        return first.model_copy(update={"other_choices": tuple(others)})
-
     def step_time_quantiles(self) -> tuple[float, ...]:
         """Returns evenly spaced quantiles of seconds per step after warm-up; empty if too few."""
         steady = [seconds for done, seconds in self.step_times[1:] if done > _WARM_UP_STEPS]

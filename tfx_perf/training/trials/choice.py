@@ -65,7 +65,7 @@ class PlanChoice(records.Record):
     """The result of trials, here, in a process of their own, or in an earlier run."""
 
     SCHEMA: ClassVar[str] = "tfx_perf.choice/1"
-    GONE: ClassVar[frozenset[str]] = frozenset({"double_batch_time_ratio"})
+    GONE: ClassVar[frozenset[str]] = frozenset({"double_batch_time_ratio", "fit_step_count"})
 
     plan: TrainingPlan
     plan_reason: str  # one sentence
@@ -75,7 +75,6 @@ class PlanChoice(records.Record):
     trial_import_seconds: float | None = None  # until the user's code; None: no process
     trial_setup_seconds: float | None = None  # from there until `fit`; None likewise
     trial_leftover_bytes: int = 0  # left in the process, less the plan's own program
-    fit_step_count: int | None = None  # of the `fit` that was tried; None if none was
     fit: dict[str, str] = {}  # the one that was tried; see `fit_key`
     key: dict[str, str] = {}  # other conditions; see `plan_key`
     strategy: StrategyChoice | None = None  # the plan's, if it was to be found out
@@ -117,6 +116,26 @@ class PlanChoice(records.Record):
             if each.status != "reference" and each.plan != self.plan
         )
         return self.model_copy(update={"trials": (*references, own, *others)})
+
+    def for_another_run(self, source: str, *, planned_runs: int) -> "PlanChoice | None":
+        """Returns the choices for a run without trials; None if it needs some for this `fit`."""
+        if not self.is_final(planned_runs=planned_runs):
+            return None
+        own = PlanChoice(**{name: getattr(self, name) for name in PlanChoice.model_fields})
+        first, *others = (
+            choice.model_copy(
+                update={
+                    "plan": choice.plan.in_whole_batches,  # there may be memory for it
+                    "trial_time_seconds": 0.0,
+                    "trial_import_seconds": None,
+                    "trial_setup_seconds": None,
+                    "reused_from": choice.reused_from or source,
+                }
+            )
+            for choice in own.of_all_fits
+            if choice.is_final(planned_runs=planned_runs)
+        )
+        return first.model_copy(update={"other_choices": tuple(others)})
 
     def is_final(self, *, planned_runs: int) -> bool:
         """Whether trials for so many planned runs would find the same."""

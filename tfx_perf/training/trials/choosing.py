@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import cache_key, errors
@@ -20,13 +20,13 @@ from tfx_perf.training.trials.choice import (
     TRIALS_OFF,
     PlanChoice,
     TrialProgress,
-    TrialRecord,
     failed,
     plain,
 )
+from tfx_perf.training.trials.earlier import KnownPlan
 from tfx_perf.training.trials.plan_key import fit_key
 from tfx_perf.training.trials.trials import Trials
-from tfx_perf.training.trials.worth import Budget
+from tfx_perf.training.trials.worth import Budget, Worth
 
 NEEDS_OWN_PROCESS = (
     "the data call Python functions, or too much is held beside the model, so that trials might "
@@ -35,6 +35,7 @@ NEEDS_OWN_PROCESS = (
 """Why plain `fit` trains where trials have no other process to run in."""
 
 _LOGGER = logging.getLogger(__name__)
+_NOTHING = KnownPlan()
 _PARAMETERS = "parameter_count"
 # Of the numbers of parameters: of models for which trials would find the same, and of those that
 # one plan may train at all.
@@ -47,8 +48,7 @@ def by_trials(
     *,
     settings: PerfConfig,
     watch: Callable[[TrialProgress], None] = lambda progress: None,
-    known: Sequence[TrialRecord] = (),
-    previous_plan: TrainingPlan | None = None,
+    known: KnownPlan = _NOTHING,
     stop_when: Callable[[float], bool] = lambda step_seconds: False,
 ) -> PlanChoice:
     """Returns the plan that wins the trials, which run here; for other arguments see `Trials`.
@@ -56,13 +56,13 @@ def by_trials(
     The model stays as it was, except that its variables exist. Raises SyncError if several workers
     cannot go on with their trials.
     """
-    began, budget_seconds = time.perf_counter(), settings.training.trial_budget_seconds
-    if not budget_seconds:
+    began = time.perf_counter()
+    if not settings.training.trial_budget_seconds:
         return plain(TRIALS_OFF)
-    budget = Budget(budget_seconds, sync=loop.sync)
-    reason = obstacle(call, loop)
-    if reason:
-        return plain(reason, is_settled=True)
+    budget = Budget(settings.training.trial_budget_seconds, sync=loop.sync)
+    choice = _without_trials(call, loop, settings=settings, known=known)
+    if choice is not None:
+        return choice
     end_trial = loop.functions.on_trial()
     try:
         loop.prepare()
@@ -74,7 +74,6 @@ def by_trials(
             budget=budget,
             watch=watch,
             known=known,
-            previous_plan=previous_plan,
             stop_when=stop_when,
         ).run()
     except errors.GIVEN_UP as error:  # the user's training must not depend on ours
@@ -86,13 +85,7 @@ def by_trials(
     if choice.plan.is_plain_fit:
         end_trial()
     seconds = time.perf_counter() - began
-    return choice.model_copy(
-        update={
-            "fit": key,
-            "fit_step_count": loop.total_length,
-            "trial_time_seconds": seconds,
-        }
-    )
+    return choice.model_copy(update={"fit": key, "trial_time_seconds": seconds})
 
 
 def choose_and_restore(
@@ -100,29 +93,49 @@ def choose_and_restore(
     loop: Loop,
     *,
     settings: PerfConfig,
-    previous_plan: TrainingPlan | None = None,
+    known: KnownPlan = _NOTHING,
 ) -> PlanChoice:
     """Returns the plan that wins; model, generators and data are as they were before."""
     if not settings.training.trial_budget_seconds:
         return by_trials(call, loop, settings=settings)  # which says so
-    reason = obstacle(call, loop)
-    if reason:  # not settled: what no digest knows, such as an argument of a script, may decide it
-        return plain(reason)
-    with on_own_data(call, loop) as own:
+    with on_own_data(call, loop, settings=settings, known=known) as own:
         if own is None:
             return plain(NEEDS_OWN_PROCESS, is_settled=True)
-        return by_trials(own, loop, settings=settings, previous_plan=previous_plan)
+        choice = by_trials(own, loop, settings=settings, known=known)
+    if own is call:  # what no digest knows, such as an argument of a script, may decide it
+        return choice.model_copy(update={"is_settled": False})
+    return choice
+
+
+def _without_trials(
+    call: FitCall, loop: Loop, *, settings: PerfConfig, known: KnownPlan
+) -> PlanChoice | None:
+    """Returns the choice of plain `fit` where nothing can be tried, or nothing may pay.
+
+    That is known before anything is traced or read.
+    """
+    reason = obstacle(call, loop)
+    if reason:
+        return plain(reason, is_settled=True)
+    sync = loop.sync
+    if sync.broadcast(known.previous_plan is not None):
+        return None
+    planned_runs = int(sync.broadcast(float(settings.schedule.run_count())))
+    worth = Worth(step_count=loop.total_length or 0, planned_runs=planned_runs)
+    return worth.too_short()
 
 
 @contextlib.contextmanager
-def on_own_data(call: FitCall, loop: Loop) -> Iterator[FitCall | None]:
+def on_own_data(
+    call: FitCall, loop: Loop, *, settings: PerfConfig, known: KnownPlan
+) -> Iterator[FitCall | None]:
     """Yields the `fit` on data like its own that share nothing with them, to be tried on.
 
     At the end variables outside of the model that a step may have changed are as they were. Other
     threads that call the model wait for the end. It yields None if the data call Python functions
-    or need too much memory, and `call` itself if nothing can be tried on it.
+    or need too much memory, and `call` itself if nothing is to be tried.
     """
-    if obstacle(call, loop):
+    if _without_trials(call, loop, settings=settings, known=known) is not None:
         yield call
         return
     data = ancestry.independent(call.arguments["x"])

@@ -19,10 +19,13 @@ from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.trials.choice import TrialRecord
 from tfx_perf.training.trials.contest import Contender
 from tfx_perf.training.trials.starting_point import StartingPoint, variables_of
+from tfx_perf.training.trials.worth import CHECK_SHARE, Budget
 from tfx_perf.training.trials.yardstick import TrainedState, Yardstick, is_loss
 
 # Steps of a check, calls of plain fit at the least, and bytes of batches kept for it.
 _STEPS, _MIN_CALLS, _MAX_BYTES = 20, 3, 2**30
+# A look at Keras' own step need not take longer; a check makes all steps.
+_LOOK_SECONDS = 5.0
 # A plan this much slower than plain fit in its check cannot win; timing it would be waste.
 _HOPELESS = 3.0
 _RANDOM = "random: other draws, of which only the statistics could be compared"
@@ -54,20 +57,18 @@ class EquivalenceCheck:
         data: tf.data.Dataset,
         *,
         start: StartingPoint,
-        limit: Callable[[], float],
+        budget: Budget,
         loss_tolerance: float,
     ) -> None:
-        """Reads batches from endless data: few if they are large or slow to come.
-
-        `limit` returns when a check that begins now must end, on `time.perf_counter`'s clock.
-        """
+        """Reads batches from endless data: few if they are large or slow to come."""
         self._loop, self._model, self._sync = loop, loop.functions.model, loop.sync
         self._reference = reference
-        self._start, self._limit = start, limit
+        self._start, self._budget = start, budget
         self._loss_tolerance = loss_tolerance
-        self.ran_out_of_time = False
         self._hopeless_seconds = 0.0
-        self._expected: TrainedState  # the reference's; from `first_look` on
+        self.training_seconds = 0.0  # of all steps, traced; from `first_look` on
+        self.reference_trainings = 3  # before a plan is held to it; from `first_look` on
+        self._expected: TrainedState  # the reference's, after all steps; from `reference` on
         self._rounding: Yardstick  # from `reference` on
         self._chance: Yardstick | None = None
         self._fewest_steps = _MIN_CALLS * loop.users_steps_per_call  # that tell anything
@@ -77,18 +78,36 @@ class EquivalenceCheck:
         self._data = _from_memory(batches, spec=data.element_spec)
         self.one_batch = _from_memory(batches[:1], spec=data.element_spec).repeat()
 
-    def first_look(self) -> Contender:
-        """Returns a first look at the reference; of no use if it `ran_out_of_time`."""
-        first = self._train(self._reference)
+    def first_look(self) -> Contender | None:
+        """Returns a first look at the reference; None if the time does not suffice for one.
+
+        Of slow steps it makes a few: it decides whether anything is worth trying.
+        """
+        began, limit = time.perf_counter(), self._budget.check_limit()
+
+        def is_over(timer: StepTimer) -> bool:
+            now = time.perf_counter()
+            took_seconds = now - (timer.first_call_end or now)
+            is_enough = took_seconds > _LOOK_SECONDS and timer.step_count >= self._fewest_steps
+            return is_enough or now > limit
+
+        first = self._train(self._reference, stop_when=is_over)
+        seconds = time.perf_counter() - began
         if first.step_count < self._fewest_steps:
-            self.ran_out_of_time = True
-            return first.contender
-        self._step_count = first.step_count  # all others have as many
-        self._expected = self._seen(first.logs).kept()
+            self._budget.lack_time_for_check()
+            self._budget.has(seconds / CHECK_SHARE, what="a first look at plain fit")
+            return None
+        share = first.step_count / self._step_count
+        self.training_seconds = (seconds - first.contender.compile_seconds) / share
+        if share == 1:
+            self._expect(first)
+            self.reference_trainings -= 1
         return first.contender
 
     def reference(self, first: Contender) -> Contender:
         """Returns the contender that others are held to; `first` is from `first_look`."""
+        if self.reference_trainings > 2:
+            self._expect(self._train(self._reference))
         self._rounding = self._yardstick()
         rounded = self._train_reference(self._start.restore_rounded)
         reference = rounded.contender
@@ -101,6 +120,10 @@ class EquivalenceCheck:
         reference.compile_seconds = first.compile_seconds
         self._hopeless_seconds = _HOPELESS * reference.step_seconds
         return reference
+
+    def _expect(self, ended: ShortTraining) -> None:
+        self._step_count = ended.step_count  # all others have as many
+        self._expected = self._seen(ended.logs).kept()
 
     def check(self, plan: TrainingPlan) -> Contender | TrialRecord:
         """Returns the plan if it is worth timing, else why not; raises SyncError if others end."""
@@ -120,7 +143,7 @@ class EquivalenceCheck:
         may_be_slow = any(each.may_be_slow for each in plan.optimizations)
         half = self._step_count // 2
         per_call = 1 if may_be_slow else min(plan.steps_per_call, half)
-        limit, hopeless_seconds = self._limit(), self._hopeless_seconds
+        limit, hopeless_seconds = self._budget.check_limit(), self._hopeless_seconds
         train = functools.partial(
             self._train,
             plan.model_copy(update={"steps_per_call": per_call}),
@@ -144,7 +167,8 @@ class EquivalenceCheck:
         if ended.step_count < self._step_count:
             # With the same budget a compilation would take too long again.
             is_compiled = ended.step_count > per_call
-            self.ran_out_of_time |= is_compiled
+            if is_compiled:
+                self._budget.lack_time_for_check()
             what = "its check" if is_compiled else f"compiling it ({found.compile_seconds:.0f} s)"
             return refused(status="failed", reason=f"{what} took too long for the budget")
         different, found.note = self._compared(plan, ended.logs)
@@ -203,7 +227,7 @@ class EquivalenceCheck:
         stop_when: Callable[[StepTimer], bool] | None = None,
     ) -> ShortTraining:
         """Trains a few steps, after `restore`, until `stop_when` is true for the chief."""
-        limit = self._limit()
+        limit = self._budget.check_limit()
         is_over = stop_when or (lambda timer: time.perf_counter() > limit)
         (restore or self._start.restore)()
         history, timer = self._loop.try_out(
@@ -226,7 +250,7 @@ class EquivalenceCheck:
     def _read_ahead(self, data: tf.data.Dataset) -> list[Any]:
         per_call = self._loop.users_steps_per_call
         wanted = max(self._fewest_steps, _STEPS // per_call * per_call)  # whole calls of plain fit
-        limit = self._limit()
+        limit = self._budget.check_limit()
         batches, held_bytes = [], 0
         for batch in data.take(wanted):
             batches.append(batch)

@@ -34,6 +34,7 @@ from tfx_perf.training.trials.choice import (
     plain,
 )
 from tfx_perf.training.trials.contest import FEW_ROUNDS, MIN_ROUNDS, Contender, Contest
+from tfx_perf.training.trials.earlier import KnownPlan
 from tfx_perf.training.trials.equivalence import EquivalenceCheck
 from tfx_perf.training.trials.starting_point import StartingPoint
 from tfx_perf.training.trials.worth import Budget, Prospect, Worth
@@ -43,8 +44,6 @@ _MAX_ROUNDS = 12
 _MOST_ROUNDS = 60
 # Few rounds have to do in a training that is so short that one takes more than this share of it.
 _ROUND_SHARE = 0.05
-# The share of the remaining budget that the check of one plan may take.
-_CHECK_SHARE = 0.25
 
 
 def input_wait(reading: Sequence[float], repeated: Sequence[float]) -> float:
@@ -64,8 +63,7 @@ class Trials:
         settings: PerfConfig,
         budget: Budget,
         watch: Callable[[TrialProgress], None] = lambda progress: None,
-        known: Sequence[TrialRecord] = (),
-        previous_plan: TrainingPlan | None = None,
+        known: KnownPlan,
         stop_when: Callable[[float], bool] = lambda step_seconds: False,
     ) -> None:
         """Prepares trials.
@@ -76,9 +74,8 @@ class Trials:
             settings: the sections `training`, `compilation`, `schedule` and `distribution`.
             budget: their time, of which some may be spent.
             watch: called before each trial that may end the process.
-            known: records of trials that were cut off; plans with their traced functions are out.
-            previous_plan: of the run before, whose code, settings or versions were others. It is
-                tried whatever that costs: without it, this run would be slower than that one.
+            known: plans that share a traced function with its `trials` are out. Its previous plan
+                is tried whatever that costs: without it, this run would be slower than that one.
             stop_when: asked after the reference alone has run, with its seconds per step.
         """
         self._model = call.model
@@ -86,16 +83,16 @@ class Trials:
         self._settings, self._budget = settings, budget
         self._reference = families.reference(loop, settings=settings)
         self._watch, self._stop_when = watch, stop_when
-        self._previous_plan = previous_plan
+        self._previous_plan = known.previous_plan
         self._worth = Worth(
-            step_count=loop.total_length, planned_runs=settings.schedule.run_count()
+            step_count=loop.total_length or 0, planned_runs=settings.schedule.run_count()
         )
-        self._finished = list(known)
+        self._finished = list(known.trials)
         self._left_out: list[tuple[families.Family, Prospect]] = []
         self._data = datasets.without_autotune(call.arguments["x"].repeat())
         self._began = 0.0
         self._training_seconds = 0.0  # what a short training takes, its function being traced
-        self._ran_out_of_time = self._decides_by_turns = False
+        self._decides_by_turns = False
         self._input_wait: float | None = None
 
     def run(self) -> PlanChoice:
@@ -126,10 +123,7 @@ class Trials:
                 schedule = self._schedule(contest, one_batch)
                 self._loop.take_turns(schedule, self._data)
                 if inspect.getgeneratorstate(schedule) != inspect.GEN_CLOSED:
-                    self._ran_out_of_time = True
                     self._budget.lack = "`fit` ended in the middle of turns, as its data may do"
-            else:  # its compiler took what there was
-                self._ran_out_of_time = True
         return contest
 
     def _put_back(self, start: StartingPoint) -> None:
@@ -144,28 +138,25 @@ class Trials:
             self._reference,
             self._data,
             start=start,
-            limit=self._check_limit,
+            budget=self._budget,
             loss_tolerance=self._settings.training.loss_tolerance,
         )
-        began = time.perf_counter()
         with self._leftovers.of([self._reference]):
             first = equivalence.first_look()
-        if equivalence.ran_out_of_time:
-            seconds = time.perf_counter() - began
-            self._budget.has(seconds / _CHECK_SHARE, what="a first look at plain fit")
+        if first is None:
             return None, equivalence.one_batch
         contest = Contest(first, margin=self._settings.training.margin)
         if not self._stop_when(first.step_seconds):
-            self._training_seconds = time.perf_counter() - began - first.compile_seconds
+            self._training_seconds = equivalence.training_seconds
             to_try = self._to_try(step_seconds=first.step_seconds)
             for number, plans in enumerate(to_try, 1):
                 if not self._is_worth_trying(plans, contest):
                     continue
-                # The reference trains twice more before anything is held against it.
-                trainings = 3 if contest.reference is first else 1
+                trainings = 1
+                if contest.reference is first:
+                    trainings += equivalence.reference_trainings
                 seconds = self._needed_seconds(plans, contest, trainings=trainings)
                 if not self._budget.has(seconds, what=f"trying {plans[0]}"):
-                    self._ran_out_of_time = True
                     break
                 if contest.reference is first:
                     contest.reference = equivalence.reference(first)
@@ -176,7 +167,6 @@ class Trials:
                     self._finished += [found.model_copy(update={"plan": plan}) for plan in plans]
                 else:
                     contest.add(found, plans)
-        self._ran_out_of_time |= equivalence.ran_out_of_time
         return contest, equivalence.one_batch
 
     def _is_worth_trying(self, plans: families.Family, contest: Contest) -> bool:
@@ -267,9 +257,6 @@ class Trials:
         counts = [each.runs_needed(beside_seconds=beside_seconds) for each in prospects]
         return min(filter(None, counts), default=None)
 
-    def _check_limit(self) -> float:
-        return time.perf_counter() + self._budget.left_seconds * _CHECK_SHARE
-
     def _try(self, plans: Iterable[TrainingPlan], *, how: str) -> None:
         running = tuple(plans)
         console.set_status(f"{how} {'; '.join(map(str, running))}")
@@ -306,11 +293,12 @@ class Trials:
             )
             if self._sync.broadcast(is_decided):
                 break
+            lack = self._budget.lack
             seconds = round_seconds + self._look_seconds(contenders)
             if not self._budget.has(seconds, what="a round of turns more"):
                 if contest.fastest() is None:
-                    self._ran_out_of_time = True
                     return
+                self._budget.lack = lack  # it suffices
                 break
         # Not in turns with the real data: their buffers would fill up in the meantime. But at about
         # the same time, since a host is now faster and now slower.
@@ -327,7 +315,7 @@ class Trials:
 
     def _may_pay(self, contest: Contest, spent_seconds: float) -> bool:
         """Whether the seemingly fastest plan, if it is, saves more than telling has cost."""
-        saved_seconds = contest.possible_gain_seconds() * (self._loop.total_length or 0)
+        saved_seconds = contest.possible_gain_seconds() * self._worth.step_count
         return saved_seconds > spent_seconds
 
     def _is_decided(self, contest: Contest, *, round_seconds: float, spent_seconds: float) -> bool:
@@ -341,16 +329,15 @@ class Trials:
         return round_seconds > _ROUND_SHARE * training_seconds
 
     def _judge(self, contest: Contest | None) -> PlanChoice:
+        lack = self._budget.lack
         if contest is None:
-            reason = f"the budget ended before the first check: {self._lack}"
-            return plain(reason, budget_lack=self._lack)
+            return plain(f"the budget ended before the first check: {lack}", budget_lack=lack)
         reference, others = contest.reference, contest.others
         winner, ended = contest.fastest(), ""
         if winner is None:
-            has_taken_turns = contest.round_count >= MIN_ROUNDS
-            if self._ran_out_of_time or (self._decides_by_turns and not has_taken_turns):
-                ended = f"the budget ended before a plan had surely beaten it: {self._lack}"
-            if not has_taken_turns:
+            if lack:
+                ended = f"the budget ended before a plan had surely beaten it: {lack}"
+            if contest.round_count < MIN_ROUNDS:
                 winner = contest.needing_no_turns()
         decides_by_checks = others and not self._decides_by_turns
         if decides_by_checks:  # which was the same for all of them, in calls of a few steps
@@ -374,17 +361,10 @@ class Trials:
             plan_reason="; ".join(said),
             trials=(first, *map(self._with_shapes, (*records, *self._finished)), *self._untried()),
             input_wait_ratio=self._input_wait,
-            is_settled=not self._ran_out_of_time,
-            budget_lack=self._lack if self._ran_out_of_time else "",
+            is_settled=not lack,
+            budget_lack=lack,
             planned_runs=self._worth.planned_runs,
             enough_runs=self._enough_runs(contest),
-        )
-
-    @property
-    def _lack(self) -> str:
-        return self._budget.lack or (
-            "a check takes more than the quarter of it that it may take; a larger "
-            "training.trial_budget_seconds has room for it"
         )
 
     def _has_tried(self) -> bool:

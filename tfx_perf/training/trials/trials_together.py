@@ -1,7 +1,7 @@
 """Trials that the workers make together, each at the same time as the others."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import time_limit
@@ -9,8 +9,9 @@ from tfx_perf.core.interception import FitCall
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.replicas.sync import FailedAloneError
-from tfx_perf.training.trials import choosing, families, kept_choice, worth
+from tfx_perf.training.trials import choosing, earlier, families, worth
 from tfx_perf.training.trials.choice import PlanChoice, TrialProgress, TrialRecord, lost
+from tfx_perf.training.trials.earlier import KnownPlan
 
 _OWN_LOG = "/dev/stderr"  # the worker's
 _NOT_STARTED_AGAIN = (
@@ -31,46 +32,42 @@ class TrialsTogether:
         self,
         settings: PerfConfig,
         *,
+        known: KnownPlan | None = None,
         folder: str | None = None,
         why_none: str = _NOT_STARTED_AGAIN,
-        key: Mapping[str, str] | None = None,
-        previous_plan: TrainingPlan | None = None,
-        held_against: Callable[[PlanChoice], PlanChoice] = lambda choice: choice,
     ) -> None:
         """Tries nothing yet; without a `folder` for workers started again there are no trials."""
         self._settings = settings
-        self._folder, self._key = folder, dict(key or {})
+        self._known, self._folder = known or KnownPlan(), folder
         self._why_none = why_none if folder is None else ""
-        self._previous_plan = previous_plan
-        self._held_against = held_against
 
     def choose(self, call: FitCall, loop: Loop) -> PlanChoice:
         """Returns the plan for a `fit`, the same on each worker that its model was built for."""
         sync = loop.sync
         if sync.size == 1:
             choice = choosing.choose_and_restore(
-                call, loop, settings=self._settings, previous_plan=self._previous_plan
+                call, loop, settings=self._settings, known=self._known
             )
-            return self._held_against(choice)
+            return self._known.held_against(choice)
         untried = choosing.for_workers(
             call, loop, settings=self._settings, why=self._why_none
         )
         if self._folder is None:  # but another run may be one that tries
-            return self._whole(untried.model_copy(update={"is_settled": False}))
+            return self._known.held_against(untried.model_copy(update={"is_settled": False}))
         if untried.plan.is_plain_fit:
-            return self._whole(untried)
-        with choosing.on_own_data(call, loop) as own:
-            has_own = own is not None and own is not call
-            if not (sync.all_equal(has_own) and has_own):
-                return self._whole(_because(untried, choosing.NEEDS_OWN_PROCESS))
-            seconds = worth.limit_seconds(self._settings.training.trial_budget_seconds)
+            return self._known.held_against(untried)
+        known, settings = self._known, self._settings
+        with choosing.on_own_data(call, loop, settings=settings, known=known) as own:
+            if not sync.all_equal(own is None) or own is None:
+                return self._known.held_against(_because(untried, choosing.NEEDS_OWN_PROCESS))
+            seconds = worth.limit_seconds(settings.training.trial_budget_seconds)
             with time_limit.ended_after(seconds, log_path=_OWN_LOG):
-                choice = self._tried(own or call, loop, untried=untried)
+                choice = self._tried(own, loop, untried=untried)
                 if not sync.all_equal(choice.plan):
                     choice = _because(untried, "the workers' trials came to different plans")
-                choice = self._whole(choice)
+                choice = self._known.held_against(choice)
         if sync.is_chief:
-            kept_choice.keep(self._folder, choice)
+            earlier.keep(self._folder, choice)
         return choice
 
     def _tried(self, call: FitCall, loop: Loop, *, untried: PlanChoice) -> PlanChoice:
@@ -81,7 +78,7 @@ class TrialsTogether:
             nonlocal running
             running = progress
             if loop.sync.is_chief:
-                kept_choice.keep(self._folder, self._whole(_cut_off(untried, progress)))
+                earlier.keep(self._folder, self._known.held_against(_cut_off(untried, progress)))
 
         note(running)
         try:
@@ -90,17 +87,13 @@ class TrialsTogether:
                 loop,
                 settings=self._settings,
                 watch=note,
-                previous_plan=self._previous_plan,
+                known=self._known,
             )
         except FailedAloneError as error:
             found = _cut_off(untried, running, cause=str(error))
-            kept_choice.keep(self._folder, self._whole(found))
+            earlier.keep(self._folder, self._known.held_against(found))
             raise
         return _or_untried(choice, untried)
-
-    def _whole(self, choice: PlanChoice) -> PlanChoice:
-        """Returns a choice with earlier findings, and its key."""
-        return self._held_against(choice).model_copy(update={"key": self._key})
 
 
 def _because(untried: PlanChoice, reason: str) -> PlanChoice:
@@ -133,7 +126,9 @@ def _or_untried(choice: PlanChoice, untried: PlanChoice) -> PlanChoice:
     if not choice.plan.is_plain_fit or not _may_train(untried.plan, choice.trials):
         return choice
     reason = f"it computes the same as plain fit, no slower, and {choice.plan_reason}"
-    return choice.model_copy(update={"plan": untried.plan, "plan_reason": reason})
+    is_settled = choice.is_settled and bool(choice.fit)  # else any `fit` would be trained so
+    update = {"plan": untried.plan, "plan_reason": reason, "is_settled": is_settled}
+    return choice.model_copy(update=update)
 
 
 def _may_train(plan: TrainingPlan, trials: Sequence[TrialRecord]) -> bool:

@@ -5,17 +5,23 @@ import math
 import time
 
 from tfx_perf.core import formatting
-from tfx_perf.training.optimizations.plan import TrainingPlan
+from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.replicas.sync import Sync
+from tfx_perf.training.trials.choice import PlanChoice, plain
 
 # Of what plain `fit` takes to trace and compile: what a plan takes, without XLA and with it.
 _TRACE_RATIO, _XLA_RATIO = 3.0, 10.0
 # Of the check, and of the reference's that it is held to: their steps, and what stands around them.
 _STEPS, _CHECK_SECONDS = 60, 0.5
+# What a small model takes to trace, the cheapest plan, and what saves most, with its turns.
+_COMPILE_SECONDS, _TURNS_SECONDS = 0.3, 3.0
+_PLANS = TrainingPlan(steps_per_call=10), TrainingPlan(steps_per_call=10, xla_call=True)
 # Blocks of one more plan, where turns are taken.
 _TIMING_SECONDS = 1.0
 # Of a step's time: what turns may still save among plans of which none can be slower.
 _TURNS_SHARE = 0.1
+# Of what is left of the budget: what the check of one plan may take.
+CHECK_SHARE = 0.25
 # Trials keep to their budget but for a compiler, which takes what it takes, or hangs. They are
 # ended from outside after so many budgets and seconds.
 _LIMIT_BUDGETS, _LIMIT_SECONDS = 2, 30
@@ -50,13 +56,11 @@ class Prospect:
 class Worth:
     """The worth of a faster step to a training."""
 
-    step_count: int | None  # of one training; None: everything is worth trying
+    step_count: int  # of one training
     planned_runs: int
 
     def training_seconds(self, step_seconds: float) -> float:
         """Returns the time of all runs together."""
-        if self.step_count is None:
-            return math.inf
         return self.planned_runs * self.step_count * step_seconds
 
     def prospect(
@@ -81,12 +85,11 @@ class Worth:
         if not all(each.is_never_slower for each in added):
             beside_seconds += _TIMING_SECONDS
         ratio = _XLA_RATIO if plan.uses_xla else _TRACE_RATIO
-        saving_seconds = self._saving_seconds(min(hoped_seconds, step_seconds))
         return Prospect(
             cost_seconds=(
                 beside_seconds + _CHECK_SECONDS + _STEPS * step_seconds + ratio * compile_seconds
             ),
-            saving_seconds=saving_seconds,
+            saving_seconds=self.step_count * min(hoped_seconds, step_seconds),
             planned_runs=self.planned_runs,
         )
 
@@ -94,12 +97,44 @@ class Worth:
         """Returns what is expected of turns between plans of which none can be slower."""
         return Prospect(
             cost_seconds=turns_seconds,
-            saving_seconds=self._saving_seconds(_TURNS_SHARE * step_seconds),
+            saving_seconds=self.step_count * _TURNS_SHARE * step_seconds,
             planned_runs=self.planned_runs,
         )
 
-    def _saving_seconds(self, seconds_a_step: float) -> float:
-        return math.inf if self.step_count is None else self.step_count * seconds_a_step
+    def too_short(self, *, step_seconds: float | None = None) -> PlanChoice | None:
+        """Returns plain `fit` where no plan may save what its trial costs; None if one may.
+
+        `step_seconds` is the time of a step of plain `fit` if that is known; else nothing of what a
+        plan costs counts but the steps of its check.
+        """
+        if step_seconds is None:
+            enough_runs = [_STEPS // self.step_count + 1]
+            if self.planned_runs >= enough_runs[0]:
+                return None
+            steps = f"{self.planned_runs * self.step_count} steps in all planned runs"
+            reason = f"it has {steps}, and to check a plan takes the time of {_STEPS}"
+        else:
+            prospects = [
+                self.prospect(
+                    plan,
+                    best=PLAIN_FIT,
+                    step_seconds=step_seconds,
+                    compile_seconds=_COMPILE_SECONDS,
+                    beside_seconds=seconds,
+                )
+                for plan, seconds in zip(_PLANS, (0.0, _TURNS_SECONDS), strict=True)
+            ]
+            if any(prospect.is_worth_it for prospect in prospects):
+                return None
+            took = formatting.format_seconds(self.step_count * step_seconds)
+            cost = formatting.format_seconds(min(prospect.cost_seconds for prospect in prospects))
+            reason = (
+                f"its steps take about {took} with plain fit, and trials would take {cost} at least"
+            )
+            counts = [prospect.runs_needed(beside_seconds=0.0) for prospect in prospects]
+            enough_runs = [*filter(None, counts)]
+        choice = plain(f"the training is too short for trials: {reason}", is_settled=True)
+        return choice.model_copy(update={"enough_runs": min(enough_runs, default=None)})
 
 
 class Budget:
@@ -118,6 +153,17 @@ class Budget:
     def left_seconds(self) -> float:
         """The seconds left by this process's clock, at least 0."""
         return max(0.0, self._end - time.perf_counter())
+
+    def check_limit(self) -> float:
+        """Returns when a check that begins now must end, on `time.perf_counter`'s clock."""
+        return time.perf_counter() + self.left_seconds * CHECK_SHARE
+
+    def lack_time_for_check(self) -> None:
+        """Notes that a check took longer than it may."""
+        self.lack = (
+            "a check takes more than the quarter of it that it may take; a larger "
+            "training.trial_budget_seconds has room for it"
+        )
 
     def has(self, seconds: float, *, what: str) -> bool:
         """Whether `seconds`, the least for `what`, are left; notes a lack. All workers ask."""
