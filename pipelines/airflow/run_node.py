@@ -15,7 +15,6 @@ import traceback
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import click
 from absl import logging
 from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2 as mlmd
@@ -48,15 +47,13 @@ class TerminatedError(Exception):
     """SIGTERM came; an exception, so that the launcher records a failed execution."""
 
 
-@click.command(context_settings={"show_default": True})
-@click.option("--pipeline", envvar="TFX_PERF_PIPELINE", required=True, help="Path of the JSON.")
-@click.option("--node", envvar="TFX_PERF_NODE", required=True, help="The node's id.")
-@click.option("--run-id", envvar="TFX_PERF_RUN_ID", required=True, help="Airflow's run id.")
-@click.option("--parameters", "values", envvar="TFX_PERF_PARAMETERS", default="{}", help="JSON.")
-def command(*, pipeline: str, node: str, run_id: str, values: str) -> None:
-    """Runs one node of a deployed pipeline."""
+def main() -> None:
+    """Runs the node that the environment names, see `dag.py`, and ends the process."""
     logging.set_verbosity(logging.INFO)
     signal.signal(signal.SIGTERM, _terminate)
+    pipeline, node, run_id, values = (
+        os.environ[f"TFX_PERF_{name}"] for name in ("PIPELINE", "NODE", "RUN_ID", "PARAMETERS")
+    )
     try:
         note = run_node(pipeline, node, run_id=run_id, values=json.loads(values))
     except errors.UserError as error:
@@ -205,4 +202,4 @@ def _end(code: int, last_line: str) -> None:
 
 
 if __name__ == "__main__":
-    command()
+    main()

@@ -191,6 +191,7 @@ def test_what_airflow_ends_is_recorded_as_failed(store, tmp_path):
         "TFX_PERF_PIPELINE": str(path),
         "TFX_PERF_NODE": "Sleep",
         "TFX_PERF_RUN_ID": "first",
+        "TFX_PERF_PARAMETERS": "{}",
     }
     process = subprocess.Popen(
         [sys.executable, "-m", "tfx_perf.pipelines.airflow.run_node"], env=variables,
