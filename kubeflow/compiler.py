@@ -15,7 +15,7 @@ from tfx.dsl.components.base import base_node
 from tfx.orchestration.kubeflow.v2 import kubeflow_v2_dag_runner, pipeline_builder
 from tfx.types import standard_component_specs
 
-from tfx_perf.core import errors, validation
+from tfx_perf.core import errors, storage, validation
 from tfx_perf.kubeflow import lint, notes, spec
 from tfx_perf.kubeflow.settings import KubeflowSettings
 from tfx_perf.pipelines import parameters
@@ -87,7 +87,8 @@ def compile_pipeline(
             )
     for note in notes.notes(pipeline, settings):
         _LOGGER.warning("%s", note)
-    _write(path, documents)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    storage.write_text(path, yaml.safe_dump_all(documents, allow_unicode=True))
     return path
 
 
@@ -187,12 +188,3 @@ def _pipeline_root(pipeline: tfx.dsl.Pipeline, settings: KubeflowSettings) -> st
         return settings.pipeline_root
     own = str(pipeline.pipeline_info.pipeline_root)
     return own if own.partition("://")[0] in schemes and "://" in own else None
-
-
-def _write(path: pathlib.Path, documents: list[dict[str, Any]]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(path.name + ".draft")
-    draft.write_text(
-        yaml.safe_dump_all(documents, sort_keys=True, allow_unicode=True), encoding="utf-8"
-    )
-    draft.rename(path)

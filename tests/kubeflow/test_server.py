@@ -1,6 +1,6 @@
 """A job on a server: what is uploaded, typed parameters, and what the server answers.
 
-What a server says when it refuses something comes out in one line.
+What a server says when it refuses something comes out in one line. The commands are `cli.kubeflow`.
 """
 
 import json
@@ -222,16 +222,6 @@ def test_the_command_line_names_what_is_wrong(path):
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert line.startswith("tfx-perf: Expected the address")
-
-
-@pytest.mark.parametrize("name", ["compile", "lint", "upload", "run", "wait", "schedule"])
-def test_every_command_has_help_and_json(name):
-    from click import testing
-
-    from tfx_perf.cli import kubeflow
-
-    done = testing.CliRunner().invoke(kubeflow.command, [name, "--help"])
-    assert "--json" in done.output
 
 
 def test_the_command_line_lints(path):
