@@ -344,8 +344,10 @@ def test_an_error_of_the_script_ends_all_and_the_last_line_says_which(tmp_path):
 
 
 _ENDS = """
-import argparse, os, sys, threading
+import argparse, json, os, sys, threading
 from tfx_perf.core import workers
+
+ALONE = json.dumps(dict(cluster=dict(chief=["a:1"]), task=dict(type="chief", index=0)))
 
 class Unprintable(Exception):
     def __str__(self):
@@ -366,6 +368,8 @@ threading.Event().wait(60)
         ("sys.exit('no data in the folder')", "no data in the folder", 1),
         ("argparse.ArgumentParser().parse_args(['--wrong'])", "ended with exit code 2", 2),
         ("raise ValueError(2000 * 'x')", f"ValueError: {999 * 'x'}…", 1),
+        ("del os.environ['TF_CONFIG']; raise KeyError(1)", "KeyError: 1", 1),
+        ("os.environ['TF_CONFIG'] = ALONE; raise KeyError(1)", "KeyError: 1", 1),
     ],
 )
 def test_the_last_line_says_how_a_worker_has_ended(tmp_path, ends, words, code):

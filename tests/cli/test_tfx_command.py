@@ -113,8 +113,9 @@ def test_a_pipeline_is_compiled_created_listed_updated_and_deleted(tfx, created,
     assert code == 2
     assert _NAME in err
 
+    (homes / "airflow" / "dags" / "another_dag.py").write_text("")
     code, out, _ = tfx("pipeline", "list", "--engine", engine)
-    assert (code, _NAME in out.splitlines()) == (0, True)
+    assert (code, _NAME in out.splitlines(), "another_dag.py" in out) == (0, True, False)
 
     code, out, err = tfx("pipeline", "update", *given)
     assert code == 0, err

@@ -38,8 +38,8 @@ class WorkerFailure(records.Record):
     seconds: float = 0.0
 
     @classmethod
-    def of(cls, error: BaseException) -> "WorkerFailure":
-        """Returns the failure of this worker, whose code raised `error`."""
+    def of(cls, error: BaseException, *, name: str) -> "WorkerFailure":
+        """Returns the failure of a worker whose code, which may change `TF_CONFIG`, has raised."""
         is_users, cause = isinstance(error, errors.UserError), error
         message = str(error) if is_users else errors.in_one_line(error)
         if isinstance(error, SystemExit):
@@ -47,7 +47,7 @@ class WorkerFailure(records.Record):
             message = f"ended with exit code {error.code}" if is_number else str(error.code)
             cause = error.__context__ or error
         return cls(
-            name=workers.this_name(),
+            name=name,
             message=message,
             is_users=is_users,
             may_pass=_may_pass(cause),

@@ -68,18 +68,18 @@ def run_script(
 
 
 def _run(script: str, *, failure_folder: pathlib.Path, log_path: str) -> int:
-    log = console.leave_standard_error_to_libraries(log_path)
+    log, name = console.leave_standard_error_to_libraries(log_path), workers.this_name()
     try:
         runpy.run_path(script, run_name="__main__")
     except SystemExit as error:  # as Python has it
-        failed, code = WorkerFailure.of(error), error.code or 0
+        failed, code = WorkerFailure.of(error, name=name), error.code or 0
         if not isinstance(code, int):
             print(code, file=log)  # the command says it, as it does of an exception
         if failed.may_pass or not isinstance(code, int):  # else the exit code says it all
             failed.leave_in(failure_folder)
         return code if isinstance(code, int) else _FAILED
     except (Exception, KeyboardInterrupt) as error:
-        WorkerFailure.of(error).leave_in(failure_folder)
+        WorkerFailure.of(error, name=name).leave_in(failure_folder)
         with contextlib.redirect_stderr(log):
             sys.excepthook(type(error), error, error.__traceback__)
         if isinstance(error, KeyboardInterrupt):

@@ -152,7 +152,7 @@ def train(
             # never.
             reported = failure.left_in(folder)
         cause = failure.cause_of(reported, endings, exited=exited)
-        blamed = cause.name or first
+        blamed = cause.name if cause.name in codes else first
         done = [name for name, code in codes.items() if code == 0]
         if done and cause.may_pass:
             before = f"before that {', '.join(done)} had ended, with exit code 0"
@@ -179,7 +179,7 @@ class Group:
         self._tasks = {task.name: task for task in tasks}
         self._start, self._restarts, self._say = start, restarts, say
         self._may_be_lost = {task.name for task in tasks if task.may_be_lost}
-        self._given_up: set[str] = set()
+        self._given_up: list[str] = []  # by the time
         self._killed: dict[str, str] = {}
         self._listeners: dict[str, heartbeat.Listener] = {}
         self._processes: dict[str, isolate.Child] = {}
@@ -254,8 +254,8 @@ class Group:
         for name in ended:
             if name not in self._given_up:
                 self._start_again_or_give_up(name)
-        is_alone = self._given_up == self._may_be_lost
-        return is_alone, min(self._given_up) if is_alone else None
+        is_alone = len(self._given_up) == len(self._may_be_lost)
+        return is_alone, self._given_up[0] if is_alone else None
 
     def _start_again_or_give_up(self, name: str) -> None:
         how = f"{self._tasks[name].title} {self.ending(name)}"
@@ -264,8 +264,8 @@ class Group:
             self._say(f"{how}, and is started again.")
             self._begin(name)
             return
-        self._given_up.add(name)
-        if self._given_up != self._may_be_lost:
+        self._given_up.append(name)
+        if len(self._given_up) < len(self._may_be_lost):
             self._say(f"{how}. The others go on without it.")
 
     def _tell_of_those_that_run(self, ended: Sequence[str]) -> None:

@@ -55,6 +55,7 @@ def run(folder: pathlib.Path, train: str, *, start_timeout_seconds: float) -> in
             )
     except errors.UserError as error:
         return _said(error)
+    own_name = workers.this_name()
     module, _, name = train.partition(":")
     try:
         # Here, after TF_CONFIG is set, since it imports TensorFlow.
@@ -63,7 +64,7 @@ def run(folder: pathlib.Path, train: str, *, start_timeout_seconds: float) -> in
             _join(folder, timeout_seconds=start_timeout_seconds)
         function(folder, worker)
     except Exception as error:  # reported, whatever it is
-        WorkerFailure.of(error).leave_in(folder)
+        WorkerFailure.of(error, name=own_name).leave_in(folder)
         if isinstance(error, errors.UserError):
             return _said(error)
         _LOGGER.exception("The training failed.")

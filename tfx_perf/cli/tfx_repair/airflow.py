@@ -26,9 +26,7 @@ class AirflowHandler(CatchingHandler):
     function = "deploy"
     modules = ("tfx_perf.pipelines.airflow", "tfx_perf.pipelines.airflow.deployment")
     runner = "tfx.orchestration.airflow.airflow_dag_runner:AirflowDagRunner"
-    example = (
-        "tfx_perf.pipelines.airflow.deploy(pipeline) or AirflowDagRunner().run(pipeline)"
-    )
+    example = "tfx_perf.pipelines.airflow.deploy(pipeline) or AirflowDagRunner().run(pipeline)"
 
     def compile_pipeline(self) -> None:
         """Compiles the pipeline as for a deployment, and deploys nothing."""
@@ -39,8 +37,9 @@ class AirflowHandler(CatchingHandler):
 
     def list_pipelines(self) -> None:
         """Lists the deployed pipelines: other DAGs may be beside them."""
-        self._handler_home_dir = str(deployment.find_dags_folder())
-        super().list_pipelines()
+        places = deployment.find_dags_folder().glob("*/topology.json")
+        names = sorted(place.parent.name for place in places)
+        click.echo("\n".join(names) or "No pipelines to display.")
 
     def create_run(self) -> None:
         """Unpauses the DAG and starts a run."""
@@ -62,9 +61,7 @@ class AirflowHandler(CatchingHandler):
 
     def _save_pipeline(self, pipeline_args: dict[str, Any]) -> None:
         dags_folder = self._folder(pipeline_args[labels.PIPELINE_NAME]).parent
-        folder = airflow.deploy(
-            self.pipeline, dags_folder=dags_folder, settings=self._settings()
-        )
+        folder = airflow.deploy(self.pipeline, dags_folder=dags_folder, settings=self._settings())
         (folder / "pipeline_args.json").write_text(json.dumps(pipeline_args), encoding="utf-8")
 
     def _settings(self) -> airflow.AirflowSettings:
