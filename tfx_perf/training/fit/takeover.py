@@ -111,7 +111,7 @@ class Takeover:
             is_ours = self._is_evaluating and self._evaluated.number_of(iterator) is not None
             return (test if test and is_ours else theirs()[1])(iterator)
 
-        self._ours = train_function, test_function
+        self._ours: tuple[Any, Any] = train_function, test_function
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
@@ -128,6 +128,7 @@ class Takeover:
                 model.train_function = theirs[0]
             if model.test_function is self._ours[1]:
                 model.test_function = theirs[1]
+            self._ours = None, None  # which hold this, and so the iterators
 
     def _install(self) -> None:
         self._model.train_function, self._model.test_function = self._ours

@@ -74,7 +74,11 @@ class SplitStep:
         else:
             gradients = self._of_slices(batch, micro_batches, part)
             metrics = self._model.get_metrics_result
-        self._apply(gradients)
+        # Else the optimizer counts a step that finds no data, or an index out of its range.
+        before = tf.nest.flatten(gradients if self._xla else batch, expand_composites=True)
+        waits = tf.control_dependencies([each for each in before if each is not None])
+        with tf.variable_creator_scope(_made_at_once), waits:
+            self._apply(gradients)
         return metrics()
 
     def gradients(self, batch: Tensors) -> tuple[Gradients, Tensors]:
@@ -204,6 +208,12 @@ def shapes_in_words(shapes: Iterable[Any]) -> str:
     """Returns shapes for people, equal ones once, e.g. `32x8, 32x1`."""
     listed = ("x".join("?" if size is None else str(size) for size in shape) for shape in shapes)
     return ", ".join(filter(None, dict.fromkeys(listed)))
+
+
+def _made_at_once(make: Callable[..., Any], **options: Any) -> Any:
+    """Makes a variable that waits for nothing, so that TensorFlow can initialize it before."""
+    with tf.control_dependencies(None):
+        return make(**options)
 
 
 def _counts(batch: Tensors, whole: PartOfBatch | None) -> tuple[Any, Any]:
