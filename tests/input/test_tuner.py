@@ -424,6 +424,7 @@ def test_no_measurement_starts_that_would_end_after_the_budget(
 def test_one_noisy_round_does_not_say_that_training_is_fed(make_source, monkeypatch):
     source = make_source(batch_size=32)
     train = Training(source, step_seconds=0.0, example_count=1e5)
+    train.batch_size = 48  # of stages that the code adds
     alone = iter([96.0])  # the step, with a disturbance; then it is three times as fast
 
     def rate(timed):
@@ -432,6 +433,7 @@ def test_one_noisy_round_does_not_say_that_training_is_fed(make_source, monkeypa
 
     Clock(monkeypatch, turn_seconds=0.5, rate=rate)
     record = tune_with(source, train)
+    assert record.batch_size == 48
     assert record.diagnosis.rounds >= measure.MIN_ROUNDS
     assert record.diagnosis.headroom_ratio.value == 3.0
     assert "as fast as if" not in record.reason

@@ -71,8 +71,8 @@ class InputSettings(Section):
     """InputTuner.
 
     Attributes:
-        batch_size: examples in a batch while measuring; None: the training code's if it is
-            given, else 256.
+        batch_size: examples in a batch where it measures without training code; None: 256. With
+            such code its own is measured, and candidates are checked with this.
         time_budget_seconds: wall time of the whole search.
         memory_budget_bytes: what a candidate may hold in RAM; None: half of what is free.
         margin: how much faster than the default a candidate must be, beyond its interval.

@@ -74,6 +74,7 @@ class TuningRecord(records.Record):
     Attributes:
         memory_budget_configured: whether the user set the budget; otherwise whoever applies the
             plan takes half of the memory that is free there.
+        batch_size: of what was measured, which is the training code's if there was any.
         trained_example_count: examples that one training reads; None if not known.
         training_digest: of the training code and its arguments; empty if there was none.
         checked_example_count: examples whose contents were compared; 0 if the default is reused.

@@ -83,7 +83,7 @@ class Search:
         )
         self.outcomes: dict[str, CandidateOutcome] = {DEFAULT: self._examination.default.outcome}
         self._contenders: dict[str, tf.data.Dataset] = {}  # endless; the default is not among them
-        self._batch_size = train.batch_size if train else source.options.batch_size
+        self.batch_size = train.batch_size if train else source.options.batch_size
         self.rounds = 0
         self.diagnosis: Diagnosis
 
@@ -101,7 +101,7 @@ class Search:
         """
         console.set_status("finding out what holds training up")
         if self._train:
-            self.diagnosis = diagnosis.alone(self._default, batch_size=self._batch_size)
+            self.diagnosis = diagnosis.alone(self._default, batch_size=self.batch_size)
             found = self._decided_alone(candidates)
             if found:
                 return found
@@ -278,7 +278,7 @@ class Search:
         console.set_status(f"measuring {', '.join([DEFAULT, *names])} in turns, {where}")
         samples = measure.measure(
             {name: measure.TimedDataset(each, consumer) for name, each in datasets.items()},
-            batch_size=self._batch_size,
+            batch_size=self.batch_size,
             deadline_seconds=self._budget.until(share),
             decided=decided,
             max_rounds=max_rounds,

@@ -61,7 +61,7 @@ def tune(
         reason=found.reason,
         service_address=settings.service_address,
         outcomes=outcomes,
-        batch_size=source.options.batch_size,
+        batch_size=search.batch_size,
         rounds=search.rounds,
         margin=settings.margin,
         memory_budget_bytes=search.memory_budget_bytes,
