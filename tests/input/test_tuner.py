@@ -421,6 +421,37 @@ def test_no_measurement_starts_that_would_end_after_the_budget(
     assert record.final is None or record.final.rounds > 1
 
 
+@pytest.mark.parametrize("second", ["without time", "no faster one"])
+def test_what_was_proven_stays_where_looking_at_others_proves_nothing(
+    second, make_source, monkeypatch
+):
+    source = make_source(batch_size=32)
+    train = Training(source, example_count=1e9)
+    rates = {None: 100.0, False: 200.0}  # by autotune: of the default and of columns
+
+    def rate(timed):
+        if timed.dataset is train.repeated_batch():
+            return 400.0
+        return rates[timed.dataset.options().autotune.enabled]
+
+    clock = Clock(monkeypatch, turn_seconds=0.1, rate=rate)
+
+    class Last(Columns):
+        name = "last"
+
+        def build(self, source, *, limits):
+            if second == "without time":
+                clock.passed_seconds += 100
+            rates[False] = 100.0
+            return super().build(source, limits=limits)
+
+    record = tune_with(source, train, Columns(), Last())
+    assert record.chosen == record.final.candidate == "columns"
+    assert record.final.ratio.value == 2
+    assert record.rounds >= measure.MIN_ROUNDS
+    assert record.came_to_an_end
+
+
 def test_one_noisy_round_does_not_say_that_training_is_fed(make_source, monkeypatch):
     source = make_source(batch_size=32)
     train = Training(source, step_seconds=0.0, example_count=1e5)

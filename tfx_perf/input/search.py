@@ -175,17 +175,22 @@ class Search:
         """
         began = time.monotonic()
         first, *others = candidates
+        proven: Choice | None = None
         if self._train and self._examine(first):
-            found = self._compared([first], max_rounds=measure.MIN_ROUNDS)
-            if self._is_enough(found, search_seconds=time.monotonic() - began):
+            proven = self._compared([first], max_rounds=measure.MIN_ROUNDS)
+            if self._is_enough(proven, search_seconds=time.monotonic() - began):
                 self._drop(others)
-                return found
+                return proven
         usable = [candidate for candidate in candidates if self._examine(candidate)]
         examined = [self.outcomes[candidate.name] for candidate in candidates]
         budget_bytes = self.memory_budget_bytes
         if not usable:
             return choice.none_measured(examined, memory_budget_bytes=budget_bytes)
+        rounds = self.rounds
         found = self._compared(usable)
+        if found.name == DEFAULT and proven and proven.name != DEFAULT:
+            self.rounds = max(rounds, self.rounds)
+            return proven
         without = choice.without_memory(examined, memory_budget_bytes=budget_bytes)
         if found.name == DEFAULT and without:
             return dataclasses.replace(found, reason=f"{found.reason} {without}")
