@@ -452,6 +452,34 @@ def test_what_was_proven_stays_where_looking_at_others_proves_nothing(
     assert record.came_to_an_end
 
 
+@pytest.mark.parametrize("failing", [0, 1])
+def test_user_code_that_fails_with_a_candidate_drops_that_alone(
+    failing, make_source, monkeypatch
+):
+    source = make_source(batch_size=32)
+    train = Training(source, example_count=1e6)
+    own, factories = train.dataset, []
+
+    def dataset(factory):
+        if factory is not source.default_factory:
+            factories.append(factory)
+            if len(factories) == failing + 1:
+                raise ValueError("cannot be called again")
+        return own(factory)
+
+    def rate(timed):
+        return 400.0 if timed.dataset is train.repeated_batch() else 100.0
+
+    monkeypatch.setattr(train, "dataset", dataset)
+    monkeypatch.setattr(Diagnosis, "user_share", 0.1)
+    Clock(monkeypatch, turn_seconds=0.1, rate=rate)
+    record = tune_with(source, train, Columns(), Twin())
+    name = ["columns", "columns+autotune"][failing]
+    assert record.outcome(name).status == "dropped"
+    assert record.outcome(name).reason == "ValueError: cannot be called again"
+    assert record.outcome("twin").ratio is not None
+
+
 def test_one_noisy_round_does_not_say_that_training_is_fed(make_source, monkeypatch):
     source = make_source(batch_size=32)
     train = Training(source, step_seconds=0.0, example_count=1e5)

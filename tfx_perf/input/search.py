@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf.config import InputSettings
-from tfx_perf.core import console
+from tfx_perf.core import console, errors
 from tfx_perf.hardware import host
 from tfx_perf.input import apply, choice, diagnosis, examination, measure
 from tfx_perf.input.budget import Gain, TimeBudget
@@ -213,10 +213,19 @@ class Search:
             found = self._examination.examine(
                 candidate, deadline_seconds=self._budget.until(_PREPARED)
             )
-            self.outcomes[candidate.name] = found.outcome
-            if found.dataset is not None:
-                self._contenders[candidate.name] = self._as_trained_on(candidate, found.dataset)
+            self._keep(candidate, found)
         return candidate.name in self._contenders
+
+    def _keep(self, candidate: Candidate, found: examination.Prepared) -> None:
+        """Notes what is known, and what training reads with it, by running the user's code."""
+        if found.dataset is not None and not self._budget.left_seconds:
+            found = examination.dropped(candidate, "not measured: the time was up")
+        if found.dataset is not None:
+            try:
+                self._contenders[candidate.name] = self._as_trained_on(candidate, found.dataset)
+            except Exception as error:  # one candidate must not cost the search
+                found = examination.dropped(candidate, errors.in_one_line(error))
+        self.outcomes[candidate.name] = found.outcome
 
     def _drop(self, candidates: Sequence[Candidate]) -> None:
         for candidate in candidates:
@@ -229,7 +238,7 @@ class Search:
         """Measures with nothing else running; the best has to win on fresh samples, in training."""
         names = [candidate.name for candidate in candidates]
         if self.diagnosis.user_share > _USER_SHARE:
-            names.append(self._with_autotune(candidates[0]))
+            names += self._with_autotune(candidates[0])
         if not self._has_time(1 + len(names)):
             return self._without_time()
         self._turns(names, decided=choice.is_decided, share=_MEASURED)
@@ -243,17 +252,16 @@ class Search:
         final = choice.comparison(samples, best.name, on_train_step=on_train_step)
         return choice.verdict(final, margin=self._margin)
 
-    def _with_autotune(self, candidate: Candidate) -> str:
+    def _with_autotune(self, candidate: Candidate) -> list[str]:
         """Returns the variant for what the user's code adds; it reads what is already loaded."""
         variant = Autotune(candidate)
         if variant.name not in self.outcomes:
-            self.outcomes[variant.name] = self.outcomes[candidate.name].model_copy(
+            outcome = self.outcomes[candidate.name].model_copy(
                 update={"name": variant.name, "description": variant.description}
             )
-            self._contenders[variant.name] = self._as_trained_on(
-                variant, self._contenders[candidate.name]
-            )
-        return variant.name
+            dataset = self._contenders[candidate.name]
+            self._keep(variant, examination.Prepared(outcome, dataset))
+        return [name for name in [variant.name] if name in self._contenders]
 
     def _has_time(self, turns: int) -> bool:
         """Returns whether there is time for turns, and for the last comparison after them."""
