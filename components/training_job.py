@@ -65,7 +65,7 @@ class TrainingJob(records.Record):
 
     def after_trials(self, seconds: float) -> "TrainingJob":
         """Returns the same training with what is left of its trials' budget after some of them."""
-        left = self.settings.training.trial_budget_seconds - seconds
+        left = max(0.0, self.settings.training.trial_budget_seconds - seconds)
         return self.with_settings("training", trial_budget_seconds=left)
 
     @property

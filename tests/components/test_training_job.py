@@ -5,8 +5,10 @@ import pytest
 import tensorflow as tf
 
 from tfx_perf.components import training_job
+from tfx_perf.config import PerfConfig
 from tfx_perf.config.distribution import DistributionSettings
 from tfx_perf.core import errors, interception
+from tfx_perf.training.optimizations.plan import PLAIN_FIT
 
 
 @pytest.fixture(scope="module")
@@ -46,3 +48,10 @@ def test_a_mirrored_strategy_is_refused_only_while_the_workers_train():
     ):
         tf.distribute.MirroredStrategy(["CPU:0"])
     assert tf.distribute.MirroredStrategy(["CPU:0"]).num_replicas_in_sync == 1
+
+
+@pytest.mark.parametrize(("seconds", "left"), [(20.0, 100.0), (130.0, 0.0)])
+def test_trials_leave_what_they_have_not_used_of_their_budget(seconds, left):
+    properties = {"config": PerfConfig().to_json()}
+    job = training_job.TrainingJob(inputs="{}", exec_properties=properties, code="", plan=PLAIN_FIT)
+    assert job.after_trials(seconds).settings.training.trial_budget_seconds == left
