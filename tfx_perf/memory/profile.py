@@ -163,10 +163,11 @@ class _Profiling:
             return row.model_copy(update={"status": "failed", "reason": gap})
         state = draft.state  # nothing else in the process counts
         resident_bytes = state.weights_bytes + state.optimizer_state_bytes
-        highest_bytes = max(found.rises_bytes)
+        rises_bytes = found.rises_bytes
+        highest_bytes = max(rises_bytes)
         figures = {
             "peak_bytes": resident_bytes + (found.batch_bytes or 0) + highest_bytes,
-            "scatter_bytes": highest_bytes - min(found.rises_bytes),
+            "scatter_bytes": highest_bytes - min(rises_bytes) if len(rises_bytes) > 1 else None,
         }
         return row.model_copy(update=figures)
 

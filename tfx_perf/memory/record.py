@@ -56,7 +56,7 @@ class StepMemory(Attempt):
         plan: `plain`, run by Keras without XLA, the allocator's peak; or `xla`, compiled but not
             run, XLA's buffer assignment.
         peak_bytes: on one device.
-        scatter_bytes: by how much the peak varied between rounds; `plain` only.
+        scatter_bytes: by how much the peak varied between rounds; `plain` only, None after one.
         temp_bytes: temporaries of the buffer assignment; `xla` only.
     """
 
