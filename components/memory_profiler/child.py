@@ -18,7 +18,9 @@ NO_FIT = "run_fn does not call Model.fit, and a custom training loop is not prof
 
 
 @autograph.sparing_libraries
-def profile_module(*, inputs: str, exec_properties: dict[str, Any], folder: str) -> None:
+def profile_module(
+    *, inputs: str, exec_properties: dict[str, Any], folder: str, example_count: int | None
+) -> None:
     """Profiles `run_fn`'s `fit` on from the progress in `folder`; or writes `unmeasured.json`."""
     settings = PerfConfig.from_json(exec_properties["config"])
     place = pathlib.Path(folder, record.PROGRESS_FILE_NAME)
@@ -31,6 +33,7 @@ def profile_module(*, inputs: str, exec_properties: dict[str, Any], folder: str)
             profile.profile(
                 call,
                 settings=settings.memory,
+                example_count=example_count,
                 known=known,
                 watch=lambda reached: reached.write(place),
             )

@@ -90,12 +90,13 @@ class Attempts:
         settings: MemorySettings,
         folder: pathlib.Path,
     ) -> None:
-        self._inputs = inputs
         self._given: Mapping[str, Any] = {
             "inputs": inputs,
             "exec_properties": dict(exec_properties),
             "folder": str(folder),
         }
+        tuned = trainer_args.input_plan(json_utils.loads(inputs))
+        self._example_count = tuned.example_count if tuned else None  # of the split
         self._settings, self._folder = settings, folder
         self._deadline = time.monotonic() + settings.timeout_seconds
         self._took_seconds = 0.0  # the last process, from its start to its end
@@ -152,6 +153,7 @@ class Attempts:
                     child.profile_module,
                     log_name=log_name,
                     timeout_seconds=deadline - time.monotonic(),
+                    example_count=self._example_count,
                 )
                 break
             except errors.ChildError as error:
@@ -167,9 +169,7 @@ class Attempts:
 
     def _completed(self, found: ProfileRecord) -> ProfileRecord:
         """Returns the record with the footprints of training and the largest batch by these."""
-        tuned = trainer_args.input_plan(json_utils.loads(self._inputs))
-        counts = filter(None, [tuned.example_count if tuned else None, found.epoch_example_count])
-        most = min(counts, default=largest_batch.ENOUGH)
+        most = largest_batch.most_examples(self._example_count, found.epoch_example_count)
         steps = [step for step in found.steps if step.plan == "plain"]
         taken, remark = self._footprints(found, most=most)
         limits = filter(None, (item.limit_bytes for item in taken))

@@ -245,6 +245,15 @@ def test_one_round_says_nothing_of_how_much_a_peak_varies(steps_of):
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("example_count", "sizes"), [(None, [4, 8, 16, 128]), (60, [4, 8, 16, 60])]
+)
+def test_no_larger_batch_than_the_split_has_examples_is_trained_on(
+    example_count, sizes, steps_of
+):
+    assert [*steps_of(jit_compile=False, example_count=example_count)] == sizes
+
+
 def test_activations_that_fill_the_memory_get_advice():
     state = StateSizes(weights_bytes=10, optimizer_state_bytes=20, gradients_bytes=10)
     step = StepMemory(plan="plain", batch_size=8, input_batch_bytes=10, peak_bytes=1000)

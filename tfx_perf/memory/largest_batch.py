@@ -121,6 +121,11 @@ def next_quick_size(
     return size
 
 
+def most_examples(*counts: int | None) -> int:
+    """Returns the examples that a batch may have at most, by the counts that are known."""
+    return min(filter(None, counts), default=ENOUGH)
+
+
 def is_quick(footprints: Sequence[Footprint], size: int) -> bool:
     """Returns whether a few steps on a batch take no longer than all before."""
     last = largest(footprints)

@@ -31,6 +31,7 @@ def profile(
     call: interception.FitCall,
     *,
     settings: MemorySettings,
+    example_count: int | None = None,
     known: ProfileProgress | None = None,
     watch: Callable[[ProfileProgress], None] = lambda progress: None,
 ) -> ProfileProgress:
@@ -39,7 +40,8 @@ def profile(
     Plain steps run without XLA. Without configured batch sizes, the module's own is halved and
     doubled; XLA is asked of the module's own only. Where the module trains without XLA, the same
     steps tell its footprint, and larger batches follow as far as they are quick and far from the
-    limit. A size is not run if its predicted peak is over the limit.
+    limit. A size is not run if its predicted peak is over the limit, and none is larger than an
+    epoch or a split of `example_count`.
 
     It must be a process of its own, which is ended where memory runs out. What that has left,
     `known`, is not done again. `completed` makes a record of it.
@@ -47,7 +49,8 @@ def profile(
     Raises:
         UserError: `fit` was given data that cannot be rebatched, or none.
     """
-    return _Profiling(call, settings, known or ProfileProgress(), watch).run()
+    profiling = _Profiling(call, settings, known or ProfileProgress(), watch)
+    return profiling.run(example_count)
 
 
 def completed(progress: ProfileProgress) -> ProfileRecord:
@@ -96,14 +99,15 @@ class _Profiling:
             call, self._meter.dataset, batch_size=self._own
         )
 
-    def run(self) -> ProfileProgress:
+    def run(self, example_count: int | None) -> ProfileProgress:
         configured = self._settings.batch_sizes
         self._plan(self._own, *(configured or (max(1, self._own // 2), 2 * self._own)))
         compiled = self._progress.sizes if configured else (self._own,)
         self._note(self._progress.model_copy(update={"compiled_sizes": compiled}))
         for size in self._progress.sizes:
             self._measure(size)
-        most = max(configured, default=self._epoch_example_count or largest_batch.ENOUGH)
+        most = largest_batch.most_examples(example_count, self._epoch_example_count)
+        most = max(configured, default=most)
         while larger := largest_batch.next_quick_size(
             self._progress.footprints, most=most, steps=_plain(self._progress.steps)
         ):
