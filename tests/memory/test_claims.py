@@ -165,6 +165,16 @@ def test_a_larger_batch_is_quick_beside_all_that_was_trained_on_before():
     assert largest_batch.next_quick_size(sizes[1:]) is None
 
 
+def test_what_was_tried_is_no_larger_batch_to_try():
+    given = {"taken_bytes": 2**20, "limit_bytes": 2**34}
+    trained = [Footprint(batch_size=size, **given) for size in (8, 16)]
+    steps = [stepped(24), stepped(40, "failed")]
+    assert largest_batch.next_size(trained, limit_bytes=2**34, steps=steps) == 24
+    assert largest_batch.next_quick_size(trained, steps=steps[1:]) == 25
+    assert largest_batch.next_quick_size(trained, steps=steps) is None
+    assert largest_batch.next_quick_size([*trained, ended(25, "failed"), ended(40, "failed")]) is None
+
+
 def peaks(**sizes):
     """Returns steps: `b8=(100, 20)` for a peak of 100 bytes at a batch of 8, which varies by 20."""
     return [

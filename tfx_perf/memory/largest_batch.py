@@ -113,10 +113,12 @@ def next_quick_size(
     most: int = ENOUGH,
     steps: Sequence[StepMemory] = (),
 ) -> int | None:
-    """Returns likewise a batch that is quick and far from the limit; None if there is none."""
+    """Returns likewise a new batch, quick and far from the limit; None if there is none."""
     limit_bytes = min((item.limit_bytes or 0 for item in footprints), default=0)
     size = next_size(footprints, limit_bytes=limit_bytes, most=most, steps=steps)
-    if size is None or not (is_quick(footprints, size) and is_far(footprints, size)):
+    if size is None or any(item.batch_size == size for item in (*footprints, *steps)):
+        return None
+    if not (is_quick(footprints, size) and is_far(footprints, size)):
         return None
     return size
 
