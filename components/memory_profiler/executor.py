@@ -218,7 +218,7 @@ class Attempts:
         console.set_status(f"batch size {size:,}: the first steps of training")
         for place in self._folder.glob(child.footprint_file("*")):
             place.unlink()
-        found: list[Footprint] = []
+        ended: dict[str, str] = {}
         try:
             self._run(
                 child.measure_footprint,
@@ -229,11 +229,12 @@ class Attempts:
                 most=most,
             )
         except errors.ChildError as error:
-            if not (self._folder / child.footprint_file(size)).exists():  # else it was stopped
-                status, reason = _status_of(error), f"its process {error.cause}"
-                found.append(Footprint(batch_size=size, status=status, reason=reason))
-        places = self._folder.glob(child.footprint_file("*"))
-        return [*found, *map(Footprint.read, places)]
+            ended = {"status": _status_of(error), "reason": f"its process {error.cause}"}
+        found = [*map(Footprint.read, self._folder.glob(child.footprint_file("*")))]
+        return [
+            item.model_copy(update=ended) if item.status == "not run" else item
+            for item in found or [Footprint(batch_size=size, status="not run")]
+        ]
 
     def _affordable(self, size: int, last: Footprint) -> int | None:
         """Returns the batch, or a smaller one for which there is time; None if it is too small."""
