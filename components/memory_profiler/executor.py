@@ -99,7 +99,7 @@ class Attempts:
         self._example_count = tuned.example_count if tuned else None  # of the split
         self._settings, self._folder = settings, folder
         self._deadline = time.monotonic() + settings.timeout_seconds
-        self._took_seconds = 0.0  # the last process, from its start to its end
+        self._took_seconds = 0.0  # the last footprint's process
 
     def profile(self) -> ProfileRecord | unmeasured.Unmeasured:
         """Returns the profile, or why there is none."""
@@ -192,7 +192,9 @@ class Attempts:
         most = max(self._settings.batch_sizes, default=most)
         steps = [step for step in found.steps if step.plan == "plain"]
         taken, plan = list(found.footprints), found.trained_plan or "plain"
-        if not taken:
+        if taken:  # in a process that did more
+            self._took_seconds = next((item.seconds for item in taken if item.seconds), 0.0)
+        else:
             ran = [step.batch_size for step in steps if step.status == "measured"]
             if not ran:
                 return [], ""

@@ -12,7 +12,7 @@ from tfx_perf.components.memory_profiler import child, executor
 from tfx_perf.config import MemorySettings, PerfConfig
 from tfx_perf.core import errors, unmeasured
 from tfx_perf.memory import footprint
-from tfx_perf.memory.record import Footprint, ProfileRecord
+from tfx_perf.memory.record import Footprint, ProfileRecord, StateSizes
 
 pytestmark = pytest.mark.each_choice
 
@@ -218,3 +218,27 @@ def test_a_footprint_that_ends_its_process_is_recorded_at_its_size(tmp_path, mon
     attempts = executor.Attempts("{}", properties, settings=MemorySettings(), folder=tmp_path)
     found = attempts._taken(8, plan="xla", most=1000)
     assert {item.batch_size: item.status for item in found} == {8: "measured", 128: "killed"}
+
+
+@pytest.mark.parametrize("seconds", [2.0, 200.0])
+def test_a_footprint_is_taken_to_last_as_long_as_the_first(seconds, tmp_path, monkeypatch):
+    first = Footprint(
+        batch_size=8, taken_bytes=2**29, limit_bytes=2**30, seconds=seconds, step_seconds=0.01
+    )
+    record = ProfileRecord(
+        module_batch_size=8, device="CPU:0", replica_count=1, keras="keras", steps=(),
+        state=StateSizes(weights_bytes=0, optimizer_state_bytes=0, gradients_bytes=0),
+        footprints=(first,), memory_limit_bytes=2**30, limit_source="",
+    )  # fmt: skip
+    attempts = executor.Attempts("{}", {}, settings=MemorySettings(), folder=tmp_path)
+    attempts._took_seconds = 200.0  # of the whole profile
+    tried = []
+
+    def taken(size, **_):
+        tried.append(size)
+        return [Footprint(batch_size=size, status="killed")]
+
+    monkeypatch.setattr(attempts, "_taken", taken)
+    _, remark = attempts._footprints(record, most=1000)
+    assert tried == ([14] if seconds == 2.0 else [])
+    assert bool(tried) is not ("too long" in remark)
