@@ -254,6 +254,19 @@ def test_no_larger_batch_than_the_split_has_examples_is_trained_on(
     assert [*steps_of(jit_compile=False, example_count=example_count)] == sizes
 
 
+@pytest.mark.parametrize(
+    ("rise", "example_count", "sizes"),
+    [
+        (lambda size: 100, None, [4, 8, 16, 64, 256, 1024]),
+        (lambda size: 100, 100, [4, 8, 16, 64]),
+        (lambda size: max(1000, 10 * size), None, [4, 8, 16, 64, 256]),  # from there it grows
+        (lambda size: 1000 * size, None, [4, 8, 16]),
+    ],
+)
+def test_without_footprints_sizes_grow_until_the_peak_does(rise, example_count, sizes, steps_of):
+    assert [*steps_of(jit_compile=True, rise=rise, example_count=example_count)] == sizes
+
+
 def test_activations_that_fill_the_memory_get_advice():
     state = StateSizes(weights_bytes=10, optimizer_state_bytes=20, gradients_bytes=10)
     step = StepMemory(plan="plain", batch_size=8, input_batch_bytes=10, peak_bytes=1000)

@@ -25,6 +25,7 @@ _ACTIVITIES: Mapping[Work, str] = {
 }
 # After these nothing larger is tried.
 _TOO_LARGE = ("out of memory", "killed", "timed out", "not run")
+_FURTHER, _MOST_SIZES = 4, 6  # times the largest size, up to so many, until growth stands out
 
 
 def profile(
@@ -40,8 +41,9 @@ def profile(
     Plain steps run without XLA. Without configured batch sizes, the module's own is halved and
     doubled; XLA is asked of the module's own only. Where the module trains without XLA, the same
     steps tell its footprint, and larger batches follow as far as they are quick and far from the
-    limit. A size is not run if its predicted peak is over the limit, and none is larger than an
-    epoch or a split of `example_count`.
+    limit; where with XLA, a few until the peak's growth stands out. A size is not run if its
+    predicted peak is over the limit, and none is larger than an epoch or a split of
+    `example_count`.
 
     It must be a process of its own, which is ended where memory runs out. What that has left,
     `known`, is not done again. `completed` makes a record of it.
@@ -108,14 +110,25 @@ class _Profiling:
             self._measure(size)
         most = largest_batch.most_examples(example_count, self._epoch_example_count)
         most = max(configured, default=most)
-        while larger := largest_batch.next_quick_size(
-            self._progress.footprints, most=most, steps=_plain(self._progress.steps)
-        ):
+        while larger := self._larger(most):
             self._plan(larger)
             self._measure(larger, is_brief=True)
         self._look_at_fragmentation()
         self._compile()
         return self._progress
+
+    def _larger(self, most: int) -> int | None:
+        """Returns a further size: a quick one, or without footprints one that tells of growth."""
+        progress = self._progress
+        if self._trained_plan == "plain":
+            steps = _plain(progress.steps)
+            return largest_batch.next_quick_size(progress.footprints, most=most, steps=steps)
+        peaks, (line, _) = _peaks(progress.steps), largest_batch.peak_line(progress.steps)
+        size = _FURTHER * max(peaks, default=most)
+        is_known = line is not None or size in progress.sizes
+        if is_known or size > most or len(progress.sizes) >= _MOST_SIZES:
+            return None
+        return size if _predicted_bytes(progress, size) <= self._meter.limit.bytes else None
 
     def _plan(self, *sizes: int) -> None:
         planned = tuple(sorted({*self._progress.sizes, *sizes}))
