@@ -53,10 +53,8 @@ def measure_footprint(
     footprints: list[record.Footprint] = []
 
     def note(found: record.Footprint) -> None:
-        footprints.append(found)
-        write(found)
-
-    def write(found: record.Footprint) -> None:
+        if found.status != "not run":
+            footprints.append(found)
         found.write(pathlib.Path(folder, footprint_file(found.batch_size)))
 
     with precision.policy(precision.fixed(settings.training.precision)):
@@ -68,7 +66,7 @@ def measure_footprint(
         )
         size: int | None = batch_size
         while size is not None:
-            write(record.Footprint(batch_size=size, status="not run"))  # until it has ended
+            note(record.Footprint(batch_size=size, status="not run"))  # until it has ended
             note(meter.take(size, is_brief=bool(footprints)).footprint)
             size = largest_batch.next_quick_size(footprints, most=most)
 

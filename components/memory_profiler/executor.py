@@ -169,7 +169,8 @@ class Attempts:
 
     def _completed(self, found: ProfileRecord) -> ProfileRecord:
         """Returns the record with the footprints of training and the largest batch by these."""
-        most = largest_batch.most_examples(self._example_count, found.epoch_example_count)
+        counts = filter(None, [self._example_count, found.epoch_example_count])
+        most = min(counts, default=largest_batch.ENOUGH)
         steps = [step for step in found.steps if step.plan == "plain"]
         taken, remark = self._footprints(found, most=most)
         limits = filter(None, (item.limit_bytes for item in taken))
@@ -185,9 +186,7 @@ class Attempts:
             }
         )
 
-    def _footprints(
-        self, found: ProfileRecord, *, most: int
-    ) -> tuple[Sequence[Footprint], str]:
+    def _footprints(self, found: ProfileRecord, *, most: int) -> tuple[Sequence[Footprint], str]:
         """Returns footprints of batches up to `most`, and why none is larger."""
         most = max(self._settings.batch_sizes, default=most)
         steps = [step for step in found.steps if step.plan == "plain"]
@@ -203,9 +202,7 @@ class Attempts:
         for _ in range(_MOST_PROCESSES):
             limits = filter(None, (item.limit_bytes for item in taken))
             limit_bytes = min([found.memory_limit_bytes, *limits])
-            size = largest_batch.next_size(
-                taken, limit_bytes=limit_bytes, most=most, steps=steps
-            )
+            size = largest_batch.next_size(taken, limit_bytes=limit_bytes, most=most, steps=steps)
             if size is None:
                 return taken, ""
             is_far = largest_batch.is_far(taken, size)

@@ -172,7 +172,8 @@ def test_what_was_tried_is_no_larger_batch_to_try():
     assert largest_batch.next_size(trained, limit_bytes=2**34, steps=steps) == 24
     assert largest_batch.next_quick_size(trained, steps=steps[1:]) == 25
     assert largest_batch.next_quick_size(trained, steps=steps) is None
-    assert largest_batch.next_quick_size([*trained, ended(25, "failed"), ended(40, "failed")]) is None
+    failed = [ended(size, "failed") for size in (25, 40)]
+    assert largest_batch.next_quick_size([*trained, *failed]) is None
 
 
 def peaks(**sizes):

@@ -206,26 +206,23 @@ class Search:
         is_fed = final.fed_ratio is not None and final.fed_ratio.value >= _ENOUGH_RATIO
         return is_fed or self._gain.left_seconds(final) < search_seconds
 
-    def _examine(self, candidate: Candidate) -> bool:
-        """Prepares and checks a candidate, once; returns whether it can be measured."""
+    def _examine(self, candidate: Candidate, found: examination.Prepared | None = None) -> bool:
+        """Prepares (unless `found`) and checks a candidate, once; says if it can be measured."""
         if candidate.name not in self.outcomes:
             console.set_status(f"examining {candidate.name}")
-            found = self._examination.examine(
+            found = found or self._examination.examine(
                 candidate, deadline_seconds=self._budget.until(_PREPARED)
             )
-            self._keep(candidate, found)
-        return candidate.name in self._contenders
-
-    def _keep(self, candidate: Candidate, found: examination.Prepared) -> None:
-        """Notes what is known, and what training reads with it, by running the user's code."""
-        if found.dataset is not None and not self._budget.left_seconds:
-            found = examination.dropped(candidate, "not measured: the time was up")
-        if found.dataset is not None:
+            if found.dataset is not None and not self._budget.left_seconds:
+                found = examination.dropped(candidate, "not measured: the time was up")
             try:
-                self._contenders[candidate.name] = self._as_trained_on(candidate, found.dataset)
-            except Exception as error:  # one candidate must not cost the search
+                if found.dataset is not None:
+                    dataset = self._as_trained_on(candidate, found.dataset)
+                    self._contenders[candidate.name] = dataset
+            except Exception as error:  # of the user's code, which must not cost the search
                 found = examination.dropped(candidate, errors.in_one_line(error))
-        self.outcomes[candidate.name] = found.outcome
+            self.outcomes[candidate.name] = found.outcome
+        return candidate.name in self._contenders
 
     def _drop(self, candidates: Sequence[Candidate]) -> None:
         for candidate in candidates:
@@ -255,13 +252,11 @@ class Search:
     def _with_autotune(self, candidate: Candidate) -> list[str]:
         """Returns the variant for what the user's code adds; it reads what is already loaded."""
         variant = Autotune(candidate)
-        if variant.name not in self.outcomes:
-            outcome = self.outcomes[candidate.name].model_copy(
-                update={"name": variant.name, "description": variant.description}
-            )
-            dataset = self._contenders[candidate.name]
-            self._keep(variant, examination.Prepared(outcome, dataset))
-        return [name for name in [variant.name] if name in self._contenders]
+        outcome = self.outcomes[candidate.name].model_copy(
+            update={"name": variant.name, "description": variant.description}
+        )
+        found = examination.Prepared(outcome, self._contenders[candidate.name])
+        return [variant.name] if self._examine(variant, found) else []
 
     def _has_time(self, turns: int) -> bool:
         """Returns whether there is time for turns, and for the last comparison after them."""

@@ -88,11 +88,7 @@ def next_size(
     bound = _CAUTION * _bound(taken, limit_bytes)[0]
     tried: tuple[Attempt, ...] = (*footprints, *steps)
     ended = min(
-        (
-            item.batch_size
-            for item in tried
-            if item.status != "measured" and item.batch_size > base
-        ),
+        (item.batch_size for item in tried if item.status != "measured" and item.batch_size > base),
         default=math.inf,
     )
     # Of one footprint the bound takes everything to grow with the batch: so far is safe.
@@ -116,16 +112,10 @@ def next_quick_size(
     """Returns likewise a new batch, quick and far from the limit; None if there is none."""
     limit_bytes = min((item.limit_bytes or 0 for item in footprints), default=0)
     size = next_size(footprints, limit_bytes=limit_bytes, most=most, steps=steps)
-    if size is None or any(item.batch_size == size for item in (*footprints, *steps)):
-        return None
-    if not (is_quick(footprints, size) and is_far(footprints, size)):
+    is_new = all(item.batch_size != size for item in (*footprints, *steps))
+    if size is None or not (is_new and is_quick(footprints, size) and is_far(footprints, size)):
         return None
     return size
-
-
-def most_examples(*counts: int | None) -> int:
-    """Returns the examples that a batch may have at most, by the counts that are known."""
-    return min(filter(None, counts), default=ENOUGH)
 
 
 def is_quick(footprints: Sequence[Footprint], size: int) -> bool:

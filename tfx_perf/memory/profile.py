@@ -41,9 +41,8 @@ def profile(
     Plain steps run without XLA. Without configured batch sizes, the module's own is halved and
     doubled; XLA is asked of the module's own only. Where the module trains without XLA, the same
     steps tell its footprint, and larger batches follow as far as they are quick and far from the
-    limit; where with XLA, a few until the peak's growth stands out. A size is not run if its
-    predicted peak is over the limit, and none is larger than an epoch or a split of
-    `example_count`.
+    limit; with XLA a few follow until growth stands out. None has a predicted peak over the limit,
+    or more examples than an epoch or the split, of which there are `example_count`.
 
     It must be a process of its own, which is ended where memory runs out. What that has left,
     `known`, is not done again. `completed` makes a record of it.
@@ -51,16 +50,14 @@ def profile(
     Raises:
         UserError: `fit` was given data that cannot be rebatched, or none.
     """
-    profiling = _Profiling(call, settings, known or ProfileProgress(), watch)
-    return profiling.run(example_count)
+    return _Profiling(call, settings, known or ProfileProgress(), watch).run(example_count)
 
 
 def completed(progress: ProfileProgress) -> ProfileRecord:
     """Returns the record, also of sizes not run; MeasurementError if no batch was trained on."""
     if progress.draft is None:
         ended = "; ".join(
-            f"batch size {step.batch_size}: {step.reason}"
-            for step in _plain(progress.steps)
+            f"batch size {step.batch_size}: {step.reason}" for step in _plain(progress.steps)
         )
         raise errors.MeasurementError(f"no batch size could be measured ({ended})")
     steps = sorted(
@@ -108,8 +105,8 @@ class _Profiling:
         self._note(self._progress.model_copy(update={"compiled_sizes": compiled}))
         for size in self._progress.sizes:
             self._measure(size)
-        most = largest_batch.most_examples(example_count, self._epoch_example_count)
-        most = max(configured, default=most)
+        counts = filter(None, [example_count, self._epoch_example_count])
+        most = max(configured, default=min(counts, default=largest_batch.ENOUGH))
         while larger := self._larger(most):
             self._plan(larger)
             self._measure(larger, is_brief=True)
@@ -119,16 +116,13 @@ class _Profiling:
 
     def _larger(self, most: int) -> int | None:
         """Returns a further size: a quick one, or without footprints one that tells of growth."""
-        progress = self._progress
+        progress, steps = self._progress, _plain(self._progress.steps)
         if self._trained_plan == "plain":
-            steps = _plain(progress.steps)
             return largest_batch.next_quick_size(progress.footprints, most=most, steps=steps)
-        peaks, (line, _) = _peaks(progress.steps), largest_batch.peak_line(progress.steps)
-        size = _FURTHER * max(peaks, default=most)
-        is_known = line is not None or size in progress.sizes
-        if is_known or size > most or len(progress.sizes) >= _MOST_SIZES:
-            return None
-        return size if _predicted_bytes(progress, size) <= self._meter.limit.bytes else None
+        size = _FURTHER * max(_peaks(steps), default=most)
+        is_over = size > most or _predicted_bytes(progress, size) > self._meter.limit.bytes
+        is_enough = size in progress.sizes or len(progress.sizes) >= _MOST_SIZES
+        return None if is_over or is_enough or largest_batch.peak_line(steps)[0] else size
 
     def _plan(self, *sizes: int) -> None:
         planned = tuple(sorted({*self._progress.sizes, *sizes}))
@@ -180,11 +174,10 @@ class _Profiling:
             return row.model_copy(update={"status": "failed", "reason": gap})
         state = draft.state  # nothing else in the process counts
         resident_bytes = state.weights_bytes + state.optimizer_state_bytes
-        rises_bytes = found.rises_bytes
-        highest_bytes = max(rises_bytes)
+        *others, highest_bytes = sorted(found.rises_bytes)
         figures = {
             "peak_bytes": resident_bytes + (found.batch_bytes or 0) + highest_bytes,
-            "scatter_bytes": highest_bytes - min(rises_bytes) if len(rises_bytes) > 1 else None,
+            "scatter_bytes": highest_bytes - others[0] if others else None,
         }
         return row.model_copy(update=figures)
 
@@ -245,9 +238,7 @@ def _not_run(progress: ProfileProgress) -> Iterable[StepMemory]:
     """Yields the rows that are missing."""
     for size in progress.sizes:
         for plan in ("plain", "xla"):
-            if progress.has(plan, size) or (
-                plan == "xla" and size not in progress.compiled_sizes
-            ):
+            if progress.has(plan, size) or (plan == "xla" and size not in progress.compiled_sizes):
                 continue
             culprit = next(
                 (
@@ -291,9 +282,7 @@ def _predicted_bytes(progress: ProfileProgress, size: int) -> float:
 
 def _peaks(steps: Iterable[StepMemory]) -> dict[int, int]:
     return {
-        step.batch_size: step.peak_bytes
-        for step in _plain(steps)
-        if step.peak_bytes is not None
+        step.batch_size: step.peak_bytes for step in _plain(steps) if step.peak_bytes is not None
     }
 
 
