@@ -79,9 +79,7 @@ def tune(
             diagnosis=diagnosis,
             example_count=search.example_count,
             mixing_ratio=shuffle.mixing_ratio if shuffle else None,
-            trial_rates=[
-                each.examples_per_second for each in outcomes if each.examples_per_second
-            ],
+            trial_rates=[each.examples_per_second for each in outcomes if each.examples_per_second],
         ),
         final=found.final,
         tuning_time_seconds=budget.elapsed_seconds,
@@ -96,9 +94,7 @@ def tune(
         else f"The time ended with input.time_budget_seconds, {settings.time_budget_seconds:g}: "
         "raise it."
     )
-    return record.model_copy(
-        update={"reason": f"{found.reason} {more_time}", "undecided_count": 1}
-    )
+    return record.model_copy(update={"reason": f"{found.reason} {more_time}", "undecided_count": 1})
 
 
 def _all_candidates(service_address: str | None) -> list[Candidate]:
