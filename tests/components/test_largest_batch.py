@@ -93,7 +93,7 @@ def test_a_training_with_the_largest_batch_takes_what_was_allowed(line, jit_comp
         check=True, capture_output=True, text=True, env={**os.environ, "TF_USE_LEGACY_KERAS": "0"},
     )  # fmt: skip
     if record.largest_is_lower_bound:  # since a larger one was tried and took too much
-        assert max(record.footprints, key=lambda each: each.batch_size).status == "out of memory"
+        assert "out of memory" in {each.status for each in record.footprints}
     used_ratio = int(done.stdout.split()[-1]) / record.memory_limit_bytes
     assert (0.2 if record.largest_is_lower_bound else 0.75) < used_ratio < 1.2
 

@@ -94,6 +94,16 @@ def test_a_batch_that_was_killed_refutes_the_line():
     assert claimed(took(b10=200, b50=600), 1100, steps=killed) == (10, True)
 
 
+def test_one_that_takes_more_than_a_larger_one_refutes_the_line():
+    footprints = took(b5=100, b33=800)
+    assert claimed(footprints, 700) == (29, False)
+    assert following(footprints, 700) == 26  # although 33 is near
+    assert claimed([*footprints, ended(26, "out of memory")], 700) == (5, True)
+    assert following([*footprints, ended(26, "out of memory")], 700) is None
+    assert claimed([*footprints, *took(b26=750)], 700) == (5, True)
+    assert following([*footprints, *took(b26=750)], 700) is None
+
+
 def test_nothing_that_trained():
     found = largest_batch.claim([ended(10, "killed")], limit_bytes=MIB)
     assert found.largest is None

@@ -59,7 +59,9 @@ def claim(
         return Claim(None, False, remark)
     fits = min(bound, base)
     is_lower_bound = not grows or bound > fits / _NEAR
-    over = min((item.batch_size for item in tried if item.status in _OVER), default=None)
+    refuting = {item.batch_size for item in tried if item.status in _OVER}
+    refuting |= {size for size, size_bytes in taken.items() if size_bytes > limit_bytes}
+    over = min(refuting, default=None)
     if over is not None and fits >= over:
         # The largest of those that did fit; the line is refuted.
         fits = max((size for size in taken if size < over), default=0)
@@ -98,7 +100,10 @@ def next_size(
     target = int(min(reach * known, max(base, most), bound))
     if ended <= target:
         target = known if base < known < ended else int(math.sqrt(base * ended))
-    if target < 1 or any(_NEAR * target <= size <= target / _NEAR for size in taken):
+    # One that takes too much tells nothing of a smaller one, which with XLA may take yet more.
+    done = {*taken} if taken[base] <= limit_bytes else {*taken} - {base}
+    done |= {item.batch_size for item in tried if item.status != "measured"}
+    if target < 1 or any(_NEAR * target <= size <= min(base, target / _NEAR) for size in done):
         return None
     return target
 
