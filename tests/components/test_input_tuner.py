@@ -236,10 +236,10 @@ def test_the_training_is_the_one_in_the_precision_that_trains(inputs, tmp_path, 
     assert set(told.read_text().split()) == {name}
 
 
-def test_the_settings_batch_size_comes_before_the_codes(inputs, tmp_path, plan_split):
+def test_the_codes_batch_size_is_measured_whatever_the_settings(inputs, tmp_path, plan_split):
     module = tuning_cases.module(tmp_path / "module.py", tuning_cases.training())
     record = plan_split(inputs, module_file=module, batch_size=32, time_budget_seconds=2)
-    assert record.batch_size == 32
+    assert record.batch_size == 16
 
 
 class TestReuse:
