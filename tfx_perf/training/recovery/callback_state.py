@@ -14,7 +14,7 @@ from tfx_perf.training.keras_api import private_attributes
 from tfx_perf.training.recovery import plain_data
 from tfx_perf.training.recovery.plain_data import Packed, packed, unpacked
 
-_FILE = "callbacks.pickle"
+_FILE = "callbacks.data"
 _KERAS = ("keras", "tf_keras")
 
 _LOGGER = logging.getLogger(__name__)

@@ -1,18 +1,18 @@
 """Plain data: values that a file can hold, and that come back without running anything.
 
-Numbers, words, dates, arrays, tensors and containers of them are pickled, and read by an unpickler
-that knows no other class. Objects with a state (a generator of random numbers, a variable, a metric
-or a model with its variables) stand apart, as that state, which is put back into the existing ones.
+Numbers, words, dates, arrays, tensors and containers of them are a line of JSON, and the bytes that
+it tells of. Objects with a state (a generator of random numbers, a variable, a metric or a model
+with its variables) stand apart, as that state, which is put back into the existing ones.
 """
 
 import collections
 import datetime
 import io
 import itertools
+import json
 import pathlib
-import pickle
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,38 +27,56 @@ class Packed(NamedTuple):
     is_whole: bool  # whether it can come back
 
 
-def _tensor(array: np.ndarray) -> tf.Tensor:
-    return tf.constant(array)
+def _parts_of_array(value: Any) -> Iterable[Any] | None:
+    dtype = (array := np.asarray(value)).dtype
+    name = dtype.name if dtype.isbuiltin == 2 else dtype.str  # as bfloat16, not NumPy's own
+    return None if dtype.hasobject or dtype.fields else (name, array.shape, array.tobytes())
 
 
-_PLAIN = {
-    *(type(None), bool, int, float, complex, str, bytes, bytearray),
-    *(list, tuple, dict, set, frozenset),
-    *(collections.Counter, collections.OrderedDict, collections.defaultdict, collections.deque),
-    *(datetime.date, datetime.datetime, datetime.time, datetime.timedelta, datetime.timezone),
-    *(type(pathlib.Path()), pathlib.PurePosixPath, pathlib.PureWindowsPath),
-    *(np.ndarray, tf.bfloat16.as_numpy_dtype, Packed),
+def _array(dtype: str, shape: tuple[int, ...], data: bytes) -> np.ndarray:
+    return np.frombuffer(data, str(dtype)).reshape(shape).copy()  # refuses objects
+
+
+_DATES = (datetime.date, datetime.datetime, datetime.time)
+_TIMES = (datetime.timedelta, datetime.timezone)
+_PATHS = (type(pathlib.Path()), pathlib.PurePosixPath, pathlib.PureWindowsPath)
+# What the classes that JSON has not are made of; None for what cannot come back.
+_PARTS: dict[type, Callable[[Any], Iterable[Any] | None]] = {
+    **dict.fromkeys((tuple, set, frozenset), lambda value: [list(value)]),
+    **dict.fromkeys((collections.Counter, collections.OrderedDict), lambda value: [dict(value)]),
+    **dict.fromkeys(_PATHS, lambda value: [str(value)]),
+    **dict.fromkeys((*_DATES, *_TIMES), lambda value: value.__reduce__()[1]),
+    **dict.fromkeys((np.ndarray, np.generic, tf.Tensor), _parts_of_array),
+    dict: lambda value: [list(value), list(value.values())],
+    collections.defaultdict: lambda value: [value.default_factory, dict(value)],
+    collections.deque: lambda value: [list(value), value.maxlen],
+    bytearray: lambda value: [bytes(value)],
+    complex: lambda value: [value.real, value.imag],
+    Packed: list,
 }
-# What pickles name: the classes, and what NumPy and this module make values with.
-_NAMED = {
-    (each.__module__, each.__qualname__): each
-    for each in (
-        *(_PLAIN - {type(None)}),
-        *(np.dtype, _tensor, np.empty(0).__reduce__()[0], np.float32().__reduce__()[0]),
-    )
+_OF_JSON = (type(None), bool, int, float, str)
+_CLASSES = {each.__name__: each for each in (*_OF_JSON, list, bytes, *_PARTS)}
+_MAKERS: dict[str, Callable[..., Any]] = {
+    **_CLASSES,
+    # They check their numbers when they are replaced.
+    **{each.__name__: lambda *parts, cls=each: cls(*parts).replace() for each in _DATES},
+    "dict": lambda keys, values: dict(zip(keys, values, strict=True)),
+    "ndarray": _array,
+    "generic": lambda *parts: _array(*parts)[()],
+    "Tensor": lambda *parts: tf.constant(_array(*parts)),
+    "class": _CLASSES.__getitem__,
+    "lost": lambda _: None,  # by the id, another object in the same place is a change
 }
 
 
 def packed(value: Any) -> Packed:
     """Returns a value in bytes, which are the same until it changes."""
-    pickler = _Pickler()
     try:
-        data = pickler.pickled(value)
-        states = _Pickler()
-        read = [_state_of(each) for each in pickler.objects]
-        return Packed(data, states.pickled(read), pickler.is_whole and states.is_whole)
+        data, objects, is_whole = _written(value)
+        states, _, are_whole = _written([_state_of(each) for each in objects])
+        return Packed(data, states, is_whole and are_whole)
     except Exception:  # it belongs to a graph, say
-        return Packed(str(id(value)).encode(), b"", is_whole=False)
+        return Packed(b'{"lost": [%d]}' % id(value), b"[]", is_whole=False)
 
 
 def unpacked(node: Packed, current: Any = None) -> Any:
@@ -67,70 +85,57 @@ def unpacked(node: Packed, current: Any = None) -> Any:
     In `current`, the value in its place, containers that can change and objects with a state are
     changed, since others may hold them. Raises ValueError if nothing there can take a state.
     """
-    there = _Pickler()
-    there.pickled(current)
+    _, there, _ = _written(current)
     states = loaded(node.states)
-    pairs = itertools.zip_longest(states, there.objects[: len(states)])
+    pairs = itertools.zip_longest(states, there[: len(states)])
     objects = [_put_back(state, each) for state, each in pairs]
-    return _in_place(_Unpickler(node.value, objects).load(), current)
+    return _in_place(loaded(node.value, objects), current)
 
 
 def dumped(value: Any) -> bytes:
     """Returns plain data in bytes."""
-    return _Pickler().pickled(value)
+    return _written(value)[0]
 
 
-def loaded(data: bytes) -> Any:
-    """Returns what `dumped` was given; raises UnpicklingError for anything else."""
-    return _Unpickler(data).load()
+def loaded(data: bytes, objects: Sequence[Any] = ()) -> Any:
+    """Returns what `dumped` was given; raises an exception for anything else."""
+    file = io.BytesIO(data)
+    makers: dict[str, Any] = {**_MAKERS, "bytes": file.read, "object": objects.__getitem__}
+    return json.loads(
+        file.readline(),
+        object_hook=lambda node: [makers[kind](*parts) for kind, parts in node.items()][0],
+    )
 
 
-class _Pickler(pickle.Pickler):
-    """Notes the objects with a state, and whether there is anything that is no plain data."""
+def _written(value: Any) -> tuple[bytes, list[Any], bool]:
+    """Returns a value in bytes, its objects with a state, and whether all else is plain data."""
+    objects: list[Any] = []
+    data: list[bytes] = []
+    lost: list[Any] = []
 
-    def __init__(self) -> None:
-        self._file = io.BytesIO()
-        super().__init__(self._file, protocol=4)  # a later one has arrays apart
-        self.objects: list[Any] = []
-        self.is_whole = True
+    def node(value: Any) -> Any:
+        kind = type(value)
+        if kind in _OF_JSON:
+            return value
+        if kind is list:
+            return [node(item) for item in value]
+        if kind is bytes:
+            data.append(value)
+            return {"bytes": [len(value)]}
+        if kind not in _PARTS:
+            kind = next((c for c in (np.generic, tf.Tensor) if isinstance(value, c)), kind)
+        if kind in _PARTS and (parts := _PARTS[kind](value)) is not None:
+            return {kind.__name__: [node(part) for part in parts]}
+        if isinstance(value, type) and _CLASSES.get(value.__name__) is value:
+            return {"class": [value.__name__]}
+        if _kind_of(value) >= 0:
+            objects.append(value)
+            return {"object": [len(objects) - 1]}
+        lost.append(value)
+        return {"lost": [id(value)]}
 
-    def pickled(self, value: Any) -> bytes:
-        self.dump(value)
-        return self._file.getvalue()
-
-    def persistent_id(self, value: Any) -> Any:
-        if type(value) in _PLAIN or isinstance(value, (np.generic, np.dtype, tf.Tensor)):
-            return None
-        if _NAMED.get(_name_of(value)) is value:
-            return None
-        if any(recognised(value) for recognised, _, _ in _STATES):
-            self.objects.append(value)
-            return len(self.objects) - 1
-        self.is_whole = False
-        return f"{type(value).__name__} {id(value)}"
-
-    def reducer_override(self, value: Any) -> Any:
-        return (_tensor, (value.numpy(),)) if isinstance(value, tf.Tensor) else NotImplemented
-
-
-def _name_of(value: Any) -> Any:
-    return getattr(value, "__module__", None), getattr(value, "__qualname__", None)
-
-
-class _Unpickler(pickle.Unpickler):
-    """Finds the named classes and functions alone, and imports none."""
-
-    def __init__(self, data: bytes, objects: list[Any] | None = None) -> None:
-        super().__init__(io.BytesIO(data))
-        self._objects = objects or []
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in _NAMED:
-            raise pickle.UnpicklingError(f"{module}.{name} is no plain data")
-        return _NAMED[module, name]
-
-    def persistent_load(self, pid: Any) -> Any:
-        return self._objects[pid] if isinstance(pid, int) else None
+    text = json.dumps(node(value)).encode()
+    return b"\n".join([text, b"".join(data)]), objects, not lost
 
 
 def _in_place(value: Any, current: Any) -> Any:
@@ -181,11 +186,7 @@ def _assign(value: Any, arrays: list[np.ndarray]) -> None:
 
 # How an object is recognised, and how its state is read and put back.
 _STATES: tuple[tuple[Callable[[Any], bool], Callable[[Any], Any], Callable[..., None]], ...] = (
-    (
-        lambda value: type(value) is random.Random,
-        random.Random.getstate,
-        random.Random.setstate,
-    ),
+    (lambda value: type(value) is random.Random, random.Random.getstate, random.Random.setstate),
     (
         lambda value: type(value) is np.random.RandomState,
         np.random.RandomState.get_state,
