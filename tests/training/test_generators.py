@@ -52,3 +52,11 @@ def test_without_a_seed_nothing_is_kept_of_tensorflow(monkeypatch):
     with generators.kept():
         expected = random.random(), np.random.random()
     assert (random.random(), np.random.random()) == expected
+
+
+@pytest.mark.parametrize("place", [-1, 10**9])
+def test_a_place_outside_of_the_numbers_is_refused(place):
+    states = generators.states()
+    name, keys, _, *rest = states["numpy"]
+    with pytest.raises(ValueError, match="outside"):
+        generators.put_back({**states, "numpy": [name, keys, place, *rest]})

@@ -269,6 +269,25 @@ def test_a_file_of_great_depth_is_refused():
         plain_data.loaded(data)
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: np.random.Generator(np.random.MT19937(1)),
+        lambda: np.random.Generator(np.random.Philox(1)),
+        lambda: np.random.RandomState(1),
+    ],
+)
+@pytest.mark.parametrize("place", [-1, 10**6])
+def test_a_generator_does_not_read_beside_its_numbers(make, place):
+    node = packed(make())
+    ((kind, state, own),) = plain_data.loaded(node.states)
+    within, name = (state, "buffer_pos") if "buffer_pos" in state else (state["state"], "pos")
+    within[name] = place
+    crafted = node._replace(states=plain_data.dumped([(kind, state, own)]))
+    with pytest.raises(ValueError, match="outside"):
+        unpacked(crafted, make())
+
+
 def test_what_raises_when_it_is_packed_is_read_as_none():
     with tf.Graph().as_default():
         one, other = tf.constant(1), tf.constant(2)

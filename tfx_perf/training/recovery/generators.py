@@ -44,6 +44,8 @@ def kept() -> Iterator[None]:
 def _put_back_pythons(found: dict[str, Any]) -> None:
     random.setstate(_state(found["python"]))
     name, keys, *rest = found["numpy"]
+    if not 0 <= rest[0] <= len(keys):  # NumPy would read there
+        raise ValueError("the place of NumPy's generator is outside of its numbers")
     np.random.set_state((name, np.array(keys, np.uint32), *rest))
 
 

@@ -184,18 +184,26 @@ def _assign(value: Any, arrays: list[np.ndarray]) -> None:
         variable.assign(array)
 
 
+def _checked(state: dict[str, Any]) -> dict[str, Any]:
+    """Returns a state of a generator of NumPy, which reads its numbers at any place it is told."""
+    places = {**state["state"], **state}
+    if not (0 <= places.get("pos", 0) <= 624 and 0 <= places.get("buffer_pos", 0) <= 4):
+        raise ValueError("a generator's place is outside of its numbers")
+    return state
+
+
 # How an object is recognised, and how its state is read and put back.
 _STATES: tuple[tuple[Callable[[Any], bool], Callable[[Any], Any], Callable[..., None]], ...] = (
     (lambda value: type(value) is random.Random, random.Random.getstate, random.Random.setstate),
     (
         lambda value: type(value) is np.random.RandomState,
-        np.random.RandomState.get_state,
-        np.random.RandomState.set_state,
+        lambda value: value.get_state(legacy=False),
+        lambda value, state: value.set_state(_checked(state)),
     ),
     (
         lambda value: type(value) is np.random.Generator,
         lambda value: value.bit_generator.state,
-        lambda value, state: setattr(value.bit_generator, "state", state),
+        lambda value, state: setattr(value.bit_generator, "state", _checked(state)),
     ),
     (_has_variables, lambda value: list(map(np.array, _variables(value))), _assign),
 )
