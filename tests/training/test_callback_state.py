@@ -147,9 +147,22 @@ def test_the_history_comes_back_with_nested_and_odd_values(keras, tmp_path):
     found = other.history.history
     assert list(found) == list(values)
     assert found["odd"] == [None]  # as many as epochs
+    assert other.lost == ["History"]
     np.testing.assert_array_equal(found["loss"], values["loss"])
     assert found["f1"][1].dtype == np.float32
     assert found["nested"] == values["nested"]
+
+
+@pytest.mark.parametrize("data", [b"", b"no JSON\n", b"[]\n"])
+def test_a_file_that_cannot_be_read_is_noted(keras, data, tmp_path):
+    one = mine_of(keras)()
+    state = state_of(keras, one)
+    state.write(tmp_path)
+    (file,) = tmp_path.iterdir()
+    file.write_bytes(data)
+    state.put_back(CallbackState.read(tmp_path))
+    assert state.lost == ["History"]
+    assert (state.history.epoch, state.history.history) == ([], {})
 
 
 def test_callbacks_are_found_by_their_classes(keras, tmp_path):

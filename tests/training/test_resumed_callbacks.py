@@ -10,6 +10,8 @@ from model_cases import Snapshot, assert_same, assert_same_history, session_with
 
 from tfx_perf.core import interception
 from tfx_perf.training.optimizations.plan import TrainingPlan
+from tfx_perf.training.recovery import plain_data
+from tfx_perf.training.recovery.callback_state import CallbackState, Captured
 
 pytestmark = [pytest.mark.one_case, pytest.mark.usefixtures("no_flops", "saves_at_once")]
 
@@ -142,6 +144,24 @@ def test_a_training_that_begins_anew_remembers_nothing(keras, tmp_path):
     assert_same(Snapshot(found), Snapshot(model))
     assert_same_history(history, expected)
     assert len(file.read_text().splitlines()) == 1 + EPOCHS
+
+
+@pytest.mark.parametrize("what", ["a file", "its values"])
+def test_logs_that_do_not_come_back_do_not_end_a_training(keras, what, tmp_path, monkeypatch):
+    with pytest.raises(InterruptedError):
+        fit(keras, [], folder=tmp_path, ends_at=2)
+    if what == "a file":
+        monkeypatch.setattr(plain_data, "loaded", lambda data, objects=(): 1 / 0)
+    else:
+        of_a_graph = plain_data.Packed(b'{"lost": [1]}', b"[]", is_whole=False)
+        captured = Captured(history=of_a_graph, callbacks=[], logs=of_a_graph)
+        monkeypatch.setattr(CallbackState, "read", lambda folder: captured)
+    _, history, session = fit(keras, [], folder=tmp_path)
+    assert session.record.resumed_step is not None
+    assert 0 < len(history.history["loss"]) < EPOCHS
+    notes = "".join(session.record.notes)
+    assert "History is not what it was" in notes
+    assert "what the last call returned is not what it was" in notes
 
 
 @pytest.mark.slow

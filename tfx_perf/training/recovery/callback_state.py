@@ -1,11 +1,13 @@
 """CallbackState: the state of the user's callbacks and the History, and the last logs."""
 
 import collections
+import contextlib
 import dataclasses
 import inspect
 import logging
 import os
 import pathlib
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -68,9 +70,11 @@ class CallbackState:
 
     def put_back(self, captured: Captured) -> None:
         """Restores the callbacks' state, after every `on_train_begin`, which resets it."""
-        self.history.epoch, values = unpacked(captured.history)
+        self.history.epoch = []
         self.history.history.clear()
-        self.history.history.update(values)
+        with self.noting("History", captured.history):
+            self.history.epoch, values = unpacked(captured.history)
+            self.history.history.update(values)
         for callback, initial, (changed, _) in zip(
             self._callbacks, self._initial, self._saved(captured), strict=True
         ):
@@ -91,7 +95,12 @@ class CallbackState:
     @staticmethod
     def read(folder: pathlib.Path) -> Captured:
         """Returns the state that `write` wrote into a checkpoint's folder."""
-        return Captured(**plain_data.loaded((folder / _FILE).read_bytes()))
+        try:
+            return Captured(**plain_data.loaded((folder / _FILE).read_bytes()))
+        except Exception as error:
+            _LOGGER.warning("the state of callbacks cannot be read: %s", error)
+            nothing = packed(None)._replace(is_whole=False)
+            return Captured(nothing, [], nothing)
 
     def keep_logs(self, captured: Captured) -> None:
         """Makes CSV loggers go on behind their captured lines; call it before `on_train_begin`."""
@@ -157,12 +166,18 @@ class CallbackState:
         return {name: packed(value) for name, value in found.items()}
 
     def _put_back(self, callback: Any, name: str, node: Packed) -> None:
-        what = f"{type(callback).__name__}.{name}"
-        try:
+        with self.noting(f"{type(callback).__name__}.{name}", node):
             if node.is_whole:
                 vars(callback)[name] = unpacked(node, vars(callback).get(name))
+
+    @contextlib.contextmanager
+    def noting(self, what: str, node: Packed) -> Iterator[None]:
+        """Notes as lost what is not whole or raises: the code may be another than that before."""
+        try:
+            yield
+            if node.is_whole:
                 return
-        except Exception as error:  # the code is another one than that which wrote it
+        except Exception as error:
             _LOGGER.warning("%s is not what it was at the checkpoint: %s", what, error)
         if what not in self.lost:
             self.lost.append(what)

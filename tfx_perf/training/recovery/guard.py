@@ -162,7 +162,10 @@ class Guard:
             self._skip = self._step_in_epoch = checkpoint.step_in_epoch
             place = self._data.position
             taken_before = place.taken[place.current] - self._skip
-            self.logs = plain_data.unpacked(resume.callbacks.logs)
+            packed = resume.callbacks.logs
+            with self._callbacks.noting("what the last call returned", packed):
+                logs = plain_data.unpacked(packed)
+                self.logs = {} if logs is None else logs
             if not self._skip:
                 self._callbacks.put_back(resume.callbacks)
             if self.counts is not None:  # the optimizer's is another one now
