@@ -55,6 +55,23 @@ def test_a_dataset_tells_what_it_is_made_of():
 def test_a_shuffle_tells_whether_it_draws_new_seeds(again, count):
     data = numbers().shuffle(3, reshuffle_each_iteration=again).repeat(2)
     assert ancestry.reshuffle_count(data) == count
+    assert ancestry.reshuffle_count(ancestry.independent(data)) == count
+
+
+@contract("A training that goes back would read unseeded data again, some rows twice.")
+def test_a_shuffle_tells_whether_it_has_a_seed():
+    tf.random.set_seed(None)
+    assert ancestry.is_unseeded(ancestry.independent(numbers().shuffle(3).batch(2)))
+    assert not ancestry.is_unseeded(numbers().shuffle(3, seed=0))
+
+
+@contract("A state of many GiB may be looked at that is not to be kept in memory.")
+def test_buffers_tell_how_much_they_hold():
+    pairs = tf.data.Dataset.range(10).map(lambda n: (n, tf.zeros([5])))
+    assert ancestry.held_bytes(pairs.shuffle(4).batch(2)) == 4 * (8 + 20)
+    assert ancestry.held_bytes(ancestry.independent(pairs.shuffle(40))) == 10 * (8 + 20)
+    assert ancestry.held_bytes(pairs.repeat().cache()) > 2**40
+    assert ancestry.held_bytes(numbers().map(tf.strings.as_string).shuffle(2)) > 2**16
 
 
 @contract("The batch size of data of unknown shape is not found, and its memory not predicted.")

@@ -25,6 +25,10 @@ pytestmark = [pytest.mark.one_case, pytest.mark.usefixtures("no_flops", "saves_a
 _TRIES = 3
 
 
+ROWS = 40
+NUMBERS = np.arange(ROWS, dtype="float32")[:, None]
+
+
 def train(package, *, limit_mib, steps, scenario):
     """Returns what the child found and what it logged."""
     limit = {"TF_CPU_ALLOCATOR_USE_BFC": "1", "TF_CPU_BFC_MEM_LIMIT_IN_MB": str(limit_mib)}
@@ -158,13 +162,13 @@ def test_a_call_in_one_computation_is_left_for_slices(keras, monkeypatch):
     model_cases.assert_same_history(history, expected)
 
 
-def fail_once(optimizer):
-    """Has the third update of a training be torn by a lack of memory."""
+def fail_once(optimizer, *, update=3):
+    """Has one update of a training, the third, be torn by a lack of memory."""
     own, calls = optimizer.apply_gradients, []
 
     def fail():
         calls.append(None)
-        if len(calls) == 3:
+        if len(calls) == update:
             raise_exhausted()
 
     def torn(pairs, **arguments):
@@ -205,3 +209,53 @@ def test_data_that_come_but_once_cannot_go_back(keras):
     fail_once(call.model.optimizer)
     with pytest.raises(errors.UserError, match="a generator that gives each element once, and 3"):
         model_cases.session_with(TrainingPlan(steps_per_call=3)).fit(call)
+
+
+def visits_of(keras):
+    """Returns a model that counts how often it trains on each row, and these counts."""
+
+    class Visits(keras.layers.Layer):
+        def build(self, shape):
+            self.counts = self.add_weight(
+                name="counts", shape=(ROWS,), initializer="zeros", trainable=False
+            )
+
+        def call(self, x, training=None):
+            if training:
+                rows = tf.cast(x[:, 0], "int32")
+                self.counts.assign_add(tf.reduce_sum(tf.one_hot(rows, ROWS), axis=0))
+            return x
+
+    visits = Visits()
+    inputs = keras.Input((1,))
+    model = keras.Model(inputs, keras.layers.Dense(1)(visits(inputs) * 0.01))
+    model.compile("sgd", "mse")
+    return model, visits
+
+
+def mapped_by_python(x, y):
+    x = tf.py_function(lambda x: x, [x], tf.float32)
+    return tf.ensure_shape(x, [None, 1]), y
+
+
+@pytest.mark.parametrize("kind", ["arrays", "unseeded", "seeded", "python"])
+def test_rows_come_once_without_a_folder(keras, kind):
+    tf.random.set_seed(None)
+    model, visits = visits_of(keras)
+    data = tf.data.Dataset.from_tensor_slices((NUMBERS, 0 * NUMBERS))
+    data = data.shuffle(ROWS, seed=3 if kind in ("seeded", "python") else None).batch(4)
+    if kind == "python":
+        data = data.map(mapped_by_python)
+    call = model_cases.captured(model, data)
+    if kind == "arrays":
+        call.arguments.update(x=NUMBERS, y=0 * NUMBERS, batch_size=4)
+    visits.counts.assign(tf.zeros([ROWS]))
+    fail_once(model.optimizer, update=6)
+    session = model_cases.session_with(
+        TrainingPlan(steps_per_call=1), training={"checkpoint_steps": 2}
+    )
+    session.fit(call)
+    assert "went back to step 4 and on" in session.record.notes[0]
+    is_told = any("reads its data again" in each for each in session.record.notes)
+    assert is_told == (kind == "python")
+    np.testing.assert_array_equal(np.array(visits.counts), 2)  # epochs

@@ -10,6 +10,7 @@ import tensorflow as tf
 from tensorflow.python.data.ops import dataset_ops
 
 from tfx_perf.core import cache_key
+from tfx_perf.tf_internals import random_state
 
 # Datasets that only hand on what they get.
 _ORDERLY = ("_PrefetchDataset", "_OptionsDataset")
@@ -36,6 +37,8 @@ UNORDERED = frozenset(
 )
 """What to leave out where any elements will do: then none are read but those that are taken."""
 _COMPARED_BYTES = 2**26  # of one array: a twentieth of a second
+_UNKNOWN_BYTES = 2**16  # of a part of an element whose size nobody knows
+_MOST_ROWS = 2**40  # of data whose length nobody knows
 
 
 class ArrayDataset(dataset_ops.UnaryUnchangedStructureDataset):
@@ -107,8 +110,36 @@ def reshuffle_count(dataset: tf.data.Dataset) -> int:
     # None, which TensorFlow takes for True, is kept as it is by newer ones.
     return sum(
         getattr(each, "_reshuffle_each_iteration", False) is not False
-        for each in lineage(dataset)
+        for each in _holders(dataset)
     )
+
+
+def is_unseeded(dataset: tf.data.Dataset) -> bool:
+    """Returns whether a shuffle, or one of Keras for arrays, gives another order if read again."""
+    shuffles = (each for each in _holders(dataset) if hasattr(each, "_seed"))
+    if any(int(each._seed) == int(each._seed2) == 0 for each in shuffles):
+        return True
+    return is_of_arrays(dataset) and random_state.global_seed() is None
+
+
+def held_bytes(dataset: tf.data.Dataset) -> int:
+    """Returns about the most that buffers and caches in memory hold."""
+    held = 0
+    for each in _holders(dataset):
+        length, size = int(each.cardinality()), int(getattr(each, "_buffer_size", _MOST_ROWS))
+        rows = min(size, length if length >= 0 else _MOST_ROWS)
+        for part in tf.nest.flatten(each.element_spec):
+            is_dense = isinstance(part, tf.TensorSpec) and part.dtype != tf.string
+            values = part.shape.num_elements() if is_dense else None
+            part_bytes = _UNKNOWN_BYTES if values is None else values * part.dtype.size
+            held += max(0, rows) * part_bytes
+    return held
+
+
+def _holders(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
+    """Returns the buffers and caches that a dataset, or what it is a copy of, was made of."""
+    found = (held for each in lineage(dataset) for held in getattr(each, "_copied", [each]))
+    return [each for each in found if hasattr(each, "_buffer_size") or hasattr(each, "_filename")]
 
 
 def batch_size(dataset: tf.data.Dataset) -> int | None:
@@ -118,9 +149,9 @@ def batch_size(dataset: tf.data.Dataset) -> int | None:
 
 
 def copied(variant: tf.Tensor, dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Returns the copy of a dataset in `variant`, which knows the batch size and no ancestors."""
+    """Returns the copy of a dataset in `variant`, which knows the batch size and what it holds."""
     copy = tf.data.experimental.from_variant(variant, dataset.element_spec)
-    copy._batch_size = batch_size(dataset)
+    copy._batch_size, copy._copied = batch_size(dataset), _holders(dataset)
     return copy
 
 

@@ -19,14 +19,16 @@ def is_of_dataset(iterator: Any) -> bool:
     return isinstance(iterator, iterator_ops.OwnedIterator)
 
 
-def saved(iterator: Any) -> tf.Tensor:
+def saved(iterator: Any, *, is_whole: bool = True) -> tf.Tensor:
     """Returns the state of a dataset's own iterator, shape [parts], of `tf.variant`.
 
-    Raises FailedPreconditionError or UnimplementedError if a part of it cannot be saved.
+    Raises FailedPreconditionError or UnimplementedError if a part of it cannot be saved, unless
+    it need not be whole: random operations then begin anew.
     """
+    policies = tf.data.experimental.ExternalStatePolicy
     return tf.raw_ops.SerializeIterator(
         resource_handle=iterator._iterator_resource,
-        external_state_policy=tf.data.experimental.ExternalStatePolicy.FAIL.value,
+        external_state_policy=(policies.FAIL if is_whole else policies.IGNORE).value,
     )
 
 

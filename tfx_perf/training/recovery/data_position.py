@@ -16,6 +16,7 @@ from tfx_perf.training.recovery.training_state import StateMismatchError
 _FILE, _NAME = "data", "state"
 # A larger state (shuffle buffers, data cached in memory) is not written again and again.
 _LARGEST_BYTES = 2**30
+_LARGEST_KEPT_BYTES = 2**26  # in memory, where it may be the shorter resource
 # What a shuffle that draws other seeds for every pass calls the number that it has drawn. It saves
 # that as long as its input has not ended.
 _SEEDS_KEY = b"epoch_num_random_samples"
@@ -45,6 +46,7 @@ class CapturedPosition:
 
     position: Position
     state: tf.Tensor | None = None
+    note: str | None = None  # why it cannot be saved
 
     def write(self, folder: pathlib.Path) -> Position:
         """Writes the state, returns the position; raises OSError or `tf.errors.OpError`."""
@@ -110,11 +112,15 @@ class DataPosition:
         taken = tuple(self._taken.get(number, 0) for number in range(count))
         return Position(taken=taken, current=self._current)
 
-    def captured(self) -> CapturedPosition:
-        """Returns the place; a saved state takes 1 s for 100,000 elements in shuffle buffers."""
-        state = None if self.note else self._state()
+    def captured(self, *, in_memory: bool = False) -> CapturedPosition:
+        """Returns the place; a saved state takes 1 s for 100,000 elements in shuffle buffers.
+
+        A place that is kept `in_memory` has no large state, and of data without a seed also one
+        from which the order of later passes does not follow.
+        """
+        state = None if self.note else self._state(in_memory)
         if state is None:
-            return CapturedPosition(self.position)
+            return CapturedPosition(self.position, note=self.note)
         return CapturedPosition(self.position.model_copy(update={"is_saved": True}), state)
 
     def put_back(self, captured: CapturedPosition) -> None:
@@ -138,25 +144,32 @@ class DataPosition:
     def _current(self) -> int:
         return (self._iterators.number_of(self._used) or 0) + self._offset
 
-    def _state(self) -> tf.Tensor | None:
+    def _state(self, in_memory: bool) -> tf.Tensor | None:
+        dataset = self._iterators.dataset
         if not iterators_lib.is_of_dataset(self._used):
             self.note = f"a {type(self._used).__name__} has no state that can be saved"
             return None
-        if ancestry.caches_in_files(self._iterators.dataset):
+        if ancestry.caches_in_files(dataset):
             self.note = "to save it would end a cache in files that is being written"
             return None
+        if in_memory and ancestry.held_bytes(dataset) > _LARGEST_KEPT_BYTES:
+            self.note = "the state of the data may be too large to be kept in memory"
+            return None
+        is_free = in_memory and ancestry.is_unseeded(dataset)
+        # The random operations in Keras' datasets of arrays have drawn what the state holds.
+        is_whole = not (is_free and ancestry.is_of_arrays(dataset))
         try:
-            state = iterators_lib.saved(self._used)
+            state = iterators_lib.saved(self._used, is_whole=is_whole)
         except (tf.errors.FailedPreconditionError, tf.errors.UnimplementedError) as error:
             # "{{function_node ...}} EagerPyFunc is stateful. [Op:SerializeIterator]"
             self.note = error.message.partition("}} ")[2].partition(".")[0] or error.message
             return None
         as_bytes = tf.io.serialize_tensor(state).numpy()
-        if len(as_bytes) > _LARGEST_BYTES:
+        if len(as_bytes) > (_LARGEST_KEPT_BYTES if in_memory else _LARGEST_BYTES):
             self.note = f"the state of the data takes {len(as_bytes) / 2**30:.1f} GiB"
             return None
-        shuffles = ancestry.reshuffle_count(self._iterators.dataset)
-        return state if as_bytes.count(_SEEDS_KEY) >= shuffles else None
+        leads_on = is_free or as_bytes.count(_SEEDS_KEY) >= ancestry.reshuffle_count(dataset)
+        return state if leads_on else None
 
     def _read_again(self, position: Position) -> None:
         """Makes and reads iterators as they were made and read before."""

@@ -90,7 +90,9 @@ class Guard:
     @property
     def notes(self) -> list[str]:
         """Sentences for the user."""
-        note = self._data.note if self._task.store else None
+        note = self._data.note
+        if self._task.store is None:
+            note = self._resume.position.note if self._resume else None
         saved = [f"{_READ_AGAIN}: {note}"] if note else []
         lost = [f"{name} is not what it was at the checkpoint" for name in self._callbacks.lost]
         return [*filter(None, [self.saver.note]), *saved, *lost]
@@ -291,12 +293,14 @@ class Guard:
         self.snapshot = None  # which is as large as the weights and all slots
 
     def _keep(self) -> None:
-        """Keeps the state in memory, without that of the data, which may hold as much again."""
+        """Keeps the state in memory; data of which nothing is trained on yet are read again."""
+        here = self._data
+        place = here.captured(in_memory=True) if self.step else CapturedPosition(here.position)
         self.snapshot = self._task.sync.barrier(
             lambda: CapturedPoint(
-                checkpoint=self._checkpoint(),
+                checkpoint=self._checkpoint().model_copy(update={"data": place.position}),
                 state=self._state.captured(),
-                position=CapturedPosition(self._data.position),
+                position=place,
                 callbacks=self._callbacks.captured(self.logs),
             )
         )
