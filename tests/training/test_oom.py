@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from tfx_perf.core import errors
 from tfx_perf.training.optimizations.plan import TrainingPlan
-from tfx_perf.training.step import compiled_call
+from tfx_perf.training.step import compiled_call, steps
 
 pytestmark = [pytest.mark.one_case, pytest.mark.usefixtures("no_flops", "saves_at_once")]
 
@@ -259,3 +259,21 @@ def test_rows_come_once_without_a_folder(keras, kind):
     is_told = any("reads its data again" in each for each in session.record.notes)
     assert is_told == (kind == "python")
     np.testing.assert_array_equal(np.array(visits.counts), 2)  # epochs
+
+
+def test_batches_of_unknown_size_are_not_cut_for_ever(keras, monkeypatch):
+    tries = []
+
+    def run(self, *_, **__):
+        tries.append(None)
+        raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
+
+    monkeypatch.setattr(steps.MultiStep, "run", run)
+    data = tf.data.Dataset.from_generator(
+        lambda: iter(model_cases.regression()),
+        output_signature=(tf.TensorSpec([None, 4]), tf.TensorSpec([None, 1])),
+    ).apply(tf.data.experimental.assert_cardinality(model_cases.BATCHES))
+    call = model_cases.captured(model_cases.dense(keras), data)
+    with pytest.raises(errors.UserError, match="enough memory for a training step on one row"):
+        model_cases.session_with(TrainingPlan(steps_per_call=1)).fit(call)
+    assert len(tries) <= 9

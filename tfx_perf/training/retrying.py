@@ -13,6 +13,7 @@ from tfx_perf.core import cache_key, errors
 from tfx_perf.core.interception import FitCall
 from tfx_perf.memory import batches
 from tfx_perf.tf_internals import ancestry
+from tfx_perf.tf_internals.datasets import row_count
 from tfx_perf.training.fit.fit_arguments import callback_list
 from tfx_perf.training.fit.timer import StepTimer
 from tfx_perf.training.keras_api.base_api import put_trainable
@@ -41,8 +42,9 @@ _NOT_THE_PLAN = (
     tf.errors.CancelledError,
 )
 
-# Of a batch whose size nobody knows before it is read.
-_MOST_ROWS = 2**16
+# Of a batch whose size nobody knows before it is read; so many times the first one's if that is
+# known, of data whose batches differ.
+_MOST_ROWS, _MOST_OF_FIRST = 2**16, 16
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -225,9 +227,12 @@ class Recovery:
         if obstacle:
             _LOGGER.warning("Out of memory, and no micro-batches are possible: %s.", obstacle)
             return None
+        first = self._loop.first_batch.batch
+        if rows is None and first is not None:
+            rows = _MOST_OF_FIRST * int(row_count(first))
         most = -(-(rows or _MOST_ROWS) // self._writers.replicas)
         if plan.micro_batches >= most:
-            raise shortage.of_one_row(self._call.model, self._loop.first_batch.batch) from error
+            raise shortage.of_one_row(self._call.model, first) from error
         point = self._last_good(guard)
         is_read_again = point is not None and not point.checkpoint.data.is_saved
         if is_read_again and ancestry.is_stream(self._call.arguments["x"]):
