@@ -107,7 +107,7 @@ class EquivalenceCheck:
     def reference(self, first: Contender) -> Contender:
         """Returns the contender that others are held to; `first` is from `first_look`."""
         if self.reference_trainings > 2:
-            self._expect(self._train(self._reference))
+            self._expect(self._train_reference(self._start.restore))
         self._rounding = self._yardstick()
         rounded = self._train_reference(self._start.restore_rounded)
         reference = rounded.contender
