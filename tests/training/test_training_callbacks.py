@@ -145,6 +145,27 @@ def test_batch_and_test_hooks_find_the_model_as_in_plain_fit(keras, hook, act):
     assert_equal_runs(run(keras, act, hook, PLAIN_FIT), run(keras, act, hook, None))
 
 
+def test_a_fit_with_an_evaluation_may_run_in_an_evaluation(keras):
+    def fits_once(logs=None):
+        if not calls:
+            calls.append(None)
+            model.fit(other_data(), verbose=0, validation_data=other_data())
+
+    histories = []
+    for plan in (PLANS["four"], None):
+        calls, model = [], model_of(keras)
+        callback = keras.callbacks.LambdaCallback()
+        callback.on_test_begin = fits_once
+        handler = session_with(plan).fit if plan else lambda call: call.proceed()
+        with interception.intercepting_fit(handler):
+            histories.append(
+                model.fit(
+                    data(), epochs=2, verbose=0, callbacks=[callback], validation_data=other_data()
+                )
+            )
+    assert_same_history(*histories, rtol=1e-4)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("plan", ["plain", "four"])
 def test_a_model_that_is_compiled_anew_is_evaluated_anew(keras, plan):

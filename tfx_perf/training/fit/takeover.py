@@ -187,6 +187,8 @@ class Takeover:
         if test is None or self._model.test_function is not self._ours[1]:  # compiled anew
             return
         counting = keras_api.evaluation_counting(self._model)
+        if counting is None:  # a callback's own `fit` has ended with it
+            return
         keras_api.note_iterators(counting, self._evaluated)
         keras_api.count_in_calls_of(counting, test.steps_per_call, model=self._model)
         test.begin()
@@ -197,7 +199,8 @@ class Takeover:
         if self._is_evaluating:
             self._is_evaluating = False
             counting = self._keras_api.evaluation_counting(self._model)
-            self._count_as_users(counting)
+            if counting is not None:
+                self._count_as_users(counting)
 
     def count_before(self, steps: int) -> None:
         """Has Keras count steps that another process made with its iterator over the data."""

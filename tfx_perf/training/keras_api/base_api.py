@@ -412,8 +412,8 @@ class KerasApi(abc.ABC):
         """Changes the steps of a call in an object of `step_counting`, from the next epoch on."""
 
     def evaluation_counting(self, model: Any) -> Any:
-        """Returns the object of `step_counting` for the evaluations of the running `fit`."""
-        return getattr(model, self._evaluation_counting)
+        """Returns the object of `step_counting` for the running `fit`'s evaluations, if any."""
+        return getattr(model, self._evaluation_counting, None)
 
     def note_iterators(self, counting: Any, iterators: FitIterators) -> None:
         """Has `iterators` know those that an object of `step_counting` makes from now on."""
