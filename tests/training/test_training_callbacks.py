@@ -166,6 +166,27 @@ def test_a_fit_with_an_evaluation_may_run_in_an_evaluation(keras):
     assert_same_history(*histories, rtol=1e-4)
 
 
+def test_an_evaluation_that_raises_leaves_the_next_one_whole(keras):
+    def numbers():
+        yield from other_data()
+        if not failed:
+            failed.append(None)
+            raise ValueError("planted")
+
+    failed, batches, model = [], [], model_of(keras)
+    given = tf.data.Dataset.from_generator(numbers, output_signature=other_data().element_spec)
+    given = given.repeat(4).apply(tf.data.experimental.assert_cardinality(12))
+    with (
+        interception.intercepting_fit(session_with(PLANS["four"]).fit),
+        pytest.raises(tf.errors.OpError, match="planted"),
+    ):
+        model.fit(data(), verbose=0, validation_data=given)
+    callback = keras.callbacks.Callback()
+    callback.on_test_batch_end = lambda batch, logs=None: batches.append(batch)
+    model.fit(data(), verbose=0, validation_data=given, callbacks=[callback])
+    assert batches == list(range(12))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("plan", ["plain", "four"])
 def test_a_model_that_is_compiled_anew_is_evaluated_anew(keras, plan):

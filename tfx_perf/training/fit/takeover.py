@@ -123,6 +123,7 @@ class Takeover:
             with direct_iterators(model, self._keras_api, self._counted):
                 yield
         finally:
+            self.end_evaluation()  # which an exception may have left
             theirs = self._theirs()  # else compiled anew in the end
             if model.train_function is self._ours[0]:
                 model.train_function = theirs[0]
