@@ -115,7 +115,7 @@ class Takeover:
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
-        """Wraps the `fit`, which is given `container`."""
+        """Wraps the `fit`, which is given what `container` returns."""
         model = self._model
         self._theirs()  # made before other threads can ask for them
         self._install()

@@ -55,7 +55,7 @@ class StepTimer:
 
     @contextlib.contextmanager
     def observing(self, keras_api: KerasApi, *, steps_per_call: int) -> Iterator[Any]:
-        """Times a `fit` in which no function may be replaced; yields the callback to give to it."""
+        """Times a `fit` in which no function of the model may be replaced; yields its callback."""
         callback = keras_api.callback(on_epoch_begin=self.on_epoch_begin)
 
         def begin(batch: int, logs: Any = None) -> None:
