@@ -9,10 +9,13 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import tensorflow as tf
+
 from tfx_perf.core.interception import FitCall
 from tfx_perf.training.fit.fit_arguments import callback_list, is_container
 from tfx_perf.training.keras_api import private_attributes
 from tfx_perf.training.keras_api.base_api import KerasApi
+from tfx_perf.training.keras_api.variables import inner
 
 BATCH_HOOKS = (
     "on_batch_begin",
@@ -78,6 +81,7 @@ class Told:
     knows_epoch: bool  # whether they know of the first epoch, too
     hide_added: Callable[[], None]  # hides hooks that they have got: tf_keras calls none put later
     begin: Callable[[], None]  # puts these back, and stops the model if they have said so
+    put_metrics_back: Callable[[], None]  # to what they were once callbacks knew of the epoch
 
 
 @contextlib.contextmanager
@@ -95,6 +99,7 @@ def told(
     """
     given, model, module = call.arguments["callbacks"], call.model, keras_api.callbacks
     callbacks = callback_list(given)
+    metrics: list[tuple[Any, tf.Tensor]] = []
     hooks_before = [dict(_attributes(callback)) for callback in callbacks]
     with keras_api.calling_callbacks(model):
         model.stop_training = False
@@ -113,7 +118,15 @@ def told(
         on_told_of_training()
         if not is_resumed:
             initial_epoch = call.arguments["initial_epoch"]
+            is_own = all(is_keras_own(each, "on_epoch_begin", module) for each in callbacks)
+            # Of several replicas not: to read them all workers would have to come here.
+            acts = not is_own and model.distribute_strategy.num_replicas_in_sync == 1
+            if acts:
+                model.reset_metrics()  # as `fit` does before, and not after what callbacks train
             container.on_epoch_begin(keras_api.first_epoch(model, initial_epoch, steps=steps))
+            if acts:
+                variables = [inner(each) for metric in model.metrics for each in metric.variables]
+                metrics = [(each, each.read_value()) for each in variables]
     stops = model.stop_training
     added = [
         (callback, hook, _attributes(callback)[hook])
@@ -132,9 +145,13 @@ def told(
         held.close()
         model.stop_training = model.stop_training or stops
 
+    def put_metrics_back() -> None:
+        for variable, value in metrics:
+            variable.assign(value)
+
     with contextlib.ExitStack() as held:
         held.enter_context(keras_api.holding_trainable(model))
-        yield Told(callbacks, not is_resumed, hide_added, begin)
+        yield Told(callbacks, not is_resumed, hide_added, begin, put_metrics_back)
 
 
 def _attributes(callback: Any) -> dict[str, Any]:

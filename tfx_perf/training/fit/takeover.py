@@ -251,6 +251,8 @@ def _container_class(base: Any) -> Any:
             self._told = told if told is not None and told.knows_epoch else None
 
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            if self._told is not None:
+                self._told.put_metrics_back()
             self._to_others(super().on_epoch_begin, epoch, logs)
             self._told = None
 
