@@ -308,6 +308,27 @@ assert found == line, (found, line)
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("is_forked", [True, False])
+def test_files_that_are_named_like_pythons_modules_are_not_imported(tmp_path, is_forked):
+    for name in ("enum", "json", "types"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('not the library')")
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "child_cases.py").write_text(CASES)
+    script = tmp_path / "scripts" / "script.py"
+    script.write_text(f"""
+import sys, threading
+from tfx_perf import isolate
+threading.Thread(target=threading.Event().wait, daemon=True).start()  # the server is no fork
+sys.path.append({str(tmp_path)!r})
+print(isolate.run("child_cases:add", {{"left": 1, "right": 2}}, timeout_seconds=300,
+    log_path="log", is_forked={is_forked})["sum"])
+""")
+    done = subprocess.run(
+        [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "3\n", done.stderr
+
+
 of_server = pytest.mark.parametrize("run", [True], indirect=True, ids=["server"])
 
 

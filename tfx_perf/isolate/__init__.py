@@ -92,7 +92,7 @@ def started(
             # them.
             "is_forked": is_forked and not host.may_have_accelerators(),
             "environment": {**own, **(environment or {}), guard.MARK: guard.with_mark(mark)},
-            "path": own[server.PATH].split(os.pathsep),
+            "path": [os.path.abspath(folder) for folder in sys.path],
             "cwd": os.getcwd(),
             "cpus": None if cpus is None else sorted(cpus),
         }
@@ -156,9 +156,8 @@ def _shown(show: Callable[[str], object]) -> Iterator[IO[bytes]]:
 
 
 def _environment() -> dict[str, str]:
-    """Returns the caller's environment, so changed that the child imports what it would."""
+    """Returns the caller's environment, with the Keras line that it uses."""
     environment = dict(os.environ)
-    environment[server.PATH] = os.pathsep.join(os.path.abspath(path) for path in sys.path)
     tensorflow = sys.modules.get("tensorflow")
     if tensorflow is not None:
         # `tf.keras` is settled when it is first used, and tensorflow_transform may set the

@@ -22,11 +22,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any
 
 from tfx_perf.core import console, errors, formatting
-from tfx_perf.isolate import forks, guard
+from tfx_perf.isolate import forks, guard, serving
 from tfx_perf.isolate.termination import Termination
-
-PATH = "PYTHONPATH"
-"""The variable that may differ from child to child of one server."""
 
 _STANDARD_ERROR = 2
 _POLL_SECONDS = 0.2
@@ -188,15 +185,14 @@ class Server:
         streams: Sequence[int] = (),
     ) -> bool:
         """Starts a server unless there is one; returns whether it has that environment."""
-        own = {name: value for name, value in environment.items() if name != PATH}
         if self._process is not None and self._process.poll() is None:
-            is_alike = own == self._environment
+            is_alike = environment == self._environment
             # Its children would end with it.
             if is_alike or not needs_alike or self._running():
                 return is_alike
         self._end()
         self._begin(environment, streams=streams)
-        self._environment = own
+        self._environment = dict(environment)
         return True
 
     def _send(self, order: str | list[Any], *, descriptors: Sequence[int] = ()) -> bool:
@@ -221,8 +217,6 @@ class Server:
                 if stream > _STANDARD_ERROR:
                     os.close(stream)
             os.environ.update(environment)
-            from tfx_perf.isolate import serving
-
             serving.serve(theirs, parent=parent)
 
         with theirs:
@@ -230,10 +224,9 @@ class Server:
                 self._process = forks.Forked(serve)
                 return
             self._process = subprocess.Popen(
-                [sys.executable, "-m", str(__package__), str(parent)],
+                serving.program([os.path.abspath(folder) for folder in sys.path], str(parent)),
                 stdin=theirs.fileno(),
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,  # the server's errors are seen until it serves
                 env=environment,
                 start_new_session=True,
             )

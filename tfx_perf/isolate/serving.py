@@ -34,6 +34,26 @@ class _Running(NamedTuple):
     answers: IO[bytes]
 
 
+def program(path: Sequence[str], *arguments: str) -> list[str]:
+    """Returns the command of an interpreter that calls `main` with `path` as its `sys.path`.
+
+    `-m` and PYTHONPATH would have Python itself import a user's `enum.py` as it starts.
+    """
+    code = f"import sys; sys.path[:] = {list(path)!r}; from {__name__} import main; main()"
+    return [sys.executable, "-c", code, *arguments]
+
+
+def main() -> None:
+    """Serves the process whose id is the argument, or carries out the request at the second."""
+    parent, *request = sys.argv[1:]
+    if request:
+        sys.exit(carry_out(*request))
+    orders = socket.socket(fileno=os.dup(0))
+    for stream in (0, 2):
+        os.dup2(1, stream)  # the null device
+    serve(orders, parent=int(parent))
+
+
 def serve(orders: socket.socket, *, parent: int) -> None:
     """Forks a child for every order (JSON: a request's path, or imports); answers pid and code."""
     guard.adopt_orphans()
@@ -142,8 +162,8 @@ def _become_child(
         if request["cpus"] is not None:
             os.sched_setaffinity(0, request["cpus"])
         if not request["is_forked"]:
-            program = [sys.executable, "-m", str(__package__), "", path]
-            os.execve(sys.executable, program, request["environment"])
+            started = program(request["path"], "", path)
+            os.execve(sys.executable, started, request["environment"])
         forks.forget_streams()
         if request["log"]:  # else it logs as its parent does
             forks.forget_logging()
