@@ -37,7 +37,7 @@ class _Running(NamedTuple):
 def program(path: Sequence[str], *arguments: str) -> list[str]:
     """Returns the command of an interpreter that calls `main` with `path` as its `sys.path`.
 
-    `-m` and PYTHONPATH would have Python itself import a user's `enum.py` as it starts.
+    By `-m` or PYTHONPATH, Python itself would import a user's module `enum` as it starts.
     """
     code = f"import sys; sys.path[:] = {list(path)!r}; from {__name__} import main; main()"
     return [sys.executable, "-c", code, *arguments]
