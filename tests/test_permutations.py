@@ -12,7 +12,6 @@ OPTIMIZERS = ("sgd", "adam")
 
 
 def kept(*parameters):
-    """Returns what is kept of all combinations."""
     cases = list(itertools.product(*parameters))
     return [cases[n] for n in permutations.each_choice(cases)]
 

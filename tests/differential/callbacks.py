@@ -99,37 +99,24 @@ def _own(keras: Any, case: Case, name: str, seen: dict[str, Any]) -> Any:
     def plain(logs: Any) -> dict[str, Any]:
         return {key: np.array(value).tolist() for key, value in (logs or {}).items()}
 
-    class Record(base):
-        def on_train_begin(self, logs=None):
-            self._note("train_begin", logs)
+    def noting(*hooks: str) -> dict[str, Any]:
+        def hook_of(hook: str) -> Any:
+            is_numbered = "epoch" in hook or "batch" in hook
 
-        def on_train_end(self, logs=None):
-            self._note("train_end", logs)
+            def note(self, *arguments, logs=None):
+                *number, logs = (*arguments, logs)[: is_numbered + 1]
+                seen.setdefault("events", []).append((hook, *number, plain(logs)))
 
-        def on_epoch_begin(self, epoch, logs=None):
-            self._note("epoch_begin", logs, epoch)
+            return note
 
-        def on_epoch_end(self, epoch, logs=None):
-            self._note("epoch_end", logs, epoch)
+        return {f"on_{hook}": hook_of(hook) for hook in hooks}
 
-        def on_test_begin(self, logs=None):
-            self._note("test_begin", logs)
-
-        def on_test_end(self, logs=None):
-            self._note("test_end", logs)
-
-        def _note(self, hook, logs, *arguments):
-            seen.setdefault("events", []).append((hook, *arguments, plain(logs)))
-
-    class RecordBatches(Record):
-        def on_train_batch_begin(self, batch, logs=None):
-            self._note("train_batch_begin", logs, batch)
-
-        def on_train_batch_end(self, batch, logs=None):
-            self._note("train_batch_end", logs, batch)
-
-        def on_test_batch_end(self, batch, logs=None):
-            self._note("test_batch_end", logs, batch)
+    of_all = noting(
+        "train_begin", "train_end", "epoch_begin", "epoch_end", "test_begin", "test_end"
+    )  # fmt: skip
+    of_batches = noting("train_batch_begin", "train_batch_end", "test_batch_end")
+    Record = type("Record", (base,), of_all)
+    RecordBatches = type("RecordBatches", (Record,), of_batches)
 
     class Counters(base):
         """Keeps state in attributes of all kinds."""

@@ -17,75 +17,41 @@ OWN_STEP = ("own_step", "step_on_instance", "step_without_loss", "gan")
 
 @dataclasses.dataclass(frozen=True)
 class Case(JsonCase):
-    """A training. The defaults are the simplest one; a failure is shrunk towards them.
+    """A training. The defaults are the simplest one; a failure is shrunk towards them."""
 
-    Attributes:
-        package: the Keras line.
-        model: which kind of model; see `models.py`.
-        parts: what the model has beside; see `layers.py`.
-        dtype: the dtype policy.
-        loss: name of the loss.
-        metrics: names of the metrics; see `models.py`.
-        optimizer: name of the optimizer; see `optimizers.py`.
-        optimizer_options: arguments of the optimizer, as pairs.
-        steps_per_execution: of the user's `compile`.
-        source: where the rows come from; see `data.py`.
-        order: how they are shuffled.
-        stages: other stages of the pipeline.
-        steps: batches in the data.
-        is_uneven: the last batch has fewer rows.
-        is_endless: the data are repeated.
-        steps_per_epoch: of `fit`.
-        epochs: of `fit`.
-        initial_epoch: of `fit`.
-        weights: `class` or `sample` weights.
-        validation: kind of the validation data.
-        validation_steps: of `fit`.
-        validation_freq: of `fit`.
-        callbacks: names of callbacks; see `callbacks.py`.
-        thread: what another thread calls meanwhile; see `threads.py`.
-        fits: `one`, `two` with the same data, or a `loop` of one epoch each.
-        plan: fields of the TrainingPlan, as pairs; none is plain `fit`.
-        is_tried: whether plans are tried before, in this process.
-        has_folder: whether checkpoints are written.
-        checkpoint_steps: how often.
-        interruption: what happens; see `interruption.py`.
-        at: in which of the steps, the first is 1.
-        edit: what is changed in the code before it is run again.
-    """
-
-    package: str = "keras"
-    model: str = "sequential"
-    parts: tuple[str, ...] = ()
-    dtype: str = "float32"
-    loss: str = "mse"
-    metrics: tuple[str, ...] = ()
-    optimizer: str = "SGD"
-    optimizer_options: tuple[tuple[str, Any], ...] = ()
-    steps_per_execution: int = 1
-    source: str = "tensors"
-    order: str = "as_is"
-    stages: tuple[str, ...] = ()
-    steps: int = 4
-    is_uneven: bool = False
-    is_endless: bool = False
-    steps_per_epoch: int | None = None
-    epochs: int = 1
-    initial_epoch: int = 0
-    weights: str = ""
-    validation: str = ""
-    validation_steps: int | None = None
-    validation_freq: int = 1
-    callbacks: tuple[str, ...] = ()
-    thread: str = ""
-    fits: str = "one"
+    package: str = "keras"  # the Keras line
+    model: str = "sequential"  # which kind of model; see `models.py`
+    parts: tuple[str, ...] = ()  # what the model has beside; see `layers.py`
+    dtype: str = "float32"  # the dtype policy
+    loss: str = "mse"  # name of the loss
+    metrics: tuple[str, ...] = ()  # names of the metrics; see `models.py`
+    optimizer: str = "SGD"  # name of the optimizer; see `optimizers.py`
+    optimizer_options: tuple[tuple[str, Any], ...] = ()  # arguments of the optimizer, as pairs
+    steps_per_execution: int = 1  # of the user's `compile`
+    source: str = "tensors"  # where the rows come from; see `data.py`
+    order: str = "as_is"  # how they are shuffled
+    stages: tuple[str, ...] = ()  # other stages of the pipeline
+    steps: int = 4  # batches in the data
+    is_uneven: bool = False  # the last batch has fewer rows
+    is_endless: bool = False  # the data are repeated
+    steps_per_epoch: int | None = None  # of `fit`
+    epochs: int = 1  # of `fit`
+    initial_epoch: int = 0  # of `fit`
+    weights: str = ""  # `class` or `sample` weights
+    validation: str = ""  # kind of the validation data
+    validation_steps: int | None = None  # of `fit`
+    validation_freq: int = 1  # of `fit`
+    callbacks: tuple[str, ...] = ()  # names of callbacks; see `callbacks.py`
+    thread: str = ""  # what another thread calls meanwhile; see `threads.py`
+    fits: str = "one"  # `one`, `two` with the same data, or a `loop` of one epoch each
+    # fields of the TrainingPlan, as pairs; none is plain `fit`
     plan: tuple[tuple[str, Any], ...] = ()
-    is_tried: bool = False
-    has_folder: bool = False
-    checkpoint_steps: int = 4
-    interruption: str = ""
-    at: int = 1
-    edit: str = ""
+    is_tried: bool = False  # whether plans are tried before, in this process
+    has_folder: bool = False  # whether checkpoints are written
+    checkpoint_steps: int = 4  # how often
+    interruption: str = ""  # what happens; see `interruption.py`
+    at: int = 1  # in which of the steps, the first is 1
+    edit: str = ""  # what is changed in the code before it is run again
 
     @property
     def epoch_length(self) -> int:
@@ -94,7 +60,6 @@ class Case(JsonCase):
 
     @property
     def step_count(self) -> int:
-        """Steps of all `fit`s."""
         steps = (self.epochs - self.initial_epoch) * self.epoch_length
         return 2 * steps if self.fits == "two" else steps
 
@@ -109,21 +74,15 @@ class Case(JsonCase):
 
     @property
     def classifies(self) -> bool:
-        """Whether the targets are classes."""
         return self.loss == "sparse_categorical_crossentropy"
 
-    @property
-    def interrupted(self) -> bool:
-        """Whether the training is run a second time."""
-        return bool(self.interruption)
-
-
-def consistent(case: Case) -> Case:
-    """Returns the nearest case that a user could have written, and that is worth running."""
-    for rule in (_interruption, _model, _data, _fit):
-        case = dataclasses.replace(case, **rule(case))
-    last = (case.epochs - case.initial_epoch) * case.epoch_length
-    return dataclasses.replace(case, at=min(case.at, last))
+    def consistent(self) -> "Case":
+        """Returns the nearest case that a user could have written, and that is worth running."""
+        case = self
+        for rule in (_interruption, _model, _data, _fit):
+            case = dataclasses.replace(case, **rule(case))
+        last = (case.epochs - case.initial_epoch) * case.epoch_length
+        return dataclasses.replace(case, at=min(case.at, last))
 
 
 def _interruption(case: Case) -> dict[str, Any]:

@@ -1,58 +1,39 @@
 """Runs a case in all its processes and says what is wrong; makes a failing case smaller."""
 
-import collections
 import dataclasses
-import pathlib
 import shutil
-import signal
-import tempfile
 
 import numpy as np
 
-from tests.fuzzing import shrinking
+from tests.fuzzing import failures
 from tests.fuzzing.differences import Difference, gist
 from tests.fuzzing.forks import Ended
 
 from . import promises
-from .cases import Case, consistent
+from .cases import Case
 from .comparing import difference
-from .interruption import IN_DATA, MESSAGE
+from .interruption import IN_DATA, MESSAGE, SIGNALS
 from .server import Trainings
 
-# What the first run may end with, by interruption; otherwise it must come to its end.
-_SIGNALS = {
-    "sigkill": signal.SIGKILL,
-    "sigkill_in_validation": signal.SIGKILL,
-    "sigkill_after_epoch": signal.SIGKILL,
-    "sigterm": signal.SIGTERM,
-}
-_CHECKS_TO_SHRINK = 30
 _RAISING = ("raise", "read_error", "memory_error")
 
 
-class Checker:
-    """Checks the cases of one Keras line.
+class Checker(failures.Checker):
+    """Checks the cases of one Keras line; remarks are the errors that plain `fit` raised."""
 
-    Attributes:
-        package: the line.
-        count: cases that were run.
-        remarks: cases whose plain `fit` raised, by the error.
-    """
-
-    def __init__(self, package: str, folder: pathlib.Path | None = None) -> None:
-        """Starts the process that trainings are forks of."""
+    def __init__(self, package: str) -> None:
+        super().__init__()
         self.package = package
-        self.count = 0
-        self.remarks: collections.Counter[str] = collections.Counter()
         self._trainings = Trainings(package)
-        self._folder = folder or pathlib.Path(tempfile.mkdtemp(prefix="differential-"))
         self._oracles: dict[Case, Ended] = {}
 
+    def simplest(self, case: Case) -> Case:
+        return Case(package=case.package)
+
     def check(self, case: Case) -> Difference | None:
-        """Returns what is wrong; None if all promises are kept."""
         self.count += 1
         expected = self._oracle(case)
-        folder = self._folder / "under-test"
+        folder = self.folder / "under-test"
         shutil.rmtree(folder, ignore_errors=True)
         if not case.interruption:
             found = self._trainings.run(case, folder, role="whole")
@@ -72,30 +53,17 @@ class Checker:
             return _prefixed(f"rerun ({'resumed' if resumed else 'anew'})", wrong)
         return self._unlike_uninterrupted(case, found, resumed=resumed)
 
-    def shrunk(self, case: Case, signature: str) -> Case:
-        """Returns a simpler case with the same signature."""
-
-        def fails(smaller: Case) -> bool:
-            found = self.check(smaller)
-            return found is not None and found.signature == signature
-
-        simplest = Case(package=case.package)
-        return shrinking.shrunk(
-            case, fails, simplest=simplest, consistent=consistent, limit=_CHECKS_TO_SHRINK
-        )
-
     def close(self) -> None:
-        """Ends the process and removes its files."""
         self._trainings.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        super().close()
 
     def _oracle(self, case: Case) -> Ended:
         key = dataclasses.replace(case, plan=(), has_folder=False, checkpoint_steps=4)
-        resumes = case.interruption in _SIGNALS and "backup" in case.callbacks
+        resumes = case.interruption in SIGNALS and "backup" in case.callbacks
         if not resumes and case.interruption not in ("nan", "oom_in_step", *IN_DATA):
             key = dataclasses.replace(key, interruption="", at=1)
         if key not in self._oracles:
-            folder = self._folder / "oracle"
+            folder = self.folder / "oracle"
             shutil.rmtree(folder, ignore_errors=True)
             if resumes:
                 self._trainings.run(key, folder, role="plain first")
@@ -113,7 +81,7 @@ class Checker:
 
     def _first_is_wrong(self, case: Case, first: Ended, expected: Ended) -> Difference | None:
         kind = case.interruption
-        if first.signal and first.signal == _SIGNALS.get(kind):
+        if first.signal and first.signal == SIGNALS.get(kind):
             return None
         if first.signal:
             return Difference(f"first run: signal {first.signal}", first.output[-1500:])
@@ -141,7 +109,7 @@ class Checker:
         inexact = promises.inexact_resumption(case, plan_used=plan_used)
         if not resumed or level == promises.EXACT or inexact or found.error or case.edit:
             return None
-        folder = self._folder / "whole"
+        folder = self.folder / "whole"
         shutil.rmtree(folder, ignore_errors=True)
         whole = self._trainings.run(case, folder, role="whole")
         plain = dataclasses.replace(case, plan=())
@@ -151,7 +119,6 @@ class Checker:
 
 
 def _is_spoiled(expected: Ended) -> bool:
-    """Whether NaN or Inf is in the weights."""
     weights = expected.values["weights"].values()
     return any(w.dtype.kind == "f" and not np.isfinite(w).all() for w in weights)
 

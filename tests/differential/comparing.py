@@ -44,9 +44,9 @@ def difference(case: Case, expected: Ended, found: Ended, *, resumed: bool) -> D
             found.values,
             is_free=promises.order_is_free(case, resumed=resumed),
         )
-        or compared.arrays(case, "weights", expected=expected.values, found=found.values)
-        or compared.arrays(case, "optimizer", expected=expected.values, found=found.values)
-        or compared.arrays(case, "raw", expected=expected.values, found=found.values)
+        or compared.arrays(case, "weights", expected.values, found.values)
+        or compared.arrays(case, "optimizer", expected.values, found.values)
+        or compared.arrays(case, "raw", expected.values, found.values)
         or compared.callbacks(case, expected.values, found.values, resumed=resumed)
     )
 
@@ -74,8 +74,6 @@ def _errors(expected: Ended, found: Ended) -> Difference | None:
 
 
 class _Compared:
-    """Compares with the tolerances of one case."""
-
     def __init__(self, level: str, rtol_of: Callable[[str], float], how: str) -> None:
         self._level, self._rtol_of, self._how = level, rtol_of, how
 
@@ -108,9 +106,7 @@ class _Compared:
             return self._told("order of rows", f"{detail} for {log[first:][:6]}")
         return None
 
-    def arrays(
-        self, case: Case, group: str, *, expected: dict, found: dict
-    ) -> Difference | None:
+    def arrays(self, case: Case, group: str, expected: dict, found: dict) -> Difference | None:
         one, other = expected[group], found[group]
         if group == "optimizer" and promises.may_have_more_slots(case):
             return None

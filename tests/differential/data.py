@@ -17,7 +17,6 @@ VALIDATIONS = ("", "arrays", "dataset", "shuffled", "endless")
 
 
 def rows(case: Case, *, count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Returns features, with the number of the row, and targets."""
     random = np.random.default_rng(seed)
     features = random.normal(size=(count, 4)).astype("float32")
     x = np.concatenate([np.arange(count, dtype="float32")[:, None], features], axis=1)
@@ -134,7 +133,6 @@ def _with_words(case: Case, x: Any) -> dict[str, Any]:
 
 
 def validation_arguments(case: Case) -> dict[str, Any]:
-    """Returns the arguments of `fit` for the validation."""
     if not case.validation:
         return {}
     x, y = rows(case, count=2 * BATCH_SIZE + 3, seed=1)

@@ -15,6 +15,10 @@ KILLS = ("sigkill", "sigkill_in_validation", "sigkill_after_epoch", "sigterm", "
 # From the data; "nan" comes every time, the others once.
 IN_DATA = ("nan_once", "read_error", "memory_error")
 INTERRUPTIONS = (*KILLS, "nan", *IN_DATA, "oom_in_step")
+SIGNALS = {
+    **dict.fromkeys(KILLS[:3], signal.SIGKILL),
+    "sigterm": signal.SIGTERM,
+}
 MESSAGE = "planned for this test"
 
 
@@ -92,10 +96,8 @@ def callback(keras: Any, case: Case, *, is_armed: bool, steps_before: int) -> An
         def on_train_batch_end(self, batch, logs=None):
             first = steps_before + (self._epoch - case.initial_epoch) * case.epoch_length
             self._step = first + batch + 1
-            if kind == "sigkill" and self._due:
-                os.kill(os.getpid(), signal.SIGKILL)
-            if kind == "sigterm" and self._due:
-                os.kill(os.getpid(), signal.SIGTERM)
+            if kind in ("sigkill", "sigterm") and self._due:
+                os.kill(os.getpid(), SIGNALS[kind])
             if kind == "raise" and self._due:
                 raise RuntimeError(MESSAGE)
             if kind == "disk_full" and self._due:
@@ -113,7 +115,6 @@ def callback(keras: Any, case: Case, *, is_armed: bool, steps_before: int) -> An
 
 
 def is_interruption(callback: Any) -> bool:
-    """Whether a callback is the test's."""
     return type(callback).__name__ == "Interruption"
 
 

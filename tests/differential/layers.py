@@ -65,8 +65,6 @@ def make(keras: Any, event: Any) -> types.SimpleNamespace:
             return (shape[0], shape[1] - 1)
 
     class Counter(layers.Layer):
-        """Scales by a raw variable that counts the calls in training."""
-
         def __init__(self):
             super().__init__()
             self.calls = tf.Variable(0.0, trainable=False, name="calls")
@@ -77,8 +75,6 @@ def make(keras: Any, event: Any) -> types.SimpleNamespace:
             return inputs * tf.cast(1.0 + 0.01 * self.calls, inputs.dtype)
 
     class Held(layers.Layer):
-        """Keeps raw variables in a list and in a dict."""
-
         def __init__(self):
             super().__init__()
             self.in_list = [tf.Variable(0.0, trainable=False, name="in_list")]
@@ -93,8 +89,6 @@ def make(keras: Any, event: Any) -> types.SimpleNamespace:
             return inputs + tf.cast(state, inputs.dtype)
 
     class Noise(layers.Layer):
-        """Draws from a raw generator."""
-
         def __init__(self):
             super().__init__()
             self.generator = tf.random.Generator.from_seed(11)
@@ -106,8 +100,6 @@ def make(keras: Any, event: Any) -> types.SimpleNamespace:
             return inputs + tf.cast(noise, inputs.dtype)
 
     class Late(layers.Layer):
-        """Has a layer that is built in the first call in training."""
-
         def __init__(self):
             super().__init__()
             self.late = layers.Dense(4, use_bias=False, name="built_late")
@@ -116,8 +108,6 @@ def make(keras: Any, event: Any) -> types.SimpleNamespace:
             return inputs + 0.1 * self.late(inputs) if training else inputs
 
     class ExtraLoss(layers.Layer):
-        """Adds a loss of its own."""
-
         def call(self, inputs):
             self.add_loss(0.01 * tf.reduce_mean(tf.square(tf.cast(inputs, tf.float32))))
             return inputs

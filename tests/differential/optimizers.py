@@ -21,7 +21,6 @@ OPTIONS = (
 
 
 def make_optimizer(keras: Any, case: Case) -> Any:
-    """Returns the case's optimizer."""
     options = dict(case.optimizer_options)
     rate = 0.002 if case.edit == "now: rate" else 0.02
     if options.pop("schedule", False):
@@ -61,8 +60,6 @@ def _own(keras: Any, name: str) -> type:
                 return [(half(gradient), variable) for gradient, variable in pairs]
 
     class OwnApply(keras.optimizers.Adam):
-        """Halves the gradients where they are applied."""
-
         if is_keras3:
 
             def apply_gradients(self, grads_and_vars):

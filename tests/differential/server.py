@@ -12,19 +12,14 @@ from .cases import Case
 
 
 class Trainings:
-    """Starts trainings of one Keras line."""
-
     def __init__(self, package: str) -> None:
-        """Starts the process that forks."""
         self._forks = forks.Forks(__name__, package)
 
     def run(self, case: Case, folder: pathlib.Path, *, role: str) -> forks.Ended:
-        """Runs a training to its end."""
         request = {"case": case.to_json(), "folder": str(folder), "role": role}
         return self._forks.run(request, folder, name=role)
 
     def close(self) -> None:
-        """Ends the process that forks."""
         self._forks.close()
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.fuzzing.drawing import mostly
 
 from . import callbacks, data, layers, models, optimizers, threads
-from .cases import Case, consistent
+from .cases import Case
 from .interruption import INTERRUPTIONS
 
 PLANS: tuple[dict[str, Any], ...] = (
@@ -69,7 +69,7 @@ def cases(package: str, *, models_drawn: tuple[str, ...] = models.MODELS) -> Any
         at=st.integers(1, 27),
         edit=mostly("", ("loss", "rate"), share=12),
     )
-    return drawn.map(consistent)
+    return drawn.map(Case.consistent)
 
 
 _CONTEXTS: tuple[dict[str, Any], ...] = (
@@ -122,15 +122,15 @@ def singles(package: str) -> Iterator[Case]:
     ]
     for way in ways:
         for context in _CONTEXTS:
-            yield consistent(dataclasses.replace(base, **way, **context))
+            yield dataclasses.replace(base, **way, **context).consistent()
     for interruption in INTERRUPTIONS:
         for plan in PLANS[:6:2]:
             for at in (1, 6, 9):
                 given = {"interruption": interruption, "plan": tuple(plan.items()), "at": at}
-                yield consistent(dataclasses.replace(base, validation="dataset", **given))
+                yield dataclasses.replace(base, validation="dataset", **given).consistent()
     for edit in ("loss", "rate"):
         for context in _CONTEXTS[2:]:
-            yield consistent(dataclasses.replace(base, edit=edit, **context))
+            yield dataclasses.replace(base, edit=edit, **context).consistent()
     for plan in PLANS:
         for model in models.MODELS:
-            yield consistent(dataclasses.replace(base, model=model, plan=tuple(plan.items())))
+            yield dataclasses.replace(base, model=model, plan=tuple(plan.items())).consistent()

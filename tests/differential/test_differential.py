@@ -1,14 +1,11 @@
 """Drawn trainings end as under plain `fit`; what once did not is kept in `examples.jsonl`."""
 
 import dataclasses
-import os
 import pathlib
-import random
 
 import pytest
 
-from tests.fuzzing.drawing import drawn
-from tests.fuzzing.failures import Failures
+from tests.fuzzing import failures
 from tests.fuzzing.found import found_once
 
 from .cases import Case
@@ -37,18 +34,13 @@ def test_what_was_found_once_is_as_under_plain_fit(checker, example):
 
 @pytest.mark.slow
 def test_a_few_drawn_trainings_are_as_under_plain_fit(checker):
-    failures = Failures(checker, title=checker.package)
-    drawn(cases(checker.package), count=_FEW, seed=_SEED, act=failures.add)
-    assert not failures.groups, failures.table()
+    found = failures.of_drawn(checker, cases(checker.package), count=_FEW, seed=_SEED)
+    assert not found.groups, found.table()
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(0)
 def test_many_drawn_trainings_are_as_under_plain_fit(checker):
     """How many: `DIFFERENTIAL_CASES`; again the same: `DIFFERENTIAL_SEED`."""
-    seed = int(os.environ.get("DIFFERENTIAL_SEED", random.randrange(10**6)))
-    count = int(os.environ.get("DIFFERENTIAL_CASES", _MANY))
-    print(f"DIFFERENTIAL_SEED={seed}")
-    failures = Failures(checker, title=checker.package)
-    drawn(cases(checker.package), count=count, seed=seed, act=failures.add)
-    assert not failures.groups, f"DIFFERENTIAL_SEED={seed}\n{failures.table()}"
+    found = failures.of_many(checker, cases(checker.package), "DIFFERENTIAL", count=_MANY)
+    assert not found.groups, found.table()

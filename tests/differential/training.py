@@ -119,17 +119,10 @@ def training_under_test(case: Case, checkpoints: pathlib.Path) -> Any:
 
 
 def _fits(
-    keras: Any,
-    case: Case,
-    model: Any,
-    given: dict[str, Any],
-    *,
-    folder: pathlib.Path,
-    seen: dict[str, Any],
-    is_first: bool,
-) -> list[Any]:
-    """Calls `fit` as often as the user's code does; returns the histories."""
-    given["callbacks"] = callbacks.make(keras, case, folder, seen)
+    keras: Any, case: Case, model: Any, given: dict[str, Any], *, folder: pathlib.Path,
+    seen: dict[str, Any], is_first: bool,
+) -> list[Any]:  # fmt: skip
+    own, histories = callbacks.make(keras, case, folder, seen), []
     given.update(data.validation_arguments(case), steps_per_epoch=case.steps_per_epoch)
     if case.weights == "class":
         given["class_weight"] = {0: 0.2, 1: 3.0, 2: 1.0}
@@ -139,30 +132,14 @@ def _fits(
     if case.fits == "two":
         spans *= 2
     with threads.meanwhile(keras, case, model) as waiting:
-        given["callbacks"] += waiting
-        return _fits_in(keras, case, model, given, spans, is_first=is_first)
-
-
-def _fits_in(
-    keras: Any,
-    case: Case,
-    model: Any,
-    given: dict[str, Any],
-    spans: list[tuple[int, int]],
-    *,
-    is_first: bool,
-) -> list[Any]:
-    own, histories = given.pop("callbacks"), []
-    for index, (begin, end) in enumerate(spans):
-        before = index * (end - begin) * case.epoch_length if case.fits == "two" else 0
-        last = interruption.callback(
-            keras, case, is_armed=is_first, steps_before=before
-        )
-        used = [*own, last] if case.interruption else own
-        history = model.fit(
-            **given, initial_epoch=begin, epochs=end, callbacks=used, verbose=0
-        )
-        histories.append(history)
+        for index, (begin, end) in enumerate(spans):
+            before = index * (end - begin) * case.epoch_length if case.fits == "two" else 0
+            last = interruption.callback(keras, case, is_armed=is_first, steps_before=before)
+            used = [*own, *waiting, *([last] if case.interruption else [])]
+            history = model.fit(
+                **given, initial_epoch=begin, epochs=end, callbacks=used, verbose=0
+            )
+            histories.append(history)
     return histories
 
 

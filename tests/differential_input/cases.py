@@ -19,31 +19,18 @@ IN_GRAPH = ("function", "interleave", "flat_map")
 
 @dataclasses.dataclass(frozen=True)
 class Feature(JsonCase):
-    """A feature, or several alike.
+    """A feature, or several alike."""
 
-    Attributes:
-        dtype: `int64`, `float` or `bytes`.
-        kind: one of `KINDS`.
-        shape: of a dense feature.
-        has_default: whether a dense feature has a default value.
-        missing: share of the examples without it.
-        values: at most so many, where it is not dense.
-        value_bytes: longest of a bytes value; of an int64, up to so many as a varint.
-        distinct: how many different values there are; 0: any.
-        columns: how many such features there are.
-        is_renamed: whether the tensor has another name than the column.
-    """
-
-    dtype: str = "int64"
-    kind: str = DENSE
-    shape: tuple[int, ...] = ()
-    has_default: bool = False
-    missing: float = 0.0
-    values: int = 3
-    value_bytes: int = 3
-    distinct: int = 0
-    columns: int = 1
-    is_renamed: bool = False
+    dtype: str = "int64"  # `int64`, `float` or `bytes`
+    kind: str = DENSE  # one of `KINDS`
+    shape: tuple[int, ...] = ()  # of a dense feature
+    has_default: bool = False  # whether a dense feature has a default value
+    missing: float = 0.0  # share of the examples without it
+    values: int = 3  # at most so many, where it is not dense
+    value_bytes: int = 3  # longest of a bytes value; of an int64, up to so many as a varint
+    distinct: int = 0  # how many different values there are; 0: any
+    columns: int = 1  # how many such features there are
+    is_renamed: bool = False  # whether the tensor has another name than the column
 
     @property
     def size(self) -> int:
@@ -58,53 +45,32 @@ class Feature(JsonCase):
 
 @dataclasses.dataclass(frozen=True)
 class File(JsonCase):
-    """A record file.
-
-    Attributes:
-        records: how many.
-        damage: `truncated`, `garbage` in place of a record file, `flipped`: one bit of it, or
-            `no_bytes` at all.
-        is_gzip: None: as the case says.
-        grows_from: from this record on values are `growth` times as large.
-    """
-
-    records: int = 5
+    records: int = 5  # how many
+    # `truncated`, `garbage` in place of a record file, `flipped`: one bit of it, or `no_bytes` at
+    # all
     damage: str = ""
-    is_gzip: bool | None = None
-    grows_from: int | None = None
+    is_gzip: bool | None = None  # None: as the case says
+    grows_from: int | None = None  # from this record on values are `growth` times as large
 
 
 @dataclasses.dataclass(frozen=True)
 class Call(JsonCase):
-    """A call of the factory and what is done with the dataset.
+    """A call of the factory and what is done with the dataset."""
 
-    Attributes:
-        patterns: the files: `*` all, `even` every other, a number that file, `none` no file.
-        batch_size: of the options, as all until `label`.
-        shuffle: same.
-        shuffle_buffer_size: same.
-        shuffle_seed: same.
-        num_epochs: same.
-        drop_final_batch: same.
-        reader_num_threads: same; -1 is autotune.
-        label: whether the first feature is the label.
-        use: what the user's code does; one of `reading.USES`.
-        at: in which batch (`take`, `skip`, an interruption).
-        content: what becomes of the files before the call: `other` rows, another number of
-            them; or other rows in `same_size` files.
-    """
-
+    # the files: `*` all, `even` every other, a number that file, `none` no file
     patterns: tuple[str, ...] = ("*",)
-    batch_size: int = 4
+    batch_size: int = 4  # of the options, as all until `label`
     shuffle: bool = False
     shuffle_buffer_size: int = 10000
     shuffle_seed: int | None = None
     num_epochs: int | None = 1
     drop_final_batch: bool = False
-    reader_num_threads: int = -1
-    label: bool = False
-    use: str = "iterate"
-    at: int = 1
+    reader_num_threads: int = -1  # autotune
+    label: bool = False  # whether the first feature is the label
+    use: str = "iterate"  # what the user's code does; one of `reading.USES`
+    at: int = 1  # in which batch (`take`, `skip`, an interruption)
+    # what becomes of the files before the call: `other` rows, another number of them; or other
+    # rows in `same_size` files
     content: str = ""
 
     @property
@@ -125,27 +91,16 @@ class Call(JsonCase):
 
 @dataclasses.dataclass(frozen=True)
 class Case(JsonCase):
-    """Calls of one factory. The defaults are the simplest ones; a failure is shrunk to them.
+    """Calls of one factory. The defaults are the simplest ones; a failure is shrunk to them."""
 
-    Attributes:
-        candidate: name of what serves behind the factory.
-        features: of the schema.
-        is_ragged: the schema's `represent_variable_length_as_ragged`.
-        files: of the split.
-        is_gzip: whether they are compressed.
-        growth: see `File.grows_from`.
-        calls: of the factory, one after the other.
-        memory_budget_bytes: of each call.
-    """
-
-    candidate: str = "columns"
-    features: tuple[Feature, ...] = (Feature(),)
-    is_ragged: bool = False
-    files: tuple[File, ...] = (File(),)
-    is_gzip: bool = False
-    growth: int = 1
-    calls: tuple[Call, ...] = (Call(),)
-    memory_budget_bytes: int = AMPLE_BYTES
+    candidate: str = "columns"  # name of what serves behind the factory
+    features: tuple[Feature, ...] = (Feature(),)  # of the schema
+    is_ragged: bool = False  # the schema's `represent_variable_length_as_ragged`
+    files: tuple[File, ...] = (File(),)  # of the split
+    is_gzip: bool = False  # whether they are compressed
+    growth: int = 1  # see `File.grows_from`
+    calls: tuple[Call, ...] = (Call(),)  # of the factory, one after the other
+    memory_budget_bytes: int = AMPLE_BYTES  # of each call
 
     @property
     def base(self) -> str:
@@ -166,43 +121,33 @@ class Case(JsonCase):
         """The tensor that is the label, where there is one."""
         return tensor_name(self.names[0][0], self.features[0])
 
+    def consistent(self) -> "Case":
+        """Returns the nearest case that a user could have written, and that is worth running."""
+        replace = dataclasses.replace
+        features = tuple(map(_feature, self.features)) or (Feature(),)
+        files = tuple(map(_file, self.files)) or (File(),)
+        calls = tuple(_call(call, len(files)) for call in self.calls) or (Call(),)
+        if any(call.use == "function" for call in calls):  # TensorFlow's fingerprint of no strings
+            features = tuple(each if each.size else replace(each, shape=(1,)) for each in features)
+        grows = any(file.grows_from is not None for file in files)
+        return replace(
+            self, features=features, files=files, growth=self.growth if grows else 1,
+            calls=(replace(calls[0], content=""), *calls[1:]),
+        )  # fmt: skip
+
 
 def tensor_name(column: str, feature: Feature) -> str:
-    """Returns the name of a column's tensor."""
     return f"tensor_{column}" if feature.is_renamed else column
 
 
-def consistent(case: Case) -> Case:
-    """Returns the nearest case that a user could have written, and that is worth running."""
-    features = tuple(map(_feature, case.features)) or (Feature(),)
-    files = tuple(map(_file, case.files)) or (File(),)
-    calls = tuple(_call(call, len(files)) for call in case.calls) or (Call(),)
-    calls = (dataclasses.replace(calls[0], content=""), *calls[1:])
-    if any(call.use == "function" for call in calls):  # TensorFlow's fingerprint of no strings
-        features = tuple(
-            dataclasses.replace(feature, shape=(1,)) if not feature.size else feature
-            for feature in features
-        )
-    if not any(file.grows_from is not None for file in files):
-        case = dataclasses.replace(case, growth=1)
-    return dataclasses.replace(
-        case,
-        features=features,
-        files=files,
-        calls=calls,
-    )
-
-
 def _feature(feature: Feature) -> Feature:
-    if feature.kind != DENSE:
-        feature = dataclasses.replace(feature, shape=(), has_default=False)
+    is_dense = feature.kind == DENSE
+    changes = {"values": 3} if is_dense else {"shape": (), "has_default": False}
     if feature.kind in (SPARSE, SPARSE_MATRIX):  # it has a name of its own
-        feature = dataclasses.replace(feature, is_renamed=False)
-    if feature.kind == DENSE:
-        feature = dataclasses.replace(feature, values=3)
+        changes["is_renamed"] = False
     if feature.dtype == "float":
-        feature = dataclasses.replace(feature, value_bytes=3)
-    return feature
+        changes["value_bytes"] = 3
+    return dataclasses.replace(feature, **changes)
 
 
 def _file(file: File) -> File:

@@ -4,22 +4,18 @@ import collections
 import dataclasses
 import gc
 import itertools
-import pathlib
 import re
 import shutil
-import tempfile
 from typing import Any
 
-from tests.fuzzing import shrinking
+from tests.fuzzing import failures
 from tests.fuzzing.differences import Difference, gist
 from tfx_perf.input import candidates
 
 from . import promises, reading, serving
-from .cases import Call, Case, consistent
+from .cases import Call, Case
 from .comparing import difference
 from .examples import Split
-
-_CHECKS_TO_SHRINK = 60
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,25 +26,24 @@ class _Expected:
     epoch: collections.Counter[bytes]
 
 
-class Checker:
+class Checker(failures.Checker):
     """Checks cases in this process.
 
-    Attributes:
-        count: cases that were checked.
-        remarks: calls that were left to the default, and those on which TFXIO itself raised.
+    Remarks are calls that were left to the default, and those on which TFXIO itself raised.
     """
 
+    most_checks = 60
+
     def __init__(self) -> None:
-        """Begins without cases."""
-        self.count = 0
-        self.remarks: collections.Counter[str] = collections.Counter()
+        super().__init__()
         gc.freeze()  # what is imported need not be visited with every graph
-        self._folder = pathlib.Path(tempfile.mkdtemp(prefix="differential-input-"))
         self._numbers = itertools.count()
         self._oracle: tuple[Case, list[_Expected]] | None = None
 
+    def simplest(self, case: Case) -> Case:
+        return Case(candidate=case.base)
+
     def check(self, case: Case) -> Difference | None:
-        """Returns what is wrong; None if all promises are kept."""
         self.count += 1
         expected = self._expected(case)
         split = self._split(case)
@@ -65,28 +60,9 @@ class Checker:
             shutil.rmtree(split.folder.parent)
         return fell_back and _of(case, fell_back)
 
-    def shrunk(self, case: Case, signature: str) -> Case:
-        """Returns a simpler case with the same signature."""
-
-        def fails(smaller: Case) -> bool:
-            found = self.check(smaller)
-            return found is not None and found.signature == signature
-
-        return shrinking.shrunk(
-            case,
-            fails,
-            simplest=Case(candidate=case.base),
-            consistent=consistent,
-            limit=_CHECKS_TO_SHRINK,
-        )
-
-    def close(self) -> None:
-        """Removes the files."""
-        shutil.rmtree(self._folder, ignore_errors=True)
-
     def _split(self, case: Case) -> Split:
         # A path that no case before has had.
-        split = Split(case, self._folder / str(next(self._numbers)) / "split")
+        split = Split(case, self.folder / str(next(self._numbers)) / "split")
         split.write()
         return split
 

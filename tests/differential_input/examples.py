@@ -32,7 +32,6 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 
 
 def schema_of(case: Case) -> schema_pb2.Schema:
-    """Returns the schema of a case's examples."""
     schema = schema_pb2.Schema(represent_variable_length_as_ragged=case.is_ragged)
     for feature, names in zip(case.features, case.names, strict=True):
         for name in names:
@@ -93,11 +92,9 @@ class Split:
     """
 
     def __init__(self, case: Case, folder: pathlib.Path) -> None:
-        """Names them; `write` writes them."""
         self._case, self.folder, self._version = case, folder, 0
 
     def write(self) -> None:
-        """Writes the files."""
         self.folder.mkdir(parents=True)
         self._write(self._case.files)
 
@@ -112,7 +109,6 @@ class Split:
         self._write(files)
 
     def paths(self, patterns: tuple[str, ...]) -> list[str]:
-        """Returns what is given to the factory."""
         return [self._path(pattern) for pattern in patterns]
 
     def _path(self, pattern: str) -> str:
@@ -152,19 +148,10 @@ class Split:
 
 @dataclasses.dataclass(frozen=True)
 class _Row:
-    """An example to be filled.
-
-    Attributes:
-        columns: its features.
-        sizes: decides on what is where, and how large.
-        contents: decides on the values.
-        growth: how many times larger than others they are.
-    """
-
-    columns: Any
-    sizes: np.random.Generator
-    contents: np.random.Generator
-    growth: int
+    columns: Any  # its features
+    sizes: np.random.Generator  # decides on what is where, and how large
+    contents: np.random.Generator  # decides on the values
+    growth: int  # how many times larger than others they are
 
     def fill(self, feature: Feature, name: str) -> None:
         """Adds a feature to the example, unless it is one of those that lack it."""

@@ -1,26 +1,22 @@
 """How much memory a candidate takes, in a process of its own, against what it may and says."""
 
-import collections
 import dataclasses
-import pathlib
 import shutil
 import statistics
-import tempfile
 from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.fuzzing import forks, shrinking
+from tests.fuzzing import failures, forks
 from tests.fuzzing.differences import Difference
 from tfx_perf.core import formatting
 
-from .cases import VARIABLE, Call, Case, Feature, File, consistent
+from .cases import VARIABLE, Call, Case, Feature, File
 from .examples import Split
 from .strategies import BASES
 
 _SERVER = f"{__package__}.memory_server"
 _TOLERANCE = 1.1
-_CHECKS_TO_SHRINK = 25
 _MEGABYTE = 10**6
 _BUDGETS = tuple(count * _MEGABYTE for count in (5, 10, 20, 40, 80, 300))
 
@@ -73,29 +69,29 @@ def _cases(drawn: tuple[Any, ...]) -> list[Case]:
         calls=(call,),
         memory_budget_bytes=budget_bytes,
     )
-    return [consistent(dataclasses.replace(case, candidate=name)) for name in BASES]
+    return [dataclasses.replace(case, candidate=name).consistent() for name in BASES]
 
 
-class MemoryChecker:
-    """Measures cases.
+class MemoryChecker(failures.Checker):
+    """Measures cases; remarks are the calls that were left to the default.
 
     Attributes:
-        count: cases that were measured.
-        remarks: calls that were left to the default.
         refused: cases that were left to the default, and why.
         measured: what was measured of each served case.
     """
 
+    most_checks = 25
+
     def __init__(self) -> None:
-        """Starts the process that readings are forks of."""
-        self.count = 0
-        self.remarks: collections.Counter[str] = collections.Counter()
+        super().__init__()
         self.refused: list[tuple[Case, list[str]]] = []
         self.measured: list[tuple[Case, dict[str, Any]]] = []
         self._forks = forks.Forks(_SERVER)
-        self._folder = pathlib.Path(tempfile.mkdtemp(prefix="differential-input-memory-"))
-        Split(Case(), self._folder / "small").write()
+        Split(Case(), self.folder / "small").write()
         self._written: Case | None = None
+
+    def simplest(self, case: Case) -> Case:
+        return Case(candidate=case.base, memory_budget_bytes=case.memory_budget_bytes)
 
     def check(self, case: Case) -> Difference | None:
         """Returns by how much the budget is exceeded; None if it is kept."""
@@ -122,21 +118,6 @@ class MemoryChecker:
             f"{case.base}: more memory than the budget ({state})",
             ", ".join(f"{name} {_shown(value)}" for name, value in values.items())
             + f", budget {_shown(case.memory_budget_bytes)}, allowed {_shown(allowed_bytes)}",
-        )
-
-    def shrunk(self, case: Case, signature: str) -> Case:
-        """Returns a simpler case with the same signature."""
-
-        def fails(smaller: Case) -> bool:
-            found = self.check(smaller)
-            return found is not None and found.signature == signature
-
-        return shrinking.shrunk(
-            case,
-            fails,
-            simplest=Case(candidate=case.base, memory_budget_bytes=case.memory_budget_bytes),
-            consistent=consistent,
-            limit=_CHECKS_TO_SHRINK,
         )
 
     def table(self) -> str:
@@ -172,24 +153,22 @@ class MemoryChecker:
         return "\n".join(lines)
 
     def close(self) -> None:
-        """Ends the process and removes its files."""
         self._forks.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        super().close()
 
     def _write(self, case: Case) -> None:
-        """Writes the examples, unless they are those of the case before."""
         key = Case(features=case.features, files=case.files, is_gzip=case.is_gzip,
                    growth=case.growth)  # fmt: skip
         if self._written != key:
-            shutil.rmtree(self._folder / "split", ignore_errors=True)
-            Split(case, self._folder / "split").write()
+            shutil.rmtree(self.folder / "split", ignore_errors=True)
+            Split(case, self.folder / "split").write()
             self._written = key
 
     def _run(self, case: Case) -> forks.Ended:
-        shutil.rmtree(self._folder / "out", ignore_errors=True)
-        request = {"case": case.to_json(), "small": str(self._folder / "small"),
-                   "split": str(self._folder / "split")}  # fmt: skip
-        return self._forks.run(request, self._folder / "out", name="reading")
+        shutil.rmtree(self.folder / "out", ignore_errors=True)
+        request = {"case": case.to_json(), "small": str(self.folder / "small"),
+                   "split": str(self.folder / "split")}  # fmt: skip
+        return self._forks.run(request, self.folder / "out", name="reading")
 
 
 def _shown(value: Any) -> str:

@@ -21,53 +21,29 @@ _FIRST, _SECOND = "first", "second"
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """A batch, to be compared.
-
-    Attributes:
-        parts: dtype, shape and bytes of each tensor that it is made of.
-        rows: each example.
-    """
-
-    parts: tuple[Any, ...]
-    rows: tuple[bytes, ...]
+    parts: tuple[Any, ...]  # dtype, shape and bytes of each tensor that it is made of
+    rows: tuple[bytes, ...]  # each example
 
 
 @dataclasses.dataclass
 class Reading:
-    """What the user's code sees.
-
-    Attributes:
-        spec: the dataset's element spec.
-        cardinality: of the dataset; None where it is not known outside of a graph.
-        streams: batches, by what they were read from.
-        error: class and message of what was raised.
-    """
-
-    spec: Any = None
-    cardinality: int | None = None
+    spec: Any = None  # the dataset's element spec
+    cardinality: int | None = None  # of the dataset; None where it is not known outside of a graph
+    # batches, by what they were read from
     streams: dict[str, list[Batch]] = dataclasses.field(default_factory=dict)
-    error: tuple[str, str] | None = None
+    error: tuple[str, str] | None = None  # class and message of what was raised
 
 
 @dataclasses.dataclass(frozen=True)
 class Reader:
-    """Reads what a factory makes, as the user's code of a call does.
+    """Reads what a factory makes, as the user's code of a call does."""
 
-    Attributes:
-        factory: `(patterns, options, schema) -> dataset`.
-        schema: of the examples.
-        paths: the patterns.
-        call: the options, and what is done with the dataset.
-        label: name of the label, if the call has one.
-        epoch_rows: how many examples an epoch has.
-    """
-
-    factory: Callable[[Any, Any, Any], tf.data.Dataset]
-    schema: Any
-    paths: list[str]
-    call: Call
-    label: str
-    epoch_rows: int
+    factory: Callable[[Any, Any, Any], tf.data.Dataset]  # `(patterns, options, schema) -> dataset`
+    schema: Any  # of the examples
+    paths: list[str]  # the patterns
+    call: Call  # the options, and what is done with the dataset
+    label: str  # name of the label, if the call has one
+    epoch_rows: int  # how many examples an epoch has
 
     def read(self) -> Reading:
         """Returns all that is seen until the end, or until something is raised."""
@@ -79,7 +55,6 @@ class Reader:
         return found
 
     def dataset(self, paths: Any = None) -> tf.data.Dataset:
-        """Calls the factory."""
         call = self.call
         options = dataset_options.TensorFlowDatasetOptions(
             batch_size=call.batch_size,
@@ -107,13 +82,11 @@ class Reader:
         return dataset.take(1 + int(_ENDLESS_EPOCHS * self.epoch_rows / self.call.batch_size))
 
     def batches(self, iterable: Any) -> Iterator[Batch]:
-        """Yields what is compared of every batch."""
         for batch in iterable:
             yield batch_of(batch)
 
 
 def batch_of(batch: Any) -> Batch:
-    """Returns what is compared of a batch."""
     values = tf.nest.flatten(batch)
     parts, columns = [], []
     for value in values:
@@ -210,7 +183,6 @@ def _twice(reader: Reader, found: Reading) -> None:
 
 
 def _again(reader: Reader, found: Reading) -> None:
-    """The same call once more."""
     for name in (_FIRST, _SECOND):
         found.streams[name] = list(reader.batches(reader.noted(found)))
 

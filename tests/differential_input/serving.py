@@ -20,12 +20,10 @@ _FELL_BACK = "TFXIO's default reads"
 
 @functools.cache
 def default_factory() -> Any:
-    """Returns TFX's own factory."""
     return examples_lib.default_factory([_artifact()])
 
 
 def factory_of(case: Case, candidate: Any) -> Any:
-    """Returns the factory with a candidate behind it."""
     return apply.serving(
         candidate,
         default_factory(),
@@ -37,7 +35,6 @@ def factory_of(case: Case, candidate: Any) -> Any:
 def reader(
     case: Case, call: Call, split: Split, *, factory: Any, epoch_rows: int = 0
 ) -> Reader:
-    """Returns what reads a call's dataset."""
     return Reader(
         factory=factory,
         schema=schema_of(case),
@@ -52,17 +49,14 @@ class Fallbacks(logging.Handler):
     """Collects why candidates did not serve, while it is entered."""
 
     def __enter__(self) -> list[str]:
-        """Begins."""
         self._reasons: list[str] = []
         logging.getLogger(apply.__name__).addHandler(self)
         return self._reasons
 
     def __exit__(self, *error: object) -> None:
-        """Ends."""
         logging.getLogger(apply.__name__).removeHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Is called for each line of the log."""
         if _FELL_BACK in record.msg:
             self._reasons.append(str(record.args[-1]))
 

@@ -9,7 +9,7 @@ from tests.fuzzing.drawing import mostly
 from tfx_perf.input import candidates
 
 from . import reading
-from .cases import AMPLE_BYTES, KINDS, Call, Case, Feature, File, consistent
+from .cases import AMPLE_BYTES, KINDS, Call, Case, Feature, File
 
 BASES = tuple(name for name in candidates.CANDIDATES if name != "default")
 _WIDE_SHARE, _WIDE_COLUMNS = 100, 1000
@@ -130,4 +130,4 @@ def _widened(case: Case) -> Case:
 
 def _each(drawn: tuple[Any, ...]) -> list[Case]:
     case, *found = drawn
-    return [consistent(dataclasses.replace(case, candidate=name)) for name in found]
+    return [dataclasses.replace(case, candidate=name).consistent() for name in found]

@@ -1,13 +1,10 @@
 """Drawn cases are served as TFXIO serves them; what once were not is kept in `examples.jsonl`."""
 
-import os
 import pathlib
-import random
 
 import pytest
 
-from tests.fuzzing.drawing import drawn
-from tests.fuzzing.failures import Failures
+from tests.fuzzing import failures
 from tests.fuzzing.found import found_once
 
 from .cases import Case
@@ -28,13 +25,6 @@ def checker():
     made.close()
 
 
-def _failures(checker, *, count, seed, wide=False):
-    failures = Failures(checker, title=f"seed {seed}")
-    several = cases(wide=wide)
-    drawn(several, count=count, seed=seed, act=lambda several: [*map(failures.add, several)])
-    return failures
-
-
 @pytest.mark.parametrize("example", found_once(_EXAMPLES))
 def test_what_was_found_once_is_as_tfxio_serves_it(checker, example):
     assert checker.check(Case.from_json(example)) is None
@@ -42,16 +32,13 @@ def test_what_was_found_once_is_as_tfxio_serves_it(checker, example):
 
 @pytest.mark.slow
 def test_a_few_drawn_cases_are_as_tfxio_serves_them(checker):
-    failures = _failures(checker, count=_FEW, seed=_SEED)
-    assert not failures.groups, failures.table()
+    found = failures.of_drawn(checker, cases(), count=_FEW, seed=_SEED)
+    assert not found.groups, found.table()
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(0)
 def test_many_drawn_cases_are_as_tfxio_serves_them(checker):
     """How many: `DIFFERENTIAL_INPUT_CASES`; again the same: `DIFFERENTIAL_INPUT_SEED`."""
-    seed = int(os.environ.get("DIFFERENTIAL_INPUT_SEED", random.randrange(10**6)))
-    count = int(os.environ.get("DIFFERENTIAL_INPUT_CASES", _MANY))
-    print(f"DIFFERENTIAL_INPUT_SEED={seed}")
-    failures = _failures(checker, count=count, seed=seed, wide=True)
-    assert not failures.groups, failures.table()
+    found = failures.of_many(checker, cases(wide=True), "DIFFERENTIAL_INPUT", count=_MANY)
+    assert not found.groups, found.table()

@@ -1,12 +1,8 @@
 """Drawn cases that take some MB: no candidate grows beyond its budget."""
 
-import os
-import random
-
 import pytest
 
-from tests.fuzzing.drawing import drawn
-from tests.fuzzing.failures import Failures
+from tests.fuzzing import failures
 
 from .cases import Case
 from .memory import MemoryChecker, cases
@@ -75,10 +71,6 @@ def test_a_table_that_would_not_fit_while_it_is_made_is_given_up_early(checker):
 @pytest.mark.timeout(0)
 def test_no_drawn_case_takes_more_than_its_budget(checker):
     """How many: `DIFFERENTIAL_INPUT_CASES`; again the same: `DIFFERENTIAL_INPUT_SEED`."""
-    seed = int(os.environ.get("DIFFERENTIAL_INPUT_SEED", random.randrange(10**6)))
-    count = int(os.environ.get("DIFFERENTIAL_INPUT_CASES", _MANY))
-    print(f"DIFFERENTIAL_INPUT_SEED={seed}")
-    failures = Failures(checker, title="memory")
-    drawn(cases(), count=count, seed=seed, act=lambda several: [*map(failures.add, several)])
+    found = failures.of_many(checker, cases(), "DIFFERENTIAL_INPUT", count=_MANY)
     print(checker.table())
-    assert not failures.groups, failures.table(shrink=False)
+    assert not found.groups, found.table(shrink=False)

@@ -12,12 +12,6 @@ def drawn(cases: Any, *, count: int, seed: int, act: Callable[[Any], None]) -> N
 
     Hypothesis only draws: it would stop at the first failure, and its way of shrinking takes
     hundreds of checks; see `shrinking`.
-
-    Args:
-        cases: hypothesis' strategy for them.
-        count: how many.
-        seed: of the draw.
-        act: what to do with a case.
     """
 
     @hypothesis.seed(seed)

@@ -23,47 +23,26 @@ _LIMIT_SECONDS = 180.0
 
 @dataclasses.dataclass(frozen=True)
 class Ended:
-    """How a piece of work ended.
-
-    Attributes:
-        signal: the signal that ended the process; 0 if none did.
-        output: what it wrote.
-        error: class and message of the exception that ended it; None if none did.
-        values: what it returned; empty if it did not come to its end.
-        seconds: from the fork to the end.
-    """
-
-    signal: int
-    output: str
-    error: tuple[str, str] | None
-    values: dict[str, Any]
-    seconds: float
+    signal: int  # that ended the process; 0 if none did
+    output: str  # what it wrote
+    error: tuple[str, str] | None  # class and message of the exception that ended it
+    values: dict[str, Any]  # what it returned; empty if it did not come to its end
 
 
 class Forks:
     """Has work done in forks of a module that calls `serve`."""
 
     def __init__(self, module: str, *arguments: str) -> None:
-        """Starts the process that forks.
-
-        Args:
-            module: its name, by which it is run.
-            arguments: its arguments.
-        """
+        """Starts the process that forks: the module, with arguments."""
         tests = pathlib.Path(__file__).parents[1]
-        environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(
-                [str(tests), str(tests.parent), os.environ.get("PYTHONPATH", "")]
-            ),
-            "TF_CPP_MIN_LOG_LEVEL": "2",
-        }
+        paths = [str(tests), str(tests.parent), os.environ.get("PYTHONPATH", "")]
+        environment = {"PYTHONPATH": os.pathsep.join(paths), "TF_CPP_MIN_LOG_LEVEL": "2"}
         self._process = subprocess.Popen(
             [sys.executable, "-m", module, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=environment,
+            env=os.environ | environment,
         )
 
     def run(self, request: dict[str, Any], folder: pathlib.Path, *, name: str) -> Ended:
@@ -77,18 +56,15 @@ class Forks:
         folder.mkdir(parents=True, exist_ok=True)
         result, log = folder / f"{name}.pickle", folder / f"{name}.log"
         files = {"result": str(result), "log": str(log)}
-        began = time.perf_counter()
         self._process.stdin.write(json.dumps({"request": request, **files}) + "\n")
         self._process.stdin.flush()
         status = int(self._process.stdout.readline())
-        seconds = time.perf_counter() - began
         values = pickle.loads(result.read_bytes()) if result.exists() else {}
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
         output = log.read_text() if log.exists() else ""
-        return Ended(number, output, values.pop("error", None), values, seconds)
+        return Ended(number, output, values.pop("error", None), values)
 
     def close(self) -> None:
-        """Ends the process that forks."""
         self._process.stdin.close()
         self._process.wait(10)
 

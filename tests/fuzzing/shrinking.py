@@ -1,46 +1,36 @@
 """Makes a failing case smaller."""
 
 import dataclasses
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from typing import Any
 
 from tests.fuzzing.cases import JsonCase
 
-_Kind = TypeVar("_Kind", bound=JsonCase)
 
-
-def shrunk(
-    case: _Kind,
-    fails: Callable[[_Kind], bool],
-    *,
-    simplest: _Kind,
-    consistent: Callable[[_Kind], _Kind],
-    limit: int,
-) -> _Kind:
-    """Returns a simpler case that still fails.
+def shrunk(checker: Any, case: Any, signature: str) -> Any:
+    """Returns a simpler case that fails with the same signature.
 
     Every field goes towards its default, one after the other, as long as the failure stays.
 
     Args:
+        checker: checks cases; a simpler one becomes the nearest `consistent()` one.
         case: a failing case.
-        fails: whether a case fails in the same way.
-        simplest: what the fields go towards.
-        consistent: the nearest case that is worth running.
-        limit: of the calls of `fails`.
+        signature: of the failure.
     """
-    tried = {case}
+    tried, simplest = {case}, checker.simplest(case)
     for field in dataclasses.fields(case):
         smaller = True
         while smaller:
             smaller = None
             for value in simpler(getattr(case, field.name), getattr(simplest, field.name)):
-                each = consistent(dataclasses.replace(case, **{field.name: value}))
+                each = dataclasses.replace(case, **{field.name: value}).consistent()
                 if each in tried:
                     continue
-                if len(tried) > limit:
+                if len(tried) > checker.most_checks:
                     return case
                 tried.add(each)
-                if fails(each):
+                found = checker.check(each)
+                if found and found.signature == signature:
                     case = smaller = each
                     break
     return case
