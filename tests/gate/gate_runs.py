@@ -17,13 +17,11 @@ _START = datetime.datetime(2026, 1, 2, tzinfo=datetime.timezone.utc)
 
 
 def at_minute(minute):
-    """Returns the time so many minutes after the first run."""
     return _START + datetime.timedelta(minutes=minute)
 
 
 def run(name, minute=0, *, environment=HERE, evaluation=None, step_times=(), pipeline="", node="",
         artifact=None, **figures):  # fmt: skip
-    """Returns a run named `name` with the given figures."""
     return Run(
         run_id=name, pipeline=pipeline, node=node, artifact=artifact, time=at_minute(minute),
         environment=environment, figures=figures, evaluation=evaluation or {},
@@ -32,7 +30,6 @@ def run(name, minute=0, *, environment=HERE, evaluation=None, step_times=(), pip
 
 
 def ledger_of(key, values):
-    """Returns a ledger whose runs have one figure."""
     return Ledger(
         entries=tuple(run(f"r{i}", minute=i, **{key: value}) for i, value in enumerate(values))
     )

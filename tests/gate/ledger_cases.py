@@ -9,17 +9,14 @@ from tfx_perf.gate.ledger_store import Mirror
 
 
 def ledger(*names):
-    """Returns a ledger of runs that came one minute after another."""
     return Ledger(entries=tuple(run(name, minute) for minute, name in enumerate(names)))
 
 
 def act(kind, name, minute, **place):
-    """Returns what a person decided about a run."""
     return Act(kind=kind, run_id=name, who="ada", time=at_minute(minute), reason="because", **place)
 
 
 def names(runs):
-    """Returns the ids of runs."""
     return [run.run_id for run in runs]
 
 

@@ -1,7 +1,7 @@
 """Many small changes do not add up to a large one, nor hides one behind another machine."""
 
 import pytest
-from gate_runs import ELSEWHERE, HERE, blessed_by_a_person, ledger_of, noisy, only, run
+from gate_runs import ELSEWHERE, HERE, ledger_of, noisy, only, run
 
 from tfx_perf.config.gate import GateSettings, Policy
 from tfx_perf.core import errors
@@ -59,16 +59,6 @@ def test_a_regression_after_a_level_shift_is_seen_though_the_mean_is_between():
     ledger = ledger_of(KEY, [1.0] * 3 + [0.7] * 5)
     record = evaluate(run("new", **{KEY: 0.98}), ledger=ledger, settings=SETTINGS)
     assert "drift" in [found.kind for found in record.outcomes if found.refuses]
-
-
-def test_a_pinned_run_is_the_anchor():
-    ledger = ledger_of(KEY, [0.8, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0])
-    candidate = run("new", **{KEY: 1.0})
-    pinned = SETTINGS.model_copy(update={"anchor": "r0"})
-    assert evaluate(candidate, ledger=ledger, settings=SETTINGS).blessed
-    record = evaluate(candidate, ledger=ledger, settings=pinned)
-    assert not record.blessed
-    assert "run r0" in record.headline
 
 
 def test_a_pinned_run_that_is_not_there_is_an_error_and_one_from_elsewhere_no_anchor():
@@ -229,20 +219,6 @@ def test_many_versions_do_not_add_up_to_a_slow_step():
         if judged(night, ledger=ledger).blessed:
             ledger = ledger.append(night, keep=100)
     assert max(entry.figures["step_time_seconds"] for entry in ledger.entries) < 1.3e-3
-
-
-def test_what_a_person_has_blessed_is_the_measure_from_then_on():
-    slow = trained("slow", minute=9, slower=10.0, tensorflow="2.16.2")
-    ledger = blessed_by_a_person(LEDGER, slow)
-    again = trained("again", minute=10, slower=10.0, tensorflow="2.16.3")
-    assert judged(again, ledger=ledger).blessed
-    slower = trained("slower", minute=10, slower=14.0, tensorflow="2.16.3")
-    assert not judged(slower, ledger=ledger).blessed
-
-
-def test_a_policy_that_blesses_what_is_not_comparable_holds():
-    candidate = trained("new", minute=9, slower=10.0, tensorflow="2.16.2")
-    assert judged(candidate, policy=Policy(not_comparable="bless")).blessed
 
 
 def test_a_wait_that_is_no_longer_may_be_a_larger_share_of_a_shorter_step():

@@ -56,7 +56,6 @@ def judged(found, *, ledger=LEDGER):
 
 @st.composite
 def impossible(draw):
-    """A key, and a value that it cannot have."""
     key = draw(st.sampled_from(KEYS))
     lowest, highest = metrics.lookup(key).possible
     beyond = []

@@ -225,7 +225,6 @@ def training(name, seconds, *, error=None, steps=300, minute=0):
 
 
 def judged(candidate, *blessed):
-    """Returns the outcome of the step time."""
     (outcome,) = evaluate(
         candidate, ledger=Ledger(entries=blessed), settings=SETTINGS
     ).outcomes  # fmt: skip
