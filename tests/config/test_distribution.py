@@ -18,44 +18,37 @@ def _with(**fields):
 
 
 def _job(**changes):
-    own = {
-        "worker_count": 2, "image": "i", "shared_folder": "/a/b", "pod_template": _MOUNTED
-    }  # fmt: skip
-    return {"distribution": {"job": {**own, **changes}}}
+    own = {"worker_count": 2, "image": "i", "shared_folder": "/a/b", "pod_template": _MOUNTED}
+    return {"job": {**own, **changes}}
+
+
+def read(distribution):
+    return PerfConfig.from_dict({"distribution": distribution})
 
 
 def test_a_job_on_a_cluster():
-    job = PerfConfig.from_dict(_job()).distribution.job
+    job = read(_job()).distribution.job
     assert (job.kind, job.worker_count) == ("TFJob", 2)
     train_job = {"kind": "TrainJob", "runtime": "tfx-perf", "pod_template": _ON_NODE}
-    settings = PerfConfig.from_dict(_job(**train_job))
+    settings = read(_job(**train_job))
     assert settings.distribution.job.container["resources"] == {"limits": {"memory": "2Gi"}}
     assert PerfConfig.from_json(settings.to_json("distribution")) == settings
 
 
 def test_workers_on_this_machine():
-    settings = PerfConfig.from_dict({"distribution": {"workers": 3}}).distribution
+    settings = read({"workers": 3}).distribution
     assert (settings.worker_count, settings.restarts) == (3, 3)
-    assert PerfConfig.from_dict(_job()).distribution.worker_count == 2
+    assert read(_job()).distribution.worker_count == 2
     assert PerfConfig().distribution.worker_count == 1
-
-
-@pytest.mark.parametrize(
-    ("settings", "is_open"),
-    [
-        ({}, False),
-        ({"strategy": "auto"}, True),
-        ({"workers": 2}, False),
-    ],
-)
-def test_what_trains_is_open_where_one_process_or_several_may(settings, is_open):
-    assert PerfConfig.from_dict({"distribution": settings}).distribution.is_open == is_open
+    # What trains is open where one process or several may.
+    given = ({}, {"strategy": "auto"}, {"workers": 2})
+    assert [read(each).distribution.is_open for each in given] == [False, True, False]
 
 
 def test_how_replicas_reduce():
     assert PerfConfig().distribution.reduction_dtype is None
     own = {"reduction_dtype": "float16", "workers": 2}
-    settings = PerfConfig.from_dict({"distribution": {**own, "collective_timeout_seconds": 20}})
+    settings = read({**own, "collective_timeout_seconds": 20})
     assert settings.distribution.collective_timeout_seconds == 20.0
     assert PerfConfig.from_json(settings.to_json("distribution")) == settings
 
@@ -70,11 +63,11 @@ def test_how_replicas_reduce():
         ({"strategy": "tpu"}, "tpu"),
         ({"strategy": "model_parallel", "device_memory_bytes": 2**30}, "model_parallel"),
         ({"workers": 2}, "multi_worker"),
-        ({"strategy": "multi_worker", **_job()["distribution"]}, "multi_worker"),
+        ({"strategy": "multi_worker", **_job()}, "multi_worker"),
     ],
 )
 def test_the_strategy_that_is_made(settings, made):
-    assert PerfConfig.from_dict({"distribution": settings}).distribution.made_strategy == made
+    assert read(settings).distribution.made_strategy == made
 
 
 _STRATEGIES = [
@@ -87,6 +80,7 @@ _ALL = [
     ("device_memory_bytes", 2**30),
     ("reduction_dtype", "bfloat16"),
 ]
+_NONE = "Expected multi_worker, or no strategy at all"
 # What stands beside a setting that takes it; a setting that is not here takes nothing.
 _TAKES = {
     ("strategy", "multi_worker"): {("workers", 2)},
@@ -113,81 +107,46 @@ def test_of_two_settings_each_has_what_it_takes_or_the_remedy_is_said(pair):
         ("strategy", "multi_worker"), ("workers", 2)
     )  # fmt: skip
     if not lacks and not contradict:
-        PerfConfig.from_dict({"distribution": dict(pair)})
+        read(dict(pair))
         return
     with pytest.raises(errors.UserError, match=r"Received: distribution.*\. (Leave|Set) .*\.$"):
-        PerfConfig.from_dict({"distribution": dict(pair)})
+        read(dict(pair))
 
 
 @pytest.mark.parametrize(
-    ("values", "words"),
+    ("distribution", "words"),
     [
-        ({"distribution": {"reduction_dtype": "int8"}}, ["bfloat16", "reduction_dtype='int8'"]),
-        ({"distribution": {"top_k_ratio": 0.1}}, ["was removed", "reduction_dtype: bfloat16"]),
-        (
-            {"distribution": {"collective": {"implementation": "nccl"}}},
-            ["This setting was removed", "CommunicationOptions"],
-        ),
-        (
-            {"distribution": {"collective_timeout_seconds": 0}},
-            ["above 0", "collective_timeout_seconds=0"],
-        ),
-        (
-            {"distribution": {"collective_timeout_seconds": 9}},
-            ["only beside workers or a job", "CommunicationOptions"],
-        ),
-        ({"distribution": {"workers": 1}}, ["at least 2 workers", "distribution={'workers': 1}"]),
-        ({"distribution": {"workers": "all"}}, ["whole number", "workers='all'"]),
-        ({"distribution": {"parameter_servers": 1}}, ["parameter_servers beside a number of work"]),
+        ({"reduction_dtype": "int8"}, ["bfloat16", "reduction_dtype='int8'"]),
+        ({"top_k_ratio": 0.1}, ["was removed", "reduction_dtype: bfloat16"]),
+        ({"collective": {"implementation": "nccl"}}, ["was removed", "CommunicationOptions"]),
+        ({"collective_timeout_seconds": 0}, ["above 0", "collective_timeout_seconds=0"]),
+        ({"collective_timeout_seconds": 9}, ["only beside workers or a job", "CommunicationOpt"]),
+        ({"workers": 1}, ["at least 2 workers", "distribution={'workers': 1}"]),
+        ({"workers": "all"}, ["whole number", "workers='all'"]),
+        ({"parameter_servers": 1}, ["parameter_servers beside a number of work"]),
         (_job(parameter_server_count=0), ["job.parameter_server_count=0"]),
-        (
-            _job(kind="TrainJob", runtime="x", pod_template={}, parameter_server_count=1),
-            ["no parameter_server_count for a TrainJob, which has no such role"],
-        ),
-        ({"distribution": {"workers": 2, "restarts": -1}}, ["distribution.restarts=-1"]),
-        ({"distribution": {"cpu_binding": "none"}}, ["was removed. Start a script with `tfx-"]),
-        (
-            {"distribution": {"workers": 2, **_job(image=None)["distribution"]}},
-            ["Expected a job, or workers on this machine, not both", "job or workers out."],
-        ),
-        (
-            {"distribution": {"parameter_servers": 1, "workers": "Auto", "job": {}}},
-            ["a job, or workers and parameter_servers on", "job or workers, parameter_servers out"],
-        ),
-        ({"distribution": {"strategy": "all"}}, ["one_device", "distribution.strategy='all'"]),
-        ({"distribution": {"strategy": "multi_worker"}}, ["workers or a job"]),
-        (
-            {"distribution": {"strategy": "mirrored", "device_memory_bytes": 1024}},
-            ["device_memory_bytes only beside strategy=model_parallel"],
-        ),
-        (
-            {"distribution": {"strategy": "model_parallel", "workers": 2}},
-            ["Expected multi_worker, or no strategy at all", "strategy='model_parallel'"],
-        ),
-        (
-            {"distribution": {"strategy": "mirrored", "workers": 2}},
-            ["Expected multi_worker, or no strategy at all", "distribution.strategy='mirrored'"],
-        ),
-        (
-            {"distribution": {"strategy": "auto", "workers": 2}},
-            ["which train, not both", "distribution.strategy='auto'", "distribution.workers out"],
-        ),
-        (
-            {"distribution": {"strategy": "auto", **_job()["distribution"]}},
-            ["which train, not both", "distribution.job out"],
-        ),
-        (
-            {"distribution": {"strategy": "tpu", **_job()["distribution"]}},
-            ["Expected multi_worker, or no strategy at all", "distribution.strategy='tpu'"],
-        ),
-        (
-            {"distribution": {"strategy": "parameter_server", "workers": 2}},
-            ["parameter_servers with the strategy parameter_server"],
-        ),
-        (
-            {"distribution": {"strategy": "multi_worker", "workers": 2, "parameter_servers": 1}},
-            ["Expected parameter_server, or no strategy at all, beside parameter servers in"],
-        ),
+        (_job(kind="TrainJob", runtime="x", pod_template={}, parameter_server_count=1),
+         ["no parameter_server_count for a TrainJob, which has no such role"]),
+        ({"workers": 2, "restarts": -1}, ["distribution.restarts=-1"]),
+        ({"cpu_binding": "none"}, ["was removed. Start a script with `tfx-"]),
+        ({"workers": 2, **_job(image=None)},
+         ["Expected a job, or workers on this machine, not both", "job or workers out."]),
+        ({"parameter_servers": 1, "workers": "Auto", "job": {}},
+         ["a job, or workers and parameter_servers on", "job or workers, parameter_servers out"]),
+        ({"strategy": "all"}, ["one_device", "distribution.strategy='all'"]),
+        ({"strategy": "multi_worker"}, ["workers or a job"]),
+        ({"strategy": "mirrored", "device_memory_bytes": 1024},
+         ["device_memory_bytes only beside strategy=model_parallel"]),
+        ({"strategy": "model_parallel", "workers": 2}, [_NONE, "strategy='model_parallel'"]),
+        ({"strategy": "mirrored", "workers": 2}, [_NONE, "distribution.strategy='mirrored'"]),
+        ({"strategy": "auto", "workers": 2},
+         ["which train, not both", "distribution.strategy='auto'", "distribution.workers out"]),
+        ({"strategy": "auto", **_job()}, ["which train, not both", "distribution.job out"]),
+        ({"strategy": "tpu", **_job()}, [_NONE, "distribution.strategy='tpu'"]),
+        ({"strategy": "parameter_server", "workers": 2},
+         ["parameter_servers with the strategy parameter_server"]),
+        ({"strategy": "multi_worker", "workers": 2, "parameter_servers": 1},
+         ["Expected parameter_server, or no strategy at all, beside parameter servers in"]),
         (_job(worker_count=1), ["at least 2 workers, or parameter servers beside one"]),
         (_job(shared_folder="jobs"), ["an absolute folder", "job.shared_folder='jobs'"]),
         (_job(shared_folder="/elsewhere"), ["Expected shared_folder in one of the volumeMounts"]),
@@ -202,9 +161,9 @@ def test_of_two_settings_each_has_what_it_takes_or_the_remedy_is_said(pair):
         (_job(kind="TrainJob"), ["the name of a TrainingRuntime"]),
         (_job(kind="TrainJob", runtime="x"), ["Expected env and resources of the container node"]),
     ],
-)
-def test_a_job_that_cannot_be_is_refused(values, words):
+)  # fmt: skip
+def test_a_job_that_cannot_be_is_refused(distribution, words):
     with pytest.raises(errors.UserError) as caught:
-        PerfConfig.from_dict(values)
+        read(distribution)
     for word in words:
         assert word in str(caught.value)

@@ -12,7 +12,6 @@ from tfx_perf.config import gate as gate_settings
 from tfx_perf.config.gate import GateSettings
 from tfx_perf.config.rule import Rule
 from tfx_perf.core import errors, metrics
-from tfx_perf.core.metrics import Direction
 
 
 @pytest.mark.parametrize(
@@ -140,25 +139,6 @@ def test_quality_has_default_rules_where_the_name_says_which_way_is_better():
     assert {key for key in rules if metrics.is_evaluation(key)} == {
         "evaluation/auc", "evaluation/mean_squared_error",
     }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("name", "direction"),
-    [
-        ("binary_accuracy", Direction.HIGHER),
-        ("AUC", Direction.HIGHER),
-        ("auc_precision_recall", Direction.HIGHER),
-        ("mean_absolute_error", Direction.LOWER),
-        ("binary_crossentropy", Direction.LOWER),
-        ("loss", Direction.LOWER),
-        ("example_count", Direction.NONE),
-        ("loss_head/auc", Direction.HIGHER),
-        ("accuracy_head/mean_squared_error", Direction.LOWER),
-        ("accuracy_head/example_count", Direction.NONE),
-    ],
-)
-def test_directions_of_evaluation_metrics(name, direction):
-    assert metrics.lookup(f"evaluation/{name}").direction is direction
 
 
 @pytest.mark.parametrize(

@@ -85,44 +85,26 @@ def test_what_is_wrong_is_said_in_one_line(values, words):
 @pytest.mark.parametrize(
     ("settings", "text", "message"),
     [
-        (
-            KubeflowSettings,
-            "target: kubeflow\n",
-            r"Expected the key image in FILE\. Received: settings={'target': 'kubeflow'}\. "
-            r"Set image\.",
-        ),
-        (
-            KubeflowSettings,
-            "image: i\nnodes:\n  Trainer:\n    memory_limt: 2Gi\n",
-            r"Expected one of the keys .* in FILE, line 4\. Received: "
-            r"nodes\.Trainer\.memory_limt='2Gi'\. Did you mean memory_limit\?",
-        ),
-        (
-            KubeflowSettings,
-            "image: i\ndefaults: {accelerator: gpu}\n",
-            r"Expected accelerator and accelerator_count together in FILE, line 2\. "
-            r"Received: defaults={'accelerator': 'gpu'}\.",
-        ),
-        (
-            AirflowSettings,
-            "default_args:\n  retries: many\n",
-            r"Expected a whole number in FILE, line 2\. Received: default_args\.retries='many'\. "
-            r"Leave default_args\.retries out for the default, null\.",
-        ),
-        (
-            AirflowSettings,
-            "schedule: daily\n",
-            r"Expected a cron expression .* or a duration in seconds in FILE, line 1\. "
-            r"Received: schedule='daily'\. Leave schedule out for the default, null\.",
-        ),
-        (
-            AirflowSettings,
-            "parameters:\n  steps: [1]\n",
-            r"Expected a whole number or a number or text in FILE, line 2\. "
-            r"Received: parameters\.steps=\[1\]\.",
-        ),
+        (KubeflowSettings, "target: kubeflow\n",
+         r"Expected the key image in FILE\. Received: settings={'target': 'kubeflow'}\. "
+         r"Set image\."),
+        (KubeflowSettings, "image: i\nnodes:\n  Trainer:\n    memory_limt: 2Gi\n",
+         r"Expected one of the keys .* in FILE, line 4\. Received: "
+         r"nodes\.Trainer\.memory_limt='2Gi'\. Did you mean memory_limit\?"),
+        (KubeflowSettings, "image: i\ndefaults: {accelerator: gpu}\n",
+         r"Expected accelerator and accelerator_count together in FILE, line 2\. "
+         r"Received: defaults={'accelerator': 'gpu'}\."),
+        (AirflowSettings, "default_args:\n  retries: many\n",
+         r"Expected a whole number in FILE, line 2\. Received: default_args\.retries='many'\. "
+         r"Leave default_args\.retries out for the default, null\."),
+        (AirflowSettings, "schedule: daily\n",
+         r"Expected a cron expression .* or a duration in seconds in FILE, line 1\. "
+         r"Received: schedule='daily'\. Leave schedule out for the default, null\."),
+        (AirflowSettings, "parameters:\n  steps: [1]\n",
+         r"Expected a whole number or a number or text in FILE, line 2\. "
+         r"Received: parameters\.steps=\[1\]\."),
     ],
-)
+)  # fmt: skip
 def test_settings_of_orchestrators_are_read_alike(tmp_path, settings, text, message):
     path = tmp_path / "settings.yaml"
     path.write_text(text)
