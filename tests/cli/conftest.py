@@ -13,7 +13,6 @@ from tfx_perf.cli import main
 
 @pytest.fixture
 def run_command() -> Callable[..., subprocess.CompletedProcess]:
-    """Runs the installed console script with arguments."""
     script = pathlib.Path(sys.executable).with_name("tfx-perf")
 
     def run(*arguments: object) -> subprocess.CompletedProcess:
@@ -40,11 +39,9 @@ def call_command(monkeypatch, capfd) -> Callable[..., subprocess.CompletedProces
 
 @pytest.fixture
 def database(tmp_path: pathlib.Path) -> pathlib.Path:
-    """The path of a database that does not exist yet."""
     return tmp_path / "metadata.sqlite"
 
 
 @pytest.fixture
 def recorder(database: pathlib.Path) -> Recorder:
-    """Records runs in `database`."""
     return Recorder(database)

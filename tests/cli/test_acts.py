@@ -24,7 +24,6 @@ _START = datetime.datetime(2026, 1, 2, tzinfo=datetime.timezone.utc)
 
 
 def judged(name, minute, *, blessed):
-    """Returns the decision on a run."""
     candidate = Run(
         run_id=name,
         time=_START + datetime.timedelta(minutes=minute),
@@ -63,7 +62,6 @@ def root(recorder, tmp_path):
 
 @pytest.fixture
 def act(capsys):
-    """Runs a command, and returns what it wrote."""
 
     def run(kind, name, *options):
         arguments = [kind, name, "--reason", "new kernel, known cost", "--who", "ada", *options]

@@ -86,7 +86,6 @@ def test_the_steps_are_divided_into_computing_and_each_kind_of_waiting():
 
 @pytest.fixture
 def source(tmp_path):
-    """A ledger with two runs."""
     entries = [
         Run(
             run_id=f"2026-{name}", time=_NOW, environment={"device_kind": kind},

@@ -82,6 +82,14 @@ def started(folder, script, *arguments, workers=2, options=()):
     )
 
 
+def ended(folder, *arguments, code=0, **given):
+    """Returns what was written until the end, whose exit code is checked."""
+    process = started(folder, *arguments, **given)
+    output, error = process.communicate(timeout=300)
+    assert process.returncode == code, output + error
+    return output, error
+
+
 def without_pulses(error):
     """Returns the lines of standard error that come however slow the machine is."""
     lines = error.splitlines(keepends=True)
@@ -89,9 +97,7 @@ def without_pulses(error):
 
 
 def test_every_worker_knows_which_it_is_and_its_lines_have_its_number(tmp_path):
-    process = started(tmp_path, _LIGHT, "ends", "--steps", "3", workers=3)
-    output, error = process.communicate(timeout=60)
-    assert process.returncode == 0, error
+    output, error = ended(tmp_path, _LIGHT, "ends", "--steps", "3", workers=3)
     assert sorted(line for line in output.splitlines() if "up" not in line) == [
         f"{index}: worker {index}, ['ends', '--steps', '3']" for index in range(3)
     ]
@@ -102,9 +108,7 @@ def test_bound_workers_have_cpus_that_no_other_has(tmp_path):
     code = "import os; print(sorted(os.sched_getaffinity(0)))"
     count = min(2, len(usable))
     options = ["--cpu-binding", "exclusive"]
-    process = started(tmp_path, code, workers=count, options=options)
-    output, error = process.communicate(timeout=60)
-    assert process.returncode == 0, error
+    output, error = ended(tmp_path, code, workers=count, options=options)
     found = [set(json.loads(line.partition(": ")[2])) for line in output.splitlines()]
     assert len(found) == count
     assert sorted(cpu for cpus in found for cpu in cpus) == sorted(usable)
@@ -112,8 +116,7 @@ def test_bound_workers_have_cpus_that_no_other_has(tmp_path):
 
 
 def test_json_has_standard_output_for_itself(tmp_path):
-    process = started(tmp_path, _LIGHT, "ends", options=["--json"])
-    output, error = process.communicate(timeout=60)
+    output, error = ended(tmp_path, _LIGHT, "ends", options=["--json"])
     assert json.loads(output) == {"exit_codes": [0, 0], "logs": "script.logs"}
     assert "1: worker 1" in error
 
@@ -122,29 +125,31 @@ def test_json_has_standard_output_for_itself(tmp_path):
     ("what", "code", "said"),
     [
         ("fails", 5, "Worker 1: ended with exit code 5. All were ended. Log: "),
-        (
-            "killed",
-            137,
-            "Worker 0: was killed (SIGKILL), by hand or because memory ran out. All were ended. ",
-        ),
+        ("killed", 137,
+         "Worker 0: was killed (SIGKILL), by hand or because memory ran out. All were ended. "),
     ],
-)
+)  # fmt: skip
 def test_where_one_fails_all_end(tmp_path, what, code, said):
     began = time.monotonic()
-    process = started(tmp_path, _LIGHT, what)
-    output, error = process.communicate(timeout=50)
-    assert process.returncode == code
+    output, error = ended(tmp_path, _LIGHT, what, code=code)
     assert error.splitlines()[-1].startswith(said)
     assert time.monotonic() - began < 50  # the others would have taken a minute
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_no_worker_is_left(tmp_path, number):
-    process = started(tmp_path, _LIGHT, "stubborn" if number == signal.SIGTERM else "waits")
-    for _ in range(4):  # two lines of each
-        process.stdout.readline()
+@pytest.mark.parametrize(
+    ("number", "what", "options"),
+    [
+        (signal.SIGTERM, "stubborn", []),
+        (signal.SIGKILL, "waits", []),
+        pytest.param(signal.SIGKILL, "waits", ["--ps", "1"], marks=pytest.mark.slow),
+    ],
+)
+def test_no_process_is_left(tmp_path, number, what, options):
+    process = started(tmp_path, _LIGHT, what, options=options)
+    for _ in range(2 if options else 4):  # two lines of the coordinator, or of each worker
+        assert process.stdout.readline().startswith("coordinator: " if options else ("0: ", "1: "))
     children = psutil.Process(process.pid).children(recursive=True)
-    assert len(children) == 3  # and what has started them
+    assert len(children) == (5 if options else 3)  # and what has started them
     process.send_signal(number)
     process.communicate(timeout=60)
     assert process.returncode == -number
@@ -152,23 +157,8 @@ def test_no_worker_is_left(tmp_path, number):
     assert not any(child.is_running() for child in children)
 
 
-@pytest.mark.slow
-def test_no_server_is_left(tmp_path):
-    process = started(tmp_path, _LIGHT, "waits", options=["--ps", "1"])
-    for _ in range(2):  # of the coordinator
-        assert process.stdout.readline().startswith("coordinator: ")
-    children = psutil.Process(process.pid).children(recursive=True)
-    assert len(children) == 5  # and what has started them
-    process.kill()
-    process.communicate(timeout=60)
-    psutil.wait_procs(children, timeout=20)
-    assert not any(child.is_running() for child in children)
-
-
 def test_with_servers_only_the_coordinator_runs_the_script_and_all_end_with_it(tmp_path):
-    process = started(tmp_path, _LIGHT, "ends", options=["--ps", "1", "--json"])
-    output, error = process.communicate(timeout=60)
-    assert process.returncode == 0, error
+    output, error = ended(tmp_path, _LIGHT, "ends", options=["--ps", "1", "--json"])
     exits = json.loads(output)["exit_codes"]
     assert (len(exits), exits[0]) == (4, 0)
     assert [line for line in error.splitlines() if "['ends']" in line] == [
@@ -217,8 +207,7 @@ def test_an_option_behind_the_script_is_said_to_belong_before_it(workers, told_o
 
 def test_all_that_stands_behind_the_script_is_its_own(tmp_path):
     own = ["--log", "x", "--workers=7", "--json", "--help", "--", "-x"]
-    process = started(tmp_path, "import sys; print(sys.argv[1:])", *own, workers=1)
-    output, error = process.communicate(timeout=60)
+    output, error = ended(tmp_path, "import sys; print(sys.argv[1:])", *own, workers=1)
     assert (output, without_pulses(error)) == (f"0: {own}\n", "Logs: script.logs\n")
 
 
@@ -242,9 +231,7 @@ def record_of(folder):
 @pytest.mark.slow
 @pytest.mark.parametrize("package", ["keras", "tf_keras"])
 def test_workers_train_together_and_the_first_one_tells(tmp_path, package):
-    process = started(tmp_path, _TRAINING, package, options=["--restarts", "1"])
-    output, error = process.communicate(timeout=300)
-    assert process.returncode == 0, output + error
+    output, error = ended(tmp_path, _TRAINING, package, options=["--restarts", "1"])
     (told,) = (line for line in output.splitlines() if "Trained with" in line)
     assert told.startswith("0: Trained with ")
     record = record_of(tmp_path)
@@ -262,9 +249,7 @@ def test_what_the_first_one_alone_knows_of_a_run_before_is_tried_by_all(tmp_path
     before = record_of(tmp_path)
     before["plan"]["steps_per_call"], before["key"] = 10, {"code": "that was changed"}
     (tmp_path / "perf-0" / "metrics.json").write_text(json.dumps(before))
-    process = started(tmp_path, _TRAINING, package, options=["--restarts", "1"])
-    output, error = process.communicate(timeout=300)
-    assert process.returncode == 0, output + error
+    output, error = ended(tmp_path, _TRAINING, package, options=["--restarts", "1"])
     assert "start again" not in error
     reference, *others = record_of(tmp_path)["trials"]
     assert reference["status"] == "reference"
@@ -277,18 +262,14 @@ def test_workers_are_held_against_a_run_alone_and_try_what_those_before_could_no
     alone = [sys.executable, "alone.py", "keras"]
     subprocess.run(alone, cwd=tmp_path, check=True, capture_output=True, timeout=300)
     for options in ([], ["--restarts", "1"]):
-        process = started(tmp_path, _TRAINING, "keras", options=options)
-        output, error = process.communicate(timeout=300)
-        assert process.returncode == 0, output + error
+        output, error = ended(tmp_path, _TRAINING, "keras", options=options)
         assert "the last run on one replica (a run before)" in output
         assert bool(record_of(tmp_path)["trials"]) == bool(options)
 
 
 @pytest.mark.slow
 def test_trials_that_end_a_worker_are_not_made_again(tmp_path):
-    process = started(tmp_path, _ENDING + _TRAINING, "keras", options=["--restarts", "1"])
-    output, error = process.communicate(timeout=300)
-    assert process.returncode == 0, output + error
+    output, error = ended(tmp_path, _ENDING + _TRAINING, "keras", options=["--restarts", "1"])
     assert "All workers start again (1 of 1). Worker 1: was killed (SIGKILL)" in error
     assert record_of(tmp_path)["plan_reason"] == "trials of it have ended the workers"
 
@@ -318,11 +299,9 @@ def test_the_traceback_of_a_thread_is_in_the_log_which_a_line_names(tmp_path):
         "    thread.start()\n"
         "    thread.join()\n"
     )
-    process = started(tmp_path, code, workers=1)
-    output, error = process.communicate(timeout=60)
+    output, error = ended(tmp_path, code, workers=1)
     log = "script.logs/worker-0.log"
     assert output == f"0: Thread reader has failed: KeyError: 'absent'. Log: {log}\n"
-    assert process.returncode == 0
     assert "Traceback" not in without_pulses(error)
     logged = (tmp_path / log).read_text()
     assert logged.startswith("Exception in thread reader:\nTraceback ")
@@ -330,9 +309,7 @@ def test_the_traceback_of_a_thread_is_in_the_log_which_a_line_names(tmp_path):
 
 
 def test_an_error_of_the_script_ends_all_and_the_last_line_says_which(tmp_path):
-    process = started(tmp_path, _FAILING, options=["--restarts", "3"])
-    output, error = process.communicate(timeout=60)
-    assert process.returncode == 1
+    output, error = ended(tmp_path, _FAILING, options=["--restarts", "3"], code=1)
     words = r"KeyError: 'no [/column] of this name\nin the data'"
     told = f"Worker 1: {words}. All were ended. Log: script.logs/worker-1.log\n"
     assert without_pulses(error) == told
@@ -373,13 +350,13 @@ threading.Event().wait(60)
     ],
 )
 def test_the_last_line_says_how_a_worker_has_ended(tmp_path, ends, words, code):
-    process = started(tmp_path, _ENDS.format(ends), options=["--restarts", "3"])
-    output, error = process.communicate(timeout=60)
+    output, error = ended(
+        tmp_path, _ENDS.format(ends), options=["--restarts", "3"], code=code
+    )  # fmt: skip
     told = f"Worker 1: {words}. All were ended. Log: script.logs/worker-1.log\n"
     assert without_pulses(error) == told
     assert output.startswith("1: no end of line") and output.endswith("\n")
     assert words not in output  # it is said once
-    assert process.returncode == code
 
 
 _LOSING = """
@@ -402,9 +379,7 @@ except tf.errors.OpError:
 
 @pytest.mark.slow
 def test_an_exit_after_another_worker_was_lost_has_all_start_again(tmp_path):
-    process = started(tmp_path, _LOSING, options=["--restarts", "1"])
-    output, error = process.communicate(timeout=100)
-    assert process.returncode == 0, output + error
+    output, error = ended(tmp_path, _LOSING, options=["--restarts", "1"])
     assert "All workers start again (1 of 1). Worker 0: ended with exit code 3." in error
 
 
@@ -419,8 +394,6 @@ raise tf.errors.UnavailableError(None, None, "connection reset")
 
 @pytest.mark.slow
 def test_a_worker_that_has_left_the_others_is_named_where_these_lose_it(tmp_path):
-    process = started(tmp_path, _LEFT)
-    output, error = process.communicate(timeout=100)
-    assert process.returncode == 1, output + error
+    output, error = ended(tmp_path, _LEFT, code=1)
     left = "connection reset; before that worker 1 had ended, with exit code 0"
     assert left in error.splitlines()[-1]

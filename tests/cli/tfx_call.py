@@ -9,7 +9,6 @@ from tfx_perf.cli import tfx
 
 
 def call(*arguments: object) -> tuple[int, str, str]:
-    """Returns exit code, output and errors."""
     out, err = io.StringIO(), io.StringIO()
     with (
         contextlib.redirect_stdout(out),
