@@ -56,11 +56,14 @@ def imported_names(path: pathlib.Path, *, top_level: bool = False) -> Iterator[s
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def modules_after(statements: str) -> set[str]:
-    """Returns the modules that a fresh interpreter has loaded after `statements`."""
-    code = f"import json, sys\n{statements}\nprint(); print(json.dumps(sorted(sys.modules)))"
+def modules_after(*statements: str) -> list[set[str]]:
+    """Returns the modules that a fresh interpreter has loaded after each of the statements."""
+    tell = "print(); print('LOADED', json.dumps(sorted(sys.modules)))"
+    code = "\n".join(["import json, sys", *(f"{each}\n{tell}" for each in statements)])
     child = processes.python("-c", code, cwd=ROOT)
-    return set(json.loads(processes.last_line(child)))
+    assert child.returncode == 0, child.stderr[-4000:]
+    lines = [line.split(" ", 1) for line in child.stdout.splitlines() if line[:7] == "LOADED "]
+    return [set(json.loads(modules)) for _, modules in lines]
 
 
 @functools.cache
@@ -74,31 +77,27 @@ def floors() -> dict[str, int]:
     }
 
 
-def test_importing_the_package_imports_neither_tfx_nor_tensorflow():
-    loaded = modules_after("import tfx_perf")
-    assert not loaded & {*TFX_PACKAGES, "tensorflow", "keras", "tf_keras", "numpy"}
+def test_no_more_is_loaded_than_what_is_imported_needs():
+    package, under_launch, comparisons, scripts, engine = modules_after(
+        "import tfx_perf",
+        # A script under `launch` is run before TensorFlow is imported.
+        "import tfx_perf.distribute.launch, tfx_perf.isolate.serving",
+        "from tfx_perf.report import step_parts",
+        "import tfx_perf.script",
+        f"import {', '.join(map(module_name, ENGINE))}",
+    )
+    assert not package & {*TFX_PACKAGES, "tensorflow", "keras", "tf_keras", "numpy"}
+    assert "tensorflow" not in under_launch
+    assert "matplotlib" not in comparisons
+    assert "ml_metadata" not in scripts
+    assert set(map(module_name, ENGINE)) <= engine
+    assert not engine & TFX_PACKAGES
 
 
-def test_scripts_load_no_metadata_store_and_comparisons_no_plots():
-    assert "ml_metadata" not in modules_after("import tfx_perf.script")
-    assert "matplotlib" not in modules_after("from tfx_perf.report import step_parts")
-
-
-def test_a_script_under_launch_is_run_before_tensorflow_is_imported():
-    loaded = modules_after("import tfx_perf.distribute.launch, tfx_perf.isolate.serving")
-    assert "tensorflow" not in loaded
-
-
-@pytest.mark.parametrize("path", ENGINE, ids=module_name)
-def test_engine_does_not_name_tfx(path):
-    assert not {name.split(".")[0] for name in imported_names(path)} & TFX_PACKAGES
-
-
-def test_engine_does_not_load_tfx():
-    names = ", ".join(map(module_name, ENGINE))
-    loaded = modules_after(f"import {names}")
-    assert set(map(module_name, ENGINE)) <= loaded
-    assert not loaded & TFX_PACKAGES
+def test_engine_does_not_name_tfx():
+    for path in ENGINE:
+        names = {name.split(".")[0] for name in imported_names(path)}
+        assert not names & TFX_PACKAGES, module_name(path)
 
 
 @pytest.mark.skipif(not COMPONENTS, reason="there are no components")
@@ -114,22 +113,23 @@ def test_components_do_not_load_tensorflow_parts_of_the_engine():
         assert not heavy & set(imported_names(path)), module_name(path)
 
 
-@pytest.mark.parametrize("path", [*ENGINE, *MAPPED, *CLI], ids=module_name)
-def test_no_import_goes_up(path):
+def test_no_import_goes_up():
     """But in functions of `training`, which import `distribute` where there are several."""
     floor_of = floors()
     assert floor_of, "docs/architecture.md has no table of floors"
-    parts = module_name(path).split(".")
-    if parts == ["tfx_perf"]:
-        return  # loads everything lazily, by name
-    assert parts[1] in floor_of, f"docs/architecture.md does not say where {parts[1]} stands"
-    at_the_top = set(imported_names(path, top_level=True))
-    for name in imported_names(path):
-        if parts[1] == "training" and name.startswith(DISTRIBUTE) and name not in at_the_top:
-            continue
-        target = name.split(".")
-        if target[0] == "tfx_perf" and len(target) > 1 and target[1] in floor_of:
-            assert floor_of[target[1]] <= floor_of[parts[1]], f"{module_name(path)} imports {name}"
+    for path in (*ENGINE, *MAPPED, *CLI):
+        parts = module_name(path).split(".")
+        if parts == ["tfx_perf"]:
+            continue  # loads everything lazily, by name
+        assert parts[1] in floor_of, f"docs/architecture.md does not say where {parts[1]} stands"
+        at_the_top = set(imported_names(path, top_level=True))
+        for name in imported_names(path):
+            if parts[1] == "training" and name.startswith(DISTRIBUTE) and name not in at_the_top:
+                continue
+            target = name.split(".")
+            if target[0] == "tfx_perf" and len(target) > 1 and target[1] in floor_of:
+                is_above = floor_of[target[1]] > floor_of[parts[1]]
+                assert not is_above, f"{module_name(path)} imports {name}"
 
 
 def imported_packages(path: pathlib.Path) -> Iterator[tuple[str, str]]:
@@ -224,7 +224,7 @@ def test_tests_of_every_module_are_found_by_its_name():
 
 
 def test_a_training_on_one_device_loads_nothing_of_several():
-    loaded = modules_after("""
+    (loaded,) = modules_after("""
 import keras, numpy, tfx_perf
 model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
 model.compile("adam", "mse")
