@@ -12,7 +12,7 @@ from tfx_perf.core.structural_hash import Describer, digest
 # A module of users, and what its functions hold in a cell, a global and a default.
 SOURCE = """
 import collections, dataclasses, datetime, decimal, enum, fractions, functools, io, itertools
-import logging, math, os, pathlib, random, re, threading, types, uuid, weakref
+import json, logging, math, os, pathlib, random, re, threading, types, uuid, weakref
 from concurrent import futures
 
 import numpy as np
@@ -65,6 +65,11 @@ def calls(function):
 def in_a_set_and_beside(*items):
     return {*items}, items
 
+class Coded(dict):
+    __slots__ = ("a", "b")
+    def run(self, x=object()):
+        return [x in {"a", "b", "c"}, two(x), json.dumps(x), super().keys()]
+
 def held(value):
     def function(x, default=value):
         return value, GLOBAL
@@ -83,6 +88,7 @@ COUNTED = {
     "cached function": ("functools.lru_cache(one)", "functools.lru_cache(two)"),
     "class": ("type('K', (), {'a': 1})", "type('K', (), {'a': 2})"),
     "class of Python": ("collections.OrderedDict", "collections.Counter"),
+    "class with code": ("Coded", "type('Coded', (dict,), {'run': one})"),
     "class method": (
         "type('K', (), {'m': classmethod(one)}).m", "type('K', (), {'m': classmethod(two)}).m"
     ),

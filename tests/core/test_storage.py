@@ -12,7 +12,6 @@ from tfx_perf.core import errors, storage
 
 @pytest.fixture(params=["local", "file", "memory"])
 def uri(request, tmp_path):
-    """A folder that does not exist yet."""
     return {
         "local": str(tmp_path / "new"),
         "file": f"file://{tmp_path}/new",

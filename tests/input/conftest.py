@@ -93,7 +93,6 @@ def built(once):
 
 @pytest.fixture(scope="session")
 def defaults_digest(once):
-    """Returns the digest of the default's examples."""
 
     def digest(source):
         return equivalence.digest(source.default())

@@ -50,7 +50,6 @@ def _integers(*values: int) -> tf.train.Feature:
 
 
 def write_shards(folder: pathlib.Path, sizes: list[int], *, suffix: str = ".gz", **changes) -> None:
-    """Writes one file for each of `sizes`."""
     number = 0
     for index, size in enumerate(sizes):
         path = f"{folder}/part-{index:05d}{suffix}"
@@ -61,7 +60,6 @@ def write_shards(folder: pathlib.Path, sizes: list[int], *, suffix: str = ".gz",
 
 
 def flip_byte(path: pathlib.Path, *, share: float) -> None:
-    """Changes the byte at that share of the file."""
     content = bytearray(path.read_bytes())
     content[int(len(content) * share)] ^= 0xFF
     path.write_bytes(content)

@@ -31,7 +31,6 @@ def build(name, source, limits=AMPLE):
 
 
 def numbers(dataset):
-    """The examples' numbers, batch by batch."""
     return [batch[0]["number"].numpy().ravel().tolist() for batch in dataset]
 
 
@@ -177,7 +176,6 @@ def test_columns_refuses_values_at_places_of_their_own(make_source):
 
 
 def loaded(rows):
-    """A table of a dataset's batches."""
     return table_lib.load(rows.map(lambda batch: (batch, 1)), limits=AMPLE, expected_bytes=1)
 
 

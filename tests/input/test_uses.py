@@ -25,7 +25,6 @@ def values(batches):
 
 
 def model_of(keras, width):
-    """Returns a compiled model of so many numbers an example, the same each time."""
     inputs = keras.Input((width,))
     model = keras.Model(inputs, keras.layers.Dense(1, kernel_initializer="ones")(inputs))
     model.compile(optimizer=keras.optimizers.SGD(1e-6), loss="mse")
@@ -33,7 +32,6 @@ def model_of(keras, width):
 
 
 def only(name):
-    """Returns what leaves one feature of a batch to train on."""
     return lambda features, label: (tf.cast(features[name], tf.float32), label)
 
 

@@ -335,7 +335,6 @@ def test_figures_are_derived_from_what_was_measured():
 
 
 def changed_by(**fields):
-    """Returns the figures that differ with other fields."""
     before = record(executed_flops_per_step=1000).figures()
     after = record(executed_flops_per_step=1000, **fields).figures()
     return {key for key in before if before[key] != after[key]}

@@ -27,7 +27,6 @@ def training_flops(model, x, y):
 
 
 def scales(model):
-    """Returns the scalars among the optimizer's variables."""
     found = variables.named_variables({"optimizer": model.optimizer}).values()
     return [float(np.array(each)) for each in found if not each.shape.rank]
 
