@@ -1,7 +1,7 @@
 """What reports say on stored records, as text: held by `golden/pages.json`.
 
 `.venv/bin/python tests/report/golden_pages.py` writes that file anew; its diff shows what has
-changed. Of trainings and inputs only the first lines are held.
+changed.
 """
 
 import datetime
@@ -21,7 +21,8 @@ from tfx_perf.report import history as history_report
 from tfx_perf.report import input as input_report
 from tfx_perf.report import memory as memory_report
 from tfx_perf.report import training as training_report
-from tfx_perf.training.record import TrainingRecord
+from tfx_perf.training.optimizations.plan import PLAIN_FIT
+from tfx_perf.training.record import TrainingRecord, XlaAccount
 
 _FOLDER = pathlib.Path(__file__).parent / "golden"
 FILE = _FOLDER / "pages.json"
@@ -61,13 +62,28 @@ def lines():
     found["history"] = _shown(
         history_report.report_on(_history(), keys, folder=_FOLDER).render()
     )
-    for name in ("training", "training_of_two"):
-        report = training_report.report_on(_read(TrainingRecord, name))
-        found[name] = [report.verdict, report.tone]
+    reports = {name: training_report.report_on(made) for name, made in _trainings()}
     for name in ("input", "input_reused"):
-        report = input_report.report_on(_read(TuningRecord, name))
-        found[name] = [report.verdict, report.tone]
+        reports[name] = input_report.report_on(_read(TuningRecord, name))
+    for name, made in reports.items():  # without all figures, which a new one would change
+        found[name] = [made.tone, *_shown(made.render().partition("<h2>Figures</h2>")[0])]
     return found
+
+
+def _trainings():
+    """Yields stored trainings, and one that knows more, and one that knows little."""
+    alone = _read(TrainingRecord, "training")
+    yield "training", alone
+    yield "training_of_two", _read(TrainingRecord, "training_of_two")
+    xla = XlaAccount(compiled_shapes=("24x4, 24x1", "8x4, 8x1"), fusion_count=3)
+    more = {"reused_from": "/first/run", "trial_import_seconds": 1.5, "trial_setup_seconds": 2.5}
+    yield "training_of_a_plan_before", alone.model_copy(update={**more, "xla": xla})
+    nothing = dict.fromkeys((
+        "step_time", "mean_step_time_seconds", "step_time_p90_seconds", "global_batch_size",
+        "flops_per_step", "peak_flops_per_second", "peak_source",
+    ))  # fmt: skip
+    little = {"plan": PLAIN_FIT, "plan_reason": "trials are off", "trials": (), "step_times": ()}
+    yield "training_without_trials", alone.model_copy(update={**little, **nothing, "losses": {}})
 
 
 def _shown(page):

@@ -13,7 +13,6 @@ from tfx_perf.report import training as training_report
 from tfx_perf.training import advice, scaling
 from tfx_perf.training.measuring.accounts import CommunicationAccount, ReplicaAccount
 from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
-from tfx_perf.training.record import XlaAccount
 from tfx_perf.training.trials.choice import TrialRecord
 
 CHOSEN = TrainingPlan(steps_per_call=50)
@@ -63,12 +62,6 @@ def record(**fields):
         "losses": {"loss": (0.7, 0.5), "val_loss": (0.6,)},
     }
     return training_record(0.0008, **{**usual, **fields})
-
-
-def test_the_verdict_names_plan_reason_and_speed():
-    verdict = training_report.report_on(record()).verdict
-    assert verdict.startswith("Trained with 50 steps per call: 4.00 times the speed of plain fit.")
-    assert verdict.endswith("50,000 examples/s after warm-up.")
 
 
 def test_only_turns_tell_what_a_plan_saves():
@@ -239,31 +232,12 @@ def test_trials_that_went_before_count():
     assert record(time_to_first_step_seconds=None).after_trials(1.0).fit_time_seconds == 11.0
 
 
-def test_what_more_workers_bring_comes_first():
-    html = training_report.report_on(of_two(communication=WAITING)).render()
-    titles = ["Replicas", "More workers", "Loss", "Trials"]
-    places = [html.index(f"<h2>{title}</h2>") for title in titles]
-    assert places == sorted(places)
-
-
-def test_every_trial_and_every_figure_is_there():
+def test_every_figure_is_there():
     html = training_report.report_on(record(notes=("FLOPs not counted: why",))).render()
-    for trial in TRIALS:
-        assert str(trial.plan) in html
-        assert trial.status in html
-    assert "no kernel &lt;X&gt;" in html
     for key in record().figures():
         assert metrics.CATALOGUE[key].description.replace("'", "&#39;") in html
     assert "measured: here" in html
     assert "FLOPs not counted: why" in html
-    assert html.count("<svg") == 3
-
-
-def test_the_pictures_come_before_the_tables_they_rest_on():
-    html = training_report.report_on(record()).render()
-    titles = ["Loss", "Step time of the plans", "Steps", "Trials", "Until the first step"]
-    places = [html.index(f"<h2>{title}</h2>") for title in titles]
-    assert places == sorted(places)
 
 
 def loss_section(**losses):
@@ -292,19 +266,6 @@ def test_the_page_says_when_validation_came_less_often_and_which_loss_is_no_numb
     section = loss_section(loss=(0.7, 0.5, math.nan, math.nan), val_loss=(0.8, 0.7))
     assert "The validation loss is known 2 times in 4 epochs" in section
     assert "Value 3 of the training loss is nan." in section
-
-
-def test_a_training_without_trials_or_steps_has_a_report_too():
-    poor = record(
-        plan=PLAIN_FIT, plan_reason="trials are off", trials=(), step_time=None, step_times=(),
-        mean_step_time_seconds=None, step_time_p90_seconds=None, global_batch_size=None,
-        flops_per_step=None, losses={},
-        peak_flops_per_second=None, peak_source=None,
-    )
-    report = training_report.report_on(poor)
-    assert report.tone == "neutral"
-    assert "trials are off" in report.verdict
-    assert "<svg" not in report.render()
 
 
 def test_figures_are_derived_from_what_was_measured():
@@ -356,26 +317,6 @@ def test_figures_of_the_steps_are_known_to_need_enough_of_them():
     neither = metrics.Direction.NONE
     better = {key for key in made if metrics.CATALOGUE[key].direction is not neither}
     assert better | {"cost_per_million_examples"} == verdict.PER_STEP
-
-
-def test_the_start_and_xla_have_tables_of_their_own():
-    html = training_report.report_on(
-        record(
-            trial_import_seconds=1.5,
-            trial_setup_seconds=2.5,
-            xla=XlaAccount(compiled_shapes=("24x4, 24x1", "8x4, 8x1"), fusion_count=3),
-        )
-    ).render()
-    assert "checks and timing" in html
-    assert "4.00 s" in html  # 8 of trials, less 1.5 and 2.5
-    assert "8x4, 8x1" in html
-    assert "What XLA compiled" not in training_report.report_on(record()).render()
-
-
-def test_a_plan_of_a_run_before_is_named():
-    html = training_report.report_on(record(reused_from="/first/run")).render()
-    assert "those of an earlier run, /first/run" in html
-    assert "/first/run" not in training_report.report_on(record()).render()
 
 
 @pytest.mark.parametrize(
