@@ -121,46 +121,10 @@ def test_runs_themselves_tell_how_a_figure_follows_the_size(follows):
     assert found == pytest.approx([1.2**follows] * 20, rel=0.002)
 
 
-def test_quality_is_compared_whatever_the_machine_and_the_size():
-    before = run("a", environment=ELSEWHERE, pipeline="taxi", evaluation={"auc": 0.9}, **{KEY: 1.0})
-    ledger = Ledger(entries=(before,))
-    rules = {KEY: Rule(margin=0.03), "evaluation/auc": Rule(margin=0.02)}
-    settings = GateSettings(rules=rules, use_defaults=False)
-    for auc, blessed in ((0.9, True), (0.63, False)):
-        candidate = run("b", pipeline="taxi", evaluation={"auc": auc}, **{KEY: 0.01})
-        decision = evaluate(candidate, ledger=ledger, settings=settings)
-        assert decision.blessed is blessed
-        verdicts = {item.metric: item.verdict for item in decision.outcomes}
-        assert verdicts[KEY] is Verdict.NOT_COMPARABLE
-        assert decision.headline.startswith("Not comparable with any blessed run")
-        assert "quality" in decision.headline
-
-
-def test_another_pipelines_runs_are_no_baseline():
-    entries = (run("a", pipeline="orders", step_time_seconds=1.0),)
-    candidate = run("b", pipeline="taxi", step_time_seconds=2.0)
-    decision = evaluate(candidate, ledger=Ledger(entries=entries), settings=SPEED)
-    assert decision.outcomes[0].verdict is Verdict.NOT_COMPARED
-
-
 def test_the_anchor_may_be_judged_again():
     entries = tuple(run(f"r{i}", minute=i, step_time_seconds=1.0) for i in range(3))
     settings = SPEED.model_copy(update={"anchor": "r1"})
     assert evaluate(entries[1], ledger=Ledger(entries=entries), settings=settings).blessed
-
-
-def test_each_gate_of_a_training_has_a_baseline_of_its_own():
-    ledger = Ledger()
-    for number in range(6):
-        for node in ("staging", "production"):
-            one = run(f"r{number}", minute=number, pipeline="taxi", step_time_seconds=1.0)
-            one = one.model_copy(update={"node": node, "artifact": f"training-{number}"})
-            assert evaluate(one, ledger=ledger, settings=SPEED).blessed
-            ledger = ledger.append(one, keep=100)
-    for node in ("staging", "production"):
-        slow = run("new", minute=9, pipeline="taxi", step_time_seconds=1.3)
-        slow = slow.model_copy(update={"node": node, "artifact": "training-9"})
-        assert not evaluate(slow, ledger=ledger, settings=SPEED).blessed
 
 
 @pytest.mark.parametrize("key", ["train_loss", "evaluation/auc"])

@@ -23,19 +23,6 @@ def judge(key, value, baseline, **rule):
 
 
 @pytest.mark.parametrize(("key", "sign"), [(SLOW, 1), (FAST, -1)])
-def test_only_what_is_beyond_margin_and_noise_is_a_regression(key, sign):
-    quiet = noisy(8, sd=0.002)
-    assert judge(key, 1 + sign * 0.029, quiet, margin=0.03).verdict is Verdict.PASS
-    worse = judge(key, 1 + sign * 0.035, quiet, margin=0.03)
-    assert worse.verdict is Verdict.REGRESSION
-    assert worse.refuses
-    assert worse.change == pytest.approx(sign * 0.035, abs=0.003)
-    assert worse.change_low < worse.change < worse.change_high
-    assert (worse.highest is None, worse.lowest is None) == (sign < 0, sign > 0)
-    assert judge(key, 1 - sign * 0.5, quiet, margin=0.03).verdict is Verdict.PASS
-
-
-@pytest.mark.parametrize(("key", "sign"), [(SLOW, 1), (FAST, -1)])
 def test_the_allowed_bound_is_the_bound(key, sign):
     baseline = noisy(8, sd=0.03)
     found = judge(key, 1.0, baseline, margin=0.03, budget=0.5)
@@ -45,16 +32,6 @@ def test_the_allowed_bound_is_the_bound(key, sign):
     outside = judge(key, bound * (1 + sign * 1e-6), baseline, margin=0.03, budget=0.5)
     assert (inside.verdict, outside.verdict) == (Verdict.PASS, Verdict.REGRESSION)
     assert "noise explains" in inside.reason
-
-
-def test_noise_that_hides_more_than_the_budget_is_inconclusive_not_a_pass():
-    loud = noisy(8, sd=0.10)
-    found = judge(SLOW, 1.06, loud, margin=0.03)
-    assert found.verdict is Verdict.INCONCLUSIVE
-    assert found.refuses
-    assert "must be ruled out" in found.reason
-    assert judge(SLOW, 1.06, loud, margin=0.03, budget=0.6).verdict is Verdict.PASS
-    assert judge(SLOW, 0.7, loud, margin=0.03).verdict is Verdict.PASS  # clearly no worse
 
 
 def test_no_rate_can_fall_by_more_than_all_of_it():
@@ -80,13 +57,11 @@ def test_deterministic_counters_are_compared_exactly_with_the_last_run(value, ma
     assert found.change_low == found.change_high == found.change
 
 
-def test_a_small_share_is_relative_to_the_scale():
-    share = "input_wait_ratio"
-    rule = {"margin": 0.1, "noise": 0.01}
-    assert judge(share, 0.004, [0.001] * 8, **rule).verdict is Verdict.REGRESSION
-    scaled = judge(share, 0.004, [0.001] * 8, scale=0.2, **rule)
-    assert scaled.verdict is Verdict.PASS
-    assert scaled.change == pytest.approx(0.015)
+def test_a_baseline_of_zero_has_no_ratio_but_still_a_direction():
+    found = judge("input_wait_ratio", 0.01, [0.0], margin=0.5)
+    assert found.verdict is Verdict.REGRESSION
+    assert found.change is None
+    assert judge("input_wait_ratio", 0.0, [0.0], margin=0.5).verdict is Verdict.PASS
 
 
 def test_a_negative_loss_gets_worse_upwards():

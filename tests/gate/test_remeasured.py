@@ -72,6 +72,20 @@ def test_what_passes_stays_so():
     assert judged(SLOW, (1.5, 1.6), samples=(1.0, 1.0, 1.0)).verdict is Verdict.PASS
 
 
+def test_many_small_slowdowns_are_not_settled_by_the_last_one():
+    """Unless the last blessed run itself is within the budget of the anchor."""
+    crept = (1.0,) * 5 + (1.05, 1.08, 1.10)
+    rule = {"budget": 0.05, "noise": 1e-4}
+    for factor, samples in ((1.0, crept), (2.0, (1.0,) * 8)):
+        found = {"value": factor * 1.1, "samples": samples, **rule}
+        alone = judged(SLOW, None, **found)
+        assert "drift" in {outcome.kind for outcome in alone.outcomes if outcome.refuses}
+        evaluation = judged(SLOW, (0.999, 1.001), against=f"r{len(samples) - 1}", **found)
+        verdicts = {outcome.kind: outcome.verdict for outcome in evaluation.outcomes}
+        assert verdicts["change"] is Verdict.PASS
+        assert verdicts["drift"] is (Verdict.REGRESSION if factor == 1 else Verdict.PASS)
+
+
 def test_other_figures_are_not_settled_by_a_time():
     record = judged("peak_memory_bytes", (0.97, 1.02))
     assert record.verdict is Verdict.INCONCLUSIVE
