@@ -7,9 +7,9 @@ import pytest
 from tests.fuzzing import failures
 from tests.fuzzing.found import found_once
 
-from .cases import Case
+from .cases import VARIABLE, Call, Case, Feature, File
 from .checking import Checker
-from .strategies import cases
+from .strategies import BASES, cases
 
 pytestmark = pytest.mark.each_choice
 
@@ -28,6 +28,30 @@ def checker():
 @pytest.mark.parametrize("example", found_once(_EXAMPLES))
 def test_what_was_found_once_is_as_tfxio_serves_it(checker, example):
     assert checker.check(Case.from_json(example)) is None
+
+
+_FEATURES = (
+    Feature(shape=(1,)), Feature(dtype="float", shape=(2,)), Feature(dtype="bytes"),
+    Feature(dtype="bytes", kind=VARIABLE), Feature(kind=VARIABLE), Feature("float", VARIABLE),
+)  # fmt: skip
+_CALLS = {
+    "in order": Call(num_epochs=3),
+    "endless": Call(num_epochs=None, shuffle=True, label=True),
+    "endless in order": Call(num_epochs=None),
+    "without the rest": Call(num_epochs=2, drop_final_batch=True, batch_size=16, shuffle=True),
+    "over epochs": Call(num_epochs=2, batch_size=16, shuffle=True, label=True),
+    "one by one": Call(batch_size=1, shuffle=True),
+    "all at once": Call(batch_size=1000, shuffle=True, label=True),
+}
+
+
+@pytest.mark.parametrize("is_ragged", [False, True])
+@pytest.mark.parametrize("call", _CALLS.values(), ids=_CALLS)
+@pytest.mark.parametrize("name", [*BASES, *(f"{base}+autotune" for base in BASES)])
+def test_each_kind_of_call_is_as_tfxio_serves_it(checker, name, call, is_ragged):
+    files = (File(records=77), File(records=77), File(records=76))
+    case = Case(name, _FEATURES, is_ragged, files, calls=(call,))
+    assert checker.check(case.consistent()) is None
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 from tensorflow_transform.tf_metadata import schema_utils
 from tfx_bsl.tfxio import dataset_options, tf_example_record
 
-from tfx_perf.input import candidates, equivalence, measure
+from tfx_perf.input import candidates, measure
 from tfx_perf.input.candidates import limits, source
 
 
@@ -89,15 +89,6 @@ def built(once):
         return candidates.make(name).build(source, limits=limits.Limits(memory_bytes=2**30))
 
     return lambda name, source: once(build, source, name)
-
-
-@pytest.fixture(scope="session")
-def defaults_digest(once):
-
-    def digest(source):
-        return equivalence.digest(source.default())
-
-    return lambda source: once(digest, source)
 
 
 @pytest.fixture

@@ -4,15 +4,14 @@ import json
 import pathlib
 import re
 
-import numpy as np
 import psutil
 import pytest
 import record_data
 import tensorflow as tf
-from record_data import RAGGED_SCHEMA, SPARSE_SCHEMA
+from record_data import SPARSE_SCHEMA
 
 from tests import processes
-from tfx_perf.input import candidates, equivalence
+from tfx_perf.input import candidates
 from tfx_perf.input.candidates import batching, candidate
 from tfx_perf.input.candidates import table as table_lib
 from tfx_perf.input.candidates.columns import row_numbers
@@ -36,64 +35,6 @@ def numbers(dataset):
 
 def flat(batches):
     return [number for batch in batches for number in batch]
-
-
-@pytest.mark.one_case
-@every_candidate
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"num_epochs": 1},
-        {"num_epochs": 1, "drop_final_batch": True},
-        {"num_epochs": 3, "shuffle": False},
-        {"label_key": None},
-        {"batch_size": 300},
-    ],
-)
-def test_element_spec_is_the_defaults(name, options, make_source, built):
-    source = make_source(**options)
-    assert built(name, source).element_spec == source.element_spec
-
-
-@pytest.mark.one_case
-@every_candidate
-@pytest.mark.parametrize("batch_size", [1, 7, 230, 1000])
-def test_one_epoch_holds_the_same_examples(
-    name, batch_size, make_source, built, defaults_digest
-):
-    source = make_source(num_epochs=1, batch_size=batch_size)
-    dataset = built(name, source)
-    assert sorted(flat(numbers(dataset))) == list(range(230))
-    assert equivalence.digest(dataset) == defaults_digest(source)
-
-
-@every_candidate
-@pytest.mark.parametrize("drop_final_batch", [True, False])
-def test_batches_span_epochs_as_the_defaults_do(name, drop_final_batch, make_source, built):
-    source = make_source(num_epochs=2, drop_final_batch=drop_final_batch)
-    found, expected = (numbers(built(each, source)) for each in (name, "default"))
-    assert [len(batch) for batch in found] == [len(batch) for batch in expected]
-    if not drop_final_batch:
-        assert sorted(flat(found)) == sorted(2 * list(range(230)))
-    assert sorted(flat(found)[:230]) == list(range(230))
-
-
-@pytest.mark.one_case
-@every_candidate
-@pytest.mark.parametrize("num_epochs", [None, 2])
-def test_cardinality_is_the_defaults(name, num_epochs, make_source, built):
-    source = make_source(num_epochs=num_epochs)
-    found = built(name, source)
-    assert found.cardinality() == built("default", source).cardinality()
-    if num_epochs is None:
-        assert len(numbers(found.take(60))) == 60
-
-
-@every_candidate
-def test_unshuffled_order_is_the_defaults(name, make_source, built):
-    source = make_source(num_epochs=2, shuffle=False)
-    assert numbers(built(name, source)) == numbers(built("default", source))
 
 
 @every_candidate
@@ -137,29 +78,6 @@ def test_seed_repeats_in_another_process(tmp_path):
 def seeded_orders(folder):
     source = record_data.plain_source(folder, num_epochs=2, shuffle_seed=7)
     return {name: flat(numbers(build(name, source))) for name in OTHERS}
-
-
-@pytest.mark.one_case
-@every_candidate
-@pytest.mark.parametrize("options", [{"num_epochs": 1}, {}])
-def test_sparse_features_are_the_defaults(name, options, make_source, built):
-    source = make_source(schema=record_data.MANY_KINDS_SCHEMA, shuffle=False, **options)
-    dataset = built(name, source)
-    assert dataset.element_spec == source.element_spec
-    pairs = zip(dataset.take(15), built("default", source).take(15), strict=True)
-    for (found, _), (expected, _) in pairs:
-        for key in ["words", "counts", "weights"]:
-            for part in ["indices", "values", "dense_shape"]:
-                np.testing.assert_array_equal(
-                    getattr(found[key], part), getattr(expected[key], part)
-                )
-
-
-@pytest.mark.one_case
-@every_candidate
-def test_sparse_features_shuffled(name, make_source, built, defaults_digest):
-    source = make_source(schema=record_data.MANY_KINDS_SCHEMA, num_epochs=1, batch_size=7)
-    assert equivalence.digest(built(name, source)) == defaults_digest(source)
 
 
 def test_batch_of_empty_rows_only(make_source):
@@ -210,19 +128,6 @@ def test_columns_are_not_copied_into_the_graph(split_folder):
     grown_bytes = psutil.Process().memory_info().rss - before_bytes
     assert grown_bytes < table.held_bytes / 2
     assert len(iterators) == 2
-
-
-@pytest.mark.one_case
-@every_candidate
-@pytest.mark.parametrize("options", [{"num_epochs": 1}, {}])
-def test_ragged_features_are_the_defaults(name, options, make_source, built):
-    source = make_source(schema=RAGGED_SCHEMA, shuffle=False, **options)
-    assert isinstance(source.element_spec[0]["words"], tf.RaggedTensorSpec)
-    dataset = built(name, source)
-    assert dataset.element_spec == source.element_spec
-    pairs = zip(dataset.take(15), built("default", source).take(15), strict=True)
-    for (found, _), (expected, _) in pairs:
-        assert found["words"].to_list() == expected["words"].to_list()
 
 
 def test_needs_a_parser(make_source):
