@@ -4,6 +4,7 @@ Workers that start again find what the ones before have left (`earlier`).
 What is wrong in an option (`options.WholeNumber`) is told in one line.
 """
 
+import functools
 import json
 import os
 import re
@@ -19,6 +20,7 @@ from tfx_perf.cli import launch
 from tfx_perf.core import console
 
 pytestmark = pytest.mark.each_choice
+slow = functools.partial(pytest.param, marks=pytest.mark.slow)
 
 _LIGHT = """
 import json, os, signal, sys, time
@@ -141,7 +143,7 @@ def test_where_one_fails_all_end(tmp_path, what, code, said):
     [
         (signal.SIGTERM, "stubborn", []),
         (signal.SIGKILL, "waits", []),
-        pytest.param(signal.SIGKILL, "waits", ["--ps", "1"], marks=pytest.mark.slow),
+        slow(signal.SIGKILL, "waits", ["--ps", "1"]),
     ],
 )
 def test_no_process_is_left(tmp_path, number, what, options):
@@ -340,13 +342,13 @@ threading.Event().wait(60)
 @pytest.mark.parametrize(
     ("ends", "words", "code"),
     [
-        ("raise Unprintable", "Unprintable", 1),
-        ("raise KeyboardInterrupt", "KeyboardInterrupt", 130),
+        slow("raise Unprintable", "Unprintable", 1),
+        slow("raise KeyboardInterrupt", "KeyboardInterrupt", 130),
         ("sys.exit('no data in the folder')", "no data in the folder", 1),
-        ("argparse.ArgumentParser().parse_args(['--wrong'])", "ended with exit code 2", 2),
+        slow("argparse.ArgumentParser().parse_args(['--wrong'])", "ended with exit code 2", 2),
         ("raise ValueError(2000 * 'x')", f"ValueError: {999 * 'x'}…", 1),
         ("del os.environ['TF_CONFIG']; raise KeyError(1)", "KeyError: 1", 1),
-        ("os.environ['TF_CONFIG'] = ALONE; raise KeyError(1)", "KeyError: 1", 1),
+        slow("os.environ['TF_CONFIG'] = ALONE; raise KeyError(1)", "KeyError: 1", 1),
     ],
 )
 def test_the_last_line_says_how_a_worker_has_ended(tmp_path, ends, words, code):

@@ -28,6 +28,7 @@ def raised(keras, *, is_nested):
     return caught.value
 
 
+@pytest.mark.each_choice
 @pytest.mark.parametrize("is_nested", [True, False])
 @pytest.mark.parametrize("package", ["keras", "tf_keras"])
 def test_what_a_layer_raised_is_named_not_the_call_it_was_in(package, is_nested):

@@ -12,7 +12,7 @@ import pytest
 
 from tfx_perf.core import errors, interception
 
-pytestmark = pytest.mark.usefixtures("quick_traces")
+pytestmark = [pytest.mark.each_choice, pytest.mark.usefixtures("quick_traces")]
 
 PACKAGES = ("keras", "tf_keras")
 

@@ -9,9 +9,7 @@ import tf_keras
 from tfx_perf.training.keras_api import variables
 from tfx_perf.xla import hlo
 
-pytestmark = pytest.mark.each_choice
-
-pytestmark = pytest.mark.usefixtures("quick_traces")
+pytestmark = [pytest.mark.each_choice, pytest.mark.usefixtures("quick_traces")]
 
 LINES = pytest.mark.parametrize("line", [keras, tf_keras], ids=["keras", "tf_keras"])
 
