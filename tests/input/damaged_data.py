@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
-from record_data import RAGGED_SCHEMA, SCHEMA, SPARSE_SCHEMA
+from record_data import RAGGED_SCHEMA, SCHEMA, SPARSE_SCHEMA, example, strings
 
 NON_UTF8 = b"\xff\xfe caf\xe9 \x00\x80"
 
@@ -26,27 +26,6 @@ class Case:
     schema: str = SCHEMA
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
     damaged: tuple[str, ...] = ()
-
-
-def example(number: int, **changes: tf.train.Feature | None) -> bytes:
-    """Returns a serialised example; `changes` replaces features, None leaves one out."""
-    features = {
-        "number": _integers(number),
-        "pair": tf.train.Feature(float_list=tf.train.FloatList(value=[number / 8, -number])),
-        "city": strings(b"city%d" % (number % 7)),
-        "label": _integers(number % 2),
-        **changes,
-    }
-    present = {name: value for name, value in features.items() if value is not None}
-    return tf.train.Example(features=tf.train.Features(feature=present)).SerializeToString()
-
-
-def strings(*values: bytes) -> tf.train.Feature:
-    return tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
-
-
-def _integers(*values: int) -> tf.train.Feature:
-    return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
 
 
 def write_shards(folder: pathlib.Path, sizes: list[int], *, suffix: str = ".gz", **changes) -> None:

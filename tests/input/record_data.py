@@ -25,12 +25,7 @@ PLACED_SCHEMA = SCHEMA + """
         name: "placed" index_feature { name: "places" } value_feature { name: "values" }
     }
 """
-RAGGED_SCHEMA = (
-    SPARSE_SCHEMA
-    + """
-    represent_variable_length_as_ragged: true
-"""
-)
+RAGGED_SCHEMA = SPARSE_SCHEMA + "represent_variable_length_as_ragged: true"
 
 
 def write_records(folder: pathlib.Path, *, count: int, files: int) -> None:
@@ -39,23 +34,37 @@ def write_records(folder: pathlib.Path, *, count: int, files: int) -> None:
         path = f"{folder}/examples-{index:05d}-of-{files:05d}.gz"
         with tf.io.TFRecordWriter(path, "GZIP") as writer:
             for number in range(index, count, files):
-                writer.write(_example(number).SerializeToString())
+                writer.write(example(number))
 
 
-def _example(number: int) -> tf.train.Example:
-    words = [f"word{n}".encode() for n in range(number % 4)]
+def example(number: int, **changes: tf.train.Feature | None) -> bytes:
+    """Returns a serialised example; `changes` replaces features, None leaves one out."""
     features = {
-        "number": tf.train.Feature(int64_list=tf.train.Int64List(value=[number])),
-        "pair": tf.train.Feature(float_list=tf.train.FloatList(value=[number / 8, -number])),
-        "city": tf.train.Feature(bytes_list=tf.train.BytesList(value=[b"city%d" % (number % 7)])),
-        "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[number % 2])),
-        "words": tf.train.Feature(bytes_list=tf.train.BytesList(value=words)),
-        "counts": tf.train.Feature(int64_list=tf.train.Int64List(value=range(number % 3))),
-        "weights": tf.train.Feature(float_list=tf.train.FloatList(value=[0.5] * (number % 5))),
-        "places": tf.train.Feature(int64_list=tf.train.Int64List(value=[1, 7][: number % 3])),
-        "values": tf.train.Feature(float_list=tf.train.FloatList(value=[2.5, 3][: number % 3])),
+        "number": integers(number),
+        "pair": floats(number / 8, -number),
+        "city": strings(b"city%d" % (number % 7)),
+        "label": integers(number % 2),
+        "words": strings(*(b"word%d" % n for n in range(number % 4))),
+        "counts": integers(*range(number % 3)),
+        "weights": floats(*[0.5] * (number % 5)),
+        "places": integers(*[1, 7][: number % 3]),
+        "values": floats(*[2.5, 3][: number % 3]),
+        **changes,
     }
-    return tf.train.Example(features=tf.train.Features(feature=features))
+    present = {name: value for name, value in features.items() if value is not None}
+    return tf.train.Example(features=tf.train.Features(feature=present)).SerializeToString()
+
+
+def strings(*values: bytes) -> tf.train.Feature:
+    return tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
+
+
+def integers(*values: int) -> tf.train.Feature:
+    return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+
+
+def floats(*values: float) -> tf.train.Feature:
+    return tf.train.Feature(float_list=tf.train.FloatList(value=values))
 
 
 def plain_source(folder: pathlib.Path, **options) -> source.RecordSource:
