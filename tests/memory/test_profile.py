@@ -2,7 +2,6 @@
 
 import html
 import itertools
-import json
 
 import keras
 import pytest
@@ -267,80 +266,37 @@ def test_without_footprints_sizes_grow_until_the_peak_does(rise, example_count, 
     assert [*steps_of(jit_compile=True, rise=rise, example_count=example_count)] == sizes
 
 
+STATE = StateSizes(weights_bytes=10, optimizer_state_bytes=20, gradients_bytes=10)
+STEPS = (
+    StepMemory(plan="plain", batch_size=8, input_batch_bytes=10, peak_bytes=1000),
+    StepMemory(plan="xla", batch_size=8, input_batch_bytes=10, reason="none"),
+)
+RECORD = ProfileRecord(
+    module_batch_size=8, device="CPU:0", replica_count=1, keras="keras", state=STATE, steps=STEPS,
+    memory_limit_bytes=1500, limit_source="for the test",
+)  # fmt: skip
+
+
 def test_activations_that_fill_the_memory_get_advice():
-    state = StateSizes(weights_bytes=10, optimizer_state_bytes=20, gradients_bytes=10)
-    step = StepMemory(plan="plain", batch_size=8, input_batch_bytes=10, peak_bytes=1000)
-    record = ProfileRecord(
-        module_batch_size=8,
-        device="CPU:0",
-        replica_count=1,
-        keras="keras",
-        state=state,
-        steps=(step, StepMemory(plan="xla", batch_size=8, input_batch_bytes=10, reason="none")),
-        memory_limit_bytes=1500,
-        limit_source="for the test",
-    )
-    (advice,) = record.advice
+    (advice,) = RECORD.advice
     assert advice.code == "activations"
     assert "950 B of 1000 B" in advice.message
-    assert advice.message in html.unescape(memory_report.report_on(record).render())
-    assert not record.model_copy(update={"memory_limit_bytes": 3000}).advice
-    heavy = state.model_copy(update={"weights_bytes": 600})
-    assert not record.model_copy(update={"state": heavy}).advice
-
-
-def _old_record(**changes):
-    """Returns the document of a record as it was before there were footprints."""
-    step = {"batch_size": 8, "input_batch_bytes": 10, "scatter_bytes": None, "temp_bytes": None}
-    return {
-        "schema": "tfx_perf.memory/1",
-        "module_batch_size": 8,
-        "device": "CPU:0",
-        "replica_count": 1,
-        "keras": "tf_keras",
-        "state": {"weights_bytes": 10, "optimizer_state_bytes": 20, "gradients_bytes": 10},
-        "steps": [
-            {**step, "plan": "plain", "peak_bytes": 1000, "reason": ""},
-            {**step, "plan": "xla", "peak_bytes": None, "reason": "not compiled"},
-        ],
-        "prediction": {"fixed_bytes": 1.0, "bytes_per_example": 2.0, "deviation_ratio": 0.0},
-        "largest_batch_size": 1234,
-        "memory_limit_bytes": 2469,
-        "limit_source": "85% of available RAM",
-        "reason": "",
-        "fragmentation_ratio": 0.5,
-        "fragmentation_gap": "",
-        **changes,
-    }
-
-
-def test_a_record_of_before_is_read_and_shown(tmp_path):
-    path = tmp_path / "profile.json"
-    path.write_text(json.dumps(_old_record()))
-    record = ProfileRecord.read(path)
-    assert record.step("plain", 8).status == "measured"
-    assert record.step("xla", 8).status == "failed"
-    assert record.figures()["largest_batch_size"] == 1234
-    assert record.figures()["footprint_bytes"] is None
-    assert "Batches up to 1,234" in memory_report.report_on(record).render()
-    flat = _old_record(prediction=None, largest_batch_size=None, reason="flat")
-    path.write_text(json.dumps(flat))
-    assert "is not known: flat" in memory_report.report_on(ProfileRecord.read(path)).verdict
+    assert advice.message in html.unescape(memory_report.report_on(RECORD).render())
+    assert not RECORD.model_copy(update={"memory_limit_bytes": 3000}).advice
+    heavy = STATE.model_copy(update={"weights_bytes": 600})
+    assert not RECORD.model_copy(update={"state": heavy}).advice
 
 
 def test_the_report_says_what_the_claim_rests_on():
-    document = _old_record(
-        trained_plan="xla",
-        footprints=[
-            {"batch_size": 8, "taken_bytes": 2**30, "seconds": 1.0},
-            {"batch_size": 64, "status": "killed", "reason": "its process was killed"},
-        ],
-        largest_batch_size=8,
-        largest_is_lower_bound=True,
-        largest_remark="a batch of 8 was trained on and took 1.00 GiB",
-    )
-    document.pop("schema")
-    record = ProfileRecord.model_validate(document)
+    claim = {
+        "trained_plan": "xla", "largest_batch_size": 8, "largest_is_lower_bound": True,
+        "largest_remark": "a batch of 8 was trained on and took 1.00 GiB",
+        "footprints": (
+            Footprint(batch_size=8, taken_bytes=2**30, seconds=1.0),
+            Footprint(batch_size=64, status="killed", reason="its process was killed"),
+        ),
+    }  # fmt: skip
+    record = RECORD.model_copy(update=claim)
     assert record.endings == {8: "measured", 64: "killed"}
     assert record.figures()["largest_batch_is_lower_bound"] == 1
     assert record.figures()["largest_trained_batch_size"] == 8
