@@ -3,7 +3,7 @@
 import pytest
 
 from tfx_perf.core import metrics
-from tfx_perf.core.metrics import CATALOGUE, Direction
+from tfx_perf.core.metrics import CATALOGUE
 
 UNIT_OF_SUFFIX = {"_seconds": "seconds", "_bytes": "bytes", "_count": "count"}
 
@@ -23,12 +23,6 @@ def test_a_key_says_its_unit(key):
 def test_no_key_stands_twice():
     keys = [metric.key for metric in metrics._METRICS]
     assert sorted(keys) == sorted(set(keys))
-
-
-def test_directions():
-    assert CATALOGUE["step_time_seconds"].direction is Direction.LOWER
-    assert CATALOGUE["mfu_ratio"].direction is Direction.HIGHER
-    assert CATALOGUE["steps_per_call"].direction is Direction.NONE
 
 
 def test_what_is_missing_or_not_finite_is_left_out():

@@ -3,7 +3,6 @@
 import datetime
 import functools
 
-import numpy as np
 import pytest
 from gate_runs import ELSEWHERE, HERE, only, run
 
@@ -24,43 +23,6 @@ def sized(factor, **fields):
     """Returns the environment of a model that many times as large as the first."""
     parameters, flops = round(1e6 * factor), round(3e6 * factor)
     return {**HERE, "parameter_count": str(parameters), "flops_per_step": str(flops), **fields}
-
-
-def grown(day, *, follows, slower=1.0, seed=0):
-    """Returns the run of a day, of a model that grows by 1 % a day."""
-    factor = 1.01**day
-    noise = 1 + 0.01 * np.random.default_rng([seed, day]).normal()
-    time = 1e-3 * factor**follows * noise * slower
-    return run(
-        f"day{day}", minute=day, environment=sized(factor), pipeline="taxi",
-        step_time_seconds=time, training_memory_bytes=1e9 * factor**follows, train_loss=0.5,
-    )  # fmt: skip
-
-
-@pytest.mark.one_case
-@pytest.mark.parametrize("follows", [0.0, 0.5, 1.0])
-def test_a_model_that_grows_every_day_is_compared_and_blessed(follows):
-    refused, ledger = 0, Ledger()
-    for day in range(120):
-        candidate = grown(day, follows=follows)
-        decision = evaluate(candidate, ledger=ledger, settings=GateSettings())
-        assert day == 0 or decision.baseline_runs
-        refused += not decision.blessed
-        if decision.blessed:
-            ledger = ledger.append(candidate, keep=100)
-    assert refused <= 3
-
-
-@pytest.mark.one_case
-@pytest.mark.parametrize("follows", [0.0, 0.5, 1.0])
-def test_a_slowdown_in_a_model_that_grows_is_found_within_three_runs(follows):
-    found = 0
-    for seed in range(40):
-        ledger = Ledger(entries=tuple(grown(d, follows=follows, seed=seed) for d in range(20)))
-        days = [grown(day, follows=follows, slower=1.1, seed=seed) for day in range(20, 23)]
-        verdicts = [evaluate(day, ledger=ledger, settings=GateSettings()).blessed for day in days]
-        found += not all(verdicts)
-    assert found >= 38
 
 
 def test_a_model_of_about_the_same_size_is_comparable_and_one_of_another_is_not():
