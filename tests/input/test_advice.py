@@ -13,11 +13,6 @@ pytestmark = pytest.mark.each_choice
 
 
 @pytest.fixture
-def four_cpus(monkeypatch):
-    monkeypatch.setattr(host, "cpu_count", lambda: 4)
-
-
-@pytest.fixture
 def files(make_source, tmp_path):
     """Makes a source over files of so many bytes each."""
 
@@ -55,119 +50,94 @@ def message(code, source, **settings):
     return next(item.message for item in found if item.code == code)
 
 
-def test_a_healthy_pipeline_needs_none(files, four_cpus):
-    source = files(1000, 1100, 900, 1000)
-    settings = {
-        "example_count": 9000,
-        "mixing_ratio": 0.9,
-        "trial_rates": [Interval(value=5, low=4.9, high=5.1)],
-    }
-    for worst in ("read", "decompress", "shuffle", "parse", "transform"):
-        assert codes(source, diagnosis=diagnosis(worst), **settings) == set()
+def row(found, *sizes, cpus=4, options=(), suffix=".gz", **settings):
+    """Returns a case: which advice is found, with which files, CPUs, options and figures."""
+    return found, sizes, {"suffix": suffix, **dict(options)}, cpus, settings
 
 
-def test_without_stages_nothing_is_said_of_them(files, four_cpus):
-    source = files(1000, batch_size=8)
-    rate = Interval(value=1, low=1, high=1)
-    assert codes(source, diagnosis=Diagnosis(pipeline_examples_per_second=rate, rounds=1)) == set()
-
-
-def test_fed_training_gets_no_advice_on_speed(files, four_cpus):
-    source = files(1000, batch_size=8)
-    for worst in ("decompress", "parse"):
-        assert codes(source, diagnosis=diagnosis(worst))
-        fed = diagnosis(worst, bound="compute")
-        assert codes(source, diagnosis=fed) == set()
-
-
-def test_one_gzip_file(files, four_cpus):
-    source = files(3 * 2**20)
-    assert codes(source, diagnosis=diagnosis("decompress", share=0.71)) == {"one_gzip_file"}
-    text = message("one_gzip_file", source, diagnosis=diagnosis("decompress", share=0.71))
-    assert text.startswith("decompress takes 71% of the input's time, and the split is one gzip ")
-    assert "3.00 MiB" in text
-    assert codes(source, diagnosis=diagnosis("parse")) == set()
-
-
-def test_fewer_files_than_cpus(files, four_cpus, monkeypatch):
-    source = files(1000, 1000, 1000, suffix="")
-    assert codes(source, diagnosis=diagnosis("records")) == {"few_files"}
-    assert "3 files for 4 CPUs" in message("few_files", source, diagnosis=diagnosis("records"))
-    assert codes(source, diagnosis=diagnosis("shuffle")) == set()
-    monkeypatch.setattr(host, "cpu_count", lambda: 3)
-    assert codes(source, diagnosis=diagnosis("records")) == set()
+STEADY = Interval(value=5, low=4.9, high=5.1)
+NOISY = Interval(value=10, low=7, high=12)
+HEALTHY = {"example_count": 9000, "mixing_ratio": 0.9, "trial_rates": [STEADY]}
+NO_STAGES = Diagnosis(
+    pipeline_examples_per_second=Interval(value=1, low=1, high=1), rounds=1
+)  # fmt: skip
+FED = diagnosis(bound="compute")
+UNGZIPPED, RECORDS = {"suffix": ""}, {"diagnosis": diagnosis("records")}
+DECOMPRESS, PARSE, SHUFFLE = (
+    {"diagnosis": diagnosis(worst)} for worst in ("decompress", "parse", "shuffle")
+)
+SMALL, TINY, LAST = {"shuffle_buffer_size": 10_000}, {"batch_size": 8}, {"drop_final_batch": True}
+ENDING = {"num_epochs": 1, "batch_size": 300, **LAST}
+DROPPED, MANY = "dropped_examples", {"example_count": 1_000_000}
 
 
 @pytest.mark.parametrize(
-    ("sizes", "skewed"),
+    "case",
     [
-        ([8000, 500, 500, 500, 500], True),
-        ([4000, 2000, 2000, 1000, 1000], False),  # 40 % is not most
-        ([7500, 1500, 500, 500], True),
-        ([6000, 2000, 2000], False),  # 60 % is less than twice a third
+        *(row("", 1000, 1100, 900, 1000, **HEALTHY, diagnosis=diagnosis(worst))
+          for worst in ("read", "decompress", "shuffle", "parse", "transform")),
+        row("", 1000, options=TINY, diagnosis=NO_STAGES),
+        row("one_gzip_file", 1000, **DECOMPRESS),
+        row("tiny_batch", 1000, options=TINY, **PARSE),
+        *(row("", 1000, options=TINY, diagnosis=diagnosis(worst, bound="compute"))
+          for worst in ("decompress", "parse")),
+        row("one_gzip_file", 3 * 2**20, diagnosis=diagnosis("decompress", share=0.71)),
+        row("", 3 * 2**20, **PARSE),
+        row("few_files", 1000, 1000, 1000, **UNGZIPPED, **RECORDS),
+        row("", 1000, 1000, 1000, **UNGZIPPED, **SHUFFLE),
+        row("", 1000, 1000, 1000, cpus=3, **UNGZIPPED, **RECORDS),
+        row("skewed_files", 8000, 500, 500, 500, 500, cpus=1, **DECOMPRESS),
+        row("", 8000, 500, 500, 500, 500, cpus=1, **PARSE),
+        row("", 4000, 2000, 2000, 1000, 1000, cpus=1, **DECOMPRESS),  # 40 % is not most
+        row("skewed_files", 7500, 1500, 500, 500, cpus=1, **DECOMPRESS),
+        row("", 6000, 2000, 2000, cpus=1, **DECOMPRESS),  # 60 % is less than twice a third
+        row("small_shuffle_buffer", 1000, 1000, options=SMALL, **MANY),
+        row("", 1000, 1000, options=SMALL, example_count=50_000),
+        row("", 1000, 1000, options=SMALL),  # nothing was measured
+        # What was measured counts more than a rule of thumb, and training that is fed needs it too.
+        row("", 1000, 1000, options=SMALL, **MANY, mixing_ratio=0.9),
+        row("small_shuffle_buffer", 1000, 1000, options=SMALL, mixing_ratio=0.2, diagnosis=FED),
+        # All fit into the buffer.
+        row("", 1000, 1000, options=SMALL, example_count=9000, mixing_ratio=0.2),
+        row("", 1000, 1000, options={**SMALL, "shuffle": False}, **MANY, mixing_ratio=0.0),
+        row("", *(12 * [100]), **MANY),  # many files mix without a large buffer
+        row("", 1000, 1000, options=TINY, **SHUFFLE),
+        row("", 1000, 1000, options={"batch_size": 64}),
+        row(DROPPED, 1000, 1000, options=ENDING, example_count=1190),
+        row(DROPPED, 1000, 1000, options=ENDING, example_count=100),  # all of them
+        row("", 1000, 1000, options=ENDING, example_count=1210),
+        row("", 1000, 1000, options=ENDING),
+        # Batches span epochs: the rest is dropped once.
+        *(row("", 1000, 1000, options={**ENDING, **changed}, example_count=1190)
+          for changed in ({"num_epochs": 10}, {"num_epochs": None}, {"drop_final_batch": False})),
+        row("noisy_machine", 1000, 1000, diagnosis=diagnosis(noise=0.5)),
+        row("noisy_machine", 1000, 1000, trial_rates=[NOISY]),
+        row("one_gzip_file small_shuffle_buffer noisy_machine", 5000, example_count=100_000,
+            options={"shuffle_buffer_size": 100}, diagnosis=diagnosis("decompress", noise=0.6)),
     ],
-)
-def test_skewed_files(sizes, skewed, files, monkeypatch):
-    monkeypatch.setattr(host, "cpu_count", lambda: 1)
-    source = files(*sizes)
-    found = codes(source, diagnosis=diagnosis("decompress"))
-    assert found == ({"skewed_files"} if skewed else set())
-    assert codes(source, diagnosis=diagnosis("parse")) == set()
+)  # fmt: skip
+def test_advice_is_given_where_the_figures_give_reason(case, files, monkeypatch):
+    found, sizes, options, cpus, settings = case
+    monkeypatch.setattr(host, "cpu_count", lambda: cpus)
+    assert codes(files(*sizes, **options), **settings) == set(found.split())
 
 
-def test_small_shuffle_buffer(files):
-    source = files(1000, 1000, shuffle_buffer_size=10_000)
-    few = {"small_shuffle_buffer"}
-    assert codes(source, example_count=1_000_000) == few
-    assert "1.0% of the examples" in message(
-        "small_shuffle_buffer", source, example_count=1_000_000
-    )
-    assert codes(source, example_count=50_000) == set()
-    assert codes(source) == set()  # nothing was measured
-    # What was measured counts more than a rule of thumb, and training that is fed needs it too.
-    assert codes(source, example_count=1_000_000, mixing_ratio=0.9) == set()
-    assert codes(source, mixing_ratio=0.2, diagnosis=diagnosis(bound="compute")) == few
-    assert "20% as well" in message("small_shuffle_buffer", source, mixing_ratio=0.2)
-    assert codes(source, example_count=9000, mixing_ratio=0.2) == set()  # all fit into the buffer
-    unshuffled = source.replace_options(shuffle=False)
-    assert codes(unshuffled, example_count=1_000_000, mixing_ratio=0.0) == set()
-
-
-def test_many_files_mix_without_a_large_buffer(files):
-    source = files(*(12 * [100]))
-    assert codes(source, example_count=1_000_000) == set()
-
-
-def test_tiny_batch(files):
-    source = files(1000, 1000, batch_size=8)
-    assert codes(source, diagnosis=diagnosis("parse")) == {"tiny_batch"}
-    assert "60% of the input's time at 8 examples a batch" in message("tiny_batch", source)
-    assert codes(source, diagnosis=diagnosis("shuffle")) == set()
-    assert codes(source.replace_options(batch_size=64)) == set()
-
-
-def test_dropped_examples(files):
-    source = files(1000, 1000, num_epochs=1, drop_final_batch=True, batch_size=300)
-    assert codes(source, example_count=1190) == {"dropped_examples"}
-    assert "290 of 1,190 examples (24%)" in message("dropped_examples", source, example_count=1190)
-    assert codes(source, example_count=100) == {"dropped_examples"}  # all of them
-    assert codes(source, example_count=1210) == set()
-    assert codes(source) == set()
-    # Batches span epochs: the rest is dropped once.
-    assert codes(source.replace_options(num_epochs=10), example_count=1190) == set()
-    for options in ({"num_epochs": None}, {"drop_final_batch": False}):
-        assert codes(source.replace_options(**options), example_count=1190) == set()
-
-
-def test_noisy_machine(files):
-    source = files(1000, 1000)
-    assert codes(source, diagnosis=diagnosis(noise=0.5)) == {"noisy_machine"}
-    trial = Interval(value=10, low=7, high=12)
-    assert codes(source, trial_rates=[trial]) == {"noisy_machine"}
-    assert "±25%" in message("noisy_machine", source, trial_rates=[trial])
-
-
-def test_several_at_once(files, four_cpus):
-    source = files(5000, shuffle_buffer_size=100)
-    found = codes(source, diagnosis=diagnosis("decompress", noise=0.6), example_count=100_000)
-    assert found == {"one_gzip_file", "small_shuffle_buffer", "noisy_machine"}
+@pytest.mark.parametrize(
+    "case",
+    [
+        ("one_gzip_file", [3 * 2**20], {}, {"diagnosis": diagnosis("decompress", share=0.71)},
+         ["decompress takes 71% of the input's time, and the split is one gzip ", "3.00 MiB"]),
+        ("few_files", [1000] * 3, UNGZIPPED, RECORDS, ["3 files for 4 CPUs"]),
+        ("small_shuffle_buffer", [1000] * 2, SMALL, MANY, ["1.0% of the examples"]),
+        ("small_shuffle_buffer", [1000] * 2, SMALL, {"mixing_ratio": 0.2}, ["20% as well"]),
+        ("tiny_batch", [1000] * 2, TINY, {}, ["60% of the input's time at 8 examples a batch"]),
+        (DROPPED, [1000] * 2, ENDING, {"example_count": 1190}, ["290 of 1,190 examples (24%)"]),
+        ("noisy_machine", [1000] * 2, {}, {"trial_rates": [NOISY]}, ["±25%"]),
+    ],
+)  # fmt: skip
+def test_advice_names_the_figures(case, files, monkeypatch):
+    code, sizes, options, settings, words = case
+    monkeypatch.setattr(host, "cpu_count", lambda: 4)
+    said = message(code, files(*sizes, **options), **settings)
+    for word in words:
+        assert word in said

@@ -5,7 +5,7 @@ import time
 import pytest
 import tensorflow as tf
 from record_data import RAGGED_SCHEMA, SCHEMA, SPARSE_SCHEMA
-from slow_data import slow, slowed
+from slow_data import Training, slowed
 from tfx_bsl.tfxio import raw_tf_record
 
 from tfx_perf.input import measure, stages
@@ -23,20 +23,6 @@ def short_blocks(monkeypatch):
 
 def with_factory(source, factory):
     return type(source)(source.file_patterns, factory, source.options, source.schema)
-
-
-class Training:
-    """Training code that does something slow after the factory."""
-
-    batch_size = 32
-    def __init__(self, source, seconds):
-        self.source = source.replace_options(batch_size=self.batch_size, num_epochs=None)
-        self.seconds = seconds
-
-    def dataset(self, factory):
-        source = self.source
-        dataset = factory(list(source.file_patterns), source.options, source.schema)
-        return slow(dataset, self.seconds)
 
 
 @pytest.mark.one_case
@@ -120,7 +106,8 @@ def test_the_stage_that_waits_is_the_bottleneck(make_source):
 @pytest.mark.slow
 def test_what_the_training_code_adds_is_a_stage(make_source):
     source = make_source(num_epochs=1)
-    found = stages.measure_stages(source, seconds=20, train=Training(source, 0.01))
+    train = Training(source.replace_options(batch_size=32), input_seconds=0.01)
+    found = stages.measure_stages(source, seconds=20, train=train)
     assert [stage.name for stage in found] == [*EXAMPLE_STAGES, "transform"]
     assert found[-1].share > 0.5
 
