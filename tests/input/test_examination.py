@@ -248,19 +248,6 @@ def test_limits_without_a_deadline():
     assert Limits(memory_bytes=1).remaining_seconds == math.inf
 
 
-def test_a_feature_that_is_left_out_drops_a_candidate(examined):
-    class Emptied(Default):
-        name = "emptied"
-
-        def build(self, source, *, limits):
-            def empty(features, label):
-                return {**features, "city": tf.zeros_like(features["city"])}, label
-
-            return source.default().map(empty)
-
-    assert "with other values" in examined.examine(Emptied()).outcome.reason
-
-
 def test_no_examples(make_source, tmp_path):
     with tf.io.TFRecordWriter(f"{tmp_path}/empty.gz", "GZIP"):
         pass
