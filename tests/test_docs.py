@@ -60,14 +60,10 @@ def test_readme_settings_are_valid(tmp_path: pathlib.Path) -> None:
     assert PerfConfig.from_yaml(path).gate.rules["peak_rss_bytes"].max == 8e9  # noqa: PLR2004
 
 
-@pytest.mark.parametrize("page", _PAGES)
+@pytest.mark.parametrize("page", _PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: pathlib.Path) -> None:
     for target in re.findall(r"\]\((?!https:)([^)#]+)\)", page.read_text()):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
-
-
-@pytest.mark.parametrize("page", _PAGES, ids=lambda page: page.name)
-def test_links_lead_to_headings(page: pathlib.Path) -> None:
     for target, anchor in re.findall(r"\]\((?!https:)([^)#]*)#([^)]+)\)", page.read_text()):
         headings = _headings(page.parent / target if target else page)
         assert anchor in headings, f"{page.name} links to {target}#{anchor}"

@@ -120,21 +120,21 @@ def test_a_bug_of_the_user_is_shown_whole_with_the_place_of_the_log(tmp_path):
     assert "foreign" not in done.stderr
 
 
-def test_what_the_user_got_wrong_is_one_line_and_exit_code_2(tmp_path):
-    done = _run(
-        tmp_path,
-        "with console.script():\n    import library\n"
-        "    raise errors.UserError('Expected a.\\n Received: b.')\n",
-    )
-    assert (done.returncode, done.stderr) == (2, "program.py: Expected a. Received: b.\n")
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (r"errors.UserError('Expected a.\n Received: b.')", 2,
+         "program.py: Expected a. Received: b.\n"),
+        ("SystemExit(3)", 3, ""),
+    ],
+)  # fmt: skip
+def test_what_the_user_got_wrong_is_one_line_and_an_end_on_purpose_none(
+    error, code, said, tmp_path
+):
+    body = f"with console.script():\n    import library\n    raise {error}\n"
+    done = _run(tmp_path, body)
+    assert (done.returncode, done.stderr) == (code, said)
     assert _logs(tmp_path) == []
-
-
-def test_an_end_on_purpose_says_nothing(tmp_path):
-    done = _run(tmp_path, "with console.script():\n    import library\n    raise SystemExit(3)\n")
-    assert (done.returncode, done.stderr) == (3, "")
-    assert _logs(tmp_path) == []
-
 
 
 def test_all_that_is_written_goes_into_the_file_for_so_long(tmp_path):

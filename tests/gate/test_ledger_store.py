@@ -16,7 +16,7 @@ from tfx_perf.core import errors
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.ledger_store import Mirror
 
-WRITERS, ENTRIES = 8, 5
+WRITERS, ENTRIES = 4, 5
 
 
 @pytest.fixture(params=["local", "url", "memory"])
