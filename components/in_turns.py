@@ -29,6 +29,7 @@ from tfx_perf.training.loop.eligibility import obstacle
 from tfx_perf.training.loop.turns import Turn
 from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.replicas.sync import Sync
+from tfx_perf.training.trials import families
 from tfx_perf.training.trials.processes import Trained
 
 MIN_ROUNDS = 8
@@ -246,6 +247,8 @@ def train_in_turns(
     def take_turns(call: FitCall) -> None:
         loop = Loop(call)
         reason = obstacle(call, loop)
+        if families.allowed(training.plan, training.settings) != training.plan:
+            reason = "a training that must repeat bit for bit"
         if reason:
             raise errors.UserError(f"Expected a training in steps of its own. Received: {reason}.")
         data = datasets.without_autotune(call.arguments["x"].repeat())

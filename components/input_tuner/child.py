@@ -23,6 +23,7 @@ from tfx_perf.input import measure, record, tuner
 from tfx_perf.input.candidates import source as source_lib
 from tfx_perf.tf_internals import autograph
 from tfx_perf.training.optimizations import precision
+from tfx_perf.training.trials import families
 
 BATCH_SIZE = 256  # if neither the settings nor the training code say another
 
@@ -66,6 +67,7 @@ class _Planning:
         self._schedule = settings.schedule
         self._failures = properties.get(latest.FAILED_BEFORE, 0)
         self._precision = precision.fixed(settings.training.precision)
+        self._must_be_exact = functools.partial(families.must_be_exact, settings)
 
     def plan(self, folder: str) -> record.TuningRecord:
         began = time.monotonic()
@@ -91,7 +93,12 @@ class _Planning:
         captured, note = self._training(folder)
         try:
             source = self._as_trained_on(default, captured)
-            plan = tune(source, train=captured, spent_seconds=time.monotonic() - began)
+            plan = tune(
+                source,
+                train=captured,
+                spent_seconds=time.monotonic() - began,
+                keeps_order=self._must_be_exact(),
+            )
         except measure.StepFailedError as error:
             note = str(error)
             source = self._as_trained_on(default, None)
@@ -161,7 +168,8 @@ class _Planning:
 
     def _training_digest(self) -> str:
         digest = trainer_args.code_digest(self._properties)
-        return f"{digest}, {self._precision}" if digest and self._precision else digest
+        how = (self._precision, "exact" if self._must_be_exact() else None)
+        return ", ".join(filter(None, (digest, *how))) if digest else digest
 
     def _example_count(self) -> int | None:
         """Returns the split's number of examples from its statistics, if they cover it."""

@@ -37,7 +37,7 @@ _LOGGER = logging.getLogger(__name__)
 def may_try_onednn(job: TrainingJob) -> bool:
     """Whether turns with oneDNN may be worth it: not if already decided, nor if memory is short."""
     settings = job.settings.training
-    return "onednn" not in settings.excluded_speedups and (
+    return not {"onednn", "inexact"}.intersection(settings.excluded_speedups) and (
         onednn.is_open() and not settings.recompute
     )
 

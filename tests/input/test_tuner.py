@@ -504,3 +504,22 @@ def test_autotune_is_left_on_where_that_serves_the_users_own_stages(make_source,
     assert record.outcome("columns").ratio.value == 2
     assert record.outcome(record.chosen).ratio.value == 3
     assert record.outcome("columns").reason.endswith("but columns+autotune was chosen")
+
+
+@pytest.mark.usefixtures("brief_diagnosis")
+@pytest.mark.parametrize("has_step", [True, False])
+def test_where_the_order_must_stay_no_shuffled_input_is_exchanged(make_source, has_step):
+    """What is not shuffled has one order."""
+    source = slowed(make_source(), 0.02)
+    shuffled, in_order = (
+        tuner.tune(
+            source.replace_options(shuffle=is_shuffled),
+            settings=InputSettings(time_budget_seconds=120),
+            candidates=[Columns()],
+            train=Training(source) if has_step else None,
+            keeps_order=True,
+        )
+        for is_shuffled in (True, False)
+    )
+    assert (shuffled.chosen, in_order.chosen) == ("default", "columns")
+    assert "must repeat bit for bit" in shuffled.reason

@@ -18,6 +18,8 @@ from tfx_perf.config.base import (
 )
 from tfx_perf.core import storage
 
+Speedup = Literal["xla", "fused_update", "xla_call", "onednn"]
+
 
 class TrainingSettings(Section):
     """OptimizedTrainer.
@@ -27,7 +29,8 @@ class TrainingSettings(Section):
             their processes; 0 trains with plain `fit` and only measures.
         steps_per_call: the numbers of steps per call from Python that are tried.
         excluded_speedups: speed-ups that no plan may have, nor one of an earlier run; those with a
-            setting of their own are turned off there.
+            setting of their own are turned off there. `inexact`: all that does not come to plain
+            `fit`'s results bit for bit, as without the setting after `enable_op_determinism`.
         loss_tolerance: relative difference to plain `fit`'s loss that a plan may show where only
             the loss can be compared: in another precision, with oneDNN's kernels, or with random
             numbers that nobody can repeat.
@@ -51,7 +54,7 @@ class TrainingSettings(Section):
 
     trial_budget_seconds: NotNegative = 120.0
     steps_per_call: PositiveInts = (10, 50)
-    excluded_speedups: Several[Literal["xla", "fused_update", "xla_call", "onednn"]] = ()
+    excluded_speedups: Several[Speedup | Literal["inexact"]] = ()
     loss_tolerance: Positive = 0.01
     margin: NotNegative = 0.02
     seed: Seed | None = None
@@ -63,6 +66,12 @@ class TrainingSettings(Section):
     loss_upper_bound: float | None = None
     resume_ignores: Several[NotEmpty] = ()
     recovery_max_trials: Count = 2
+
+    @pydantic.model_validator(mode="after")
+    def _has_one_precision(self) -> "TrainingSettings":
+        if self.precision == "auto" and "inexact" in self.excluded_speedups:
+            raise ValueError("one precision, or excluded_speedups without inexact")
+        return self
 
     @pydantic.field_validator("checkpoint_folder")
     @classmethod

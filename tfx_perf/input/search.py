@@ -51,6 +51,7 @@ class Search:
         budget: TimeBudget,
         example_count: int | None,
         planned_runs: int,
+        keeps_order: bool,
     ) -> None:
         """Reads an endless, shuffled default; UserError if unreadable or without examples.
 
@@ -58,6 +59,7 @@ class Search:
         """
         self._source, self._train, self._budget = source, train, budget
         self._margin = settings.margin
+        self._keeps_order = keeps_order
         self.memory_budget_bytes = (
             settings.memory_budget_bytes or host.available_memory_bytes() // 2
         )
@@ -102,7 +104,7 @@ class Search:
         console.set_status("finding out what holds training up")
         if self._train:
             self.diagnosis = diagnosis.alone(self._default, batch_size=self.batch_size)
-            found = self._decided_alone(candidates)
+            found = self._as_ordered() or self._decided_alone(candidates)
             if found:
                 return found
             self._train.prepare()
@@ -118,11 +120,18 @@ class Search:
         )
         if rates.is_fed:
             return Choice(DEFAULT, rates.verdict, was_searched=False)
+        if found := self._as_ordered():
+            return found
         if not self._is_worth_it(rates):
             return self._too_little(self.least_seconds(rates))
         most_seconds = _SEARCH_SHARE * self._gain.possible_seconds(rates)
         self._budget.limit(max(_AMPLE * self.least_seconds(rates), most_seconds))
         return self._searched(candidates)
+
+    def _as_ordered(self) -> Choice | None:
+        """Returns the default where no other may be chosen, whose order is another one."""
+        reason = "The default stays: a training that must repeat bit for bit keeps its order."
+        return Choice(DEFAULT, reason, was_searched=False) if self._keeps_order else None
 
     def least_seconds(self, rates: Diagnosis) -> float:
         """Returns how long a search takes that ends with its first candidate."""

@@ -24,6 +24,7 @@ def tune(
     example_count: int | None = None,
     planned_runs: int = 1,
     spent_seconds: float = 0.0,
+    keeps_order: bool = False,
 ) -> TuningRecord:
     """Compares the candidates (None: all) with TFXIO's default and returns the choice.
 
@@ -35,7 +36,9 @@ def tune(
     running. The best must beat the default on fresh samples, on the train step if there is one: the
     lower end of the ratio's interval must be above 1 + margin.
 
-    `spent_seconds` of the time budget are gone. `example_count` is for splits too large to read.
+    `spent_seconds` of the time budget are gone. With `keeps_order` the default stays where it
+    shuffles, since all others draw another order of the same seeds. `example_count` is for splits
+    too large to read.
     Raises UserError if the default cannot be read, or there are no examples.
     """
     budget = TimeBudget(settings.time_budget_seconds, spent_seconds=spent_seconds)
@@ -48,6 +51,7 @@ def tune(
         budget=budget,
         example_count=example_count,
         planned_runs=planned_runs,
+        keeps_order=keeps_order and source.options.shuffle,
     )
     found = search.decide(candidates or _all_candidates(settings.service_address))
     diagnosis = search.diagnosis

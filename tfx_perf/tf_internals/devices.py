@@ -3,6 +3,7 @@
 import tensorflow as tf
 from tensorflow.python.client import device_lib
 from tensorflow.python.eager import context
+from tensorflow.python.framework import config
 from tensorflow.python.util import _pywrap_util_port
 
 
@@ -24,6 +25,11 @@ def allocator_limit_bytes(device: str) -> int:
 def uses_onednn() -> bool:
     """Returns whether this process runs oneDNN's kernels."""
     return _pywrap_util_port.IsMklEnabled()
+
+
+def are_deterministic() -> bool:
+    """Returns whether `tf.config.experimental.enable_op_determinism` was called."""
+    return config.is_op_determinism_enabled()
 
 
 def computing() -> list[str]:

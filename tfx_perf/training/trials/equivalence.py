@@ -59,8 +59,10 @@ class EquivalenceCheck:
         start: StartingPoint,
         budget: Budget,
         loss_tolerance: float,
+        is_exact: bool = False,
     ) -> None:
         """Reads batches from endless data: few if they are large or slow to come."""
+        self._is_exact = is_exact
         self._loop, self._model, self._sync = loop, loop.functions.model, loop.sync
         self._reference = reference
         self._start, self._budget = start, budget
@@ -112,7 +114,8 @@ class EquivalenceCheck:
         rounded = self._train_reference(self._start.restore_rounded)
         reference = rounded.contender
         self._start.take_rounding_away()
-        self._rounding.allow(self._seen(rounded.logs))
+        if not self._is_exact:
+            self._rounding.allow(self._seen(rounded.logs))
         if self._sync.broadcast(self._rounding.is_large):
             again = self._seen(self._train_reference(self._start.restore).logs)
             if not self._sync.broadcast(self._rounding.repeats(again)):
@@ -183,7 +186,8 @@ class EquivalenceCheck:
         found = yardstick.exceeded(seen, loss_tolerance=tolerance)
         # XLA makes other numbers of the same seeds, so that masks cannot agree.
         other_masks = plan.uses_xla != bool(self._model.jit_compile)
-        may_be_masks = other_masks and self._start.has_generators and not yardstick.is_random
+        other_masks = other_masks and self._start.has_generators and not self._is_exact
+        may_be_masks = other_masks and not yardstick.is_random
         if may_be_masks and self._sync.broadcast(bool(found)):
             seen = seen.kept()
             yardstick = self._by_chance()
@@ -209,7 +213,12 @@ class EquivalenceCheck:
         }
         variables = variables_of(self._model, self._loop.keras_api)
         metrics = [name for name, variable in variables.items() if id(variable) in counting]
-        return Yardstick(self._expected, metrics=metrics, examples=self._example_count)
+        return Yardstick(
+            self._expected,
+            metrics=metrics,
+            examples=self._example_count,
+            is_exact=self._is_exact,
+        )
 
     def _seen(self, logs: _Logs) -> TrainedState:
         """Returns the state after the training that has just ended; it is not copied."""

@@ -2,9 +2,12 @@
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import get_args
 
 from tfx_perf.config import PerfConfig
+from tfx_perf.config.training import Speedup
+from tfx_perf.tf_internals import devices
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.measuring.memory import HeldMemory
 from tfx_perf.training.optimizations import OPTIMIZATIONS
@@ -81,7 +84,7 @@ def families(
     compared_with = reference(loop, settings=settings)
     found, refused = [], []
     for name, each in OPTIMIZATIONS.items():
-        if name in settings.training.excluded_speedups:
+        if name in _excluded(settings):
             continue
         plans = [plan for plan in each.plans(fit, base) if _is_new(plan, compared_with)]
         obstacle = each.obstacle(fit) if plans else None
@@ -101,7 +104,20 @@ def _base(fit: Fit) -> TrainingPlan:
 
 def allowed(plan: TrainingPlan, settings: PerfConfig) -> TrainingPlan:
     """Returns a plan, perhaps of an earlier run, without optimizations that settings exclude."""
-    return plan.only(lambda each: each.name not in settings.training.excluded_speedups)
+    excluded = _excluded(settings)
+    return plan.only(lambda each: each.name not in excluded)
+
+
+def must_be_exact(settings: PerfConfig) -> bool:
+    """Whether plans must come to plain `fit`'s results bit for bit; asks TensorFlow, too."""
+    return "inexact" in settings.training.excluded_speedups or devices.are_deterministic()
+
+
+def _excluded(settings: PerfConfig) -> Collection[str]:
+    if not must_be_exact(settings):
+        return settings.training.excluded_speedups
+    tried = ("precision",) if settings.training.precision == "auto" else ()
+    return (*get_args(Speedup), *tried)
 
 
 def _lacks(plan: TrainingPlan) -> str | None:

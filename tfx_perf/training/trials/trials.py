@@ -140,6 +140,7 @@ class Trials:
             start=start,
             budget=self._budget,
             loss_tolerance=self._settings.training.loss_tolerance,
+            is_exact=families.must_be_exact(self._settings),
         )
         with self._leftovers.of([self._reference]):
             first = equivalence.first_look()

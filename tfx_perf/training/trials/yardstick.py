@@ -53,20 +53,29 @@ class Deviation:
     name: str  # of the variable, or of the figure in the logs
     relative: float  # its norm over that of the reference
     allowed: float  # in the same measure
-    cause: str  # of what is allowed, `rounding` or `chance`
+    cause: str = ""  # of what is allowed, `rounding` or `chance`; empty if nothing is
 
     def __str__(self) -> str:
-        return (
-            f"{self.name} differs by {self.relative:.1g} of its size, "
-            f"{self.cause} explains {self.allowed:.1g}"
-        )
+        explained = f"{self.cause} explains {self.allowed:.1g}" if self.cause else "and must not"
+        return f"{self.name} differs by {self.relative:.1g} of its size, {explained}"
 
 
 class Yardstick:
     """The reference's state, and how far others may lie from it."""
 
-    def __init__(self, reference: TrainedState, *, metrics: Iterable[str], examples: int) -> None:
-        """Keeps the reference; `metrics` names variables that sum or count its examples."""
+    def __init__(
+        self,
+        reference: TrainedState,
+        *,
+        metrics: Iterable[str],
+        examples: int,
+        is_exact: bool = False,
+    ) -> None:
+        """Keeps the reference; `metrics` names variables that sum or count its examples.
+
+        With `is_exact` others may lie nowhere else.
+        """
+        self._is_exact = is_exact
         self.is_random = False  # by chance, not by rounding alone
         self._reference = dict(_all(reference))
         self._sizes = {name: _norm(value) for name, value in self._reference.items()}
@@ -110,6 +119,8 @@ class Yardstick:
 
         `loss_tolerance` is the relative difference in the logs that random models may have anyway.
         """
+        if self._is_exact:
+            return self._inexact(other)
         has_flipped, found = False, []
         for name, distance in self._distances(other).items():
             factor = self._factor(name)
@@ -129,6 +140,14 @@ class Yardstick:
         # A figure that follows from what was counted differs because that does.
         found = [each for each in found if not (has_flipped and _is_counted(each.name))]
         return max(found, key=_excess, default=None)
+
+    def _inexact(self, other: TrainedState) -> Deviation | None:
+        found = [
+            Deviation(name, distance / (self._sizes[name] or 1.0), 0.0)
+            for name, distance in self._distances(other).items()
+            if distance
+        ]
+        return max(found, key=lambda each: each.relative, default=None)
 
     def _factor(self, name: str) -> float:
         """Returns the factor by which a difference may exceed the measured one."""
