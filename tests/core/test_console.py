@@ -252,11 +252,3 @@ Cycle()
 def test_a_process_in_a_hurry_looks_for_no_garbage_at_its_end(tmp_path):
     assert _run(tmp_path, _GARBAGE).stdout == "collected\n"
     assert _run(tmp_path, f"{_GARBAGE}\nconsole.end_without_collection()").stdout == ""
-
-
-def test_a_library_is_sifted_out_behind_a_progress_bar():
-    bar, noise = b"\r  5%\r 10%\r", b"2026-11-28 10:00:00.1: I tensorflow/core/x.cc:12] noise\n"
-    found = subprocess.run(
-        [sys.executable, "-c", console._SIEVE], input=bar + noise, capture_output=True, check=True
-    )
-    assert (found.stdout, found.stderr) == (bar, noise)

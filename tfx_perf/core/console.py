@@ -38,33 +38,11 @@ _STATUS_VARIABLE = "TFX_PERF_STATUS"
 _LONGEST_STATUS_SECONDS, _STATUS_SHARE = 600.0, 0.25
 _LAST_WORDS: list[str] = []
 
-# A process of its own, so that the last words of one that crashes get through. What a library says
-# before it ends the process (F) is for the user's eyes. The beginning of a line that cannot be a
-# library's, such as a progress bar, does not wait for its end.
-_SIEVE = r"""
-import os, re, select
-OF_LIBRARY = re.compile(
-    rb"(\d{4}-\d\d-\d\d [\d:.]+: [IWE] |[IWE]\d{4} [\d:.]+ +\d+ )\S+\.(cc|h):\d+\] "
-    rb"|WARNING: All log messages before absl::InitializeLog\(\)"
+# What C++ libraries log, but for what one says before it ends the process (F).
+_OF_LIBRARY = (
+    r"^(([0-9]{4}-[0-9]{2}-[0-9]{2} [0-9.:]+: [IWE] |[IWE][0-9]{4} [0-9.:]+ +[0-9]+ )[^ ]+\.(cc|h)"
+    r":[0-9]+\] |WARNING: All log messages before absl::InitializeLog\(\))"
 )
-def write(line):
-    stream = 2 if OF_LIBRARY.match(line) else 1
-    while line:
-        line = line[os.write(stream, line):]
-left = b""
-while True:
-    if left and not OF_LIBRARY.match(left) and not select.select([0], [], [], 0.1)[0]:
-        write(left)
-        left = b""
-    chunk = os.read(0, 2**16)
-    *lines, left = (left + chunk).splitlines(keepends=True) or [b""]  # a bar's "\r" ends one, too
-    if not chunk or left.endswith(b"\n"):
-        lines, left = [*lines, left], b""
-    for line in lines:
-        write(line)
-    if not chunk:
-        break
-"""
 _SIEVE_SECONDS = 1.0  # for the last lines: another process may keep standard error open
 
 
@@ -321,10 +299,13 @@ def _opened(log_path: str | os.PathLike[str] | None) -> tuple[int, pathlib.Path]
 
 @contextlib.contextmanager
 def _sieve(log_path: str | os.PathLike[str] | None) -> Iterator[int]:
-    """Yields the descriptor of a pipe, from which lines of C++ libraries get into a file."""
+    """Yields the descriptor of a pipe, from which lines of C++ libraries get into a file.
+
+    `sed` is a process of its own, so that the last words of one that crashes get through.
+    """
     with open(os.devnull if log_path is None else log_path, "ab") as log:
         process = subprocess.Popen(
-            [sys.executable, "-ISc", _SIEVE],
+            ["sed", "-uE", "-e", f"/{_OF_LIBRARY}/{{w /dev/stderr", "-e", "d}"],
             stdin=subprocess.PIPE,
             stdout=_STANDARD_ERROR,
             stderr=log,
