@@ -8,7 +8,6 @@ from perf_records import training_record
 
 from tfx_perf.cli import compare as comparison
 from tfx_perf.cli import main
-from tfx_perf.core import errors
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.run import Run
 from tfx_perf.mlmd.runs import RecordedRun
@@ -146,11 +145,3 @@ def test_artifacts_files_and_folders(tmp_path, capsys):
     document = json.loads(capsys.readouterr().out)
     assert document["plans"] == {"training plan": ["10 steps per call", "50 steps per call"]}
     assert [figure["name"] for figure in document["figures"]] == ["steps_per_call"]
-
-
-def test_a_run_that_nobody_knows_is_answered_with_the_nearest_names(source):
-    arguments = ["compare", "2026-a", "2026-c", "--source", str(source)]
-    with pytest.raises(errors.UserError, match="e.g. 2026-.*Received: run=2026-c"):
-        main.cli.main(arguments, standalone_mode=False)
-
-

@@ -200,19 +200,19 @@ def test_a_log_that_cannot_be_written_or_is_the_script_is_one_line(tfx_perf, tmp
     assert (tmp_path / "here.py").read_text() == before
 
 
-def test_a_script_that_is_not_there(tfx_perf):
-    done = tfx_perf("nowhere.py")
+@pytest.mark.parametrize(
+    ("arguments", "received", "end"),
+    [
+        (["nowhere.py"], "nowhere.py, which is no file.", ""),
+        ([sys.executable, "here.py", "good"], "/", "Leave the interpreter out"),
+    ],
+)
+def test_what_is_no_script_is_one_line(tfx_perf, arguments, received, end):
+    done = tfx_perf(*arguments)
     assert done.returncode == 2
-    assert done.stderr == (
-        "tfx-perf: Expected a Python script. Received: script=nowhere.py, which is no file.\n"
-    )
-
-
-def test_an_interpreter_before_the_script(tfx_perf):
-    done = tfx_perf(sys.executable, "here.py", "good")
-    assert done.returncode == 2
-    assert done.stderr.startswith("tfx-perf: Expected a Python script. Received: script=/")
-    assert "Leave the interpreter out" in done.stderr
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"tfx-perf: Expected a Python script. Received: script={received}")
+    assert end in line
 
 
 @pytest.mark.slow

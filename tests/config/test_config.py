@@ -47,16 +47,6 @@ def test_a_single_number_stands_for_a_list_of_one():
     assert (settings.training.steps_per_call, settings.memory.batch_sizes) == ((50,), (8,))
 
 
-def test_json_round_trip():
-    settings = PerfConfig.from_dict(
-        {
-            "training": {"steps_per_call": [7]},
-            "gate": {"rules": {"mfu_ratio": {"min": 0.1}, "train_loss": {"margin": 0.2}}},
-        }
-    )
-    assert PerfConfig.from_json(settings.to_json()) == settings
-
-
 def test_yaml(tmp_path):
     path = tmp_path / "perf.yaml"
     path.write_text("tensorflow_optimization:\n  input: {time_budget_seconds: 5}\n")

@@ -241,6 +241,33 @@ class Histories:
             yield Gate().nights().next(seconds, environment=larger, **rate)
         yield Gate().nights().next(environment={**CPU, "global_batch_size": "16"})
 
+    def much_worse_beside_another_environment():
+        usual = CPU | {"tensorflow": "2.16.1", "python": "3.11", "data_spec": "a", "cpu_count": "2"}
+        others = {"tensorflow": "2.16.2", "python": "3.12", "data_spec": "b", "cpu_count": "4"}
+        for field, value in others.items():
+            for seconds, memory in ((1e-2, 1e9), (1e-3, 2e10), (1.15e-3, 1e9)):
+                yield Gate().nights(environment=usual).next(
+                    seconds, environment={**usual, field: value}, training_memory_bytes=memory
+                )
+
+    def more_work():
+        usual = {**CPU, "global_batch_size": "40", "flops_per_step": "80000000"}
+        batch, model = {"global_batch_size": "4096"}, {"parameter_count": "4000000"}
+        for other, *worse in (
+            ({**batch, "flops_per_step": "8192000000"}, (90, 1), (140, 1)),
+            (batch, (90, 60), (1, 150)),
+            ({"global_batch_size": "4"}, (1, 1), (2, 1)),
+            ({**model, "flops_per_step": "320000000"}, (4, 1), (6, 1)),
+            (model, (1, 3.9), (1, 9)),
+        ):
+            environment = {**usual, **other}
+            for slower, larger in worse:
+                rate = float(environment["global_batch_size"]) / (1e-3 * slower)
+                yield Gate().nights(environment=usual, examples_per_second=4e4).next(
+                    1e-3 * slower, environment=environment, examples_per_second=rate,
+                    training_memory_bytes=1e9 * larger,
+                )  # fmt: skip
+
     def a_much_larger_model():
         for field in ("parameter_count", "flops_per_step"):
             small, large = {**CPU, field: "1000000"}, {**CPU, field: "3000000"}
@@ -365,6 +392,9 @@ class Histories:
     def trainings_of_other_lengths_and_losses():
         yield Gate().nights().next(train_step_count=500.0, train_loss=0.9)
         yield Gate().nights().next(train_step_count=5100.0, train_loss=0.53)
+        for steps, loss in ((500.0, 50.0), (5e4, 0.6), (5e4, 0.9), (None, 50.0)):
+            losses = {"train_loss": loss, "validation_loss": loss}
+            yield Gate().nights().next(train_step_count=steps, **losses)
         loss = {"loss": "mse"}
         yield Gate().nights(fields=loss).next(fields={"loss": "mae"}, train_loss=0.9)
         yield Gate().nights(fields=loss).next(fields=loss, train_loss=-1.0)

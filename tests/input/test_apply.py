@@ -32,13 +32,11 @@ def tuned(source, record):
     )
 
 
-def test_default_plan_is_the_factory_itself(make_source):
+def test_the_default_reads_where_it_is_the_plan_or_that_is_of_an_earlier_version(
+    make_source, caplog
+):
     source = make_source()
     assert tuned(source, plan("default")) is source.default_factory
-
-
-def test_the_default_reads_where_the_plan_is_of_an_earlier_version(make_source, caplog):
-    source = make_source()
     assert tuned(source, plan("columns+own_threads")) is source.default_factory
     assert "this version has no candidate columns+own_threads" in caplog.text
 
