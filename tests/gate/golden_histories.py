@@ -259,6 +259,7 @@ class Histories:
             ({"global_batch_size": "4"}, (1, 1), (2, 1)),
             ({**model, "flops_per_step": "320000000"}, (4, 1), (6, 1)),
             (model, (1, 3.9), (1, 9)),
+            ({**batch, **model}, (300, 1)),
         ):
             environment = {**usual, **other}
             for slower, larger in worse:

@@ -5,14 +5,13 @@ import random
 import re
 
 import pytest
-from gate_runs import HERE, ledger_of, only, run
+from gate_runs import ledger_of, only, run
 
 from tfx_perf.config.gate import GateSettings
 from tfx_perf.gate import messages
 from tfx_perf.gate.decision import GateRecord, Outcome, Verdict
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.verdict import evaluate
-from tfx_perf.report import gate as gate_report
 
 KEY = "step_time_seconds"
 
@@ -59,57 +58,6 @@ def test_a_change_is_a_share_of_the_baseline_whatever_it_counts_by(
     )  # fmt: skip
     assert words in list(messages.lines(decision))[1]
     assert "times the baseline -" not in decision.outcomes[0].reason
-
-
-STEP, PEAK = "step_time_seconds", "peak_flops_per_second"
-XLA, CALLS = "50 steps in one XLA computation", "43 steps per call, fused update"
-LACK = "3.00 s of it were left; training.trial_budget_seconds has room if it is larger by 9"
-
-
-def circumstanced(value, *, plan=XLA, lack="", peak=124e9, is_of_script=False, **settings):
-    """The decision on a run after three that took 1 s a step, with `XLA`, at 120 GFLOP/s."""
-    known = [
-        run(f"r{i}", minute=i, **{STEP: 1.0, PEAK: 120e9 + i}).model_copy(update={"plan": XLA})
-        for i in range(3)
-    ]
-    own = run("new", minute=9, **{STEP: value, PEAK: peak})
-    names = {"plan": plan, "budget_lack": lack, "is_of_script": is_of_script}
-    return evaluate(
-        own.model_copy(update=names),
-        ledger=Ledger(entries=tuple(known)),
-        settings=only(**{STEP: {"margin": 0.03}}).model_copy(update=settings),
-    )
-
-
-def remedy(decision):
-    (outcome,) = decision.outcomes
-    return outcome.remedy.suggestion
-
-
-def test_another_plan_is_named_and_the_budget_where_the_trials_ended_with_it():
-    decision = circumstanced(5.0, plan=CALLS, lack=LACK)
-    said = (
-        f"It was trained with another plan: {CALLS}; blessed run r2 with: {XLA}. Its trials ended "
-        f"with their budget: {LACK}."
-    )
-    assert said in next(messages.lines(decision))
-    assert said in gate_report.report_on(decision).verdict
-    assert "another plan" in circumstanced(5.0, plan=CALLS).headline
-    assert "trials" not in circumstanced(5.0, plan=CALLS).headline
-    assert "trials" not in circumstanced(5.0, lack=LACK).headline  # they did no harm
-
-
-@pytest.mark.parametrize(("value", "plan"), [(1.0, CALLS), (2.0, XLA), (2.0, "")])
-def test_nothing_is_said_of_a_blessed_run_nor_of_the_same_plan_nor_of_one_that_nobody_knows(
-    value, plan
-):
-    headline = circumstanced(value, plan=plan).headline
-    assert "plan" not in headline
-    assert "slower" not in headline
-
-
-SMALL = {**HERE, "parameter_count": "1000", "flops_per_step": "100000"}
-LARGE = {**HERE, "parameter_count": "30000", "flops_per_step": "3000000"}
 
 
 TIME, RATE = "step_time_seconds", "examples_per_second"
