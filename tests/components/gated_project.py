@@ -1,4 +1,6 @@
-"""Small real pipelines around PerfEvaluator, for tests."""
+"""Small real pipelines around PerfEvaluator, and its artifacts, for tests."""
+
+import pathlib
 
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 from perf_records import training_record
@@ -25,6 +27,24 @@ def QualityGate(  # noqa: N802 (a component)
     key = constants.ARTIFACT_PROPERTY_CURRENT_MODEL_ID_KEY
     blessing.set_int_custom_property(key, model.id)
     blessing.set_int_custom_property(constants.ARTIFACT_PROPERTY_BLESSED_KEY, blessed)
+
+
+def artifact_in(folder, kind):
+    """Returns an artifact of a type in a folder, which is made."""
+    item = kind()
+    item.uri = str(folder)
+    pathlib.Path(folder).mkdir(parents=True)
+    return item
+
+
+def gate_outputs(folder):
+    """Returns what PerfEvaluator's executor puts out, below a folder."""
+    kinds = {
+        "blessing": standard_artifacts.InfraBlessing,
+        "evaluation": types.PerfEvaluation,
+        "updated_ledger": types.PerfLedger,
+    }
+    return {key: [artifact_in(folder / key, kind)] for key, kind in kinds.items()}
 
 
 class Project(LocalPipeline):

@@ -7,13 +7,10 @@ cluster is asked by `job_api`.
 """
 
 import functools
-import json
 import logging
 import os
 import pathlib
 import signal
-import subprocess
-import sys
 import threading
 import time
 
@@ -21,21 +18,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import training_cases
-from tfx.utils import json_utils
+
+from tests.ports import free_port
+from tfx_perf.components import types
+from tfx_perf.components.optimized_trainer import distributed
+from tfx_perf.core import errors
+from tfx_perf.distribute.kubernetes import job_api, job_run, manifests
+from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.trials import earlier
 
 pytestmark = pytest.mark.each_choice
-
-pytest.importorskip("kubernetes.client", reason="the extra tfx-perf[kfp] is not installed")
-import training_cluster  # noqa: E402 (which needs it)
-from training_cluster import job_settings  # noqa: E402
-
-from tests.ports import free_port  # noqa: E402
-from tfx_perf.components import types  # noqa: E402
-from tfx_perf.components.optimized_trainer import distributed  # noqa: E402
-from tfx_perf.core import errors  # noqa: E402
-from tfx_perf.distribute.kubernetes import job_api, job_run, manifests  # noqa: E402
-from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan  # noqa: E402
-from tfx_perf.training.trials import earlier  # noqa: E402
 
 # Without the conversion of tf_keras itself, which takes half a minute.
 MODULE = {
@@ -46,18 +38,6 @@ MODULE = {
     ).replace("batch_size=10,", "batch_size=10, shuffle=False,"),
     "train": f"with autograph.libraries_unconverted():\n        {training_cases.FIT}",
 }
-
-
-@pytest.fixture
-def trainer(tmp_path):
-    (tmp_path / "data").mkdir()
-    return training_cases.Trainer(tmp_path / "data")
-
-
-@pytest.fixture
-def cluster(tmp_path, monkeypatch):
-    with training_cluster.at_hand(tmp_path, monkeypatch) as cluster:
-        yield cluster
 
 
 def check_published(trainer):
@@ -80,9 +60,9 @@ def check_published(trainer):
 @pytest.mark.parametrize(
     ("kind", "line"), [("TFJob", "keras"), ("TFJob", "tf_keras"), ("TrainJob", "tf_keras")]
 )
-def test_two_workers_train_as_one_would(kind, line, trainer, cluster, tmp_path):
+def test_two_workers_train_as_one_would(kind, line, trainer, cluster):
     module = {**MODULE, "line": line}
-    trainer.run(module=module, seed=5, planned_runs=1, distribution=job_settings(tmp_path, kind))
+    trainer.run(module=module, seed=5, planned_runs=1, distribution=cluster.settings(kind))
     check_published(trainer)
     record = trainer.record
     assert record.plan == TrainingPlan(steps_per_call=10, fused_update=True)
@@ -91,8 +71,6 @@ def test_two_workers_train_as_one_would(kind, line, trainer, cluster, tmp_path):
         "what may be faster"
     )
     assert list(pathlib.Path(trainer.model_run.uri).rglob("events*"))
-    assert not cluster.jobs
-    assert not list((tmp_path / "shared").iterdir())
     together = trainer.variables()
     trainer.run(module=module, seed=5, trial_budget_seconds=0)
     assert trainer.record.worker_count == 1
@@ -102,35 +80,11 @@ def test_two_workers_train_as_one_would(kind, line, trainer, cluster, tmp_path):
         tf.debugging.assert_near(together[name], value, atol=1e-5, message=name)
 
 
-ENDS_IN_TRIALS = """
-    import os, signal
-    from tfx_perf.training.trials import trials
-    def ending(*_, **__):
-        if json.loads(os.environ["TF_CONFIG"])["task"]["index"] == 1:
-            os.kill(os.getpid(), signal.SIGKILL)
-        import time
-        time.sleep(600)
-    trials.Trials._checked = ending
-
-    model.fit(train, steps_per_epoch=20, epochs=6, verbose=0)"""
-
-
-@pytest.mark.slow
-def test_trials_that_end_the_workers_are_not_made_again(trainer, cluster, tmp_path):
-    module = {**MODULE, "line": "keras", "beginning": "import json"}
-    trainer.run(
-        module={**module, "train": ENDS_IN_TRIALS.strip()}, distribution=job_settings(tmp_path)
-    )
-    assert len(cluster.made) == 2
-    assert trainer.record.plan_reason == "trials of it have ended the workers"
-    assert trainer.record.plan == TrainingPlan(steps_per_call=10, fused_update=True)
-
-
 @pytest.mark.parametrize("place", ["job", pytest.param("here", marks=pytest.mark.slow)])
 def test_workers_try_plans_together_and_the_next_ones_train_the_same_though_one_is_killed(
     place, trainer, cluster, tmp_path, caplog
 ):
-    distribution = job_settings(tmp_path) if place == "job" else {"workers": 2}
+    distribution = cluster.settings() if place == "job" else {"workers": 2}
     settings = {
         "distribution": distribution, "seed": 5, "checkpoint_steps": 10,
         "trial_budget_seconds": 400,  # more than even a busy machine takes
@@ -162,8 +116,6 @@ def test_workers_try_plans_together_and_the_next_ones_train_the_same_though_one_
     (note,) = [each for each in record.notes if "started again" in each]
     assert "worker 1" in note
     assert len(cluster.made) == (3 if place == "job" else 0)
-    assert not cluster.jobs
-    assert not list((tmp_path / "shared").iterdir())
     for name, value in trainer.variables().items():
         np.testing.assert_array_equal(expected[name], value, err_msg=name)
 
@@ -199,43 +151,28 @@ RAISES = """if json.loads(os.environ["TF_CONFIG"])["task"]["index"] == 1:
         raise RuntimeError("planned")
     model.fit(train, steps_per_epoch=2, verbose=0)"""
 _PLANNED = r"worker 1: RuntimeError: planned\.\nThe end of its log:\n(.*\n)+RuntimeError: planned$"
-
-
-@pytest.mark.slow
-def test_an_error_of_a_worker_on_this_machine(trainer):
-    module = {**MODULE, "line": "keras", "beginning": "import json, os", "train": RAISES}
-    with pytest.raises(errors.MeasurementError, match=_PLANNED):
-        trainer.run(module=module, distribution={"workers": 2})
+_ONE_DEVICE = training_cases.MODULE.replace("MirroredStrategy()", 'OneDeviceStrategy("CPU:0")')
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("module", "expected"),
+    ("module", "error", "expected"),
     [
+        ({"beginning": "import json, os", "train": RAISES}, errors.MeasurementError, _PLANNED),
         (
-            {"beginning": "import json, os", "train": RAISES},
-            _PLANNED,
-        ),
-        (
-            {"template": training_cases.MODULE},
+            {"template": training_cases.MODULE}, errors.UserError,
             "under tf.distribute.MultiWorkerMirroredStrategy.*Received: MirroredStrategy, with",
         ),
         (
-            {
-                "template": training_cases.MODULE.replace(
-                    "MirroredStrategy()", 'OneDeviceStrategy("CPU:0")'
-                )
-            },
+            {"template": _ONE_DEVICE}, errors.UserError,
             "MultiWorkerMirroredStrategy.*Received: OneDeviceStrategy, with",
         ),
     ],
     ids=["raises", "mirrored", "one device"],
-)
-def test_what_goes_wrong_in_a_worker(module, expected, trainer, cluster, tmp_path):
-    kind = errors.MeasurementError if "planned" in expected else errors.UserError
-    with pytest.raises(kind, match=expected):
-        trainer.run(module={**MODULE, **module}, distribution=job_settings(tmp_path))
-    assert is_clean(cluster, tmp_path)
+)  # fmt: skip
+def test_what_goes_wrong_in_a_worker(module, error, expected, trainer, cluster):
+    with pytest.raises(error, match=expected):
+        trainer.run(module={**MODULE, **module}, distribution=cluster.settings())
 
 
 # What stands in for a worker's command, where no training is needed.
@@ -269,53 +206,58 @@ while not os.path.exists("go_on"):
 """
 
 
-def run(trainer, tmp_path, *, restarts=0, **settings):
-    trainer.run(module=MODULE, distribution=handed_over(tmp_path, restarts=restarts, **settings))
+REPORTS = """
+import json, pathlib, sys
+report = {{"schema": "tfx_perf.worker_failure/2", "name": "worker {worker}", "seconds": 1.0}}
+report |= {{"message": "{message}", "is_users": False, "may_pass": {may_pass}}}
+pathlib.Path(sys.argv[1], "failure-worker {worker}.json").write_text(json.dumps(report))
+raise SystemExit(1)
+"""
+SUCCEED = {0: SUCCEEDS, 1: ENDS}
 
 
-def handed_over(tmp_path, *, restarts=0, **settings):
-    return {**job_settings(tmp_path, **settings), "restarts": restarts}
+@pytest.fixture
+def run(trainer, cluster):
+    """Trains with stand-ins in the place of both workers; `settings` are those of the job."""
+
+    def run(stand_ins=SUCCEED, *, restarts=0, **settings):
+        cluster.stand_ins = stand_ins
+        trainer.run(
+            module=MODULE, distribution={**cluster.settings(**settings), "restarts": restarts}
+        )
+
+    return run
 
 
-def is_clean(cluster, tmp_path):
-    """Whether neither a job nor a file nor a process is left."""
-    cluster.reconcile()
-    codes = [code for job in cluster.made for code in job.codes]
-    return not cluster.jobs and not list((tmp_path / "shared").iterdir()) and None not in codes
+def is_published(trainer):
+    return (pathlib.Path(trainer.model.uri) / "Format-Serving" / "saved_model.pb").exists()
 
 
-def test_a_training_that_is_not_measured_is_published(trainer, cluster, tmp_path):
-    cluster.stand_ins = {0: SUCCEEDS, 1: ENDS}
-    run(trainer, tmp_path)
-    assert (pathlib.Path(trainer.model.uri) / "Format-Serving" / "saved_model.pb").exists()
+def test_a_training_that_is_not_measured_is_published(trainer, run):
+    run()
+    assert is_published(trainer)
     assert "a test" in trainer.perf_metrics.get_string_custom_property("plan")
     log = pathlib.Path(trainer.perf_metrics.uri) / "worker-1.log"
     assert log.read_text() == "I end well\n"
-    assert is_clean(cluster, tmp_path)
 
 
 @pytest.mark.one_case
 @pytest.mark.parametrize("policy", [{}, {"imagePullPolicy": "Always"}])
-def test_what_the_workers_are_given(trainer, cluster, tmp_path, policy):
-    cluster.stand_ins = {0: SUCCEEDS, 1: ENDS}
+def test_what_the_workers_are_given(run, cluster, policy):
     secret = {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "s3-key", "key": "secret"}}}
-    mounts = [{"name": "shared", "mountPath": str(tmp_path / "shared")}]
     claim = {"name": "shared", "persistentVolumeClaim": {"claimName": "tfx-perf-shared"}}
-    resources = {"limits": {"memory": "2Gi", "nvidia.com/gpu": "2"}}
     own = {
         "nodeSelector": {"pool": "gpu"},
         "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
-        "serviceAccountName": "trainer",
-        "securityContext": {"runAsUser": 7},
-        "volumes": [claim],
-    }
+        "serviceAccountName": "trainer", "securityContext": {"runAsUser": 7}, "volumes": [claim],
+    }  # fmt: skip
     container = {
-        "name": "tensorflow", "env": [secret], "resources": resources, "volumeMounts": mounts,
-        **policy,
+        "name": "tensorflow", "env": [secret], **policy,
+        "resources": {"limits": {"memory": "2Gi", "nvidia.com/gpu": "2"}},
+        "volumeMounts": [{"name": "shared", "mountPath": str(cluster.shared)}],
     }  # fmt: skip
     metadata = {"labels": {"team": "a"}}
-    template = {"metadata": metadata, "spec": {**own, "containers": [container]}}
-    run(trainer, tmp_path, pod_template=template)
+    run(pod_template={"metadata": metadata, "spec": {**own, "containers": [container]}})
     (job,) = cluster.made
     replica = job.manifest["spec"]["tfReplicaSpecs"]["Worker"]
     pod = replica["template"]["spec"]
@@ -332,42 +274,35 @@ def test_what_the_workers_are_given(trainer, cluster, tmp_path, policy):
     assert replica["template"]["metadata"]["labels"].keys() > metadata["labels"].keys()
 
 
-def test_a_worker_that_fails_is_named_with_the_end_of_its_log(trainer, cluster, tmp_path):
-    cluster.stand_ins = {0: WAITS, 1: FAILS}
+def test_a_worker_that_fails_is_named_with_the_end_of_its_log(trainer, run, cluster):
     with pytest.raises(errors.MeasurementError) as caught:
-        run(trainer, tmp_path, restarts=1)
+        run({0: WAITS, 1: FAILS}, restarts=1)
     assert len(cluster.made) == 2
     message = str(caught.value)
     assert "worker 1: TFJob" in message  # not worker 0, which is ended for it
     assert "worker-1 Failed (Error)" in message
     assert message.endswith("before\nI fail on purpose")
     assert not (pathlib.Path(trainer.perf_metrics.uri) / "metrics.json").exists()
-    assert is_clean(cluster, tmp_path)
 
 
-def test_a_worker_whose_pod_is_deleted_as_it_fails_is_named_if_it_was_seen(
-    trainer, cluster, tmp_path
-):
-    cluster.stand_ins = {0: WAITS, 1: FAILS}
+def test_a_worker_whose_pod_is_deleted_as_it_fails_is_named_if_it_was_seen(trainer, run, cluster):
     cluster.run_policy, cluster.lag_seconds = {"backoffLimit": 0}, 1.0
     with pytest.raises(errors.MeasurementError) as caught:
-        run(trainer, tmp_path)
+        run({0: WAITS, 1: FAILS})
     message = str(caught.value)
     assert "worker 1: Job" in message
     assert message.endswith("The end of its log:\nbefore\nI fail on purpose")
     log = pathlib.Path(trainer.perf_metrics.uri) / "worker-1.log"
     assert log.read_text() == "before\nI fail on purpose\n"
-    assert is_clean(cluster, tmp_path)
 
 
 @pytest.mark.parametrize("may_read_events", [True, False])
-def test_no_worker_is_blamed_where_the_pods_are_gone(may_read_events, trainer, cluster, tmp_path):
-    cluster.stand_ins = {0: WAITS, 1: WAITS_FOR_FILE + FAILS}
+def test_no_worker_is_blamed_where_the_pods_are_gone(may_read_events, trainer, run, cluster):
     cluster.run_policy = {"backoffLimit": 0}
     cluster.forbidden = set() if may_read_events else {"events"}
-    _when_it_runs(cluster, (cluster.folder / "go_on").touch)
+    cluster.when_it_runs((cluster.folder / "go_on").touch)
     with pytest.raises(errors.MeasurementError) as caught:
-        run(trainer, tmp_path)
+        run({0: WAITS, 1: WAITS_FOR_FILE + FAILS})
     message = str(caught.value)
     name = cluster.made[0].name
     assert "Received: Job " in message
@@ -378,45 +313,25 @@ def test_no_worker_is_blamed_where_the_pods_are_gone(may_read_events, trainer, c
     assert "The end of its log" not in message
     kept = {path.name for path in pathlib.Path(trainer.perf_metrics.uri).glob("*.log")}
     assert "worker-0.log" in kept
-    assert is_clean(cluster, tmp_path)
 
 
-def test_the_job_is_made_again_though_the_pod_that_was_killed_is_gone(trainer, cluster, tmp_path):
-    cluster.stand_ins = {0: SUCCEEDS, 1: KILLED_ONCE}
-    cluster.run_policy = {"backoffLimit": 0}
-    run(trainer, tmp_path, restarts=1)
-    assert [job.outcome[0] for job in cluster.made] == ["Failed", "Succeeded"]
-    assert is_clean(cluster, tmp_path)
-
-
-REPORTS = """
-import json, pathlib, sys
-report = {{"schema": "tfx_perf.worker_failure/2", "name": "worker {worker}", "seconds": 1.0}}
-report |= {{"message": "{message}", "is_users": False, "may_pass": {may_pass}}}
-pathlib.Path(sys.argv[1], "failure-worker {worker}.json").write_text(json.dumps(report))
-raise SystemExit(1)
-"""
-
-
-@pytest.mark.parametrize("kind", ["TFJob", "TrainJob"])
-def test_the_job_is_made_again_for_a_worker_that_was_killed(kind, trainer, cluster, tmp_path):
-    cluster.stand_ins = {0: SUCCEEDS, 1: KILLED_ONCE}
-    own = {"runtime": "tfx-perf"} if kind == "TrainJob" else {}
-    run(trainer, tmp_path, restarts=3, kind=kind, **own)
+@pytest.mark.parametrize(
+    ("kind", "policy"), [("TFJob", {}), ("TFJob", {"backoffLimit": 0}), ("TrainJob", {})]
+)
+def test_the_job_is_made_again_for_a_worker_that_was_killed(kind, policy, run, cluster):
+    cluster.run_policy = policy  # with a limit its pod is gone
+    run({0: SUCCEEDS, 1: KILLED_ONCE}, restarts=3, kind=kind)
     first, second = cluster.made
     assert first.uid != second.uid
-    assert second.codes == [0, 0]
-    assert is_clean(cluster, tmp_path)
+    assert (first.outcome[0], second.codes) == ("Failed", [0, 0])
 
 
 @pytest.mark.parametrize(("may_pass", "count"), [(True, 3), (False, 1)])
-def test_what_would_come_again_is_not_tried_again(may_pass, count, trainer, cluster, tmp_path):
+def test_what_would_come_again_is_not_tried_again(may_pass, count, run, cluster):
     failing = REPORTS.format(worker=1, message="planned", may_pass=may_pass)
-    cluster.stand_ins = {0: WAITS, 1: failing}
     with pytest.raises(errors.MeasurementError, match="worker 1: planned"):
-        run(trainer, tmp_path, restarts=2)
+        run({0: WAITS, 1: failing}, restarts=2)
     assert len(cluster.made) == count
-    assert is_clean(cluster, tmp_path)
 
 
 def test_what_a_worker_on_this_machine_reports_is_said_with_the_end_of_its_log(
@@ -434,31 +349,22 @@ def test_what_a_worker_on_this_machine_reports_is_said_with_the_end_of_its_log(
         trainer.run(module=MODULE, distribution={"workers": 2})
 
 
-def test_logs_that_may_not_be_read_cost_nothing_else(trainer, cluster, tmp_path):
-    cluster.stand_ins = {0: WAITS, 1: FAILS}
-    cluster.forbidden = {"pods"}
-    with pytest.raises(errors.MeasurementError, match="1 Worker.*None of its pods has been seen"):
-        run(trainer, tmp_path)
-    assert is_clean(cluster, tmp_path)
-
-
-def test_passing_failures_of_the_api_are_waited_for(trainer, cluster, tmp_path):
-    cluster.stand_ins = {0: SUCCEEDS, 1: ENDS}
+def test_passing_failures_of_the_api_are_waited_for(run, cluster):
     cluster.failures = [500, 429, 503, 504]
-    run(trainer, tmp_path)
+    run()
     assert len(cluster.made) == 1
     assert cluster.failures == []
 
 
-def test_an_api_that_stays_away_is_given_up(trainer, cluster, tmp_path):
+def test_an_api_that_stays_away_is_given_up(run, cluster):
     cluster.failures = [500] * 100
     with pytest.raises(errors.MeasurementError, match="500 etcdserver.*10 times"):
-        run(trainer, tmp_path)
+        run()
     assert len(cluster.failures) == 90
+    cluster.failures.clear()
 
 
-def test_a_lost_answer_to_the_creation_makes_no_second_job(trainer, cluster, tmp_path, monkeypatch):
-    cluster.stand_ins = {0: SUCCEEDS, 1: ENDS}
+def test_a_lost_answer_to_the_creation_makes_no_second_job(run, cluster, monkeypatch):
     create = cluster.create
 
     def created_but_not_said(kind, manifest):
@@ -468,160 +374,104 @@ def test_a_lost_answer_to_the_creation_makes_no_second_job(trainer, cluster, tmp
         return create(kind, manifest)
 
     monkeypatch.setattr(cluster, "create", created_but_not_said)
-    run(trainer, tmp_path)
+    run()
     assert len(cluster.made) == 1
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "settings", "words"),
     [
-        ({"forbidden": {"tfjobs"}}, "Expected the right.*403.*training/access.yaml"),
-        ({"installed": set()}, "knows tfjobs.kubeflow.org, with Kubeflow's Training Operator v1"),
+        ({"forbidden": {"tfjobs"}}, {}, "Expected the right.*403.*training/access.yaml"),
+        ({"installed": set()}, {}, "knows tfjobs.kubeflow.org, with Kubeflow's Training Operator"),
+        ({}, {"kind": "TrainJob", "runtime": "torch"}, "training runtime does not exist"),
+        ({}, {"shared_folder": "/nowhere/shared"}, "shared_folder=/nowhere/shared"),
     ],
 )
-def test_what_the_cluster_refuses_is_said_in_one_line(change, words, trainer, cluster, tmp_path):
+def test_what_the_cluster_refuses_is_said_in_one_line(change, settings, words, run, cluster):
     for name, value in change.items():
         setattr(cluster, name, value)
     with pytest.raises(errors.UserError, match=words) as caught:
-        run(trainer, tmp_path)
+        run(**settings)
     assert "\n" not in str(caught.value)
-    assert is_clean(cluster, tmp_path)
-
-
-def test_a_runtime_that_is_not_there(trainer, cluster, tmp_path):
-    with pytest.raises(errors.UserError, match="training runtime does not exist"):
-        run(trainer, tmp_path, kind="TrainJob", runtime="torch-distributed")
-    assert is_clean(cluster, tmp_path)
-
-
-def test_a_job_that_is_deleted_from_outside(trainer, cluster, tmp_path):
-    def delete_it():
-        cluster.jobs.clear()
-
-    cluster.stand_ins = {0: WAITS, 1: WAITS}
-    _when_it_runs(cluster, delete_it)
-    with pytest.raises(errors.MeasurementError, match="it is gone; somebody has deleted it"):
-        run(trainer, tmp_path)
-
-
-def test_a_job_that_takes_too_long_is_deleted(trainer, cluster, tmp_path):
-    cluster.stand_ins = {0: WAITS, 1: WAITS}
-    words = "timeout_seconds=3. Received: state=Pending, pods: .*-node-0-0-abcde Running"
-    with pytest.raises(errors.MeasurementError, match=words):
-        run(trainer, tmp_path, kind="TrainJob", timeout_seconds=3)
-    assert is_clean(cluster, tmp_path)
-
-
-def test_workers_that_leave_nothing(trainer, cluster, tmp_path, monkeypatch):
-    monkeypatch.setattr(distributed, "_VISIBLE_SECONDS", 0.1)
-    cluster.stand_ins = {0: ENDS, 1: ENDS}
-    with pytest.raises(errors.MeasurementError, match="leave its results in .* the same volume"):
-        run(trainer, tmp_path)
-    assert is_clean(cluster, tmp_path)
-
-
-def test_results_may_take_their_time_to_be_seen(trainer, cluster, tmp_path):
-    late = "import time; time.sleep(0.5)"
-    cluster.stand_ins = {
-        0: f"import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', {late + SUCCEEDS!r}, "
-        "sys.argv[1]])",
-        1: ENDS,
-    }
-    run(trainer, tmp_path)
-    assert (pathlib.Path(trainer.model.uri) / "Format-Serving" / "saved_model.pb").exists()
-
-
-def test_a_shared_folder_that_is_not_mounted(trainer, cluster, tmp_path):
-    (tmp_path / "shared").rmdir()
-    with pytest.raises(errors.UserError, match="shared_folder=.*/shared"):
-        run(trainer, tmp_path)
     assert not cluster.made
 
 
-def test_without_a_cluster(trainer, tmp_path, monkeypatch):
+def test_without_a_cluster(run, tmp_path, monkeypatch):
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "missing"))
     with pytest.raises(errors.UserError, match="Expected a cluster for distribution.job"):
-        run(trainer, tmp_path)
+        run()
 
 
-def _when_it_runs(cluster, act):
-    """Calls a function when both workers of a job are running."""
-    create = cluster.create
-
-    def then(kind, manifest):
-        job = create(kind, manifest)
-        threading.Timer(0.5, act).start()
-        return job
-
-    cluster.create = then
+def test_logs_that_may_not_be_read_cost_nothing_else(run, cluster):
+    cluster.forbidden = {"pods"}
+    with pytest.raises(errors.MeasurementError, match="1 Worker.*None of its pods has been seen"):
+        run({0: WAITS, 1: FAILS})
 
 
-SCRIPT = """
-import json, sys
-from tfx.utils import json_utils
-from tfx_perf.components.optimized_trainer import executor
-
-inputs, outputs, properties = json.loads(sys.argv[1])
-executor.Executor().Do(json_utils.loads(inputs), json_utils.loads(outputs), properties)
-"""
+def test_a_job_that_is_deleted_from_outside(run, cluster):
+    cluster.when_it_runs(lambda: [job.delete() for job in cluster.made])
+    with pytest.raises(errors.MeasurementError, match="it is gone; somebody has deleted it"):
+        run({0: WAITS, 1: WAITS})
 
 
-def start(trainer, tmp_path):
-    """Returns a process that runs the executor as `run` does."""
-    module = trainer.write_module(**MODULE)
-    given = trainer.given(module, distribution=handed_over(tmp_path))
-    inputs, outputs, properties = given
-    arguments = [json_utils.dumps(inputs), json_utils.dumps(outputs), properties]
-    return subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, json.dumps(arguments)],
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+def test_a_job_that_takes_too_long_is_deleted(run):
+    words = "timeout_seconds=3. Received: state=Pending, pods: .*-node-0-0-abcde Running"
+    with pytest.raises(errors.MeasurementError, match=words):
+        run({0: WAITS, 1: WAITS}, kind="TrainJob", timeout_seconds=3)
 
 
-def wait_for_job(cluster, process):
-    deadline = time.monotonic() + 120
-    while not cluster.jobs and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert cluster.jobs, process.stderr.read()[-2000:]
+def test_workers_that_leave_nothing(run, monkeypatch):
+    monkeypatch.setattr(distributed, "_VISIBLE_SECONDS", 0.1)
+    with pytest.raises(errors.MeasurementError, match="leave its results in .* the same volume"):
+        run({0: ENDS, 1: ENDS})
+
+
+def test_results_may_take_their_time_to_be_seen(trainer, run):
+    late = "import time; time.sleep(0.5)"
+    first = (
+        f"import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', {late + SUCCEEDS!r}, "
+        "sys.argv[1]])"
+    )
+    run({0: first, 1: ENDS})
+    assert is_published(trainer)
+
+
+@pytest.fixture
+def submitted(trainer, cluster):
+    """Starts a process that runs the executor as `run` does, and waits for its job."""
+
+    def start(stand_ins):
+        cluster.stand_ins = stand_ins
+        distribution = {**cluster.settings(), "restarts": 0}
+        process = trainer.started(trainer.write_module(**MODULE), distribution=distribution)
+        deadline = time.monotonic() + 120
+        while not cluster.jobs and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert cluster.jobs, process.stderr.read()[-2000:]
+        return process
+
+    return start
+
+
+def kill(process):
+    process.kill()
+    process.wait()
 
 
 @pytest.mark.slow
-def test_sigterm_deletes_the_job(trainer, cluster, tmp_path):
-    cluster.stand_ins = {0: WAITS, 1: WAITS}
-    process = start(trainer, tmp_path)
-    wait_for_job(cluster, process)
+def test_sigterm_deletes_the_job(submitted):
+    process = submitted({0: WAITS, 1: WAITS})
     time.sleep(0.5)
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == -signal.SIGTERM, process.stderr.read()[-2000:]
-    assert is_clean(cluster, tmp_path)
 
 
 @pytest.mark.slow
-def test_an_executor_that_is_started_again_waits_for_the_job(trainer, cluster, tmp_path):
-    cluster.stand_ins = {0: WAITS_FOR_FILE + SUCCEEDS, 1: ENDS}
-    process = start(trainer, tmp_path)
-    wait_for_job(cluster, process)
-    process.kill()
-    process.wait()
-    (cluster.folder / "go_on").touch()
-    run(trainer, tmp_path)
-    assert len(cluster.made) == 1
-    assert (pathlib.Path(trainer.model.uri) / "Format-Serving" / "saved_model.pb").exists()
-    assert is_clean(cluster, tmp_path)
-
-
-@pytest.mark.slow
-def test_a_job_of_an_attempt_that_failed_is_made_anew(trainer, cluster, tmp_path):
-    cluster.stand_ins = {0: WAITS, 1: WAITS}
-    process = start(trainer, tmp_path)
-    wait_for_job(cluster, process)
-    process.kill()
-    process.wait()
+def test_a_job_of_an_attempt_that_failed_is_made_anew(run, submitted, cluster):
+    kill(submitted({0: WAITS, 1: WAITS}))
     cluster.made[0].signal(signal.SIGTERM)
-    cluster.stand_ins = {0: SUCCEEDS, 1: ENDS}
-    run(trainer, tmp_path)
+    run()
     assert len(cluster.made) == 2
-    assert is_clean(cluster, tmp_path)
 
 
 @pytest.fixture
@@ -648,23 +498,20 @@ def owners(cluster):
 
 @pytest.mark.one_case
 @pytest.mark.parametrize("kind", ["TFJob", "TrainJob"])
-def test_the_job_ends_with_the_pod_that_submitted_it(kind, trainer, cluster, tmp_path, in_pod):
+def test_the_job_ends_with_the_pod_that_submitted_it(kind, run, cluster, in_pod):
     in_pod("trainer-1")
-    cluster.stand_ins = {0: WAITS, 1: WAITS}
-    _when_it_runs(cluster, cluster.pods.clear)
+    cluster.when_it_runs(cluster.pods.clear)
     with pytest.raises(errors.MeasurementError, match="it is gone"):
-        run(trainer, tmp_path, kind=kind)
+        run({0: WAITS, 1: WAITS}, kind=kind)
     assert owners(cluster) == ["trainer-1"]
-    assert is_clean(cluster, tmp_path)
 
 
 @pytest.mark.slow
-def test_a_job_that_was_taken_over_ends_with_the_other_pod(trainer, cluster, tmp_path, in_pod):
-    cluster.stand_ins = {0: WAITS_FOR_FILE + SUCCEEDS, 1: ENDS}
-    process = start(trainer, tmp_path)
-    wait_for_job(cluster, process)
-    process.kill()
-    process.wait()
+def test_an_executor_that_is_started_again_takes_the_job_over_to_its_own_pod(
+    trainer, run, submitted, cluster, in_pod
+):
+    stand_ins = {0: WAITS_FOR_FILE + SUCCEEDS, 1: ENDS}
+    kill(submitted(stand_ins))
     before = {"apiVersion": "v1", "kind": "Pod", "name": "trainer-1", "uid": "uid of trainer-1"}
     cluster.pods["trainer-1"] = before["uid"]
     cluster.made[0].manifest["metadata"]["ownerReferences"] = [before]
@@ -678,35 +525,29 @@ def test_a_job_that_was_taken_over_ends_with_the_other_pod(trainer, cluster, tmp
         (cluster.folder / "go_on").touch()
 
     threading.Thread(target=go_on, daemon=True).start()
-    run(trainer, tmp_path)
+    run(stand_ins)
     assert owners(cluster) == ["trainer-1", "trainer-2"]
     assert len(cluster.made) == 1
-    assert (pathlib.Path(trainer.model.uri) / "Format-Serving" / "saved_model.pb").exists()
-    assert is_clean(cluster, tmp_path)
+    assert is_published(trainer)
 
 
 @pytest.mark.one_case
 @pytest.mark.parametrize("obstacle", ["rights", "name"])
-def test_a_pod_that_cannot_be_the_owner(obstacle, trainer, cluster, tmp_path, in_pod):
+def test_a_pod_that_cannot_be_the_owner(obstacle, trainer, run, cluster, in_pod):
     in_pod("trainer-1")
-    cluster.stand_ins = {0: SUCCEEDS, 1: ENDS}
     if obstacle == "rights":
         cluster.forbidden = {"pods"}
     else:
         cluster.pods.clear()
-    run(trainer, tmp_path)
+    run()
     assert "ownerReferences" not in cluster.made[0].manifest["metadata"]
-    assert (pathlib.Path(trainer.model.uri) / "Format-Serving" / "saved_model.pb").exists()
+    assert is_published(trainer)
 
 
 @pytest.mark.one_case
 @pytest.mark.parametrize("kind", ["TFJob", "TrainJob"])
-def test_the_operator_ends_a_job_that_nobody_waits_for(
-    kind, trainer, cluster, tmp_path, monkeypatch
-):
+def test_the_operator_ends_a_job_that_nobody_waits_for(kind, run, monkeypatch):
     monkeypatch.setattr(manifests, "_MARGIN_SECONDS", 0)
     monkeypatch.setattr(job_run.JobRun, "_raise_late", lambda *_: None)  # as if it were not there
-    cluster.stand_ins = {0: WAITS, 1: WAITS}
     with pytest.raises(errors.MeasurementError, match="longer than specified deadline"):
-        run(trainer, tmp_path, kind=kind, timeout_seconds=1)
-    assert is_clean(cluster, tmp_path)
+        run({0: WAITS, 1: WAITS}, kind=kind, timeout_seconds=1)

@@ -6,7 +6,6 @@ import re
 
 import pytest
 import tensorflow as tf
-import training_cases
 from tfx.types import standard_artifacts
 
 from tfx_perf.components import examples as examples_lib
@@ -102,12 +101,6 @@ def test_names_are_dns_labels(words, expected):
     assert name == expected
     assert re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name)
     assert len(f"{name}-node-0-999-abcde") <= 63
-
-
-@pytest.fixture
-def trainer(tmp_path):
-    (tmp_path / "data").mkdir()
-    return training_cases.Trainer(tmp_path / "data")
 
 
 @pytest.fixture

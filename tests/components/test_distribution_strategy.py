@@ -164,20 +164,18 @@ def test_with_one_device_auto_tries_nothing(trainer):
 @pytest.mark.slow
 @pytest.mark.parametrize("line", ["keras", "tf_keras"])
 @pytest.mark.parametrize(
-    ("condition", "name", "strategy"),
-    [
-        (f"{_REPLICAS} == 1", "mirrored", "MirroredStrategy"),
-        (f"{_REPLICAS} == 2", "one_device", "one_device"),
-    ],
+    ("condition", "name"),
+    [(f"{_REPLICAS} == 1", "mirrored"), (f"{_REPLICAS} == 2", "one_device")],
     ids=["faster", "slower"],
 )
-def test_auto_trains_on_all_devices_if_they_are_faster(
-    condition, name, strategy, line, trainer
+def test_auto_trains_on_all_devices_if_they_are_faster_also_in_the_next_run(
+    condition, name, line, trainer, monkeypatch
 ):
     given = waiting_module(line, condition=condition)
     settings = {"distribution": _AUTO, "trial_budget_seconds": 30}
     trainer.run(module=given, **settings)
     record = trainer.record
+    strategy = {"mirrored": "MirroredStrategy"}.get(name, name)
     assert record.strategy.name == name
     assert record.environment["strategy"] == strategy
     assert (record.strategy.speedup.value > 1) == (name == "mirrored")
@@ -187,6 +185,13 @@ def test_auto_trains_on_all_devices_if_they_are_faster(
     job = TrainingJob.read(folder / "job.json")
     assert job.settings.distribution.strategy == name
     assert job.is_unchanged
+    monkeypatch.setattr(comparisons, "one_or_several", None)
+    inputs = {"previous_metrics": [trainer.perf_metrics]}
+    trainer.perf_metrics = trainer.artifact(types.PerfMetrics, "second_metrics")
+    trainer.run(module=given, inputs=inputs, **settings)
+    assert trainer.record.reused_from
+    assert trainer.record.strategy.name == name
+    assert trainer.record.environment["strategy"] == strategy
 
 
 @pytest.mark.slow
@@ -240,21 +245,6 @@ def test_what_auto_came_to_holds_after_a_kill(trainer, monkeypatch, tmp_path):
     assert record.environment["strategy"] == "MirroredStrategy"
     assert record.resumed_step >= 40
     assert record.train_step_count == 120 - record.resumed_step
-
-
-@pytest.mark.slow
-def test_what_auto_came_to_is_used_again(trainer, monkeypatch):
-    given = waiting_module("keras", condition=f"{_REPLICAS} == 1")
-    settings = {"distribution": _AUTO, "trial_budget_seconds": 30}
-    trainer.run(module=given, **settings)
-    first, before = trainer.record, trainer.perf_metrics
-    monkeypatch.setattr(comparisons, "one_or_several", None)
-    inputs = {"previous_metrics": [before]}
-    trainer.perf_metrics = trainer.artifact(types.PerfMetrics, "second_metrics")
-    trainer.run(module=given, inputs=inputs, **settings)
-    assert trainer.record.reused_from
-    assert trainer.record.strategy.name == first.strategy.name == "mirrored"
-    assert trainer.record.environment["strategy"] == "MirroredStrategy"
 
 
 @pytest.mark.slow

@@ -15,28 +15,30 @@ from tfx_perf.components.perf_evaluator import executor
 from tfx_perf.config.gate import GateSettings
 from tfx_perf.core import errors
 
+_SPECS = """
+    model_specs {{ {candidate} label_key: "label" prediction_key: "score" }} {baseline}
+    slicing_specs {{}}
+    metrics_specs {{ metrics {{ class_name: "AUC" }} metrics {{ class_name: "ExampleCount" }} }}
+"""
+_TABLE = {
+    "label": [0, 0, 1, 1], "score": [0.1, 0.6, 0.4, 0.9], "before": [0.1, 0.3, 0.4, 0.9],
+    "kind": ["a", "b", "a", "b"],
+}  # fmt: skip
+
+
+def evaluated(folder, candidate="", baseline=""):
+    """Has TFMA write its evaluation into a folder."""
+    text = _SPECS.format(candidate=candidate, baseline=baseline)
+    config = text_format.Parse(text, tfma.EvalConfig())
+    tfma.analyze_raw_data(pd.DataFrame(_TABLE), config, output_path=str(folder))
+    return str(folder)
+
 
 @pytest.fixture(scope="module")
 def evaluation(tmp_path_factory):
-    """A folder that TFMA has written, with an overall slice and another one."""
+    """A folder with an overall slice and another one."""
     folder = tmp_path_factory.mktemp("evaluation")
-    config = text_format.Parse(
-        """
-        model_specs { label_key: "label" prediction_key: "score" }
-        slicing_specs {}
-        slicing_specs { feature_keys: "kind" }
-        metrics_specs {
-          metrics { class_name: "AUC" }
-          metrics { class_name: "ExampleCount" }
-        }
-        """,
-        tfma.EvalConfig(),
-    )
-    table = pd.DataFrame(
-        {"label": [0, 0, 1, 1], "score": [0.1, 0.6, 0.4, 0.9], "kind": ["a", "b", "a", "b"]}
-    )
-    tfma.analyze_raw_data(table, config, output_path=str(folder))
-    return folder
+    return evaluated(folder, baseline='slicing_specs { feature_keys: "kind" }')
 
 
 @pytest.fixture
@@ -51,31 +53,18 @@ def inputs(tmp_path):
 
 
 def test_the_metrics_over_all_examples_are_read_with_tfmas_loader(evaluation):
-    found, gains = executor.overall_metrics(str(evaluation))
+    found, gains = executor.overall_metrics(evaluation)
     assert found == {"auc": pytest.approx(0.75, abs=0.01), "example_count": 4.0}
     assert gains == {}
 
 
 @pytest.mark.slow
 def test_what_they_are_above_the_baseline_models_is_read_too(tmp_path):
-    config = text_format.Parse(
-        """
-        model_specs { name: "candidate" label_key: "label" prediction_key: "score" }
-        model_specs {
-          name: "baseline" is_baseline: true label_key: "label" prediction_key: "before"
-        }
-        slicing_specs {}
-        metrics_specs { metrics { class_name: "AUC" } }
-        """,
-        tfma.EvalConfig(),
-    )
-    table = pd.DataFrame(
-        {"label": [0, 0, 1, 1], "score": [0.1, 0.6, 0.4, 0.9], "before": [0.1, 0.3, 0.4, 0.9]}
-    )
-    tfma.analyze_raw_data(table, config, output_path=str(tmp_path))
-    found, gains = executor.overall_metrics(str(tmp_path))
-    assert found == {"auc": pytest.approx(0.75, abs=0.01)}
-    assert gains == {"auc": pytest.approx(-0.25, abs=0.01)}
+    spec = 'name: "baseline" is_baseline: true label_key: "label" prediction_key: "before"'
+    folder = evaluated(tmp_path, 'name: "candidate"', f"model_specs {{ {spec} }}")
+    found, gains = executor.overall_metrics(folder)
+    assert found["auc"] == pytest.approx(0.75, abs=0.01)
+    assert gains["auc"] == pytest.approx(-0.25, abs=0.01)
 
 
 def test_what_is_no_evaluation_is_refused(tmp_path):
@@ -85,7 +74,7 @@ def test_what_is_no_evaluation_is_refused(tmp_path):
 
 def test_a_run_has_the_metrics_of_the_evaluation_beside_the_figures(inputs, evaluation):
     artifact = standard_artifacts.ModelEvaluation()
-    artifact.uri = str(evaluation)
+    artifact.uri = evaluation
     run = executor.read_run(
         {**inputs, "model_evaluation": [artifact]}, settings=GateSettings(), context=None
     )

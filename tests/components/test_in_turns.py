@@ -10,6 +10,7 @@ import pathlib
 
 import pytest
 import training_cases
+from gated_project import artifact_in, gate_outputs
 from tfx.types import standard_artifacts
 
 from tfx_perf.components import in_turns, training_job, types
@@ -71,17 +72,22 @@ def run_of(trainer, name):
     )
 
 
+def with_time(run, step_time_seconds, name):
+    figures = {**run.figures, "step_time_seconds": step_time_seconds}
+    return run.model_copy(update={"run_id": name, "figures": figures})
+
+
+def measured(run, blessed, folder, *, seconds=90):
+    return executor.measure(
+        run, [blessed], seconds=seconds, is_clear=lambda ratio: True, log_folder=folder
+    )
+
+
 @pytest.mark.slow
 def test_a_slower_model_is_slower_in_turns(trainer_of, tmp_path):
-    ratios = {}
+    ratios, blessed = {}, run_of(trainer_of("blessed"), "blessed")
     for name in ("same", "slow"):
-        found = executor.measure(
-            run_of(trainer_of(name), name),
-            [run_of(trainer_of("blessed"), "blessed")],
-            seconds=90,
-            is_clear=lambda ratio: True,
-            log_folder=tmp_path / name,
-        )
+        found = measured(run_of(trainer_of(name), name), blessed, tmp_path / name)
         assert found.against == "blessed", found.reason
         ratios[name] = found.ratio
     assert ratios["slow"].low > 1.5
@@ -94,13 +100,8 @@ def test_a_slower_model_is_slower_in_turns(trainer_of, tmp_path):
 def test_the_gate_asks_if_noise_leaves_it_undecided(trainer_of, tmp_path):
     blessed = run_of(trainer_of("blessed"), "blessed")
     step_time = run_of(trainer_of("slow"), "slow").figures["step_time_seconds"]
-    noisy = [  # with the slow one in their midst
-        blessed.model_copy(update={
-            "run_id": f"noisy-{factor}",
-            "figures": {**blessed.figures, "step_time_seconds": factor * step_time},
-        })
-        for factor in (0.5, 1.5, 1.0)
-    ]  # fmt: skip
+    # With the slow one in their midst.
+    noisy = [with_time(blessed, factor * step_time, f"noisy-{factor}") for factor in (0.5, 1.5, 1)]
     alone = judge(trainer_of("slow"), noisy, tmp_path / "alone")
     assert alone.verdict is Verdict.INCONCLUSIVE, alone.headline
     evaluation = judge(trainer_of("slow"), noisy, tmp_path / "in turns", escalate_seconds=90)
@@ -113,8 +114,7 @@ def test_the_gate_asks_if_noise_leaves_it_undecided(trainer_of, tmp_path):
 def test_a_machine_that_became_slower_is_told_from_the_code(trainer_of, tmp_path):
     own = run_of(trainer_of("same"), "same").figures["step_time_seconds"]
     blessed = run_of(trainer_of("blessed"), "blessed")
-    figures = {**blessed.figures, "step_time_seconds": own / 3}
-    before = [blessed.model_copy(update={"run_id": f"run-{i}", "figures": figures}) for i in (1, 2)]
+    before = [with_time(blessed, own / 3, f"run-{i}") for i in (1, 2)]
     alone = judge(trainer_of("same"), before, tmp_path / "alone")
     assert alone.verdict is Verdict.REGRESSION, alone.headline
     evaluation = judge(trainer_of("same"), before, tmp_path / "in turns", escalate_seconds=90)
@@ -140,9 +140,7 @@ def untrained_run(folder, *, distribution=None, **module):
 def test_a_run_of_several_workers_is_trained_again_by_as_many(tmp_path):
     template = training_cases.MODULE.replace("MirroredStrategy()", "get_strategy()")
     run = untrained_run(tmp_path, distribution={"workers": 2}, template=template)
-    found = executor.measure(
-        run, [run], seconds=200, is_clear=lambda ratio: True, log_folder=tmp_path / "logs"
-    )
+    found = measured(run, run, tmp_path / "logs", seconds=200)
     assert found.against == "blessed", found.reason
     assert 0.3 < found.ratio.value < 3  # of a training with itself, on a busy machine
     assert {path.name for path in (tmp_path / "logs").iterdir()} == {
@@ -156,9 +154,7 @@ def test_code_that_is_gone_leaves_it_undecided(tmp_path):
     blessed = untrained_run(tmp_path)
     assert training_job.TrainingJob.read(pathlib.Path(blessed.source, "job.json")).is_unchanged
     gone = blessed.model_copy(update={"source": str(tmp_path / "examples")})
-    found = executor.measure(
-        blessed, [gone], seconds=90, is_clear=lambda ratio: True, log_folder=tmp_path
-    )
+    found = measured(blessed, gone, tmp_path)
     assert found.ratio is None
     assert "any blessed run again is gone" in str(found)
 
@@ -171,36 +167,21 @@ def test_code_that_fails_is_named(trainer_of, tmp_path):
     for path in pathlib.Path(trainer.examples.uri).glob("*/*"):
         path.unlink()
     assert job.is_unchanged
-    found = executor.measure(
-        run_of(trainer, "failing"), [run_of(trainer_of("blessed"), "blessed")], seconds=90,
-        is_clear=lambda ratio: True, log_folder=tmp_path,
-    )  # fmt: skip
+    found = measured(run_of(trainer, "failing"), run_of(trainer_of("blessed"), "blessed"), tmp_path)
     assert found.reason.startswith("Expected training examples. Received: none in ")
 
 
 @pytest.mark.slow
 def test_a_training_that_dies_is_named(trainer_of, tmp_path):
     trainer = trained(tmp_path / "dying", beginning=DIES, layer="Dies()")
-    found = executor.measure(
-        run_of(trainer, "dying"), [run_of(trainer_of("blessed"), "blessed")], seconds=90,
-        is_clear=lambda ratio: True, log_folder=tmp_path,
-    )  # fmt: skip
+    found = measured(run_of(trainer, "dying"), run_of(trainer_of("blessed"), "blessed"), tmp_path)
     log = tmp_path / "in-turns-candidate.log"
     assert found.reason.endswith(f"train_in_turns crashed (SIGABRT). Log: {log}")
 
 
 def judge(trainer, entries, folder, **settings):
     """Runs PerfEvaluator on a training whose environment is as simple as the ledger's."""
-    artifacts = {
-        "model": standard_artifacts.Model(),
-        "ledger": types.PerfLedger(),
-        "blessing": standard_artifacts.InfraBlessing(),
-        "evaluation": types.PerfEvaluation(),
-        "updated_ledger": types.PerfLedger(),
-    }
-    for name, item in artifacts.items():
-        item.uri = str(folder / name)
-        (folder / name).mkdir(parents=True)
+    ledger = artifact_in(folder / "ledger", types.PerfLedger)
     environment = trainer.record.environment
     entries = [run.model_copy(update={"environment": environment}) for run in entries]
     Ledger(entries=tuple(entries)).write(folder / "ledger" / "ledger.json")
@@ -210,13 +191,12 @@ def judge(trainer, entries, folder, **settings):
     }  # fmt: skip
     executor.Executor().Do(
         {
-            "model": [artifacts["model"]],
-            "ledger": [artifacts["ledger"]],
-            "perf_metrics": [trainer.perf_metrics],
+            "model": [artifact_in(folder / "model", standard_artifacts.Model)],
+            "ledger": [ledger], "perf_metrics": [trainer.perf_metrics],
         },
-        {name: [artifacts[name]] for name in ("blessing", "evaluation", "updated_ledger")},
+        gate_outputs(folder),
         {"config": PerfConfig.from_dict({"gate": gate}).to_json("gate")},
-    )
+    )  # fmt: skip
     return GateRecord.read(folder / "evaluation" / "evaluation.json")
 
 

@@ -4,7 +4,6 @@ A plan that was found for other data is used once it is proven on them.
 """
 
 import html
-import json
 import logging
 import pathlib
 import time
@@ -13,19 +12,19 @@ import numpy as np
 import pytest
 import training_cases
 import tuning_cases
+from gated_project import artifact_in
 from google.protobuf import text_format
 from perf_records import tuning_record
 from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
 from tensorflow_transform.tf_metadata import dataset_metadata, metadata_io
-from tfx import types as tfx_types
 from tfx.types import artifact_utils, standard_artifacts
 from tfx.utils import json_utils
 from tfx_bsl.tfxio import dataset_options
 
 from tfx_perf.components import examples as examples_lib
 from tfx_perf.components import trainer_args, types
-from tfx_perf.components.input_tuner import child, component, executor, previous
-from tfx_perf.config import InputSettings, PerfConfig
+from tfx_perf.components.input_tuner import child, executor, previous
+from tfx_perf.config import InputSettings
 from tfx_perf.core import errors, metrics
 from tfx_perf.input import measure
 from tfx_perf.input.record import CandidateOutcome, MeasuredData, TuningRecord
@@ -84,11 +83,9 @@ def read(plan) -> TuningRecord:
 def do(folder, inputs, **properties):
     plan = types.InputPlan()
     plan.uri = str(folder / "published")
-    executor.Executor().Do(
-        {key: [value] for key, value in inputs.items()},
-        {"input_plan": [plan]},
-        tuning_cases.properties(**properties),
-    )
+    inputs = {key: [value] for key, value in inputs.items()}
+    given = tuning_cases.properties(**properties)
+    executor.Executor().Do(inputs, {"input_plan": [plan]}, given)
     return plan
 
 
@@ -168,6 +165,7 @@ def test_a_mistake_of_the_user_comes_out_of_the_child_as_one(inputs, tmp_path):
 @pytest.mark.parametrize(
     ("properties", "message"),
     [
+        ({"without_schema": True}, "Expected a schema"),
         ({"split": "empty"}, "Expected files of examples. Received: split='empty'"),
         ({"label_key": "label"}, "Received: label_key='label'"),
         ({"run_fn": "no_such_module.run_fn"}, "Received: run_fn=no_such_module.run_fn"),
@@ -175,14 +173,11 @@ def test_a_mistake_of_the_user_comes_out_of_the_child_as_one(inputs, tmp_path):
     ],
 )
 def test_bad_input(properties, message, inputs, plan_split):
+    if properties.pop("without_schema", False):
+        del inputs["schema"]
     with pytest.raises(errors.UserError, match=message) as caught:
         plan_split(inputs, **properties)
     assert "\n" not in str(caught.value)
-
-
-def test_no_schema(examples, plan_split):
-    with pytest.raises(errors.UserError, match="Expected a schema"):
-        plan_split({"examples": examples})
 
 
 def test_takes_the_count_of_large_data_from_statistics(inputs, tmp_path, plan_split):
@@ -225,20 +220,16 @@ def test_without_a_usable_training_the_input_is_measured_alone(
     assert (record.batch_size, record.example_count) == (256, tuning_cases.COUNT)
 
 
-@pytest.mark.slow
-def test_the_training_is_the_one_in_the_precision_that_trains(inputs, tmp_path, plan_split):
+def test_the_codes_batch_size_is_measured_in_the_precision_that_trains(
+    inputs, tmp_path, plan_split
+):
     told = tmp_path / "policies.txt"
     line = f"print(keras.mixed_precision.global_policy().name, file=open({str(told)!r}, 'a'))"
     body = tuning_cases.training().replace("    data = read(", f"    {line}\n    data = read(")
-    module = tuning_cases.module(tmp_path / "module.py", body)
+    given = {"module_file": tuning_cases.module(tmp_path / "module.py", body), "batch_size": 32}
     name = "mixed_bfloat16"
-    plan_split(inputs, module_file=module, time_budget_seconds=2, precision=name)
+    record = plan_split(inputs, **given, time_budget_seconds=2, precision=name)
     assert set(told.read_text().split()) == {name}
-
-
-def test_the_codes_batch_size_is_measured_whatever_the_settings(inputs, tmp_path, plan_split):
-    module = tuning_cases.module(tmp_path / "module.py", tuning_cases.training())
-    record = plan_split(inputs, module_file=module, batch_size=32, time_budget_seconds=2)
     assert record.batch_size == 16
 
 
@@ -264,11 +255,9 @@ class TestReuse:
         ids = iter(range(100))
 
         def make(name, **fields):
-            item = types.InputPlan()
-            item.id, item.uri = next(ids), str(tmp_path / name)
-            pathlib.Path(item.uri).mkdir()
-            record = tuning_record(**{"key": self.KEY, **fields})
-            record.write(pathlib.Path(item.uri) / "plan.json")
+            item = artifact_in(tmp_path / name, types.InputPlan)
+            item.id = next(ids)
+            tuning_record(**{"key": self.KEY, **fields}).write(tmp_path / name / "plan.json")
             return item
 
         return make
@@ -278,27 +267,26 @@ class TestReuse:
         began = time.monotonic()
         found = self.find(plans, source)
         assert 0 < found.tuning_time_seconds <= time.monotonic() - began
-        assert found == read(plans[1]).model_copy(
-            update={
-                "reused_from": plans[1].uri,
-                "tuning_time_seconds": found.tuning_time_seconds,
-            }
-        )
+        update = {"reused_from": plans[1].uri, "tuning_time_seconds": found.tuning_time_seconds}
+        assert found == read(plans[1]).model_copy(update=update)
+        html = input_report.report_on(found).render()
+        assert "Nothing was measured: the data" in html
+        assert "other data" not in html
+        found = self.find([*plans, made("d", reused_from="/first")], source)
+        assert found.reused_from == "/first"  # it goes on naming the run that measured
 
-    def test_it_goes_on_naming_the_run_that_measured(self, made, source):
-        found = self.find([made("a", reused_from="/first")], source)
-        assert found.reused_from == "/first"
-
-    def test_what_differs_is_logged(self, made, source, caplog):
+    @pytest.mark.parametrize(
+        ("fields", "words"),
+        [
+            ({"key": {"data": "1", "settings": "0"}}, "settings was 0, is 2."),
+            ({"chosen": "serialized_cache"}, "this version has no candidate serialized_cache."),
+        ],
+    )
+    def test_what_differs_is_logged(self, fields, words, made, source, caplog):
         caplog.set_level(logging.INFO)
-        plan = made("a", key={"data": "1", "settings": "0"})
+        plan = made("a", **fields)
         assert self.find([plan], source) is None
-        assert f"The plan in {plan.uri} is not used again: settings was 0, is 2." in caplog.text
-
-    def test_a_candidate_of_an_earlier_version_is_not_used(self, made, source, caplog):
-        caplog.set_level(logging.INFO)
-        assert self.find([made("a", chosen="serialized_cache")], source) is None
-        assert "not used again: this version has no candidate serialized_cache." in caplog.text
+        assert f"The plan in {plan.uri} is not used again: {words}" in caplog.text
 
     def test_missing_and_foreign_plans_are_skipped(self, made, source, caplog):
         fitting, foreign, missing = made("a"), made("foreign"), made("missing")
@@ -347,9 +335,7 @@ class TestReuse:
     @pytest.mark.one_case
     @pytest.mark.parametrize("name", ["default", "columns", "columns+autotune"])
     def test_it_serves_other_data_of_about_the_amount(self, name, made, source):
-        plan = self.of_yesterday(
-            made, source, name, file_bytes=int(0.9 * source.total_bytes)
-        )
+        plan = self.of_yesterday(made, source, name, file_bytes=int(0.9 * source.total_bytes))
         found = self.find([plan], source)
         was, is_default = read(plan), name == "default"
         expected = {
@@ -411,11 +397,6 @@ class TestReuse:
         found = self.find([plan], source)
         assert (found.measured_on, found.reused_from) == (first, "/first")
 
-    def test_the_report_of_the_same_data_says_so(self, made, source):
-        html = input_report.report_on(self.find([made("a")], source)).render()
-        assert "Nothing was measured: the data" in html
-        assert "other data" not in html
-
     @pytest.mark.parametrize(
         ("fields", "reason"),
         [
@@ -456,36 +437,3 @@ def test_training_digest(tmp_path, monkeypatch):
     assert len(digests) == 6
     with pytest.raises(errors.UserError, match="Received: no_such_module.run_fn"):
         digest(tuning_cases.properties(run_fn="no_such_module.run_fn"))
-
-
-def test_wiring():
-    tuner = component.InputTuner(
-        examples=tfx_types.Channel(type=standard_artifacts.Examples),
-        transform_graph=tfx_types.Channel(type=standard_artifacts.TransformGraph),
-        label_key="label_xf",
-        run_fn="models.model.run_fn",
-        custom_config={"a": 1},
-        previous_plans=tfx_types.Channel(type=types.InputPlan),
-        config={"input": {"batch_size": 64}},
-    )
-    assert tuner.outputs["input_plan"].type is types.InputPlan
-    assert set(tuner.inputs) == {"examples", "transform_graph", "previous_plans"}
-    assert tuner.exec_properties["split"] == "train"
-    assert tuner.exec_properties["label_key"] == "label_xf"
-    assert json.loads(tuner.exec_properties["custom_config"]) == {"a": 1}
-    parsed = PerfConfig.from_json(tuner.exec_properties["config"])
-    assert parsed.input.batch_size == 64
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"config": {"input": {"batchsize": 64}}}, "batchsize"),
-        ({"run_fn": "a.run_fn", "module_file": "a.py"}, "exactly one of module_file and run_fn"),
-    ],
-)
-def test_mistakes_are_found_when_the_pipeline_is_written(arguments, message):
-    with pytest.raises(errors.UserError, match=message):
-        component.InputTuner(
-            examples=tfx_types.Channel(type=standard_artifacts.Examples), **arguments
-        )

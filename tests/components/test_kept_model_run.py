@@ -30,12 +30,16 @@ TRAIN = """
 """
 
 
-def run(trainer, number, *, line="keras", edit="", **settings):
+def run(trainer, number, *, line="keras", edit="", kept=True, **settings):
     """Runs as TFX does: each execution has another folder."""
-    trainer.model_run.uri = str(trainer.folder / "model_run" / str(number))
-    pathlib.Path(trainer.model_run.uri).mkdir(parents=True)
+    for name in ("model_run", "perf_metrics"):
+        artifact = getattr(trainer, name)
+        artifact.uri = str(trainer.folder / name / str(number))
+        pathlib.Path(artifact.uri).mkdir(parents=True)
     train = TRAIN.format(flag=str(trainer.folder / "blown"), edit=edit)
-    trainer.run(module={"line": line, "train": train}, trial_budget_seconds=0, **settings)
+    if kept:
+        settings |= {"checkpoint_folder": str(trainer.folder / "kept"), "checkpoint_steps": 5}
+    trainer.run(module={"line": line, "train": train}, steps_per_call=(5,), **settings)
 
 
 def epochs_logged(trainer):
@@ -43,31 +47,41 @@ def epochs_logged(trainer):
         return [int(row["epoch"]) for row in csv.DictReader(file)]
 
 
+def had_trials(trainer):
+    return pathlib.Path(trainer.perf_metrics.uri, "trials.log").exists()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("line", ["keras", "tf_keras"])
-def test_a_training_that_goes_on_has_the_files_of_its_callbacks(trainer, line):
-    kept = {"checkpoint_folder": str(trainer.folder / "kept"), "checkpoint_steps": 5}
+def test_a_training_that_goes_on_has_the_files_of_its_callbacks_and_no_trials(trainer, line):
     with pytest.raises(RuntimeError, match="the fuse"):
-        run(trainer, 1, line=line, **kept)
+        run(trainer, 1, line=line)
+    assert had_trials(trainer)
     shutil.rmtree(trainer.model_run.uri)  # as TFX does
-    run(trainer, 2, line=line, **kept)
-    assert trainer.record.resumed_step >= 20
+    run(trainer, 2, line=line)
+    record = trainer.record
+    assert record.resumed_step >= 20
+    assert record.resumed_step + record.train_step_count == 60
+    assert not had_trials(trainer)
     assert epochs_logged(trainer) == list(range(6))
     assert pathlib.Path(trainer.model_run.uri, "best.weights.h5").exists()
     assert not (trainer.folder / "kept").exists()
+    # What was trained is safe, so that another run begins anew, with trials.
+    run(trainer, 3, line=line)
+    assert had_trials(trainer)
+    assert trainer.record.resumed_step is None
 
 
 @pytest.mark.slow
 def test_edited_code_begins_with_an_empty_folder(trainer):
-    kept = {"checkpoint_folder": str(trainer.folder / "kept"), "checkpoint_steps": 5}
     with pytest.raises(RuntimeError, match="the fuse"):
-        run(trainer, 1, **kept)
-    run(trainer, 2, edit="model.compile('sgd', 'mae')", **kept)
+        run(trainer, 1, trial_budget_seconds=0)
+    run(trainer, 2, edit="model.compile('sgd', 'mae')", trial_budget_seconds=0)
     assert trainer.record.resumed_step is None
     assert epochs_logged(trainer) == list(range(6))
 
 
 def test_without_checkpoints_it_is_the_artifacts_folder(trainer):
     (trainer.folder / "blown").touch()
-    run(trainer, 1)
+    run(trainer, 1, kept=False, trial_budget_seconds=0)
     assert epochs_logged(trainer) == list(range(6))

@@ -43,12 +43,6 @@ class Eager(keras.layers.Layer):
         y.set_shape(x.shape)
         return y
 """
-_TABLE = """
-class Table(keras.layers.Layer):
-    def call(self, x):
-        tf.debugging.assert_less(tf.shape(x)[0], 3000, message="a table of 3000 rows")
-        return x
-"""
 _TRAINING = """
 import resource, sys
 import psutil
@@ -109,18 +103,3 @@ def test_the_footprint_is_that_of_the_plan_that_trains(tmp_path):
     assert (footprint.batch_size, footprint.status) == (1024, "failed")
     assert record.largest_batch_size is None
     assert footprint.reason in record.largest_remark
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("line", ["keras", "tf_keras"])
-def test_rows_at_which_a_model_raises_are_no_lack_of_memory(line, tmp_path):
-    record, _ = profiled(
-        tmp_path, line=line, beginning=_TABLE, layer="Table()", train="jit_compile=False",
-        memory={"batch_sizes": [2048, 4096]},
-    )  # fmt: skip
-    assert record.largest_is_lower_bound
-    assert 1024 <= record.largest_batch_size <= 3000
-    ended = {each.batch_size: each.status for each in record.footprints}
-    assert ended[record.largest_batch_size] == "measured"
-    assert " at the latest, the model raises " in record.largest_remark
-    assert "a table of 3000 rows" in record.remark

@@ -4,12 +4,13 @@ import json
 import pathlib
 
 import pytest
+import training_cases
 import tuning_cases
 from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2 as mlmd
-from tfx import v1 as tfx
 from tfx.types import standard_artifacts
 
+from tests.local_pipeline import LocalPipeline
 from tfx_perf.components import InputTuner, latest, latest_plans, types
 
 
@@ -120,60 +121,28 @@ def run_fn(fn_args):
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     """Runs the pipeline once and returns the state of InputTuner's execution and its plan."""
-    root = tmp_path
     for split in ("train", "eval"):
-        tuning_cases.write_examples(root / "examples" / f"Split-{split}")
-    tuning_cases.schema_in(root / "schema")
-    tuning_cases.module(root / "module_without_fit.py", KILLED_IF_ASKED)
-    monkeypatch.syspath_prepend(root)
-    connection = tfx.orchestration.metadata.sqlite_metadata_connection_config(
-        str(root / "metadata.sqlite")
-    )
+        tuning_cases.write_examples(tmp_path / "examples" / f"Split-{split}")
+    tuning_cases.schema_in(tmp_path / "schema")
+    tuning_cases.module(tmp_path / "module_without_fit.py", KILLED_IF_ASKED)
+    monkeypatch.syspath_prepend(tmp_path)
+    pipeline = LocalPipeline(tmp_path)
 
     def once(*, new_examples: bool = False, time_budget_seconds: float = 40.0):
-        examples = tfx.dsl.Importer(
-            source_uri=str(root / "examples"),
-            artifact_type=standard_artifacts.Examples,
-            properties={"split_names": '["train", "eval"]'},
-            reimport=new_examples,
-        ).with_id("examples")
-        schema = tfx.dsl.Importer(
-            source_uri=str(root / "schema"), artifact_type=standard_artifacts.Schema
-        ).with_id("schema")
+        examples, schema = training_cases.imported(tmp_path, reimport=new_examples)
         plans = latest_plans(examples.outputs["result"])
+        # Every candidate refuses: what is chosen is not asked here, and takes its time.
+        given = {"time_budget_seconds": time_budget_seconds, "memory_budget_bytes": 1}
         tuner = InputTuner(
             examples=examples.outputs["result"],
             schema=schema.outputs["result"],
             run_fn="module_without_fit.run_fn",
             previous_plans=plans.outputs["previous_plans"],
-            # Every candidate refuses: what is chosen is not asked here, and takes its time.
-            config={
-                "input": {
-                    "time_budget_seconds": time_budget_seconds, "memory_budget_bytes": 1
-                }
-            },
+            config={"input": given},
         )
-        tfx.orchestration.LocalDagRunner().run(
-            tfx.dsl.Pipeline(
-                pipeline_name="tuning",
-                pipeline_root=str(root / "artifacts"),
-                components=[examples, schema, plans, tuner],
-                metadata_connection_config=connection,
-                enable_cache=True,
-            )
-        )
-        store = metadata_store.MetadataStore(connection)
-        execution = max(
-            store.get_executions_by_type(f"{InputTuner.__module__}.InputTuner"),
-            key=lambda item: item.id,
-        )
-        (output,) = [
-            event.artifact_id
-            for event in store.get_events_by_execution_ids([execution.id])
-            if event.type == mlmd.Event.OUTPUT
-        ]
-        (plan,) = store.get_artifacts_by_id([output])
-        return mlmd.Execution.State.Name(execution.last_known_state), plan
+        pipeline.run([examples, schema, plans, tuner])
+        state, (plan,) = pipeline.last(InputTuner)
+        return state, plan
 
     return once
 

@@ -1,20 +1,17 @@
 """MemoryProfiler's wiring, and its executor on artifacts in temporary folders."""
 
-import json
 import pathlib
 
 import pytest
 import training_cases
 from tfx import types as tfx_types
 from tfx import v1 as tfx
-from tfx.types import standard_artifacts, standard_component_specs
+from tfx.types import standard_artifacts
 from tfx_bsl.tfxio import dataset_options
 
-from tfx_perf.components import InputTuner, MemoryProfiler, OptimizedTrainer, trainer_args, types
+from tfx_perf.components import InputTuner, MemoryProfiler, OptimizedTrainer, trainer_args
 from tfx_perf.components import examples as examples_lib
-from tfx_perf.components.memory_profiler import child, component
-from tfx_perf.config import PerfConfig
-from tfx_perf.core import errors, metrics, unmeasured
+from tfx_perf.core import errors, metrics
 from tfx_perf.memory.record import ProfileRecord
 
 pytestmark = pytest.mark.each_choice
@@ -77,28 +74,7 @@ def test_publishes_a_profile(line, trainer):
 
 
 @pytest.mark.slow
-def test_a_module_that_raises_has_a_record_with_the_cause_and_the_log(trainer):
-    profile = trainer.profile(
-        written(trainer, "def run_fn(fn_args):\n    print('so far', flush=True)\n    1 / 0\n")
-    )
-    assert "ZeroDivisionError" in unmeasured.reason_in(profile.uri)
-    assert "so far" in (pathlib.Path(profile.uri) / "profile.log").read_text()
-
-
-@pytest.mark.slow
-def test_a_custom_training_loop_has_a_record_that_says_why_it_has_no_figures(
-    trainer, monkeypatch
-):
-    (trainer.folder / "module_with_a_loop.py").write_text("def run_fn(fn_args): pass\n")
-    monkeypatch.syspath_prepend(trainer.folder)
-    profile = trainer.profile("", module_file=None, run_fn="module_with_a_loop.run_fn")
-    assert unmeasured.reason_in(profile.uri) == child.NO_FIT
-    assert profile.get_string_custom_property("not_measured") == child.NO_FIT
-    assert not profile.has_custom_property("may_pass")  # it would be the same again
-
-
-@pytest.mark.slow
-def test_the_module_gets_hyperparameters_and_base_model(trainer):
+def test_the_module_gets_hyperparameters_base_model_and_the_precision_that_trains(trainer):
     found = trainer.artifact(standard_artifacts.HyperParameters, "hyperparameters")
     (pathlib.Path(found.uri) / "best.txt").write_text('{"space": [], "values": {"units": 5}}')
     base = trainer.artifact(standard_artifacts.Model, "base")
@@ -110,20 +86,18 @@ def test_the_module_gets_hyperparameters_and_base_model(trainer):
     units = fn_args.hyperparameters["values"]["units"]
     with open(os.path.join(fn_args.base_model, "units.txt")) as file:
         units += int(file.read())
+    print("POLICY", keras.mixed_precision.global_policy().name)
     schema ="""
     text = _MODULE.format(line="keras").replace("\n    schema =", given, 1)
+    precision = {"precision": "mixed_bfloat16"}
     profile = trainer.profile(
         written(trainer, text.replace("Dense(64)", "Dense(units)")),
         inputs={"hyperparameters": [found], "base_model": [base]},
+        settings={"memory": {"batch_sizes": [8, 32]}, "training": precision},
     )
     record = ProfileRecord.read(pathlib.Path(profile.uri) / "profile.json")
     assert record.state.weights_bytes == 4 * (8 + 8 + 8 + 1)
-
-
-@pytest.mark.slow
-def test_user_error_of_the_child_is_one_here(trainer):
-    with pytest.raises(errors.UserError, match="Received: run_fn=no_such_module.run_fn"):
-        trainer.profile("", module_file=None, run_fn="no_such_module.run_fn")
+    assert "POLICY mixed_bfloat16" in (pathlib.Path(profile.uri) / "profile.log").read_text()
 
 
 def test_input_plan_is_applied(trainer):
@@ -205,43 +179,6 @@ def test_wrong_run_fn(tmp_path, monkeypatch):
             trainer_args.load_run_fn({"run_fn": path})
     with pytest.raises(errors.UserError, match="Received: neither"):
         trainer_args.load_run_fn({"run_fn": None})
-
-
-def test_wiring(trainer):
-    channel = tfx_types.Channel(type=standard_artifacts.Examples)
-    channel.set_artifacts([trainer.examples])
-    profiler = component.MemoryProfiler(
-        examples=channel,
-        run_fn="models.run_fn",
-        custom_config={"a": 1},
-        config={"memory": {"batch_sizes": [64]}},
-    )
-    assert profiler.outputs["memory_profile"].type is types.MemoryProfile
-    # What Trainer takes, and the input plan.
-    assert {*standard_component_specs.TrainerSpec.INPUTS, "input_plan"} == {
-        *component.MemoryProfilerSpec.INPUTS
-    }
-    settings = PerfConfig.from_json(profiler.exec_properties["config"])
-    assert settings.memory.batch_sizes == (64,)
-    assert json.loads(profiler.exec_properties["custom_config"]) == {"a": 1}
-
-
-@pytest.mark.parametrize("given", [{}, {"run_fn": "a.run_fn", "module_file": "a.py"}])
-def test_wiring_needs_one_module(given):
-    with pytest.raises(errors.UserError, match="exactly one of module_file and run_fn"):
-        component.MemoryProfiler(
-            examples=tfx_types.Channel(type=standard_artifacts.Examples), **given
-        )
-
-
-@pytest.mark.slow
-def test_the_step_is_the_one_in_the_precision_that_trains(trainer):
-    told = "    print('POLICY', keras.mixed_precision.global_policy().name)\n    model.fit("
-    module = written(trainer, _MODULE.format(line="keras").replace("    model.fit(", told))
-    precision = {"precision": "mixed_bfloat16"}
-    settings = {"memory": {"batch_sizes": [8, 32]}, "training": precision}
-    profile = trainer.profile(module, settings=settings)
-    assert "POLICY mixed_bfloat16" in (pathlib.Path(profile.uri) / "profile.log").read_text()
 
 
 def test_it_runs_after_the_training_if_that_is_wanted(tmp_path):

@@ -1,27 +1,17 @@
 """Plans with oneDNN: tried in turns (`comparisons`), trained in a process that uses it."""
 
 import functools
-import json
 import pathlib
-import signal
-import subprocess
-import sys
-import time
 
 import pytest
 import training_cases
-from tfx.utils import json_utils
 
-from tfx_perf.components.optimized_trainer import child, supervision
-from tfx_perf.components.training_job import TrainingJob
-from tfx_perf.config import PerfConfig
+from tfx_perf.components.optimized_trainer import child
 from tfx_perf.hardware import host
 from tfx_perf.tf_internals import devices as tf_devices
 from tfx_perf.training.optimizations import onednn
 from tfx_perf.training.optimizations.plan import TrainingPlan
-from tfx_perf.training.trials.choice import PlanChoice, plain
 from tfx_perf.training.trials.contest import Contest
-from tfx_perf.training.trials.earlier import KnownPlan
 
 pytestmark = pytest.mark.each_choice
 
@@ -45,17 +35,6 @@ from tensorflow.python.util import _pywrap_util_port
 path = pathlib.Path(os.environ["TELL_FOLDER"], f"process-{os.getpid()}")
 path.write_text(str(_pywrap_util_port.IsMklEnabled()))
 """
-WAIT = """
-import time
-
-def wait(y):
-    time.sleep(0.02)
-    return y
-
-def slowly(x, y):
-    return x, tf.ensure_shape(tf.py_function(wait, [y], y.dtype), y.shape)
-"""
-
 
 def test_a_training_must_be_long_enough_for_it():
     worth = functools.partial(child.is_worth_onednn, start_seconds=4.0)
@@ -134,64 +113,3 @@ def test_a_training_is_spared_it(beginning, tmp_path, monkeypatch):
     assert not any(trial.plan.onednn for trial in trainer.record.trials)
 
 
-SCRIPT = """
-import json, pathlib, sys
-from tfx.utils import json_utils
-from tfx_perf.components.optimized_trainer import supervision
-from tfx_perf.training.trials.earlier import KnownPlan
-from tfx_perf.components.training_job import TrainingJob
-from tfx_perf.training.trials.choice import PlanChoice
-
-job, outputs, choice, folder = json.loads(sys.argv[1])
-supervision.train(
-    TrainingJob.model_validate(job), json_utils.loads(outputs),
-    known=KnownPlan(choice=PlanChoice.model_validate(choice)), log_folder=pathlib.Path(folder),
-)
-"""
-
-
-@pytest.mark.slow
-def test_sigterm_reaches_the_process_that_trains(tmp_path):
-    trainer = training_cases.Trainer(tmp_path)
-    module = trainer.write_module(
-        beginning=WAIT, train=training_cases.FIT.replace("train,", "train.map(slowly),", 1)
-    )
-    checkpoints = tmp_path / "checkpoints"
-    training = {"checkpoint_steps": 10_000, "checkpoint_folder": str(checkpoints)}
-    settings = PerfConfig.from_dict({"training": training})
-    job = TrainingJob.of(
-        {"examples": [trainer.examples], "schema": [trainer.schema]},
-        {
-            "module_file": str(module),
-            "train_args": '{"num_steps": 500}',
-            "eval_args": '{"num_steps": 2}',
-            "custom_config": "null",
-            "config": settings.to_json(),
-        },
-    )
-    outputs = {
-        "model": [trainer.model], "model_run": [trainer.model_run],
-        "perf_metrics": [trainer.perf_metrics],
-    }  # fmt: skip
-    choice = PlanChoice(plan=WITH, plan_reason="for the test")
-    arguments = [
-        job.model_dump(mode="json"), json_utils.dumps(outputs), choice.model_dump(mode="json"),
-        str(checkpoints),
-    ]  # fmt: skip
-    process = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, json.dumps(arguments)], stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    deadline = time.monotonic() + 120
-    while not list(checkpoints.glob("fit-0/*")) and time.monotonic() < deadline:
-        time.sleep(0.1)  # that of the start
-    time.sleep(2)
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == -signal.SIGTERM, process.stderr.read()[-2000:]
-    # As the executor goes on.
-    record = supervision.train(
-        job, outputs, known=KnownPlan(choice=plain("planted")), log_folder=tmp_path
-    )
-    assert 0 < record.resumed_step < 500
-    assert record.plan == WITH
-    assert record.train_step_count == 500 - record.resumed_step

@@ -1,21 +1,19 @@
 """OptimizedTrainer's wiring, and its executor on artifacts in temporary folders."""
 
 import importlib
-import json
 import os
 import pathlib
+import signal
+import time
 import types as python_types
 
 import numpy as np
 import pytest
 import tensorflow as tf
 import training_cases
-from tfx import types as tfx_types
-from tfx.types import standard_artifacts
 
 from tests.ports import free_port
-from tfx_perf.components import types
-from tfx_perf.components.optimized_trainer import checkpoints, component, executor
+from tfx_perf.components.optimized_trainer import checkpoints, executor
 from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import errors, metrics, unmeasured
@@ -53,16 +51,15 @@ def test_a_stock_module_is_trained_and_measured(trainer, line):
 
 
 def test_the_tuned_input_is_what_fit_gets(trainer):
-    told = pathlib.Path(trainer.model_run.uri + ".txt")
-    tell = f"print('DATA', train._input_dataset, file=open({str(told)!r}, 'w'))"
+    tell = "print(train._input_dataset, file=open(fn_args.model_run_dir + '.txt', 'w'))"
     trainer.run(module={"train": tell}, trial_budget_seconds=0)
-    stock = told.read_text()
+    stock = told(trainer)
     trainer.run(
         module={"train": f"{tell}\n    {training_cases.FIT}"},
         inputs={"input_plan": [trainer.plan("columns")]},
         trial_budget_seconds=0,
     )
-    assert told.read_text() != stock
+    assert told(trainer) != stock
     assert trainer.record.train_step_count == 120
     assert trainer.record.global_batch_size == 10
 
@@ -83,16 +80,33 @@ def test_a_module_may_train_on_arrays(trainer, line):
     assert {trial.status for trial in record.trials} & {"chosen", "slower"}
 
 
+# Tells of the process that trains what it draws before.
+_TELLS = f"""import os, numpy
+    with open(fn_args.model_run_dir + ".txt", "w") as told:
+        print(os.getpid(), numpy.random.random(), file=told)
+    {training_cases.FIT}"""
+
+
+def told(trainer):
+    return pathlib.Path(trainer.model_run.uri + ".txt").read_text().split()
+
+
 @pytest.mark.slow_where("tf_keras")
 @pytest.mark.parametrize("line", ["keras", "tf_keras"])
-def test_the_seed_makes_two_trainings_equal(trainer, line):
-    losses = []
+def test_a_training_has_its_memory_to_itself_and_the_seed_makes_two_equal(trainer, line):
+    """So that a run whose nodes before came from the cache takes as much as any other."""
+    records, held = [], []
     for before in (1, 2):
         importlib.import_module(line).utils.set_random_seed(before)  # as other code may have
-        trainer.run(module={"line": line}, seed=5, trial_budget_seconds=0)
-        losses.append(trainer.record.losses["loss"])
+        trainer.run(module={"line": line, "train": _TELLS}, seed=5, trial_budget_seconds=0)
+        records.append(trainer.record)
+        held.append(b"x" * 2**29)
+    alone_bytes, beside_bytes = (each.figures()["peak_memory_bytes"] for each in records)
+    assert beside_bytes < alone_bytes + len(held[0]) // 2
+    assert int(told(trainer)[0]) != os.getpid()
     # Not to the last digit: Keras 3 builds the model with an iterator that it drops, and how far
     # that has read ahead decides on the order of the next pass over these 60 examples.
+    losses = [each.losses["loss"] for each in records]
     assert losses[0] == pytest.approx(losses[1], rel=0.02)
 
 
@@ -128,9 +142,7 @@ def test_a_custom_loop_that_marks_its_steps_is_measured(trainer):
 
 def test_code_that_optimizes_by_itself_leaves_it_to_the_pipeline(trainer, tmp_path):
     folder = tmp_path / "own"
-    trainer.run(
-        module={"train": BY_ITSELF.format(folder=str(folder))}, trial_budget_seconds=0
-    )
+    trainer.run(module={"train": BY_ITSELF.format(folder=str(folder))}, trial_budget_seconds=0)
     assert trainer.record.train_step_count == 120
     assert not folder.exists()
 
@@ -187,93 +199,43 @@ def call_python(x, y):
 
 
 def test_a_module_that_saves_no_model_fails(trainer):
+    module = {"train": training_cases.LOOP, "save": "pass"}
     with pytest.raises(RuntimeError, match="Expected run_fn to save a model"):
-        trainer.run(
-            module={"train": training_cases.LOOP, "save": "pass"}, trial_budget_seconds=0
-        )
+        trainer.run(module=module, trial_budget_seconds=0)
 
 
 @pytest.mark.parametrize("budget_seconds", [0, 15])
-@pytest.mark.parametrize(
-    ("module_file", "words"),
-    [("missing.py", "existing module file"), ("empty.py", "defines run_fn")],
-)
-def test_a_wrong_module_is_said_in_one_line(trainer, module_file, words, budget_seconds):
-    (trainer.folder / "empty.py").write_text("x = 1\n")
-    given = trainer.given(trainer.folder / module_file, trial_budget_seconds=budget_seconds)
-    with pytest.raises(errors.UserError, match=words):
+def test_a_wrong_module_is_said_in_one_line(trainer, budget_seconds):
+    given = trainer.given(trainer.folder / "missing.py", trial_budget_seconds=budget_seconds)
+    with pytest.raises(errors.UserError, match="existing module file"):
         executor.Executor().Do(*given)
 
 
-def channel(kind):
-    return tfx_types.Channel(type=kind)
-
-
-def test_the_component_declares_what_it_reads_and_writes():
-    trainer = component.OptimizedTrainer(
-        run_fn="module.run_fn",
-        examples=channel(standard_artifacts.Examples),
-        schema=channel(standard_artifacts.Schema),
-        input_plan=channel(types.InputPlan),
-        custom_config={"a": 1},
-        config={"training": {"seed": 3}, "monitoring": {"metrics_port": 9090}},
-    )
-    assert {key: value.type_name for key, value in trainer.outputs.items()} == {
-        "model": "Model",
-        "model_run": "ModelRun",
-        "perf_metrics": "tfx_perf.PerfMetrics",
-    }
-    assert trainer.inputs["input_plan"].type_name == "tfx_perf.InputPlan"
-    settings = PerfConfig.from_json(trainer.exec_properties["config"])
-    assert settings.training.seed == 3
-    assert settings.monitoring.metrics_port == 9090
-    assert json.loads(trainer.exec_properties["custom_config"]) == {"a": 1}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ({}, "exactly one of module_file and run_fn"),
-        ({"run_fn": "a.b", "module_file": "c.py"}, "exactly one of module_file and run_fn"),
-        ({"run_fn": "a.b", "config": {"trainig": {}}}, "trainig"),
-    ],
-)
-def test_wrong_arguments_are_refused_when_the_pipeline_is_built(arguments, words):
-    with pytest.raises(errors.UserError, match=words):
-        component.OptimizedTrainer(examples=channel(standard_artifacts.Examples), **arguments)
-
-
-ENDS_ONCE = """class Fuse(keras.callbacks.Callback):
-        def on_epoch_end(self, epoch, logs=None):
-            if not tf.io.gfile.exists({flag!r}):
-                tf.io.gfile.mkdir({flag!r})
-                raise RuntimeError("the fuse")
-    model.fit(train, steps_per_epoch=30, epochs=2, verbose=0, callbacks=[Fuse()])"""
-
-
 @pytest.mark.slow
-def test_an_interrupted_training_goes_on_without_trials(trainer, tmp_path):
-    kept = {"checkpoint_folder": str(tmp_path / "kept"), "checkpoint_steps": 10}
-    module = {"train": ENDS_ONCE.format(flag=str(tmp_path / "blown"))}
-    with pytest.raises(RuntimeError, match="the fuse"):
-        trainer.run(module=module, steps_per_call=(10,), **kept)
-    log = pathlib.Path(trainer.perf_metrics.uri) / "trials.log"
-    log.unlink()  # there were trials
-    trainer.run(module=module, steps_per_call=(10,), **kept)
-    assert not log.exists()
-    # Saving may take a fiftieth of the time, so that a checkpoint of 30 quick steps is not certain.
-    assert trainer.record.resumed_step + trainer.record.train_step_count == 60
-    # What was trained is safe, so that another run begins anew, with trials.
-    trainer.run(module=module, steps_per_call=(10,), **kept)
-    assert log.exists()
-    assert trainer.record.resumed_step is None
+def test_sigterm_reaches_the_process_that_trains(trainer, tmp_path):
+    module = trainer.write_module(
+        beginning=training_cases.SLOWLY.format(seconds=0.1, condition="True"),
+        train=training_cases.FIT.replace("train,", "train.map(slowly),", 1),
+    )
+    kept = tmp_path / "kept"
+    settings = {
+        "checkpoint_folder": str(kept), "checkpoint_steps": 10_000, "trial_budget_seconds": 0
+    }  # fmt: skip
+    process = trainer.started(module, **settings)
+    deadline = time.monotonic() + 120
+    while not list(kept.glob("fit-0/*")) and time.monotonic() < deadline:
+        time.sleep(0.1)  # that of the start
+    time.sleep(2)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == -signal.SIGTERM, process.stderr.read()[-2000:]
+    executor.Executor().Do(*trainer.given(module, **settings))
+    assert 0 < trainer.record.resumed_step < 120
+    assert trainer.record.train_step_count == 120 - trainer.record.resumed_step
 
 
 @pytest.mark.slow
 def test_the_model_is_compiled_ahead_of_time_if_that_is_wanted(trainer):
-    trainer.run(
-        compilation={"aot_signature": "serving_default"}, trial_budget_seconds=0
-    )
+    trainer.run(compilation={"aot_signature": "serving_default"}, trial_budget_seconds=0)
     (header,) = pathlib.Path(trainer.model.uri).rglob("assets.extra/aot_cpu/model.h")
     assert f"compiled ahead of time: {header.parent}" in trainer.record.notes
 
@@ -349,15 +311,11 @@ converted, api._convert_actual = [], count
 
 
 def test_libraries_are_not_converted_by_autograph(trainer):
-    told = "\n    print(*converted, file=open(fn_args.model_run_dir + '.txt', 'w'))"
-    trainer.run(
-        module={
-            "line": "tf_keras", "beginning": _COUNTS_CONVERSIONS,
-            "save": training_cases.SAVE + told,
-        },
-        trial_budget_seconds=0,
-    )  # fmt: skip
-    converted = pathlib.Path(trainer.model_run.uri + ".txt").read_text().split()
+    tell = "\n    print(*converted, file=open(fn_args.model_run_dir + '.txt', 'w'))"
+    save = training_cases.SAVE + tell
+    module = {"line": "tf_keras", "beginning": _COUNTS_CONVERSIONS, "save": save}
+    trainer.run(module=module, trial_budget_seconds=0)
+    converted = told(trainer)
     # But for the parsing of examples, which `Dataset.map` asks for by itself.
     assert len([name for name in converted if name.startswith("tfx_bsl.")]) <= 4
     assert not [name for name in converted if name.startswith("tf_keras.src.engine.base_layer")]
@@ -368,47 +326,18 @@ def test_libraries_are_not_converted_by_autograph(trainer):
     tf.__version__.startswith("2.21"), reason="plain fit does not convert it either"
 )
 def test_code_that_needs_them_converted_is_trained_all_the_same(trainer, caplog):
-    trainer.run(
-        module={
-            "line": "tf_keras", "beginning": _BRANCHING,
-            "train": _BUILT_LATE + training_cases.FIT,
-            "save": "model.save_weights(fn_args.serving_model_dir + '/weights')",
-        },
-    )  # fmt: skip
+    save = "model.save_weights(fn_args.serving_model_dir + '/weights')"
+    train = _BUILT_LATE + training_cases.FIT
+    trainer.run(module={"line": "tf_keras", "beginning": _BRANCHING, "train": train, "save": save})
     assert trainer.record.train_step_count == 120
     assert "all libraries converted" in caplog.text
     assert trainer.record.trials
     assert not trainer.record.trials_failed
 
 
-_TELLS_OF_PROCESS = """import os
-    print(os.getpid(), file=open(fn_args.model_run_dir + ".txt", "w"))
-    """
-
-
-def test_a_training_has_its_memory_to_itself(trainer):
-    """So that a run whose nodes before came from the cache takes as much as any other."""
-    def trained():
-        trainer.run(
-            module={"train": _TELLS_OF_PROCESS + training_cases.FIT}, trial_budget_seconds=0
-        )
-        return trainer.record.figures()["peak_memory_bytes"]
-
-    alone_bytes = trained()
-    held = b"x" * 2**29
-    assert trained() < alone_bytes + len(held) // 2
-    process = pathlib.Path(trainer.model_run.uri + ".txt").read_text()
-    assert int(process) != os.getpid()
-
-
-DRAWS = f"""import numpy
-    print(numpy.random.random(), file=open(fn_args.model_run_dir + ".txt", "w"))
-    {training_cases.FIT}"""
-
-
 def test_the_code_draws_the_numbers_that_this_process_would(trainer):
     np.random.seed(4)
-    trainer.run(module={"train": DRAWS}, trial_budget_seconds=0)
-    drawn = float(pathlib.Path(trainer.model_run.uri + ".txt").read_text())
+    trainer.run(module={"train": _TELLS}, trial_budget_seconds=0)
+    drawn = float(told(trainer)[1])
     np.random.seed(4)
     assert drawn == np.random.random()

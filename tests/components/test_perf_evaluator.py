@@ -1,14 +1,11 @@
-"""PerfEvaluator: the executor by itself, its blessing in Pusher, and a pipeline run twice."""
+"""PerfEvaluator: the executor by itself, and its wiring."""
 
-import itertools
-import json
 import pathlib
 
 import pytest
-from gated_project import SETTINGS, Project
+from gated_project import SETTINGS, artifact_in, gate_outputs
 from perf_records import profile_record, training_record
 from tfx import v1 as tfx
-from tfx.components.pusher import executor as pusher_executor
 from tfx.types import standard_artifacts
 
 from tfx_perf.components import types
@@ -34,40 +31,26 @@ class Gate:
         """Judges a run with that step time and returns the output artifacts."""
         self.count += 1
         folder = self.folder / str(self.count)
-        model = self._artifact(standard_artifacts.Model(), folder / "model")
+        model = artifact_in(folder / "model", standard_artifacts.Model)
         model.id = 40 + self.count
-        (folder / "model" / "Format-Serving").mkdir()
-        (folder / "model" / "Format-Serving" / "saved_model.pb").write_bytes(b"a model")
-        perf_metrics = self._artifact(types.PerfMetrics(), folder / "metrics")
+        perf_metrics = artifact_in(folder / "metrics", types.PerfMetrics)
         if step_time_seconds is None:
             record = unmeasured.Unmeasured(reason="nobody knows")
             record.write(folder / "metrics" / unmeasured.FILE_NAME)
         else:
             training_record(step_time_seconds).write(folder / "metrics" / "metrics.json")
-        outputs = {
-            "blessing": self._artifact(standard_artifacts.InfraBlessing(), folder / "blessing"),
-            "evaluation": self._artifact(types.PerfEvaluation(), folder / "evaluation"),
-            "updated_ledger": self._artifact(types.PerfLedger(), folder / "ledger"),
-        }
+        outputs = gate_outputs(folder)
         inputs = {"model": [model], "perf_metrics": [perf_metrics]}
         if ledger is not None:
             inputs["ledger"] = ledger
         if profile is not None:
-            inputs["memory_profile"] = [self._artifact(types.MemoryProfile(), folder / "profile")]
+            inputs["memory_profile"] = [artifact_in(folder / "profile", types.MemoryProfile)]
             profile.write(folder / "profile" / "profile.json")
         if infra is not None:
             inputs["infra_blessing"] = [standard_artifacts.InfraBlessing()]
             inputs["infra_blessing"][0].set_int_custom_property("blessed", infra)
-        executor.Executor().Do(
-            inputs, {key: [value] for key, value in outputs.items()}, {"config": settings.to_json()}
-        )
-        return {"model": model, **outputs}
-
-    @staticmethod
-    def _artifact(item, folder):
-        folder.mkdir(parents=True)
-        item.uri = str(folder)
-        return item
+        executor.Executor().Do(inputs, outputs, {"config": settings.to_json()})
+        return {"model": model, **{key: item for key, (item,) in outputs.items()}}
 
 
 @pytest.fixture
@@ -167,29 +150,7 @@ def test_a_corrupt_ledger_stops_the_gate_and_stays_as_it_is(gate):
         gate.run(FAST, ledger=[first["updated_ledger"]])
     assert path.read_text() == '{"schema": "tfx_perf.led'
     assert list((gate.folder / "2" / "blessing").iterdir()) == []
-    assert list((gate.folder / "2" / "ledger").iterdir()) == []
-
-
-@pytest.mark.parametrize(("quality", "perf"), list(itertools.product([0, 1], repeat=2)))
-def test_pusher_pushes_only_what_both_have_blessed(gate, tmp_path, quality, perf):
-    first = gate.run(FAST)
-    judged = gate.run(FAST if perf else SLOW, ledger=[first["updated_ledger"]])
-    model_blessing = standard_artifacts.ModelBlessing()
-    model_blessing.set_int_custom_property("blessed", quality)
-    pushed = standard_artifacts.PushedModel()
-    pushed.uri = str(tmp_path / "pushed")
-    destination = {"filesystem": {"base_directory": str(tmp_path / "serving")}}
-    pusher_executor.Executor().Do(
-        {
-            "model": [judged["model"]],
-            "model_blessing": [model_blessing],
-            "infra_blessing": [judged["blessing"]],
-        },
-        {"pushed_model": [pushed]},
-        {"push_destination": json.dumps(destination)},
-    )
-    assert pushed.get_int_custom_property("pushed") == int(quality and perf)
-    assert len(list((tmp_path / "serving").glob("*/saved_model.pb"))) == int(quality and perf)
+    assert list((gate.folder / "2" / "updated_ledger").iterdir()) == []
 
 
 def test_the_component_declares_what_it_reads_and_writes():
@@ -203,28 +164,3 @@ def test_the_component_declares_what_it_reads_and_writes():
         "updated_ledger": "tfx_perf.PerfLedger",
     }
     assert PerfConfig.from_json(gate.exec_properties["config"]) == SETTINGS
-
-
-def test_a_pipeline_blesses_then_refuses_against_the_ledger_it_resolves(tmp_path):
-    project = Project(tmp_path)
-    for step_time_seconds in [FAST, SLOW, FAST]:
-        ledger = tfx.dsl.Resolver(
-            strategy_class=tfx.dsl.experimental.LatestArtifactStrategy,
-            ledger=tfx.dsl.Channel(type=types.PerfLedger),
-        ).with_id("latest_perf_ledger")
-        project.judge(step_time_seconds, ledger=ledger)
-
-    found = project.store
-    blessings = found.get_artifacts_by_type("InfraBlessing")
-    assert [item.custom_properties["blessed"].int_value for item in blessings] == [1, 0, 1]
-    assert {item.custom_properties["component_id"].string_value for item in blessings} == {
-        "PerfEvaluator"
-    }
-    evaluations = found.get_artifacts_by_type("tfx_perf.PerfEvaluation")
-    counts = [item.custom_properties["baseline_run_count"].double_value for item in evaluations]
-    assert counts == [0.0, 1.0, 1.0]
-    pushed = found.get_artifacts_by_type("PushedModel")
-    assert [item.custom_properties["pushed"].int_value for item in pushed] == [1, 0, 1]
-    last = found.get_artifacts_by_type("tfx_perf.PerfLedger")[-1]
-    ledger = Ledger.read(pathlib.Path(last.uri) / "ledger.json")
-    assert len({entry.run_id for entry in ledger.entries}) == 2  # TFX's own run ids

@@ -54,19 +54,18 @@ class Slow(keras.layers.Layer):
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("line", ["keras", "tf_keras"])
-def test_it_is_chosen_in_turns_and_the_training_keeps_to_it(trainer, line, monkeypatch):
-    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")  # which would be tried first
-    trainer.run(
-        module={"line": line, "beginning": SLOW, "layer": "Slow()"},
-        precision="auto",
-        planned_runs=10**6,
-        trial_budget_seconds=60,
-        steps_per_call=(5,),
-        loss_tolerance=0.1,
-    )
-    record = trainer.record
+TRIES = {
+    "precision": "auto", "planned_runs": 10**6, "trial_budget_seconds": 60,
+    "steps_per_call": (5,), "loss_tolerance": 0.1,
+}  # fmt: skip
+# On the workers of this machine.
+TEMPLATE = training_cases.MODULE.replace("MirroredStrategy()", "get_strategy()")
+AMONG_WORKERS = {"beginning": SLOW, "layer": "Slow()", "template": TEMPLATE}
+TRY = {**TRIES, "distribution": {"workers": 2}, "trial_budget_seconds": 200}
+
+
+def check_chosen(record):
+    """Checks that the precision was chosen in turns, and the training keeps to it."""
     assert record.plan.precision == "mixed_bfloat16", record.plan_reason
     assert record.environment["precision"] == "mixed_bfloat16"
     without, tried, *others = record.trials
@@ -74,53 +73,45 @@ def test_it_is_chosen_in_turns_and_the_training_keeps_to_it(trainer, line, monke
     assert tried.plan.is_plain_fit and tried.speedup.low > 1
     assert {each.plan.precision for each in others} == {"mixed_bfloat16"}
     assert record.is_settled
+
+
+def run_again(trainer, monkeypatch, **given):
+    """Runs with what the run before has found, which is not found out again."""
+    monkeypatch.setattr(comparisons, "compare", None)
+    inputs = {"previous_metrics": [trainer.perf_metrics]}
+    trainer.perf_metrics = trainer.artifact(types.PerfMetrics, "second_metrics")
+    trainer.run(inputs=inputs, **given)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", ["keras", "tf_keras"])
+def test_it_is_chosen_in_turns_and_the_training_keeps_to_it(trainer, line, monkeypatch):
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")  # which would be tried first
+    trainer.run(module={"line": line, "beginning": SLOW, "layer": "Slow()"}, **TRIES)
+    check_chosen(trainer.record)
     assert policies() == ["float32", "float32"]
-
-
-# As `SLOW`, on the workers of this machine.
-AMONG_WORKERS = {
-    "beginning": SLOW,
-    "layer": "Slow()",
-    "template": training_cases.MODULE.replace("MirroredStrategy()", "get_strategy()"),
-}
-TRIES = {
-    "distribution": {"workers": 2},
-    "precision": "auto",
-    "planned_runs": 10**6,
-    "trial_budget_seconds": 200,
-    "steps_per_call": (5,),
-    "loss_tolerance": 0.1,
-}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("line", ["keras", "tf_keras"])
 def test_workers_try_it_in_turns_and_the_next_run_knows(trainer, line, monkeypatch, tmp_path):
-    module = {"line": line, **AMONG_WORKERS}
-    folder = str(tmp_path / "checkpoints")  # without one there are no trials of plans
-    trainer.run(module=module, checkpoint_folder=folder, **TRIES)
+    given = {
+        "module": {"line": line, **AMONG_WORKERS}, **TRY,
+        "checkpoint_folder": str(tmp_path / "checkpoints"),  # without there are no trials of plans
+    }  # fmt: skip
+    trainer.run(**given)
     record, before = trainer.record, trainer.perf_metrics
+    check_chosen(record)
     assert record.worker_count == 2
-    assert record.plan.precision == "mixed_bfloat16", record.plan_reason
-    assert record.environment["precision"] == "mixed_bfloat16"
     assert not record.idle_settings
-    without, tried, *others = record.trials
-    assert (without.plan.precision, without.status) == (None, "reference")
-    assert tried.plan.is_plain_fit and tried.speedup.low > 1
-    assert {each.plan.precision for each in others} == {"mixed_bfloat16"}
     assert record.trial_time_seconds < record.fit_time_seconds
-    folder_of_run = pathlib.Path(before.uri)
+    folder = pathlib.Path(before.uri)
     assert "mixed_bfloat16" in before.get_custom_property("plan")
-    assert "plain fit, mixed_bfloat16" in (folder_of_run / "report.html").read_text()
-    assert TrainingJob.read(folder_of_run / "job.json").precision == "mixed_bfloat16"
-    logs = {path.name for path in folder_of_run.glob("*.log")}
+    assert "plain fit, mixed_bfloat16" in (folder / "report.html").read_text()
+    assert TrainingJob.read(folder / "job.json").precision == "mixed_bfloat16"
+    logs = {path.name for path in folder.glob("*.log")}
     assert {"own-precision-worker-0.log", "mixed-bfloat16-worker-1.log"} <= logs
-    assert record.is_settled
-
-    monkeypatch.setattr(comparisons, "compare", None)
-    trainer.perf_metrics = trainer.artifact(types.PerfMetrics, "second_metrics")
-    inputs = {"previous_metrics": [before]}
-    trainer.run(module=module, inputs=inputs, checkpoint_folder=folder, **TRIES)
+    run_again(trainer, monkeypatch, **given)
     again = trainer.record
     assert again.plan == record.plan
     assert again.environment["precision"] == "mixed_bfloat16"
@@ -131,11 +122,9 @@ def test_workers_try_it_in_turns_and_the_next_run_knows(trainer, line, monkeypat
 def test_workers_keep_to_it_after_a_kill(trainer, monkeypatch, tmp_path):
     given = {**AMONG_WORKERS, "train": training_cases.killed_once(tmp_path / "flag")}
     settings = {
-        **TRIES,
-        "distribution": {"workers": 2, "restarts": 0},
-        "checkpoint_steps": 10,
+        **TRY, "distribution": {"workers": 2, "restarts": 0}, "checkpoint_steps": 10,
         "checkpoint_folder": str(tmp_path / "checkpoints"),
-    }
+    }  # fmt: skip
     with pytest.raises(errors.MeasurementError, match="SIGKILL"):
         trainer.run(module=given, **settings)
     monkeypatch.setattr(comparisons, "compare", None)
@@ -160,7 +149,7 @@ def test_workers_whose_code_is_not_made_for_it_train_as_it_is_and_try_it_once(
     trainer, monkeypatch
 ):
     given = {**AMONG_WORKERS, "beginning": REFUSES, "layer": "Refuses()"}
-    trainer.run(module=given, **TRIES)
+    trainer.run(module=given, **TRY)
     record = trainer.record
     assert record.environment["precision"] == "float32"
     (failed,) = [each for each in record.trials if each.plan.precision]
@@ -168,11 +157,7 @@ def test_workers_whose_code_is_not_made_for_it_train_as_it_is_and_try_it_once(
     assert "not made for it" in failed.reason
     assert not failed.may_pass
     assert not record.is_settled  # the plan has no folder to be found in
-
-    before = trainer.perf_metrics
-    monkeypatch.setattr(comparisons, "compare", None)
-    trainer.perf_metrics = trainer.artifact(types.PerfMetrics, "second_metrics")
-    trainer.run(module=given, inputs={"previous_metrics": [before]}, **TRIES)
+    run_again(trainer, monkeypatch, module=given, **TRY)
     assert failed in trainer.record.trials
 
 

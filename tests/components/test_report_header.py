@@ -4,6 +4,7 @@ import pathlib
 import re
 
 import pytest
+from gated_project import artifact_in
 from perf_records import profile_record, training_record
 from tfx.dsl.components.base import base_executor
 from tfx.proto.orchestration import pipeline_pb2
@@ -34,14 +35,7 @@ def context_of(node):
 @pytest.fixture
 def place(tmp_path):
     """Returns an artifact in a pipeline root, in its folder as TFX names it."""
-
-    def make(kind, node, key):
-        item = kind()
-        item.uri = str(tmp_path / node / key / "1")
-        pathlib.Path(item.uri).mkdir(parents=True)
-        return item
-
-    return make
+    return lambda kind, node, key: artifact_in(tmp_path / node / key / "1", kind)
 
 
 def published(item):

@@ -20,6 +20,7 @@ from tfx_perf.components import (
     OptimizedTrainer,
     training_component,
 )
+from tfx_perf.config import PerfConfig
 from tfx_perf.core import cache_key, errors
 
 pytestmark = pytest.mark.each_choice
@@ -98,10 +99,38 @@ def test_one_dictionary_is_the_training_of_all_of_them():
         "config": {"training": {"precision": "mixed_bfloat16"}},
     }
     tuner = InputTuner(**training)
-    training["input_plan"] = tuner.outputs["input_plan"]
+    assert tuner.inputs.keys() == channels.keys()
+    training["input_plan"] = channels["input_plan"] = tuner.outputs["input_plan"]
+    for node in (MemoryProfiler(**training), OptimizedTrainer(**training)):
+        assert dict(node.inputs.items()) == channels
     for node in (tuner, MemoryProfiler(**training), OptimizedTrainer(**training)):
-        assert {name: node.inputs[name] for name in channels} == channels
         assert node.exec_properties["train_steps"] == 9
+        assert json.loads(node.exec_properties["custom_config"]) == {"rate": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("component", "outputs", "config"),
+    [
+        (InputTuner, {"input_plan": "tfx_perf.InputPlan"}, {"input": {"batch_size": 64}}),
+        (
+            MemoryProfiler,
+            {"memory_profile": "tfx_perf.MemoryProfile"},
+            {"memory": {"batch_sizes": (64,)}},
+        ),
+        (
+            OptimizedTrainer,
+            {"model": "Model", "model_run": "ModelRun", "perf_metrics": "tfx_perf.PerfMetrics"},
+            {"training": {"seed": 3}, "monitoring": {"metrics_port": 9090}},
+        ),
+    ],
+)
+def test_what_they_write_and_are_set_to(component, outputs, config):
+    examples = tfx_types.Channel(type=standard_artifacts.Examples)
+    node = component(examples=examples, run_fn="a.b", config=config)
+    assert {key: value.type_name for key, value in node.outputs.items()} == outputs
+    settings = PerfConfig.from_json(node.exec_properties["config"]).model_dump()
+    for section, given in config.items():
+        assert settings[section].items() >= given.items()
 
 
 @pytest.mark.parametrize("component", COMPONENTS)
@@ -150,15 +179,26 @@ def test_where_a_plan_should_have_come_from_is_known_without_its_node(tmp_path):
     assert json.loads(given.read_text()) == {"inputs": ["examples"], "source": "InputTuner"}
 
 
-@pytest.mark.parametrize(("module_file", "run_fn"), [(None, None), ("", ""), ("a.py", "b.run_fn")])
-def test_exactly_one_module(module_file, run_fn):
-    with pytest.raises(errors.UserError, match="exactly one"):
-        training_component.check_one_module(module_file=module_file, run_fn=run_fn)
+@pytest.mark.parametrize("component", COMPONENTS)
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        ({"module_file": "a.py", "run_fn": "b.run_fn"}, errors.UserError, "exactly one of"),
+        ({"run_fn": "a.b", "config": {"trainig": {}}}, errors.UserError, "trainig"),
+        ({"run_fn": "a.b", "shema": None}, TypeError, "unexpected keyword argument 'shema'"),
+    ],
+)
+def test_what_is_wrong_is_refused_when_the_pipeline_is_written(component, arguments, error, words):
+    with pytest.raises(error, match=words):
+        component(examples=tfx_types.Channel(type=standard_artifacts.Examples), **arguments)
 
 
-def test_one_module_is_right():
-    training_component.check_one_module(module_file="a.py", run_fn=None)
-    training_component.check_one_module(module_file=None, run_fn="b.run_fn")
+def test_all_but_the_tuner_need_a_module():
+    examples = tfx_types.Channel(type=standard_artifacts.Examples)
+    InputTuner(examples=examples)
+    for component in (MemoryProfiler, OptimizedTrainer):
+        with pytest.raises(errors.UserError, match="exactly one of module_file and run_fn"):
+            component(examples=examples, module_file="")
 
 
 @pytest.mark.parametrize("component", COMPONENTS)
@@ -168,10 +208,3 @@ def test_all_arguments_are_in_the_signature(component):
     assert shared.keys() < parameters.keys()
     required = [each.name for each in parameters.values() if each.default is each.empty]
     assert required == ["examples"]
-
-
-@pytest.mark.parametrize("component", COMPONENTS)
-def test_an_argument_that_no_component_has_is_refused(component):
-    channel = tfx_types.Channel(type=standard_artifacts.Examples)
-    with pytest.raises(TypeError, match="unexpected keyword argument 'shema'"):
-        component(examples=channel, run_fn="model.run_fn", shema=channel)

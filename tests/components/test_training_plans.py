@@ -7,13 +7,13 @@ import sys
 
 import pytest
 import training_cases
-from ml_metadata.metadata_store import metadata_store
-from ml_metadata.proto import metadata_store_pb2 as mlmd
+from gated_project import artifact_in
 from perf_records import training_record
 from tfx import v1 as tfx
 from tfx.types import standard_artifacts
 from tfx.utils import json_utils
 
+from tests.local_pipeline import LocalPipeline
 from tfx_perf.components import OptimizedTrainer, latest_metrics, training_job, types
 from tfx_perf.components.optimized_trainer import plans
 from tfx_perf.config import PerfConfig
@@ -94,6 +94,7 @@ def wait(x, y):
 WAITS = training_cases.FIT.replace("train,", "train.map(wait),", 1)
 
 
+AMPLE = {"planned_runs": 10**6, "trial_budget_seconds": 60, "steps_per_call": (10,)}
 # There the forward and backward pass are tried with XLA, too.
 ON_AN_ACCELERATOR = """
 from tfx_perf.hardware import devices
@@ -114,15 +115,10 @@ devices.is_cpu_alone = lambda: False
     ],
     ids=["one", "two"],
 )
-def test_a_crash_costs_only_the_plans_that_crash(tmp_path, monkeypatch, place, crashing):
+def test_a_crash_costs_only_the_plans_that_crash(trainer, monkeypatch, place, crashing):
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")  # which would be tried first
-    trainer = training_cases.Trainer(tmp_path)
-    trainer.run(
-        module={"beginning": ABORTS_UNDER_XLA + place, "layer": "Fragile()"},
-        planned_runs=10**6,
-        trial_budget_seconds=60,
-        steps_per_call=(10,),
-    )
+    module = {"beginning": ABORTS_UNDER_XLA + place, "layer": "Fragile()"}
+    trainer.run(module=module, **AMPLE)
     record, folder = trainer.record, pathlib.Path(trainer.perf_metrics.uri)
     trials = {str(trial.plan): trial for trial in record.trials}
     for crashed in map(trials.get, crashing):
@@ -136,15 +132,11 @@ def test_a_crash_costs_only_the_plans_that_crash(tmp_path, monkeypatch, place, c
 
 
 @pytest.mark.slow
-def test_a_process_that_is_told_to_end_does_not_count_against_its_plan(tmp_path, monkeypatch):
+def test_a_process_that_is_told_to_end_does_not_count_against_its_plan(trainer, tmp_path, monkeypatch):
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
-    trainer, told = training_cases.Trainer(tmp_path), tmp_path / "told"
-    trainer.run(
-        module={"beginning": TOLD_UNDER_XLA.format(file=str(told)), "layer": "Fragile()"},
-        planned_runs=10**6,
-        trial_budget_seconds=60,
-        steps_per_call=(10,),
-    )
+    told = tmp_path / "told"
+    module = {"beginning": TOLD_UNDER_XLA.format(file=str(told)), "layer": "Fragile()"}
+    trainer.run(module=module, **AMPLE)
     assert told.exists()
     trials = {str(trial.plan): trial for trial in trainer.record.trials}
     assert trials["10 steps per call in one XLA computation"].step_time
@@ -154,18 +146,26 @@ def test_a_process_that_is_told_to_end_does_not_count_against_its_plan(tmp_path,
 
 
 @pytest.mark.slow
-def test_trials_that_hang_cost_their_time_and_the_training_goes_on(tmp_path):
-    trainer = training_cases.Trainer(tmp_path)
-    trainer.run(module={"beginning": ENDLESS_LAYER, "layer": "Endless()"})
+@pytest.mark.parametrize(
+    ("module", "place"),
+    [
+        ({"beginning": ENDLESS_LAYER, "layer": "Endless()"}, "call"),
+        ({"beginning": ENDLESS_DATA, "train": WAITS}, "equivalence"),
+    ],
+    ids=["layer", "data"],
+)
+def test_trials_that_hang_cost_their_time_and_the_training_goes_on(trainer, caplog, module, place):
+    trainer.run(module=module)
     record = trainer.record
     assert record.plan_reason == "the trials failed: their process ran out of time (SIGALRM)"
     assert (record.plan.is_plain_fit, record.train_step_count) == (True, 120)
+    assert not record.is_settled
     log = pathlib.Path(trainer.perf_metrics.uri, "trials.log")
-    assert "Endless" in log.read_text() or "in call" in log.read_text()  # where it hung
+    assert place in log.read_text()  # where it hung
+    assert str(log) in caplog.text
 
 
-def test_a_timer_and_a_standard_error_of_the_users_are_left_alone(tmp_path):
-    trainer = training_cases.Trainer(tmp_path)
+def test_a_timer_and_a_standard_error_of_the_users_are_left_alone(trainer):
     trainer.run(
         module={"beginning": OWN_TIMER, "save": CHECKS_TIMER},
         compilation={"enabled": False},
@@ -185,8 +185,7 @@ def identity(x, y):
 """
 
 
-def test_a_later_fit_that_lacks_a_process_does_not_have_the_one_before_trained_again(tmp_path):
-    trainer = training_cases.Trainer(tmp_path)
+def test_a_later_fit_that_lacks_a_process_does_not_have_the_one_before_trained_again(trainer, tmp_path):
     begun = tmp_path / "begun"
     trainer.run(
         module={"beginning": CALLS_PYTHON, "train": SECOND_FIT.format(file=str(begun))},
@@ -201,24 +200,14 @@ def test_a_later_fit_that_lacks_a_process_does_not_have_the_one_before_trained_a
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     """Trains once in a pipeline; returns the execution's state, the artifact and its record."""
-    trainer = training_cases.Trainer(tmp_path)
+    trainer, pipeline = training_cases.Trainer(tmp_path), LocalPipeline(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    connection = tfx.orchestration.metadata.sqlite_metadata_connection_config(
-        str(tmp_path / "metadata.sqlite")
-    )
 
     def once(label, *, planned_runs=10**6, **module):
         path = trainer.write_module(**module)
         sys.modules.pop(path.stem, None)  # what is edited is imported anew in another process
         importlib.invalidate_caches()
-        examples = tfx.dsl.Importer(
-            source_uri=trainer.examples.uri,
-            artifact_type=standard_artifacts.Examples,
-            properties={"split_names": '["train", "eval"]'},
-        ).with_id("examples")
-        schema = tfx.dsl.Importer(
-            source_uri=trainer.schema.uri, artifact_type=standard_artifacts.Schema
-        ).with_id("schema")
+        examples, schema = training_cases.imported(tmp_path)
         metrics = latest_metrics(examples.outputs["result"], run_label=label)
         training = OptimizedTrainer(
             examples=examples.outputs["result"],
@@ -234,32 +223,10 @@ def run(tmp_path, monkeypatch):
                 "schedule": {"planned_runs": planned_runs},
             },
         )
-        tfx.orchestration.LocalDagRunner().run(
-            tfx.dsl.Pipeline(
-                pipeline_name="training",
-                pipeline_root=str(tmp_path / "artifacts"),
-                components=[examples, schema, metrics, training],
-                metadata_connection_config=connection,
-                enable_cache=True,
-            )
-        )
-        store = metadata_store.MetadataStore(connection)
-        execution = max(
-            store.get_executions_by_type(f"{OptimizedTrainer.__module__}.OptimizedTrainer"),
-            key=lambda item: item.id,
-        )
-        outputs = [
-            event.artifact_id
-            for event in store.get_events_by_execution_ids([execution.id])
-            if event.type == mlmd.Event.OUTPUT
-        ]
-        artifact = next(
-            item
-            for item in store.get_artifacts_by_id(outputs)
-            if item.type == types.PerfMetrics.TYPE_NAME
-        )
-        record = TrainingRecord.read(pathlib.Path(artifact.uri) / "metrics.json")
-        return mlmd.Execution.State.Name(execution.last_known_state), artifact, record
+        pipeline.run([examples, schema, metrics, training])
+        state, outputs = pipeline.last(OptimizedTrainer)
+        (artifact,) = (item for item in outputs if item.type == types.PerfMetrics.TYPE_NAME)
+        return state, artifact, TrainingRecord.read(pathlib.Path(artifact.uri, "metrics.json"))
 
     return once
 
@@ -275,7 +242,7 @@ def test_after_an_edit_a_plan_is_tried_again_though_the_training_is_short(run):
 
 
 @pytest.mark.slow
-def test_plans_are_used_again_in_a_pipeline_until_the_code_changes(run, caplog):
+def test_plans_are_used_again_in_a_pipeline(run):
     state, measured, first = run("one")
     assert (state, first.reused_from, first.is_settled) == ("COMPLETE", None, True)
     assert first.trials
@@ -292,16 +259,6 @@ def test_plans_are_used_again_in_a_pipeline_until_the_code_changes(run, caplog):
     assert not pathlib.Path(reused.uri, "trials.log").exists()
     state, cached, _ = run("two")
     assert (state, cached.id) == ("CACHED", reused.id)
-
-    # Were there no trials with the new code, it would not be seen that they hang.
-    caplog.clear()
-    state, edited, third = run("three", beginning=ENDLESS_DATA, train=WAITS)
-    log = pathlib.Path(edited.uri, "trials.log")
-    assert (state, third.reused_from, third.is_settled) == ("COMPLETE", None, False)
-    assert third.plan_reason == "the trials failed: their process ran out of time (SIGALRM)"
-    assert (third.plan.is_plain_fit, third.train_step_count) == (True, 120)
-    assert "equivalence" in log.read_text()  # where it hung
-    assert str(log) in caplog.text
 
 
 _FEATURE = """
@@ -323,9 +280,7 @@ _VALUES = {"share": 1.0, "count": 10, "size": 1, "max": 12, "word": "a"}
 def test_the_form_of_examples_is_in_the_key_not_their_values(change, is_another, tmp_path):
     digests = set()
     for number, values in enumerate((_VALUES, {**_VALUES, **change})):
-        schema = standard_artifacts.Schema()
-        schema.uri = str(tmp_path / str(number))
-        pathlib.Path(schema.uri).mkdir()
+        schema = artifact_in(tmp_path / str(number), standard_artifacts.Schema)
         pathlib.Path(schema.uri, "schema.pbtxt").write_text(_FEATURE % values)
         digests.add(plans._schema_digest({"schema": [schema]}))
     assert len(digests) == 1 + is_another
@@ -352,31 +307,26 @@ class TestPrevious:
         ids = iter(range(100))
 
         def make(name, **fields):
-            item = types.PerfMetrics()
-            item.id, item.uri = next(ids), str(tmp_path / name)
-            pathlib.Path(item.uri).mkdir()
+            item = artifact_in(tmp_path / name, types.PerfMetrics)
+            item.id = next(ids)
             fields = {"key": self.KEY, "is_settled": True, "trial_time_seconds": 9.0, **fields}
             record = training_record(0.1).model_copy(update={"plan_reason": name, **fields})
-            record.write(pathlib.Path(item.uri) / "metrics.json")
+            record.write(tmp_path / name / "metrics.json")
             return item
 
         return make
 
-    def test_the_newest_with_the_same_key_is_used(self, made):
-        items = [made("a"), made("b"), made("c", key={"code": "0", "host": "2"})]
+    def test_the_newest_with_the_same_key_is_used(self, made, caplog):
+        caplog.set_level(logging.INFO)
+        items = [made("a"), made("b"), made("c", key={"code": "0", "host": "2"}), made("missing")]
+        (pathlib.Path(items[-1].uri) / "metrics.json").unlink()
         found = self.of(items).plan(planned_runs=2)
         assert (found.plan_reason, found.reused_from) == ("b", items[1].uri)
         assert found.trial_time_seconds == 0.0
-
-    def test_it_goes_on_naming_the_run_that_measured(self, made):
-        found = self.of([made("a", reused_from="/first")]).plan(planned_runs=2)
-        assert found.reused_from == "/first"
-
-    def test_what_differs_is_logged(self, made, caplog):
-        caplog.set_level(logging.INFO)
-        item = made("a", key={"code": "0", "host": "2"})
-        assert self.of([item]).plan(planned_runs=2) is None
-        assert f"The plan in {item.uri} is not used again: code was 0, is 1." in caplog.text
+        assert f"The plan in {items[2].uri} is not used again: code was 0, is 1." in caplog.text
+        assert "plan is skipped" in caplog.text
+        found = self.of([made("d", reused_from="/first")]).plan(planned_runs=2)
+        assert found.reused_from == "/first"  # it goes on naming the run that measured
 
     def test_trials_that_did_not_come_to_an_end_are_repeated(self, made, caplog):
         caplog.set_level(logging.INFO)
@@ -422,9 +372,3 @@ class TestPrevious:
         with_onednn = made("a", plan=plan.model_copy(update={"onednn": True}))
         assert self.of([with_onednn]).previous_plan == plan
         assert self.of([made("b", plan=TrainingPlan(onednn=True))]).previous_plan is None
-
-    def test_missing_records_are_skipped(self, made, caplog):
-        items = [made("a"), made("b")]
-        (pathlib.Path(items[1].uri) / "metrics.json").unlink()
-        assert self.of(items).plan(planned_runs=2).plan_reason == "a"
-        assert "plan is skipped" in caplog.text

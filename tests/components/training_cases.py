@@ -2,11 +2,15 @@
 
 import json
 import pathlib
+import subprocess
+import sys
 
 import numpy as np
 import tensorflow as tf
 from perf_records import tuning_record
+from tfx import v1 as tfx
 from tfx.types import artifact_utils, standard_artifacts
+from tfx.utils import json_utils
 
 from tfx_perf.components import types
 from tfx_perf.components.memory_profiler import executor as memory_executor
@@ -88,6 +92,16 @@ ONLY_MEASURES = 'os.readlink("/proc/self/fd/1").endswith(".log")'
 SAVE = "tf.saved_model.save(model, fn_args.serving_model_dir)"
 
 
+_EXECUTES = """
+import json, sys
+from tfx.utils import json_utils
+from tfx_perf.components.optimized_trainer import executor
+
+inputs, outputs, properties = json.loads(sys.argv[1])
+executor.Executor().Do(json_utils.loads(inputs), json_utils.loads(outputs), properties)
+"""
+
+
 def killed_once(flag, *, condition="True"):
     """Returns what a module trains by to be killed once after 60 of 120 steps.
 
@@ -96,6 +110,20 @@ def killed_once(flag, *, condition="True"):
         condition: of the process, in the module's words, for it to be the one.
     """
     return _KILLED.format(flag=str(flag), condition=condition)
+
+
+def imported(folder, *, reimport=False):
+    """Returns the nodes of the examples and of the schema that a folder has."""
+    examples = tfx.dsl.Importer(
+        source_uri=str(folder / "examples"),
+        artifact_type=standard_artifacts.Examples,
+        properties={"split_names": '["train", "eval"]'},
+        reimport=reimport,
+    )
+    schema = tfx.dsl.Importer(
+        source_uri=str(folder / "schema"), artifact_type=standard_artifacts.Schema
+    )
+    return examples.with_id("examples"), schema.with_id("schema")
 
 
 class Trainer:
@@ -138,6 +166,14 @@ class Trainer:
         """Trains; see `given` for the settings."""
         module = self.write_module(**(module or {}))
         executor.Executor().Do(*self.given(module, inputs=inputs, **settings))
+
+    def started(self, module, **settings):
+        """Starts a process that runs the executor; see `given`."""
+        inputs, outputs, properties = self.given(module, **settings)
+        given = json.dumps([json_utils.dumps(inputs), json_utils.dumps(outputs), properties])
+        command = [sys.executable, "-c", _EXECUTES, given]
+        pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+        return subprocess.Popen(command, text=True, **pipes)
 
     def given(
         self,

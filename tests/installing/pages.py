@@ -1,7 +1,6 @@
 """Does what a page of the docs says, and compares what it shows with what comes."""
 
 import dataclasses
-import os
 import pathlib
 import re
 import subprocess
@@ -121,17 +120,3 @@ class Reader:
     def write(self, name: str, body: str) -> None:
         """Saves a file there."""
         (self.folder / name).write_text(body)
-
-
-def environment(programs: pathlib.Path) -> dict[str, str]:
-    """Returns the variables of somebody who has activated an environment.
-
-    Args:
-        programs: its folder of programs.
-    """
-    left_out = ("PYTHON", "VIRTUAL_ENV", "AIRFLOW", "PYTEST", "TFX_PERF", "UV_")
-    return {
-        **{key: value for key, value in os.environ.items() if not key.startswith(left_out)},
-        "VIRTUAL_ENV": str(programs.parent),
-        "PATH": os.pathsep.join([str(programs), os.environ["PATH"]]),
-    }

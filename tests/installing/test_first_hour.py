@@ -16,9 +16,8 @@ from tfx_perf.mlmd import runs as recorded_runs
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(5400)]
 
 _PAGE = wheels.ROOT / "docs" / "first_hour.md"
-_OWN = pathlib.Path(__file__).with_name("own_project")
+_ELSEWHERE = ("AIRFLOW", "PYTEST", "TFX_PERF", "UV_")
 _PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
-_SLOW = "    time.sleep(0.005)\n"
 
 
 def _made(tool: str, folder: pathlib.Path, *, uv: str) -> pathlib.Path:
@@ -45,7 +44,7 @@ class Reader(pages.Reader):
         self, tool: str, wheel: pathlib.Path, *, uv: str, folder: pathlib.Path
     ) -> None:
         programs = _made(tool, folder / "environment", uv=uv)
-        super().__init__(folder, pages.environment(programs))
+        super().__init__(folder, wheels.environment(programs, *_ELSEWHERE))
         self._tool, self._wheel, self._uv = tool, wheel, uv
 
     def install(self, extra: str = "[tfx]") -> None:
@@ -111,35 +110,3 @@ def test_what_the_page_says_is_what_comes(reader, airflow, capsys):
     taxi = _runs(reader.folder)
     assert [run.blessed for run in taxi] == [True, True, False, True]
     assert taxi[2].pushed is False  # of the others Evaluator decides, by the luck of the weights
-
-
-def test_a_project_of_ones_own(reader, tmp_path):
-    """Without Transform, on Keras 3, run without `tfx-perf run` and without INFO lines."""
-    user = pages.Reader(tmp_path, pages.environment(_programs(reader)))
-    for path in _OWN.iterdir():
-        if path.is_file():
-            user.write(path.name, path.read_text())
-    user.type("python make_data.py")
-    assert "perf_components.train(" in user.type("tfx-perf addon .")
-    user.type("tfx-perf addon . --apply")
-    assert user.type("tfx-perf addon . --apply").startswith("Already added: ")
-    for verdict in ("Blessed", "Blessed"):
-        shown = user.type("python run_pipeline.py")
-        assert re.search(rf"^PerfEvaluator: {verdict}", shown.rpartition("INFO")[2], re.M)
-    code = (user.folder / "training_code.py").read_text()
-    user.write("training_code.py", code.replace("    # each batch\n", _SLOW))
-    shown = user.type("python run_pipeline.py").rpartition("INFO")[2]
-    refusal = r"^PerfEvaluator: Refused by \d+ of \d+ checks\. step_time_seconds"
-    assert re.search(refusal, shown, re.M)
-    assert "What to do: gate.rules.step_time_seconds.margin is 0.03: " in shown
-    runs = _runs(user.folder)
-    assert [run.blessed for run in runs] == [True, True, False]
-    assert [run.pushed for run in runs] == [True, True, False]
-    name = runs[-1].run_id
-    user.type(f"tfx-perf bless {name} --reason why --metadata metadata/metadata.sqlite")
-    again = user.type("python run_pipeline.py").rpartition("INFO")[2]
-    assert "PerfEvaluator: Blessed" in again
-
-
-def _programs(reader: pages.Reader) -> pathlib.Path:
-    return pathlib.Path(reader.type("dirname $(command -v tfx-perf)").strip())

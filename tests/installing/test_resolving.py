@@ -12,6 +12,7 @@ import pytest
 import wheels
 from packaging import specifiers, utils
 
+from tests import processes
 from tfx_perf.hardware import versions
 
 pytestmark = pytest.mark.slow
@@ -64,13 +65,10 @@ def resolve_with_pip(pip_of, wheel, tmp_path):
     report = tmp_path / "report.json"
 
     def resolve(python, *arguments, extra="[tfx]"):
-        done = subprocess.run(
-            [
-                *pip_of(python), "install", "--dry-run", "--ignore-installed",
-                "--use-feature=fast-deps", f"--report={report}", *arguments, f"{wheel}{extra}",
-            ],
-            cwd=tmp_path, capture_output=True, text=True, check=False,
-            env={**os.environ, "PYTHONPATH": str(tmp_path / "glibc")},
+        done = processes.run(
+            *pip_of(python), "install", "--dry-run", "--ignore-installed",
+            "--use-feature=fast-deps", f"--report={report}", *arguments, f"{wheel}{extra}",
+            cwd=tmp_path, environment={"PYTHONPATH": str(tmp_path / "glibc")},
         )  # fmt: skip
         if done.returncode:
             return done, {}
@@ -125,25 +123,31 @@ def test_pip_on_3_11_stops_at_tfx(resolve_with_pip):
     assert re.search(r"1\.16\.0 Requires-Python \S*<3\.11", done.stderr)
 
 
+@pytest.fixture
+def resolve_with_uv(uv, wheel, tmp_path):
+    """Returns what `uv pip install` answers for a version of Python and of the C library."""
+
+    def resolve(python, *arguments, glibc="2_39"):
+        return processes.run(
+            uv, "pip", "install", "--dry-run", "--no-config", "--python-version", python,
+            "--python-platform", f"x86_64-manylinux_{glibc}", "--target", tmp_path / "target",
+            *arguments, f"{wheel}[tfx]", cwd=tmp_path,
+        )  # fmt: skip
+
+    return resolve
+
+
 @pytest.mark.parametrize("constrained", [True, False])
 @pytest.mark.parametrize("python", _PYTHONS)
-def test_uv(uv, wheel, tmp_path, python, constrained):
-    command = [
-        uv, "pip", "install", "--dry-run", "--no-config", "--python-version", python,
-        "--python-platform", "x86_64-manylinux_2_39", "--target", str(tmp_path / "target"),
-        *(_arguments(versions.install_commands(python).uv) if constrained else ()), f"{wheel}[tfx]",
-    ]  # fmt: skip
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+def test_uv(resolve_with_uv, python, constrained):
+    options = _arguments(versions.install_commands(python).uv) if constrained else ()
+    done = resolve_with_uv(python, *options)
     assert done.returncode == 0, done.stderr
     _check(python, dict(re.findall(r"^ \+ (\S+)==(\S+)", done.stderr, re.M)))
 
 
 @pytest.mark.parametrize("python", ["3.12", "3.13"])
-def test_an_old_c_library_is_told(uv, wheel, tmp_path, python):
-    command = [
-        uv, "pip", "install", "--dry-run", "--no-config", "--python-version", python,
-        "--python-platform", "x86_64-manylinux_2_36", "--target", str(tmp_path), f"{wheel}[tfx]",
-    ]  # fmt: skip
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+def test_an_old_c_library_is_told(resolve_with_uv, python):
+    done = resolve_with_uv(python, glibc="2_36")
     assert done.returncode != 0
     assert "no wheels with a matching platform tag" in " ".join(done.stderr.split())

@@ -1,12 +1,13 @@
 """The wheel in an environment that had only pip: Keras scripts work, the rest names the extra."""
 
 import json
-import os
 import subprocess
 import sys
 
 import pytest
 import wheels
+
+from tests import processes
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -39,14 +40,10 @@ def programs(wheel, tmp_path_factory):
 @pytest.fixture
 def call(programs, tmp_path):
     """Returns the exit code of a program there, and what it wrote."""
-    left_out = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}
-    environment = {key: value for key, value in os.environ.items() if key not in left_out}
 
     def run(program, *arguments):
-        command = [str(programs / program), *arguments]
-        done = subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-        )
+        environment = wheels.environment(programs)
+        done = processes.run(programs / program, *arguments, cwd=tmp_path, env=environment)
         return done.returncode, done.stdout, done.stderr
 
     return run

@@ -1,5 +1,6 @@
 """A wheel of the tree under test."""
 
+import os
 import pathlib
 import shutil
 import subprocess
@@ -19,6 +20,21 @@ def copy_of_the_tree(destination: pathlib.Path) -> pathlib.Path:
             (destination / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, destination / name)
     return destination
+
+
+def environment(programs: pathlib.Path, *left_out: str) -> dict[str, str]:
+    """Returns the variables of somebody who has activated an environment.
+
+    Args:
+        programs: its folder of programs.
+        *left_out: beginnings of the names of variables that it has not.
+    """
+    left_out = ("PYTHON", "VIRTUAL_ENV", *left_out)
+    return {
+        **{key: value for key, value in os.environ.items() if not key.startswith(left_out)},
+        "VIRTUAL_ENV": str(programs.parent),
+        "PATH": os.pathsep.join([str(programs), os.environ["PATH"]]),
+    }
 
 
 def build(folder: pathlib.Path) -> pathlib.Path:

@@ -16,6 +16,7 @@ from concurrent import futures
 import psutil
 import pytest
 
+from tests import processes
 from tfx_perf import isolate
 from tfx_perf.core import errors
 
@@ -136,18 +137,44 @@ def target(name, *, is_forked):
 
 
 @pytest.fixture(params=[False, True], ids=["interpreter", "server"])
-def run(request, project, tmp_path):
+def is_forked(request):
+    return request.param
+
+
+@pytest.fixture
+def run(is_forked, project, tmp_path):
     def call(name, *, timeout_seconds=300, environment=None, **arguments):
         return isolate.run(
-            target(name, is_forked=request.param),
+            target(name, is_forked=is_forked),
             arguments,
             timeout_seconds=timeout_seconds,
             log_path=tmp_path / "log",
             environment=environment,
-            is_forked=request.param,
+            is_forked=is_forked,
         )
 
     return call
+
+
+@pytest.fixture
+def started(is_forked, project, tmp_path):
+    """The context of a child that runs."""
+
+    def start(name, *, cpus=None, **arguments):
+        name = name if ":" in name else target(name, is_forked=is_forked)
+        given = {"log_path": tmp_path / "log", "is_forked": is_forked, "cpus": cpus}
+        return isolate.started(name, arguments, **given)
+
+    return start
+
+
+def parent_of(script, *arguments, folder, **given):
+    """Starts an interpreter with the project of a test's folder."""
+    path = os.pathsep.join([str(folder / "project"), str(folder), *sys.path])
+    return subprocess.Popen(
+        [sys.executable, "-c", script, *map(str, arguments)], text=True,
+        env={**os.environ, "PYTHONPATH": path}, **given,
+    )  # fmt: skip
 
 
 def test_result_log_and_environment(run, tmp_path):
@@ -166,29 +193,21 @@ def test_an_error_of_the_code_is_told_from_one_of_the_machine(run, name, may_pas
 
 
 @pytest.mark.one_case
-@pytest.mark.parametrize("is_forked", [False, True], ids=["interpreter", "server"])
-def test_timeout_kills_all_that_the_child_started(project, is_forked, tmp_path):
+def test_timeout_kills_all_that_the_child_started(started, tmp_path):
     pid_file = tmp_path / "pid"
-    asked = {"log_path": tmp_path / "log", "is_forked": is_forked}
     with (  # as `run` does, but not before all that is to be killed has begun
         pytest.raises(errors.MeasurementError, match="did not end within 100 ms") as caught,
-        isolate.started(
-            target("stay", is_forked=is_forked), {"pid_file": str(pid_file)}, **asked
-        ) as started,
+        started("stay", pid_file=str(pid_file)) as child,
     ):
         wait_for(pid_file)
-        started.result(timeout_seconds=0.1)
+        child.result(timeout_seconds=0.1)
     assert str(tmp_path / "log") in str(caught.value)
     wait_for_the_end_of(pid_file.read_text())
 
 
-@pytest.mark.usefixtures("project")
-@pytest.mark.parametrize("is_forked", [False, True], ids=["interpreter", "server"])
-def test_a_child_that_was_stopped_with_its_server_ends_with_the_context(is_forked, tmp_path):
+def test_a_child_that_was_stopped_with_its_server_ends_with_the_context(started, tmp_path):
     pid_file = tmp_path / "pid"
-    asked = {"log_path": tmp_path / "log", "is_forked": is_forked}
-    stay = target("stay", is_forked=is_forked)
-    with isolate.started(stay, {"pid_file": str(pid_file)}, **asked):
+    with started("stay", pid_file=str(pid_file)):
         wait_for(pid_file)
         pids = pid_file.read_text()
         stopped = psutil.Process(int(pids.split()[0]))
@@ -228,21 +247,16 @@ def test_a_child_that_ends_by_itself_leaves_only_what_it_has_detached(run, tmp_p
         os.kill(int(detached), signal.SIGKILL)
 
 
-@pytest.mark.usefixtures("run")
-@pytest.mark.parametrize("is_forked", [False, True])
+@pytest.mark.usefixtures("project")
 @pytest.mark.parametrize("killed", ["parent", "child"])
 def test_nothing_that_the_child_has_started_survives(tmp_path, is_forked, killed):
     pid_file = tmp_path / "pid"
     script = (
         "from tfx_perf import isolate; import sys;"
         "isolate.run('child_cases:stay', {'pid_file': sys.argv[1]}, timeout_seconds=600,"
-        " log_path=sys.argv[2], is_forked=" + repr(is_forked) + ")"
+        f" log_path=sys.argv[2], is_forked={is_forked})"
     )
-    path = os.pathsep.join([str(tmp_path / "project"), *sys.path])
-    parent = subprocess.Popen(
-        [sys.executable, "-c", script, str(pid_file), str(tmp_path / "log")],
-        env={**os.environ, "PYTHONPATH": path},
-    )
+    parent = parent_of(script, pid_file, tmp_path / "log", folder=tmp_path)
     wait_for(pid_file)
     pids = pid_file.read_text()
     if killed == "parent":
@@ -280,7 +294,6 @@ def test_other_errors_are_named_and_logged(run, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("is_forked", [False, True])
 @pytest.mark.parametrize("legacy", ["0", "1"])
 def test_child_has_the_parents_keras_line(tmp_path, legacy, is_forked):
     """Even if tensorflow_transform is imported there first, and set the variable here later."""
@@ -297,18 +310,11 @@ found = isolate.run(
     is_forked={is_forked})
 assert found == line, (found, line)
 """
-    environment = {**os.environ, "TF_USE_LEGACY_KERAS": legacy, "PYTHONPATH": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    environment = {"TF_USE_LEGACY_KERAS": legacy, "PYTHONPATH": str(tmp_path)}
+    done = processes.python("-c", script, environment=environment)
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("is_forked", [True, False])
 def test_files_that_are_named_like_pythons_modules_are_not_imported(tmp_path, is_forked):
     for name in ("enum", "json", "types"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('not the library')")
@@ -323,13 +329,11 @@ sys.path.append({str(tmp_path)!r})
 print(isolate.run("child_cases:add", {{"left": 1, "right": 2}}, timeout_seconds=300,
     log_path="log", is_forked={is_forked})["sum"])
 """)
-    done = subprocess.run(
-        [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    done = processes.python(script, cwd=tmp_path)
     assert done.stdout == "3\n", done.stderr
 
 
-of_server = pytest.mark.parametrize("run", [True], indirect=True, ids=["server"])
+of_server = pytest.mark.parametrize("is_forked", [True], ids=["server"])
 
 
 @of_server
@@ -364,8 +368,7 @@ def test_another_environment_is_another_server(run, monkeypatch):
     assert run("add", left=1, right=2)["flag"] == "y"
 
 
-@pytest.mark.usefixtures("run")
-@pytest.mark.parametrize("is_forked", [False, True])
+@pytest.mark.usefixtures("project")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_child_that_stands_for_its_parent(tmp_path, is_forked, number):
     """Its output is its parent's, and so are SIGTERM and Ctrl-C."""
@@ -373,16 +376,11 @@ def test_a_child_that_stands_for_its_parent(tmp_path, is_forked, number):
     script = (
         "from tfx_perf import isolate; import sys;"
         f"call = lambda name, **arguments: isolate.run('{target('', is_forked=is_forked)}' + name,"
-        " arguments,"
-        f" timeout_seconds=None, log_path=None, is_forked={is_forked});"
+        f" arguments, timeout_seconds=None, log_path=None, is_forked={is_forked});"
         "call('add', left=1, right=2); call('save_at_the_end', pid_file=sys.argv[1])"
     )
-    path = os.pathsep.join([str(tmp_path / "project"), *sys.path])
-    parent = subprocess.Popen(
-        [sys.executable, "-c", script, str(pid_file)],
-        env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True,
-    )  # fmt: skip
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    parent = parent_of(script, pid_file, folder=tmp_path, **pipes)
     wait_for(pid_file)
     parent.send_signal(number)
     output, _ = parent.communicate(timeout=60)
@@ -392,20 +390,14 @@ def test_a_child_that_stands_for_its_parent(tmp_path, is_forked, number):
 
 
 @of_server
-def test_children_of_a_server_run_at_the_same_time(tmp_path, run):
+def test_children_of_a_server_run_at_the_same_time(tmp_path, run, started):
     run("add", left=1, right=2)
     first, second = tmp_path / "first", tmp_path / "second"
-    asked = {"is_forked": True, "log_path": tmp_path / "log"}
-
-    def started(pid_file):
-        given = {"pid_file": str(pid_file)}
-        return isolate.started("served_cases:save_at_the_end", given, **asked)
-
-    with started(first) as one, started(second):
-        deadline = time.monotonic() + 60
-        while not (first.exists() and second.exists()):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+    with (
+        started("save_at_the_end", pid_file=str(first)) as one,
+        started("save_at_the_end", pid_file=str(second)),
+    ):
+        wait_until(lambda: first.exists() and second.exists())
         assert one.poll() is None
         assert run("numbers")[3] != os.getpid()  # the server has time for another
         with pytest.raises(errors.TimedOutError):
@@ -415,16 +407,9 @@ def test_children_of_a_server_run_at_the_same_time(tmp_path, run):
 
 
 @of_server
-@pytest.mark.usefixtures("run")
-def test_a_server_with_children_is_not_replaced(tmp_path, run, monkeypatch):
+def test_a_server_with_children_is_not_replaced(tmp_path, run, started, monkeypatch):
     server = run("numbers")[3]
-    pid_file = tmp_path / "pid"
-    with isolate.started(
-        "served_cases:save_at_the_end",
-        {"pid_file": str(pid_file)},
-        is_forked=True,
-        log_path=tmp_path / "other_log",
-    ) as other:
+    with started("save_at_the_end", pid_file=str(tmp_path / "pid")) as other:
         monkeypatch.setenv("FLAG", "y")
         assert run("add", left=1, right=2)["flag"] == "y"
         assert other.poll() is None
@@ -435,49 +420,36 @@ def test_a_server_with_children_is_not_replaced(tmp_path, run, monkeypatch):
 def test_only_a_child_that_stands_for_its_parent_is_as_dear_to_the_kernel(run):
     own = int(pathlib.Path("/proc/self/oom_score_adj").read_text())
     assert run("oom_score_adj") == 1000
-    found = isolate.run(
-        "child_cases:oom_score_adj", {}, timeout_seconds=300, log_path=None
-    )
+    found = isolate.run("child_cases:oom_score_adj", {}, timeout_seconds=300, log_path=None)
     assert found == own
 
 
-@pytest.mark.usefixtures("project")
-@pytest.mark.parametrize("is_forked", [False, True], ids=["interpreter", "server"])
-def test_a_bound_child_has_its_cpus_and_as_many_threads(is_forked, tmp_path):
+def test_a_bound_child_has_its_cpus_and_as_many_threads(started, is_forked, tmp_path):
     """Also where NumPy, which counts them, has been imported before."""
     cases = SERVED_CASES if is_forked else CASES
     (tmp_path / "project/counted_cases.py").write_text(f"import numpy\n{cases}")
     cpus = frozenset({max(os.sched_getaffinity(0))})
-    with isolate.started(
-        "counted_cases:shares", {}, log_path=tmp_path / "log", is_forked=is_forked, cpus=cpus
-    ) as started:
-        found, counts = started.result(timeout_seconds=300)
+    with started("counted_cases:shares", cpus=cpus) as child:
+        found, counts = child.result(timeout_seconds=300)
     assert found == sorted(cpus)
     assert set(counts) == {1}
 
 
-@pytest.mark.usefixtures("project")
-@pytest.mark.parametrize("is_forked", [False, True], ids=["interpreter", "server"])
-def test_exit_codes_tell_who_has_failed_and_logs_are_added_to(is_forked, tmp_path):
-    asked = {"log_path": tmp_path / "log", "is_forked": is_forked}
+def test_exit_codes_tell_who_has_failed_and_logs_are_added_to(started, tmp_path):
     cases = [("add", {"left": 1, "right": 2}, 0), ("bug", {}, 1), ("leave", {}, 3)]
     for name, arguments, code in cases:
-        with isolate.started(target(name, is_forked=is_forked), arguments, **asked) as started:
-            assert started.wait(300) == started.poll() == code
+        with started(name, **arguments) as child:
+            assert child.wait(300) == child.poll() == code
     text = (tmp_path / "log").read_text()
     assert 0 <= text.find("adding") < text.find("KeyError: 'the key'")
 
 
-@pytest.mark.usefixtures("project")
-def test_several_threads_may_wait_for_one_child(tmp_path):
-    asked = {"log_path": tmp_path / "log", "is_forked": True}
+@of_server
+def test_several_threads_may_wait_for_one_child(started):
     for _ in range(10):
-        with (
-            isolate.started("served_cases:leave", {}, **asked) as started,
-            futures.ThreadPoolExecutor() as pool,
-        ):
-            waiting = [pool.submit(started.wait, 300) for _ in range(4)]
-            assert {started.wait(300), *(each.result() for each in waiting)} == {3}
+        with started("leave") as child, futures.ThreadPoolExecutor() as pool:
+            waiting = [pool.submit(child.wait, 300) for _ in range(4)]
+            assert {child.wait(300), *(each.result() for each in waiting)} == {3}
 
 
 def test_imports_that_began_early_are_there_for_the_child(tmp_path):
@@ -498,10 +470,7 @@ def test_imports_that_began_early_are_there_for_the_child(tmp_path):
         "isolate.import_early(['early'])\n"
         "print(isolate._SERVER._process.pid != server)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path / "log")],
-        capture_output=True, text=True, check=False, timeout=120,
-    )  # fmt: skip
+    done = processes.python("-c", script, tmp_path / "log", timeout=120)
     assert done.stdout.strip() == "True", done.stderr
 
 
@@ -521,11 +490,9 @@ def test_nothing_is_left_of_a_server_without_children_with_its_caller(tmp_path, 
     (tmp_path / "imported_early.py").write_text(
         f"import time; open({str(tmp_path / 'begun')!r}, 'w').close(); time.sleep(600)"
     )
-    caller = subprocess.Popen(
-        [sys.executable, "-c", _EARLY, *(["imported_early"] if imports else [])],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
-    )  # fmt: skip
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    names = ["imported_early"] if imports else []
+    caller = parent_of(_EARLY, *names, folder=tmp_path, **pipes)
     server = caller.stdout.readline().strip()
     if imports:
         wait_until((tmp_path / "begun").exists)
@@ -553,7 +520,5 @@ def test_who_only_starts_children_loads_no_tensorflow():
         "import sys; from tfx_perf import isolate; "
         "assert 'tensorflow' not in sys.modules and 'numpy' not in sys.modules"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False
-    )
+    done = processes.python("-c", script)
     assert (done.returncode, done.stderr) == (0, "")

@@ -124,21 +124,13 @@ class _Task:
             for key, definition in definitions.get("artifacts", {}).items()
         }
         types["executor-logs"] = {"schemaTitle": "system.Artifact"}
+        empty = {key: {"type": kind, "metadata": {}} for key, kind in types.items()}
         return {
             "inputs": inputs,
             "outputs": {
                 "artifacts": {
-                    key: {
-                        "artifacts": [
-                            {
-                                "name": key,
-                                "uri": f"{self._prefix}/{key}",
-                                "type": kind,
-                                "metadata": {},
-                            }
-                        ]
-                    }
-                    for key, kind in types.items()
+                    key: {"artifacts": [given | {"name": key, "uri": f"{self._prefix}/{key}"}]}
+                    for key, given in empty.items()
                 },
                 "parameters": {
                     key: {"outputFile": str(pod / "tmp" / "outputs" / key)}

@@ -34,8 +34,10 @@ _TOLERATION = {
 
 @pytest.fixture(scope="module")
 def four(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("four")
-    (spec,) = compiled(four_components(), folder)
+    folder, pipeline = tmp_path_factory.mktemp("four"), four_components()
+    nodes = [node.id for node in pipeline.components]
+    (spec,) = compiled(pipeline, folder)
+    assert [node.id for node in pipeline.components] == nodes  # it is left as it was
     lint.read(folder / "pipeline.yaml")
     return spec
 
@@ -63,39 +65,28 @@ def test_resolved_inputs_are_gone_and_the_others_stay(four):
     assert evaluator["dependentTasks"] == ["memory-profiler", "optimized-trainer"]
 
 
-def test_artifact_types_go_by_their_names(four):
-    outputs = four["components"]["comp-optimized-trainer"]["outputDefinitions"]["artifacts"]
-    title = outputs["perf_metrics"]["artifactType"]
-    assert title == {"schemaTitle": "tfx_perf.PerfMetrics", "schemaVersion": "0.0.1"}
+def test_artifact_types_go_by_their_names_and_there_are_outputs_that_the_ui_shows(four):
     assert "instanceSchema" not in json.dumps(four)
+    shown = {"report": "system.HTML", "figures": "system.Metrics", "summary": "system.Markdown"}
+    for node, key in OURS.items():
+        outputs = four["components"][f"comp-{node}"]["outputDefinitions"]["artifacts"]
+        kinds = {name: each["artifactType"] for name, each in outputs.items()}
+        assert {name: kinds[f"{key}_{name}"]["schemaTitle"] for name in shown} == shown
+        if key == "perf_metrics":
+            title = {"schemaTitle": "tfx_perf.PerfMetrics", "schemaVersion": "0.0.1"}
+            assert kinds[key] == title
 
 
-@pytest.mark.parametrize(("node", "key"), OURS.items())
-def test_reports_and_figures_get_outputs_that_the_ui_shows(four, node, key):
-    outputs = four["components"][f"comp-{node}"]["outputDefinitions"]["artifacts"]
-    shown = {
-        name: outputs[f"{key}_{name}"]["artifactType"]["schemaTitle"]
-        for name in ("report", "figures", "summary")
-    }
-    assert shown == {
-        "report": "system.HTML", "figures": "system.Metrics", "summary": "system.Markdown",
-    }  # fmt: skip
-
-
-def test_containers_run_our_entrypoint_with_the_declared_types(four):
+def test_containers_run_our_entrypoint_with_the_declared_types_and_drivers(four):
     trainer = container(four, "optimized-trainer")
     assert trainer["command"] == ["python", "-m", "tfx_perf.kubeflow.entrypoint"]
     arguments = trainer["args"]
     inputs = json.loads(arguments[arguments.index("--json_serialized_inputs_spec_args") + 1])
     assert inputs == four["components"]["comp-optimized-trainer"]["inputDefinitions"]
     assert "{{$}}" in arguments
-
-
-def test_the_driver_of_example_gen_is_run_by_the_entrypoint(four):
-    with_driver = {
-        name for name in tasks(four) if "--example_gen_driver" in container(four, name)["args"]
-    }
-    assert with_driver == {"csv-example-gen"}
+    arguments = {name: container(four, name)["args"] for name in tasks(four)}
+    driven = [name for name, given in arguments.items() if "--example_gen_driver" in given]
+    assert driven == ["csv-example-gen"]
     assert "lifecycle" not in container(four, "csv-example-gen")
 
 
@@ -116,13 +107,6 @@ def test_a_dynamic_property_names_its_producer_and_type(tmp_path):
     lint.read(tmp_path / "pipeline.yaml")
 
 
-def test_the_pipeline_object_is_left_as_it_was(tmp_path):
-    pipeline = four_components()
-    nodes = [node.id for node in pipeline.components]
-    compiled(pipeline, tmp_path)
-    assert [node.id for node in pipeline.components] == nodes
-
-
 def test_a_condition_becomes_an_expression(tmp_path):
     first = Measure(count=3)
     with tfx.dsl.Cond(first.outputs["number"].future()[0].property("count") == 3):
@@ -140,26 +124,18 @@ def test_settings_reach_the_containers(tmp_path):
         defaults={"cpu_limit": 2, "environment": {"A": "all", "B": "all"}},
         nodes={
             "Use": {
-                "image": "example/gpu:1",
-                "cpu_request": "500m",
-                "memory_limit": "8Gi",
-                "accelerator": "nvidia.com/gpu",
-                "accelerator_count": 1,
-                "node_selector": {"pool": "gpu"},
-                "tolerations": [_TOLERATION],
-                "environment": {"B": "use"},
-                "secret_environment": {"TOKEN": "store/token"},
-                "secret_volumes": {"/secrets": "store"},
-                "volumes": {"/ledger": "perf-ledger"},
+                "image": "example/gpu:1", "cpu_request": "500m", "memory_limit": "8Gi",
+                "accelerator": "nvidia.com/gpu", "accelerator_count": 1,
+                "node_selector": {"pool": "gpu"}, "tolerations": [_TOLERATION],
+                "environment": {"B": "use"}, "secret_environment": {"TOKEN": "store/token"},
+                "secret_volumes": {"/secrets": "store"}, "volumes": {"/ledger": "perf-ledger"},
                 "pod_labels": {"tfx-perf/metrics": "true"},
                 "pod_annotations": {"prometheus.io/port": "9090"},
-                "image_pull_policy": "Always",
-                "image_pull_secrets": ["registry"],
-                "retries": 2,
-                "cache": True,
+                "image_pull_policy": "Always", "image_pull_secrets": ["registry"],
+                "retries": 2, "cache": True,
             }
         },
-    )
+    )  # fmt: skip
     use = container(spec, "use")
     assert use["image"] == "example/gpu:1"
     assert use["resources"] == {
@@ -257,6 +233,7 @@ def _condition_on_a_value():
     ("make", "settings", "received"),
     [
         (_badly_named, {}, "pipeline_name=No_Good. Try no-good"),
+        (two_components, {"output": "a.json"}, "ends in .yaml"),
         (two_components, {"image": ""}, "image=''"),
         (two_components, {"imagE": "x"}, "imagE='x'"),
         (two_components, {"nodes": {"Uze": {}}}, "nodes.Uze. Did you mean Use?"),
@@ -278,25 +255,12 @@ def _condition_on_a_value():
     ],
 )  # fmt: skip
 def test_what_kubeflow_would_refuse_is_one_clear_line(make, settings, received, tmp_path):
-    output = tmp_path / "folder" / "pipeline.yaml"
+    output = tmp_path / "folder" / settings.pop("output", "pipeline.yaml")
     with pytest.raises(errors.UserError) as raised:
         compile_pipeline(make(), output=output, settings={**SETTINGS, **settings})
     assert received in str(raised.value)
     assert "\n" not in str(raised.value)
     assert not output.parent.exists()
-
-
-def test_the_output_is_yaml(tmp_path):
-    with pytest.raises(errors.UserError, match=r"ends in \.yaml"):
-        compile_pipeline(two_components(), output=tmp_path / "a.json", settings=SETTINGS)
-
-
-@pytest.mark.parametrize("baseline_uri", [None, "gs://bucket/baseline"])
-def test_a_gate_without_a_ledger_is_named(tmp_path, caplog, baseline_uri):
-    config = {"gate": {"baseline_uri": baseline_uri}} if baseline_uri else {}
-    compiled(four_components(**config), tmp_path)
-    said = [message for message in caplog.messages if "gate.baseline_uri" in message]
-    assert bool(said) is not bool(baseline_uri)
 
 
 def _notes(pipeline, **settings):
@@ -330,10 +294,13 @@ def test_what_a_run_will_do_without_is_logged_a_line_each(tmp_path, caplog):
         assert "mount a volume there (nodes." in line
 
 
-def test_what_a_pod_sees_is_not_noted():
+def test_what_a_pod_sees_is_not_noted_and_a_gate_without_a_ledger_is():
+    assert any("gate.baseline_uri" in line for line in _notes(four_components()))
     mounted = {"defaults": {"volumes": {"/home/me": "claim"}}}
     pipeline = four_components("/home/me/data", gate={"baseline_uri": "s3://bucket/ledger"})
-    assert len(_notes(pipeline, **mounted)) == 3  # of the resolvers
+    said = _notes(pipeline, **mounted)
+    assert len(said) == 3  # of the resolvers
+    assert not any("gate.baseline_uri" in line for line in said)
     gen = tfx.components.CsvExampleGen(input_base="gs://bucket/data")
     assert _notes(pipeline_of(gen)) == []
     gen = tfx.components.CsvExampleGen(input_base="gs://bucket/data")

@@ -64,27 +64,18 @@ def runs(cluster):
     return {"first": run("first", gate), "refused": run("refused", refusing)}
 
 
-def _evaluation(cluster, run):
-    folder = cluster.stored(run["perf-evaluator"].artifacts["evaluation"]["uri"])
-    return json.loads((folder / "evaluation.json").read_text())
-
-
-def test_the_second_run_compares_with_the_first(cluster, runs):
-    assert _evaluation(cluster, runs["first"])["baseline_runs"] == []
-    second = _evaluation(cluster, runs["refused"])
-    assert [run["run_id"] for run in second["baseline_runs"]] == ["first"]
-
-
-def test_pusher_follows_the_gate(cluster, runs):
-    blessed = {
-        name: run["perf-evaluator"].artifacts["blessing"]["metadata"]["blessed"]
-        for name, run in runs.items()
-    }
-    pushed = {
-        name: run["pusher"].artifacts["pushed_model"]["metadata"]["pushed"]
-        for name, run in runs.items()
-    }
-    assert blessed == pushed == {"first": 1, "refused": 0}
+def test_the_second_run_compares_with_the_first_and_pusher_follows_the_gate(cluster, runs):
+    found = {}
+    for name, run in runs.items():
+        judged, pushed = run["perf-evaluator"].artifacts, run["pusher"].artifacts["pushed_model"]
+        folder = cluster.stored(judged["evaluation"]["uri"])
+        baseline = json.loads((folder / "evaluation.json").read_text())["baseline_runs"]
+        found[name] = (
+            [each["run_id"] for each in baseline],
+            judged["blessing"]["metadata"]["blessed"],
+            pushed["metadata"]["pushed"],
+        )
+    assert found == {"first": ([], 1, 1), "refused": (["first"], 0, 0)}
     assert len(list(pathlib.Path(f"{cluster.folder}/data-serving").iterdir())) == 1
 
 

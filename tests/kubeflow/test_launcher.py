@@ -6,21 +6,15 @@ It makes a `task_run` of what the launcher gives it.
 import json
 import os
 import pathlib
-import subprocess
 import sys
 
 import pytest
 import yaml
 from cluster import ROOT, Cluster
-from kubeflow_pipelines import (
-    SETTINGS,
-    Measure,
-    Refused,
-    Use,
-    compile_pipeline,
-    pipeline_of,
-)
+from kubeflow_pipelines import SETTINGS, Measure, Refused, Use, compile_pipeline, pipeline_of
 from tfx import v1 as tfx
+
+from tests import processes
 
 
 @pytest.fixture(scope="module")
@@ -51,31 +45,19 @@ def results(cluster):
 
 
 @pytest.mark.slow
-def test_values_and_parameters_of_the_run_reach_a_component(cluster, results):
+def test_a_run_with_a_value_handed_on_conditions_and_a_retry(cluster, results):
     assert results["refused"].values == {"number": 7}
-    model = results["use"].artifacts["model"]
-    assert model["uri"].startswith(f"{ROOT}/small/run-1/use/")
-    assert (cluster.stored(model["uri"]) / "product").read_text() == "14.0"
-
-
-@pytest.mark.slow
-def test_properties_that_the_store_refuses_are_mended_and_paths_in_them_are_uris(results):
-    model = results["refused"].artifacts["model"]
-    assert model["metadata"]["flag"] == 1
-    assert not {"not_a_number", "unset"} & set(model["metadata"])
-    assert model["metadata"]["folder"] == model["uri"]
-
-
-@pytest.mark.slow
-def test_an_empty_folder_is_not_in_the_store_and_does_no_harm(cluster, results):
-    assert not cluster.stored(results["refused"].artifacts["model"]["uri"]).exists()
-    assert results["use"] is not None  # its condition gave it that model
-
-
-@pytest.mark.slow
-def test_a_condition_excludes_one_task_and_another_is_tried_again(results):
+    used, refused = results["use"], results["refused"].artifacts["model"]
+    assert used.artifacts["model"]["uri"].startswith(f"{ROOT}/small/run-1/use/")
+    assert (cluster.stored(used.artifacts["model"]["uri"]) / "product").read_text() == "14.0"
+    # What the store refuses is mended, and paths in properties are URIs.
+    assert refused["metadata"]["flag"] == 1
+    assert not {"not_a_number", "unset"} & set(refused["metadata"])
+    assert refused["metadata"]["folder"] == refused["uri"]
+    # An empty folder is not in the store, and does no harm: the condition gave it that model.
+    assert not cluster.stored(refused["uri"]).exists()
     assert results["measure"] is None
-    assert results["use"].tries == 2
+    assert used.tries == 2
 
 
 def test_the_command_of_the_spec_runs_as_it_stands(tmp_path):
@@ -86,19 +68,12 @@ def test_the_command_of_the_spec_runs_as_it_stands(tmp_path):
     spec = next(yaml.safe_load_all(path.read_text()))
     container = spec["deploymentSpec"]["executors"]["exec-measure"]["container"]
     number = tmp_path / "out" / "number"
+    kind = {"schemaTitle": "tfx.Integer", "schemaVersion": "0.0.1"}
     executor_input = {
         "inputs": {"parameterValues": {"count": 5}},
         "outputs": {
             "artifacts": {
-                "number": {
-                    "artifacts": [
-                        {
-                            "name": "number",
-                            "uri": str(number),
-                            "type": {"schemaTitle": "tfx.Integer", "schemaVersion": "0.0.1"},
-                        }
-                    ]
-                }
+                "number": {"artifacts": [{"name": "number", "uri": str(number), "type": kind}]}
             },
             "outputFile": str(tmp_path / "out" / "executor_output.json"),
         },
@@ -107,13 +82,9 @@ def test_the_command_of_the_spec_runs_as_it_stands(tmp_path):
         json.dumps(executor_input) if argument == "{{$}}" else argument
         for argument in container["args"]
     ]
-    subprocess.run(
-        [sys.executable, *container["command"][1:], *arguments],
-        check=True,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parent)},
-        capture_output=True,
-    )
+    path = os.pathsep.join([str(pathlib.Path(__file__).parent), *sys.path])
+    command = [*container["command"][1:], *arguments]
+    processes.python(*command, check=True, cwd=tmp_path, environment={"PYTHONPATH": path})
     assert number.read_text() == "5"
     written = json.loads((tmp_path / "out" / "executor_output.json").read_text())
     assert written["artifacts"]["number"]["artifacts"][0]["metadata"]["count"] == 5

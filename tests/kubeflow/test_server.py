@@ -4,10 +4,7 @@ What a server says when it refuses something comes out in one line. The commands
 """
 
 import json
-import os
 import pathlib
-import subprocess
-import sys
 
 import pytest
 import yaml
@@ -16,6 +13,7 @@ from test_lint import GOOD, changed
 
 pytest.importorskip("kfp", reason="kfp is not installed (extra kfp)")
 
+from tests import processes  # noqa: E402
 from tfx_perf.core import errors  # noqa: E402
 from tfx_perf.kubeflow import Job, PipelineServer, connection  # noqa: E402
 
@@ -97,30 +95,17 @@ def test_a_schedule_has_a_trigger(api, server, path):
     assert by_clock["no_catchup"]
 
 
-def test_waiting_ends_with_the_run(api, server, path):
-    server.upload(path)
-    run = server.start(Job("good"))
-    api.outcome = [{"state": "RUNNING"}] * 3 + [
-        {
-            "state": "FAILED",
-            "error": {"message": "a task\nfailed"},
-            "run_details": {
-                "task_details": [
-                    {"display_name": "make", "state": "SUCCEEDED"},
-                    {"display_name": "use", "state": "FAILED"},
-                ]
-            },
-        }
-    ]
-    state = server.wait(run.id, timeout_seconds=60, poll_seconds=0.01)
-    assert (state.state, state.message, state.failed_tasks) == ("FAILED", "a task failed", ("use",))
-
-
-def test_waiting_ends_with_the_time_too(api, server, path):
+def test_waiting_ends_with_the_time_or_the_run(api, server, path):
     server.upload(path)
     run = server.start(Job("good"))
     api.outcome = [{"state": "RUNNING"}]
     assert not server.wait(run.id, timeout_seconds=0.05, poll_seconds=0.02).finished
+    names = {"make": "SUCCEEDED", "use": "FAILED"}
+    tasks = [{"display_name": name, "state": state} for name, state in names.items()]
+    failed = {"state": "FAILED", "error": {"message": "a task\nfailed"}}
+    api.outcome = [{"state": "RUNNING"}] * 3 + [{**failed, "run_details": {"task_details": tasks}}]
+    state = server.wait(run.id, timeout_seconds=60, poll_seconds=0.01)
+    assert (state.state, state.message, state.failed_tasks) == ("FAILED", "a task failed", ("use",))
 
 
 def test_passing_failures_are_tried_again(api, server, path):
@@ -163,16 +148,14 @@ def test_what_is_wrong_is_one_line_and_creates_nothing(api, server, path, call, 
     assert (len(api.versions), api.runs, api.recurring, api.experiments) == (1, {}, {}, {})
 
 
-def test_a_bad_spec_is_not_even_sent(api, server, path):
+def test_a_bad_spec_is_not_even_sent_and_the_stand_in_refuses_it_as_the_server_does(
+    api, server, path
+):
     path.write_text(yaml.safe_dump(changed(GOOD, "schemaVersion", "2.0.0")))
     api.requests.clear()
     with pytest.raises(errors.UserError, match="schemaVersion 2.0.0"):
         server.upload(path)
     assert api.requests == []
-
-
-def test_the_stand_in_refuses_a_bad_spec_as_the_server_does(api, server, path):
-    path.write_text(yaml.safe_dump(changed(GOOD, "schemaVersion", "2.0.0")))
     with pytest.raises(errors.UserError, match=r"accept this. Received: 400 .*schemaVersion 2.0.0"):
         server._call(server._client.upload_pipeline, str(path), pipeline_name="x")
 
@@ -184,26 +167,21 @@ def test_a_token_is_needed_where_the_server_wants_one(api, address):
     PipelineServer(address, existing_token="secret")
 
 
-def test_nothing_that_answers_is_one_line():
-    with pytest.raises(errors.UserError, match="host=http://127.0.0.1:9 ") as raised:
-        PipelineServer("http://127.0.0.1:9", attempts=2)
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"host": "http://127.0.0.1:9", "attempts": 2}, "host=http://127.0.0.1:9 "),
+        ({}, "no KF_PIPELINES_ENDPOINT"),
+    ],
+)
+def test_nothing_that_answers_is_one_line(given, words):
+    with pytest.raises(errors.UserError, match=words) as raised:
+        PipelineServer(**given)
     assert "\n" not in str(raised.value)
 
 
-def test_no_address_at_all_is_one_line():
-    with pytest.raises(errors.UserError, match="no KF_PIPELINES_ENDPOINT"):
-        PipelineServer()
-
-
 def _command(*arguments, **environment):
-    code = "from tfx_perf.cli import main; main.main()"
-    return subprocess.run(
-        [sys.executable, "-c", code, "kubeflow", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, **environment},
-    )
+    return processes.python("-m", "tfx_perf", "kubeflow", *arguments, environment=environment)
 
 
 def test_the_command_line_uploads_runs_and_waits(api, address, path):
@@ -217,14 +195,11 @@ def test_the_command_line_uploads_runs_and_waits(api, address, path):
     assert api.runs["run-1"]["runtime_config"]["parameters"] == {"count": 4}
 
 
-def test_the_command_line_names_what_is_wrong(path):
+def test_the_command_line_lints_and_names_what_is_wrong(path):
     done = _command("upload", path)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert line.startswith("tfx-perf: Expected the address")
-
-
-def test_the_command_line_lints(path):
     assert _command("lint", path).stdout.strip() == "No problems."
     path.write_text(yaml.safe_dump(changed(GOOD, "schemaVersion", "2.0.0")))
     done = _command("lint", path, "--json")
@@ -272,16 +247,11 @@ def test_compiling_shows_own_lines_only(project):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("project")
-def test_what_is_no_pipeline_is_one_line():
+def test_what_is_no_pipeline_is_one_line_and_a_bug_in_it_is_shown_whole():
     done = _compile("other")
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert "Received: my_pipeline:other" in line
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("project")
-def test_a_bug_in_the_users_function_is_shown_whole():
     done = _compile("broken")
     assert done.returncode == 1
     place, first, *_ = done.stderr.splitlines()

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests import processes
 from tests.ports import free_port
 
 _ROOT = pathlib.Path(__file__).parents[2]
@@ -27,11 +28,10 @@ _LAST_ON_PATH = "import sys; sys.path.append({folder!r})"
 def install(folder: pathlib.Path) -> None:
     """Installs the drivers and the servers into a folder, beside what is installed already."""
     version = importlib.metadata.version("fsspec")  # each driver fits one
-    command = [
-        sys.executable, "-m", "pip", "install", "--quiet", "--target", str(folder / "packages"),
-        "moto[server]", "gcp-storage-emulator", f"s3fs=={version}", f"gcsfs=={version}",
-    ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = processes.python(
+        "-m", "pip", "install", "--quiet", "--target", folder / "packages", "moto[server]",
+        "gcp-storage-emulator", f"s3fs=={version}", f"gcsfs=={version}",
+    )  # fmt: skip
     if done.returncode:
         pytest.skip(f"pip cannot install the servers: {done.stderr.strip().splitlines()[-1]}")
     begin = _LAST_ON_PATH.format(folder=str(folder / "packages"))
@@ -70,17 +70,10 @@ def serve(scheme: str, folder: pathlib.Path) -> Iterator[dict[str, str]]:
     ) as server:
         try:
             _wait_for(port)
-            run_python(environment, "-c", _CREATE[scheme]).check_returncode()
+            processes.python("-c", _CREATE[scheme], env=environment, check=True)
             yield environment
         finally:
             server.terminate()
-
-
-def run_python(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs Python to its end."""
-    return subprocess.run(
-        [sys.executable, *arguments], env=environment, capture_output=True, text=True, check=False
-    )
 
 
 def _wait_for(port: int) -> None:

@@ -30,73 +30,50 @@ _SETTINGS = {
 def run(root: str, folder: pathlib.Path) -> None:
     """Runs the chain twice, so that the second run is compared; prints what was found."""
     trainer = Trainer(folder)
-    module = trainer.write_module(line="tf_keras")
-    properties = {
-        "module_file": str(module),
-        "train_args": json.dumps({"num_steps": 120}),
-        "eval_args": json.dumps({"num_steps": 2}),
-        "custom_config": "null",
-        "split": "train",
-        "label_key": None,
-        "config": PerfConfig.from_dict(_SETTINGS).to_json(),
-    }
-    data = {"examples": [trainer.examples], "schema": [trainer.schema]}
+    data, _, given = trainer.given(trainer.write_module(line="tf_keras"))
+    config = PerfConfig.from_dict(_SETTINGS).to_json()
+    properties = {**given, "split": "train", "label_key": None, "config": config}
     ledger: list[types.PerfLedger] = []
     for number in range(2):
-        place = f"{root}/{number}"
-        plan = _at(types.InputPlan(), f"{place}/input_plan")
-        profile = _at(types.MemoryProfile(), f"{place}/memory_profile")
-        metrics = _at(types.PerfMetrics(), f"{place}/perf_metrics")
-        model_run = _at(standard_artifacts.ModelRun(), str(folder / f"model_run-{number}"))
-        input_tuner.Executor().Do(data, {"input_plan": [plan]}, properties)
-        tuned = {**data, "input_plan": [plan]}
-        memory_profiler.Executor().Do(tuned, {"memory_profile": [profile]}, properties)
-        optimized_trainer.Executor().Do(
-            tuned,
-            {"model": [trainer.model], "model_run": [model_run], "perf_metrics": [metrics]},
-            properties,
-        )
-        outputs = {
-            "blessing": _at(standard_artifacts.InfraBlessing(), f"{place}/blessing"),
-            "evaluation": _at(types.PerfEvaluation(), f"{place}/evaluation"),
-            "updated_ledger": _at(types.PerfLedger(), f"{place}/ledger"),
+
+        def at(kind, name, place=f"{root}/{number}"):
+            item = kind()
+            item.uri = f"{place}/{name}"
+            return [item]
+
+        plan = {"input_plan": at(types.InputPlan, "input_plan")}
+        profile = {"memory_profile": at(types.MemoryProfile, "memory_profile")}
+        metrics = {"perf_metrics": at(types.PerfMetrics, "perf_metrics")}
+        model_run = at(standard_artifacts.ModelRun, f"model_run-{number}", str(folder))
+        model = {"model": [trainer.model]}
+        judged = {
+            "blessing": at(standard_artifacts.InfraBlessing, "blessing"),
+            "evaluation": at(types.PerfEvaluation, "evaluation"),
+            "updated_ledger": at(types.PerfLedger, "ledger"),
         }
+        input_tuner.Executor().Do(data, plan, properties)
+        memory_profiler.Executor().Do({**data, **plan}, profile, properties)
+        optimized_trainer.Executor().Do(
+            {**data, **plan}, {**model, "model_run": model_run, **metrics}, properties
+        )
         perf_evaluator.Executor().Do(
-            {
-                "model": [trainer.model],
-                "perf_metrics": [metrics],
-                "memory_profile": [profile],
-                "input_plan": [plan],
-                "ledger": ledger,
-            },
-            {key: [item] for key, item in outputs.items()},
-            {"config": properties["config"]},
+            {**model, **metrics, **profile, **plan, "ledger": ledger}, judged, {"config": config}
         )
-        ledger = [outputs["updated_ledger"]]
-    judged = GateRecord.read(f"{root}/1/evaluation/evaluation.json")
-    files = sorted(
-        f"{item.parent.name}/{item.name}"
-        for kind in ("input_plan", "memory_profile", "perf_metrics", "blessing", "evaluation")
-        for item in storage.path(f"{root}/1/{kind}").iterdir()
-    )
-    left_behind = [path.name for path in pathlib.Path.cwd().iterdir()]
-    print(
-        json.dumps(
-            {
-                "in_ledger": len(Ledger.read(f"{root}/1/ledger/ledger.json").runs),
-                "compared_with": len(judged.baseline_runs),
-                "blessed": judged.blessed,
-                "figures": sorted(history.read_artifact(f"{root}/1/evaluation").metrics),
-                "files": files,
-                "left_behind": left_behind,
-            }
-        )
-    )
-
-
-def _at(item, uri):
-    item.uri = uri
-    return item
+        ledger = judged["updated_ledger"]
+    record = GateRecord.read(f"{root}/1/evaluation/evaluation.json")
+    found = {
+        "in_ledger": len(Ledger.read(f"{root}/1/ledger/ledger.json").runs),
+        "compared_with": len(record.baseline_runs),
+        "blessed": record.blessed,
+        "figures": sorted(history.read_artifact(f"{root}/1/evaluation").metrics),
+        "files": sorted(
+            f"{item.parent.name}/{item.name}"
+            for kind in ("input_plan", "memory_profile", "perf_metrics", "blessing", "evaluation")
+            for item in storage.path(f"{root}/1/{kind}").iterdir()
+        ),
+        "left_behind": [path.name for path in pathlib.Path.cwd().iterdir()],
+    }
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -2,12 +2,11 @@
 
 import json
 import pathlib
-import subprocess
-import sys
 
 import pytest
 from training_cases import Trainer
 
+from tests import processes
 from tfx_perf.core import errors
 
 _CHAIN = pathlib.Path(__file__).with_name("remote_chain.py")
@@ -18,12 +17,9 @@ def test_all_components_publish_and_read_there(store, tmp_path):
     scheme, environment = store
     (tmp_path / "cwd").mkdir()
     (tmp_path / "artifacts").mkdir()
-    done = subprocess.run(
-        [sys.executable, str(_CHAIN), f"{scheme}://bucket/taxi", str(tmp_path / "artifacts")],
-        env=environment, cwd=tmp_path / "cwd", capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-4000:]
-    found = json.loads(done.stdout.splitlines()[-1])
+    given = (_CHAIN, f"{scheme}://bucket/taxi", tmp_path / "artifacts")
+    done = processes.python(*given, env=environment, cwd=tmp_path / "cwd")
+    found = json.loads(processes.last_line(done))
     assert found["compared_with"] == 1
     assert found["in_ledger"] == 1 + found["blessed"]  # the machine may have become slower
     assert {"step_time_seconds", "peak_memory_bytes"} <= set(found["figures"])

@@ -14,41 +14,34 @@ from tfx_perf.core import console
 from tfx_perf.gate import decision as decision_file
 from tfx_perf.gate import ledger, run, verdict
 
+component = tfx.dsl.components.component
+Out, Parameter = tfx.dsl.components.OutputArtifact, tfx.dsl.components.Parameter
 
-@tfx.dsl.components.component
-def Choose(
-    number: tfx.dsl.components.Parameter[int],
-    chosen: tfx.dsl.components.OutputArtifact[standard_artifacts.Integer],
-) -> None:
+
+@component
+def Choose(number: Parameter[int], chosen: Out[standard_artifacts.Integer]) -> None:
     """Puts a number out."""
     chosen.value = number
 
 
-@tfx.dsl.components.component
-def Work(
-    obstacle: tfx.dsl.components.Parameter[str],
-    done: tfx.dsl.components.OutputArtifact[standard_artifacts.Integer],
-) -> None:
+@component
+def Work(obstacle: Parameter[str], done: Out[standard_artifacts.Integer]) -> None:
     """Fails while there is an obstacle."""
     if pathlib.Path(obstacle).exists():
         raise ValueError("there is an obstacle")
     done.value = 1
 
 
-@tfx.dsl.components.component
-def Shout(
-    done: tfx.dsl.components.OutputArtifact[standard_artifacts.Integer],
-) -> None:
+@component
+def Shout(done: Out[standard_artifacts.Integer]) -> None:
     """Prints, and has a process that prints."""
     print("from the node")
     subprocess.run(["echo", "from its child"], check=True)
     done.value = 1
 
 
-@tfx.dsl.components.component
-def TakeLong(
-    done: tfx.dsl.components.OutputArtifact[standard_artifacts.Integer],
-) -> None:
+@component
+def TakeLong(done: Out[standard_artifacts.Integer]) -> None:
     """Says what it does and then does it for some time."""
     time.sleep(1.0)
     console.set_status("counting sheep")
@@ -56,39 +49,30 @@ def TakeLong(
     done.value = 1
 
 
-@tfx.dsl.components.component
-def Wait(
-    began: tfx.dsl.components.Parameter[str],
-    done: tfx.dsl.components.OutputArtifact[standard_artifacts.Integer],
-) -> None:
+@component
+def Wait(began: Parameter[str], done: Out[standard_artifacts.Integer]) -> None:
     """Makes a file, and is not done before somebody ends it."""
     pathlib.Path(began).touch()
     while True:
         time.sleep(0.1)
 
 
-@tfx.dsl.components.component
-def Stumble(
-    metrics: tfx.dsl.components.OutputArtifact[types.PerfMetrics],
-) -> None:
+@component
+def Stumble(metrics: Out[types.PerfMetrics]) -> None:
     """Ends well, and has something to say, as OptimizedTrainer does."""
     artifacts.publish_unmeasured(metrics, "run_fn raised", title="a test", labels={})
 
 
-@tfx.dsl.components.component
-def Judge(
-    blessing: tfx.dsl.components.OutputArtifact[standard_artifacts.InfraBlessing],
-) -> None:
+@component
+def Judge(blessing: Out[standard_artifacts.InfraBlessing]) -> None:
     """Refuses, as PerfEvaluator does."""
     blessing.set_int_custom_property("blessed", 0)
     blessing.set_string_custom_property("blessing_message", "Refused by 2 of 17 checks.")
     pathlib.Path(blessing.uri, "report.html").write_text("why")
 
 
-@tfx.dsl.components.component
-def Evaluate(
-    evaluation: tfx.dsl.components.OutputArtifact[types.PerfEvaluation],
-) -> None:
+@component
+def Evaluate(evaluation: Out[types.PerfEvaluation]) -> None:
     """Puts out the decision of a gate that refuses."""
     now = datetime.datetime.now(datetime.timezone.utc)
     judged = run.Run(run_id="new", time=now, environment={}, figures={})

@@ -31,19 +31,14 @@ _START_SECONDS = 120
 _OURS, _COMMAND = [sys.executable], [sys.executable, "-m", "tfx_perf", "run"]
 
 
+@pytest.mark.slow_where("Ctrl-C", "our runner", "Beam")
 @pytest.mark.parametrize(
     ("command", "run", "number", "code"),
     [
         (_COMMAND, "tfx.orchestration.LocalDagRunner().run", signal.SIGTERM, -signal.SIGTERM),
-        pytest.param(
-            _COMMAND, "local_runner.run", signal.SIGINT, 130, marks=pytest.mark.slow
-        ),
-        pytest.param(
-            _OURS, "local_runner.run", signal.SIGTERM, -signal.SIGTERM, marks=pytest.mark.slow
-        ),
-        pytest.param(
-            _OURS, "beam_runner.run", signal.SIGTERM, -signal.SIGTERM, marks=pytest.mark.slow
-        ),
+        (_COMMAND, "local_runner.run", signal.SIGINT, 130),
+        (_OURS, "local_runner.run", signal.SIGTERM, -signal.SIGTERM),
+        (_OURS, "beam_runner.run", signal.SIGTERM, -signal.SIGTERM),
     ],
     ids=["TFX's runner in tfx-perf run", "Ctrl-C", "our runner", "Beam"],
 )

@@ -4,11 +4,11 @@ import pathlib
 import random
 
 import pytest
-from ml_metadata.metadata_store import metadata_store
 from tfx import v1 as tfx
 from tfx.proto import example_gen_pb2, range_config_pb2
 from tfx.types import standard_artifacts
 
+from tests.local_pipeline import LocalPipeline
 from tfx_perf.components import (
     InputTuner,
     OptimizedTrainer,
@@ -74,35 +74,19 @@ def run(tmp_path, monkeypatch):
     """
     (tmp_path / "rolling_module.py").write_text(_MODULE)
     monkeypatch.syspath_prepend(tmp_path)
-    connection = tfx.orchestration.metadata.sqlite_metadata_connection_config(
-        str(tmp_path / "metadata.sqlite")
-    )
-
-    def ingest():
-        splits = [
-            example_gen_pb2.Input.Split(name=name, pattern="span-{SPAN:2}/*.csv")
-            for name in ("train", "eval")
-        ]
-        return tfx.components.CsvExampleGen(
-            input_base=str(tmp_path / "days"),
-            input_config=example_gen_pb2.Input(splits=splits),
-        )
-
-    def run_nodes(nodes):
-        tfx.orchestration.LocalDagRunner().run(
-            tfx.dsl.Pipeline(
-                pipeline_name="rolling",
-                pipeline_root=str(tmp_path / "artifacts"),
-                components=nodes,
-                metadata_connection_config=connection,
-            )
-        )
+    pipeline = LocalPipeline(tmp_path)
+    splits = [
+        example_gen_pb2.Input.Split(name=name, pattern="span-{SPAN:2}/*.csv")
+        for name in ("train", "eval")
+    ]
 
     def once(day):
         _write_day(tmp_path / "days", day)
-        ingested = ingest()
+        ingested = tfx.components.CsvExampleGen(
+            input_base=str(tmp_path / "days"), input_config=example_gen_pb2.Input(splits=splits)
+        )
         if day < _WINDOW:
-            return run_nodes([ingested])
+            return pipeline.run([ingested], enable_cache=False)
         window = range_config_pb2.RangeConfig(
             rolling_range=range_config_pb2.RollingRange(num_spans=_WINDOW)
         )
@@ -142,12 +126,12 @@ def run(tmp_path, monkeypatch):
             input_plan=tuner.outputs["input_plan"],
             previous_metrics=metrics.outputs["previous_metrics"],
         )
-        run_nodes(
-            [ingested, examples, statistics, schema, transform, plans, tuner, metrics, trainer]
+        pipeline.run(
+            [ingested, examples, statistics, schema, transform, plans, tuner, metrics, trainer],
+            enable_cache=False,
         )
-        store = metadata_store.MetadataStore(connection)
         return [
-            max(store.get_artifacts_by_type(kind.TYPE_NAME), key=lambda item: item.id)
+            max(pipeline.store.get_artifacts_by_type(kind.TYPE_NAME), key=lambda item: item.id)
             for kind in (types.InputPlan, types.PerfMetrics)
         ]
 

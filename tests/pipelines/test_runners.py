@@ -29,22 +29,15 @@ def _pipeline(folder: pathlib.Path) -> tfx.dsl.Pipeline:
     work.add_upstream_node(choose)
     with tfx.dsl.Cond(choose.outputs["chosen"].future()[0].value > 5):
         large = runner_components.Work(obstacle=str(folder / "none")).with_id("OnlyIfLarge")
-    connection = tfx.orchestration.metadata.sqlite_metadata_connection_config(
-        str(folder / "metadata" / "metadata.sqlite")
-    )
     return tfx.dsl.Pipeline(
-        pipeline_name="light",
-        pipeline_root=str(folder / "artifacts"),
-        components=[choose, work, large],
-        metadata_connection_config=connection,
-        enable_cache=True,
-    )
+        pipeline_name="light", pipeline_root=str(folder / "artifacts"),
+        components=[choose, work, large], enable_cache=True,
+        metadata_connection_config=_sqlite(folder / "metadata" / "metadata.sqlite"),
+    )  # fmt: skip
 
 
 def _states(folder: pathlib.Path, kind: str, node: str) -> list[str]:
-    connection = mlmd.ConnectionConfig()
-    connection.sqlite.filename_uri = str(folder / "metadata" / "metadata.sqlite")
-    store = metadata_store.MetadataStore(connection)
+    store = metadata_store.MetadataStore(_sqlite(folder / "metadata" / "metadata.sqlite"))
     context = store.get_context_by_type_and_name("node", f"light.{node}")
     if context is None:
         return []
@@ -90,18 +83,16 @@ def test_a_run_goes_on_where_one_before_failed(tmp_path, runner):
     assert _states(tmp_path, "Work", "Work") == ["FAILED", "COMPLETE"]
 
 
+def _sqlite(path: pathlib.Path) -> mlmd.ConnectionConfig:
+    return tfx.orchestration.metadata.sqlite_metadata_connection_config(str(path))
+
+
 def _shown(folder: pathlib.Path, *components: base_node.BaseNode) -> list[str]:
     """Runs the components and returns the lines that the terminal shows."""
-    database = str(folder / "metadata.sqlite")
     pipeline = tfx.dsl.Pipeline(
-        pipeline_name="one",
-        pipeline_root=str(folder / "artifacts"),
-        components=list(components),
-        metadata_connection_config=tfx.orchestration.metadata.sqlite_metadata_connection_config(
-            database
-        ),
-        enable_cache=True,
-    )
+        pipeline_name="one", pipeline_root=str(folder / "artifacts"), components=list(components),
+        metadata_connection_config=_sqlite(folder / "metadata.sqlite"), enable_cache=True,
+    )  # fmt: skip
     terminal = io.StringIO()
     with progress.shown(terminal):
         local_runner.run(pipeline)

@@ -82,11 +82,8 @@ def first(folder: pathlib.Path) -> RecordedRun:
 def runs(folder: pathlib.Path, first: RecordedRun) -> dict[str, RecordedRun]:
     """The first run, and one that is compared with it and has a limit that nothing keeps."""
     rules = {**_GATE["rules"], "examples_per_second": {"min": 1e12}}
-    impossible = {**_GATE, "rules": rules}
-    return {
-        "first": first,
-        "refused": _run(folder, label="refused", settings={"gate": impossible}),
-    }
+    refused = _run(folder, label="refused", settings={"gate": {**_GATE, "rules": rules}})
+    return {"first": first, "refused": refused}
 
 
 def _store(folder: pathlib.Path) -> metadata_store.MetadataStore:
@@ -95,18 +92,17 @@ def _store(folder: pathlib.Path) -> metadata_store.MetadataStore:
     return metadata_store.MetadataStore(connection)
 
 
+def _in_order(folder: pathlib.Path, kind: str) -> list[pathlib.Path]:
+    artifacts = _store(folder).get_artifacts_by_type(kind)
+    return [pathlib.Path(item.uri) for item in sorted(artifacts, key=lambda item: item.id)]
+
+
 def _evaluation(run: RecordedRun) -> dict:
     return json.loads(pathlib.Path(run.folders["PerfEvaluation"], "evaluation.json").read_text())
 
 
-def _ledger_sizes(folder: pathlib.Path) -> list[int]:
-    ledgers = sorted(
-        _store(folder).get_artifacts_by_type("tfx_perf.PerfLedger"), key=lambda item: item.id
-    )
-    return [
-        len(json.loads(pathlib.Path(item.uri, "ledger.json").read_text())["entries"])
-        for item in ledgers
-    ]
+def _trained(run: RecordedRun) -> TrainingRecord:
+    return TrainingRecord.read(pathlib.Path(run.folders["PerfMetrics"], "metrics.json"))
 
 
 def _stock_records(folder: pathlib.Path, trainer: str = "StockTrainer") -> list[pathlib.Path]:
@@ -118,8 +114,7 @@ def test_the_first_run_is_complete_judged_and_pushed(first: RecordedRun) -> None
     found = _evaluation(first)
     assert found["baseline_runs"] == []
     assert 0 < found["candidate"]["evaluation"]["binary_accuracy"] < 1
-    metrics_path = pathlib.Path(first.folders["PerfMetrics"], "metrics.json")
-    assert TrainingRecord.read(metrics_path).trial_time_seconds > 0
+    assert _trained(first).trial_time_seconds > 0
 
 
 @pytest.mark.slow
@@ -129,11 +124,8 @@ def test_a_refused_run_is_complete_pushes_nothing_and_passes_the_ledger_on(
     assert {name: run.state for name, run in runs.items()} == dict.fromkeys(runs, "complete")
     assert len(_stock_records(folder)) == len(runs)  # that of the failed run came from cache
     assert (runs["refused"].blessed, runs["refused"].pushed) == (False, False)
-    assert _ledger_sizes(folder) == [1, 1]
-
-
-@pytest.mark.slow
-def test_second_run_compares_with_the_first(runs: dict[str, RecordedRun]) -> None:
+    ledgers = [path / "ledger.json" for path in _in_order(folder, "tfx_perf.PerfLedger")]
+    assert [len(json.loads(path.read_text())["entries"]) for path in ledgers] == [1, 1]
     second = _evaluation(runs["refused"])
     assert [run["run_id"] for run in second["baseline_runs"]] == [runs["first"].run_id]
     change = next(item for item in second["outcomes"] if item["metric"] == "step_time_seconds")
@@ -141,24 +133,19 @@ def test_second_run_compares_with_the_first(runs: dict[str, RecordedRun]) -> Non
     recorded = runs["first"].metrics["step_time_seconds"]
     assert change["baseline"] == pytest.approx(recorded, abs=1e-6)
     assert change["verdict"] == "pass"
-
-
-@pytest.mark.slow
-def test_the_gate_sees_evaluators_metrics_with_and_without_a_baseline_model(
-    runs: dict[str, RecordedRun],
-) -> None:
-    for run in runs.values():
+    for run in runs.values():  # with and without a baseline model
         found = _evaluation(run)["candidate"]["evaluation"]
         assert 0 < found["binary_accuracy"] < 1
         assert not [name for name in found if name.endswith("_diff")]
 
 
 @pytest.mark.slow
-def test_second_run_trains_with_the_plan_of_the_first(runs: dict[str, RecordedRun]) -> None:
-    first, second = (
-        TrainingRecord.read(pathlib.Path(run.folders["PerfMetrics"], "metrics.json"))
-        for run in runs.values()
-    )
+def test_second_run_trains_anew_with_the_plan_of_the_first(
+    runs: dict[str, RecordedRun], folder: pathlib.Path
+) -> None:
+    kind = "tfx_perf.components.optimized_trainer.component.OptimizedTrainer"
+    assert _states(folder, kind)[-2:] == ["COMPLETE"] * 2
+    first, second = map(_trained, runs.values())
     assert first.trial_time_seconds > 0
     if first.is_settled:
         assert second.trial_time_seconds == 0
@@ -189,19 +176,11 @@ def test_what_was_finished_before_a_failure_is_not_done_again(
     folder: pathlib.Path, kind: str
 ) -> None:
     # On a busy machine its few seconds may tell nothing: then it searches once more.
-    plans = sorted(_store(folder).get_artifacts_by_type("tfx_perf.InputPlan"), key=lambda p: p.id)
-    plan = TuningRecord.read(pathlib.Path(plans[0].uri, "plan.json"))
+    plan = TuningRecord.read(_in_order(folder, "tfx_perf.InputPlan")[0] / "plan.json")
     again = "Transform" not in kind and plan.is_searched_again
     first, second, *later = _states(folder, kind)
     assert (first, second) == ("COMPLETE", "COMPLETE" if again else "CACHED")
     assert set(later) <= {"CACHED"}
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("runs")
-def test_every_label_trains_anew(folder: pathlib.Path) -> None:
-    kind = "tfx_perf.components.optimized_trainer.component.OptimizedTrainer"
-    assert _states(folder, kind)[-2:] == ["COMPLETE"] * 2
 
 
 @pytest.mark.slow
@@ -222,8 +201,7 @@ def test_figures_are_custom_properties(
         "cost_per_million_examples",  # the price of the machine is not known
         "trial_import_seconds", "trial_setup_seconds",  # the plan of the first run is used again
     }  # fmt: skip
-    last = runs["refused"].folders
-    trained = TrainingRecord.read(pathlib.Path(last["PerfMetrics"], "metrics.json"))
+    last, trained = runs["refused"].folders, _trained(runs["refused"])
     if trained.memory_growth is None:  # it was too short to tell
         absent |= {"memory_growth_bytes_per_step", "memory_leak"}
     if not trained.plan.uses_xla:

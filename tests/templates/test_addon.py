@@ -102,16 +102,6 @@ def test_a_trainer_keeps_the_name_of_its_node(tmp_path):
     ]
 
 
-def test_the_patch_does_what_apply_does(tmp_path):
-    first, second = (_project(tmp_path / name, _LISTED) for name in ("first", "second"))
-    patch = addon.addition(first).patch()
-    subprocess.run(["git", "apply", "-"], cwd=first, input=patch.encode(), check=True)
-    addon.addition(second).write()
-    for path in second.rglob("*"):
-        if path.is_file():
-            assert (first / path.relative_to(second)).read_bytes() == path.read_bytes()
-
-
 _TABBED = re.sub(r"^( +)", lambda found: "\t" * (len(found[1]) // 2), _APPENDED, flags=re.MULTILINE)
 _WRITTEN = {
     "Windows": _LISTED.replace("\n", "\r\n").encode(),
@@ -135,17 +125,20 @@ def test_a_file_keeps_the_characters_that_it_has(tmp_path, written):
     patch = _printed(second)
     addon.addition(second).write()
     subprocess.run(["git", "apply", "-"], cwd=first, input=patch, check=True)
-    results = [path.read_bytes() for path in changed]
-    assert results[0] == results[1]
-    ast.parse(results[0])
-    ends = re.findall(rb"\r\n|\r|\n", results[0])
+    for path in second.rglob("*.*"):
+        assert (first / path.relative_to(second)).read_bytes() == path.read_bytes()
+    result = changed[0].read_bytes()
+    ast.parse(result)
+    ends = re.findall(rb"\r\n|\r|\n", result)
     assert len(set(ends)) == 1
     assert len(ends) > len(re.findall(rb"\r\n|\r|\n", written))
-    assert written.startswith(results[0].partition(b"from")[0])
+    assert written.startswith(result.partition(b"from")[0])
 
 
 def test_a_file_keeps_its_encoding(tmp_path):
-    project = _project(tmp_path, "")
+    text = f"# -*- coding: latin-1 -*-\n{_LISTED.replace('größe', 'model')}"
+    assert addon.addition(_project(tmp_path / "plain", text)).notes == ()
+    project = _project(tmp_path / "special", "")
     path = project / "pipeline" / "pipeline.py"
     path.write_bytes(f"# -*- coding: latin-1 -*-\n{_LISTED}".encode("latin-1"))
     (note,) = addon.addition(project).notes
@@ -154,11 +147,6 @@ def test_a_file_keeps_its_encoding(tmp_path):
     text = path.read_bytes().decode("latin-1")
     assert 'perf_components.train(\n        module_file="größe.py"' in text
     assert ast.parse(path.read_bytes())
-
-
-def test_a_patch_without_special_characters_needs_no_note(tmp_path):
-    text = f"# -*- coding: latin-1 -*-\n{_LISTED.replace('größe', 'model')}"
-    assert addon.addition(_project(tmp_path, text)).notes == ()
 
 
 def test_a_file_that_cannot_be_decoded_is_passed_over_unless_it_is_the_pipeline(tmp_path):
@@ -172,12 +160,9 @@ def test_a_file_that_cannot_be_decoded_is_passed_over_unless_it_is_the_pipeline(
             addon.addition(target)
 
 
-def test_a_file_in_no_package_imports_from_its_own_folder(tmp_path):
-    (tmp_path / "build.py").write_text(_LISTED)
-    assert "\nimport perf_components\n" in addon.addition(tmp_path / "build.py").files["build.py"]
-
-
 def test_modules_are_imported_as_the_project_does(tmp_path):
+    (tmp_path / "build.py").write_text(_LISTED)  # in no package: from its own folder
+    assert "\nimport perf_components\n" in addon.addition(tmp_path / "build.py").files["build.py"]
     project = _project(tmp_path / "mine", _LISTED)
     (project / "__init__.py").touch()
     added = addon.addition(project)
@@ -195,6 +180,21 @@ def test_what_it_cannot_do_is_said(tmp_path):
     assert "has an infra_blessing already" in note
 
 
+_BREAKS = """def build(push):
+    c = []
+    if push: trainer = Trainer(run_fn="a.b"); c.append(trainer)
+    return c
+"""
+_LOOPS = """def build():
+    c = []
+    for name in "ab":
+        trainer = Trainer(run_fn="a.b")
+        c.append(trainer)
+    return c
+"""
+_NONE = "of which none is surely"
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -205,70 +205,35 @@ def test_what_it_cannot_do_is_said(tmp_path):
         (_LISTED.replace("module_file=", "custom_executor_spec=x, module_file="), "own executor"),
         (_LISTED + _LISTED.replace("create_pipeline", "other"), "Expected one Trainer"),
         ("Trainer = (\n", "Expected Python"),
+        (_BREAKS, r"pipeline\.py:3. Break the line before c\.append\(trainer\)"),
+        (_LOOPS, r"in the loop at .*pipeline\.py:3"),
+        ("while x:\n  trainer = Trainer()\n  c.append(trainer)\n", r"in the loop at .*\.py:1"),
+        ("import a; x = f(\n)\ntrainer = Trainer()\nc = [trainer]\n", "changed line by line"),
+        ("trainer = Trainer()\nE(depends=[trainer])\n", rf"pipeline\.py:2, {_NONE}"),
+        ("trainer = Trainer()\nE.add_upstream_nodes([trainer])\n", rf"pipeline\.py:2, {_NONE}"),
+        (
+            "trainer = Trainer()\na = [trainer]\nb = [trainer]\n",
+            rf"Received: .*pipeline\.py:2, .*pipeline\.py:3, {_NONE}",
+        ),
+        (
+            "trainer = Trainer()\nif x: c = [trainer]\nelse: c = [x, trainer]\nP(components=c)\n",
+            rf"Received: .*pipeline\.py:2, .*pipeline\.py:3, {_NONE}",
+        ),
     ],
 )
-def test_what_no_rule_covers_is_refused(tmp_path, text, expected):
+def test_what_no_rule_covers_is_refused_in_one_line(tmp_path, text, expected):
     project = _project(tmp_path, text)
-    with pytest.raises(errors.UserError, match=expected):
+    with pytest.raises(errors.UserError, match=expected) as refused:
         addon.addition(project)
+    assert "\n" not in str(refused.value)
     assert (project / "pipeline" / "pipeline.py").read_text() == text
     assert not (project / "pipeline" / "perf_components.py").exists()
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (
-            """def build(push):
-    c = []
-    if push: trainer = Trainer(run_fn="a.b"); c.append(trainer)
-    return c
-""",
-            r"pipeline\.py:3. Break the line before c\.append\(trainer\)",
-        ),
-        (
-            """def build():
-    c = []
-    for name in "ab":
-        trainer = Trainer(run_fn="a.b")
-        c.append(trainer)
-    return c
-""",
-            r"in the loop at .*pipeline\.py:3",
-        ),
-        ("while x:\n  trainer = Trainer()\n  c.append(trainer)\n", r"in the loop at .*\.py:1"),
-        ("import a; x = f(\n)\ntrainer = Trainer()\nc = [trainer]\n", "changed line by line"),
-        (
-            "trainer = Trainer()\nE(depends=[trainer])\n",
-            r"Received: .*pipeline\.py:2, of which none is surely",
-        ),
-        (
-            "trainer = Trainer()\nE.add_upstream_nodes([trainer])\n",
-            r"Received: .*pipeline\.py:2, of which none is surely",
-        ),
-        (
-            "trainer = Trainer()\na = [trainer]\nb = [trainer]\n",
-            r"Received: .*pipeline\.py:2, .*pipeline\.py:3, of which none is surely",
-        ),
-        (
-            "trainer = Trainer()\nif x: c = [trainer]\nelse: c = [x, trainer]\nP(components=c)\n",
-            r"Received: .*pipeline\.py:2, .*pipeline\.py:3, of which none is surely",
-        ),
-    ],
-)
-def test_what_cannot_be_changed_is_refused_in_one_line(tmp_path, text, expected):
-    with pytest.raises(errors.UserError, match=expected) as refused:
-        addon.addition(_project(tmp_path, text))
-    assert "\n" not in str(refused.value)
-
-
-@pytest.mark.parametrize(
     ("listing", "expected"),
     [
-        (
-            "return Pipeline(components=[trainer])",
-            "return Pipeline(components=[trainer, *perf_nodes])",
-        ),
+        ("return Pipeline(components=[trainer])", "(components=[trainer, *perf_nodes])"),
         ("return Pipeline('n', 'r', None, [trainer])", "None, [trainer, *perf_nodes])"),
         ("c = [trainer]; return Pipeline(components=c)", "c = [trainer, *perf_nodes];"),
         ("c = [trainer]; d = list(c) + [x]; P(components=d)", "c = [trainer, *perf_nodes];"),
@@ -295,13 +260,14 @@ def test_of_several_lists_that_of_the_components_is_changed(tmp_path, listing, e
     assert "E(depends=[trainer])\n    watched = [trainer]\n" in changed
 
 
-def test_comments_after_arguments_are_no_arguments(tmp_path):
-    text = _LISTED.replace("push_destination=None,", "push_destination=None,  # (nowhere), yet")
-    added = addon.addition(_project(tmp_path / "comma", text))
-    assert "None,  # (nowhere), yet\n        infra_" in added.files[added.changed]
-    text = _LISTED.replace("push_destination=None,", "push_destination=None  # nowhere,")
-    added = addon.addition(_project(tmp_path / "none", text))
-    assert "None,  # nowhere,\n        infra_" in added.files[added.changed]
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [("None,  # (nowhere), yet", "None,  # (nowhere), yet"), ("None  # no,", "None,  # no,")],
+)
+def test_comments_after_arguments_are_no_arguments(tmp_path, given, expected):
+    text = _LISTED.replace("push_destination=None,", f"push_destination={given}")
+    added = addon.addition(_project(tmp_path, text))
+    assert f"{expected}\n        infra_" in added.files[added.changed]
 
 
 def test_an_import_stands_after_what_has_to_be_first(tmp_path):
@@ -367,26 +333,22 @@ def test_what_is_missing_is_added_to_what_is_there(tmp_path):
     assert added.kept == (_PATHS[0], _PATHS[2])
 
 
-def test_a_module_of_that_name_that_is_not_ours_is_left_alone(tmp_path):
-    project = _project(tmp_path, _LISTED)
-    (project / _PATHS[0]).write_text("mine = 1\n")
-    before = _files(project)
-    done = _apply(project)
-    assert done.exit_code == 1
-    with pytest.raises(errors.UserError, match="perf_components.py, which is none of tfx-perf's"):
-        addon.addition(project)
-    assert _files(project) == before
-
-
-@pytest.mark.parametrize("added_before", [False, True])
-@pytest.mark.parametrize("text", ["events: [cycles]\n", "a: [\n"])
-def test_settings_of_another_tool_are_left_alone(tmp_path, text, added_before):
+@pytest.mark.parametrize(
+    ("file", "text", "added_before", "words"),
+    [
+        (_PATHS[0], "mine = 1\n", False, "perf_components.py, which is none of tfx-perf's"),
+        (_PATHS[1], "events: [cycles]\n", False, r"Received: .*perf\.yaml\. Rename it"),
+        (_PATHS[1], "events: [cycles]\n", True, r"Received: .*perf\.yaml\. Rename it"),
+        (_PATHS[1], "a: [\n", True, r"Received: .*perf\.yaml\. Rename it"),
+    ],
+)
+def test_files_of_others_are_left_alone(tmp_path, file, text, added_before, words):
     project = _project(tmp_path, _LISTED)
     if added_before:
         addon.addition(project).write()
-    (project / _PATHS[1]).write_text(text)
+    (project / file).write_text(text)
     before = _files(project)
-    with pytest.raises(errors.UserError, match=r"Received: .*perf\.yaml\. Rename it") as refused:
+    with pytest.raises(errors.UserError, match=words) as refused:
         addon.addition(project)
     assert "\n" not in str(refused.value)
     assert _apply(project).exit_code == 1

@@ -1,16 +1,15 @@
 """The add-on on the project that TFX's own template makes."""
 
 import json
-import os
 import pathlib
 import re
 import subprocess
-import sys
 
 import pytest
 from tfx.tools.cli import labels
 from tfx.tools.cli.handler import template_handler
 
+from tests import processes
 from tfx_perf.mlmd import runs as recorded_runs
 from tfx_perf.templates import addon
 
@@ -48,10 +47,7 @@ def taxi(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 def _call(project: pathlib.Path, *arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, *arguments], cwd=project, capture_output=True, text=True, check=False,
-        env={**os.environ, "PYTHONPATH": str(project)},
-    )  # fmt: skip
+    done = processes.python(*arguments, cwd=project, environment={"PYTHONPATH": str(project)})
     assert done.returncode == 0, done.stderr[-4000:]
     return done.stdout
 

@@ -53,17 +53,13 @@ def test_only_own_lines_are_shown(project, arguments, code, shown):
 
 
 @pytest.mark.slow
-def test_compiling_says_what_a_run_will_do_without_and_where_the_file_is(project):
+def test_its_own_tests_pass_and_compiling_says_what_a_run_will_do_without(project):
+    assert re.search(r"\b\d+ passed", _call(project, "-m", "pytest", "-q"))
     done = processes.python("kubeflow_runner.py", cwd=project)
     assert (done.returncode, done.stderr) == (0, "")
     *notes, last = done.stdout.splitlines()
     assert notes and all(note.startswith("Note: ") for note in notes)
     assert last.startswith("Compiled for Kubeflow: ") and last.endswith(".yaml")
-
-
-@pytest.mark.slow
-def test_its_own_tests_pass(project):
-    assert re.search(r"\b\d+ passed", _call(project, "-m", "pytest", "-q"))
 
 
 def _newest(project: pathlib.Path) -> recorded_runs.RecordedRun:

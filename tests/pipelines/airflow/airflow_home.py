@@ -7,7 +7,6 @@ import os
 import pathlib
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -106,18 +105,6 @@ class AirflowHome:
         log = (self.folder / "scheduler.log").read_text()
         assert run_id, f"{self.ask('runs', dag)} after {timeout_seconds} s\n{log[-3000:]}"
         return run_id
-
-    def trigger(self, dag: str, *, date: str, timeout_seconds: float = 120.0) -> None:
-        """Starts a run of a DAG, which the scheduler may not have read yet."""
-        deadline = time.monotonic() + timeout_seconds
-        while True:
-            try:
-                self.run("airflow", "dags", "trigger", dag, "--exec-date", date)
-                return
-            except AssertionError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(2)
 
     def task_log(self, dag: str, run_id: str, task: str) -> str:
         """Returns the logs of all tries of a task."""

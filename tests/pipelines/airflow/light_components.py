@@ -3,9 +3,12 @@
 import pathlib
 import time
 
+from airflow_home import AirflowHome
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 from tfx import v1 as tfx
 from tfx.types import standard_artifacts
+
+from tfx_perf.pipelines.airflow import deploy
 
 _Out = tfx.dsl.components.OutputArtifact
 _In = tfx.dsl.components.InputArtifact
@@ -79,6 +82,25 @@ def pipeline(
     return tfx.dsl.Pipeline(
         name, str(folder / "artifacts"), components=nodes, metadata_connection_config=connection
     )
+
+
+STATES = {
+    "Decide": "success", "Never": "skipped", "AfterNever": "skipped", "Always": "success",
+    "Gate": "success",
+}  # fmt: skip
+
+
+def scheduled(home: AirflowHome, *, connection: mlmd.ConnectionConfig | None = None) -> str:
+    """Deploys `everything`; returns the id of a scheduled run that is over."""
+    settings = {
+        "schedule": 3600,
+        "python_path": [str(pathlib.Path(__file__).parent)],
+        "default_args": {"retries": 1, "retry_delay": 1},
+    }
+    deployed = everything(home.folder, connection=connection)
+    deploy(deployed, dags_folder=home.dags, settings=settings)
+    with home.serving("scheduler", "--skip-serve-logs"):
+        return home.wait_for_run("light")
 
 
 def everything(

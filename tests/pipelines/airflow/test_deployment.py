@@ -57,11 +57,9 @@ def _with_module_file(folder: pathlib.Path, *, text: str) -> tfx.dsl.Pipeline:
     module = folder / "user_code.py"
     module.write_text(text)
     examples = tfx.components.CsvExampleGen(input_base=str(folder))
+    steps = {"train_args": tfx.proto.TrainArgs(num_steps=1), "eval_args": tfx.proto.EvalArgs()}
     trainer = tfx.components.Trainer(
-        module_file=str(module),
-        examples=examples.outputs["examples"],
-        train_args=tfx.proto.TrainArgs(num_steps=1),
-        eval_args=tfx.proto.EvalArgs(num_steps=1),
+        module_file=str(module), examples=examples.outputs["examples"], **steps
     )
     return light.pipeline(folder, [examples, trainer])
 
@@ -133,19 +131,16 @@ def test_a_name_that_something_else_has_is_refused(tmp_path, dags, name):
     assert len([each for each in dags.rglob("*") if each.is_file()]) == 1
 
 
-def test_a_folder_that_cannot_be_written_leaves_nothing(tmp_path, dags, monkeypatch):
+def test_a_folder_that_cannot_be_written_or_is_missing_leaves_nothing(tmp_path, dags, monkeypatch):
     def fail(self: pathlib.Path, target: pathlib.Path) -> None:
         raise OSError("disk full")
 
+    with pytest.raises(errors.UserError, match="dags_folder="):
+        deploy(light.everything(tmp_path), dags_folder=tmp_path / "dgas")
     monkeypatch.setattr(pathlib.Path, "replace", fail)
     with pytest.raises(errors.UserError, match="disk full"):
         deploy(light.everything(tmp_path), dags_folder=dags)
     assert _listing(dags) == []
-
-
-def test_a_folder_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(errors.UserError, match="dags_folder="):
-        deploy(light.everything(tmp_path), dags_folder=tmp_path / "dgas")
 
 
 @pytest.fixture

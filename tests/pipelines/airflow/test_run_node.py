@@ -59,19 +59,13 @@ def _log(folder: pathlib.Path) -> list[tuple]:
     return [eval(line) for line in (folder / "log.txt").read_text().splitlines()]
 
 
-def test_conditions_parameters_and_odd_strings(run, tmp_path):
+@pytest.mark.parametrize("ratio", [2, 0.0])  # a default that the compiled pipeline has lost
+def test_conditions_parameters_and_odd_strings(run, tmp_path, ratio):
     run = run(light.everything(tmp_path))
     assert run("Decide") == ""
     assert run("Never") is None
-    assert run("Always", ratio=2) == ""
-    assert _log(tmp_path) == [(light.JINJA, 3, 2.0)]
-
-
-def test_default_of_a_parameter_that_the_compiled_pipeline_has_lost(run, tmp_path):
-    run = run(light.everything(tmp_path))
-    run("Decide")
-    run("Always", ratio=0.0)  # what Airflow passes on, from topology.json
-    assert _log(tmp_path) == [(light.JINJA, 3, 0.0)]
+    assert run("Always", ratio=ratio) == ""
+    assert _log(tmp_path) == [(light.JINJA, 3, float(ratio))]
 
 
 def test_a_failure_is_recorded_and_a_retry_is_an_execution_of_its_own(run, store, tmp_path):
@@ -126,28 +120,19 @@ def test_what_was_cut_off_counts_as_failed(run, store, tmp_path):
     assert _states(store(), "Decide") == ["FAILED", "COMPLETE"]
 
 
-def test_resolvers_see_what_other_runs_made_and_clear_too(run, tmp_path):
-    decide = light.Decide(value=1)
+def test_resolvers_see_what_other_runs_made_and_clear_too(run, store, tmp_path):
     latest = tfx.dsl.Resolver(
         strategy_class=tfx.dsl.experimental.LatestArtifactStrategy,
         flag=tfx.dsl.Channel(type=tfx.types.standard_artifacts.Integer),
     ).with_id("latest")
     use = light.Flagged(flag=latest.outputs["flag"])
-    run = run(light.pipeline(tmp_path, [decide, latest, use]))
-    for run_id in ("first", "second"):
-        for node in ("Decide", "latest", "latest", "Flagged"):
-            assert run(node, run_id=run_id) == ""
-
-
-def test_inputs_that_cannot_be_resolved_fail_the_task(run, store, tmp_path):
-    latest = tfx.dsl.Resolver(
-        strategy_class=tfx.dsl.experimental.LatestArtifactStrategy,
-        flag=tfx.dsl.Channel(type=tfx.types.standard_artifacts.Integer),
-    ).with_id("latest")
-    run = run(light.pipeline(tmp_path, [latest, light.Flagged(flag=latest.outputs["flag"])]))
+    run = run(light.pipeline(tmp_path, [light.Decide(value=1), latest, use]))
     with pytest.raises(RuntimeError, match="latest"):
         run("latest")
     assert _states(store(), "latest") == ["FAILED"]
+    for run_id in ("first", "second"):
+        for node in ("Decide", "latest", "latest", "Flagged"):
+            assert run(node, run_id=run_id) == ""
 
 
 @pytest.mark.parametrize(
@@ -188,11 +173,9 @@ def test_what_airflow_ends_is_recorded_as_failed(store, tmp_path):
     variables = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(pathlib.Path(__file__).parent), *sys.path]),
-        "TFX_PERF_PIPELINE": str(path),
-        "TFX_PERF_NODE": "Sleep",
-        "TFX_PERF_RUN_ID": "first",
+        "TFX_PERF_PIPELINE": str(path), "TFX_PERF_NODE": "Sleep", "TFX_PERF_RUN_ID": "first",
         "TFX_PERF_PARAMETERS": "{}",
-    }
+    }  # fmt: skip
     process = subprocess.Popen(
         [sys.executable, "-m", "tfx_perf.pipelines.airflow.run_node"], env=variables,
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
