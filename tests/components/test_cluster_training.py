@@ -125,8 +125,7 @@ _THREAD = "import threading; threading.Thread(target=lambda: 1 / 0, name='reader
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "chosen",
-    ["default", "columns", "block_reader", "default+autotune", "block_reader+autotune"],
+    "chosen", ["default", "columns", "block_reader", "default+autotune", "block_reader+autotune"]
 )
 def test_two_workers_on_this_machine_divide_what_an_input_plan_reads(chosen, trainer, cluster):
     inputs = {"input_plan": [trainer.plan(chosen)]}

@@ -85,9 +85,10 @@ def test_a_run_has_the_metrics_of_the_evaluation_beside_the_figures(inputs, eval
 
 
 def test_the_price_of_the_machine_gives_the_cost_of_examples(inputs):
-    assert "cost_per_million_examples" not in executor.read_run(
-        inputs, settings=GateSettings(), context=None
-    ).figures
+    assert (
+        "cost_per_million_examples"
+        not in executor.read_run(inputs, settings=GateSettings(), context=None).figures
+    )
     run = executor.read_run(inputs, settings=GateSettings(price_per_hour=3.6), context=None)
     seconds = 1e6 / (64 / 0.010)
     assert run.figure("cost_per_million_examples") == pytest.approx(3.6 * seconds / 3600)

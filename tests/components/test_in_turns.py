@@ -125,9 +125,7 @@ def test_a_machine_that_became_slower_is_told_from_the_code(trainer_of, tmp_path
 def untrained_run(folder, *, distribution=None, **module):
     """Returns a run of which there is only what it takes to train it again."""
     trainer = training_cases.Trainer(folder)
-    inputs, _, properties = trainer.given(
-        trainer.write_module(**module), distribution=distribution
-    )
+    inputs, _, properties = trainer.given(trainer.write_module(**module), distribution=distribution)
     training_job.TrainingJob.of(inputs, properties).write(
         pathlib.Path(trainer.perf_metrics.uri, training_job.FILE_NAME)
     )

@@ -36,6 +36,7 @@ path = pathlib.Path(os.environ["TELL_FOLDER"], f"process-{os.getpid()}")
 path.write_text(str(_pywrap_util_port.IsMklEnabled()))
 """
 
+
 def test_a_training_must_be_long_enough_for_it():
     worth = functools.partial(child.is_worth_onednn, start_seconds=4.0)
     assert worth(0.101, step_count=3000)  # 60 s to gain, 42 s to spend
@@ -111,5 +112,3 @@ def test_a_training_is_spared_it(beginning, tmp_path, monkeypatch):
     )
     assert len(trainer.record.trials) == 2
     assert not any(trial.plan.onednn for trial in trainer.record.trials)
-
-

@@ -145,9 +145,7 @@ class Refuses(keras.layers.Layer):
 
 
 @pytest.mark.slow
-def test_workers_whose_code_is_not_made_for_it_train_as_it_is_and_try_it_once(
-    trainer, monkeypatch
-):
+def test_workers_whose_code_is_not_made_for_it_train_as_it_is_and_try_it_once(trainer, monkeypatch):
     given = {**AMONG_WORKERS, "beginning": REFUSES, "layer": "Refuses()"}
     trainer.run(module=given, **TRY)
     record = trainer.record

@@ -33,9 +33,7 @@ def tuned(*, trained_example_count, rate=_RATE):
 
 @pytest.mark.parametrize(("step_count", "planned_runs"), [(480, 2), (96, 10)])
 def test_plain_fit_trains_at_once_and_the_reason_has_the_figures(step_count, planned_runs):
-    found = plans.too_short(
-        tuned(trained_example_count=64 * step_count), planned_runs=planned_runs
-    )
+    found = plans.too_short(tuned(trained_example_count=64 * step_count), planned_runs=planned_runs)
     assert found.plan.is_plain_fit
     took = formatting.format_seconds((CALL_SECONDS + 0.64e-3) * step_count)
     assert f"too short for trials: its steps take about {took} with plain" in found.plan_reason

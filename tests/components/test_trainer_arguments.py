@@ -14,12 +14,7 @@ from tfx.dsl.components.common import importer
 from tfx.orchestration import metadata
 from tfx.types import artifact_utils, standard_artifacts
 
-from tfx_perf.components import (
-    InputTuner,
-    MemoryProfiler,
-    OptimizedTrainer,
-    training_component,
-)
+from tfx_perf.components import InputTuner, MemoryProfiler, OptimizedTrainer, training_component
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import cache_key, errors
 
@@ -137,8 +132,7 @@ def test_what_they_write_and_are_set_to(component, outputs, config):
 def test_a_function_of_the_script_is_refused_in_one_line(component):
     with pytest.raises(errors.UserError, match=r"run_fn=__main__\.run_fn\. Move it"):
         component(
-            examples=tfx_types.Channel(type=standard_artifacts.Examples),
-            run_fn="__main__.run_fn",
+            examples=tfx_types.Channel(type=standard_artifacts.Examples), run_fn="__main__.run_fn"
         )
     with pytest.raises(errors.UserError, match=r"__main__\.run_fn"):
         cache_key.of_source("__main__.run_fn")

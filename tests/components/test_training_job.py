@@ -42,10 +42,7 @@ def test_a_model_that_was_built_beside_parameter_servers_is_not_trained_without(
 
 def test_a_mirrored_strategy_is_refused_only_while_the_workers_train():
     three = DistributionSettings(workers=3)
-    with (
-        training_job.for_all_workers(three),
-        pytest.raises(errors.UserError, match="3 workers"),
-    ):
+    with training_job.for_all_workers(three), pytest.raises(errors.UserError, match="3 workers"):
         tf.distribute.MirroredStrategy(["CPU:0"])
     assert tf.distribute.MirroredStrategy(["CPU:0"]).num_replicas_in_sync == 1
 

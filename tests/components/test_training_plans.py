@@ -132,7 +132,7 @@ def test_a_crash_costs_only_the_plans_that_crash(trainer, monkeypatch, place, cr
 
 
 @pytest.mark.slow
-def test_a_process_that_is_told_to_end_does_not_count_against_its_plan(trainer, tmp_path, monkeypatch):
+def test_a_process_that_is_told_to_end_does_not_count_for_its_plan(trainer, tmp_path, monkeypatch):
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
     told = tmp_path / "told"
     module = {"beginning": TOLD_UNDER_XLA.format(file=str(told)), "layer": "Fragile()"}
@@ -185,7 +185,7 @@ def identity(x, y):
 """
 
 
-def test_a_later_fit_that_lacks_a_process_does_not_have_the_one_before_trained_again(trainer, tmp_path):
+def test_a_later_fit_that_lacks_a_process_does_not_train_the_one_before_again(trainer, tmp_path):
     begun = tmp_path / "begun"
     trainer.run(
         module={"beginning": CALLS_PYTHON, "train": SECOND_FIT.format(file=str(begun))},

@@ -232,9 +232,7 @@ class Trainer:
         place = str(pathlib.Path(self.model.uri, "Format-Serving", "variables", "variables"))
         reader = tf.train.load_checkpoint(place)
         found = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
-        return {
-            name: value for name, value in found.items() if np.asarray(value).dtype.kind == "f"
-        }
+        return {name: value for name, value in found.items() if np.asarray(value).dtype.kind == "f"}
 
     def plan(self, chosen):
         """Returns InputTuner's artifact with that choice."""

@@ -210,11 +210,14 @@ class Job:
             metadata = {"name": self.pod_name(index), "uid": self.uids[index], "labels": labels}
             if deleted is not None or self.deleted:
                 metadata["deletionTimestamp"] = _now()
-            yield index, {
-                "metadata": metadata,
-                "spec": {"containers": [{"name": "tensorflow"}]},
-                "status": {"phase": phase, "containerStatuses": [status]},
-            }
+            yield (
+                index,
+                {
+                    "metadata": metadata,
+                    "spec": {"containers": [{"name": "tensorflow"}]},
+                    "status": {"phase": phase, "containerStatuses": [status]},
+                },
+            )
 
 
 class TrainingCluster:

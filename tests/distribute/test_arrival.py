@@ -50,9 +50,7 @@ def test_the_one_that_is_missing_is_named(index, started, tmp_path):
 def test_where_all_come_up_nothing_is_said(started, tmp_path):
     hosts = [f"localhost:{free_port()}" for _ in range(2)]
     with contextlib.ExitStack() as running:
-        both = [
-            running.enter_context(started(index, hosts, seconds=100)) for index in (0, 1)
-        ]
+        both = [running.enter_context(started(index, hosts, seconds=100)) for index in (0, 1)]
         for worker in both:
             assert "all are up" in worker.done(timeout=120).stdout
     assert not (tmp_path / "report").exists()

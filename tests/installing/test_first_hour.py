@@ -40,9 +40,7 @@ class Reader(pages.Reader):
         folder: where the shell begins, and the environment is.
     """
 
-    def __init__(
-        self, tool: str, wheel: pathlib.Path, *, uv: str, folder: pathlib.Path
-    ) -> None:
+    def __init__(self, tool: str, wheel: pathlib.Path, *, uv: str, folder: pathlib.Path) -> None:
         programs = _made(tool, folder / "environment", uv=uv)
         super().__init__(folder, wheels.environment(programs, *_ELSEWHERE))
         self._tool, self._wheel, self._uv = tool, wheel, uv

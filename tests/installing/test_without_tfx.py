@@ -83,9 +83,9 @@ def test_a_command_that_needs_tfx_says_so_in_a_line(call, tmp_path, command):
     assert command == ["--help"] or err.splitlines()[-1].endswith("pip install 'tfx-perf[tfx]'.")
 
 
-@pytest.mark.parametrize("statement", [
-    "import tfx_perf.components", "from tfx_perf.components import InputTuner",
-])
+@pytest.mark.parametrize(
+    "statement", ["import tfx_perf.components", "from tfx_perf.components import InputTuner"]
+)
 def test_the_components_name_the_extra(call, statement):
     code, _, err = call("python", "-c", statement)
     assert code == 1

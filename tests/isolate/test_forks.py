@@ -267,9 +267,13 @@ def test_a_line_that_was_not_written_yet_is_written_once(run):
     first = "print = sys.stdout.write; print('begins '); import logging"
     first += "; logging.basicConfig(stream=sys.stdout)"
     then = "called('tell', log=None, what='all'); print('ends ')"
-    assert run(first=f"{first}\nprint = lambda *words, **others: None", then=then.replace(
-        "print(", "sys.stdout.write("
-    )).stdout.count("begins") == 1
+    assert (
+        run(
+            first=f"{first}\nprint = lambda *words, **others: None",
+            then=then.replace("print(", "sys.stdout.write("),
+        ).stdout.count("begins")
+        == 1
+    )
 
 
 def test_the_server_does_not_end_under_another_threads_child(run, tmp_path):

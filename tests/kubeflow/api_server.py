@@ -123,9 +123,7 @@ def _matching(store, query):
     wanted = json.loads(query.get("filter", "{}")).get("predicates", [])
     found = []
     for each in store.values():
-        value = next(
-            (item.get("stringValue", item.get("string_value")) for item in wanted), None
-        )
+        value = next((item.get("stringValue", item.get("string_value")) for item in wanted), None)
         if value in (None, each["display_name"]):
             found.append(each)
     return found

@@ -11,10 +11,7 @@ from tfx_perf.core import metrics
 
 pytestmark = pytest.mark.slow
 
-CHEAP = {
-    "input": {"time_budget_seconds": 5},
-    "training": {"seed": 1, "trial_budget_seconds": 5},
-}
+CHEAP = {"input": {"time_budget_seconds": 5}, "training": {"seed": 1, "trial_budget_seconds": 5}}
 REPORTED = {
     "input-tuner": "input_plan",
     "memory-profiler": "memory_profile",

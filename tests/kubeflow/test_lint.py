@@ -58,9 +58,7 @@ GOOD = {
     },
     "deploymentSpec": {"executors": {"exec-make": container(), "exec-use": container()}},
 }  # fmt: skip
-PLATFORM = {
-    "platforms": {"kubernetes": {"deploymentSpec": {"executors": {"exec-use": {}}}}}
-}
+PLATFORM = {"platforms": {"kubernetes": {"deploymentSpec": {"executors": {"exec-use": {}}}}}}
 COUNT = "root.inputDefinitions.parameters.count"
 USE = "root.dag.tasks.use"
 MODEL = f"{USE}.inputs.artifacts.model.taskOutputArtifact"

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 _README = pathlib.Path(__file__).parents[2] / "README.md"
 _NODES = {"InputTuner", "MemoryProfiler", "OptimizedTrainer", "PerfEvaluator"}
-_SCRIPT = '''
+_SCRIPT = """
 from tfx import v1 as tfx
 from tfx.proto import trainer_pb2
 
@@ -39,7 +39,7 @@ tfx.orchestration.LocalDagRunner().run(tfx.dsl.Pipeline(
     metadata_connection_config=tfx.orchestration.metadata.sqlite_metadata_connection_config(
         "metadata.sqlite"),
 ))
-'''
+"""
 
 
 @pytest.fixture(scope="module")

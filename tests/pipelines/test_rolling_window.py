@@ -9,13 +9,7 @@ from tfx.proto import example_gen_pb2, range_config_pb2
 from tfx.types import standard_artifacts
 
 from tests.local_pipeline import LocalPipeline
-from tfx_perf.components import (
-    InputTuner,
-    OptimizedTrainer,
-    latest_metrics,
-    latest_plans,
-    types,
-)
+from tfx_perf.components import InputTuner, OptimizedTrainer, latest_metrics, latest_plans, types
 
 pytestmark = pytest.mark.slow
 
@@ -59,10 +53,7 @@ def _write_day(folder: pathlib.Path, day: int) -> None:
     cities = [*"abcdefghij", *(f"new{day}.{number}" for number in range(day))]
     target = folder / f"span-{day:02}"
     target.mkdir(parents=True)
-    rows = [
-        f"{draw.random():.6f},{draw.choice(cities)},{draw.randint(0, 1)}"
-        for _ in range(1000)
-    ]
+    rows = [f"{draw.random():.6f},{draw.choice(cities)},{draw.randint(0, 1)}" for _ in range(1000)]
     (target / "data.csv").write_text("\n".join(["amount,city,label", *rows]) + "\n")
 
 

@@ -23,8 +23,10 @@ def _pipeline(**arguments) -> tfx.dsl.Pipeline:
         data_path="data",
         # Any importable functions: only their sources are looked at.
         code=TrainingCode(
-            preprocessing_fn="tfx_perf.core.errors.f", run_fn="tfx_perf.core.errors.f",
-            train_steps=1000, eval_steps=10,
+            preprocessing_fn="tfx_perf.core.errors.f",
+            run_fn="tfx_perf.core.errors.f",
+            train_steps=1000,
+            eval_steps=10,
         ),  # fmt: skip
         eval_config=tfma.EvalConfig(),
         serving_model_dir="serving",

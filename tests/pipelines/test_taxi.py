@@ -184,9 +184,7 @@ def test_what_was_finished_before_a_failure_is_not_done_again(
 
 
 @pytest.mark.slow
-def test_figures_are_custom_properties(
-    runs: dict[str, RecordedRun], folder: pathlib.Path
-) -> None:
+def test_figures_are_custom_properties(runs: dict[str, RecordedRun], folder: pathlib.Path) -> None:
     store = _store(folder)
     recorded = set()
     for kind, payload in _OURS.items():

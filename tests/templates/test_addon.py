@@ -33,7 +33,7 @@ def create_pipeline(data):
         pipeline_name="listed", pipeline_root="root", components=[example_gen, trainer, pusher]
     )
 '''
-_APPENDED = '''from tfx.components import CsvExampleGen, Pusher, Trainer
+_APPENDED = """from tfx.components import CsvExampleGen, Pusher, Trainer
 
 def build(cloud):
   components = []
@@ -44,7 +44,7 @@ def build(cloud):
   components.append(my_trainer)
   components.append(Pusher(model=my_trainer.outputs["model"]))
   return Pipeline(components=components)
-'''
+"""
 
 
 def _project(folder: pathlib.Path, text: str) -> pathlib.Path:
