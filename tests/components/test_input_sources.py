@@ -15,7 +15,7 @@ from tfx_bsl.coders import tf_graph_record_decoder
 
 from tfx_perf.components import examples as examples_lib
 from tfx_perf.core import errors
-from tfx_perf.input import candidates, equivalence, record
+from tfx_perf.input import candidates, equivalence
 from tfx_perf.input.candidates import candidate, limits
 
 pytestmark = pytest.mark.each_choice
@@ -184,28 +184,6 @@ def test_every_candidate_yields_the_defaults_examples(name, sources_of_case):
     if name == "columns" and source.schema is None:
         return  # it knows the number of rows of a batch, a data view's decoder forgets it
     assert build(endless, limits=AMPLE).element_spec == endless.element_spec
-
-
-def test_the_cases_hold_what_they_are_about(tmp_path):
-    spec = source_of(examples(tmp_path), parsed(REPRESENTATIONS)).element_spec
-    assert sorted(spec) == ["amounts", "extra", "labels", "plain", "renamed", "word"]
-    assert spec["renamed"].shape[1:] == [2]
-    assert spec["amounts"].shape[1:] == [9]
-    assert spec["word"].ragged_rank == 2
-
-
-@pytest.mark.one_case
-def test_a_plan_serves_every_kind(case, caplog):
-    item, schema, feature = case
-    source = source_of(item, schema, feature, num_epochs=1)
-    plan = record.TuningRecord.model_construct(
-        chosen="block_reader", service_address=None, memory_budget_configured=False
-    )
-    factory = examples_lib.plan_factory([item], plan)
-    dataset = factory(list(source.file_patterns), source.options, schema)
-    assert dataset.element_spec == source.element_spec
-    assert equivalence.digest(dataset) == equivalence.digest(source.default())
-    assert "TFXIO's default reads" not in caplog.text
 
 
 def test_rows_that_are_not_records_are_left_to_tfxio(tmp_path):

@@ -9,9 +9,8 @@ import pathlib
 import pytest
 
 from tfx_perf.components.memory_profiler import child, executor
-from tfx_perf.config import MemorySettings, PerfConfig
+from tfx_perf.config import MemorySettings
 from tfx_perf.core import errors, unmeasured
-from tfx_perf.memory import footprint
 from tfx_perf.memory.record import Footprint, ProfileRecord, StateSizes
 
 pytestmark = pytest.mark.each_choice
@@ -195,31 +194,6 @@ def test_data_that_cannot_be_cut_into_batches(trainer):
 def test_a_wrong_split_is_still_the_users_to_mend(trainer):
     with pytest.raises(errors.UserError, match="Received: split=training"):
         trainer.profile(trainer.write_module(), train_args='{"splits": ["training"]}')
-
-
-class Meter:
-    """In place of a `FootprintMeter`, of a process that is killed at its second batch size."""
-
-    def __init__(self, call, **settings):
-        pass
-
-    def take(self, size, *, is_brief):
-        if is_brief:
-            raise errors.ProcessEndedError("measure_footprint", "was killed")
-        given = {"taken_bytes": 2**20, "limit_bytes": 2**34}
-        return footprint.Measured(Footprint(batch_size=size, **given), None)
-
-
-def test_a_footprint_that_ends_its_process_is_recorded_at_its_size(tmp_path, monkeypatch):
-    monkeypatch.setattr(child, "_captured", lambda *arguments: "fit")
-    monkeypatch.setattr(footprint, "FootprintMeter", Meter)
-    monkeypatch.setattr(
-        executor.isolate, "run", lambda job, given, **_: child.measure_footprint(**given)
-    )
-    properties = {"config": PerfConfig().to_json()}
-    attempts = executor.Attempts("{}", properties, settings=MemorySettings(), folder=tmp_path)
-    found = attempts._taken(8, plan="xla", most=1000)
-    assert {item.batch_size: item.status for item in found} == {8: "measured", 128: "killed"}
 
 
 @pytest.mark.parametrize("seconds", [2.0, 200.0])

@@ -30,12 +30,6 @@ def leave_open(folder):
 
     threading.Thread(target=upload).start()
 
-def draw(states):
-    import random, numpy
-    from tfx_perf.training.recovery import generators
-    generators.put_back(states)
-    return random.random(), float(numpy.random.random())
-
 def raise_bytes():
     raise ValueError("cannot read " + os.fsdecode(b"caf\\xe9.csv"))
 
@@ -160,7 +154,7 @@ assert server.poll() is not None
     assert done.stdout.split() == ["Forked"]
 
 
-more = pytest.mark.parametrize(
+@pytest.mark.parametrize(
     "first",
     [
         "tf.constant(1)",
@@ -169,18 +163,8 @@ more = pytest.mark.parametrize(
     ],
     ids=["TensorFlow", "thread", "gRPC"],
 )
-
-
-@more
 def test_one_that_has_done_more_is_not(run, first):
     assert run(first=first).stdout.split() == ["Popen"]
-
-
-@more
-@pytest.mark.slow_where("thread", "gRPC")
-def test_and_its_children_can_do_all_the_same(run, first):
-    done = run(first=first, then="assert called('train', value=1) == 10100")
-    assert done.stdout.split() == ["Popen"]
 
 
 def test_a_childs_output_is_its_own_whatever_the_parent_had(run, tmp_path):
@@ -211,21 +195,6 @@ def test_a_child_that_stands_for_its_parent_ends_as_an_interpreter_does(run, tmp
     run(first=first, then=f'called("leave_open", log=None, folder={str(tmp_path)!r})')
     ends = [(tmp_path / name).read_text() for name in ("rows", "at_exit", "thread")]
     assert ends == ["a row", "called", "uploaded"]
-
-
-@pytest.mark.slow_where("interpreter")
-@pytest.mark.parametrize("first", ["", "tf.constant(1)"], ids=["fork", "interpreter"])
-def test_it_draws_the_numbers_that_its_parent_would_if_it_is_given_the_states(run, first):
-    seeds = "import random; random.seed(3); numpy.random.seed(4)"
-    then = """
-import random
-from tfx_perf.training.recovery import generators
-random.seed(3); numpy.random.seed(4)
-isolate.import_early(["fork_cases"])
-found = called("draw", log=None, states=generators.states())
-assert found == [random.random(), float(numpy.random.random())], found
-"""
-    run(first=f"{first}\n{seeds}", then=then)
 
 
 @pytest.mark.slow_where("interpreter")
