@@ -79,6 +79,7 @@ def predictions(trainer):
     return loaded.signatures["serving_default"](number=numbers)["predicted"].numpy()
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("line", ["keras", "tf_keras"])
 @pytest.mark.parametrize(
     ("distribution", "strategy"),

@@ -11,6 +11,7 @@ from perf_records import tuning_record
 from tfx import v1 as tfx
 from tfx.types import artifact_utils, standard_artifacts
 from tfx.utils import json_utils
+from tuning_cases import serialized
 
 from tfx_perf.components import types
 from tfx_perf.components.memory_profiler import executor as memory_executor
@@ -138,7 +139,7 @@ class Trainer:
             path.mkdir()
             with tf.io.TFRecordWriter(str(path / "part-00000-of-00001.gz"), "GZIP") as writer:
                 for number in range(count):
-                    writer.write(self._example(number).SerializeToString())
+                    writer.write(serialized(number=number / 60, label=number % 2))
         self.schema = self.artifact(standard_artifacts.Schema, "schema")
         (pathlib.Path(self.schema.uri) / "schema.pbtxt").write_text(SCHEMA)
         self.model = self.artifact(standard_artifacts.Model, "model")
@@ -247,11 +248,3 @@ class Trainer:
         item.uri = str(self.folder / name)
         pathlib.Path(item.uri).mkdir(exist_ok=True)
         return item
-
-    @staticmethod
-    def _example(number):
-        feature = {
-            "number": tf.train.Feature(float_list=tf.train.FloatList(value=[number / 60])),
-            "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[number % 2])),
-        }
-        return tf.train.Example(features=tf.train.Features(feature=feature))

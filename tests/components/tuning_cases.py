@@ -4,6 +4,7 @@ import json
 import pathlib
 
 import tensorflow as tf
+from gated_project import artifact_in
 from tfx.types import artifact_utils, standard_artifacts
 
 from tfx_perf.config import PerfConfig
@@ -66,20 +67,26 @@ def training(prepare: str = "pass") -> str:
     return TRAINING.format(prepare=prepare)
 
 
+def serialized(**values: float) -> bytes:
+    """Returns an example with a value in each feature."""
+    example = tf.train.Example()
+    for name, value in values.items():
+        feature = example.features.feature[name]
+        kind = feature.int64_list if isinstance(value, int) else feature.float_list
+        kind.value.append(value)
+    return example.SerializeToString()
+
+
 def write_examples(folder: pathlib.Path, *, count: int = COUNT) -> None:
     """Writes one gzip file into `folder`, which is made."""
     folder.mkdir(parents=True)
     with tf.io.TFRecordWriter(str(folder / "part-00000-of-00001.gz"), "GZIP") as writer:
         for number in range(count):
-            floats = tf.train.Feature(float_list=tf.train.FloatList(value=[number / 2]))
-            feature = {
-                "number_xf": tf.train.Feature(int64_list=tf.train.Int64List(value=[number])),
-                "other_xf": floats,
-                "spare_xf": floats,
-                "label_xf": tf.train.Feature(int64_list=tf.train.Int64List(value=[number % 2])),
-            }
-            example = tf.train.Example(features=tf.train.Features(feature=feature))
-            writer.write(example.SerializeToString())
+            writer.write(
+                serialized(
+                    number_xf=number, other_xf=number / 2, spare_xf=number / 2, label_xf=number % 2
+                )
+            )
 
 
 def examples_in(folder: pathlib.Path) -> standard_artifacts.Examples:
@@ -94,9 +101,7 @@ def examples_in(folder: pathlib.Path) -> standard_artifacts.Examples:
 
 def schema_in(folder: pathlib.Path) -> standard_artifacts.Schema:
     """Returns the examples' schema as an artifact."""
-    item = standard_artifacts.Schema()
-    item.uri = str(folder)
-    folder.mkdir()
+    item = artifact_in(folder, standard_artifacts.Schema)
     (folder / "schema.pbtxt").write_text(SCHEMA)
     return item
 
