@@ -279,13 +279,11 @@ class TrainingCluster:
         mounts = [{"name": "shared", "mountPath": shared}]
         claim = {"name": "shared", "persistentVolumeClaim": {"claimName": "tfx-perf-shared"}}
         container = {"name": "tensorflow", "resources": limits, "volumeMounts": mounts}
-        own = {"image": "example/taxi:1"}
+        own, pod = {"image": "example/taxi:1"}, {"containers": [container], "volumes": [claim]}
         if kind == "TrainJob":
-            container = {"name": "node", "resources": limits}
-            own = {"runtime": "tfx-perf"}
-        own["pod_template"] = {"spec": {"containers": [container], "volumes": [claim]}}
+            own, pod = {"runtime": "tfx-perf"}, {"containers": [{"name": "node", "resources": limits}]}
         job = {"kind": kind, "worker_count": 2, "shared_folder": shared, **own, **settings}
-        return {"job": job}
+        return {"job": {"pod_template": {"spec": pod}, **job}}
 
     def when_it_runs(self, act):
         """Calls a function when both workers of a job are running."""
