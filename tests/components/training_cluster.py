@@ -281,7 +281,8 @@ class TrainingCluster:
         container = {"name": "tensorflow", "resources": limits, "volumeMounts": mounts}
         own, pod = {"image": "example/taxi:1"}, {"containers": [container], "volumes": [claim]}
         if kind == "TrainJob":
-            own, pod = {"runtime": "tfx-perf"}, {"containers": [{"name": "node", "resources": limits}]}
+            own = {"runtime": "tfx-perf"}
+            pod = {"containers": [{"name": "node", "resources": limits}]}
         job = {"kind": kind, "worker_count": 2, "shared_folder": shared, **own, **settings}
         return {"job": {"pod_template": {"spec": pod}, **job}}
 
