@@ -129,12 +129,9 @@ _THREAD = "import threading; threading.Thread(target=lambda: 1 / 0, name='reader
 )
 def test_two_workers_on_this_machine_divide_what_an_input_plan_reads(chosen, trainer, cluster):
     inputs = {"input_plan": [trainer.plan(chosen)]}
-    trainer.run(  # the examples are in one file; no folder: no trials
-        module={**MODULE, "line": "keras", "beginning": f"{MODULE['beginning']}\n{_THREAD}"},
-        inputs=inputs,
-        distribution={"workers": 2},
-        monitoring={"metrics_port": free_port()},
-    )
+    module = {**MODULE, "line": "keras", "beginning": f"{MODULE['beginning']}\n{_THREAD}"}
+    settings = {"distribution": {"workers": 2}, "monitoring": {"metrics_port": free_port()}}
+    trainer.run(module=module, inputs=inputs, **settings)  # one file of examples; no trials
     assert not cluster.made
     check_published(trainer)
     logs = [pathlib.Path(trainer.perf_metrics.uri, f"worker-{i}.log").read_text() for i in (0, 1)]

@@ -168,7 +168,6 @@ def test_a_mistake_of_the_user_comes_out_of_the_child_as_one(inputs, tmp_path):
         ({"without_schema": True}, "Expected a schema"),
         ({"split": "empty"}, "Expected files of examples. Received: split='empty'"),
         ({"label_key": "label"}, "Received: label_key='label'"),
-        ({"run_fn": "no_such_module.run_fn"}, "Received: run_fn=no_such_module.run_fn"),
         ({"module_file": "no_such_module.py"}, "Received: module_file=no_such_module.py"),
     ],
 )

@@ -7,6 +7,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 import tuning_cases
+from gated_project import artifact_in
 from tfx.components.trainer import executor as stock
 from tfx.components.util import examples_utils
 from tfx.proto import example_gen_pb2
@@ -76,7 +77,8 @@ def given(trainer, request):
 
 
 @pytest.mark.slow
-def test_the_trainer_trains_as_the_stock_one(trainer, given):
+def test_it_is_trained_as_by_the_stock_trainer_and_profiled_but_not_tuned(trainer, given, tmp_path):
+    inputs, outputs, properties = given
     stock.GenericExecutor().Do(*given)
     (saved,) = pathlib.Path(trainer.model.uri).rglob("saved_model.pb")
     saved.unlink()
@@ -84,27 +86,14 @@ def test_the_trainer_trains_as_the_stock_one(trainer, given):
     assert list(pathlib.Path(trainer.model.uri).rglob("saved_model.pb"))
     assert trainer.record.train_step_count == 120
     assert trainer.record.trials
-
-
-@pytest.mark.slow
-def test_the_profiler_profiles_it(given, tmp_path):
-    inputs, _, properties = given
-    profile = types.MemoryProfile()
-    profile.uri = str(tmp_path / "profile")
+    profile = artifact_in(tmp_path / "profile", types.MemoryProfile)
     memory_profiler.Executor().Do(inputs, {"memory_profile": [profile]}, properties)
-    found = ProfileRecord.read(pathlib.Path(profile.uri) / "profile.json")
+    found = ProfileRecord.read(tmp_path / "profile" / "profile.json")
     assert found.module_batch_size == 10
-
-
-@pytest.mark.slow
-def test_the_tuner_steps_aside_and_says_why(trainer, given, tmp_path):
-    inputs, outputs, properties = given
-    plan = types.InputPlan()
-    plan.uri = str(tmp_path / "plan")
-    input_tuner.Executor().Do(
-        inputs, {"input_plan": [plan]}, {**tuning_cases.properties(), **properties}
-    )
-    record = TuningRecord.read(pathlib.Path(plan.uri) / "plan.json")
+    plan = artifact_in(tmp_path / "plan", types.InputPlan)
+    tuned = {**tuning_cases.properties(), **properties}
+    input_tuner.Executor().Do(inputs, {"input_plan": [plan]}, tuned)
+    record = TuningRecord.read(tmp_path / "plan" / "plan.json")
     assert record.chosen == "default"
     assert "TFXIO cannot read" in record.reason
     assert plan.get_string_custom_property("chosen_candidate") == "default"
