@@ -258,30 +258,22 @@ def test_blocks_end_when_it_is_decided_or_at_the_most_and_each_is_first_in_turn(
 
 
 class Ended:
-    """A child that has ended, with an error or without."""
+    """A child that has ended, with an error or without, or none that has, of another code."""
 
-    def __init__(self, error):
-        self.error = error
-
-    def poll(self):
-        return 1 if self.error else 0
+    def __init__(self, error, code=1):
+        self.error, self.poll = error, lambda: code
 
     def result(self, *, timeout_seconds):
         if self.error:
             raise self.error
 
 
-class Running(Ended):
-    def poll(self):
-        return None
-
-
 def test_what_has_lost_another_worker_is_not_what_a_failure_is_put_down_to():
     lost = errors.ChildError("a", "raised UnavailableError: b")
     cause = errors.ChildError("a", "raised ValueError: c", may_pass=False)
-    ended = [Ended(None), Ended(lost), Ended(cause)]
+    running, *ended = Ended(None, None), Ended(None, 0), Ended(lost), Ended(cause)
     with pytest.raises(errors.ChildError, match="ValueError: c"):
-        in_turns._raise_errors([Running(None), *ended])
+        in_turns._raise_errors([running, *ended])
     with pytest.raises(errors.ChildError, match="UnavailableError"):
         in_turns._raise_errors(ended[:2])
     in_turns._raise_errors(ended[:1])

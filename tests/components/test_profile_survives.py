@@ -154,24 +154,18 @@ def test_a_size_predicted_over_the_limit_is_not_run(trainer):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "reason",
+    ("deed", "reason"),
     [
-        child.NO_FIT,
-        "raised ZeroDivisionError: division by zero",
-        "raised SystemExit",
-        "SIGKILL",
-        "exit code 3",
+        ("pass", child.NO_FIT),
+        ("model.fit(iter(train), steps_per_epoch=2)", "Dataset or arrays"),  # to cut into batches
+        ("1 / 0", "raised ZeroDivisionError: division by zero"),
+        ("raise SystemExit(4)", "raised SystemExit"),
+        ("import os; os.kill(os.getpid(), 9)", "SIGKILL"),
+        ("import os; os._exit(3)", "exit code 3"),
     ],
-    ids=["loop", "raises", "exits", "killed", "ends"],
+    ids=["loop", "iterator", "raises", "exits", "killed", "ends"],
 )
-def test_a_module_that_does_not_come_to_fit(reason, trainer):
-    deeds = {
-        child.NO_FIT: "pass",
-        "SIGKILL": "import os; os.kill(os.getpid(), 9)",
-        "exit code 3": "import os; os._exit(3)",
-        "raised SystemExit": "raise SystemExit(4)",
-    }
-    deed = deeds.get(reason, "1 / 0")
+def test_a_module_that_does_not_come_to_fit(deed, reason, trainer):
     profile = profiled(trainer, train=deed)
     found = unmeasured.reason_in(profile.uri)
     assert reason in found
@@ -181,13 +175,6 @@ def test_a_module_that_does_not_come_to_fit(reason, trainer):
     # A loop would be the same again.
     assert reason != child.NO_FIT or not profile.has_custom_property("may_pass")
     assert list(pathlib.Path(profile.uri).glob("profile*.log"))
-
-
-@pytest.mark.slow
-def test_data_that_cannot_be_cut_into_batches(trainer):
-    train = "model.fit(iter(train), steps_per_epoch=2)"
-    reason = unmeasured.reason_in(profiled(trainer, train=train).uri)
-    assert "Dataset or arrays" in reason
 
 
 @pytest.mark.slow

@@ -89,23 +89,21 @@ def _archived(archive, files):
     ids=["package", "module", "namespace"],
 )
 def test_an_edit_of_code_in_an_archive_changes_the_digest(tmp_path, monkeypatch, files, edited):
-    archive = tmp_path / "code.zip"
+    archive, given = tmp_path / "code.zip", {"run_fn": "zipped.model.run_fn"}
+
+    def digests(**changes):
+        _archived(archive, files | changes)
+        return digest_in(InputTuner, **given), trainer_args.code_digest(given)
+
     _archived(archive, files)
     monkeypatch.syspath_prepend(str(archive))
-    function = "zipped.model.run_fn"
-    before = digest_in(InputTuner, run_fn=function), _training_digest(function)
-    assert before == (digest_in(InputTuner, run_fn=function), _training_digest(function))
-    _archived(archive, {**files, "unrelated.py": "A = 2\n"})
-    assert before[0] == digest_in(InputTuner, run_fn=function)
-    _archived(archive, {**files, edited: "A = 2000\n"})
-    after = digest_in(InputTuner, run_fn=function), _training_digest(function)
+    before = digests()
+    assert before == digests()
+    assert before[0] == digests(**{"unrelated.py": "A = 2\n"})[0]
+    after = digests(**{edited: "A = 2000\n"})
     assert None not in before + after
     assert before[0] != after[0]
     assert before[1] != after[1]
-
-
-def _training_digest(function):
-    return trainer_args.code_digest({"run_fn": function})
 
 
 def test_a_package_has_the_same_digest_in_an_archive(module, tmp_path, monkeypatch):
