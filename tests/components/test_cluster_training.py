@@ -56,7 +56,7 @@ def check_published(trainer):
     assert list(pathlib.Path(trainer.model.uri, "Format-Serving").rglob("saved_model.pb"))
 
 
-@pytest.mark.slow
+@pytest.mark.slow_where("*tf_keras")
 @pytest.mark.parametrize(
     ("kind", "line"), [("TFJob", "keras"), ("TFJob", "tf_keras"), ("TrainJob", "tf_keras")]
 )
@@ -80,7 +80,8 @@ def test_two_workers_train_as_one_would(kind, line, trainer, cluster):
         tf.debugging.assert_near(together[name], value, atol=1e-5, message=name)
 
 
-@pytest.mark.parametrize("place", ["job", pytest.param("here", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["job", "here"])
 def test_workers_try_plans_together_and_the_next_ones_train_the_same_though_one_is_killed(
     place, trainer, cluster, tmp_path, caplog
 ):
