@@ -29,14 +29,10 @@ from tfx_perf.training.trials import earlier
 
 pytestmark = pytest.mark.each_choice
 
-# Without the conversion of tf_keras itself, which takes half a minute.
-MODULE = {
-    "line": "tf_keras",
-    "beginning": "from tfx_perf.tf_internals import autograph",
+MODULE = training_cases.UNCONVERTED | {
     "template": training_cases.MODULE.replace(
         "MirroredStrategy()", "MultiWorkerMirroredStrategy()"
-    ).replace("batch_size=10,", "batch_size=10, shuffle=False,"),
-    "train": f"with autograph.libraries_unconverted():\n        {training_cases.FIT}",
+    ).replace("batch_size=10,", "batch_size=10, shuffle=False,")
 }
 
 

@@ -21,13 +21,11 @@ from tfx_perf.training.trials.earlier import Earlier, KnownPlan
 
 pytestmark = pytest.mark.each_choice
 
-# Without the conversion of tf_keras itself, which takes half a minute.
-_BEGINNING = "from tfx_perf.tf_internals import autograph"
+_BEGINNING, _FIT = (training_cases.UNCONVERTED[key] for key in ("beginning", "train"))
 _TWO_DEVICES = _BEGINNING + training_cases.TWO_DEVICES
 _MAKES_NONE = training_cases.MODULE.replace(
     "with tf.distribute.MirroredStrategy().scope():", "if True:"
 ).replace("batch_size=10,", "batch_size=10, shuffle=False,")
-_FIT = f"with autograph.libraries_unconverted():\n        {training_cases.FIT}"
 _SAVE = """@tf.function(input_signature=[tf.TensorSpec([None, 1], tf.float32, name="number")])
     def serve(number):
         return {"predicted": model({"number": number}, training=False)}
@@ -55,13 +53,8 @@ def trained_alone(tmp_path_factory):
 
 
 def module(line, *, beginning=_TWO_DEVICES):
-    return {
-        "line": line,
-        "beginning": beginning,
-        "template": _MAKES_NONE,
-        "train": _FIT,
-        "save": _SAVE,
-    }
+    own = {"line": line, "beginning": beginning, "template": _MAKES_NONE, "save": _SAVE}
+    return training_cases.UNCONVERTED | own
 
 
 def waiting_module(line, *, condition):

@@ -21,12 +21,7 @@ from tfx_perf.training.optimizations.plan import TrainingPlan
 
 SERVED = {"workers": 2, "parameter_servers": 1}
 _OWN = "ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())"
-# Without the conversion of tf_keras itself, which takes half a minute.
-MODULE = {
-    "line": "tf_keras",
-    "beginning": "from tfx_perf.tf_internals import autograph",
-    "train": f"with autograph.libraries_unconverted():\n        {training_cases.FIT}",
-}
+MODULE = training_cases.UNCONVERTED
 
 
 def module(strategy, **changes):

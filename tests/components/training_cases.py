@@ -74,6 +74,12 @@ FIT = """model.fit(
         train, steps_per_epoch=fn_args.train_steps, validation_data=test,
         validation_steps=fn_args.eval_steps, verbose=0,
         callbacks=[keras.callbacks.TensorBoard(fn_args.model_run_dir, update_freq="epoch")])"""
+# What makes a module one of tf_keras without the conversion of that, which takes half a minute.
+UNCONVERTED = {
+    "line": "tf_keras",
+    "beginning": "from tfx_perf.tf_internals import autograph",
+    "train": f"with autograph.libraries_unconverted():\n        {FIT}",
+}
 # There have been checkpoints by then, whatever share of the time a save takes, and however seldom
 # workers ask each other.
 _KILLED = """import os

@@ -27,12 +27,9 @@ def declared():
 
 def _environment(python: str) -> dict[str, str]:
     return {
-        "python_version": python,
-        "python_full_version": f"{python}.5",
-        "platform_machine": "x86_64",
-        "sys_platform": "linux",
-        "extra": "",
-    }
+        "python_version": python, "python_full_version": f"{python}.5", "extra": "",
+        "platform_machine": "x86_64", "sys_platform": "linux",
+    }  # fmt: skip
 
 
 def _for_python(lines: list[str], python: str) -> dict[str, specifiers.SpecifierSet]:

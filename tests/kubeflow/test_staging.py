@@ -34,36 +34,23 @@ def test_what_is_inside_of_properties_is_translated_too(tmp_path):
     assert staging.restored(staged) == value
 
 
-def executor_input(**changes):
+def executor_input():
+    metadata = {
+        "splits": {"list": ["a"]}, "more": {"struct": {"key": 1}}, "list": {"list": 1, "other": 2},
+        "nothing": None,
+    }  # fmt: skip
+    model = {
+        "name": "1", "uri": "s3://bucket/root/taxi/run-7/train/1/model",
+        "type": {"instanceSchema": ""}, "metadata": metadata,
+    }  # fmt: skip
+    outputs = {
+        key: {"artifacts": [{"name": key, "uri": f"{ROOT}/{key}", "type": kind}]}
+        for key, kind in OUTPUTS.items()
+    }
     return {
-        "inputs": {
-            "artifacts": {
-                "model": {
-                    "artifacts": [
-                        {
-                            "name": "1",
-                            "uri": "s3://bucket/root/taxi/run-7/train/1/model",
-                            "type": {"instanceSchema": ""},
-                            "metadata": {
-                                "splits": {"list": ["a"]},
-                                "more": {"struct": {"key": 1}},
-                                "list": {"list": 1, "other": 2},
-                                "nothing": None,
-                            },
-                        }
-                    ]
-                },
-                "empty": {"artifacts": []},
-            }
-        },
-        "outputs": {
-            "artifacts": {
-                key: {"artifacts": [{"name": key, "uri": f"{ROOT}/{key}", "type": kind}]}
-                for key, kind in OUTPUTS.items()
-            },
-            "outputFile": "/tmp/outputs.json",
-        },
-    } | changes
+        "inputs": {"artifacts": {"model": {"artifacts": [model]}, "empty": {"artifacts": []}}},
+        "outputs": {"artifacts": outputs, "outputFile": "/tmp/outputs.json"},
+    }
 
 
 ROOT = "s3://bucket/root/taxi/run-7/push/2"
@@ -80,20 +67,13 @@ def invocation():
     return Invocation(executor_input(), INPUTS_SPEC, Staging())
 
 
-def test_inputs_get_their_declared_types_and_local_paths(invocation):
+def test_inputs_get_their_types_local_paths_and_properties_but_for_what_was_not_given(invocation):
     inputs = invocation.executor_input(pathlib.Path("x"))["inputs"]["artifacts"]
+    assert set(inputs) == {"model"}
     (model,) = inputs["model"]["artifacts"]
     assert model["type"] == {"schemaTitle": "tfx.Model"}
     assert model["uri"] == "/s3/bucket/root/taxi/run-7/train/1/model"
-
-
-def test_what_nothing_was_given_for_is_left_out(invocation):
-    assert set(invocation.executor_input(pathlib.Path("x"))["inputs"]["artifacts"]) == {"model"}
-
-
-def test_properties_are_unwrapped_and_null_is_left_out(invocation):
-    inputs = invocation.executor_input(pathlib.Path("x"))["inputs"]["artifacts"]
-    assert inputs["model"]["artifacts"][0]["metadata"] == {
+    assert model["metadata"] == {
         "splits": ["a"], "more": {"key": 1}, "list": {"list": 1, "other": 2},
     }  # fmt: skip
 
