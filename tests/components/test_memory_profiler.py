@@ -5,7 +5,6 @@ import pathlib
 import pytest
 import training_cases
 from tfx import types as tfx_types
-from tfx import v1 as tfx
 from tfx.types import standard_artifacts
 from tfx_bsl.tfxio import dataset_options
 
@@ -179,21 +178,3 @@ def test_wrong_run_fn(tmp_path, monkeypatch):
             trainer_args.load_run_fn({"run_fn": path})
     with pytest.raises(errors.UserError, match="Received: neither"):
         trainer_args.load_run_fn({"run_fn": None})
-
-
-def test_it_runs_after_the_training_if_that_is_wanted(tmp_path):
-    examples = tfx.dsl.Importer(
-        source_uri=str(tmp_path), artifact_type=standard_artifacts.Examples
-    ).with_id("examples")
-    given = {
-        "examples": examples.outputs["result"],
-        "run_fn": "module.run_fn",
-        "train_args": tfx.proto.TrainArgs(num_steps=1),
-        "eval_args": tfx.proto.EvalArgs(num_steps=1),
-    }
-    profiler, trainer = MemoryProfiler(**given), OptimizedTrainer(**given)
-    profiler.add_upstream_node(trainer)
-    pipeline = tfx.dsl.Pipeline(
-        pipeline_name="test", pipeline_root=str(tmp_path), components=[profiler, trainer, examples]
-    )
-    assert [node.id for node in pipeline.components][1:] == ["OptimizedTrainer", "MemoryProfiler"]

@@ -1,15 +1,14 @@
-"""PerfEvaluator: the executor by itself, and its wiring."""
+"""PerfEvaluator: the executor by itself."""
 
 import pathlib
 
 import pytest
 from gated_project import SETTINGS, artifact_in, gate_outputs
 from perf_records import profile_record, training_record
-from tfx import v1 as tfx
 from tfx.types import standard_artifacts
 
 from tfx_perf.components import types
-from tfx_perf.components.perf_evaluator import component, executor
+from tfx_perf.components.perf_evaluator import executor
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import errors, unmeasured
 from tfx_perf.gate.decision import GateRecord
@@ -151,16 +150,3 @@ def test_a_corrupt_ledger_stops_the_gate_and_stays_as_it_is(gate):
     assert path.read_text() == '{"schema": "tfx_perf.led'
     assert list((gate.folder / "2" / "blessing").iterdir()) == []
     assert list((gate.folder / "2" / "updated_ledger").iterdir()) == []
-
-
-def test_the_component_declares_what_it_reads_and_writes():
-    model = tfx.dsl.Channel(type=standard_artifacts.Model)
-    gate = component.PerfEvaluator(
-        model=model, perf_metrics=tfx.dsl.Channel(type=types.PerfMetrics), config=SETTINGS
-    )
-    assert {key: channel.type_name for key, channel in gate.outputs.items()} == {
-        "blessing": "InfraBlessing",
-        "evaluation": "tfx_perf.PerfEvaluation",
-        "updated_ledger": "tfx_perf.PerfLedger",
-    }
-    assert PerfConfig.from_json(gate.exec_properties["config"]) == SETTINGS

@@ -2,17 +2,14 @@
 
 import inspect
 import json
-import pathlib
 
 import pytest
 from tfx import types as tfx_types
 from tfx import v1 as tfx
 from tfx.components.trainer import component as stock
 from tfx.dsl.compiler import compiler
-from tfx.dsl.components.base import base_executor, executor_spec
 from tfx.dsl.components.common import importer
-from tfx.orchestration import metadata
-from tfx.types import artifact_utils, standard_artifacts
+from tfx.types import standard_artifacts
 
 from tfx_perf.components import InputTuner, MemoryProfiler, OptimizedTrainer, training_component
 from tfx_perf.config import PerfConfig
@@ -136,41 +133,6 @@ def test_a_function_of_the_script_is_refused_in_one_line(component):
         )
     with pytest.raises(errors.UserError, match=r"__main__\.run_fn"):
         cache_key.of_source("__main__.run_fn")
-
-
-class Tell(base_executor.BaseExecutor):
-    """Writes down what TFX gave."""
-
-    def Do(self, input_dict, output_dict, exec_properties):  # noqa: N802
-        inputs = sorted(key for key, items in input_dict.items() if items)
-        given = {"inputs": inputs, "source": exec_properties["input_plan_source"]}
-        folder = artifact_utils.get_single_uri(output_dict["perf_metrics"])
-        pathlib.Path(folder, "given.json").write_text(json.dumps(given))
-
-
-class TellingTrainer(OptimizedTrainer):
-    """OptimizedTrainer that trains nothing."""
-
-    EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(Tell)
-
-
-def test_where_a_plan_should_have_come_from_is_known_without_its_node(tmp_path):
-    examples = importer.Importer(str(tmp_path), standard_artifacts.Examples).with_id("data")
-    tuner = InputTuner(examples=examples.outputs["result"])
-    trainer = TellingTrainer(
-        examples=examples.outputs["result"],
-        run_fn="package.module.run_fn",
-        input_plan=tuner.outputs["input_plan"],
-    )
-    database = metadata.sqlite_metadata_connection_config(str(tmp_path / "metadata.sqlite"))
-    with pytest.warns(UserWarning, match="InputTuner is not included"):  # TFX's own
-        pipeline = tfx.dsl.Pipeline(
-            "alone", str(tmp_path / "root"), components=[examples, trainer],
-            metadata_connection_config=database,
-        )  # fmt: skip
-    tfx.orchestration.LocalDagRunner().run(pipeline)
-    (given,) = (tmp_path / "root").rglob("given.json")
-    assert json.loads(given.read_text()) == {"inputs": ["examples"], "source": "InputTuner"}
 
 
 @pytest.mark.parametrize("component", COMPONENTS)
