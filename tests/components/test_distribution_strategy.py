@@ -13,10 +13,10 @@ import tensorflow as tf
 import training_cases
 
 from tfx_perf.components import types
-from tfx_perf.components.optimized_trainer import comparisons
+from tfx_perf.components.optimized_trainer import comparisons, plans
 from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.core import errors
-from tfx_perf.training.trials.choice import TRIALS_OFF, StrategyChoice, plain
+from tfx_perf.training.trials.choice import TRIALS_OFF, StrategyChoice
 from tfx_perf.training.trials.earlier import Earlier, KnownPlan
 
 pytestmark = pytest.mark.each_choice
@@ -201,25 +201,17 @@ def test_one_device_trains_where_all_together_fail(trainer):
     assert trainer.record.train_step_count == 120
 
 
-def test_without_trials_auto_is_one_device(trainer):
-    settings = {"distribution": _AUTO, "trial_budget_seconds": 0}
-    trainer.run(module=module("keras"), **settings)
-    found = trainer.record.strategy
-    assert (found.name, found.reason) == ("one_device", TRIALS_OFF)
-
-
 def test_a_plan_that_is_known_brings_its_strategy(trainer, tmp_path):
     inputs, _, properties = trainer.given(trainer.write_module(), distribution=_AUTO)
     job = TrainingJob.of(inputs, properties)
     own = StrategyChoice(name="mirrored", reason="it was faster", turns_seconds=9.0)
-    known = plain("nothing was faster")
-    choose = functools.partial(
-        comparisons.strategy, job, earlier=Earlier({}, folder=None), log_folder=tmp_path
-    )
+    earlier = Earlier({}, folder=None)
+    choose = functools.partial(comparisons.strategy, job, earlier=earlier, log_folder=tmp_path)
+    known = plans.known_plan(job, earlier).choice
     with_own = known.model_copy(update={"strategy": own})
     assert choose(known=KnownPlan(choice=with_own)) == own.for_another_run()
     found = choose(known=KnownPlan(choice=known))
-    assert found == StrategyChoice(name="one_device", reason="nothing was faster")
+    assert found == StrategyChoice(name="one_device", reason=TRIALS_OFF)
 
 
 @pytest.mark.slow
