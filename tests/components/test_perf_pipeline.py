@@ -40,7 +40,6 @@ def project_anywhere(request, tmp_path):
         yield Project(tmp_path, connection=connection, database=url)
 
 
-@pytest.mark.one_case
 @pytest.mark.parametrize("quality", [0, 1])
 @pytest.mark.parametrize("perf", [0, 1])
 def test_both_blessings_decide_on_pushing_and_only_evaluators_on_the_next_baseline(
