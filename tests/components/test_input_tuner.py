@@ -101,14 +101,9 @@ def assert_complete(plan):
 
 def test_publishes_a_plan_that_the_trainer_can_apply(inputs, transform_graph, tmp_path, capfd):
     body = training_cases.TWO_DEVICES + tuning_cases.training()  # no data were read before
-    module = tuning_cases.module(tmp_path / "module.py", body)
-    plan = do(
-        tmp_path,
-        {**inputs, "transform_graph": transform_graph},
-        module_file=module,
-        label_key=None,
-        time_budget_seconds=30,
-    )
+    module = tuning_cases.module(tmp_path / "module.py", body, line="keras")
+    given = {"module_file": module, "label_key": None, "time_budget_seconds": 30}
+    plan = do(tmp_path, {**inputs, "transform_graph": transform_graph}, **given)
     out, err = capfd.readouterr()
     assert not out
     assert "tensorflow" not in err  # the child's chatter is in its log
@@ -225,7 +220,8 @@ def test_the_codes_batch_size_is_measured_in_the_precision_that_trains(
     told = tmp_path / "policies.txt"
     line = f"print(keras.mixed_precision.global_policy().name, file=open({str(told)!r}, 'a'))"
     body = tuning_cases.training().replace("    data = read(", f"    {line}\n    data = read(")
-    given = {"module_file": tuning_cases.module(tmp_path / "module.py", body), "batch_size": 32}
+    module = tuning_cases.module(tmp_path / "module.py", body, line="keras")
+    given = {"module_file": module, "batch_size": 32}
     name = "mixed_bfloat16"
     record = plan_split(inputs, **given, time_budget_seconds=2, precision=name)
     assert set(told.read_text().split()) == {name}
