@@ -158,23 +158,21 @@ def test_code_that_is_gone_leaves_it_undecided(tmp_path):
 
 
 @pytest.mark.slow
-def test_code_that_fails_is_named(trainer_of, tmp_path):
-    trainer = trained(tmp_path / "failing")
-    own = pathlib.Path(trainer.perf_metrics.uri, training_job.FILE_NAME)
-    job = training_job.TrainingJob.read(own)
-    for path in pathlib.Path(trainer.examples.uri).glob("*/*"):
-        path.unlink()
-    assert job.is_unchanged
-    found = measured(run_of(trainer, "failing"), run_of(trainer_of("blessed"), "blessed"), tmp_path)
-    assert found.reason.startswith("Expected training examples. Received: none in ")
-
-
-@pytest.mark.slow
-def test_a_training_that_dies_is_named(trainer_of, tmp_path):
-    trainer = trained(tmp_path / "dying", beginning=DIES, layer="Dies()")
-    found = measured(run_of(trainer, "dying"), run_of(trainer_of("blessed"), "blessed"), tmp_path)
-    log = tmp_path / "in-turns-candidate.log"
-    assert found.reason.endswith(f"train_in_turns crashed (SIGABRT). Log: {log}")
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [
+        ({}, "Expected training examples. Received: none in "),
+        ({"beginning": DIES, "layer": "Dies()"}, "train_in_turns crashed (SIGABRT). Log: {log}"),
+    ],
+    ids=["fails", "dies"],
+)
+def test_code_that_fails_and_a_training_that_dies_are_named(trainer_of, tmp_path, module, words):
+    trainer = trained(tmp_path / "own", **module)
+    if not module:
+        for path in pathlib.Path(trainer.examples.uri).glob("*/*"):
+            path.unlink()
+    found = measured(run_of(trainer, "own"), run_of(trainer_of("blessed"), "blessed"), tmp_path)
+    assert words.format(log=tmp_path / "in-turns-candidate.log") in found.reason
 
 
 def judge(trainer, entries, folder, **settings):
