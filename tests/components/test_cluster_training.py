@@ -175,14 +175,7 @@ if not os.path.exists("killed"):
     open("killed", "w").close()
     os.kill(os.getpid(), signal.SIGKILL)
 """
-SUCCEEDS = """
-import json, pathlib, sys
-folder = pathlib.Path(sys.argv[1])
-(folder / "outputs/model/Format-Serving").mkdir(parents=True, exist_ok=True)
-(folder / "outputs/model/Format-Serving/saved_model.pb").write_text("the model")
-result = {"schema": "tfx_perf.training_result/1", "record": {"reason": "a test"}}
-(folder / "result.json").write_text(json.dumps(result))
-"""
+SUCCEEDS = training_cases.LEAVES_A_MODEL
 ENDS = "print('I end well')"
 FAILS = "print('before'); raise SystemExit('I fail on purpose')"
 WAITS = "import time; print('I wait', flush=True); time.sleep(600)"

@@ -97,28 +97,21 @@ def killing(kind, tmp_path):
 
 
 @pytest.mark.slow
-def test_all_go_on_after_a_server_was_killed(trainer, tmp_path):
-    folder = str(tmp_path / "checkpoints")
-    trainer.run(
-        module=killing("ps", tmp_path), distribution=SERVED, checkpoint_steps=20,
-        checkpoint_folder=folder,
-    )  # fmt: skip
-    record = trainer.record
+@pytest.mark.parametrize("place", ["here", "job"])
+def test_all_go_on_after_a_server_was_killed(place, trainer, cluster, tmp_path):
+    job = cluster.settings(parameter_server_count=1)
+    settings = {"distribution": {**job, "restarts": 1}}
+    if place == "here":
+        settings = {"distribution": SERVED, "checkpoint_folder": str(tmp_path / "checkpoints")}
+    trainer.run(module=killing("ps", tmp_path), checkpoint_steps=20, **settings)
     assert (tmp_path / "flag").exists()
-    assert record.resumed_step >= 40
-    (note,) = [each for each in record.notes if "started again" in each]
-    assert "server 0: was killed (SIGKILL)" in note
+    assert trainer.record.resumed_step >= 40
+    (note,) = [each for each in trainer.record.notes if "started again" in each]
+    assert place == "job" or "server 0: was killed (SIGKILL)" in note
+    assert len(cluster.made) == (2 if place == "job" else 0)
 
 
 STANDS_IN = "import time; time.sleep(600)"
-ENDS = """
-import json, pathlib, sys
-folder = pathlib.Path(sys.argv[1], "outputs/model/Format-Serving")
-folder.mkdir(parents=True)
-(folder / "saved_model.pb").write_text("the model")
-result = {"schema": "tfx_perf.training_result/1", "record": {"reason": "a test"}}
-pathlib.Path(sys.argv[1], "result.json").write_text(json.dumps(result))
-"""
 KILLED_ONCE = """
 import os, signal, time
 if not os.path.exists("killed"):
@@ -139,7 +132,7 @@ def is_alive(probe):
 
 
 def test_a_job_ends_with_its_chief_and_not_with_a_worker(trainer, cluster, tmp_path):
-    cluster.stand_ins = {0: WAITS_FOR_IT + ENDS, 1: KILLED_ONCE, 2: STANDS_IN, 3: STANDS_IN}
+    cluster.stand_ins = {0: WAITS_FOR_IT + training_cases.LEAVES_A_MODEL, 1: KILLED_ONCE, 2: STANDS_IN, 3: STANDS_IN}
     job = cluster.settings(parameter_server_count=1)
     trainer.run(module=MODULE, distribution={**job, "restarts": 1})
     (made,) = cluster.made
@@ -197,13 +190,3 @@ def test_the_coordinator_of_a_job_goes_on_without_a_worker(trainer, cluster, tmp
     assert (record.worker_count, record.resumed_step) == (2, None)
     assert record.environment["strategy"] == "ParameterServerStrategy"
     assert (pathlib.Path(trainer.perf_metrics.uri) / "coordinator.log").exists()
-
-
-@pytest.mark.slow
-def test_a_job_whose_server_fails_is_made_again(trainer, cluster, tmp_path):
-    job = cluster.settings(parameter_server_count=1)
-    trainer.run(
-        module=killing("ps", tmp_path), distribution={**job, "restarts": 1}, checkpoint_steps=20
-    )
-    assert len(cluster.made) == 2
-    assert trainer.record.resumed_step >= 40

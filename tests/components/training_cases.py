@@ -99,6 +99,15 @@ ONLY_MEASURES = 'os.readlink("/proc/self/fd/1").endswith(".log")'
 SAVE = "tf.saved_model.save(model, fn_args.serving_model_dir)"
 
 
+# What may stand in for the first worker of a job: it leaves what a training does.
+LEAVES_A_MODEL = """
+import json, pathlib, sys
+folder = pathlib.Path(sys.argv[1])
+(folder / "outputs/model/Format-Serving").mkdir(parents=True, exist_ok=True)
+(folder / "outputs/model/Format-Serving/saved_model.pb").write_text("the model")
+result = {"schema": "tfx_perf.training_result/1", "record": {"reason": "a test"}}
+(folder / "result.json").write_text(json.dumps(result))
+"""
 _EXECUTES = """
 import json, sys
 from tfx.utils import json_utils
