@@ -132,7 +132,8 @@ def is_alive(probe):
 
 
 def test_a_job_ends_with_its_chief_and_not_with_a_worker(trainer, cluster, tmp_path):
-    cluster.stand_ins = {0: WAITS_FOR_IT + training_cases.LEAVES_A_MODEL, 1: KILLED_ONCE, 2: STANDS_IN, 3: STANDS_IN}
+    chief = WAITS_FOR_IT + training_cases.LEAVES_A_MODEL
+    cluster.stand_ins = {0: chief, 1: KILLED_ONCE, 2: STANDS_IN, 3: STANDS_IN}
     job = cluster.settings(parameter_server_count=1)
     trainer.run(module=MODULE, distribution={**job, "restarts": 1})
     (made,) = cluster.made
