@@ -78,8 +78,10 @@ class Pipeline:
 
     def outcome(self):
         """Returns the weights and the record."""
-        (model,), (metrics,) = self.node.glob("model/*"), self.node.glob("perf_metrics/*")
-        self.trainer.model.uri, self.trainer.perf_metrics.uri = str(model), str(metrics)
+        (model,) = self.node.glob("model/*/Format-Serving")
+        (metrics,) = self.node.glob("perf_metrics/*/metrics.json")
+        self.trainer.model.uri = str(model.parent)
+        self.trainer.perf_metrics.uri = str(metrics.parent)
         return self.trainer.variables(), self.trainer.record
 
 
