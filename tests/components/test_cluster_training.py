@@ -370,7 +370,6 @@ def test_a_lost_answer_to_the_creation_makes_no_second_job(run, cluster, monkeyp
         ({"forbidden": {"tfjobs"}}, {}, "Expected the right.*403.*training/access.yaml"),
         ({"installed": set()}, {}, "knows tfjobs.kubeflow.org, with Kubeflow's Training Operator"),
         ({}, {"kind": "TrainJob", "runtime": "torch"}, "training runtime does not exist"),
-        ({}, {"shared_folder": "/nowhere/shared"}, "shared_folder=/nowhere/shared"),
     ],
 )
 def test_what_the_cluster_refuses_is_said_in_one_line(change, settings, words, run, cluster):
@@ -379,6 +378,13 @@ def test_what_the_cluster_refuses_is_said_in_one_line(change, settings, words, r
     with pytest.raises(errors.UserError, match=words) as caught:
         run(**settings)
     assert "\n" not in str(caught.value)
+    assert not cluster.made
+
+
+def test_a_shared_folder_that_is_not_mounted(run, cluster):
+    cluster.shared.rmdir()
+    with pytest.raises(errors.UserError, match="shared_folder=.*/shared"):
+        run()
     assert not cluster.made
 
 
