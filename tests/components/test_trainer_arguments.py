@@ -1,4 +1,4 @@
-"""What TFX's Trainer takes, the components take too, and make the same of it."""
+"""What TFX's Trainer takes, each `component` takes too, and makes the same of it."""
 
 import inspect
 import json

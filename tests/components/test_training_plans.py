@@ -1,4 +1,4 @@
-"""Trials in a child that crashes or hangs, and plans that are used again."""
+"""Trials in a child that crashes or hangs (`supervision`), and plans that are used again."""
 
 import importlib
 import logging
