@@ -1,6 +1,6 @@
 """A whole pipeline is killed while it trains; run again, it ends as if nothing had happened."""
 
-import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -8,105 +8,66 @@ import time
 
 import numpy as np
 import pytest
-import training_cases
+import small_pipeline
+
+from tfx_perf.training.record import TrainingRecord
 
 pytestmark = pytest.mark.slow
 
-_STEPS, _START_SECONDS = 120, 180
-_MODULE = training_cases.MODULE.replace("batch_size=10,", "batch_size=10, shuffle_seed=3,")
-_LAYERS = "[keras.layers.Dropout(0.3), keras.layers.BatchNormalization()]"
-# Waits once in the middle; there have been checkpoints by then.
-_TRAIN = """import os, time
-    from tfx_perf.training.recovery import saver
-    saver._SAVE_SHARE = 0
-
-    class Waits(keras.callbacks.Callback):
-        def on_epoch_begin(self, epoch, logs=None):
-            if epoch == 3 and not os.path.exists({flag!r}):
-                open({flag!r}, "w").close()
-                time.sleep(600)
-
-    model.fit(train, steps_per_epoch=20, epochs=6, verbose=0, callbacks=[Waits()])"""
-# A plan without trials, so that every run has the same.
-_SCRIPT = """
-import pathlib, sys
-import training_cases
-from tests.local_pipeline import LocalPipeline
-from tfx import v1 as tfx
-from tfx_perf.components import OptimizedTrainer
-
-folder, name = pathlib.Path(sys.argv[1]), sys.argv[2]
-examples, schema = training_cases.imported(folder)
-training = {"seed": 1, "trial_budget_seconds": 0, "recompute": 2, "checkpoint_steps": 10}
-trainer = OptimizedTrainer(
-    run_fn=f"{name}.run_fn",
-    examples=examples.outputs["result"], schema=schema.outputs["result"],
-    train_args=tfx.proto.TrainArgs(), eval_args=tfx.proto.EvalArgs(num_steps=1),
-    config={"training": training},
-)
-LocalPipeline(folder).run([examples, schema, trainer])
-"""
+_START_SECONDS = 180  # imports and CsvExampleGen
 
 
-class Pipeline:
-    """One in a folder, whose model has dropout and BatchNorm."""
+def _start(folder: pathlib.Path, line: str) -> subprocess.Popen:
+    folder.mkdir(exist_ok=True)
+    with open(folder / "log.txt", "ab") as log:
+        return subprocess.Popen(
+            [sys.executable, small_pipeline.__file__, str(folder), line],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
 
-    def __init__(self, folder, line):
-        folder.mkdir()
-        self.trainer = training_cases.Trainer(folder)
-        self.module = self.trainer.write_module(
-            line=line, template=_MODULE, layer=f"keras.Sequential({_LAYERS})",
-            train=_TRAIN.format(flag=str(folder / "waited")),
-        )  # fmt: skip
-        self.node = folder / "artifacts" / "OptimizedTrainer"
-        self.log = folder / "log.txt"
 
-    def start(self):
-        folder = self.trainer.folder
-        path = os.pathsep.join([str(folder), *sys.path])
-        command = [sys.executable, "-c", _SCRIPT, str(folder), self.module.stem]
-        with self.log.open("ab") as log:
-            return subprocess.Popen(
-                command, stdout=log, stderr=log, env={**os.environ, "PYTHONPATH": path}
-            )
+def _log(folder: pathlib.Path) -> str:
+    return (folder / "log.txt").read_text(errors="replace")
 
-    def run(self):
-        assert self.start().wait(timeout=300) == 0, self.log.read_text(errors="replace")[-3000:]
 
-    def checkpoints(self):
-        return self.node.glob(".system/training_checkpoints/*/*/checkpoint-*")
+def _outcome(folder: pathlib.Path) -> tuple[list[np.ndarray], TrainingRecord]:
+    (weights,) = folder.glob(f"artifacts/OptimizedTrainer/model/*/*/{small_pipeline.WEIGHTS}")
+    (record,) = folder.glob("artifacts/OptimizedTrainer/perf_metrics/*/metrics.json")
+    return list(np.load(weights).values()), TrainingRecord.read(record)
 
-    def outcome(self):
-        """Returns the weights and the record."""
-        (model,) = self.node.glob("model/*/Format-Serving")
-        (metrics,) = self.node.glob("perf_metrics/*/metrics.json")
-        self.trainer.model.uri = str(model.parent)
-        self.trainer.perf_metrics.uri = str(metrics.parent)
-        return self.trainer.variables(), self.trainer.record
+
+def _checkpoints(folder: pathlib.Path) -> list[str]:
+    found = folder.glob("artifacts/OptimizedTrainer/.system/training_checkpoints/*/*/checkpoint-*")
+    return [path.name for path in found]
+
+
+def _kill_in_mid_training(process: subprocess.Popen, folder: pathlib.Path) -> None:
+    """Kills the process as soon as there is a checkpoint beyond the training's start."""
+    limit = time.monotonic() + _START_SECONDS
+    while time.monotonic() < limit and process.poll() is None:
+        if any(name > "checkpoint-000000000001" for name in _checkpoints(folder)):
+            process.send_signal(signal.SIGKILL)
+            break
+        time.sleep(0.01)
+    assert process.wait(timeout=60) == -signal.SIGKILL, _log(folder)[-3000:]
 
 
 @pytest.mark.parametrize("line", ["keras", "tf_keras"])
 def test_a_killed_pipeline_goes_on_where_it_was(line, tmp_path):
-    whole, killed = Pipeline(tmp_path / "whole", line), Pipeline(tmp_path / "killed", line)
-    (tmp_path / "whole" / "waited").touch()
-    whole.run()
-    expected, undisturbed = whole.outcome()
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert _start(whole, line).wait(timeout=300) == 0, _log(whole)[-3000:]
+    expected, undisturbed = _outcome(whole)
     assert undisturbed.resumed_step is None
 
-    process, limit = killed.start(), time.monotonic() + _START_SECONDS
-    while not (tmp_path / "killed" / "waited").exists():
-        assert process.poll() is None and time.monotonic() < limit, killed.log.read_text()[-3000:]
-        time.sleep(0.1)
-    process.kill()
-    assert process.wait(timeout=60) == -signal.SIGKILL, killed.log.read_text()[-3000:]
-    assert not list(killed.node.glob("model/*/Format-Serving"))
-    killed.run()
-    found, resumed = killed.outcome()
+    _kill_in_mid_training(_start(killed, line), killed)
+    assert not list(killed.glob("artifacts/OptimizedTrainer/model/*/Format-Serving"))
+    assert _start(killed, line).wait(timeout=300) == 0, _log(killed)[-3000:]
+    found, resumed = _outcome(killed)
 
-    assert 0 < resumed.resumed_step < _STEPS
-    assert resumed.train_step_count == _STEPS - resumed.resumed_step
+    assert 0 < resumed.resumed_step < small_pipeline.STEPS
+    assert resumed.train_step_count == small_pipeline.STEPS - resumed.resumed_step
     assert resumed.plan == undisturbed.plan
-    assert found.keys() == expected.keys() != set()
-    for name, value in expected.items():
-        np.testing.assert_array_equal(found[name], value, err_msg=name)
-    assert not list(killed.checkpoints())  # nothing is left to go on from
+    for value, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(value, other)
+    assert not _checkpoints(killed)  # nothing is left to go on from
