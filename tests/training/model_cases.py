@@ -1,7 +1,9 @@
-"""Small models of many kinds, each with its data, for either Keras line."""
+"""Small models with data, for either Keras line, and what holds their trainings against others.
+
+Models of more kinds are in `numeric_models`.
+"""
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,29 +21,8 @@ from tfx_perf.training.trials.choice import PlanChoice
 BATCHES, BATCH_SIZE = 10, 8
 
 
-@dataclasses.dataclass(frozen=True)
-class Case:
-    """A kind of model.
-
-    Attributes:
-        build: Keras module to compiled model.
-        data: makes the training data.
-        arguments: of `fit`.
-        xla: whether to try XLA too.
-    """
-
-    build: Callable[[Any], Any]
-    data: Callable[[], tf.data.Dataset]
-    arguments: dict[str, Any] = dataclasses.field(default_factory=dict)
-    xla: bool = True
-
-
 def features(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=(BATCHES * BATCH_SIZE, *shape)).astype("float32")
-
-
-def labels(classes: int, *, seed: int = 1) -> np.ndarray:
-    return np.random.default_rng(seed).integers(0, classes, size=(BATCHES * BATCH_SIZE, 1))
 
 
 def batched(*tensors: Any) -> tf.data.Dataset:
@@ -52,87 +33,12 @@ def regression() -> tf.data.Dataset:
     return batched(features(4), features(1, seed=1))
 
 
-def classification() -> tf.data.Dataset:
-    return batched(features(4), labels(3))
-
-
 def dense(keras: Any) -> Any:
     layers = keras.layers
     model = keras.Sequential(
         [layers.Input((4,)), layers.Dense(8, activation="relu"), layers.Dense(1)]
     )
     model.compile(optimizer="adam", loss="mse", metrics=["mae"])
-    return model
-
-
-def several_outputs(keras: Any) -> Any:
-    a, b = keras.Input((4,), name="a"), keras.Input((2,), name="b")
-    joined = keras.layers.Concatenate()([a, b])
-    hidden = keras.layers.Dense(8, activation="relu")(joined)
-    outputs = {
-        "value": keras.layers.Dense(1, name="value")(hidden),
-        "kind": keras.layers.Dense(3, activation="softmax", name="kind")(hidden),
-    }
-    model = keras.Model({"a": a, "b": b}, outputs)
-    model.compile(
-        optimizer=keras.optimizers.SGD(0.05, momentum=0.9),
-        loss={"value": "mse", "kind": "sparse_categorical_crossentropy"},
-        loss_weights={"value": 0.3, "kind": 2.0},
-        metrics={"value": ["mae"], "kind": ["accuracy"]},
-    )
-    return model
-
-
-def several_outputs_data() -> tf.data.Dataset:
-    inputs = {"a": features(4), "b": features(2, seed=2)}
-    return batched(inputs, {"value": features(1, seed=1), "kind": labels(3)})
-
-
-def convolutions(keras: Any) -> Any:
-    layers = keras.layers
-    model = keras.Sequential(
-        [
-            layers.Input((6, 6, 2)),
-            layers.Conv2D(4, 3),
-            layers.BatchNormalization(),
-            layers.ReLU(),
-            layers.Flatten(),
-            layers.Dense(3, activation="softmax"),
-        ]
-    )
-    loss = "sparse_categorical_crossentropy"
-    model.compile(optimizer="sgd", loss=loss, metrics=["accuracy"])
-    return model
-
-
-def extra_losses(keras: Any) -> Any:
-    class Activity(keras.layers.Layer):
-        def call(self, inputs):
-            self.add_loss(1e-2 * tf.reduce_mean(tf.square(inputs)))
-            return inputs
-
-    inputs = keras.Input((4,))
-    hidden = keras.layers.Dense(8, kernel_regularizer=keras.regularizers.L2(1e-2))(inputs)
-    model = keras.Model(inputs, keras.layers.Dense(1)(Activity()(hidden)))
-    model.compile(optimizer="rmsprop", loss="mse")
-    return model
-
-
-def embeddings(keras: Any) -> Any:
-    layers = keras.layers
-    model = keras.Sequential(
-        [layers.Input((1,)), layers.Embedding(5, 4), layers.Flatten(), layers.Dense(1)]
-    )
-    model.compile(optimizer="adam", loss="mse")
-    return model
-
-
-def classes(keras: Any) -> Any:
-    model = keras.Sequential(
-        [keras.layers.Input((4,)), keras.layers.Dense(3, activation="softmax")]
-    )
-    loss = "sparse_categorical_crossentropy"
-    model.compile(optimizer="sgd", loss=loss, weighted_metrics=["accuracy"])
     return model
 
 
@@ -170,26 +76,6 @@ def custom_train_step(keras: Any) -> Any:
     model = Custom(inputs, keras.layers.Dense(1)(inputs))
     model.compile(optimizer="sgd", loss="mse")
     return model
-
-
-def weighted() -> tf.data.Dataset:
-    weights = np.random.default_rng(5).uniform(size=(BATCHES * BATCH_SIZE,)).astype("float32")
-    return batched(features(4), labels(3), weights)
-
-
-CASES = {
-    "dense": Case(dense, regression),
-    "several_outputs": Case(several_outputs, several_outputs_data),
-    "convolutions": Case(convolutions, lambda: batched(features(6, 6, 2), labels(3))),
-    "extra_losses": Case(extra_losses, regression),
-    "embeddings": Case(embeddings, lambda: batched(labels(5, seed=3), features(1, seed=1))),
-    "class_weight": Case(
-        classes, classification, {"class_weight": {0: 0.2, 1: 3.0, 2: 1.0}}, xla=False
-    ),
-    "sample_weight": Case(classes, weighted, xla=False),
-    "subclass": Case(subclass, regression),
-    "custom_train_step": Case(custom_train_step, regression, xla=False),
-}
 
 
 def captured(model: Any, data: Any, **arguments: Any) -> FitCall:

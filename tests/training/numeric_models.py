@@ -242,6 +242,7 @@ FEATURES = {
     "sample_weights": sample_weights,
     "overflow": overflow,
 }
+ARGUMENTS = {"class_weight": {"class_weight": {0: 0.2, 1: 3.0, 2: 1.0}}}  # of `fit`
 
 
 def accumulating_optimizer(keras: Any) -> tuple[Any, tf.data.Dataset]:

@@ -4,6 +4,7 @@ import re
 import time
 
 import model_cases
+import numeric_models
 import pytest
 from model_cases import captured
 
@@ -25,17 +26,17 @@ from tfx_perf.training.trials.worth import Budget
 pytestmark = [pytest.mark.one_case, pytest.mark.usefixtures("no_flops")]
 
 FIVE = TrainingPlan(steps_per_call=5)
+TEN = TrainingPlan(steps_per_call=10, fused_update=True)
+XLA = TEN.model_copy(update={"xla": True})
+EVEN = [1.0] * 5
 
 
 def settings_with(*, xla=False, planned_runs=10**6, **training):
     # More than even a busy machine takes.
     training = {"trial_budget_seconds": 200, "steps_per_call": [10], **training}
+    schedule = {"planned_runs": planned_runs}
     return PerfConfig.from_dict(
-        {
-            "training": training,
-            "compilation": {"enabled": xla},
-            "schedule": {"planned_runs": planned_runs},
-        }
+        {"training": training, "compilation": {"enabled": xla}, "schedule": schedule}
     )
 
 
@@ -54,6 +55,24 @@ def known_times(same_plans, monkeypatch):
         return found
 
     monkeypatch.setattr(EquivalenceCheck, "_train", timed)
+
+
+def tried(call, *, watch=None, known=None, **settings):
+    given = {"watch": watch} if watch else {}
+    settings = settings_with(**settings)
+    return choosing.by_trials(call, Loop(call), settings=settings, known=known or KnownPlan(), **given)
+
+
+def trials_of(call, budget_seconds=60.0, loop=None):
+    budget = Budget(budget_seconds, sync=Sync())
+    loop, settings = loop or Loop(call), settings_with()
+    return Trials(call, loop, settings=settings, budget=budget, known=KnownPlan())
+
+
+def contender(plan, step_seconds, blocks=()):
+    return Contender(
+        plan, 0.0, compile_seconds=0.0, step_seconds=step_seconds, blocks=list(blocks)
+    )
 
 
 def small(keras, *, model=None, batch_size=8, steps=40):
@@ -157,14 +176,6 @@ def test_a_given_plan_yields_to_what_forbids_plans(keras):
     assert session.record.trial_time_seconds == 30.0
 
 
-@pytest.mark.slow
-def test_where_no_plan_could_be_tried_plain_fit_trains(keras):
-    session = TrainingSession(settings_with(), choice=plain("the trials failed: planted"))
-    session.fit(small(keras))
-    assert session.record.plan == PLAIN_FIT
-    assert session.record.plan_reason == "the trials failed: planted"
-
-
 def test_workers_have_a_plan_without_trials_or_plain_fit_whatever_goes_wrong(keras):
     class Odd(keras.callbacks.Callback):
         @property
@@ -187,12 +198,12 @@ def test_workers_have_a_plan_without_trials_or_plain_fit_whatever_goes_wrong(ker
 
 @pytest.mark.parametrize(
     ("kind", "differs"),
-    [("classes", {"element_spec", "parameter_count", "optimizer"}), ("dense", set())],
+    [("lstm", {"element_spec", "parameter_count", "optimizer"}), ("dense", set())],
 )
 def test_fit_key(keras, kind, differs):
     first = small(keras)
-    data = model_cases.regression() if kind == "dense" else model_cases.classification()
-    other = captured(getattr(model_cases, kind)(keras), data)
+    model, data = model_cases.dense(keras), model_cases.regression()
+    other = captured(*(numeric_models.lstm(keras) if kind == "lstm" else (model, data)))
     one, two = (fit_key(call, Loop(call)) for call in (first, other))
     assert {part for part in one if one[part] != two[part]} == differs
 
@@ -221,7 +232,6 @@ def test_plan_key():
 def test_trials_say_what_they_are_about_to_run_and_leave_out_what_is_known(keras, monkeypatch):
     monkeypatch.setattr(turns, "BLOCK_SECONDS", 0.01)
     call, watched = small(keras), []
-    ten = TrainingPlan(steps_per_call=10, fused_update=True)
     xla, xla_call = (
         TrialRecord(plan=plan, status="failed", reason="it crashed")
         for plan in (
@@ -229,21 +239,16 @@ def test_trials_say_what_they_are_about_to_run_and_leave_out_what_is_known(keras
             TrainingPlan(steps_per_call=50, xla_call=True),
         )
     )
-    found = choosing.by_trials(
-        call,
-        Loop(call),
-        settings=settings_with(xla=True, trial_budget_seconds=120),
-        watch=watched.append,
-        known=KnownPlan(trials=(xla, xla_call)),
-    )
-    ours = [{PLAIN_FIT}, {ten}]  # another optimization may have plans of its own
+    known = KnownPlan(trials=(xla, xla_call))
+    found = tried(call, watch=watched.append, known=known, xla=True, trial_budget_seconds=120)
+    ours = [{PLAIN_FIT}, {TEN}]  # another optimization may have plans of its own
     running = [progress.running for progress in watched if {*progress.running} in ours]
-    assert running[:3] == [(PLAIN_FIT,), (ten,), (PLAIN_FIT,)]  # two checks, then blocks
+    assert running[:3] == [(PLAIN_FIT,), (TEN,), (PLAIN_FIT,)]  # two checks, then blocks
     assert running.count((PLAIN_FIT,)) > 3
-    assert running.count((ten,)) > 3
+    assert running.count((TEN,)) > 3
     assert not any(plan.uses_xla for progress in watched for plan in progress.running)
     assert all(progress.finished == (xla, xla_call) for progress in watched)
-    assert {PLAIN_FIT, ten, xla.plan, xla_call.plan} <= {trial.plan for trial in found.trials}
+    assert {PLAIN_FIT, TEN, xla.plan, xla_call.plan} <= {trial.plan for trial in found.trials}
     assert found.is_settled
     assert not found.budget_lack
     assert found.fit == fit_key(call, Loop(call))
@@ -251,13 +256,10 @@ def test_trials_say_what_they_are_about_to_run_and_leave_out_what_is_known(keras
 
 @pytest.mark.parametrize("previous", [None, TrainingPlan(steps_per_call=50, fused_update=True)])
 def test_the_plan_of_the_run_before_is_tried_whatever_it_costs(keras, previous):
-    call = small(keras, steps=1)
-    settings = settings_with(planned_runs=1)
-    loop = Loop(call)
     known = KnownPlan(previous_plan=previous)
-    found = choosing.by_trials(call, loop, settings=settings, known=known)
-    tried = {trial.plan for trial in found.trials if trial.status not in ("untried", "reference")}
-    assert {plan.fused_update for plan in tried} == ({True} if previous else set())
+    found = tried(small(keras, steps=1), known=known, planned_runs=1)
+    plans = {trial.plan for trial in found.trials if trial.status not in ("untried", "reference")}
+    assert {plan.fused_update for plan in plans} == ({True} if previous else set())
 
 
 def test_nothing_more_is_tried_once_the_time_is_over(keras, monkeypatch):
@@ -270,15 +272,12 @@ def test_nothing_more_is_tried_once_the_time_is_over(keras, monkeypatch):
     monkeypatch.setattr(EquivalenceCheck, "check", noted)
     left_seconds = property(lambda budget: 0.0 if checked else 600.0)
     monkeypatch.setattr(Budget, "left_seconds", left_seconds)
-    call = small(keras)
-    settings = settings_with(xla=True)
-    found = choosing.by_trials(call, Loop(call), settings=settings)
+    found = tried(small(keras), xla=True)
     assert len(checked) == 1
     assert not found.is_settled
     assert "training.trial_budget_seconds has room for that" in found.budget_lack
 
 
-@pytest.mark.one_case
 @pytest.mark.parametrize("budget_seconds", [30, 70, 110, 170])
 def test_trials_keep_their_budget(keras, monkeypatch, budget_seconds):
     train, real, late = EquivalenceCheck._train, time.perf_counter, []
@@ -290,9 +289,8 @@ def test_trials_keep_their_budget(keras, monkeypatch, budget_seconds):
 
     monkeypatch.setattr(EquivalenceCheck, "_train", take_long)
     call = small(keras)
-    settings = settings_with(xla=True, trial_budget_seconds=budget_seconds)
     began = real()
-    found = choosing.by_trials(call, Loop(call), settings=settings)
+    found = tried(call, xla=True, trial_budget_seconds=budget_seconds)
     busy_seconds = real() - began  # of a machine that may do something else
     assert sum(late) <= budget_seconds
     assert found.trial_time_seconds <= budget_seconds + busy_seconds
@@ -312,12 +310,12 @@ def test_a_wait_for_input_is_what_noise_does_not_explain():
 
 
 def test_trials_without_enough_time_are_not_settled(keras):
-    call = small(keras)
-    settings = settings_with(trial_budget_seconds=0.05)
-    found = choosing.by_trials(call, Loop(call), settings=settings)
+    found = tried(small(keras), trial_budget_seconds=0.05)
     assert found.plan.is_plain_fit
     assert not found.is_settled
     assert found.budget_lack in found.plan_reason
+    assert found.plan_reason.startswith("the budget ended before the first check: ")
+    assert re.search(r"training\.trial_budget_seconds .* larger by [1-9]", found.plan_reason)
 
 
 @pytest.mark.usefixtures("same_plans")
@@ -335,9 +333,7 @@ def test_the_wait_for_input_is_known_though_the_time_is_over(keras, monkeypatch)
 
     monkeypatch.setattr(Trials, "_may_pay", end_time)
     monkeypatch.setattr(Contest, "fastest", late)
-    settings = settings_with(trial_budget_seconds=120)
-    call = small(keras)
-    found = choosing.by_trials(call, Loop(call), settings=settings)
+    found = tried(small(keras), trial_budget_seconds=120)
     assert not found.plan.is_plain_fit
     assert found.is_settled
     assert found.input_wait_ratio is not None
@@ -346,8 +342,7 @@ def test_the_wait_for_input_is_known_though_the_time_is_over(keras, monkeypatch)
 @pytest.mark.usefixtures("same_plans")
 def test_a_plan_that_takes_too_long_to_compile_is_named(keras, monkeypatch):
     monkeypatch.setattr(equivalence, "_STEPS", 40)
-    ten, delays = TrainingPlan(steps_per_call=10, fused_update=True), []
-    real, late = time.perf_counter, []
+    real, late, delays = time.perf_counter, [], []
     monkeypatch.setattr(time, "perf_counter", lambda: real() + sum(late))
 
     class Slow(keras.layers.Layer):
@@ -356,15 +351,14 @@ def test_a_plan_that_takes_too_long_to_compile_is_named(keras, monkeypatch):
             return inputs
 
     def watch(progress):
-        delays[:] = [150.0] if progress.running == (ten,) else []
+        delays[:] = [150.0] if progress.running == (TEN,) else []
 
     model = keras.Sequential([keras.layers.Input((4,)), Slow(), keras.layers.Dense(1)])
     model.compile(optimizer="adam", loss="mse")
     call = small(keras, model=model)
     # A check may take a quarter of the time that is left.
-    settings = settings_with(trial_budget_seconds=500)
-    found = choosing.by_trials(call, Loop(call), settings=settings, watch=watch)
-    record = next(trial for trial in found.trials if trial.plan == ten)
+    found = tried(call, watch=watch, trial_budget_seconds=500)
+    record = next(trial for trial in found.trials if trial.plan == TEN)
     assert record.status == "failed"
     seconds = record.compile_time_seconds
     assert record.reason == f"compiling it ({seconds:.0f} s) took too long for the budget"
@@ -380,21 +374,9 @@ def test_more_blocks_are_measured_where_they_may_pay(keras, steps, gain, spent_s
     call = captured(
         model_cases.dense(keras), model_cases.regression().repeat(), steps_per_epoch=steps, epochs=1
     )
-    budget = Budget(60.0, sync=Sync())
-    trials = Trials(
-        call, Loop(call), settings=settings_with(), budget=budget, known=KnownPlan()
-    )
-    plain, faster = (
-        Contender(plan=plan, loss=0.0, compile_seconds=0.0, step_seconds=seconds, blocks=[seconds])
-        for plan, seconds in ((PLAIN_FIT, 0.02), (FIVE, 0.02 * (1 - gain)))
-    )
-    contest = Contest(plain, [faster], margin=0.02)
-    assert trials._may_pay(contest, spent_seconds) is goes_on
-
-
-TEN = TrainingPlan(steps_per_call=10, fused_update=True)
-XLA = TEN.model_copy(update={"xla": True})
-EVEN = [1.0] * 5
+    faster = contender(FIVE, 0.02 * (1 - gain), [0.02 * (1 - gain)])
+    contest = Contest(contender(PLAIN_FIT, 0.02, [0.02]), [faster], margin=0.02)
+    assert trials_of(call)._may_pay(contest, spent_seconds) is goes_on
 
 
 def test_wherever_the_turns_are_broken_off_all_plans_have_as_many_blocks(keras, monkeypatch):
@@ -405,12 +387,8 @@ def test_wherever_the_turns_are_broken_off_all_plans_have_as_many_blocks(keras, 
     seconds = {PLAIN_FIT: 1.0, TEN: 0.5, XLA: 0.4}
 
     def broken_off_after(count):
-        budget = Budget(1e6, sync=Sync())
-        own = Trials(call, loop, settings=settings_with(), budget=budget, known=KnownPlan())
-        contenders = [
-            Contender(plan=plan, loss=0.0, compile_seconds=0.0, step_seconds=each)
-            for plan, each in seconds.items()
-        ]
+        own = trials_of(call, 1e6, loop)
+        contenders = [contender(plan, each) for plan, each in seconds.items()]
 
         def take_turns(schedule, data):
             given = iter([0.01, *[*seconds.values()] * 100])  # the first tells how long calls are
@@ -448,40 +426,30 @@ def test_wherever_the_turns_are_broken_off_all_plans_have_as_many_blocks(keras, 
     ],
 )
 def test_what_needs_no_trial_is_what_the_others_must_beat(keras, plain, ten, xla, chosen):
-    call = small(keras)
-    budget = Budget(60.0, sync=Sync())
-    trials = Trials(
-        call, Loop(call), settings=settings_with(), budget=budget, known=KnownPlan()
-    )
+    trials = trials_of(small(keras))
     trials._decides_by_turns = True
-    reference, *others = (
-        Contender(plan=plan, loss=0.0, compile_seconds=0.0, step_seconds=step, blocks=blocks)
-        for plan, step, blocks in ((PLAIN_FIT, 1.0, plain), (TEN, 0.9, ten), (XLA, 0.5, xla))
-    )
-    contest = Contest(reference, others, margin=settings_with().training.margin)
+    others = [contender(TEN, 0.9, ten), contender(XLA, 0.5, xla)]
+    margin = settings_with().training.margin
+    contest = Contest(contender(PLAIN_FIT, 1.0, plain), others, margin=margin)
     assert trials._judge(contest).plan == chosen
 
 
 @pytest.mark.usefixtures("known_times")
 def test_trials_that_cost_more_than_they_save_are_left_out(keras):
     call = small(keras)
-    found = choosing.by_trials(call, Loop(call), settings=settings_with(xla=True, planned_runs=1))
+    found = tried(call, xla=True, planned_runs=1)
     assert found.plan.is_plain_fit
     assert {trial.status for trial in found.trials} == {"reference", "untried"}
     assert found.plan_reason == "the training is too short for trials of what may be faster"
     assert found.is_settled
     assert found.enough_runs > 1
-    enough = settings_with(xla=True, planned_runs=2 * found.enough_runs)
-    again = choosing.by_trials(call, Loop(call), settings=enough)
+    again = tried(call, xla=True, planned_runs=2 * found.enough_runs)
     assert any(trial.status in {"chosen", "slower"} for trial in again.trials)
 
 
 @pytest.mark.parametrize(("seconds", "wins"), [(0.9, True), (1.3, True), (1.6, False)])
 def test_noise_in_a_check_does_not_leave_a_plan_that_does_less_work(seconds, wins):
-    plain, longer = (
-        Contender(plan, 0.0, compile_seconds=0.0, step_seconds=step)
-        for plan, step in ((PLAIN_FIT, 1.0), (TrainingPlan(steps_per_call=50), seconds))
-    )
+    plain, longer = contender(PLAIN_FIT, 1.0), contender(TEN, seconds)
     found = Contest(plain, [longer], margin=0.02).needing_no_turns()
     assert (found is longer) is wins
     if seconds > 1.0 and wins:
@@ -489,47 +457,33 @@ def test_noise_in_a_check_does_not_leave_a_plan_that_does_less_work(seconds, win
 
 
 def test_of_a_check_alone_no_factor_is_said():
-    plain, quick, slow = (
-        Contender(TrainingPlan(steps_per_call=calls), 0.0, compile_seconds=0.0, step_seconds=step)
-        for calls, step in ((None, 2e-3), (50, 1e-3), (10, 3e-3))
-    )
-    for other, how in ((quick, "faster"), (slow, "not faster")):
-        said = other.record(plain, chosen=False).reason
+    plain = contender(PLAIN_FIT, 2e-3)
+    for seconds, how in ((1e-3, "faster"), (3e-3, "not faster")):
+        said = contender(TEN, seconds).record(plain, chosen=False).reason
         assert said == f"{how} than plain fit in the few steps of its check"
 
 
 @pytest.mark.usefixtures("known_times")
 def test_the_check_decides_where_turns_cost_more_than_they_save(keras):
     call = small(keras, steps=2000)
-    found = choosing.by_trials(call, Loop(call), settings=settings_with(planned_runs=3))
-    reference, chosen = found.trials
-    assert found.plan == chosen.plan == TrainingPlan(steps_per_call=10, fused_update=True)
+    found = tried(call, xla=True, planned_runs=3)
+    reference, chosen, *untried = found.trials
+    # What may be slower is not chosen without turns.
+    assert {(each.status, each.plan.uses_xla) for each in untried} == {("untried", True)}
+    assert found.plan == chosen.plan == TEN
     assert found.plan_reason.startswith("faster than plain fit in the few steps of its check")
     assert chosen.speedup is None and found.input_wait_ratio is None  # nobody has timed them
     assert chosen.step_time.value < reference.step_time.value  # which the SpeedWatch goes by
     assert not found.is_final(planned_runs=found.enough_runs)
-    enough = settings_with(planned_runs=2 * found.enough_runs)
-    again = choosing.by_trials(call, Loop(call), settings=enough)
+    again = tried(call, planned_runs=2 * found.enough_runs)
     assert again.plan.is_plain_fit or again.trials[-1].speedup.low > 1
     assert again.input_wait_ratio is not None
 
 
-@pytest.mark.usefixtures("known_times")
-def test_a_plan_that_may_be_slower_is_not_chosen_without_turns(keras):
-    call = small(keras, steps=2000)
-    settings = settings_with(xla=True, planned_runs=3)
-    found = choosing.by_trials(call, Loop(call), settings=settings)
-    assert not found.plan.uses_xla
-    assert {trial.status for trial in found.trials if trial.plan.uses_xla} == {"untried"}
-
-
 def test_a_fit_without_epochs_has_no_trials(keras):
-    data = model_cases.regression().repeat()
-    call = captured(
-        model_cases.dense(keras), data, steps_per_epoch=10, epochs=2, initial_epoch=2
-    )
-    found = choosing.by_trials(call, Loop(call), settings=settings_with())
-    assert found.plan_reason == "there are no epochs to train"
+    call = small(keras)
+    call.arguments["initial_epoch"] = call.arguments["epochs"]
+    assert tried(call).plan_reason == "there are no epochs to train"
 
 
 def test_one_slow_look_is_no_reason_to_leave_a_plan_out(keras, monkeypatch):
@@ -545,8 +499,7 @@ def test_one_slow_look_is_no_reason_to_leave_a_plan_out(keras, monkeypatch):
         return found
 
     monkeypatch.setattr(EquivalenceCheck, "_train", once_slow)
-    call = small(keras, steps=2000)
-    found = choosing.by_trials(call, Loop(call), settings=settings_with(planned_runs=3))
+    found = tried(small(keras, steps=2000), planned_runs=3)
     assert len(looks) == 2
     assert "in the check" not in found.trials[-1].reason
 
@@ -561,8 +514,7 @@ def test_where_no_check_can_pay_not_even_keras_own_step_is_looked_at(keras, monk
         assert found.enough_runs == 3
         assert not found.is_settled  # nothing says how many steps the next run has
     assert "60 steps in all planned runs" in found.plan_reason
-    enough = choosing.by_trials(call, Loop(call), settings=settings_with(planned_runs=3))
-    assert enough.trials_failed  # it was looked at
+    assert tried(call, planned_runs=3).trials_failed  # it was looked at
 
 
 def test_of_slow_steps_a_few_tell_that_trials_cost_more_than_they_save(keras, monkeypatch):
@@ -575,12 +527,10 @@ def test_of_slow_steps_a_few_tell_that_trials_cost_more_than_they_save(keras, mo
         return found
 
     monkeypatch.setattr(EquivalenceCheck, "_train", noted)
-    call = small(keras, steps=50)
-    found = choosing.by_trials(call, Loop(call), settings=settings_with(planned_runs=1))
+    found = tried(small(keras, steps=50), planned_runs=1)
     assert found.plan_reason == "the training is too short for trials of what may be faster"
     assert trained == [3]
     trained.clear()
     monkeypatch.setattr(equivalence, "_HOPELESS", 1e9)
-    call = small(keras, steps=50)
-    choosing.by_trials(call, Loop(call), settings=settings_with())
+    tried(small(keras, steps=50))
     assert trained[:3] == [3, 20, 20]  # whatever is worth trying is held against all steps

@@ -268,39 +268,6 @@ def test_a_full_disk_costs_the_checkpoints_only(tmp_path, package, frees):
         assert bool(each["saved_steps"]) == (frees is not None)
 
 
-@contextlib.contextmanager
-def slow_disk(place, *, bytes_per_second):
-    """Mounts a disk for the checkpoints; yields the beginning of a command for which it is slow."""
-    blkio = pathlib.Path("/sys/fs/cgroup/blkio")
-    image = place.with_suffix(".img")
-    with image.open("wb") as file:
-        file.truncate(2**25)
-    made = subprocess.run(["mkfs.ext4", "-qF", str(image)], check=False, capture_output=True)
-    if made.returncode or not os.access(blkio, os.W_OK):
-        pytest.skip("this user may not limit a disk")
-    with mounted(place, "-o", "loop", str(image)) as checkpoints:
-        device, group = os.stat(checkpoints).st_dev, blkio / f"tfx-perf-{os.getpid()}"
-        group.mkdir()
-        try:
-            limit = f"{os.major(device)}:{os.minor(device)} {bytes_per_second}"
-            (group / "blkio.throttle.write_bps_device").write_text(limit)
-            script = f'echo $$ > {group}/cgroup.procs; exec "$@"'
-            yield ["sh", "-c", script, "sh"]
-        finally:
-            group.rmdir()
-
-
-@pytest.mark.slow
-def test_a_slow_disk_is_written_to_less_often(tmp_path):
-    options = {"step": 1000, "saves": True, "step_seconds": 0.3}
-    with slow_disk(tmp_path / "run", bytes_per_second=20_000) as within:
-        found, _ = launched("keras", tmp_path / "run", options, within=within)
-    for each in found:
-        assert each["outcome"]["iterations"] == 30
-        assert each["checkpoint_seconds"] > 1
-        assert len(each["saved_steps"]) == 1  # the next would be due after 50 times as long
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("package", ["keras", "tf_keras"])
 def test_workers_that_save_nothing_end_at_once_when_they_are_told_to(tmp_path, package):

@@ -11,7 +11,7 @@ import numeric_models
 import numpy as np
 import pytest
 from model_cases import Snapshot, assert_same_history, captured
-from numeric_models import FEATURES, MODELS, STEPS
+from numeric_models import ARGUMENTS, FEATURES, MODELS, STEPS
 
 from tfx_perf.core import errors
 from tfx_perf.training.loop import Loop
@@ -71,7 +71,7 @@ def assert_equal_to_plain_fit(
 @pytest.mark.slow_where("*lstm", "tf_keras-transformer")
 @pytest.mark.parametrize("name", MODELS)
 def test_models(keras, name):
-    assert_equal_to_plain_fit(keras, MODELS[name], [SLICED, XLA, XLA_CALL])
+    assert_equal_to_plain_fit(keras, MODELS[name], [WHOLE, SLICED, XLA, XLA_CALL])
 
 
 @pytest.mark.slow
@@ -94,9 +94,7 @@ def test_activations_that_are_computed_again(keras, name, monkeypatch):
 
 @pytest.mark.parametrize("name", FEATURES)
 def test_features(keras, name):
-    # The class weights reach the step as sample weights, from Keras' own data handler.
-    arguments = {"class_weight": {0: 0.2, 1: 3.0, 2: 1.0}} if name == "class_weight" else {}
-    plans = [SLICED_XLA, XLA_CALL]
+    plans, arguments = [SLICED_XLA, XLA_CALL], ARGUMENTS.get(name, {})
     model = assert_equal_to_plain_fit(keras, FEATURES[name], plans, **arguments)
     if name == "overflow":
         scale = getattr(model.optimizer, "dynamic_scale", None)

@@ -192,47 +192,6 @@ def test_a_pickle_is_not_read(value):
     assert not RAN
 
 
-def named(module, name):
-    return f"c{module}\n{name}\n".encode()
-
-
-OF_OBJECTS = np.dtype([("a", "O")])
-
-
-class WithoutFlags:
-    """A dtype that denies its objects."""
-
-    def __reduce__(self):
-        make, arguments, state = OF_OBJECTS.__reduce__()
-        return make, arguments, (*state[:-1], 0)
-
-
-class AnArray:
-    """An array that takes bytes for the addresses of objects."""
-
-    def __reduce__(self):
-        state = (1, (1,), WithoutFlags(), False, b"A" * 8)
-        return np.empty(0).__reduce__()[0], (np.ndarray, (0,), b"b"), state
-
-
-ATTRIBUTE_OF = b"N}X\x08\0\0\0__doc__2K\x01s\x86b."
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        pickle.dumps(AnArray()),
-        b"\x80\x04" + named("pathlib", "PosixPath") + ATTRIBUTE_OF,
-        b"\x80\x04" + named(plain_data.__name__, "_array") + ATTRIBUTE_OF,
-    ],
-)
-def test_a_crafted_pickle_changes_nothing(data):
-    before = dict(vars(pathlib.PosixPath)), vars(plain_data._array).copy()
-    with pytest.raises(ValueError):  # noqa: PT011 (as JSON says it)
-        plain_data.loaded(data)
-    assert before == (dict(vars(pathlib.PosixPath)), vars(plain_data._array))
-
-
 ADDRESS = {"bytes": [8]}
 
 

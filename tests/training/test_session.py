@@ -1,7 +1,6 @@
 """A whole session: the trials, the choice, the training and its record."""
 
 import dataclasses
-import re
 import time
 
 import model_cases
@@ -143,16 +142,6 @@ def test_a_worker_whose_model_is_its_own_is_told(keras, monkeypatch):
     session.fit(small(keras, steps_per_epoch=30))
     (note,) = session.record.notes
     assert note.startswith("TF_CONFIG names 2 workers, but the model was built under no strategy")
-
-
-@pytest.mark.slow
-def test_a_budget_that_is_too_small_is_kept(keras):
-    session = session_with(budget=0.05)
-    session.fit(small(keras, steps_per_epoch=30))
-    assert session.record.plan.is_plain_fit
-    reason = session.record.plan_reason
-    assert reason.startswith("the budget ended before the first check: ")
-    assert re.search(r"training\.trial_budget_seconds .* larger by [1-9]", reason)
 
 
 def test_a_plan_that_raises_is_not_chosen(keras, plant):
@@ -353,16 +342,6 @@ def test_a_fit_like_an_earlier_one_has_its_plan_and_another_its_own_trials(keras
     assert tried == [4, 9]
     assert session.record.trial_time_seconds == 1.0
     assert str(session.record.plan) == "2 steps per call"
-
-
-@pytest.mark.slow
-def test_of_several_fits_the_longest_counts(keras):
-    session = session_with(budget=0)
-    model = model_cases.dense(keras)
-    data = model_cases.regression()
-    for epochs in (1, 3, 2):
-        session.fit(captured(model, data, epochs=epochs))
-    assert session.record.train_step_count == 30
 
 
 @pytest.mark.slow

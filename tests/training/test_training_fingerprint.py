@@ -1,11 +1,7 @@
 """Which trainings are the same: not one whose code was edited, but one in another process."""
 
 import functools
-import importlib
 import json
-import subprocess
-import sys
-import textwrap
 
 import model_cases
 import numpy as np
@@ -341,18 +337,6 @@ def test_what_cannot_be_described_ends_nothing(keras):
     assert of_model(model) == of_model(model)
 
 
-PROGRAM = f"""
-import importlib, json, sys
-sys.path[:0] = {sys.path!r}
-sys.path[:0] = [{__file__.rpartition("/")[0]!r}]
-import test_training_fingerprint as cases
-keras = importlib.import_module(sys.argv[1])
-keras.layers.Dense(3)  # Keras numbers the next ones otherwise
-found = [cases.of(keras, make=make, loss="MyLoss(2.0)") for make in ("model", "made_late")]
-print(json.dumps(found))
-"""
-
-
 def test_each_setting_counts_or_has_a_reason_not_to():
     settings = PerfConfig()
     found = {
@@ -361,22 +345,3 @@ def test_each_setting_counts_or_has_a_reason_not_to():
         for name in type(getattr(settings, section)).model_fields
     }
     assert found - set(training_fingerprint.SETTINGS) == set(UNCOUNTED)
-
-
-@pytest.mark.slow
-def test_another_process_finds_the_same_training(keras):
-    expected = [of(keras, make=make, loss="MyLoss(2.0)") for make in ("model", "made_late")]
-    program = [sys.executable, "-c", textwrap.dedent(PROGRAM), keras.__name__]
-    found = subprocess.run(program, capture_output=True, text=True, check=True).stdout
-    assert json.loads(found.splitlines()[-1]) == expected
-
-
-def test_keras_keeps_what_compile_was_given():
-    """What `KerasApi.compiled_with` relies on."""
-    for package in "keras", "tf_keras":
-        keras = importlib.import_module(package)
-        model = names_of(keras)["model"]()
-        call = interception.capture_fit(lambda model=model: model.fit(model_cases.regression()))
-        compiled = Loop(call).keras_api.compiled_with(model)
-        assert compiled["loss"].__name__ == "loss"
-        assert compiled["loss_weights"] == [1.0]

@@ -1,9 +1,5 @@
 """XLA's account: what it compiled, for which shapes, what it fused and what it executed."""
 
-import os
-import pathlib
-import subprocess
-import sys
 
 import model_cases
 import pytest
@@ -75,18 +71,6 @@ def test_a_call_of_another_length_is_another_program(keras):
 
 
 @pytest.mark.slow
-def test_a_whole_call_is_one_program(keras):
-    plan = TrainingPlan(steps_per_call=4, xla_call=True)
-    data = rows().batch(8, drop_remainder=True)
-    record = trained(captured(model_cases.dense(keras), data, epochs=3), plan)
-    assert record.xla.compiled_shapes == ("4x8x4, 4x8x1",)
-    figures = record.figures()
-    assert figures["xla_enabled"] == figures["xla_compile_count"] == 1
-    assert figures["xla_fusion_count"] > 0
-    assert figures["executed_flops_per_step"] == figures["flops_per_step"]
-
-
-@pytest.mark.slow
 def test_without_xla_there_is_no_account(keras):
     record = trained(
         captured(model_cases.dense(keras), ragged(), epochs=2), TrainingPlan(steps_per_call=2)
@@ -155,25 +139,3 @@ def test_more_than_the_peak_is_refused(share, kept):
     assert kept == (found.note is None)
     if not kept:
         assert "101% of the peak (measured: here)" in found.note
-
-
-_DUMPED = """
-import sys; sys.path[:0] = sys.argv[1:2]
-import keras, model_cases, test_xla_account as own
-plan = own.TrainingPlan(steps_per_call=1, xla_call=True)
-record = own.trained(own.captured(model_cases.dense(keras), own.ragged(), epochs=3), plan)
-print(len(record.xla.compiled_shapes))
-"""
-
-
-@pytest.mark.slow
-def test_xla_itself_counts_the_same(tmp_path):
-    environment = {**os.environ, "XLA_FLAGS": f"--xla_dump_to={tmp_path}"}
-    child = subprocess.run(
-        [sys.executable, "-c", _DUMPED, str(pathlib.Path(__file__).parent)],
-        capture_output=True, text=True, check=True, env=environment,
-    )  # fmt: skip
-    dumps = list(tmp_path.glob("*_all_steps*after_optimizations.txt"))
-    assert len(dumps) == int(child.stdout.split()[-1]) == 2
-
-
