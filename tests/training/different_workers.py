@@ -1,7 +1,7 @@
-"""A worker of two; the second one differs. Prints what `fit` raises.
+"""A worker of two; one of them differs. Prints what `fit` raises, or the plans of two trainings.
 
 Run as a script with the Keras package, the worker's index and in what it differs, under
-`TF_CONFIG`. With `files` it has none.
+`TF_CONFIG`. With `files` it has none, with `callback` the first one needs every batch at first.
 """
 
 import importlib
@@ -31,10 +31,15 @@ def main(package, index, what):
         rows = tf.data.TextLineDataset(__file__).map(lambda _: (x[0], x[0, :1]))
         data = rows.batch(8, drop_remainder=True).repeat()
     steps = 30 if is_other and what == "steps" else 20
-    with interception.intercepting_fit(TrainingSession(PerfConfig()).fit):
+    each_batch = [keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: None)]
+    session, plans = TrainingSession(PerfConfig()), []
+    with interception.intercepting_fit(session.fit):
         try:
-            model.fit(data, steps_per_epoch=steps, verbose=0)
-            print("trained")
+            for callbacks in (each_batch if what == "callback" and not is_other else []), []:
+                model.fit(data, steps_per_epoch=steps, verbose=0, callbacks=callbacks)
+                plans.append(str(session._longest.choice.plan))
+                session._longest = None
+            print("; ".join(plans))
         except errors.UserError as error:
             print(error)
 

@@ -64,18 +64,16 @@ class Trainings:
         self._process.wait(10)
 
 
-def _model(keras: Any, *, is_random: bool, is_late: bool) -> Any:
+def _model(keras: Any, *, is_random: bool) -> Any:
     layers = keras.layers
     dropout = [layers.Dropout(0.3)] if is_random else []
-    inputs = [] if is_late else [layers.Input((4,))]
-    model = keras.Sequential(
-        [*inputs, layers.Dense(8, activation="relu"), *dropout, layers.Dense(1)]
-    )
+    inputs, hidden = layers.Input((4,)), layers.Dense(8, activation="relu")
+    model = keras.Sequential([inputs, hidden, *dropout, layers.Dense(1)])
     model.compile(optimizer=keras.optimizers.Adam(0.01), loss="mse", metrics=["mae"])
     return model
 
 
-def _data(*, is_stateful: bool, prefetch: int, bad_row: int | None) -> Any:
+def _data(*, is_stateful: bool, bad_row: int | None) -> Any:
     import tensorflow as tf
 
     numbers = np.random.default_rng(0).normal(size=(LENGTH * 8, 5)).astype("float32")
@@ -89,7 +87,7 @@ def _data(*, is_stateful: bool, prefetch: int, bad_row: int | None) -> Any:
     data = data.map(lambda row: (tf.ensure_shape(row[:4], [4]), tf.ensure_shape(row[4:], [1])))
     options = tf.data.Options()
     options.autotune.enabled = False  # its thread can delay the end of every fit
-    return data.batch(8).prefetch(prefetch).with_options(options)
+    return data.batch(8).prefetch(2).with_options(options)
 
 
 def _train(
@@ -101,14 +99,10 @@ def _train(
     kill_at: int | None = None,
     terminate_at: int | None = None,
     replicas: int | None = None,
-    is_placed: bool = False,
     is_random: bool = True,
     is_stateful: bool = False,
     steps_per_epoch: int | None = None,
     csv: str | None = None,
-    checkpoint_steps: int = 4,
-    prefetch: int = 2,
-    is_late: bool = False,
     bad_row: int | None = None,
 ) -> dict[str, Any]:
     """Trains with a plan and a checkpoint every 4 steps.
@@ -121,14 +115,10 @@ def _train(
         kill_at: sends SIGKILL after the call in which this step was run.
         terminate_at: sends SIGTERM likewise.
         replicas: trains with MirroredStrategy on so many devices.
-        is_placed: has the layers on two devices.
         is_random: the model has a Dropout.
         is_stateful: the data have a state that cannot be saved.
         steps_per_epoch: of endless data.
         csv: file of a CSVLogger.
-        checkpoint_steps: see `TrainingSettings`.
-        prefetch: batches read ahead.
-        is_late: the model learns of its inputs only in the training.
         bad_row: of the data, in which NaN stands; they come in their order then.
 
     Returns:
@@ -136,16 +126,15 @@ def _train(
     """
     import contextlib
 
-    import tensorflow as tf
+    from keras_api import replica_cases
 
     from tfx_perf.config import PerfConfig
-    from tfx_perf.config.distribution import DistributionSettings
     from tfx_perf.core import interception
     from tfx_perf.tf_internals import autograph
     from tfx_perf.training import model_flops
     from tfx_perf.training.optimizations.plan import TrainingPlan
     from tfx_perf.training.recovery import saver
-    from tfx_perf.training.session import TrainingSession, built_under
+    from tfx_perf.training.session import TrainingSession
     from tfx_perf.training.trials.choice import PlanChoice
 
     saver._SAVE_SHARE = 0  # these trainings are too short for a save to be a small share
@@ -153,18 +142,11 @@ def _train(
     model_flops.count_flops = lambda model, batch: flops  # takes a second
     keras = importlib.import_module(package)
     keras.utils.set_random_seed(3)
-    if replicas is not None or is_placed:
-        cpu, devices = tf.config.list_physical_devices("CPU")[0], range(replicas or 2)
-        tf.config.set_logical_device_configuration(
-            cpu, [tf.config.LogicalDeviceConfiguration() for _ in devices]
-        )
-    scope: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
-    if is_placed:
-        scope = built_under(DistributionSettings(strategy="model_parallel"))
-    elif replicas is not None:
-        scope = tf.distribute.MirroredStrategy([f"CPU:{index}" for index in devices]).scope()
+    scope = contextlib.nullcontext()
+    if replicas is not None:
+        scope = replica_cases.strategy_of(replicas).scope()
     with scope:
-        model = _model(keras, is_random=is_random, is_late=is_late)
+        model = _model(keras, is_random=is_random)
 
     def after_call(batch: int, logs: Any = None) -> None:
         step = int(model.optimizer.iterations.numpy())
@@ -180,13 +162,11 @@ def _train(
         stopping,
         *([keras.callbacks.CSVLogger(csv)] if csv else []),
     ]
-    training = {"checkpoint_folder": folder, "checkpoint_steps": checkpoint_steps}
-    # The two dense layers take more together.
-    placed = {"strategy": "model_parallel", "device_memory_bytes": 1300} if is_placed else {}
-    session = TrainingSession(PerfConfig.from_dict({"training": training, "distribution": placed}))
+    training = {"checkpoint_folder": folder, "checkpoint_steps": 4}
+    session = TrainingSession(PerfConfig.from_dict({"training": training}))
     plan = TrainingPlan(steps_per_call=steps_per_call, xla_call=xla_call)
     session._choose = lambda call, loop: PlanChoice(plan=plan, plan_reason="given")
-    data = _data(is_stateful=is_stateful, prefetch=prefetch, bad_row=bad_row)
+    data = _data(is_stateful=is_stateful, bad_row=bad_row)
     numbers = np.random.default_rng(1).normal(size=(16, 5)).astype("float32")
     # In each process AutoGraph would convert tf_keras anew, for 20 s.
     with interception.intercepting_fit(session.fit), autograph.libraries_unconverted():
@@ -210,9 +190,6 @@ def _train(
         "resumed_step": session.record.resumed_step,
         "notes": session.record.notes,
         "step_count": session.record.train_step_count,
-        "device_count": sum(
-            bool(part.weight_bytes) for part in getattr(session.record.placement, "parts", ())
-        ),
     }
 
 

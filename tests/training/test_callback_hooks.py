@@ -109,59 +109,41 @@ def session_that_tries(**training):
     return session
 
 
-@pytest.mark.parametrize("where", ["set_model", "on_train_begin", "on_epoch_begin"])
-@pytest.mark.parametrize("change", CHANGES)
-def test_a_change_before_the_first_step_is_trained_as_by_keras(keras, change, where):
+def by_both(keras, fitted, session):
+    """Has Keras train a model and a session another; returns both models and what they gave."""
     plain, model = model_of(keras), model_of(keras)
-    expected_callback = callback_of(keras, change, where)
-    expected = plain.fit(data(), epochs=2, verbose=0, callbacks=[expected_callback])
-    session, found_callback = session_that_tries(), callback_of(keras, change, where)
-    with interception.intercepting_fit(session.fit):
-        found = model.fit(data(), epochs=2, verbose=0, callbacks=[found_callback])
-    assert session.record.plan == PLAN
-    assert session.record.trials
-    assert found_callback.seen == expected_callback.seen
-    np.testing.assert_allclose(found.history["loss"], expected.history["loss"], rtol=1e-5)
-    for weights, own in zip(model.get_weights(), plain.get_weights(), strict=True):
-        np.testing.assert_allclose(weights, own, atol=1e-5)
-    assert [layer.trainable for layer in model.layers] == [
-        layer.trainable for layer in plain.layers
-    ]
-
-
-def test_layers_that_were_frozen_after_compile_train_as_by_keras(keras):
-    plain, model = model_of(keras), model_of(keras)
-    session = session_that_tries()
-    for each in (plain, model):
-        freeze(each)
-    plain.fit(data(), epochs=2, verbose=0)
-    with interception.intercepting_fit(session.fit):
-        model.fit(data(), epochs=2, verbose=0)
-    for weights, own in zip(model.get_weights(), plain.get_weights(), strict=True):
-        np.testing.assert_allclose(weights, own, atol=1e-5)
-    assert not model.layers[0].trainable
-
-
-def test_a_stop_when_training_begins_is_a_stop(keras):
-    def fitted(model):
-        class Stops(keras.callbacks.Callback):
-            def on_epoch_begin(self, epoch, logs=None):
-                self.model.stop_training = True
-
-        return model.fit(data(), epochs=3, verbose=0, callbacks=[Stops()])
-
-    plain, model, session = model_of(keras), model_of(keras), session_that_tries()
     expected = fitted(plain)
     with interception.intercepting_fit(session.fit):
-        assert fitted(model).epoch == expected.epoch
-    assert int(model.optimizer.iterations) == int(plain.optimizer.iterations)
+        found = fitted(model)
+    for weights, own in zip(model.get_weights(), plain.get_weights(), strict=True):
+        np.testing.assert_allclose(weights, own, atol=1e-5)
+    return (model, found), (plain, expected)
+
+
+@pytest.mark.parametrize("where", ["before fit", "set_model", "on_train_begin", "on_epoch_begin"])
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_before_the_first_step_is_trained_as_by_keras(keras, change, where):
+    callbacks = []
+
+    def fitted(model):
+        if where == "before fit":
+            CHANGES[change](model)
+        callbacks.append(callback_of(keras, change, where))
+        history = model.fit(data(), epochs=2, verbose=0, callbacks=callbacks[-1:]).history
+        return history["loss"], [layer.trainable for layer in model.layers]
+
+    session = session_that_tries()
+    (_, found), (_, expected) = by_both(keras, fitted, session)
+    assert session.record.plan == PLAN
+    assert session.record.trials
+    assert callbacks[1].seen == callbacks[0].seen
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-5)
+    assert found[1] == expected[1]
 
 
 def test_hooks_that_callbacks_were_given_are_theirs_again(keras):
     told = []
-    given = keras.callbacks.LambdaCallback(
-        on_epoch_begin=lambda epoch, logs=None: told.append(epoch)
-    )
+    given = keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: told.append(epoch))
     own, session = vars(given)["on_epoch_begin"], session_that_tries()
     with interception.intercepting_fit(session.fit):
         model_of(keras).fit(data(), epochs=3, verbose=0, callbacks=[given])
@@ -230,17 +212,12 @@ def test_a_hook_that_is_put_late_gets_each_batch(keras, hook, when, is_tried, ve
         history = model.fit(data(), callbacks=[callback], **given).history
         return seen, history
 
-    plain, model, session = model_of(keras), model_of(keras), session_that_tries()
+    session = session_that_tries()
     if not is_tried:
         session._choose = given_if_it_may
-    expected, own_history = fitted(plain)
-    with interception.intercepting_fit(session.fit):
-        found, history = fitted(model)
-    assert [batch for batch, _ in found] == [batch for batch, _ in expected]
+    (_, (found, history)), (_, (expected, own_history)) = by_both(keras, fitted, session)
     assert len(found) >= STEPS or (keras.__name__, verbose) == ("tf_keras", 2)
-    np.testing.assert_allclose(
-        [loss for _, loss in found], [loss for _, loss in expected], rtol=1e-4
-    )
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
     np.testing.assert_allclose(history["loss"], own_history["loss"], rtol=1e-4)
     if epoch and found:
         assert any("single steps from epoch" in note for note in session.record.notes)
@@ -357,7 +334,7 @@ def test_a_model_that_is_compiled_anew_in_fit_is_evaluated_on_all_data(keras):
         class Compiles(keras.callbacks.Callback):
             def on_epoch_begin(self, epoch, logs=None):
                 if epoch == 1:
-                    self.model.compile(keras.optimizers.Adam(0.002), "mae")
+                    self.model.compile(keras.optimizers.Adam(0.002), "mae", metrics=["mse"])
                     self.model.make_train_function()
 
             def on_epoch_end(self, epoch, logs=None):
@@ -365,11 +342,10 @@ def test_a_model_that_is_compiled_anew_in_fit_is_evaluated_on_all_data(keras):
                     self.model.optimizer = keras.optimizers.SGD(0.1)
 
         given = {"epochs": 4, "validation_data": data(), "verbose": 0}
-        return model.fit(data(), callbacks=[Compiles()], **given).history
+        return model.fit(data(), callbacks=[Compiles()], **given)
 
-    plain, model, session = model_of(keras), model_of(keras), session_that_tries()
-    expected = fitted(plain)
-    with interception.intercepting_fit(session.fit):
-        found = fitted(model)
+    session = session_that_tries()
+    (_, found), (_, expected) = by_both(keras, fitted, session)
     assert session.record.plan == PLAN
-    np.testing.assert_allclose(found["val_loss"], expected["val_loss"], rtol=1e-4)
+    assert "val_mse" in found.history
+    model_cases.assert_same_history(found, expected, rtol=1e-4)

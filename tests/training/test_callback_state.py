@@ -47,20 +47,26 @@ def state_of(keras, *callbacks):
     return state
 
 
+def put_into(keras, *callbacks, state, folder):
+    """Returns the state of callbacks that get back what another's file has."""
+    state.write(folder)
+    restored = state_of(keras, *callbacks)
+    restored.put_back(CallbackState.read(folder))
+    return restored
+
+
 @pytest.mark.parametrize("in_file", [True, False])
 def test_what_users_wrote_knows_what_it_knew(keras, in_file, tmp_path):
     Mine = mine_of(keras)
     one, other = Mine(), Mine()
     state = state_of(keras, one)
     advance(one)
-    state.write(tmp_path)
-    captured = state.captured()
     rows = other.rows
-    restored = state_of(keras, other)
     if in_file:
-        restored.put_back(CallbackState.read(tmp_path))
+        restored = put_into(keras, other, state=state, folder=tmp_path)
     else:
-        restored.put_back(captured)
+        restored = state_of(keras, other)
+        restored.put_back(state.captured())
     assert other.given == {"best": (1, {"loss": 0.5})}
     assert other.rows is rows  # others may hold it
     assert rows == [[1, 2.0]]
@@ -76,14 +82,16 @@ def test_what_users_wrote_knows_what_it_knew(keras, in_file, tmp_path):
 
 
 def test_what_has_not_changed_is_as_the_code_now_gives_it(keras, tmp_path):
-    Mine = mine_of(keras)
-    one = Mine(limit=3)
+    one, other = mine_of(keras)(limit=3), mine_of(keras)(limit=5)
     state = state_of(keras, one)
     one._private = 4
-    state.write(tmp_path)
-    other = Mine(limit=5)
-    state_of(keras, other).put_back(CallbackState.read(tmp_path))
+    one.set_params({"epochs": 1})
+    one.set_model(model_cases.dense(keras))
+    other.set_params({"epochs": 9})
+    other.set_model(None)
+    put_into(keras, other, state=state, folder=tmp_path)
     assert (other.limit, other._private) == (5, 4)
+    assert (other.params, other.model) == ({"epochs": 9}, None)  # those of the running fit
 
 
 def test_going_back_takes_back_what_has_changed_since(keras):
@@ -108,25 +116,10 @@ def test_what_cannot_be_saved_is_named_and_only_that_is_lost(keras, tmp_path):
     one.writer = object()
     one.rows.append(lambda: 0)
     one._private = 1
-    state.write(tmp_path)
     other = mine_of(keras)()
-    restored = state_of(keras, other)
-    restored.put_back(CallbackState.read(tmp_path))
+    restored = put_into(keras, other, state=state, folder=tmp_path)
     assert (other._private, other.rows) == (1, [])
     assert sorted(restored.lost) == ["Mine.rows", "Mine.writer"]
-
-
-def test_model_and_parameters_stay_those_of_the_running_fit(keras, tmp_path):
-    one, other = mine_of(keras)(), mine_of(keras)()
-    state = state_of(keras, one)
-    one.set_params({"epochs": 1})
-    one.set_model(model_cases.dense(keras))
-    state.write(tmp_path)
-    other.set_params({"epochs": 9})
-    other.set_model(None)
-    state_of(keras, other).put_back(CallbackState.read(tmp_path))
-    assert other.params == {"epochs": 9}
-    assert other.model is None
 
 
 def test_the_history_comes_back_with_nested_and_odd_values(keras, tmp_path):
@@ -170,15 +163,9 @@ def test_callbacks_are_found_by_their_classes(keras, tmp_path):
     first, second = Mine(), Mine()
     state = state_of(keras, first, keras.callbacks.TerminateOnNaN(), second)
     first._private, second._private = 1, 2
-    state.write(tmp_path)
     others = keras.callbacks.EarlyStopping(), Mine(), Mine(), Mine()
-    state_of(keras, *others).put_back(CallbackState.read(tmp_path))
+    put_into(keras, *others, state=state, folder=tmp_path)
     assert [other._private for other in others[1:]] == [1, 2, 0]
-
-
-def fit(keras, model, callback, **arguments):
-    x, y = model_cases.features(4), model_cases.features(1, seed=1)
-    model.fit(x, y, batch_size=8, verbose=0, callbacks=[callback], **arguments)
 
 
 OF_KERAS = {
@@ -211,14 +198,11 @@ def test_what_keras_own_callbacks_remember_comes_back(keras, name, tmp_path, mon
     one, other = make(), make()
     state = CallbackState([one], keras.callbacks)
     begun = keras.callbacks.LambdaCallback(on_train_begin=lambda logs=None: state.begin())
-    fit(keras, model, [one, begun], epochs=2)
-    state.write(tmp_path)
+    model.fit(model_cases.regression(), verbose=0, callbacks=[one, begun], epochs=2)
     other.set_params(one.params)
     other.set_model(model)
     other.on_train_begin()
-    restored = state_of(keras, other)
-    restored.put_back(CallbackState.read(tmp_path))
-    assert restored.lost == []
+    assert put_into(keras, other, state=state, folder=tmp_path).lost == []
     for attribute in REMEMBERED.get(name, ()):
         np.testing.assert_equal(getattr(other, attribute), getattr(one, attribute), attribute)
 
@@ -227,19 +211,20 @@ def test_what_keras_changes_of_its_arguments_is_left_alone(keras, tmp_path):
     one = keras.callbacks.EarlyStopping(min_delta=0.1, patience=3)
     state = state_of(keras, one)
     one.min_delta, one.patience = -0.1, 4
-    state.write(tmp_path)
     other = keras.callbacks.EarlyStopping(min_delta=0.2, patience=5)
     expected = other.min_delta
-    state_of(keras, other).put_back(CallbackState.read(tmp_path))
+    put_into(keras, other, state=state, folder=tmp_path)
     assert (other.min_delta, other.patience) == (expected, 5)
 
 
 @pytest.mark.parametrize("in_memory", [True, False])
 @pytest.mark.parametrize("append", [True, False])
-def test_a_csv_log_goes_on_after_the_rows_of_its_checkpoint(keras, append, in_memory, tmp_path):
+@pytest.mark.parametrize("rows", [0, 1])
+def test_a_csv_log_goes_on_after_the_rows_of_its_checkpoint(
+    keras, append, in_memory, rows, tmp_path
+):
     file = tmp_path / "log.csv"
-    if append:  # of a training that has ended
-        file.write_text("epoch,loss\n0,9.0\n1,8.0\n7,7.0\n")
+    file.write_text("epoch,loss\n" + "0,9.0\n" * 100)  # of a training that has ended
 
     def logger():
         return keras.callbacks.CSVLogger(str(file), append=append)
@@ -248,15 +233,15 @@ def test_a_csv_log_goes_on_after_the_rows_of_its_checkpoint(keras, append, in_me
     one.on_train_begin()
     one.set_model(model_cases.dense(keras))
     state = state_of(keras, one)
-    one.on_epoch_end(0, {"loss": 1.0})
+    for row in range(rows):
+        one.on_epoch_end(row, {"loss": 1.0})
     state.write(tmp_path)
-    expected = file.read_text()
-    one.on_epoch_end(1, {"loss": 2.0})
+    expected = file.read_text() if rows or append else ""
+    one.on_epoch_end(rows, {"loss": 2.0})
     one.csv_file.write("2,half of a ro")
 
-    if in_memory:
-        other, again = one, state
-    else:
+    other, again = one, state
+    if not in_memory:
         one.csv_file.close()
         other = logger()
         again = CallbackState([other], keras.callbacks)
@@ -266,32 +251,9 @@ def test_a_csv_log_goes_on_after_the_rows_of_its_checkpoint(keras, append, in_me
     if not in_memory:
         again.begin()
     again.put_back(CallbackState.read(tmp_path))
-    other.on_epoch_end(1, {"loss": 3.0})
+    other.on_epoch_end(rows, {"loss": 3.0})
     other.on_train_end()
-    found = file.read_text().splitlines()
-    assert found[:-1] == expected.splitlines()
-    assert found[-1].startswith("1,3.0")
-    assert found.count(found[0]) == 1
-
-
-@pytest.mark.parametrize("was_there", [True, False])
-def test_a_csv_log_of_a_checkpoint_before_the_first_row_begins_anew(keras, was_there, tmp_path):
-    file = tmp_path / "log.csv"
-    if was_there:
-        file.write_text("epoch,loss\n" + "0,1.0\n" * 100)
-    one = keras.callbacks.CSVLogger(str(file))
-    one.on_train_begin()
-    one.set_model(model_cases.dense(keras))
-    state = state_of(keras, one)
-    state.write(tmp_path)
-    one.on_epoch_end(0, {"loss": 1.0})
-    one.on_train_end()
-    expected = file.read_text()
-    other = keras.callbacks.CSVLogger(str(file))
-    again = CallbackState([other], keras.callbacks)
-    again.keep_logs(again.read(tmp_path))
-    other.on_train_begin()
-    other.set_model(one.model)
-    other.on_epoch_end(0, {"loss": 1.0})
-    other.on_train_end()
-    assert file.read_text() == expected
+    assert other.append == append  # a later training does what it was told
+    *before, last = file.read_text().splitlines()
+    assert before == (expected.splitlines() or ["epoch,loss"])
+    assert last.startswith(f"{rows},3.0")

@@ -5,6 +5,7 @@ import logging
 import pytest
 
 from tfx_perf.training.optimizations.plan import PLAIN_FIT
+from tfx_perf.training.recovery import checkpoint_store
 from tfx_perf.training.recovery.checkpoint import Checkpoint
 from tfx_perf.training.recovery.checkpoint_store import KEPT, CheckpointStore
 
@@ -61,6 +62,21 @@ def test_a_damaged_one_is_skipped_and_named(store, damage, caplog):
     save(store, 12)  # the training has gone on from 10
     assert not newest.exists()
     assert latest_step(store) == 12
+
+
+def test_one_that_cannot_be_read_just_now_is_kept(store, monkeypatch):
+    newest, own = store.latest()[0], checkpoint_store._digest
+
+    def digest(path):
+        if path.parent == newest:
+            raise OSError(5, "Input/output error")
+        return own(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint_store, "_digest", digest)
+        assert latest_step(store) == 10
+        save(store, 12)
+    assert latest_step(store) == 15
 
 
 def test_what_fails_leaves_the_others_alone(store):

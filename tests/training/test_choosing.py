@@ -58,9 +58,8 @@ def known_times(same_plans, monkeypatch):
 
 
 def tried(call, *, watch=None, known=None, **settings):
-    given = {"watch": watch} if watch else {}
-    settings = settings_with(**settings)
-    return choosing.by_trials(call, Loop(call), settings=settings, known=known or KnownPlan(), **given)
+    given = {"known": known or KnownPlan(), **({"watch": watch} if watch else {})}
+    return choosing.by_trials(call, Loop(call), settings=settings_with(**settings), **given)
 
 
 def trials_of(call, budget_seconds=60.0, loop=None):

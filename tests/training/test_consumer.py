@@ -89,15 +89,6 @@ def test_what_cannot_be_taken_over_trains_with_keras_own_function(keras):
     assert traced
 
 
-def test_a_mirrored_model(keras):
-    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
-        model = model_cases.dense(keras)
-    made = make(model, model_cases.regression())
-    steps_before = steps_taken(model)
-    made.consume(model_cases.regression())(12)
-    assert steps_taken(model) == steps_before + 12
-
-
 def test_arrays_cannot_be_exchanged(keras):
     data = model_cases.features(4)
     with pytest.raises(errors.UserError, match="Received: x=ndarray"):

@@ -65,14 +65,6 @@ def test_the_rate_holds_and_every_step_has_its_own_mask(keras, plan):
     assert abs(agreement - by_chance) < 0.05
 
 
-@pytest.mark.one_case
-@pytest.mark.each_choice
-@pytest.mark.parametrize("plan", PLANS)
-def test_in_keras_3_the_same_seed_gives_the_same_masks(plan):
-    call = masks(keras3)
-    np.testing.assert_array_equal(drawn(call, PLANS[plan]), drawn(call, PLANS[plan]))
-
-
 def test_in_keras_3_masks_are_those_of_plain_fit_without_xla_and_others_with_it():
     call = masks(keras3)
     expected = drawn(call, PLAIN_FIT)

@@ -249,23 +249,3 @@ def test_whole_numbers_are_equal_or_not():
     )
     assert yardstick(reference).exceeded(reference, loss_tolerance=0.01) is None
     assert yardstick(reference).exceeded(other, loss_tolerance=0.01).name == "iteration"
-
-
-def test_what_an_optimizer_counts_while_it_is_traced_is_put_back(keras):
-    """tf_keras' Nadam does so, and what it computes then depends on how often it was traced."""
-    model, data = numeric_models.dense(keras)
-    optimizer = keras.optimizers.Nadam(0.01)
-    model.compile(optimizer, "mse")
-    call = captured(model, data, epochs=1)
-    start = StartingPoint(model, Loop(call).keras_api)
-    weights = [variable.numpy() for variable in model.trainable_variables]
-    numbers = {name: each for name, each in vars(optimizer).items() if isinstance(each, int)}
-    call.proceed()
-    expected = model.get_weights()
-    start.restore()
-    model.train_function = None
-    assert numbers == {name: each for name, each in vars(optimizer).items() if name in numbers}
-    np.testing.assert_array_equal(model.trainable_variables[0].numpy(), weights[0])
-    call.proceed()
-    for found, value in zip(model.get_weights(), expected, strict=True):
-        np.testing.assert_array_equal(found, value)

@@ -39,12 +39,6 @@ def test_steps_get_what_they_would_have_got_without_it(whole):
     assert first.seconds > 0
 
 
-def test_a_training_whose_only_batches_are_fewer_than_the_call_trains_on_them():
-    first, reading = FirstBatch(), Reading()
-    NotingFirstBatch(reading, first, whole=8).run(iter(tf.data.Dataset.range(3)), 3)
-    assert reading.calls == [[0, 1, 2]]
-
-
 def test_data_without_a_batch_end_as_they_would():
     first = FirstBatch()
     with pytest.raises(tf.errors.OutOfRangeError):

@@ -41,18 +41,6 @@ def gather(keras):
     return model, numeric_models.integers(5, 2), numeric_models.floats(1)
 
 
-def gather_nd(keras):
-    class Gather(keras.layers.Layer):
-        def call(self, inputs):
-            return tf.gather_nd(tf.reshape(tf.range(10.0), [5, 2]), inputs[..., tf.newaxis])
-
-    inputs = keras.Input((2,), dtype="int32")
-    flat = keras.layers.Flatten()(Gather()(inputs))
-    model = keras.Model(inputs, keras.layers.Dense(1)(flat))
-    model.compile("sgd", "mse")
-    return model, numeric_models.integers(5, 2), numeric_models.floats(1)
-
-
 def labels(keras):
     layers = keras.layers
     model = keras.Sequential([layers.Input((4,)), layers.Dense(5)])
@@ -61,7 +49,7 @@ def labels(keras):
     return model, numeric_models.floats(4), numeric_models.integers(5, 1)
 
 
-MODELS = {build.__name__: build for build in (embedding, gather, gather_nd, labels)}
+MODELS = {build.__name__: build for build in (embedding, gather, labels)}
 
 
 def planted(keras, build, bad):
@@ -83,7 +71,7 @@ def test_an_embedding(keras, plan, bad):
         Loop(call).fit(PLANS[plan])
 
 
-@pytest.mark.parametrize("name", ["gather", "gather_nd", "labels"])
+@pytest.mark.parametrize("name", ["gather", "labels"])
 @pytest.mark.parametrize("plan", ["xla", "xla_call"])
 def test_others(keras, name, plan):
     with pytest.raises(tf.errors.InvalidArgumentError):

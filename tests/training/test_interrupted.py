@@ -62,31 +62,6 @@ def test_kills_and_a_damaged_checkpoint_change_nothing(trainings, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("steps_per_call", [None, 4])
-def test_a_kill_before_the_first_checkpoint_loses_nothing_but_time(
-    trainings, tmp_path, steps_per_call
-):
-    options = {"steps_per_call": steps_per_call, "checkpoint_steps": 100}
-    expected = ended(trainings.run(folder=None, is_random=False, **options))
-    options.update(folder=str(tmp_path / "checkpoints"), is_random=False)
-    ended_by(trainings.run(kill_at=12, **options), signal.SIGKILL)
-    last = ended(trainings.run(**options))
-    assert last["outcome"] == expected["outcome"]
-    assert last["step_count"] == 30
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kill_at", [3, 10, 18])
-def test_data_that_are_read_far_ahead_come_in_their_order(trainings, tmp_path, kill_at):
-    options = {"steps_per_call": 2, "prefetch": 50, "checkpoint_steps": 2, "is_late": True}
-    expected = ended(trainings.run(folder=None, **options))
-    options["folder"] = str(tmp_path / "checkpoints")
-    ended_by(trainings.run(kill_at=kill_at, **options), signal.SIGKILL)
-    last = ended(trainings.run(**options))
-    assert last["outcome"] == expected["outcome"]
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
@@ -105,19 +80,6 @@ def test_every_kind_of_training_goes_on(trainings, tmp_path, options):
     assert last["resumed_step"] >= 12
     assert len(last["notes"]) == ("is_stateful" in options)
     assert all(note.endswith("order every time: EagerPyFunc is stateful") for note in last["notes"])
-
-
-@pytest.mark.slow
-def test_a_training_with_its_layers_on_two_devices_goes_on(trainings, tmp_path):
-    options = {"is_placed": True, "is_random": False}
-    expected = ended(trainings.run(folder=None, **options))
-    assert expected["device_count"] == 2
-    folder = str(tmp_path / "checkpoints")
-    ended_by(trainings.run(folder=folder, kill_at=17, **options), signal.SIGKILL)
-    last = ended(trainings.run(folder=folder, **options))
-    assert last["outcome"] == expected["outcome"]
-    assert last["resumed_step"] >= 12
-    assert not last["notes"]
 
 
 @pytest.mark.parametrize(

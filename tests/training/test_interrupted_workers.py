@@ -221,21 +221,6 @@ def test_what_is_killed_among_the_checkpoints_goes_on_from_the_last_whole_one(
     assert found[0]["resumed_step"] == (steps[-1] if steps else None)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("package", ["keras", "tf_keras"])
-def test_three_workers_that_are_told_to_end_save_and_go_on(tmp_path, package):
-    kind = {"step": 14}
-    expected, _ = launched(package, tmp_path / "expected", kind, workers=3)
-    options = {**kind, "worker": 0, "signal": "SIGTERM", "tells_command": True}
-    ended = run(package, tmp_path / "found", options, workers=3)
-    assert ended.returncode == -15, ended.stdout
-    assert "was killed" not in ended.stderr
-    found, _ = launched(package, tmp_path / "found", options, workers=3)
-    for own, was in zip(found, expected, strict=True):
-        assert own["outcome"] == was["outcome"]
-        assert own["resumed_step"] >= 14
-
-
 @contextlib.contextmanager
 def mounted(place, *arguments):
     """Mounts a file system of its own at the folder of the checkpoints."""

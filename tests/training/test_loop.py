@@ -75,21 +75,6 @@ def test_epochs_have_exactly_their_steps(keras, data, arguments, step_count):
     compare(call, [PLAIN_FIT, *PLANS[1:]], step_count=step_count)
 
 
-def test_data_that_end_too_early_train_to_their_end(keras):
-    data = model_cases.regression().filter(lambda x, y: True)
-    call = captured(model_cases.dense(keras), data, epochs=1, steps_per_epoch=12)
-    before = Snapshot(call.model)
-    expected = call.proceed()
-    trained_weights = call.model.get_weights()
-    before.restore()
-    history, _ = Loop(call).fit(PLANS[2])
-    for one, other in zip(call.model.get_weights(), trained_weights, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
-    # Keras may count the step that found no data any more.
-    assert int(call.model.optimizer.iterations) == model_cases.BATCHES
-    assert_same_history(history, expected)
-
-
 @pytest.mark.parametrize(
     "validation",
     [
@@ -133,25 +118,6 @@ def test_keras_own_callbacks_work(keras, tmp_path):
     assert len(rates) == 4
     assert (tmp_path / "best.weights.h5").exists()
     assert list((tmp_path / "logs" / "validation").glob("events*"))
-
-
-def test_a_callback_may_evaluate_and_predict(keras):
-    other = model_cases.regression().take(3)
-    results = []
-
-    def look(epoch, logs):
-        loss = model.evaluate(other, verbose=0)[0]
-        results.append((loss, model.predict(other, verbose=0).shape))
-
-    model = model_cases.dense(keras)
-    data = model_cases.regression()
-    # A single callback, as Keras allows.
-    callback = keras.callbacks.LambdaCallback(on_epoch_end=look)
-    call = captured(model, data, validation_data=data, callbacks=callback)
-    compare(call, PLANS[2:3], step_count=20)
-    (first, shape), (second, _), (third, _), (fourth, _) = results
-    assert shape == (24, 1)
-    assert [third, fourth] == pytest.approx([first, second], rel=1e-5)
 
 
 @pytest.mark.parametrize("plan", [PLAIN_FIT, PLANS[2]])

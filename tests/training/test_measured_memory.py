@@ -1,8 +1,4 @@
-"""Leaks of real trainings, and what a process held before one: no part of what it takes.
-
-That of TensorFlow's own allocator, which another test may have filled, is in
-test_training_memory.py.
-"""
+"""Leaks of real trainings, and what a process held before one: no part of what it takes."""
 
 import time
 
@@ -131,6 +127,14 @@ def test_a_training_takes_what_comes_after_but_for_leftovers():
     assert taken == pytest.approx(own.nbytes, abs=NEARLY)
     assert held.taken_beside(peak_bytes, leftover_bytes=taken // 2) == taken - taken // 2
     assert held.taken_beside(held.anonymous_bytes, leftover_bytes=ballast.nbytes) == 0
+
+
+@host_memory_counts
+def test_the_figure_has_nothing_of_what_the_process_held_before(keras):
+    ballast = block(256)
+    session = TrainingSession(_SETTINGS)
+    session.fit(captured(model_cases.dense(keras), model_cases.regression()))
+    assert 0 < session.record.figures()["training_memory_bytes"] < ballast.nbytes / 2
 
 
 @host_memory_counts

@@ -110,13 +110,6 @@ def session_with(port, *, plan=PLAIN_FIT, **choice):
     return made
 
 
-def of_any_size():
-    """Returns data that do not say how large their batches are."""
-    data = model_cases.regression()
-    batches = list(data.as_numpy_iterator())
-    return tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=data.element_spec)
-
-
 def fixed_batches():
     """Returns data that say how large their batches are."""
     x, y = model_cases.features(4), model_cases.features(1, seed=1)
@@ -217,21 +210,6 @@ def test_a_schedule_of_the_learning_rate(port, kind):
     assert rates == pytest.approx([0.05, 0.025], rel=0.08)
 
 
-@pytest.mark.slow
-def test_the_size_of_a_batch_is_known_without_reading_data(keras):
-    def seen(data, **arguments):
-        call = captured(model_cases.dense(keras), data, **arguments)
-        training = looked_at(call, Loop(call))
-        return training.figures()["global_batch_size"]
-
-    arrays = {"data": model_cases.features(4), "y": model_cases.features(1, seed=1)}
-    assert seen(**arrays) == 32
-    assert seen(**arrays, batch_size=16) == 16
-    assert seen(fixed_batches()) == BATCH_SIZE
-    assert seen(model_cases.regression()) == BATCH_SIZE
-    assert seen(of_any_size()) is None
-
-
 def test_nothing_is_served_unless_it_is_wanted(keras, monkeypatch):
     started = []
     monkeypatch.setattr(
@@ -258,25 +236,6 @@ def test_who_waits_is_told_how_far_it_is_and_where_its_metrics_are(keras, port, 
     assert f"training: tracing, compiling and the first steps{address}" in said
     assert 0 < counts[0] < counts[-1] <= total
     assert made.record.train_step_count == total
-
-
-@pytest.mark.slow
-def test_the_port_is_free_before_between_and_afterwards(keras, port):
-    training = session_with(port)
-    choose, chosen = training._choose, []
-
-    def choose_unseen(call, loop):
-        chosen.append(is_served(port))  # here are the trials
-        return choose(call, loop)
-
-    training._choose = choose_unseen
-    for _ in range(2):
-        scraped = Scraped(keras, port)
-        training.fit(scraped.call)
-        assert parsed(scraped.texts[-1])[1]["tfx_perf_train_steps_total"] == STEPS
-        assert not is_served(port)
-        assert not [each for each in threading.enumerate() if "serve_forever" in each.name]
-    assert chosen == [False, False]
 
 
 def test_the_port_is_free_after_a_failure(keras, port):

@@ -164,18 +164,6 @@ def test_logs_that_do_not_come_back_do_not_end_a_training(keras, what, tmp_path,
     assert "what the last call returned is not what it was" in notes
 
 
-@pytest.mark.slow
-def test_data_whose_state_does_not_fit_begin_anew(keras, tmp_path):
-    with pytest.raises(InterruptedError):
-        fit(keras, [], folder=tmp_path, ends_at=2)
-    edited = lambda: shuffled().prefetch(3)  # noqa: E731
-    model, expected, _ = fit(keras, [], stages=edited)
-    found, history, session = fit(keras, [], folder=tmp_path, stages=edited)
-    assert "began anew" in session.record.notes[0]
-    assert_same(Snapshot(found), Snapshot(model))
-    assert_same_history(history, expected)
-
-
 def test_a_cache_in_files_stays_whole(keras, tmp_path):
     def stages(name):
         return lambda: shuffled().cache(str(tmp_path / name))
@@ -185,33 +173,3 @@ def test_a_cache_in_files_stays_whole(keras, tmp_path):
     assert_same(Snapshot(found), Snapshot(model))
     assert_same_history(history, expected)
     assert any("a cache in files" in note for note in session.record.notes)
-
-
-@pytest.mark.slow
-def test_a_csv_logger_does_afterwards_what_it_was_told(keras, tmp_path):
-    file = tmp_path / "log.csv"
-    with pytest.raises(InterruptedError):
-        fit(keras, [keras.callbacks.CSVLogger(str(file))], folder=tmp_path / "a", ends_at=2)
-    logger = keras.callbacks.CSVLogger(str(file))
-    fit(keras, [logger], folder=tmp_path / "a")
-    assert len(file.read_text().splitlines()) == 1 + EPOCHS
-    fit(keras, [logger])
-    lines = file.read_text().splitlines()
-    assert len(lines) == 1 + EPOCHS
-    assert lines[0].startswith("epoch")
-
-
-@pytest.mark.slow
-def test_what_was_infinite_at_first_is_no_blow_up(keras, tmp_path):
-    def make(keras):
-        def forbid(logs=None):
-            kernel = callback.model.get_layer("hidden").bias
-            kernel.assign([-np.inf, *np.zeros(7)])
-
-        callback = keras.callbacks.LambdaCallback(on_train_begin=forbid)
-        return [callback]
-
-    model, expected, _ = fit(keras, make(keras))
-    found, history, _ = fit(keras, make(keras), folder=tmp_path)
-    assert_same(Snapshot(found), Snapshot(model))
-    assert_same_history(history, expected)

@@ -12,6 +12,8 @@ from tests.training import two_workers
 pytestmark = pytest.mark.each_choice
 
 _SCRIPT = pathlib.Path(__file__).with_name("different_workers.py")
+_TRAINED = "10 steps per call; 10 steps per call"
+_AGREED = "plain fit; 10 steps per call"  # as the first one needs it
 
 
 @pytest.mark.parametrize(
@@ -22,9 +24,11 @@ _SCRIPT = pathlib.Path(__file__).with_name("different_workers.py")
         pytest.param("tf_keras", "steps", "other steps_per_epoch", marks=pytest.mark.slow),
         pytest.param("keras", "files", "AutoShardPolicy.DATA", marks=pytest.mark.slow),
         pytest.param("tf_keras", "files", "AutoShardPolicy.DATA", marks=pytest.mark.slow),
-        pytest.param("keras", "nothing", "trained", marks=pytest.mark.slow),
-        pytest.param("keras", "unbuilt", "trained", marks=pytest.mark.slow),
-        pytest.param("tf_keras", "unbuilt", "trained", marks=pytest.mark.slow),
+        pytest.param("keras", "nothing", _TRAINED, marks=pytest.mark.slow),
+        pytest.param("keras", "unbuilt", _TRAINED, marks=pytest.mark.slow),
+        pytest.param("tf_keras", "unbuilt", _TRAINED, marks=pytest.mark.slow),
+        pytest.param("keras", "callback", _AGREED, marks=pytest.mark.slow),
+        pytest.param("tf_keras", "callback", _AGREED, marks=pytest.mark.slow),
     ],
 )
 def test_what_is_amiss_is_named_on_every_worker(package, what, words):

@@ -4,7 +4,6 @@ import dataclasses
 import time
 
 import model_cases
-import numpy as np
 import pytest
 import tensorflow as tf
 from model_cases import Snapshot, assert_same, assert_same_history, captured
@@ -200,39 +199,6 @@ def test_a_plan_that_is_slower_is_not_chosen(keras, plant, seconds):
     assert "times the step time of plain fit" in trial.reason
 
 
-@pytest.mark.slow
-def test_long_steps_are_tried_with_few_steps_per_call_within_the_budget(keras):
-    data = model_cases.regression().repeat()
-
-    class Slow(keras.layers.Layer):
-        def call(self, inputs):
-            waited = tf.py_function(lambda: time.sleep(0.15) or 0.0, [], tf.float32)
-            return inputs + tf.ensure_shape(waited, ())
-
-    inputs = keras.Input((4,))
-    model = keras.Model(inputs, keras.layers.Dense(1)(Slow()(inputs)))
-    model.compile(optimizer="sgd", loss="mse")
-    session = session_with(budget=6.0)
-    started = time.perf_counter()
-    session.fit(captured(model, data, steps_per_epoch=20, epochs=1))
-    training_seconds = 20 * 0.15
-    assert time.perf_counter() - started < 6.0 + training_seconds + 15.0
-    assert session.record.plan.is_plain_fit
-    assert all((trial.plan.steps_per_call or 0) <= 3 for trial in session.record.trials)
-
-
-@pytest.mark.slow
-def test_random_models_are_held_to_plain_fits_own_spread(keras):
-    layers = keras.layers
-    model = keras.Sequential(
-        [layers.Input((4,)), layers.Dense(16), layers.Dropout(0.5), layers.Dense(1)]
-    )
-    model.compile(optimizer="sgd", loss="mse")
-    session = session_with(loss_tolerance=0.3)
-    session.fit(captured(model, model_cases.regression().repeat(), steps_per_epoch=100))
-    assert 1 < session.record.plan.steps_per_call <= 50
-
-
 def needs_autograph(keras):
     class Choosing(keras.layers.Layer):
         def call(self, inputs, training=None):
@@ -263,58 +229,6 @@ def test_layers_that_need_autograph_train_with_a_plan():
     assert_same_history(session.fit(call), expected, rtol=1e-4)
     assert_same(Snapshot(call.model), trained, rtol=1e-4)
     assert 1 < session.record.plan.steps_per_call <= 50
-
-
-@pytest.mark.slow
-def test_validation_that_alone_needs_autograph_works():
-    import tf_keras
-
-    class Tested(tf_keras.layers.Layer):
-        def call(self, inputs, training=None):
-            return inputs if training else self.tested(inputs)
-
-        def tested(self, inputs):
-            if tf.reduce_mean(inputs) > 100.0:
-                inputs = -inputs
-            return inputs
-
-    inputs = tf_keras.Input((4,))
-    model = tf_keras.Model(inputs, tf_keras.layers.Dense(1)(Tested()(inputs)))
-    model.compile(optimizer="sgd", loss="mse")
-    data = model_cases.regression()
-    for budget, margin in ((20, 0.02), (20, 1e9)):  # with a plan, and with plain fit
-        session = session_with(budget=budget, margin=margin)
-        history = session.fit(captured(model, data.repeat(), validation_data=data, **ENDLESS))
-        assert np.isfinite(history.history["val_loss"]).all()
-        assert session.record.plan.is_plain_fit == (margin > 1)
-
-
-@pytest.mark.slow
-def test_an_own_train_step_gets_no_xla(keras):
-    session = session_with(xla=True)
-    session.fit(captured(model_cases.custom_train_step(keras), model_cases.regression().repeat(),
-                         steps_per_epoch=30))
-    (refused,) = [trial for trial in session.record.trials if trial.plan.uses_xla]
-    assert refused.status == "failed"
-    assert "own train_step" in refused.reason
-
-
-@pytest.mark.slow
-def test_stateful_recurrent_layers_keep_their_state_through_the_trials(keras):
-    model = keras.Sequential(
-        [
-            keras.layers.Input(batch_shape=(8, 3, 2)),
-            keras.layers.LSTM(4, stateful=True),
-            keras.layers.Dense(1),
-        ]
-    )
-    model.compile(optimizer="sgd", loss="mse")
-    data = model_cases.batched(model_cases.features(3, 2), model_cases.features(1, seed=1))
-    call = captured(model, data.repeat(), steps_per_epoch=20, epochs=1)
-    before = Snapshot(model)
-    expected = call.proceed()
-    before.restore()
-    assert_same_history(session_with().fit(call), expected, rtol=1e-4)
 
 
 def test_a_fit_like_an_earlier_one_has_its_plan_and_another_its_own_trials(keras):

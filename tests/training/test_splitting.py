@@ -4,7 +4,6 @@ Methods of the user's own are found by `private_attributes`.
 """
 
 import functools
-import json
 
 import keras as keras3
 import model_cases
@@ -14,8 +13,6 @@ import tensorflow as tf
 import tf_keras
 from model_cases import Snapshot, assert_same, assert_same_history, captured, plain_fit
 
-from tests import processes
-from tests.training import script_forks
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import interception
 from tfx_perf.training.keras_api import either_keras
@@ -156,56 +153,6 @@ def test_an_own_update_step_of_the_instance_is_not_fused(keras):
     trained_as_plain_fit_does(model)
 
 
-@pytest.mark.slow
-def test_an_own_compute_metrics_sees_the_weights_that_plain_fit_shows_it(keras):
-    class Own(keras.Model):
-        def compute_metrics(self, x, y, y_pred, sample_weight=None):
-            found = super().compute_metrics(x, y, y_pred, sample_weight)
-            return {**found, "size": tf.reduce_sum(tf.abs(self.trainable_variables[0]))}
-
-    inputs = keras.Input((4,))
-    model = Own(inputs, keras.layers.Dense(1)(inputs))
-    model.compile(keras.optimizers.SGD(0.3, momentum=0.9), "mse")
-    for plan in (SEVERAL, TrainingPlan(steps_per_call=5, fused_update=True)):
-        trained_as_plain_fit_does(model, plan)
-    trained_as_plain_fit_does(model, TrainingPlan(steps_per_call=5, xla_call=True))
-    assert slicing_obstacle(model, either_keras.api_of(model)) == (
-        "the model has its own compute_metrics"
-    )
-
-
-# Devices must be made before TensorFlow starts.
-_SYNCHRONIZED = """
-import json
-import keras, tf_keras
-import tensorflow as tf
-from tfx_perf.training.keras_api import either_keras
-from tfx_perf.training.step.slices import slicing_obstacle
-
-(cpu,) = tf.config.list_physical_devices("CPU")
-tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-strategies = tf.distribute.get_strategy(), tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-found = []
-for package in (keras, tf_keras):
-    for strategy in strategies:
-        for synchronized in (False, True):
-            with strategy.scope():
-                normalization = package.layers.BatchNormalization(synchronized=synchronized)
-                model = package.Sequential([package.layers.Input((4,)), normalization])
-                model.compile("sgd", "mse")
-            found.append(slicing_obstacle(model, either_keras.api_of(model)))
-print(json.dumps(found))
-"""
-
-
-def test_a_layer_that_asks_other_replicas_is_not_sliced_where_there_are_some(tmp_path):
-    script = tmp_path / "script.py"
-    script.write_text(_SYNCHRONIZED)
-    done = script_forks.run(script, timeout=200)
-    reason = "a layer asks the other replicas, which may have fewer slices"
-    assert json.loads(processes.last_line(done)) == [None, None, None, reason] * 2
-
-
 @pytest.mark.parametrize(
     "how", [{"micro_batches": 2}, {"recompute": 2}], ids=["micro_batches", "recompute"]
 )
@@ -259,6 +206,13 @@ def test_a_loss_that_the_optimizer_scales_in_its_own_way_is_not_sliced():
     )
 
 
+def test_an_own_compute_metrics_sees_whole_batches(keras):
+    model = model_cases.dense(keras)
+    model.compute_metrics = functools.partial(model.compute_metrics)
+    obstacle = slicing_obstacle(model, either_keras.api_of(model))
+    assert obstacle == "the model has its own compute_metrics"
+
+
 @pytest.mark.parametrize("name", ["call", "compute_loss"])
 def test_inputs_that_an_own_method_of_the_instance_sees_are_not_prepared(keras, name):
     inputs = keras.Input((4,))
@@ -269,5 +223,3 @@ def test_inputs_that_an_own_method_of_the_instance_sees_are_not_prepared(keras, 
     own = getattr(model, name)
     setattr(model, name, functools.partial(own))
     assert not Preparation(model, keras_api).row_bytes
-
-

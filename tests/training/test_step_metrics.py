@@ -18,6 +18,7 @@ PLANS = (
     TrainingPlan(steps_per_call=7, xla=True),
     TrainingPlan(steps_per_call=7, xla_call=True),
     TrainingPlan(steps_per_call=7, recompute=2),
+    TrainingPlan(steps_per_call=7, fused_update=True),
 )
 
 

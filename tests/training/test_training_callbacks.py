@@ -187,56 +187,6 @@ def test_an_evaluation_that_raises_leaves_the_next_one_whole(keras):
     assert batches == list(range(12))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("plan", ["plain", "four"])
-def test_a_model_that_is_compiled_anew_is_evaluated_anew(keras, plan):
-    def compiles(epoch, logs=None):
-        if epoch == 1:
-            callback.model.compile(keras.optimizers.SGD(0.02), "mae", metrics=["mse"])
-            callback.model.make_train_function()
-
-    def trained(fit):
-        nonlocal callback
-        callback = keras.callbacks.LambdaCallback(on_epoch_end=compiles)
-        model = model_of(keras)
-        with fit:
-            return model.fit(
-                data(), epochs=4, verbose=0, callbacks=[callback], validation_data=other_data()
-            )
-
-    callback = None
-    expected = trained(contextlib.nullcontext())
-    found = trained(interception.intercepting_fit(session_with(PLANS[plan]).fit))
-    assert "val_mse" in found.history
-    assert_same_history(found, expected)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("package", ["keras", "tf_keras"])
-@pytest.mark.parametrize("plan", ["plain", "four"])
-def test_another_model_is_trained_by_its_own_fit(keras, package, plan):
-    """A teacher and a student, of the same line or not, share TensorFlow's default strategy."""
-    strategy, teacher_line = tf.distribute.get_strategy(), importlib.import_module(package)
-
-    def teacher_trained(with_plan):
-        teacher = model_of(teacher_line, seed=9)
-        histories = []
-
-        def is_untouched(epoch, logs=None):
-            assert "experimental_distribute_dataset" not in vars(strategy)
-
-        def teach(model, seen):
-            callback = teacher_line.callbacks.LambdaCallback(on_epoch_begin=is_untouched)
-            histories.append(teacher.fit(other_data(), verbose=0, callbacks=[callback]).history)
-            seen.append(teacher.evaluate(other_data(), verbose=0))
-            seen.append(teacher.train_on_batch(*batch()))
-
-        found = run(keras, teach, "on_epoch_end", with_plan)
-        return teacher, [*found[1], *histories], found[2]
-
-    assert_equal_runs(teacher_trained(PLANS[plan]), teacher_trained(None))
-
-
 def saved_and_loaded(keras, model, folder):
     model.save(folder / "model.keras")
     return keras.models.load_model(folder / "model.keras")
@@ -399,22 +349,3 @@ def test_the_weights_that_a_training_began_with_are_let_go(keras):
         model.fit(data(), epochs=2, verbose=0, validation_data=other_data())
     gc.collect()
     assert not [each for each in gc.get_objects() if isinstance(each, CapturedPoint)]
-
-
-@pytest.mark.slow
-def test_the_users_steps_per_execution_hold_in_callbacks(keras):
-    def fit(plan):
-        model, seen = model_of(keras), []
-        model.compile(optimizer="sgd", loss="mse", steps_per_execution=3)
-
-        def nested(epoch, logs):
-            seen.append(model.fit(data(), verbose=0).history)
-            seen.append(int(model.optimizer.iterations.numpy()))
-
-        callbacks = [keras.callbacks.LambdaCallback(on_epoch_end=nested)]
-        call = model_cases.captured(model, data(), callbacks=callbacks, epochs=2)
-        history = call.proceed() if plan is None else session_with(plan).fit(call)
-        return model, seen, history
-
-    for plan in PLAIN_FIT, TrainingPlan(steps_per_call=5):
-        assert_equal_runs(fit(plan), fit(None))

@@ -4,7 +4,6 @@ import functools
 import json
 
 import model_cases
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -12,8 +11,6 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.core import cache_key, interception
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.recovery import training_fingerprint
-from tfx_perf.training.session import TrainingSession
-from tfx_perf.training.trials.choice import plain
 
 pytestmark = pytest.mark.one_case
 
@@ -289,38 +286,6 @@ def test_a_fit_changes_nothing_of_what_the_next_one_is(keras):
     model.fit(model_cases.regression(), verbose=0)
     model.evaluate(model_cases.regression(), verbose=0)
     assert of_model(model) == expected
-
-
-def with_a_vocabulary(tf_keras):
-    layers = tf_keras.layers
-    lookup = layers.StringLookup()
-    lookup.adapt(tf.constant(["a", "b"]))
-    inputs = tf_keras.Input((1,), dtype=tf.string)
-    outputs = layers.Dense(1)(layers.Embedding(4, 2)(lookup(inputs)))
-    model = tf_keras.Model(inputs, outputs)
-    model.compile("sgd", "mse")
-    return model
-
-
-def with_two_optimizers(tf_keras):
-    linear = tf_keras.experimental.LinearModel()
-    deep = tf_keras.Sequential([tf_keras.layers.Dense(1)])
-    model = tf_keras.experimental.WideDeepModel(linear, deep)
-    model.compile(["sgd", "adam"], "mse")
-    return model
-
-
-@pytest.mark.each_choice
-@pytest.mark.parametrize("make", [with_a_vocabulary, with_two_optimizers])
-def test_what_only_tf_keras_has_is_trained(make):
-    import tf_keras
-
-    words = tf.data.Dataset.from_tensor_slices(([["a"], ["b"]] * 4, [[[1.0]]] * 8)).batch(2)
-    data = words if make is with_a_vocabulary else model_cases.regression()
-    session = TrainingSession(PerfConfig(), choice=plain("a test"))
-    with interception.intercepting_fit(session.fit):
-        history = make(tf_keras).fit(data, epochs=2, verbose=0)
-    assert np.all(np.isfinite(history.history["loss"]))
 
 
 def test_what_cannot_be_described_ends_nothing(keras):

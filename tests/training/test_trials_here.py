@@ -76,24 +76,6 @@ def test_code_that_exits_under_a_plan_has_failed_there(keras):
     assert reason == "SystemExit: not under a plan"
 
 
-def test_after_a_training_that_was_interrupted_and_resumed_there_are_trials(keras, tmp_path):
-    class Interrupt(keras.callbacks.Callback):
-        def on_epoch_end(self, epoch, logs=None):
-            raise KeyboardInterrupt
-
-    inputs = keras.Input((4,))
-    model = keras.Model(inputs, keras.layers.Dense(1)(inputs))
-    model.compile(optimizer="sgd", loss="mse")
-    data = tf.data.Dataset.from_tensor_slices((X, X[:, :1])).batch(16)
-    for epochs in (2, 4):
-        backup = keras.callbacks.BackupAndRestore(str(tmp_path / "backup"))
-        with pytest.raises(KeyboardInterrupt):
-            model.fit(data, epochs=epochs, verbose=0, callbacks=[backup, Interrupt()])
-    found = choice_of(captured(model, data.repeat(), steps_per_epoch=50))
-    assert not found.trials_failed
-    assert len(found.trials) > 1
-
-
 def test_a_cache_in_a_file_is_written_by_the_training_alone(keras, tmp_path):
     rows = np.tile(X, (100, 1))
     data = tf.data.Dataset.from_tensor_slices((rows, rows[:, :1]))

@@ -58,13 +58,8 @@ def test_the_order_of_the_data_makes_no_difference(keras):
     moved = record_of(keras, padded(sentences(order=3)))
     assert moved.flops_per_step == pytest.approx(one.flops_per_step, rel=0.15)
     assert not runs.differences(moved.environment, one.environment)
-
-
-@pytest.mark.slow
-def test_a_larger_model_shows(keras):
-    small = record_of(keras, padded(sentences(), seed=1))
     large = record_of(keras, padded(sentences(), seed=2), width=2 * WIDTH)
-    assert "flops_per_step" in runs.differences(small.environment, large.environment)
+    assert "flops_per_step" in runs.differences(one.environment, large.environment)
 
 
 @pytest.mark.slow

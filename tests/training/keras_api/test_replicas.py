@@ -136,22 +136,6 @@ def test_one_replica_updates_in_some_steps_only(options):
         np.testing.assert_allclose(own, expected, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "package", ["keras", pytest.param("tf_keras", marks=pytest.mark.slow)]
-)
-def test_each_replica_drops_its_own_units(package):
-    ended = script_forks.run(_SCRIPT.with_name("dropping_replicas.py"), package)
-    assert 400 < int(processes.last_line(ended)) < 600  # half of a thousand, by chance
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("package", ["keras", "tf_keras"])
-def test_a_worker_that_needs_plain_fit_is_not_left_alone(package):
-    script = pathlib.Path(__file__).with_name("agreeing_workers.py")
-    for line in two_workers.last_lines(script, package):
-        assert line == "plain fit; 10 steps per call"
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("worker_count", [2, 3])
 @pytest.mark.parametrize("package", ["keras", "tf_keras"])
