@@ -1,7 +1,7 @@
 """How often a worker reduces in a step, and after the steps of a call; run as a script.
 
 Argument: the Keras package. Prints that for batches that are all full, and for any, as JSON:
-`{"full": {"step": 1, "call": 4}, "any": ...}`.
+`{"full": {"step": 1, "call": 4}, "any": ...}`, and beside them the FLOPs of a step.
 """
 
 import importlib
@@ -10,7 +10,7 @@ import sys
 
 import numpy as np
 import tensorflow as tf
-from two_replicas import trained
+from two_replicas import flops, trained
 
 
 def reductions(keras, strategy, *, drop_remainder):
@@ -32,4 +32,4 @@ if __name__ == "__main__":
     found = {
         name: reductions(package, made, drop_remainder=name == "full") for name in ("full", "any")
     }
-    print(json.dumps(found))
+    print(json.dumps({**found, "flops": flops(package, made)}))

@@ -10,12 +10,15 @@ from tests import processes
 from tests.training import script_forks, two_workers
 
 _FOLDER = pathlib.Path(__file__).parent
+_WHAT = ("products", "dropped", "failed", "sliceable", "flops", "idle")
+# Forward and for the weights: 64 rows; for the inputs of the second layer.
+_FLOPS = 2 * 64 * (2 * 16 * 8 + 3 * 8 * 1)
 
 
 @pytest.mark.parametrize("package", ["keras", pytest.param("tf_keras", marks=pytest.mark.slow)])
 def test_replicas_sum_while_they_compute_and_each_drops_its_own_units(package):
     script = _FOLDER.joinpath("two_replicas.py")
-    done = script_forks.run(script, package, "products", "dropped", "failed", "sliceable")
+    done = script_forks.run(script, package, *_WHAT)
     found = json.loads(processes.last_line(done))
     smallest, largest = found["products"]
     assert smallest == 3, "the last layer's gradients need the forward pass of three layers alone"
@@ -25,6 +28,8 @@ def test_replicas_sum_while_they_compute_and_each_drops_its_own_units(package):
     assert found["failed"] == ["InvalidArgumentError", 2.0]
     reason = "a layer asks the other replicas, which may have fewer slices"
     assert found["sliceable"] == [None, None, None, reason]
+    assert found["flops"] == [_FLOPS, None]
+    assert found["idle"] == []
 
 
 @pytest.mark.slow
@@ -54,4 +59,5 @@ def test_workers_sum_gradients_and_rows_in_a_step_and_metrics_once_a_call(packag
         assert json.loads(line) == {
             "full": {"step": 1, "call": of_metrics},
             "any": {"step": 2, "call": of_metrics},
+            "flops": [_FLOPS, None],
         }

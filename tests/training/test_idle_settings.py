@@ -1,12 +1,9 @@
 """Settings that do nothing are named; see `strategies`."""
 
-import json
 
 import pytest
 import tensorflow as tf
 
-from tests import processes
-from tests.training import script_forks
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import workers
 from tfx_perf.training.replicas import strategies
@@ -56,29 +53,8 @@ def test_what_is_as_by_default_is_not_named():
     assert idle(tf.distribute.OneDeviceStrategy("CPU:0"), strategy="model_parallel") == ()
 
 
-_TWO_REPLICAS = """
-import json, sys
-import tensorflow as tf
-from tfx_perf.config import PerfConfig
-from tfx_perf.training.replicas import strategies
-
-(cpu,) = tf.config.list_physical_devices("CPU")
-tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-config = PerfConfig.from_dict({"distribution": json.loads(sys.argv[1])})
-two = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-print(json.dumps(strategies.idle_settings(config, two)))
-"""
-
-
 @pytest.mark.parametrize("strategy", ["one_device", "model_parallel", "auto"])
 def test_what_is_of_replicas_is_named_beside_a_strategy_of_one(strategy):
     under = tf.distribute.OneDeviceStrategy("CPU:0") if strategy == "model_parallel" else None
     (found,) = idle(under, strategy=strategy, reduction_dtype="float16")
     assert found.startswith("distribution.reduction_dtype=float16 has no effect: ")
-
-
-def test_with_two_replicas_all_counts(tmp_path):
-    settings = {"strategy": "mirrored", "reduction_dtype": "float16"}
-    (tmp_path / "script.py").write_text(_TWO_REPLICAS)
-    done = script_forks.run(tmp_path / "script.py", json.dumps(settings))
-    assert json.loads(processes.last_line(done)) == []

@@ -81,26 +81,6 @@ def test_an_evaluation_step_is_traced_once(keras):
     assert loss.count == 1
 
 
-@pytest.mark.parametrize("times", [1, 3])
-@pytest.mark.parametrize("length", [2, None])
-def test_the_last_results_and_state_come_out_whatever_their_shape(times, length):
-    traced = []
-
-    @tf.function(input_signature=[tf.TensorSpec([length], tf.int32), tf.TensorSpec([], tf.int32)])
-    def run(values, count):
-        def step(done, total):
-            traced.append(done)
-            return {"values": values + done}, total + done
-
-        return repeated(step, count, state=tf.constant(10))
-
-    results, total = run(tf.constant([5, 6]), tf.constant(times))
-    last = times - 1
-    assert results["values"].numpy().tolist() == [5 + last, 6 + last]
-    assert int(total) == 10 + sum(range(times))
-    assert len(traced) == 1
-
-
 @pytest.mark.parametrize("shape", [[], None])
 def test_a_step_begins_when_the_one_before_has_ended(shape):
     """So data that end cut no step short."""

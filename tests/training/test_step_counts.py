@@ -1,6 +1,7 @@
 """Keras' own ways of counting steps, in whatever combination of lengths.
 
-Our functions are told where `epochs` begin; the `fit_steps` know how many a call has.
+Our functions are told where `epochs` begin; the `fit_steps` know how many a call has,
+and note the first batch on its way.
 """
 
 import itertools

@@ -3,8 +3,9 @@
 `products`: how many products each sum of gradients waits for, the fewest and the most; `dropped`:
 how many units both drop alike, of a thousand; `failed`: the error of a step in which one replica
 fails while the other one waits for it in a sum, and the sum of the next step; `sliceable`: what
-keeps one replica and two from slices, with normalization by the replica and by the batch; `trials`:
-how they ended, and the first note of their training.
+keeps one replica and two from slices, with normalization by the replica and by the batch; `flops`:
+those of a step, and the note; `idle`: settings that do nothing; `trials`: how they ended, and the
+first note of their training.
 """
 
 import importlib
@@ -18,8 +19,11 @@ from keras_api.replica_cases import strategy_of
 
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import interception
+from tfx_perf.tf_internals import autograph
+from tfx_perf.training import model_flops
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.optimizations.plan import TrainingPlan
+from tfx_perf.training.replicas import strategies
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.step.slices import slicing_obstacle
 
@@ -83,7 +87,7 @@ def dropped(keras, strategy):
     return int(np.sum(kept_by != 1))
 
 
-def failed(strategy):
+def failed(keras, strategy):
     def fails(seconds):
         end = tf.timestamp() + seconds
         turns = tf.while_loop(lambda _: tf.timestamp() < end, lambda turn: turn + 1, [0])
@@ -117,6 +121,21 @@ def sliceable(keras, strategy):
     return found
 
 
+def flops(keras, strategy):
+    with strategy.scope():
+        layers = [keras.layers.Input((16,)), keras.layers.Dense(8), keras.layers.Dense(1)]
+        model = keras.Sequential(layers)
+        model.compile("adam", "mse", metrics=["mae"])
+    with autograph.libraries_unconverted():
+        found = model_flops.count_flops(model, (tf.ones((64, 16)), tf.ones((64, 1))))
+    return [found.per_step, found.note]
+
+
+def idle(keras, strategy):
+    config = {"distribution": {"strategy": "mirrored", "reduction_dtype": "float16"}}
+    return strategies.idle_settings(PerfConfig.from_dict(config), strategy)
+
+
 def trials(keras, strategy):
     settings = {"training": {"trial_budget_seconds": 60}, "schedule": {"planned_runs": 10**6}}
     session = TrainingSession(PerfConfig.from_dict(settings))
@@ -130,9 +149,7 @@ def trials(keras, strategy):
 def main(package, *names):
     keras, strategy = importlib.import_module(package), strategy_of(2)
     strategy.extended._communication_options = _ONE_PACK_EACH  # which workers' strategy is given
-    made = {"products": products, "dropped": dropped, "sliceable": sliceable, "trials": trials}
-    found = {name: made[name](keras, strategy) for name in made if name in names}
-    print(json.dumps({**found, "failed": failed(strategy) if "failed" in names else None}))
+    print(json.dumps({name: globals()[name](keras, strategy) for name in names}))
 
 
 if __name__ == "__main__":

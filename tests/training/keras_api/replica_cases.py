@@ -6,6 +6,7 @@ logs differ, as JSON: `{case: {plan: difference}}`.
 """
 
 import contextlib
+import functools
 import importlib
 import json
 import sys
@@ -49,6 +50,20 @@ LAST_BATCHES = {
 }
 NOISY = ("noise", "noise_of_one")  # by the row
 SEVERAL_OUTPUTS = ("two_outputs", "uneven_outputs")
+SGD = ("sgd", "regularized", "weighted", "short_batch", "indivisible", "own_mean",
+       "calls_keras_step")  # fmt: skip
+MOMENTUM = (*NOISY, *SEVERAL_OUTPUTS, "single_row", "normalized", "uneven_weights",
+            "no_rows_convolved", "no_rows_added_loss")  # fmt: skip
+_AVERAGING = {"use_ema": True, "ema_momentum": 0.9}
+ADAM = {
+    "clipnorm": {"clipnorm": 0.1},
+    **dict.fromkeys(
+        ("global_clipnorm", "uneven_batch", "sparse", "short_sparse"), {"global_clipnorm": 0.1}
+    ),
+    "moving_average": _AVERAGING,
+    "overwritten": {**_AVERAGING, "ema_overwrite_frequency": 3},
+}
+FUSED = {*MOMENTUM, *ADAM, "weight_decay", "accumulated"}  # which may be by one kernel
 _OVERFLOWS = 2.0**110
 
 
@@ -70,35 +85,12 @@ def optimizers(keras):
     }
     return {
         **({} if keras.__name__ == "tf_keras" else accumulating),
-        **{case: lambda: made.SGD(0.05, momentum=0.9) for case in NOISY},
-        "sgd": lambda: made.SGD(0.05),
-        "clipnorm": lambda: made.Adam(0.05, clipnorm=0.1),
-        "global_clipnorm": lambda: made.Adam(0.05, global_clipnorm=0.1),
+        **{case: lambda: made.SGD(0.05) for case in SGD},
+        **{case: lambda: made.SGD(0.05, momentum=0.9) for case in MOMENTUM},
+        **{case: functools.partial(made.Adam, 0.05, **given) for case, given in ADAM.items()},
         "clipvalue": lambda: made.SGD(0.05, clipvalue=0.05),
         "weight_decay": lambda: made.AdamW(0.05, weight_decay=0.1, global_clipnorm=0.1),
-        "moving_average": lambda: made.Adam(0.05, use_ema=True, ema_momentum=0.9),
-        "overwritten": lambda: made.Adam(
-            0.05, use_ema=True, ema_momentum=0.9, ema_overwrite_frequency=3
-        ),
-        "overflow": lambda: scaling.LossScaleOptimizer(
-            made.SGD(1e-8), initial_scale=_OVERFLOWS
-        ),
-        "regularized": lambda: made.SGD(0.05),
-        "weighted": lambda: made.SGD(0.05),
-        "short_batch": lambda: made.SGD(0.05),
-        "uneven_batch": lambda: made.Adam(0.05, global_clipnorm=0.1),
-        "single_row": lambda: made.SGD(0.05, momentum=0.9),
-        "indivisible": lambda: made.SGD(0.05),
-        "own_mean": lambda: made.SGD(0.05),
-        "normalized": lambda: made.SGD(0.05, momentum=0.9),
-        "calls_keras_step": lambda: made.SGD(0.05),
-        "no_rows_convolved": lambda: made.SGD(0.05, momentum=0.9),
-        "no_rows_added_loss": lambda: made.SGD(0.05, momentum=0.9),
-        "uneven_outputs": lambda: made.SGD(0.05, momentum=0.9),
-        "uneven_weights": lambda: made.SGD(0.05, momentum=0.9),
-        "sparse": lambda: made.Adam(0.05, global_clipnorm=0.1),
-        "short_sparse": lambda: made.Adam(0.05, global_clipnorm=0.1),
-        "two_outputs": lambda: made.SGD(0.05, momentum=0.9),
+        "overflow": lambda: scaling.LossScaleOptimizer(made.SGD(1e-8), initial_scale=_OVERFLOWS),
         "own_apply_gradients": lambda: _own_apply_gradients(made)(0.05, clipnorm=0.1),
         "around_another": lambda: _around_another(made)(made.Adam(0.05, clipnorm=0.1)),
         "own_train_step": lambda: made.SGD(0.05, clipnorm=0.1),

@@ -7,12 +7,14 @@ several steps keeps its shape (`constant_shapes`). They evaluate as one device d
 """
 
 import contextlib
+import importlib
 import json
 import pathlib
 
 import keras
 import numpy as np
 import pytest
+import replica_cases
 import tensorflow as tf
 
 from tests import processes
@@ -25,30 +27,11 @@ _PATIENCE_SECONDS = 3600  # each case of a slow test is traced and trained anew,
 pytestmark = [pytest.mark.each_choice, pytest.mark.timeout(_PATIENCE_SECONDS)]
 
 _SCRIPT = pathlib.Path(__file__).with_name("replica_cases.py")
-_CASES = {
-    "sgd", "clipnorm", "global_clipnorm", "clipvalue", "weight_decay", "moving_average", "overflow",
-    "regularized", "weighted", "short_batch", "sparse", "short_sparse", "two_outputs",
-    "own_apply_gradients",
-    "around_another", "own_train_step", "uneven_batch", "single_row", "normalized",
-    "calls_keras_step", "indivisible", "own_mean", "overwritten", "no_rows_convolved",
-    "no_rows_added_loss", "uneven_outputs", "uneven_weights", "noise", "noise_of_one",
-}  # fmt: skip
-_OF_KERAS_3 = {
-    "accumulated", "accumulated_sparse", "accumulated_overflow", "accumulated_average",
-}  # fmt: skip
 _NOT_IN_XLA = {"own_train_step", "calls_keras_step", "noise_of_one"}
 _NOT_SLICED = {
     "keras": {"own_train_step", "calls_keras_step", "uneven_weights"},
     "tf_keras": {"own_train_step", "calls_keras_step"},  # has no loss divided by the weights
 }
-_NARROW = {"sgd", "clipnorm", "sparse", "short_batch", "weighted"}
-_FUSED = {
-    "noise", "noise_of_one",
-    "clipnorm", "global_clipnorm", "weight_decay", "moving_average", "sparse", "short_sparse",
-    "two_outputs",
-    "uneven_batch", "single_row", "normalized", "accumulated", "overwritten", "no_rows_convolved",
-    "no_rows_added_loss", "uneven_outputs", "uneven_weights",
-}  # fmt: skip
 # One for each reason why replicas could come to something else than one device.
 _ONE_OF_EACH = {
     "accumulated", "overwritten", "short_sparse", "two_outputs", "uneven_batch", "normalized",
@@ -66,12 +49,13 @@ def found_by(done):
 
 
 def check(found, plans, *, package, cases=()):
-    assert set(found) == (cases or _CASES | (_OF_KERAS_3 if package == "keras" else set()))
+    every = replica_cases.optimizers(importlib.import_module(package))
+    assert set(found) == set(cases or every)
     for case, by_plan in found.items():
-        expected = {plan for plan in plans if plan != "fused" or case in _FUSED}
+        expected = {plan for plan in plans if plan != "fused" or case in replica_cases.FUSED}
         expected -= {"xla"} if case in _NOT_IN_XLA else set()
         expected -= {"sliced"} if case in _NOT_SLICED[package] else set()
-        expected -= {"bfloat16", "float16"} if case not in _NARROW else set()
+        expected -= {"bfloat16", "float16"} if case not in replica_cases.NARROW else set()
         assert set(by_plan) == expected, case
         for plan, found_difference in by_plan.items():
             assert found_difference < 1e-5, f"{case}, {plan}: {by_plan}"
