@@ -9,7 +9,6 @@ import os
 import pathlib
 import signal
 import sys
-import time
 
 import numpy as np
 import tensorflow as tf
@@ -25,8 +24,7 @@ EPOCHS, STEPS, ROWS = 3, 10, 12  # of an epoch; of a batch, which 2 and 3 worker
 
 def main(package, place, options):
     # These trainings are too short for a save to be a small share, or for a second to pass.
-    if not options.get("step_seconds"):
-        saver._SAVE_SHARE = 0
+    saver._SAVE_SHARE = 0
     guard._PERIOD_SECONDS = 0
     flops = model_flops.Flops(None, None, None)
     model_flops.count_flops = lambda model, batch: flops  # takes a second
@@ -34,7 +32,6 @@ def main(package, place, options):
     keras = importlib.import_module(package)
     worker = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
     checkpoints = place / "checkpoints"
-    worker_faults.kill_in_save(checkpoints, worker, options.get("kills", []))
     keras.utils.set_random_seed(3)
     with strategy.scope():
         model = keras.Sequential(
@@ -56,11 +53,9 @@ def main(package, place, options):
         flag = pathlib.Path(place, "interrupted")
         if options.get("worker") == worker and not flag.exists():
             flag.touch()
-            told = os.getppid() if options.get("tells_command") else os.getpid()
-            os.kill(told, getattr(signal, options["signal"]))
+            os.kill(os.getpid(), getattr(signal, options["signal"]))
 
     def after_batch(batch, logs=None):
-        time.sleep(options.get("step_seconds", 0))
         if int(tf.convert_to_tensor(model.optimizer.iterations)) >= options["step"]:
             interrupt()
 
@@ -80,15 +75,10 @@ def main(package, place, options):
     # A callback that needs every batch has plain `fit` train.
     each_batch = keras.callbacks.LambdaCallback(on_train_batch_end=after_batch)
     callbacks = [each_batch, AtEpoch()] if "step" in options else [AtEpoch()]
-    saves = {"signal", "kills", "saves"} & options.keys()
-    folder = str(checkpoints) if saves else None
-    settings = {
-        "training": {
-            "checkpoint_folder": folder, "checkpoint_steps": 4, "precision": "auto",
-        },
-    }
+    folder = str(checkpoints) if {"signal", "saves"} & options.keys() else None
+    training = {"checkpoint_folder": folder, "checkpoint_steps": 4, "precision": "auto"}
     with (
-        tfx_perf.optimized(settings, folder=place / "perf") as run,
+        tfx_perf.optimized({"training": training}, folder=place / "perf") as run,
         autograph.libraries_unconverted(),
     ):
         examples = data(bad_row=options.get("bad_row"))
@@ -105,7 +95,6 @@ def main(package, place, options):
     }
     found = {"outcome": outcome, "resumed_step": run.record.resumed_step}
     found |= {"plan": str(run.record.plan), "notes": run.record.notes, "saved_steps": saved_steps}
-    found["checkpoint_seconds"] = run.record.checkpoint_time_seconds
     found["idle_settings"] = run.record.idle_settings
     found |= {"oom_count": run.record.oom_count, "slices": run.record.micro_batches}
     choice = run.record.for_another_run("", planned_runs=1)

@@ -11,13 +11,13 @@ import tensorflow as tf
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import interception
 from tfx_perf.training.fit import callback_hooks
-from tfx_perf.training.loop import eligibility, turns
+from tfx_perf.training.loop import Loop, eligibility, turns
 from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.trials import choosing
 from tfx_perf.training.trials.choice import PlanChoice, plain
 
-pytestmark = [pytest.mark.each_choice, pytest.mark.usefixtures("no_flops")]
+pytestmark = [pytest.mark.one_case, pytest.mark.usefixtures("no_flops")]
 
 STEPS = 24
 PLAN = TrainingPlan(steps_per_call=6, fused_update=True)
@@ -191,6 +191,7 @@ def put_late(keras, where, epoch, hook, act):
     return Late()
 
 
+@pytest.mark.each_choice
 @pytest.mark.parametrize("hook", ["on_train_batch_end", "on_test_batch_end"])
 @pytest.mark.parametrize(
     "when", [("on_train_begin", 0), ("on_epoch_begin", 0), ("on_epoch_begin", 1)]
@@ -223,6 +224,7 @@ def test_a_hook_that_is_put_late_gets_each_batch(keras, hook, when, is_tried, ve
         assert any("single steps from epoch" in note for note in session.record.notes)
 
 
+@pytest.mark.each_choice
 @pytest.mark.parametrize(
     "make",
     [
@@ -233,12 +235,12 @@ def test_a_hook_that_is_put_late_gets_each_batch(keras, hook, when, is_tried, ve
     ],
 )
 def test_what_acts_at_certain_batches_keeps_keras_own_fit_and_says_so(keras, make, tmp_path):
-    session = session_that_tries()
+    """As `test_eligibility` has plain `fit` train then."""
     callback = make(keras.callbacks, str(tmp_path))
-    with interception.intercepting_fit(session.fit):
-        model_of(keras).fit(data(), verbose=0, callbacks=[callback])
-    assert session.record.plan.is_plain_fit
-    assert type(callback).__name__ in session.record.plan_reason
+    call = interception.capture_fit(
+        lambda: model_of(keras).fit(data(), verbose=0, callbacks=[callback])
+    )
+    assert type(callback).__name__ in eligibility.obstacle(call, Loop(call))
 
 
 @pytest.mark.usefixtures("saves_at_once")

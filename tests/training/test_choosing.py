@@ -261,22 +261,6 @@ def test_the_plan_of_the_run_before_is_tried_whatever_it_costs(keras, previous):
     assert {plan.fused_update for plan in plans} == ({True} if previous else set())
 
 
-def test_nothing_more_is_tried_once_the_time_is_over(keras, monkeypatch):
-    check, checked = EquivalenceCheck.check, []
-
-    def noted(self, plan):
-        checked.append(plan)
-        return check(self, plan)
-
-    monkeypatch.setattr(EquivalenceCheck, "check", noted)
-    left_seconds = property(lambda budget: 0.0 if checked else 600.0)
-    monkeypatch.setattr(Budget, "left_seconds", left_seconds)
-    found = tried(small(keras), xla=True)
-    assert len(checked) == 1
-    assert not found.is_settled
-    assert "training.trial_budget_seconds has room for that" in found.budget_lack
-
-
 @pytest.mark.parametrize("budget_seconds", [30, 70, 110, 170])
 def test_trials_keep_their_budget(keras, monkeypatch, budget_seconds):
     train, real, late = EquivalenceCheck._train, time.perf_counter, []

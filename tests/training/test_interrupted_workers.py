@@ -8,7 +8,6 @@ import contextlib
 import json
 import os
 import pathlib
-import random
 import signal
 import subprocess
 import sys
@@ -196,29 +195,6 @@ def test_without_a_folder_one_that_runs_out_of_memory_ends_all(tmp_path, package
     assert said.startswith("Worker 1: ")
     assert "on worker 1 with a batch of 12 rows, with 10 steps per call" in said
     assert "no training.checkpoint_folder" in said
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("package", "seed"), [("keras", 1), ("keras", 2), ("tf_keras", 3)])
-def test_what_is_killed_among_the_checkpoints_goes_on_from_the_last_whole_one(
-    tmp_path, package, seed
-):
-    drawn = random.Random(seed)
-    # A save is some 30 file operations of the first worker, and some 5 of the other one.
-    kills = [
-        (worker, drawn.randint(1, 60 if worker == 0 else 10))
-        for worker in drawn.choices([0, 1], weights=[2, 1], k=5)
-    ]
-    kind = {"step": 1000}
-    expected, _ = launched(package, tmp_path / "expected", kind)
-    options = {**kind, "kills": kills}
-    found, done = launched(package, tmp_path / "found", options, restarts=len(kills))
-    assert "killed at" in done.stdout
-    for own, was in zip(found, expected, strict=True):
-        assert own["outcome"] == was["outcome"], done.stdout
-    begun = (tmp_path / "found" / "kills-0.log").read_text().splitlines()
-    steps = json.loads(begun[-1])
-    assert found[0]["resumed_step"] == (steps[-1] if steps else None)
 
 
 @contextlib.contextmanager

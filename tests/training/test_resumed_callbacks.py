@@ -173,3 +173,17 @@ def test_a_cache_in_files_stays_whole(keras, tmp_path):
     assert_same(Snapshot(found), Snapshot(model))
     assert_same_history(history, expected)
     assert any("a cache in files" in note for note in session.record.notes)
+
+
+@pytest.mark.slow
+def test_a_csv_logger_does_afterwards_what_it_was_told(keras, tmp_path):
+    file = tmp_path / "log.csv"
+    with pytest.raises(InterruptedError):
+        fit(keras, [keras.callbacks.CSVLogger(str(file))], folder=tmp_path / "a", ends_at=2)
+    logger = keras.callbacks.CSVLogger(str(file))
+    fit(keras, [logger], folder=tmp_path / "a")
+    assert len(file.read_text().splitlines()) == 1 + EPOCHS
+    fit(keras, [logger])
+    lines = file.read_text().splitlines()
+    assert len(lines) == 1 + EPOCHS
+    assert lines[0].startswith("epoch")

@@ -1,6 +1,5 @@
 """A whole session: the trials, the choice, the training and its record."""
 
-import dataclasses
 import time
 
 import model_cases
@@ -13,12 +12,10 @@ from tfx_perf.core import workers
 from tfx_perf.hardware import host
 from tfx_perf.training import recording
 from tfx_perf.training.loop import turns
-from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.step import steps
-from tfx_perf.training.trials.choice import TRIALS_OFF, PlanChoice
-from tfx_perf.training.trials.plan_key import fit_key
+from tfx_perf.training.trials.choice import TRIALS_OFF
 
 pytestmark = pytest.mark.one_case
 
@@ -162,23 +159,6 @@ def test_a_plan_that_raises_is_not_chosen(keras, plant):
     assert (trial.status, trial.reason) == ("failed", "RuntimeError: planted")
 
 
-def test_a_plan_that_trains_differently_is_not_chosen(keras, plant):
-    def wrong(model):
-        def step(data):
-            x, y = data
-            return model.train_step((x, y + 1.0))
-
-        return step
-
-    plant(wrong)
-    session = session_with()
-    session.fit(small(keras, steps_per_epoch=30))
-    assert session.record.plan.is_plain_fit
-    trial = by_plan(session.record)["10 steps per call, fused update"]
-    assert trial.status == "different"
-    assert "of its size, rounding explains" in trial.reason
-
-
 @pytest.mark.parametrize("seconds", [0.002, 0.05])
 def test_a_plan_that_is_slower_is_not_chosen(keras, plant, seconds):
     def slow(model):
@@ -229,33 +209,6 @@ def test_layers_that_need_autograph_train_with_a_plan():
     assert_same_history(session.fit(call), expected, rtol=1e-4)
     assert_same(Snapshot(call.model), trained, rtol=1e-4)
     assert 1 < session.record.plan.steps_per_call <= 50
-
-
-def test_a_fit_like_an_earlier_one_has_its_plan_and_another_its_own_trials(keras):
-    tried = []
-
-    def choose(call, loop):
-        tried.append(loop.train_length)
-        loop.prepare()
-        return PlanChoice(
-            plan=TrainingPlan(steps_per_call=2),
-            plan_reason="for the test",
-            trial_time_seconds=1.0,
-            fit=fit_key(call, loop),
-        )
-
-    session = TrainingSession(PerfConfig(), choose=choose)
-    first = small(keras, steps_per_epoch=4)
-    session.fit(first)
-    session.fit(dataclasses.replace(first, arguments={**first.arguments, "epochs": 2}))
-    assert tried == [4]
-    assert (session.record.train_step_count, session.record.trial_time_seconds) == (8, 0.0)
-    wide = model_cases.dense(keras)
-    wide.compile(optimizer="sgd", loss="mse")
-    session.fit(captured(wide, model_cases.regression().repeat(), steps_per_epoch=9))
-    assert tried == [4, 9]
-    assert session.record.trial_time_seconds == 1.0
-    assert str(session.record.plan) == "2 steps per call"
 
 
 @pytest.mark.slow

@@ -51,19 +51,6 @@ def test_masked_predictions(keras):
 
 
 @pytest.mark.slow
-def test_a_metric_that_reads_the_learning_rate(keras):
-    model, data = numeric_models.dense(keras)
-    schedule = keras.optimizers.schedules.ExponentialDecay(0.1, decay_steps=10, decay_rate=0.5)
-    optimizer = keras.optimizers.SGD(schedule)
-
-    def rate(y_true, y_pred):
-        return tf.convert_to_tensor(optimizer.learning_rate)
-
-    model.compile(optimizer, "mse", metrics=[rate])
-    assert_trains_as_plain_fit_does(model, data)
-
-
-@pytest.mark.slow
 def test_a_metric_that_reads_the_weights(keras):
     class Size(keras.metrics.Metric):
         def __init__(self, layer):

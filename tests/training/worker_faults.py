@@ -1,10 +1,6 @@
 """What goes wrong in one of the workers of `interrupted_workers.py`."""
 
-import json
-import os
 import resource
-import signal
-import sys
 
 import numpy as np
 import psutil
@@ -17,37 +13,6 @@ def steps_of(checkpoints):
     """Returns the steps of the checkpoints that are there, in order."""
     names = (path.name for path in checkpoints.glob("fit-0/*/checkpoint-*"))
     return sorted(int(name.split("-")[1]) for name in names)
-
-
-def kill_in_save(checkpoints, worker, kills):
-    """Has this process be killed while it uses the checkpoints.
-
-    Args:
-        checkpoints: their folder.
-        worker: which one this is.
-        kills: of each attempt, the worker that is killed and the number of the file operation
-            among the checkpoints at which it is.
-    """
-    log = checkpoints.parent / f"kills-{worker}.log"
-    attempt = len(log.read_text().splitlines()) if log.exists() else 0
-    if not kills:
-        return
-    with log.open("a") as file:
-        file.write(f"{json.dumps(steps_of(checkpoints))}\n")
-    killed, number = kills[attempt] if attempt < len(kills) else (None, 0)
-    count = 0
-
-    def hook(event, arguments):
-        nonlocal count
-        if not arguments or not str(arguments[0]).startswith(str(checkpoints)):
-            return
-        count += 1
-        if count == number:
-            print(f"killed at {event} of {os.path.relpath(arguments[0], checkpoints)}", flush=True)
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    if killed == worker:
-        sys.addaudithook(hook)
 
 
 def limit_memory():

@@ -5,6 +5,7 @@ So in `tf_keras_api`, and in `keras_function`, which traces Keras' own functions
 
 import collections
 import contextlib
+import functools
 import importlib
 import inspect
 
@@ -43,8 +44,20 @@ def built(keras, **compiled):
     return model
 
 
-def iterator():
-    return iter(tf.data.Dataset.from_tensors((X, Y)).repeat())
+@contextlib.contextmanager
+def noted(owner, name, note=lambda *args, **named: None):
+    """Yields a list of what `note` says of each call of a function."""
+    seen = []
+
+    def noting(own):
+        def call(*args, **named):
+            seen.append(note(*args, **named))
+            return own(*args, **named)
+
+        return call
+
+    with interception.replacing(owner, name, noting):
+        yield seen
 
 
 @contract("A training is resumed although the model was compiled in another way.")
@@ -75,7 +88,7 @@ def test_the_graph_function_in_keras_own_train_function_is_found(keras):
     model = built(keras)
     model.optimizer.build(model.trainable_variables)
     train = either_keras.api_of(model).keras_functions(model).train
-    train.trace(iterator())
+    train.trace(iter(tf.data.Dataset.from_tensors((X, Y)).repeat()))
     used = {id(variable) for variable in train.used_variables()}
     assert {id(variables.inner(each)) for each in model.trainable_variables} <= used
 
@@ -144,16 +157,12 @@ def test_keras_3_clips_sums_and_decides_where_it_is_told_otherwise():
     )
     optimizer = keras3.optimizers.LossScaleOptimizer(inner)
     model, seen = built(keras3, optimizer=optimizer, run_eagerly=True), []
-
-    def noting(name):
-        return lambda own: lambda *args: (seen.append(name), own(*args))[1]
-
     base = importlib.import_module("keras.src.optimizers.base_optimizer")
     owners = {"check_finite": optimizer, "cond": base.ops}
     with contextlib.ExitStack() as undo:
         for each in dict.fromkeys(_OPTIMIZER_CALLS):
-            owner = owners.get(each, inner)
-            undo.enter_context(interception.replacing(owner, each, noting(each)))
+            note = functools.partial(lambda name, *_: seen.append(name), each)
+            undo.enter_context(noted(owners.get(each, inner), each, note))
         model.fit(X, Y, verbose=0)
         seen.clear()
         inner._iterations.assign(1)  # the next step is a window's last
@@ -189,40 +198,32 @@ def test_keras_3_builds_and_reduces_logs_where_it_is_told_otherwise():
 @contract("What tf_keras' replicas wait for each other is not measured.")
 @pytest.mark.parametrize("is_legacy", [False, True])
 def test_tf_keras_sums_gradients_where_it_is_told_otherwise(is_legacy):
-    seen = []
-
-    def noting(own):
-        return lambda *given: (seen.append(len(list(given[-1]))), own(*given))[1]
-
     model = built(tf_keras)
     optimizers = tf_keras.optimizers.legacy if is_legacy else tf_keras.optimizers
     model.compile(optimizers.SGD(0.1), "mse", run_eagerly=True)
     with contextlib.ExitStack() as undo:
-        for owner, name in either_keras.api_of(model).gradient_sums:
-            undo.enter_context(interception.replacing(owner, name, noting))
+        seen = [
+            undo.enter_context(noted(owner, name, lambda *given: len(list(given[-1]))))
+            for owner, name in either_keras.api_of(model).gradient_sums
+        ]
         model.fit(X, Y, verbose=0)
-    assert seen == [len(model.trainable_variables)]
+    assert sum(seen, []) == [len(model.trainable_variables)]
 
 
 @contract("Where BackupAndRestore has resumed a training, no plan can be tried.")
-@pytest.mark.parametrize("keras", [keras3, tf_keras])
 def test_an_interrupted_fit_leaves_the_epoch_where_the_next_one_begins(keras, tmp_path):
     def interrupt(epoch, logs):
         raise KeyboardInterrupt
 
-    def fitted(model, **arguments):
-        return model.fit(X, Y, verbose=0, **arguments).epoch
-
     model = built(keras)
-    model.compile("sgd", "mse")
     for epochs in (2, 4):  # the second one is resumed
         stop = keras.callbacks.LambdaCallback(on_epoch_end=interrupt)
         backup = keras.callbacks.BackupAndRestore(str(tmp_path))
         with pytest.raises(KeyboardInterrupt):
-            fitted(model, epochs=epochs, callbacks=[backup, stop])
+            model.fit(X, Y, verbose=0, epochs=epochs, callbacks=[backup, stop])
     with either_keras.api_of(model).begun_anew(model):
-        assert fitted(model) == [0]
-    assert fitted(model) == []
+        assert model.fit(X, Y, verbose=0).epoch == [0]
+    assert model.fit(X, Y, verbose=0).epoch == []
 
 
 @contract("Targets without a loss do not raise what Keras raises.")
@@ -247,40 +248,23 @@ def test_the_losses_of_single_outputs_are_counted_by_metrics():
     outputs = [keras3.layers.Dense(1, name=name)(inputs) for name in ("one", "other")]
     model = keras3.Model(inputs, outputs)
     model.compile(loss="mse", optimizer="sgd")
-    seen = []
-
-    def noting(own):
-        return lambda value, sample_weight=None: seen.append(sample_weight)
-
     y_pred = model(X)
     model._compute_loss(x=X, y=[Y, Y], y_pred=y_pred, sample_weight=None, training=True)
     losses = [each for each in model._compile_loss.metrics if each.name.endswith("_loss")]
     assert len(losses) == 2
-    with interception.replacing(losses[0], "update_state", noting):
+    with noted(losses[0], "update_state") as seen:
         model._compute_loss(x=X, y=[Y, Y], y_pred=y_pred, sample_weight=None, training=True)
     assert len(seen) == 1
 
 
 @contract("Random numbers depend on the replica, whatever sharding_invariant_random says.")
 def test_keras_3_draws_by_functions_that_it_looks_up_each_time():
-    module, seen = importlib.import_module("keras.src.backend.tensorflow.random"), []
-
-    def noting(own):
-        def draw(*arguments, **named):
-            seen.append(own.__name__)
-            return own(*arguments, **named)
-
-        return draw
-
-    layers = keras3.layers
-    with (
-        interception.replacing(module, "dropout", noting),
-        interception.replacing(module, "normal", noting),
-        interception.replacing(module, "uniform", noting),
-    ):
-        for layer in (layers.Dropout(0.5), layers.GaussianNoise(0.5), layers.AlphaDropout(0.5)):
+    module, layers = importlib.import_module("keras.src.backend.tensorflow.random"), keras3.layers
+    for name, layer in {"dropout": layers.Dropout(0.5), "normal": layers.GaussianNoise(0.5),
+                        "uniform": layers.AlphaDropout(0.5)}.items():  # fmt: skip
+        with noted(module, name) as seen:
             layer(X, training=True)
-    assert seen == ["dropout", "normal", "uniform"]
+        assert len(seen) == 1
     for name in ("normal", "uniform", "truncated_normal", "randint"):
         assert next(iter(inspect.signature(getattr(module, name)).parameters)) == "shape"
     assert [*inspect.signature(module.dropout).parameters][:3] == ["inputs", "rate", "noise_shape"]
@@ -336,11 +320,11 @@ def test_keras_3_counts_the_steps_of_its_iterator_over_the_data():
     model, counting = built(keras3), []
     owner, name = either_keras.api_of(model).step_counting
 
-    def noting(own):
+    def keeping(own):
         return lambda *args, **kwargs: counting.append(own(*args, **kwargs)) or counting[-1]
 
     data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(1)
-    with interception.replacing(owner, name, noting):
+    with interception.replacing(owner, name, keeping):
         model.fit(data, steps_per_epoch=3, verbose=0)
     assert [each._steps_seen for each in counting] == [3]
 
@@ -414,16 +398,9 @@ def test_a_layer_has_its_weights_in_lists(keras):
 
 @contract("Layers that are put on several devices are computed on the first one.")
 def test_every_call_of_a_layer_goes_through_one_class(keras):
-    model, called = built(keras), []
-
-    def calling(own):
-        def call(layer, *args, **kwargs):
-            called.append(layer.name)
-            return own(layer, *args, **kwargs)
-
-        return call
-
-    with interception.replacing(api_of(keras).called_class, "__call__", calling):
+    model = built(keras)
+    called_class = api_of(keras).called_class
+    with noted(called_class, "__call__", lambda layer, *_, **__: layer.name) as called:
         model(X)
     assert {"first", "second"} <= set(called)
 
