@@ -12,6 +12,7 @@ import sys
 import time
 import urllib.request
 
+import model_cases
 import numpy as np
 import tensorflow as tf
 
@@ -71,9 +72,6 @@ def main(package, place, replicas, sleep_seconds, optimizer):
         model.compile(operator.attrgetter(optimizer)(keras.optimizers)(0.01), "mse")
     x = np.random.default_rng(0).normal(size=(800, 4)).astype("float32")
     data = tf.data.Dataset.from_tensor_slices((x, x[:, :1])).batch(8)
-    options = tf.data.Options()
-    by_rows = tf.data.experimental.AutoShardPolicy.DATA
-    options.experimental_distribute.auto_shard_policy = by_rows
     settings = {
         "training": {"trial_budget_seconds": 0 if replicas > 1 else 20},
         "monitoring": {"metrics_port": free_port()},
@@ -92,7 +90,7 @@ def main(package, place, replicas, sleep_seconds, optimizer):
         autograph.libraries_unconverted(),
     ):
         callback = keras.callbacks.LambdaCallback(on_epoch_end=at_the_end)
-        model.fit(data.with_options(options), epochs=2, verbose=0, callbacks=[callback])
+        model.fit(model_cases.shared_by_rows(data), epochs=2, verbose=0, callbacks=[callback])
     record = run.record
     found = {
         "communication": record.communication.model_dump(),

@@ -14,11 +14,10 @@ import sys
 import numpy as np
 import tensorflow as tf
 from keras_api import replica_cases
-from model_cases import session_with, without_autotune
+from model_cases import count_no_flops, session_with, without_autotune
 
 from tfx_perf.core import interception
 from tfx_perf.tf_internals import autograph
-from tfx_perf.training import model_flops
 from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.recovery import saver
 
@@ -114,7 +113,6 @@ def trained(keras, given):
 
 if __name__ == "__main__":
     saver._SAVE_SHARE = 0  # these trainings are too short for a save to be a small share
-    flops = model_flops.Flops(None, None, None)
-    model_flops.count_flops = lambda model, batch: flops  # takes a second
+    count_no_flops()
     found = trained(importlib.import_module(sys.argv[1]), DEFAULTS | json.loads(sys.argv[2]))
     print(json.dumps(found, default=float))

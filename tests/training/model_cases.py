@@ -12,6 +12,7 @@ import tensorflow as tf
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import interception
 from tfx_perf.core.interception import FitCall
+from tfx_perf.training import model_flops
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.optimizations.plan import TrainingPlan
@@ -103,6 +104,20 @@ def without_autotune(data: tf.data.Dataset) -> tf.data.Dataset:
     options = tf.data.Options()
     options.autotune.enabled = False
     return data.with_options(options)
+
+
+def shared_by_rows(data: tf.data.Dataset) -> tf.data.Dataset:
+    """Returns data of which each of several workers gets its part of the rows."""
+    options = tf.data.Options()
+    by_rows = tf.data.experimental.AutoShardPolicy.DATA
+    options.experimental_distribute.auto_shard_policy = by_rows
+    return data.with_options(options)
+
+
+def count_no_flops() -> None:
+    """Leaves the operations of a step uncounted in this process, which takes a second."""
+    flops = model_flops.Flops(None, None, None)
+    model_flops.count_flops = lambda model, batch: flops
 
 
 class Snapshot:

@@ -8,13 +8,13 @@ import itertools
 import json
 import signal
 
-import child_scripts
 import model_cases
 import numpy as np
 import out_of_memory
 import pytest
 import tensorflow as tf
 
+from tests import processes
 from tfx_perf.core import errors
 from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.step import compiled_call, steps
@@ -34,12 +34,12 @@ def train(package, *, limit_mib, steps, scenario):
     limit = {"TF_CPU_ALLOCATOR_USE_BFC": "1", "TF_CPU_BFC_MEM_LIMIT_IN_MB": str(limit_mib)}
     limit["TF_ENABLE_ONEDNN_OPTS"] = "0"  # its workspace would depend on the processor
     for _ in range(_TRIES):
-        child = child_scripts.run(
-            out_of_memory, package, str(steps), scenario, environment=limit
+        child = processes.python(
+            out_of_memory.__file__, package, steps, scenario, environment=limit
         )
         if child.returncode != -signal.SIGSEGV:
             break
-    return json.loads(child_scripts.last_line(child)), child.stderr
+    return json.loads(processes.last_line(child)), child.stderr
 
 
 @pytest.mark.slow_where("tf_keras")

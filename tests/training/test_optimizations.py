@@ -6,12 +6,11 @@ So of `micro_batches`, `optimizations.xla`, `xla_call`; what runs their steps is
 import json
 import types
 
-import child_scripts
 import model_cases
 import pytest
 import toy_optimization
 
-from tests import contributed
+from tests import contributed, processes
 from tfx_perf.components.optimized_trainer import comparisons
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import errors
@@ -25,8 +24,8 @@ from tfx_perf.training.trials import families
 @pytest.mark.slow_where("tf_keras")
 def test_one_class_is_proposed_named_tried_run_and_left_after_a_blow_up(keras):
     """In a process of its own, where it is there before the plan is."""
-    child = child_scripts.run(toy_optimization, keras.__name__, contributed.OPTIMIZATION)
-    found = json.loads(child_scripts.last_line(child))
+    child = processes.python(toy_optimization.__file__, keras.__name__, contributed.OPTIMIZATION)
+    found = json.loads(processes.last_line(child))
     expected = {
         "plain fit": "reference",
         "5 steps per call": "slower",
