@@ -62,32 +62,30 @@ def model_of_two(keras, *, activation=None, rate=0.01):
     return model
 
 
-@pytest.mark.parametrize("plan", [PLAIN_FIT, PLAN])
-def test_nan_in_the_data_is_named(keras, plan, tmp_path):
-    call = captured(model_of_two(keras), numbers(bad_batch=6))
-    session = session_with(plan, checkpoint_folder=str(tmp_path))
-    with pytest.raises(errors.UserError, match=r"step 7.*input \['b'\], 1 of 16 values"):
-        session.fit(call)
+IN_B = r"in step 7, first in input .'b'., 1 of 16 values"
+BLOW_UPS = {
+    "plain": (PLAIN_FIT, {"bad_batch": 6}, {}, {}, IN_B),
+    "plan": (PLAN, {"bad_batch": 6}, {}, {}, IN_B),
+    # The loss does not show what is in the weights.
+    "relu": (PLAN, {"bad_batch": 6}, {"activation": "relu"}, {}, IN_B),
+    "seldom": (
+        PLAN, {"bad_batch": 6}, {"activation": "relu"}, {"checkpoint_steps": 1000}, IN_B
+    ),
+    "growing": (PLAIN_FIT, {}, {"rate": 4.0}, {}, r"in step \d+, first in .*learning rate"),
+    "bound": (
+        PLAN, {}, {"rate": 4.0}, {"loss_upper_bound": 50.0}, r"above loss_upper_bound=50,.* step \d"
+    ),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("settings", [{}, {"checkpoint_steps": 1000}])
-def test_nan_in_the_weights_that_the_loss_does_not_show(keras, settings, tmp_path):
-    call = captured(model_of_two(keras, activation="relu"), numbers(bad_batch=6))
-    with pytest.raises(errors.UserError, match=r"in step 7, first in input .'b'., 1 of 16 values"):
-        session_with(checkpoint_folder=str(tmp_path), **settings).fit(call)
-
-
-@pytest.mark.slow
-def test_a_growing_loss_is_named_by_its_step(keras):
-    call = captured(model_of_two(keras, rate=4.0), numbers(), epochs=30)
-    with pytest.raises(errors.UserError, match=r"NaN or Inf in step \d+, first in .*learning rate"):
-        session_with(PLAIN_FIT).fit(call)
-
-
-def test_a_bound_of_the_loss(keras):
-    call = captured(model_of_two(keras, rate=4.0), numbers())
-    with pytest.raises(errors.UserError, match=r"above loss_upper_bound=50,.* step \d"):
-        session_with(loss_upper_bound=50.0).fit(call)
+@pytest.mark.each_choice
+@pytest.mark.slow_where("*growing")
+@pytest.mark.parametrize("name", BLOW_UPS)
+def test_a_blow_up_is_named(keras, name, tmp_path):
+    plan, data, model, training, words = BLOW_UPS[name]
+    call = captured(model_of_two(keras, **model), numbers(**data), epochs=30 if not data else 2)
+    with pytest.raises(errors.UserError, match=words):
+        session_with(plan, checkpoint_folder=str(tmp_path), **training).fit(call)
 
 
 def test_the_users_own_callback_ends_the_training(keras):

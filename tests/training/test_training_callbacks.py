@@ -92,6 +92,15 @@ def freezes_and_trains(model, seen):
 ACTIONS = [trains_on_batch, fits, evaluates, freezes, remakes, freezes_and_trains]
 
 
+def fitted(model, plan="four", **given):
+    """Fits with a plan, or as Keras does."""
+    is_ours = plan is not None
+    with interception.intercepting_fit(session_with(PLANS[plan]).fit) if is_ours else (
+        contextlib.nullcontext()
+    ):
+        return model.fit(**{"x": data(), "verbose": 0, "validation_data": other_data(), **given})
+
+
 def run(keras, act, hook, plan):
     """Trains with plain `fit` if there is no plan; returns all that is to be the same."""
     model, seen = model_of(keras), []
@@ -152,17 +161,11 @@ def test_a_fit_with_an_evaluation_may_run_in_an_evaluation(keras):
             model.fit(other_data(), verbose=0, validation_data=other_data())
 
     histories = []
-    for plan in (PLANS["four"], None):
+    for plan in ("four", None):
         calls, model = [], model_of(keras)
         callback = keras.callbacks.LambdaCallback()
         callback.on_test_begin = fits_once
-        handler = session_with(plan).fit if plan else lambda call: call.proceed()
-        with interception.intercepting_fit(handler):
-            histories.append(
-                model.fit(
-                    data(), epochs=2, verbose=0, callbacks=[callback], validation_data=other_data()
-                )
-            )
+        histories.append(fitted(model, plan, epochs=2, callbacks=[callback]))
     assert_same_history(*histories, rtol=1e-4)
 
 
@@ -176,11 +179,8 @@ def test_an_evaluation_that_raises_leaves_the_next_one_whole(keras):
     failed, batches, model = [], [], model_of(keras)
     given = tf.data.Dataset.from_generator(numbers, output_signature=other_data().element_spec)
     given = given.repeat(4).apply(tf.data.experimental.assert_cardinality(12))
-    with (
-        interception.intercepting_fit(session_with(PLANS["four"]).fit),
-        pytest.raises(tf.errors.OpError, match="planted"),
-    ):
-        model.fit(data(), verbose=0, validation_data=given)
+    with pytest.raises(tf.errors.OpError, match="planted"):
+        fitted(model, validation_data=given)
     callback = keras.callbacks.Callback()
     callback.on_test_batch_end = lambda batch, logs=None: batches.append(batch)
     model.fit(data(), verbose=0, validation_data=given, callbacks=[callback])
@@ -214,11 +214,9 @@ def test_copies_of_the_model_have_keras_own_methods(keras, kind, tmp_path):
 
     model, plain = model_of(keras), model_of(keras)
     callback = keras.callbacks.LambdaCallback(on_epoch_end=makes_a_copy)
-    given = {"epochs": 2, "verbose": 0, "validation_data": other_data()}
-    expected = plain.fit(data(), **given)
+    expected = fitted(plain, None, epochs=2)
     before = dict(vars(model))
-    with interception.intercepting_fit(session_with(PLANS["four"]).fit):
-        found = model.fit(data(), callbacks=[callback], **given)
+    found = fitted(model, epochs=2, callbacks=[callback])
     assert_same_history(found, expected, rtol=1e-4)
     assert vars(model).keys() - before.keys() <= vars(plain).keys()
     for made, weights in copies:
@@ -252,10 +250,8 @@ def test_what_stands_in_the_place_of_methods_is_no_state_of_the_model(keras):
         seen.append(variables.named_variables({"model": model}).keys())
 
     callback = keras.callbacks.LambdaCallback(on_epoch_end=look)
-    given = {"epochs": 2, "verbose": 0, "validation_data": other_data(), "callbacks": [callback]}
-    model.fit(data(), **given)
-    with interception.intercepting_fit(session_with(PLANS["four"]).fit):
-        model.fit(data(), **given)
+    for plan in (None, "four"):
+        fitted(model, plan, epochs=2, callbacks=[callback])
     assert len(seen) == 4
     assert all(each == seen[0] for each in seen)
     assert int(OTHERS_COUNT) >= 4
@@ -296,19 +292,14 @@ def test_an_evaluate_of_the_users_may_call_that_of_keras_in_its_own_way(keras, e
         def evaluate(self, *args, **kwargs):
             return evaluates(self, super().evaluate, *args, **kwargs)
 
-    def trained(fit):
+    def trained(plan):
         keras.utils.set_random_seed(3)
         model = Model([keras.layers.Input((4,)), keras.layers.Dense(1)])
         model.compile("sgd", "mse")
-        validation = data().repeat()
-        with fit:
-            return model.fit(
-                data(), epochs=2, verbose=0, validation_data=validation, validation_steps=3
-            )
+        given = {"validation_data": data().repeat(), "validation_steps": 3}
+        return fitted(model, plan, epochs=2, **given)
 
-    expected = trained(contextlib.nullcontext())
-    found = trained(interception.intercepting_fit(session_with(PLANS["four"]).fit))
-    assert_same_history(found, expected, rtol=1e-4)
+    assert_same_history(trained("four"), trained(None), rtol=1e-4)
 
 
 @pytest.mark.parametrize("stays", [True, False])
@@ -324,10 +315,7 @@ def test_a_method_that_a_callback_replaces_is_the_users(keras, stays):
             del model.evaluate
 
     callback = keras.callbacks.LambdaCallback(on_epoch_begin=begin, on_train_end=end)
-    with interception.intercepting_fit(session_with(PLANS["four"]).fit):
-        model.fit(
-            data(), epochs=3, verbose=0, validation_data=other_data(), callbacks=[callback]
-        )
+    fitted(model, epochs=3, callbacks=[callback])
     assert ("evaluate" in vars(model)) is stays
 
 
@@ -343,8 +331,7 @@ def test_a_model_compiled_in_its_last_epoch_is_evaluated_anew_by_the_next_fit(ke
 
 
 def test_the_weights_that_a_training_began_with_are_let_go(keras):
-    session = session_with(PLANS["four"])
-    model = model_of(keras)
+    session, model = session_with(PLANS["four"]), model_of(keras)
     with interception.intercepting_fit(session.fit):
         model.fit(data(), epochs=2, verbose=0, validation_data=other_data())
     gc.collect()

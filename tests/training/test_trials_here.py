@@ -17,6 +17,17 @@ pytestmark = pytest.mark.each_choice
 X = np.arange(512, dtype="float32").reshape(128, 4) / 512
 
 
+def call_of(keras, kind=None, *, optimizer="adam", data=None):
+    """Returns a `fit` of a small model; of endless data, unless others are given."""
+    inputs = keras.Input((4,))
+    model = (kind or keras.Model)(inputs, keras.layers.Dense(1)(inputs))
+    model.compile(optimizer=optimizer, loss="mse")
+    if data is not None:
+        return captured(model, data)
+    data = tf.data.Dataset.from_tensor_slices((X, X[:, :1])).batch(16).repeat()
+    return captured(model, data, steps_per_epoch=50)
+
+
 def tried(call):
     """Makes trials of a few quick plans; returns what was tried."""
     return [str(trial.plan) for trial in choice_of(call).trials]
@@ -49,12 +60,10 @@ def test_what_a_step_counts_and_draws_outside_of_its_model_is_put_back(keras):
             generator.normal([])
             return super().train_step(*given)
 
-    inputs = keras.Input((4,))
-    model = Counting(inputs, keras.layers.Dense(1)(inputs))
-    model.compile(optimizer="adam", loss="mse")
+    call = call_of(keras, Counting)
+    count.assign(0)
     before = generator.state.numpy()
-    data = tf.data.Dataset.from_tensor_slices((X, X[:, :1])).batch(16).repeat()
-    assert len(tried(captured(model, data, steps_per_epoch=50))) > 1
+    assert len(tried(call)) > 1
     assert int(count) == 0
     assert np.array_equal(generator.state, before)
 
@@ -66,11 +75,7 @@ def test_code_that_exits_under_a_plan_has_failed_there(keras):
                 sys.exit("not under a plan")
             return super().train_step(*given)
 
-    inputs = keras.Input((4,))
-    model = Exiting(inputs, keras.layers.Dense(1)(inputs))
-    model.compile(optimizer="sgd", loss="mse")
-    data = tf.data.Dataset.from_tensor_slices((X, X[:, :1])).batch(16).repeat()
-    choice = choice_of(captured(model, data, steps_per_epoch=50))
+    choice = choice_of(call_of(keras, Exiting, optimizer="sgd"))
     assert choice.plan.is_plain_fit
     (reason,) = {trial.reason for trial in choice.trials if trial.status == "failed"}
     assert reason == "SystemExit: not under a plan"
@@ -80,10 +85,7 @@ def test_a_cache_in_a_file_is_written_by_the_training_alone(keras, tmp_path):
     rows = np.tile(X, (100, 1))
     data = tf.data.Dataset.from_tensor_slices((rows, rows[:, :1]))
     data = data.cache(str(tmp_path / "cache")).batch(16)
-    inputs = keras.Input((4,))
-    model = keras.Model(inputs, keras.layers.Dense(1)(inputs))
-    model.compile(optimizer="adam", loss="mse")
-    call = captured(model, data)
+    call = call_of(keras, data=data)
     assert len(tried(call)) > 1
     assert not list(tmp_path.iterdir())
     list(data)  # to the end, where the file is complete
@@ -94,11 +96,7 @@ def test_a_cache_in_a_file_is_written_by_the_training_alone(keras, tmp_path):
 def test_where_too_much_is_held_beside_the_model_nothing_is_tried_here(keras, monkeypatch):
     monkeypatch.setattr(starting_point, "_MOST_BYTES", 100)
     large = tf.Variable(tf.zeros([1000]))
-    inputs = keras.Input((4,))
-    model = keras.Model(inputs, keras.layers.Dense(1)(inputs))
-    model.compile(optimizer="adam", loss="mse")
-    data = tf.data.Dataset.from_tensor_slices((X, X[:, :1])).batch(16).repeat()
-    assert tried(captured(model, data, steps_per_epoch=50)) == []
+    assert tried(call_of(keras)) == []
     del large
 
 
