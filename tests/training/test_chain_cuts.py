@@ -8,10 +8,6 @@ import pytest
 from tfx_perf.distribute.model_parallel.layer_chain import Link, assigned, crossing_bytes
 
 
-def chain(sizes):
-    return [Link(index, frozenset({index + 1}), size) for index, size in enumerate(sizes)]
-
-
 def best_by_trying_all(sizes, links, capacities):
     """Returns the cost of the best assignment of consecutive layers; None if none fits."""
     costs = []
@@ -50,25 +46,7 @@ def test_it_is_as_good_as_the_best_of_all(seed):
     assert (crossing_bytes(links, devices), max(shares)) == best
 
 
-def test_it_is_cut_where_least_crosses():
-    assert assigned([1] * 4, chain([9, 2, 9]), capacities=[3, 3]) == [0, 0, 1, 1]
-    assert assigned([1] * 4, chain([9, 9, 2]), capacities=[3, 3]) == [0, 0, 0, 1]
-
-
-def test_where_all_cuts_are_alike_the_fullest_device_has_least():
-    assert assigned([1] * 6, chain([5] * 5), capacities=[4, 4]) == [0, 0, 0, 1, 1, 1]
-    assert assigned([1] * 6, [], capacities=[4, 4, 4]) == [0, 0, 1, 1, 2, 2]
-
-
-def test_what_fits_one_device_is_not_cut():
-    assert len(set(assigned([1] * 4, chain([1] * 3), capacities=[4, 4]))) == 1
-
-
 def test_a_skip_connection_crosses_once_to_each_device_that_takes_it():
     links = [Link(0, frozenset({1, 2, 3}), 10)]
     assert crossing_bytes(links, [0, 0, 1, 1]) == 10
     assert crossing_bytes(links, [0, 1, 1, 2]) == 20
-
-
-def test_a_layer_that_no_device_holds_is_not_placed():
-    assert assigned([1, 5, 1], [], capacities=[4, 4, 4]) is None

@@ -1,6 +1,7 @@
 """The loop's numbers are those of plain `fit`, whatever the plan."""
 
 import contextlib
+import threading
 
 import model_cases
 import numeric_models
@@ -16,7 +17,6 @@ from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
 pytestmark = pytest.mark.one_case
 
 PLANS = [TrainingPlan(steps_per_call=steps) for steps in (1, 3, 7, 50)]
-SEVEN = tf.data.experimental.assert_cardinality(7)
 XLA = TrainingPlan(steps_per_call=7, xla=True)
 
 
@@ -54,40 +54,6 @@ def test_every_plan_gives_what_plain_fit_gives(keras, name):
     model, data = getattr(model_cases, name)(keras), model_cases.regression()
     call = captured(model, data, validation_data=data.take(4))
     compare(call, [*PLANS, *([] if name == "custom_train_step" else [XLA])], step_count=20)
-
-
-@pytest.mark.parametrize(
-    ("data", "arguments", "step_count"),
-    [
-        # Keras 3 itself would run 3 x 7 steps in each epoch.
-        (lambda: model_cases.regression().repeat(), {"steps_per_epoch": 20, "epochs": 3}, 60),
-        # Epochs that are shorter than the data, which they do not divide.
-        (model_cases.regression, {"steps_per_epoch": 4, "epochs": 2}, 8),
-        # Epochs over all of the data, although their number is given.
-        (model_cases.regression, {"steps_per_epoch": 10, "epochs": 2}, 20),
-        (lambda: model_cases.regression().repeat(2), {"epochs": 1}, 20),
-        # Fewer examples in the last batch.
-        (lambda: model_cases.regression().unbatch().batch(12).apply(SEVEN), {}, 14),
-    ],
-)
-def test_epochs_have_exactly_their_steps(keras, data, arguments, step_count):
-    call = captured(model_cases.dense(keras), data(), **arguments)
-    compare(call, [PLAIN_FIT, *PLANS[1:]], step_count=step_count)
-
-
-@pytest.mark.parametrize(
-    "validation",
-    [
-        # Of unknown length.
-        {"validation_data": model_cases.regression().filter(lambda x, y: True)},
-        {"validation_data": model_cases.regression().repeat(), "validation_steps": 8},
-        {"validation_data": (model_cases.features(4), model_cases.features(1, seed=1))},
-        {"validation_data": model_cases.regression(), "validation_freq": 2},
-    ],
-)
-def test_validation_of_every_kind(keras, validation):
-    call = captured(model_cases.dense(keras), model_cases.regression(), **validation)
-    compare(call, PLANS[2:3], step_count=20)
 
 
 def test_the_users_steps_per_execution_stay(keras):
@@ -184,3 +150,19 @@ def test_an_evaluation_without_data_ends_as_in_plain_fit(keras):
     data = model_cases.regression()
     call = captured(model_cases.dense(keras), data, validation_data=data.take(0))
     compare(call, PLANS[2:3], step_count=20)
+
+
+@pytest.mark.parametrize("plan", [PLAIN_FIT, TrainingPlan(steps_per_call=3)], ids=str)
+def test_a_training_does_not_wait(keras, plan, monkeypatch):
+    started = []
+    monkeypatch.setattr(
+        threading.Thread, "start",
+        lambda self, start=threading.Thread.start: (started.append(self.name), start(self)),
+    )  # fmt: skip
+    call = captured(
+        model_cases.dense(keras), model_cases.regression(), epochs=2,
+        validation_data=model_cases.regression().take(2),
+    )  # fmt: skip
+    Loop(call).fit(plan)
+    # That of an epoch at least, and that of the validation.
+    assert started.count("end of an iterator") >= 2

@@ -1,19 +1,34 @@
-"""What workers decide together (`sync`).
+"""What workers decide together (`sync`), and what one of them leaves for the others.
 
-Real ones are in `test_interrupted_workers` and `test_replicas`.
+That is its part of a checkpoint, a `shortage` of memory, no batch for another one (`together`) and
+the energy of its host. Real workers are in `test_interrupted_workers`, `test_collectives`,
+`test_communication` and `test_replicas`.
 """
+
+import pathlib
+import types
 
 import numpy as np
 import pytest
 import tensorflow as tf
+import tf_keras
+from tensorflow.python.data.experimental.ops import distribute
 
 from tfx_perf.config.training import TrainingSettings
+from tfx_perf.core import errors
+from tfx_perf.distribute import together
+from tfx_perf.hardware import energy
+from tfx_perf.hardware.energy import Energy
+from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.recovery import guard
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
 from tfx_perf.training.recovery.saver import SaveClock, Saver
+from tfx_perf.training.recovery.shortage import Shortage, Shortages
+from tfx_perf.training.recovery.training_state import Writers, redistributed
 from tfx_perf.training.replicas.sync import (
     FailedAloneError,
     LostWorkerError,
+    ShortOfMemoryError,
     Sync,
     SyncError,
     may_pass,
@@ -145,3 +160,175 @@ def test_errors_of_connections_are_told_from_others():
     assert may_pass(ConnectionResetError())
     assert not may_pass(tf.errors.InvalidArgumentError(None, None, "shape"))
     assert not may_pass(OSError("no space left"))
+
+
+TWO = Writers(workers=2, replicas=2)
+PLAN = TrainingPlan(steps_per_call=10, micro_batches=2)
+SECOND = types.SimpleNamespace(rank=1, size=2, all_equal=lambda own: True)
+
+
+def shortages(folder, writers=TWO):
+    return Shortages(folder, sync=SECOND, writers=writers)
+
+
+def end_step(folder, *, batch_rows=64, obstacle=None):
+    shortages(folder).end_step(
+        MemoryError("none left"), PLAN, batch_rows=batch_rows, obstacle=obstacle
+    )
+
+
+def test_it_is_found_until_it_is_forgotten(tmp_path):
+    folder = tmp_path / "training"
+    assert (shortages(folder).left, shortages(folder).count) == (None, 0)
+    for count in (1, 2):
+        with pytest.raises(ShortOfMemoryError, match="none left on worker 1 with a batch of 64"):
+            end_step(folder)
+        left = Shortage(worker=1, micro_batches=2, count=count, writers=TWO)
+        assert (shortages(folder).left, shortages(folder).count) == (left, count)
+    CheckpointStore(folder).clear()
+    assert shortages(folder).left is None
+    assert not folder.exists()
+
+
+def test_others_and_other_versions_begin_with_whole_batches(tmp_path):
+    with pytest.raises(ShortOfMemoryError):
+        end_step(tmp_path)
+    assert shortages(tmp_path, Writers(workers=3, replicas=3)).left is None
+    (file,) = tmp_path.iterdir()
+    file.write_text(file.read_text().replace("shortage/1", "shortage/0"))
+    assert shortages(tmp_path).left is None
+
+
+@pytest.mark.parametrize(
+    ("step", "why"),
+    [
+        ({"batch_rows": 4}, "each slice has one row"),
+        ({"obstacle": "the model has its own train_step"}, "the model has its own train_step"),
+        ({"has_folder": False}, "there is no training.checkpoint_folder"),
+        ({"is_file": True}, "what the others must know cannot be written"),
+    ],
+    ids=["one row", "an obstacle", "no folder", "no place"],
+)
+def test_what_cannot_be_cut_is_an_error_of_the_user(step, why, tmp_path):
+    folder = tmp_path / "training"
+    if step.pop("is_file", False):
+        folder.touch()
+    if not step.pop("has_folder", True):
+        folder = None
+    with pytest.raises(errors.UserError, match=f"It cannot be cut: {why}"):
+        end_step(folder, **step)
+    assert shortages(folder).left is None
+
+
+_SUM, _MEAN = tf.VariableAggregation.SUM, tf.VariableAggregation.MEAN
+_FIRST, _NONE = tf.VariableAggregation.ONLY_FIRST_REPLICA, tf.VariableAggregation.NONE
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "count", "expected"),
+    [
+        (_SUM, 3, [[6.0, 12.0], [0.0, 0.0], [0.0, 0.0]]),
+        (_SUM, 1, [[6.0, 12.0]]),
+        (_MEAN, 2, [[3.0, 6.0], [3.0, 6.0]]),
+        (_FIRST, 3, [[2.0, 4.0], [4.0, 8.0], [2.0, 4.0]]),
+        (_NONE, 1, [[2.0, 4.0]]),
+    ],
+)
+def test_what_each_replica_begins_with(aggregation, count, expected):
+    values = [np.array([2, 4], np.float32), np.array([4, 8], np.float32)]
+    found = [redistributed(values, aggregation, replica=replica) for replica in range(count)]
+    np.testing.assert_array_equal(found, expected)
+    assert {each.dtype for each in found} == {np.dtype("float32")}
+
+
+def test_who_has_written_what():
+    folder = pathlib.Path("checkpoint")
+    three = Writers(workers=3, replicas=3)
+    assert [three.part(folder, worker).name for worker in range(4)] == [
+        "worker-0", "worker-1", "worker-2", "worker-0"
+    ]  # fmt: skip
+    assert Writers().part(folder, 1) == folder
+    words = [str(three), str(Writers(replicas=2)), str(Writers())]
+    assert words == ["3 workers", "2 replicas", "one device"]
+
+
+_NOTHING = tf.data.Dataset.from_tensor_slices((np.zeros((0, 1)),) * 2).batch(8).repeat()
+
+
+def fit_in_tf_keras(data):
+    model = tf_keras.Sequential([tf_keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    model.fit(data, steps_per_epoch=1, verbose=0)
+
+
+def take_of_one_file(_):
+    lines = tf.data.TextLineDataset(__file__)
+    next(iter(distribute._AutoShardDataset(lines, 2, 0)))
+
+
+@pytest.mark.parametrize(
+    ("take", "received"),
+    [
+        (lambda data: next(iter(data)), "none for worker 1"),
+        (fit_in_tf_keras, "none for worker 1"),
+        (take_of_one_file, "fewer files than workers"),
+    ],
+)
+def test_a_worker_without_a_batch_is_told_what_divides_the_rows(take, received):
+    with (
+        pytest.raises(errors.UserError, match=f"Received: {received}.*AutoShardPolicy.DATA"),
+        together.checking_share(SyncOfTwo(rank=1)),
+    ):
+        take(_NOTHING)
+
+
+def test_other_errors_are_as_they_were():
+    with (
+        pytest.raises(ValueError, match="no such column"),
+        together.checking_share(SyncOfTwo(rank=1)),
+    ):
+        raise ValueError("no such column")
+    with pytest.raises(StopIteration), together.checking_share(Sync()):
+        next(iter(_NOTHING))
+
+
+class Told(Sync):
+    """Each worker has counted something."""
+
+    def __init__(self, *energies):
+        super().__init__()
+        self.size, self.said = len(energies), []
+        for each in energies:
+            self.own = []
+            energy.of_all_hosts(each, self)
+            self.said.append(self.own)
+
+    def all_gather(self, own):
+        self.own = [int(part) for part in own]
+        return np.array(self.said if len(self.said) == self.size else [self.own], np.int64)
+
+
+def of_all(*energies):
+    return energy.of_all_hosts(energies[0], Told(*energies))
+
+
+def test_hosts_are_added_up_and_what_workers_share_is_counted_once():
+    found = of_all(
+        Energy(by_meter={"RAPL of a": 10.0, "GPU-0": 1.5}),
+        Energy(by_meter={"RAPL of a": 10.25, "GPU-1": 2.0}),
+        Energy(by_meter={"RAPL of b": 20.0}),
+    )
+    assert found.joules == pytest.approx(10.25 + 1.5 + 2.0 + 20.0)
+    assert found.reason == ""
+
+
+def test_nothing_is_known_of_all_where_one_has_counted_nothing():
+    found = of_all(Energy(by_meter={"RAPL of a": 10.0}), Energy(reason="no RAPL"))
+    assert (found.joules, found.reason) == (None, "other workers have not counted everything")
+    found = of_all(Energy(by_meter={"RAPL of a": 10.0}, reason="no GPU"), Energy(reason="no RAPL"))
+    assert (found.joules, found.reason) == (None, "no GPU")
+
+
+def test_one_process_is_told_what_it_has_counted():
+    own = Energy(by_meter={"RAPL of a": 10.0})
+    assert energy.of_all_hosts(own, Sync()) is own

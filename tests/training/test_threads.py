@@ -95,8 +95,6 @@ CALLS = {
     "another_predicts": lambda keras, model, other: other.predict(X, verbose=0),
     "another_evaluates": lambda keras, model, other: other.evaluate(X, Y, verbose=0),
     "another_trains": lambda keras, model, other: other.fit(X, Y, batch_size=2, verbose=0),
-    "another_trains_on_batches": lambda keras, model, other: other.train_on_batch(X, Y),
-    "it_predicts": lambda keras, model, other: model.predict(X, verbose=0),
     "it_predicts_a_batch": lambda keras, model, other: model.predict_on_batch(X),
 }
 

@@ -49,6 +49,7 @@ CASES = {
     "a part of validation": {"validation_data": VALIDATION, "validation_steps": 2},
     "rare validation": {"validation_data": VALIDATION, "validation_freq": 2},
     "validation by a dataset": {"validation_data": DATASET.take(2)},
+    "validation of unknown length": {"validation_data": DATASET.filter(lambda x, y: True)},
     "validation alone": {
         "x": DATASET,
         "y": None,

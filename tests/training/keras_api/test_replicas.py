@@ -3,7 +3,8 @@
 So do `replicas` and `as_one_device`. Each replica counts what its
 `replica_part` of a batch does, and may draw by the row (`row_draws`). What they sum in a call of
 several steps keeps its shape (`constant_shapes`). They evaluate as one device does, too
-(`evaluation`, `keras3_api.evaluating`), with the averages of all (`distribute.together`).
+(`evaluation`, `keras3_api.evaluating`), with the averages of all (`distribute.together`), and sum
+gradients in a narrower type if the plan says so (`reduction_dtype`, `reduction`).
 """
 
 import contextlib
@@ -142,3 +143,51 @@ def test_replicas_evaluate_and_predict_as_one_device(package, replicas):
         everywhere = [differences(package, replicas, (), script=_EVALUATING)]
     for found in everywhere:
         assert max(found.values()) < 1e-5, found
+
+
+_SUMS = str(pathlib.Path(__file__).with_name("narrow_sums.py"))
+_NARROW = ("bfloat16", "float16")
+_CASES = ("sgd", "calls", "fused", "sparse", "clipped", "scaled", "own_train_step", "overflow")
+_ROWS_BYTES = 8 * 3  # of both replicas, and what the loss counts, in float64
+
+
+def check_sums(found, cases):
+    assert tuple(found["errors"]) == cases
+    for case, errors in found["errors"].items():
+        if case == "overflow":
+            assert set(errors.values()) == {0.0}, "a step with an infinite gradient was taken"
+            continue
+        assert max(errors.values()) <= 1, f"{case}: {errors}"
+        assert min(errors.values()) > 0.1, f"{case} was not narrowed"
+    whole = found["bytes"].pop("None")
+    halved = (whole - _ROWS_BYTES) / 2 + _ROWS_BYTES
+    assert set(found["bytes"].values()) == {halved}  # where two steps are accumulated, too
+    assert found["plans"] == [
+        "2 steps per call",
+        *(f"2 steps per call, gradients summed in {dtype}" for dtype in _NARROW),
+    ]
+    assert found["refusal"] is None or "Received: legacy.SGD" in found["refusal"]
+    values = {dtype: means for dtype, (means, _) in found["sums"].items()}
+    # What two replicas add up may be outside of the type's range, not their mean.
+    assert values["float16"] == ["60000.0", "inf", "0.0", "inf", "nan"]
+    assert values["bfloat16"] == ["59904.0", "999424.0", "9.968062e-10", "inf", "nan"]
+    assert all(types == ["float32", "int32", "float16"] for _, types in found["sums"].values())
+
+
+@pytest.mark.parametrize(
+    ("package", "cases"),
+    [
+        ("keras", ("fused", "sparse")),
+        pytest.param("keras", _CASES, marks=pytest.mark.slow),
+        pytest.param("tf_keras", _CASES, marks=pytest.mark.slow),
+    ],
+)
+def test_replicas_sum_as_exactly_as_the_type_and_send_half(package, cases):
+    check_sums(differences(package, "2", cases, script=_SUMS), cases)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("package", ["keras", "tf_keras"])
+def test_workers_sum_as_exactly_as_the_type_and_send_half(package):
+    for found in differences_of_workers(package, _CASES, script=_SUMS):
+        check_sums(found, _CASES)
