@@ -60,14 +60,6 @@ def test_every_replica_cuts_what_it_has_of_the_batch(keras):
     assert_as_without_a_limit(found, keras)
 
 
-@pytest.mark.slow
-def test_what_is_compiled_together_goes_on_in_slices(keras):
-    found, _ = train(keras.__name__, limit_mib=36, steps=5, scenario="compiled")
-    assert "5 steps per call in one XLA computation: went back to step " in found["notes"][0]
-    assert found["notes"][0].endswith("on with 5 steps per call, 2 micro-batches.")
-    assert_as_without_a_limit(found, keras)
-
-
 def assert_as_without_a_limit(found, keras):
     assert found["iterations"] == 24
     model = out_of_memory.build(keras)
@@ -84,13 +76,6 @@ def test_plain_fit_goes_on_with_a_step_that_can_be_sliced():
     found, _ = train("keras", limit_mib=52, steps=1, scenario="plain fit")
     (note,) = found["notes"]
     assert "with plain fit: went back to step 0 and on with 1 step per call, 2 micro-b" in note
-    assert_as_without_a_limit(found, importlib.import_module("keras"))
-
-
-@pytest.mark.slow
-def test_without_a_folder_it_goes_back_to_what_was_kept_in_memory():
-    found, _ = train("keras", limit_mib=136, steps=3, scenario="later")
-    assert "went back to step 12 and on with 3 steps per call, 2 micro" in found["notes"][0]
     assert_as_without_a_limit(found, importlib.import_module("keras"))
 
 

@@ -128,6 +128,7 @@ def test_without_a_budget_plain_fit_is_only_watched(keras):
     assert record.step_time.low <= record.step_time.value <= record.step_time.high
     assert record.compile_time_seconds > 0
     assert record.figures()["plan_speedup_ratio"] is None
+    assert record.figures()["xla_compile_count"] is None
     assert record.figures()["xla_enabled"] == int(bool(call.model.jit_compile))
 
 

@@ -70,17 +70,6 @@ def test_a_call_of_another_length_is_another_program(keras):
     assert loop.functions.used_by(plan).compiled_shapes == ("2x8x4, 2x8x1", "4x8x4, 4x8x1")
 
 
-@pytest.mark.slow
-def test_without_xla_there_is_no_account(keras):
-    record = trained(
-        captured(model_cases.dense(keras), ragged(), epochs=2), TrainingPlan(steps_per_call=2)
-    )
-    assert record.xla is None
-    figures = record.figures()
-    assert figures["xla_compile_count"] is figures["xla_fusion_count"] is None
-    assert figures["executed_flops_per_step"] == figures["flops_per_step"]
-
-
 def test_keras_own_compiled_step_is_read_too(keras):
     call = captured(model_cases.dense(keras), ragged())
     call.model.jit_compile = True
