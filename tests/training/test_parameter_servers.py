@@ -1,16 +1,19 @@
 """Trainings with `parameter_servers`: real processes, as `tfx-perf launch --ps` starts them.
 
-The steps are those of `handing_out`, the data those of `fit_data` and, for
-evaluation, of `handing_out`; what is saved is `state`. The processes that serve run `server`.
+The steps are those of `handing_out`, the data those of `fit_data` and, for evaluation, of
+`handing_out`; some are refused before anything is trained. What is saved is `state`. The processes
+that serve run `server`.
 """
 
 import json
 import pathlib
 import sys
+import time
 
 import numpy as np
 import pytest
 import served_training
+import tensorflow as tf
 import tf_keras
 
 from tests import processes
@@ -18,6 +21,7 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.core import errors
 from tfx_perf.core.interception import FitCall
 from tfx_perf.distribute.parameter_server.fit import AsynchronousFit
+from tfx_perf.distribute.parameter_server.fit_data import FitData
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.recovery.saver import SaveClock
 
@@ -151,3 +155,60 @@ def test_what_the_code_raises_ends_all(tmp_path, options, code, said):
     assert done.returncode == code
     assert done.stderr.splitlines()[-1].startswith(f"Coordinator: {said}")
     assert "start again" not in done.stderr
+
+
+DATA = tf.data.Dataset.range(10).batch(2)
+ARGUMENTS = {
+    "x": DATA, "steps_per_epoch": None, "validation_data": None, "validation_steps": None,
+    "class_weight": None,
+}  # fmt: skip
+
+
+def of(**arguments):
+    return FitData.of({**ARGUMENTS, **arguments})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"x": np.ones(3)}, "Expected x to be a tf.data.Dataset .*Received: x=ndarray.*slices"),
+        ({"x": DATA.take(0)}, "Expected training data. Received: x of 0 batches"),
+        ({"x": DATA.repeat()}, "Expected steps_per_epoch.*Received: steps_per_epoch=None"),
+        ({"x": lambda context: DATA}, "Expected steps_per_epoch.* x=function"),
+        ({"class_weight": {0: 2.0}}, "Expected no class_weight.*Received: .*sample weights"),
+        ({"validation_data": DATA.repeat()}, "Expected validation_steps"),
+    ],
+)
+def test_data_on_which_an_epoch_would_fail_are_refused(arguments, words):
+    with pytest.raises(errors.UserError, match=words) as caught:
+        of(**arguments)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_length_of_an_epoch_is_the_datas_where_nobody_says_another():
+    assert of().length == 5
+    assert of(x=DATA.repeat(), steps_per_epoch=7).length == 7
+
+
+def test_batches_are_taken_from_the_process_that_reads_them():
+    data = tf.data.Dataset.range(6).map(
+        lambda x: tf.numpy_function(lambda x: x * 10, [x], tf.int64)
+    )
+    with of(x=data).served(host="localhost", step=8) as found:
+        first = [int(each) for each in found["x"].take(6)]
+    assert first == [20, 30, 40, 50, 0, 10]
+    assert found["steps_per_epoch"] == 6
+
+
+def test_what_calls_python_functions_ahead_is_ended():
+    calls = []
+
+    def slow(x):
+        calls.append(x)
+        time.sleep(0.01)
+        return x
+
+    data = DATA.map(lambda x: tf.numpy_function(slow, [x], tf.int64)).repeat(100).prefetch(500)
+    with of(x=data).served(host="localhost", step=0) as found:
+        next(iter(found["x"]))
+    assert len(calls) < 500
