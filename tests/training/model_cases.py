@@ -142,11 +142,28 @@ def plain_fit(call: FitCall) -> tuple[Any, Snapshot]:
     return history, trained
 
 
-def copy_weights(source: Snapshot, model: Any) -> None:
-    """Gives a model of the same code the state of a snapshot."""
-    state = either_keras.api_of(model).state(model)
-    for variable, value in zip(state, source.values, strict=True):
-        variable.assign(value)
+def compare(call: FitCall, plans: Any, *, step_count: int | None = None) -> Loop:
+    """Holds what every plan comes to against plain `fit`, from the same weights; returns the loop.
+
+    Args:
+        call: the `fit`.
+        plans: to train with, one after the other.
+        step_count: of each; None if it is not asked for.
+    """
+    before = Snapshot(call.model)
+    expected, trained = plain_fit(call)
+    assert any(not np.array_equal(a, b) for a, b in zip(before.values, trained.values, strict=True))
+    loop = Loop(call)
+    for plan in plans:
+        before.restore()
+        history, timer = loop.fit(plan)
+        rtol = 1e-4 if plan.uses_xla else 1e-5
+        assert_same_history(history, expected, rtol=rtol)
+        assert_same(Snapshot(call.model), trained, rtol=rtol)
+        if step_count is not None:
+            steps = timer.step_count, int(call.model.optimizer.iterations.numpy())
+            assert steps == (step_count, step_count), plan
+    return loop
 
 
 def assert_same(found: Snapshot, expected: Snapshot, *, rtol: float = 1e-5) -> None:

@@ -5,7 +5,7 @@ import numpy as np
 import pydantic
 import pytest
 import tensorflow as tf
-from model_cases import Snapshot, assert_same, assert_same_history, captured, plain_fit
+from model_cases import captured, compare
 from numeric_models import ROWS, STEPS
 
 from tfx_perf.training.loop import Loop
@@ -18,29 +18,18 @@ pytestmark = pytest.mark.each_choice
 PLAN = TrainingPlan(steps_per_call=7, xla_call=True)
 
 
-def compare(model, data, *, plan=PLAN, **arguments):
-    """Trains with plain fit and with the plan; returns the loop."""
-    call = captured(model, data, epochs=1, **arguments)
-    expected, trained = plain_fit(call)
-    loop = Loop(call)
-    history, _ = loop.fit(plan)
-    assert_same(Snapshot(model), trained, rtol=1e-4)
-    assert_same_history(history, expected, rtol=1e-5)
-    return loop
-
-
 def test_a_smaller_last_batch(keras):
     model, _ = numeric_models.dense(keras)
     rows = STEPS * ROWS - 3
     data = tf.data.Dataset.from_tensor_slices(
         (numeric_models.floats(4)[:rows], numeric_models.floats(1, seed=1)[:rows])
     )
-    compare(model, data.batch(ROWS))
+    compare(captured(model, data.batch(ROWS), epochs=1), [PLAN])
 
 
 def test_little_memory_for_batches(keras, monkeypatch):
     monkeypatch.setattr(compiled_call, "_MOST_BYTES", 3 * ROWS * 5 * 4)
-    loop = compare(*numeric_models.dense(keras))
+    loop = compare(captured(*numeric_models.dense(keras), epochs=1), [PLAN])
     assert loop.functions._kept["xla_call"]._step_bytes == ROWS * 5 * 4
 
 

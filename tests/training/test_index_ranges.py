@@ -1,10 +1,9 @@
 """XLA takes any index for one in range; a plan that compiles finds out as plain `fit` would."""
 
 import numeric_models
-import numpy as np
 import pytest
 import tensorflow as tf
-from model_cases import Snapshot, captured
+from model_cases import captured, compare
 from numeric_models import ROWS, STEPS
 
 from tfx_perf.training.loop import Loop
@@ -83,17 +82,8 @@ def test_others(keras, name, plan):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_good_indices_train_as_always(keras, name):
-    call = planted(keras, MODELS[name], None)
-    before = Snapshot(call.model)
-    call.proceed()
-    expected = Snapshot(call.model)
-    call.model.train_function = call.model.test_function = None
-    for plan in (PLANS["xla"], PLANS["xla_call"]):
-        before.restore()
-        _, timer = Loop(call).fit(plan)
-        assert timer.step_count == STEPS
-        for found, other in zip(Snapshot(call.model).values, expected.values, strict=True):
-            np.testing.assert_allclose(found, other, rtol=1e-4, atol=1e-6)
+    plans = (PLANS["xla"], PLANS["xla_call"])
+    compare(planted(keras, MODELS[name], None), plans, step_count=STEPS)
 
 
 def test_a_step_that_is_found_out_changes_no_weights(keras):

@@ -8,7 +8,7 @@ import numeric_models
 import numpy as np
 import pytest
 import tensorflow as tf
-from model_cases import Snapshot, assert_same, assert_same_history, captured
+from model_cases import Snapshot, captured, compare
 
 from tfx_perf.tf_internals import autograph
 from tfx_perf.training.loop import Loop
@@ -26,24 +26,6 @@ def all_traces_are_quick(request):
     is_slow = request.node.get_closest_marker("slow")
     with contextlib.nullcontext() if is_slow else autograph.libraries_unconverted():
         yield
-
-
-def compare(call, plans, *, step_count):
-    """Trains with plain `fit` and every plan from the same weights and compares everything."""
-    before = Snapshot(call.model)
-    expected = call.proceed()
-    trained = Snapshot(call.model)
-    assert any(not np.array_equal(a, b) for a, b in zip(before.values, trained.values, strict=True))
-    loop = Loop(call)
-    call.model.train_function = call.model.test_function = None
-    for plan in plans:
-        before.restore()
-        history, timer = loop.fit(plan)
-        rtol = 1e-4 if plan.xla else 1e-5
-        assert timer.step_count == step_count, plan
-        assert_same_history(history, expected, rtol=rtol)
-        assert_same(Snapshot(call.model), trained, rtol=rtol)
-        assert int(call.model.optimizer.iterations.numpy()) == step_count
 
 
 @pytest.mark.parametrize("name", ["dense", "subclass", "custom_train_step"])

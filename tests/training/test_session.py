@@ -5,7 +5,7 @@ import time
 import model_cases
 import pytest
 import tensorflow as tf
-from model_cases import Snapshot, assert_same, assert_same_history, captured
+from model_cases import Snapshot, assert_same, assert_same_history, captured, plain_fit
 
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import workers
@@ -70,11 +70,7 @@ def small(keras, **arguments):
 def test_several_steps_a_call_win_for_a_small_model_and_change_nothing(keras, tmp_path):
     data = model_cases.regression()
     call = small(keras, validation_data=data, **ENDLESS)
-    before = Snapshot(call.model)
-    expected = call.proceed()
-    trained = Snapshot(call.model)
-    before.restore()
-
+    expected, trained = plain_fit(call)
     session = session_with(xla=True)
     started = time.perf_counter()
     history = session.fit(call)
@@ -150,9 +146,7 @@ def test_a_plan_that_raises_is_not_chosen(keras, plant):
 
     plant(broken)
     call = small(keras, steps_per_epoch=30)
-    before = Snapshot(call.model)
-    expected = call.proceed()
-    before.restore()
+    expected, _ = plain_fit(call)
     session = session_with()
     assert_same_history(session.fit(call), expected)
     assert session.record.plan.is_plain_fit
@@ -201,11 +195,7 @@ def test_layers_that_need_autograph_train_with_a_plan():
 
     data = model_cases.regression()
     call = captured(needs_autograph(tf_keras), data.repeat(), validation_data=data, **ENDLESS)
-    before = Snapshot(call.model)
-    expected = call.proceed()
-    trained = Snapshot(call.model)
-    before.restore()
-    call.model.train_function = call.model.test_function = None
+    expected, trained = plain_fit(call)
     session = session_with(xla=True, budget=240)  # AutoGraph takes long beside other work
     assert_same_history(session.fit(call), expected, rtol=1e-4)
     assert_same(Snapshot(call.model), trained, rtol=1e-4)
@@ -223,9 +213,7 @@ def test_a_failing_measurement_does_not_lose_the_training(keras, monkeypatch):
 
 def test_what_is_only_observed_is_not_guarded(keras, tmp_path):
     call = small(keras, steps_per_epoch=30)
-    before = Snapshot(call.model)
-    expected = call.proceed()
-    before.restore()
+    expected, _ = plain_fit(call)
     session = session_with(checkpoint_folder=str(tmp_path / "kept"))
     assert_same_history(session.observe(call), expected)
     assert session.record.train_step_count == 60

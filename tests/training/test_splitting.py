@@ -11,12 +11,11 @@ import numeric_models
 import pytest
 import tensorflow as tf
 import tf_keras
-from model_cases import Snapshot, assert_same, assert_same_history, captured, plain_fit
+from model_cases import captured, compare
 
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import interception
 from tfx_perf.training.keras_api import either_keras
-from tfx_perf.training.loop import Loop
 from tfx_perf.training.optimizations import fused_update
 from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.session import TrainingSession
@@ -85,14 +84,8 @@ OWN_GRADIENTS = {
 }
 
 
-def trained_as_plain_fit_does(model, plan=SEVERAL):
-    call = captured(model, model_cases.regression())
-    expected, trained = plain_fit(call)
-    loop = Loop(call)
-    history, _ = loop.fit(plan)
-    assert_same_history(history, expected)
-    assert_same(Snapshot(model), trained)
-    return loop
+def trained_as_plain_fit_does(model):
+    return compare(captured(model, model_cases.regression()), [SEVERAL])
 
 
 def tried(loop, model):

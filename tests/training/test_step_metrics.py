@@ -4,7 +4,7 @@ import model_cases
 import numeric_models
 import pytest
 import tensorflow as tf
-from model_cases import Snapshot, assert_same, assert_same_history, captured, plain_fit
+from model_cases import assert_same_history, captured, compare, plain_fit
 
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.loop import Loop
@@ -22,19 +22,6 @@ PLANS = (
 )
 
 
-def assert_trains_as_plain_fit_does(model, data, plans=PLANS):
-    call = captured(model, data)
-    before = Snapshot(model)
-    expected = call.proceed()
-    trained = Snapshot(model)
-    for plan in plans:
-        before.restore()
-        model.train_function = model.test_function = None
-        history, _ = Loop(call).fit(plan)
-        assert_same_history(history, expected, rtol=1e-5)
-        assert_same(Snapshot(model), trained, rtol=1e-4)
-
-
 def test_masked_predictions(keras):
     """Keras 3 and tf_keras weigh metrics by the mask of the predictions."""
     layers = keras.layers
@@ -47,7 +34,7 @@ def test_masked_predictions(keras):
     data = numeric_models.batched(
         numeric_models.integers(7, 5), (targets["a"], targets["b"])
     )
-    assert_trains_as_plain_fit_does(model, data)
+    compare(captured(model, data), PLANS)
 
 
 @pytest.mark.slow
@@ -70,7 +57,7 @@ def test_a_metric_that_reads_the_weights(keras):
     model, data = numeric_models.dense(keras)
     model.compile(keras.optimizers.SGD(0.2), "mse", metrics=[Size(model.layers[0])])
     assert not slicing_obstacle(model, either_keras.api_of(model))  # it is a step in parts
-    assert_trains_as_plain_fit_does(model, data)
+    compare(captured(model, data), PLANS)
 
 
 def test_results_are_computed_once_a_call(keras):
