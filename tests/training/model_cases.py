@@ -92,6 +92,17 @@ def captured(model: Any, data: Any, **arguments: Any) -> FitCall:
     return call
 
 
+def settings_that_try(
+    *, xla: bool | None = False, planned_runs: int = 10**6, **training: Any
+) -> PerfConfig:
+    """Returns settings of trials, with more time for them than even a busy machine takes."""
+    training = {"trial_budget_seconds": 200, "steps_per_call": [10], **training}
+    schedule = {"planned_runs": planned_runs}
+    return PerfConfig.from_dict(
+        {"training": training, "compilation": {"enabled": xla}, "schedule": schedule}
+    )
+
+
 def session_with(plan: TrainingPlan, **settings: Any) -> TrainingSession:
     """Returns a session that trains with a plan and tries none; the settings are by section."""
     session = TrainingSession(PerfConfig.from_dict(settings))

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfx_perf.config import PerfConfig
 from tfx_perf.core import interception
 from tfx_perf.training.fit import callback_hooks
 from tfx_perf.training.loop import Loop, eligibility, turns
@@ -90,14 +89,8 @@ def callback_of(keras, change, where):
     return own
 
 
-def session_that_tries(**training):
-    settings = PerfConfig.from_dict(
-        {
-            "training": {"trial_budget_seconds": 200, "steps_per_call": [6], **training},
-            "compilation": {"enabled": False},
-            "schedule": {"planned_runs": 10**6},
-        }
-    )
+def session_that_tries():
+    settings = model_cases.settings_that_try(steps_per_call=[6])
     session = TrainingSession(settings)
 
     def choose(call, loop):

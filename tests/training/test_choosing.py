@@ -7,8 +7,9 @@ import model_cases
 import numeric_models
 import pytest
 from model_cases import captured
+from model_cases import settings_that_try as settings_with
 
-from tfx_perf.config import MonitoringSettings, PerfConfig
+from tfx_perf.config import MonitoringSettings
 from tfx_perf.memory import batches
 from tfx_perf.training.loop import Loop, turns
 from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
@@ -29,15 +30,6 @@ FIVE = TrainingPlan(steps_per_call=5)
 TEN = TrainingPlan(steps_per_call=10, fused_update=True)
 XLA = TEN.model_copy(update={"xla": True})
 EVEN = [1.0] * 5
-
-
-def settings_with(*, xla=False, planned_runs=10**6, **training):
-    # More than even a busy machine takes.
-    training = {"trial_budget_seconds": 200, "steps_per_call": [10], **training}
-    schedule = {"planned_runs": planned_runs}
-    return PerfConfig.from_dict(
-        {"training": training, "compilation": {"enabled": xla}, "schedule": schedule}
-    )
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import pytest
 import tensorflow as tf
 from model_cases import captured
 
-from tfx_perf.config import PerfConfig
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.loop import Loop, turns
 from tfx_perf.training.optimizations import fused_update
@@ -195,12 +194,7 @@ def test_an_own_train_step_without_a_loss_gets_a_plan(keras, monkeypatch, same_p
     monkeypatch.setattr(turns, "BLOCK_SECONDS", 0.02)
     model, data = without_loss(keras)
     call = captured(model, data.repeat(), steps_per_epoch=200, epochs=1)
-    settings = PerfConfig.from_dict(
-        {
-            "training": {"trial_budget_seconds": 60, "steps_per_call": [10]},
-            "schedule": {"planned_runs": 10**6},
-        }
-    )
+    settings = model_cases.settings_that_try(xla=None)
     found = choosing.by_trials(call, Loop(call), settings=settings)
     trial = next(trial for trial in found.trials if trial.plan == TrainingPlan(steps_per_call=10))
     assert trial.status in {"chosen", "slower"}, trial.reason

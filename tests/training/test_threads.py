@@ -10,7 +10,6 @@ import pytest
 import tensorflow as tf
 
 import tfx_perf
-from tfx_perf.config import PerfConfig
 from tfx_perf.core import interception
 from tfx_perf.training.loop import turns
 from tfx_perf.training.optimizations.plan import TrainingPlan
@@ -142,13 +141,7 @@ def test_another_thread_that_trains_the_model_adds_its_own_steps(keras, monkeypa
 @pytest.mark.parametrize("which", ["the_model", "the_model_by_its_class", "another_model"])
 def test_a_thread_that_trains_while_plans_are_tried_loses_no_step(keras, which, monkeypatch):
     monkeypatch.setattr(turns, "BLOCK_SECONDS", 0.01)
-    settings = PerfConfig.from_dict(
-        {
-            "training": {"trial_budget_seconds": 200, "steps_per_call": [8]},
-            "compilation": {"enabled": False},
-            "schedule": {"planned_runs": 10**6},
-        }
-    )
+    settings = model_cases.settings_that_try(steps_per_call=[8])
     model, other, tried = model_of(keras), model_of(keras), []
     trained = other if which == "another_model" else model
     trained.train_on_batch(X, Y)  # all its variables are there

@@ -6,9 +6,8 @@ import traceback
 import numpy as np
 import pytest
 import tensorflow as tf
-from model_cases import captured
+from model_cases import captured, settings_that_try
 
-from tfx_perf.config import PerfConfig
 from tfx_perf.training.loop import Loop, turns
 from tfx_perf.training.trials import choosing, starting_point
 
@@ -35,13 +34,7 @@ def tried(call):
 
 def choice_of(call):
     """Makes trials of a few quick plans; returns what was chosen."""
-    settings = PerfConfig.from_dict(
-        {
-            "training": {"trial_budget_seconds": 60, "steps_per_call": [10]},
-            "compilation": {"enabled": False},
-            "schedule": {"planned_runs": 10**6},
-        }
-    )
+    settings = settings_that_try(trial_budget_seconds=60)
     return choosing.choose_and_restore(call, Loop(call), settings=settings)
 
 

@@ -81,11 +81,8 @@ def test_keras_own_compiled_step_is_read_too(keras):
 @pytest.mark.slow
 def test_trials_say_what_xla_compiled_and_what_it_could_not(keras, monkeypatch):
     monkeypatch.setattr(devices, "is_cpu_alone", lambda: False)
-    settings = {
-        "training": {"trial_budget_seconds": 30, "steps_per_call": [2]},
-        "schedule": {"planned_runs": 10**6},
-    }
-    session = TrainingSession(PerfConfig.from_dict(settings))
+    settings = model_cases.settings_that_try(xla=None, steps_per_call=[2])
+    session = TrainingSession(settings)
     session.fit(captured(model_cases.dense(keras), ragged().repeat(), steps_per_epoch=40))
     (tried,) = [trial for trial in session.record.trials if trial.plan.xla]
     assert tried.compiled_shapes == ("?x4, ?x1",)
@@ -99,7 +96,7 @@ def test_trials_say_what_xla_compiled_and_what_it_could_not(keras, monkeypatch):
     inputs = keras.Input((4,))
     model = keras.Model(inputs, keras.layers.Dense(1)(Strings()(inputs)))
     model.compile(optimizer="sgd", loss="mse")
-    session = TrainingSession(PerfConfig.from_dict(settings))
+    session = TrainingSession(settings)
     session.fit(captured(model, model_cases.regression().repeat(), steps_per_epoch=40))
     (tried,) = [trial for trial in session.record.trials if trial.plan.xla]
     assert tried.status == "failed"

@@ -30,16 +30,9 @@ def main(package, contributed):
         OPTIMIZATIONS[each.name] = each  # before the plan is imported, which reads it
     import model_cases
 
-    from tfx_perf.config import PerfConfig
     from tfx_perf.training.session import TrainingSession
 
-    # More than a busy machine takes.
-    settings = {
-        "training": {"steps_per_call": [5], "trial_budget_seconds": 400},
-        "compilation": {"enabled": False},
-        "schedule": {"planned_runs": 10**6},
-    }
-    session = TrainingSession(PerfConfig.from_dict(settings))
+    session = TrainingSession(model_cases.settings_that_try())
     model = model_cases.dense(importlib.import_module(package))
     data = model_cases.regression().repeat()
     session.fit(model_cases.captured(model, data, steps_per_epoch=20))

@@ -137,8 +137,7 @@ def idle(keras, strategy):
 
 
 def trials(keras, strategy):
-    settings = {"training": {"trial_budget_seconds": 60}, "schedule": {"planned_runs": 10**6}}
-    session = TrainingSession(PerfConfig.from_dict(settings))
+    session = TrainingSession(model_cases.settings_that_try())
     with strategy.scope():
         model = model_cases.custom_train_step(keras)
     data = model_cases.regression().repeat()
