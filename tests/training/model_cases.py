@@ -43,6 +43,14 @@ def dense(keras: Any) -> Any:
     return model
 
 
+def linear(keras: Any, kind: Any = None) -> Any:
+    """Returns a model of one layer, of a class of the test's if there is one."""
+    inputs = keras.Input((4,))
+    model = (kind or keras.Model)(inputs, keras.layers.Dense(1)(inputs))
+    model.compile(optimizer="sgd", loss="mse")
+    return model
+
+
 def subclass(keras: Any) -> Any:
     class Plain(keras.Model):
         def __init__(self):
@@ -73,10 +81,7 @@ def custom_train_step(keras: Any) -> Any:
         def train_step(self, data):
             return {"loss": descend(self, data), "share": tf.reduce_mean(data[1])}
 
-    inputs = keras.Input((4,))
-    model = Custom(inputs, keras.layers.Dense(1)(inputs))
-    model.compile(optimizer="sgd", loss="mse")
-    return model
+    return linear(keras, Custom)
 
 
 def captured(model: Any, data: Any, **arguments: Any) -> FitCall:
@@ -93,7 +98,7 @@ def captured(model: Any, data: Any, **arguments: Any) -> FitCall:
 
 
 def settings_that_try(
-    *, xla: bool | None = False, planned_runs: int = 10**6, **training: Any
+    *, xla: bool = False, planned_runs: int = 10**6, **training: Any
 ) -> PerfConfig:
     """Returns settings of trials, with more time for them than even a busy machine takes."""
     training = {"trial_budget_seconds": 200, "steps_per_call": [10], **training}

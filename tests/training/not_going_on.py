@@ -19,8 +19,7 @@ def main(timeout_seconds):
     options = tf.distribute.experimental.CommunicationOptions(timeout_seconds=timeout_seconds)
     strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
     with strategy.scope():
-        model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
-        model.compile("sgd", "mse")
+        model = model_cases.linear(keras)
     x = np.ones((64, 4), "float32")
     data = tf.data.Dataset.from_tensor_slices((x, x[:, :1])).batch(8, drop_remainder=True)
 

@@ -1,5 +1,6 @@
 """Steps that are compiled together: what cannot be, and what happens then."""
 
+import model_cases
 import numeric_models
 import numpy as np
 import pydantic
@@ -56,9 +57,7 @@ def test_what_cannot_be_compiled(keras):
         def train_step(self, data):
             return super().train_step(data)
 
-    inputs = keras.Input((4,))
-    own = Own(inputs, keras.layers.Dense(1)(inputs))
-    own.compile("sgd", "mse")
+    own = model_cases.linear(keras, Own)
     assert "train_step" in compiled_call.obstacle(own, keras_api, spec)
 
 

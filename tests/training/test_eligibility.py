@@ -36,9 +36,7 @@ def own_train_function(keras):
         def make_train_function(self, force=False):
             return super().make_train_function(force)
 
-    inputs = keras.Input((4,))
-    model = Mine(inputs, keras.layers.Dense(1)(inputs))
-    model.compile(optimizer="sgd", loss="mse")
+    model = model_cases.linear(keras, Mine)
     return captured(model, model_cases.regression())
 
 

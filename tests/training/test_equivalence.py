@@ -194,7 +194,7 @@ def test_an_own_train_step_without_a_loss_gets_a_plan(keras, monkeypatch, same_p
     monkeypatch.setattr(turns, "BLOCK_SECONDS", 0.02)
     model, data = without_loss(keras)
     call = captured(model, data.repeat(), steps_per_epoch=200, epochs=1)
-    settings = model_cases.settings_that_try(xla=None)
+    settings = model_cases.settings_that_try(xla=True)
     found = choosing.by_trials(call, Loop(call), settings=settings)
     trial = next(trial for trial in found.trials if trial.plan == TrainingPlan(steps_per_call=10))
     assert trial.status in {"chosen", "slower"}, trial.reason

@@ -28,9 +28,7 @@ def test_an_own_step_counts_as_a_whole(keras):
             tf.linalg.matmul(data[0], data[0], transpose_b=True)
             return super().train_step(data)
 
-    inputs = keras.Input((4,))
-    model = Twice(inputs, keras.layers.Dense(1)(inputs))
-    model.compile("sgd", "mse")
+    model = model_cases.linear(keras, Twice)
     batch = tf.ones((8, 4)), tf.ones((8, 1))
     whole = hlo.count_flops(hlo.model_step_hlo(model, batch, optimized=False))
     assert model_flops.count_flops(model, batch).per_step == whole > 0

@@ -107,8 +107,7 @@ def test_an_optimizer_that_computes_gradients_in_its_own_way(name):
 
 
 def test_an_own_train_step_of_the_instance(keras):
-    model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
+    model = model_cases.linear(keras)
     model.train_step = own_step(model)
     loop = trained_as_plain_fit_does(model)
     assert "its own train_step" in loop.keras_api.splitting_obstacle(model)

@@ -93,8 +93,7 @@ def test_steps_and_history_are_those_of_plain_fit(keras, case):
 
 
 def test_callbacks_are_told_of_a_call_by_its_last_step(keras):
-    model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
-    model.compile(optimizer="sgd", loss="mse")
+    model = model_cases.linear(keras)
     told = []
     callback = keras.callbacks.LambdaCallback(
         on_train_batch_end=lambda step, logs: told.append(step)

@@ -81,7 +81,7 @@ def test_keras_own_compiled_step_is_read_too(keras):
 @pytest.mark.slow
 def test_trials_say_what_xla_compiled_and_what_it_could_not(keras, monkeypatch):
     monkeypatch.setattr(devices, "is_cpu_alone", lambda: False)
-    settings = model_cases.settings_that_try(xla=None, steps_per_call=[2])
+    settings = model_cases.settings_that_try(xla=True, steps_per_call=[2])
     session = TrainingSession(settings)
     session.fit(captured(model_cases.dense(keras), ragged().repeat(), steps_per_epoch=40))
     (tried,) = [trial for trial in session.record.trials if trial.plan.xla]
