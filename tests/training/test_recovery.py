@@ -79,7 +79,7 @@ BLOW_UPS = {
 
 
 @pytest.mark.each_choice
-@pytest.mark.slow_where("*growing")
+@pytest.mark.slow_where("*growing", "*plan", "*seldom")
 @pytest.mark.parametrize("name", BLOW_UPS)
 def test_a_blow_up_is_named(keras, name, tmp_path):
     plan, data, model, training, words = BLOW_UPS[name]
