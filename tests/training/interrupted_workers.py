@@ -7,18 +7,20 @@ import importlib
 import json
 import os
 import pathlib
+import resource
 import signal
 import sys
 
 import model_cases
 import numpy as np
+import psutil
 import tensorflow as tf
-import worker_faults
 
 import tfx_perf
 from tfx_perf.tf_internals import autograph
 from tfx_perf.training.recovery import guard, saver
 
+_ROW_BYTES = 2**29
 EPOCHS, STEPS, ROWS = 3, 10, 12  # of an epoch; of a batch, which 2 and 3 workers can divide
 
 
@@ -41,9 +43,7 @@ def main(package, place, options):
                 keras.layers.Dense(1),
             ]
         )
-        loss = "mse"
-        if "exhausts" in options:
-            loss = worker_faults.hungry_loss
+        loss = hungry_loss if "exhausts" in options else "mse"
         # Of steps; an epoch ends within a window.
         window = {"gradient_accumulation_steps": 3} if options.get("accumulates") else {}
         model.compile(keras.optimizers.Adam(0.01, **window), loss, metrics=["mae"])
@@ -63,7 +63,7 @@ def main(package, place, options):
             if epoch == options.get("epoch"):
                 interrupt()
             if (worker, epoch) == (options.get("exhausts"), options.get("from_epoch")):
-                worker_faults.limit_memory()
+                limit_memory()
             if epoch == options.get("frees"):
                 (checkpoints / "filler").unlink(missing_ok=True)
 
@@ -83,7 +83,7 @@ def main(package, place, options):
         examples = data(bad_row=options.get("bad_row"))
         epochs = options.get("epochs", EPOCHS)
         history = model.fit(examples, epochs=epochs, verbose=0, callbacks=callbacks)
-        saved_steps = worker_faults.steps_of(checkpoints)
+        saved_steps = steps_of(checkpoints)
     outcome = {
         "weights": {
             getattr(each, "path", each.name): np.asarray(tf.convert_to_tensor(each)).tolist()
@@ -99,6 +99,30 @@ def main(package, place, options):
     choice = run.record.for_another_run("", planned_runs=1)
     found["plan_of_next_run"] = str(choice.plan) if choice else None
     (place / f"{worker}.json").write_text(json.dumps(found))
+
+
+def steps_of(checkpoints):
+    """Returns the steps of the checkpoints that are there, in order."""
+    names = (path.name for path in checkpoints.glob("fit-0/*/checkpoint-*"))
+    return sorted(int(name.split("-")[1]) for name in names)
+
+
+def limit_memory():
+    """Leaves this process memory for three or four rows in `hungry_loss`."""
+    limit_bytes = psutil.Process().memory_info().vms + 4 * _ROW_BYTES
+    resource.setrlimit(resource.RLIMIT_AS, (limit_bytes, limit_bytes))
+
+
+def hungry_loss(y_true, y_pred):
+    """The mean squared error of each row, with memory for all of them together."""
+
+    def allocate(rows):
+        np.empty(int(rows) * _ROW_BYTES, np.uint8)  # which takes addresses, but no pages
+        return np.float32(0)
+
+    return tf.reduce_mean(tf.square(y_true - y_pred), axis=-1) + tf.ensure_shape(
+        tf.numpy_function(allocate, [tf.shape(y_true)[0]], tf.float32), []
+    )
 
 
 def layers(keras, package, *, whole):

@@ -47,8 +47,8 @@ def test_plans_are_tried_over_replicas(package):
 
 @pytest.mark.slow
 def test_a_worker_that_does_not_go_on_is_not_waited_for(tmp_path):
-    script = str(_FOLDER.joinpath("not_going_on.py"))
-    command = [sys.executable, "-m", "tfx_perf", "launch", "--workers", "2", script, "20"]
+    script = [str(_FOLDER.joinpath("launched_worker.py")), "keras", "20"]
+    command = [sys.executable, "-m", "tfx_perf", "launch", "--workers", "2", *script]
     done = processes.run(*command, cwd=tmp_path, timeout=300)
     assert "1: does not go on" in done.stdout
     assert done.returncode == 1, "worker 1 would have slept for longer than this test takes"

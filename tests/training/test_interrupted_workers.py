@@ -55,30 +55,20 @@ def uninterrupted(package, place, options):
     return [json.loads(file.read_text()) for file in sorted(place.glob("*.json"))]
 
 
+_KILLED = {"worker": 1, "epoch": 2, "signal": "SIGKILL"}
+_IN_STEPS = {"worker": 0, "step": 14, "signal": "SIGKILL"}
+_ACCUMULATING = {**_KILLED, "accumulates": True, "epochs": 4, "stops": [1, 2]}
+
+
+@pytest.mark.slow_where("*in *", "told*")
 @pytest.mark.parametrize(
     ("package", "options"),
     [
-        (
-            "keras",
-            {
-                "worker": 1, "epoch": 2, "signal": "SIGKILL", "accumulates": True,
-                "epochs": 4, "stops": [1, 2],
-            },
-        ),
-        pytest.param(
-            "tf_keras", {"worker": 0, "epoch": 2, "signal": "SIGKILL"}, marks=pytest.mark.slow
-        ),
-        pytest.param(
-            "keras", {"worker": 0, "step": 14, "signal": "SIGKILL"}, marks=pytest.mark.slow
-        ),
-        pytest.param(
-            "tf_keras",
-            {"worker": 1, "step": 14, "signal": "SIGKILL"},
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            "keras", {"worker": 1, "step": 7, "signal": "SIGTERM"}, marks=pytest.mark.slow
-        ),
+        pytest.param("keras", _ACCUMULATING, id="accumulating"),
+        pytest.param("tf_keras", {**_KILLED, "worker": 0}, id="tf_keras in calls"),
+        pytest.param("keras", _IN_STEPS, id="keras in steps"),
+        pytest.param("tf_keras", {**_IN_STEPS, "worker": 1}, id="tf_keras in steps"),
+        pytest.param("keras", {"worker": 1, "step": 7, "signal": "SIGTERM"}, id="told to end"),
     ],
 )
 def test_all_go_on_from_where_they_were(tmp_path, package, options):
@@ -232,7 +222,7 @@ def test_a_full_disk_costs_the_checkpoints_only(tmp_path, package, frees):
 @pytest.mark.slow
 @pytest.mark.parametrize("package", ["keras", "tf_keras"])
 def test_workers_that_save_nothing_end_at_once_when_they_are_told_to(tmp_path, package):
-    script = str(_SCRIPT.with_name("told_to_end.py"))
+    script = str(_SCRIPT.with_name("launched_worker.py"))
     launch = [sys.executable, "-m", "tfx_perf", "launch", "--workers", "2"]
     command = [*launch, "--log", str(tmp_path), script, package]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

@@ -7,7 +7,6 @@ several steps keeps its shape (`constant_shapes`). They evaluate as one device d
 gradients in a narrower type if the plan says so (`reduction_dtype`, `reduction`).
 """
 
-import contextlib
 import importlib
 import json
 import pathlib
@@ -64,16 +63,8 @@ def check(found, plans, *, package, cases=()):
 
 def differences_of_workers(package, names, *, script=_SCRIPT, worker_count=2):
     """Returns what each worker has found."""
-    with contextlib.ExitStack() as running:
-        workers = [
-            running.enter_context(
-                script_forks.started(
-                    script, package, "workers", *names, environment={"TF_CONFIG": configured}
-                )
-            )
-            for configured in two_workers.configurations(worker_count)
-        ]
-        return [found_by(worker.done(timeout=_PATIENCE_SECONDS)) for worker in workers]
+    each_ones = [(package, "workers", *names)] * worker_count
+    return [*map(found_by, two_workers.run(script, each_ones, timeout=_PATIENCE_SECONDS))]
 
 
 @pytest.mark.parametrize(
