@@ -55,6 +55,13 @@ def uninterrupted(package, place, options):
     return [json.loads(file.read_text()) for file in sorted(place.glob("*.json"))]
 
 
+def assert_near(own, was):
+    assert own["iterations"] == was["iterations"]
+    for part, tolerance in (("weights", {"atol": 1e-5}), ("history", {"rtol": 1e-4})):
+        for name, values in was[part].items():
+            np.testing.assert_allclose(own[part][name], values, err_msg=name, **tolerance)
+
+
 _KILLED = {"worker": 1, "epoch": 2, "signal": "SIGKILL"}
 _IN_STEPS = {"worker": 0, "step": 14, "signal": "SIGKILL"}
 _ACCUMULATING = {**_KILLED, "accumulates": True, "epochs": 4, "stops": [1, 2]}
@@ -120,12 +127,8 @@ def test_others_go_on_in_another_number(tmp_path, package, before, after):
     assert found["resumed_step"] >= 10
     (note,) = [note for note in found["notes"] if "divided anew" in note]
     assert note.startswith(f"{after} worker" if after > 1 else "one device")
-    own, was = found["outcome"], expected["outcome"]
-    assert own["iterations"] == was["iterations"] == (10 if package == "keras" else 30)
-    for name, values in was["weights"].items():
-        np.testing.assert_allclose(own["weights"][name], values, atol=1e-5, err_msg=name)
-    for name, values in was["history"].items():
-        np.testing.assert_allclose(own["history"][name], values, rtol=1e-4, err_msg=name)
+    assert found["outcome"]["iterations"] == (10 if package == "keras" else 30)
+    assert_near(found["outcome"], expected["outcome"])
 
 
 @pytest.mark.slow
@@ -159,12 +162,7 @@ def test_where_one_runs_out_of_memory_all_go_on_in_slices(tmp_path, package, beg
         assert found["plan"].replace(", 2 micro-batches", "") == found["plan_of_next_run"]
         (note,) = [note for note in found["notes"] if "out of memory" in note]
         assert note.startswith("Worker 1 had run out of memory: all went on from step ")
-        for name, values in expected["outcome"]["weights"].items():
-            own = found["outcome"]["weights"][name]
-            np.testing.assert_allclose(own, values, atol=1e-5, err_msg=name)
-        for name, values in expected["outcome"]["history"].items():
-            own = found["outcome"]["history"][name]
-            np.testing.assert_allclose(own, values, rtol=1e-4, err_msg=name)
+        assert_near(found["outcome"], expected["outcome"])
     assert not (tmp_path / "found" / "checkpoints" / "fit-0").exists()
 
 
