@@ -1,12 +1,18 @@
-"""XLA's account: what it compiled, for which shapes, what it fused and what it executed."""
+"""What `recording` says of a step: XLA's account of it, its FLOPs, and its loss.
 
+XLA compiles programs for shapes, fuses and executes them. FLOPs are those of the whole step,
+however little of it is traced for them (`model_flops`), and of a typical batch, where each batch
+has a length of its own; those of several replicas are counted in `test_collectives`.
+"""
 
 import model_cases
+import numpy as np
 import pytest
 import tensorflow as tf
 from model_cases import captured
 
 from tfx_perf.config import PerfConfig
+from tfx_perf.gate import run as runs
 from tfx_perf.hardware import devices
 from tfx_perf.training import model_flops, recording
 from tfx_perf.training.loop import Loop
@@ -125,3 +131,112 @@ def test_more_than_the_peak_is_refused(share, kept):
     assert kept == (found.note is None)
     if not kept:
         assert "101% of the peak (measured: here)" in found.note
+
+
+PLAN = TrainingPlan(steps_per_call=2)
+ROWS, PADDED_ROWS, WIDTH = 640, 8, 16
+
+
+def sentences(*, order=None):
+    """Returns words and labels of texts of very different lengths, in an order of their own."""
+    lengths = np.random.default_rng(0).geometric(1 / 12, size=ROWS)
+    if order is not None:
+        lengths = np.random.default_rng(order).permutation(lengths)
+    return tf.data.Dataset.from_tensor_slices(lengths).map(
+        lambda length: (tf.ones([length], tf.int64), tf.ones([1]))
+    )
+
+
+def padded(examples, *, seed=None):
+    if seed is not None:
+        examples = examples.shuffle(ROWS, seed=seed)
+    return examples.padded_batch(PADDED_ROWS, ([None], [1])).repeat()
+
+
+def record_of(keras, data, *, width=WIDTH):
+    layers = keras.layers
+    words = keras.Input((None,), dtype="int64")
+    each = layers.Dense(width, activation="relu")(layers.Embedding(50, WIDTH)(words))
+    model = keras.Model(words, layers.Dense(1)(layers.GlobalAveragePooling1D()(each)))
+    model.compile("sgd", "mse")
+    call = captured(model, data, epochs=1, steps_per_epoch=10)
+    return trained(call, PLAN)
+
+
+@pytest.mark.slow
+def test_the_order_of_the_data_makes_no_difference(keras):
+    one, other = (record_of(keras, padded(sentences(), seed=seed)) for seed in (1, 2))
+    assert one.flops_per_step == other.flops_per_step
+    assert one.environment == other.environment
+    # Nor does it much where the files themselves are in another order.
+    moved = record_of(keras, padded(sentences(order=3)))
+    assert moved.flops_per_step == pytest.approx(one.flops_per_step, rel=0.15)
+    assert not runs.differences(moved.environment, one.environment)
+    large = record_of(keras, padded(sentences(), seed=2), width=2 * WIDTH)
+    assert "flops_per_step" in runs.differences(one.environment, large.environment)
+
+
+@pytest.mark.slow
+def test_it_is_the_step_of_a_batch_of_usual_length(keras):
+    data = padded(sentences())
+    lengths = sorted(batch[0].shape[1] for batch in data.take(32))
+    flops = record_of(keras, data).flops_per_step
+    fixed = [
+        record_of(
+            keras,
+            tf.data.Dataset.from_tensors(
+                (np.ones((PADDED_ROWS, length), np.int64), np.ones((PADDED_ROWS, 1), np.float32))
+            ).repeat(),
+        ).flops_per_step
+        for length in (lengths[8], lengths[24])
+    ]
+    assert fixed[0] < flops < fixed[1]
+
+
+def test_batches_that_cannot_be_read_again_do_not_decide_what_is_comparable(keras):
+    read = padded(sentences(), seed=1)
+    data = tf.data.Dataset.from_generator(lambda: read, output_signature=read.element_spec)
+    record = record_of(keras, data)
+    assert record.flops_per_step
+    assert runs.sizes(record.environment).keys() == {"parameter_count"}
+    assert any("first batch" in note for note in record.notes)
+
+
+def test_optimizer_and_metrics_have_none(keras):
+    model = model_cases.dense(keras)
+    batch = tf.ones((8, 4)), tf.ones((8, 1))
+    whole = hlo.count_flops(hlo.model_step_hlo(model, batch, optimized=False))
+    assert model_flops.count_flops(model, batch).per_step == whole > 0
+
+
+def test_an_own_step_counts_as_a_whole(keras):
+    class Twice(keras.Model):
+        def train_step(self, data):
+            tf.linalg.matmul(data[0], data[0], transpose_b=True)
+            return super().train_step(data)
+
+    model = model_cases.linear(keras, Twice)
+    batch = tf.ones((8, 4)), tf.ones((8, 1))
+    whole = hlo.count_flops(hlo.model_step_hlo(model, batch, optimized=False))
+    assert model_flops.count_flops(model, batch).per_step == whole > 0
+
+
+def _own(y_true, y_pred):
+    return y_pred
+
+
+@pytest.mark.parametrize("kind", ["string", "function", "object", "own", "several", "added"])
+def test_the_name_is_known_where_it_tells_the_value(keras, kind):
+    name = "binary_crossentropy"
+    loss = {
+        "function": keras.losses.binary_crossentropy,
+        "object": keras.losses.BinaryCrossentropy(),
+        "own": _own,
+        "several": [name],
+    }.get(kind, name)
+    regularizer = "l2" if kind == "added" else None
+    model = keras.Sequential([keras.layers.Dense(1, kernel_regularizer=regularizer)])
+    model.build((None, 2))
+    model.compile(loss=loss)
+    known = name if kind in ("string", "function", "object") else ""
+    assert recording.loss_name(model) == known
