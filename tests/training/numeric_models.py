@@ -107,7 +107,7 @@ MODELS = {
 }
 
 
-def _with_optimizer(make: Callable[[Any], Any]) -> Callable[[Any], tuple[Any, tf.data.Dataset]]:
+def with_optimizer(make: Callable[[Any], Any]) -> Callable[[Any], tuple[Any, tf.data.Dataset]]:
     def build(keras: Any) -> tuple[Any, tf.data.Dataset]:
         model, data = dense(keras)
         model.compile(make(keras), "mse", metrics=["mae"])
@@ -225,12 +225,12 @@ def prepared(keras: Any) -> tuple[Any, tf.data.Dataset]:
 
 
 FEATURES = {
-    "clipvalue": _with_optimizer(lambda keras: keras.optimizers.SGD(0.1, clipvalue=0.05)),
+    "clipvalue": with_optimizer(lambda keras: keras.optimizers.SGD(0.1, clipvalue=0.05)),
     # With less, all steps of the last bias would have one size and cancel out to noise.
-    "clipnorm": _with_optimizer(lambda keras: keras.optimizers.SGD(0.1, clipnorm=0.5)),
-    "global_clipnorm": _with_optimizer(lambda keras: keras.optimizers.SGD(global_clipnorm=0.05)),
-    "weight_decay": _with_optimizer(lambda keras: keras.optimizers.AdamW(0.01, weight_decay=0.1)),
-    "ema": _with_optimizer(
+    "clipnorm": with_optimizer(lambda keras: keras.optimizers.SGD(0.1, clipnorm=0.5)),
+    "global_clipnorm": with_optimizer(lambda keras: keras.optimizers.SGD(global_clipnorm=0.05)),
+    "weight_decay": with_optimizer(lambda keras: keras.optimizers.AdamW(0.01, weight_decay=0.1)),
+    "ema": with_optimizer(
         lambda keras: keras.optimizers.SGD(
             use_ema=True, ema_momentum=0.9, ema_overwrite_frequency=6
         )
@@ -243,9 +243,3 @@ FEATURES = {
     "overflow": overflow,
 }
 ARGUMENTS = {"class_weight": {"class_weight": {0: 0.2, 1: 3.0, 2: 1.0}}}  # of `fit`
-
-
-def accumulating_optimizer(keras: Any) -> tuple[Any, tf.data.Dataset]:
-    """Keras 3 only."""
-    make = _with_optimizer(lambda keras: keras.optimizers.Adam(gradient_accumulation_steps=3))
-    return make(keras)

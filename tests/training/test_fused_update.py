@@ -52,18 +52,9 @@ def _own(self, gradient, variable, *learning_rate):
 SLOT_TOLERANCE = 2e-5
 
 
-def with_optimizer(make):
-    def build(keras):
-        model, data = numeric_models.dense(keras)
-        model.compile(make(keras), "mse", metrics=["mae"])
-        return model, data
-
-    return build
-
-
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_weights_are_those_of_plain_fit(keras, name):
-    build = with_optimizer(OPTIMIZERS[name])
+    build = numeric_models.with_optimizer(OPTIMIZERS[name])
     assert_equal_to_plain_fit(
         keras, build, [FUSED, FUSED_XLA_SLICED], slot_tolerance=SLOT_TOLERANCE
     )
@@ -136,9 +127,9 @@ def kernels(keras, model, data):
 
 
 def test_each_variable_has_one_kernel(keras):
-    model, data = with_optimizer(OPTIMIZERS["Adam"])(keras)
+    model, data = numeric_models.with_optimizer(OPTIMIZERS["Adam"])(keras)
     assert kernels(keras, model, data) == ["ResourceApplyAdam"] * len(model.trainable_variables)
-    model, data = with_optimizer(OPTIMIZERS["nesterov"])(keras)
+    model, data = numeric_models.with_optimizer(OPTIMIZERS["nesterov"])(keras)
     found = kernels(keras, model, data)
     assert found == ["ResourceApplyKerasMomentum"] * len(model.trainable_variables)
     assert "update_step" not in vars(model.optimizer)  # it is as before
@@ -161,5 +152,5 @@ def test_sparse_gradients_take_keras_own_way(keras):
 
 @pytest.mark.parametrize("name", NOT_FUSED)
 def test_what_has_no_kernel_is_left_alone(keras, name):
-    model, _ = with_optimizer(NOT_FUSED[name])(keras)
+    model, _ = numeric_models.with_optimizer(NOT_FUSED[name])(keras)
     assert not fused_update.is_possible(model.optimizer, either_keras.api_of(model))

@@ -129,7 +129,9 @@ def test_half_precision(keras):
 
 @pytest.mark.slow
 def test_accumulation_by_the_optimizer_itself():
-    build = numeric_models.accumulating_optimizer
+    build = numeric_models.with_optimizer(
+        lambda keras: keras.optimizers.Adam(gradient_accumulation_steps=3)
+    )
     assert_equal_to_plain_fit(keras3, build, [SLICED_XLA, XLA_CALL])
 
 
