@@ -36,9 +36,9 @@ def same_weights():
 
 
 @contextlib.contextmanager
-def checking(model, data):
+def checking(model, data, **arguments):
     """Yields a check whose reference has been run."""
-    call = captured(model, data, epochs=1)
+    call = captured(model, data, **{"epochs": 1, **arguments})
     loop = Loop(call)
     start = StartingPoint(model, loop.keras_api)
     check = EquivalenceCheck(
@@ -73,6 +73,14 @@ def test_weights_that_rounding_does_not_explain(keras, monkeypatch):
         assert "kernel" in found.reason or "bias" in found.reason
         assert abs(found.loss - check._expected.logs["loss"]) < 1e-4 * found.loss
         assert isinstance(check.check(XLA_CALL), type(found))
+
+
+@pytest.mark.parametrize("steps_per_call", [3, 7, 8])
+def test_a_call_may_have_more_steps_than_the_check_has_left(keras, steps_per_call):
+    """In epochs that are longer than a check."""
+    model, data = numeric_models.dense(keras)
+    with checking(model, data.repeat(), steps_per_epoch=1000) as check:
+        assert isinstance(check.check(TrainingPlan(steps_per_call=steps_per_call)), Contender)
 
 
 def test_slots_alone(keras, monkeypatch):

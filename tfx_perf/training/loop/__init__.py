@@ -378,7 +378,7 @@ class Loop:
             if arguments["validation_data"] is not None:
                 self._test = self._test_function
                 self._test.begin_fit(arguments, most_steps_per_call=plan.steps_per_call)
-            length = self.train_length
+            length = overrides.get("steps_per_epoch", self.train_length)
         begin_epoch = self.keras_api.callback(
             on_epoch_begin=lambda epoch, logs=None: self._countdown.begin(length)
         )

@@ -168,6 +168,9 @@ class EquivalenceCheck:
             reason = f"{ratio:.0f} times the step time of {self._reference} in the check"
             return refused(status="slower", reason=reason)
         if ended.step_count < self._step_count:
+            if time.perf_counter() < limit:
+                steps = f"{ended.step_count} of the {self._step_count} steps of its check"
+                return refused(status="failed", reason=f"it ended after {steps}")
             # With the same budget a compilation would take too long again.
             is_compiled = ended.step_count > per_call
             if is_compiled:
