@@ -71,7 +71,7 @@ def _model_obstacle(model: Any, loop: Loop) -> str | None:
         return "the model is not compiled with an optimizer"
     if not hasattr(model.optimizer, "iterations"):  # it may be a list of them
         return f"the model is compiled with a {type(model.optimizer).__name__} as its optimizer"
-    if model.run_eagerly:
+    if model.run_eagerly or tf.config.functions_run_eagerly():
         return "the model runs eagerly"
     if getattr(model, "autotune_steps_per_execution", False):
         return "Keras tunes the steps per execution"
