@@ -49,7 +49,8 @@ class TrainingSettings(Section):
         loss_upper_bound: a loss above this ends in a rollback, as NaN and Inf do.
         resume_ignores: names of globals, attributes, arguments and variables in closures that may
             differ when a training goes on in another process.
-        recovery_max_trials: how often training goes back and on with a safer plan.
+        recovery_max_trials: how often training goes back and on with a safer plan; 0 without a
+            `loss_upper_bound`: never, and a loss may become NaN, as in Keras.
     """
 
     trial_budget_seconds: NotNegative = 120.0
@@ -66,6 +67,11 @@ class TrainingSettings(Section):
     loss_upper_bound: float | None = None
     resume_ignores: Several[NotEmpty] = ()
     recovery_max_trials: Count = 2
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether NaN and Inf end a training."""
+        return self.recovery_max_trials > 0 or self.loss_upper_bound is not None
 
     @pydantic.model_validator(mode="after")
     def _has_one_precision(self) -> "TrainingSettings":

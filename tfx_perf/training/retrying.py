@@ -80,7 +80,9 @@ class Recovery:
         module = loop.keras_api.callbacks
         callbacks = callback_list(call.arguments["callbacks"])
         self._callbacks = CallbackState(callbacks, module)
-        self._watches = not any(isinstance(c, module.TerminateOnNaN) for c in callbacks)
+        self._watches = self._settings.is_watched and not any(
+            isinstance(c, module.TerminateOnNaN) for c in callbacks
+        )
         state = TrainingState(call.model, loop.keras_api)
         self._bad_at_first = state.bad_weights() if call.model.built else set()
         self._resumed_step = self.step
