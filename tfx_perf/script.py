@@ -1,20 +1,24 @@
 """Keras trainings in scripts and notebooks, without TFX: planned, measured and gated."""
 
+import collections
 import contextlib
 import dataclasses
 import datetime
 import logging
+import os
 import pathlib
+import re
 import shlex
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import tfx_perf
 from tfx_perf import config
 from tfx_perf.config import ScheduleSettings
-from tfx_perf.core import cache_key, console, errors, interception, records, workers
+from tfx_perf.core import cache_key, console, errors, interception, records, storage, workers
 from tfx_perf.gate import decision as gate_record
 from tfx_perf.gate import ledger_store, messages, verdict
 from tfx_perf.gate.decision import GateRecord
@@ -37,7 +41,11 @@ from tfx_perf.training.trials.trials_together import TrialsTogether
 _TITLE = "How the model was trained"
 GATE_REPORT_FILE = "gate_report.html"
 LOG_FILE = "libraries.log"
+_SILENT_SECONDS = 5.0  # after which trials say that they run
 _LOGGER = logging.getLogger(__name__)
+
+# How many blocks of a name have come to their end in this process.
+_ENDED: collections.Counter[str] = collections.Counter()
 
 # The session of a pipeline's component that runs the code, which then writes and judges.
 _AROUND: list[TrainingSession] = []
@@ -97,6 +105,7 @@ def optimized(
         training.record = _AROUND[-1].record
         return
     settings = _settings(settings)
+    folder = None if folder is None else os.path.abspath(folder)
     with _output(settings, folder=folder, name=name) as output:
         if output.log is not None:
             with contextlib.suppress(OSError):  # it is not to be written either
@@ -108,23 +117,23 @@ def optimized(
         runs_before = 0 if before is None else 1 + before.runs_before
         planned_runs = settings.schedule.run_count(runs_before=runs_before)
         restart_folder = workers.restart_folder()
-        runs = () if before is None else ((str(file), before),)
-        earlier = Earlier(key or {}, folder=restart_folder, runs=lambda: runs)
+        earlier = Earlier(
+            key or {},
+            folder=restart_folder,
+            runs=lambda: () if before is None else ((str(file), before),),
+        )
         choice = earlier.plan(planned_runs=planned_runs)
-        schedule = ScheduleSettings(planned_runs=planned_runs)
         trials = TrialsTogether(
-            settings.model_copy(update={"schedule": schedule}),
+            settings.model_copy(update={"schedule": ScheduleSettings(planned_runs=planned_runs)}),
             known=KnownPlan(key=key or {}, previous_plan=earlier.previous_plan),
             folder=restart_folder,
         )
 
         def choose(call: interception.FitCall, loop: Loop) -> PlanChoice:
-            if not settings.training.trial_budget_seconds:
-                return trials.choose(call, loop)  # which has nothing to say
-            with console.sifted(output.log):  # the same lines in the training are the user's
+            with _trials(settings, log=output.log):
                 return trials.choose(call, loop)
 
-        session = TrainingSession(settings, choice=choice, choose=choose)
+        session = TrainingSession(settings, choice=choice, choose=choose, block=_block(name))
 
         def found() -> TrainingRecord | None:
             with console.sifted(output.log):  # it compiles steps for their memory
@@ -135,6 +144,7 @@ def optimized(
             known = [] if before is None else [("a run before", before)]
             return scaling.held_against(record, known)
 
+        exit_of_code: SystemExit | None = None
         try:
             with (
                 interception.intercepting_fit(session.fit),
@@ -142,20 +152,19 @@ def optimized(
             ):
                 yield training
         except errors.GIVEN_UP as error:
-            try:  # as far as it goes: the user's error is not to be hidden
-                training.record = found()
-                if training.record is not None:
-                    output.keep(training.record, error)
-            except errors.GIVEN_UP:
-                kind = type(error).__name__
-                _LOGGER.warning("The figures are lost, after %s.", kind, exc_info=True)
-            raise
+            if isinstance(error, SystemExit) and not error.code:
+                exit_of_code = error  # as `absl.app.run` and click end a program
+            else:
+                _keep_figures(training, error, found=found, output=output)
+                raise
         session.close()
+        _ENDED[name] += 1
         training.record = found()
         if training.record is None:
             _say(f"Nothing was measured: {session.gap}.")
-            return
-        training.decision = output.publish(training.record)
+        training.decision = training.record and output.publish(training.record)
+        if exit_of_code is not None:
+            raise exit_of_code
 
 
 class LoopMeter(custom_loop.Meter):
@@ -202,6 +211,7 @@ def measured(
         RefusalError: see `optimized`.
     """
     settings = _settings(settings)
+    folder = None if folder is None else os.path.abspath(folder)
     with contextlib.ExitStack() as until:
         output = None
         if not _AROUND:
@@ -216,6 +226,49 @@ def measured(
             _AROUND[-1].add(meter.record)
         else:
             meter.decision = output.publish(meter.record)
+
+
+@contextlib.contextmanager
+def _trials(settings: config.PerfConfig, *, log: pathlib.Path | None) -> Iterator[None]:
+    """Keeps what libraries log from the terminal, and says what takes so long."""
+    seconds = settings.training.trial_budget_seconds
+    if not seconds:
+        yield
+        return
+    said = f"Trying faster ways to run this fit, for at most {seconds:g} s ..."
+    sign = threading.Timer(_SILENT_SECONDS, _say, [said])
+    sign.start()
+    try:
+        with console.sifted(log):  # the same lines in the training are the user's
+            yield
+    finally:
+        sign.cancel()
+
+
+def _keep_figures(
+    training: ScriptTraining,
+    error: BaseException,
+    *,
+    found: Callable[[], TrainingRecord | None],
+    output: "_Output",
+) -> None:
+    """Keeps what was found before an error of the user's, as far as it goes; hides none."""
+    try:
+        training.record = found()
+        if training.record is not None:
+            output.keep(training.record, error)
+    except errors.GIVEN_UP:
+        kind = type(error).__name__
+        _LOGGER.warning("The figures are lost, after %s.", kind, exc_info=True)
+
+
+def _block(name: str) -> str:
+    """Returns the folder of a block's checkpoints; one that was interrupted has it once more."""
+    number = _ENDED[name]
+    if not (name or number):
+        return ""
+    words = re.sub(r"[^\w.-]+", "-", name)
+    return f"block-{words}.{number}"
 
 
 @contextlib.contextmanager
@@ -280,6 +333,7 @@ class _Output:
         if self.folder is None:
             return None
         try:
+            self.folder.mkdir(parents=True, exist_ok=True)  # it may have been removed
             content.write(self.folder / file_name)
         except OSError as error:
             _say(f"Could not be written: {error}")
@@ -353,9 +407,20 @@ def _output(
 
 
 def _settings(given: Any) -> config.PerfConfig:
-    if isinstance(given, str | pathlib.Path):
-        return config.PerfConfig.from_yaml(given)
-    return config.PerfConfig.of(given)
+    """Returns the settings with absolute folders: the user's code may change the working folder."""
+    is_file = isinstance(given, str | pathlib.Path)
+    found = config.PerfConfig.from_yaml(given) if is_file else config.PerfConfig.of(given)
+    training = _absolute(found.training, "checkpoint_folder")
+    return found.model_copy(
+        update={"training": training, "gate": _absolute(found.gate, "baseline_uri")}
+    )
+
+
+def _absolute(section: Any, name: str) -> Any:
+    path = getattr(section, name)
+    if path is None or storage.is_remote(path):
+        return section
+    return section.model_copy(update={name: os.path.abspath(path)})
 
 
 def _plan_key(settings: config.PerfConfig) -> dict[str, str] | None:

@@ -56,8 +56,12 @@ class ArrayDataset(dataset_ops.UnaryUnchangedStructureDataset):
     @property
     def content(self) -> str:
         """16 hexadecimal digits of what the arrays hold; of large ones, of evenly spread rows."""
-        parts = tf.nest.flatten(self._arrays, expand_composites=True)
-        return cache_key.digest(b"".join(_content(part) for part in parts))
+        return _digest(self._arrays)
+
+
+def _digest(arrays: Any) -> str:
+    parts = tf.nest.flatten(arrays, expand_composites=True)
+    return cache_key.digest(b"".join(_content(part) for part in parts))
 
 
 def _content(part: Any) -> bytes:
@@ -66,6 +70,8 @@ def _content(part: Any) -> bytes:
         return b"".join(map(_content, (found.data, found.row, found.col)))
     shape = tuple(getattr(part, "shape", ()))
     about = f"{type(part).__name__} {getattr(part, 'dtype', '')} {shape}".encode()
+    if getattr(part, "dtype", None) == tf.variant:  # of sparse and ragged tensors
+        return about
     if not shape:
         return about + repr(part).encode()
     bytes_per_row = len(np.asarray(part[:1]).tobytes())
@@ -163,7 +169,7 @@ def caches_in_files(dataset: tf.data.Dataset) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Ancestor:
-    """A dataset that another was made of: class (arrays: content), sizes and user's functions."""
+    """A dataset that another was made of: class and content, sizes and the user's functions."""
 
     name: str
     sizes: list[int]
@@ -182,6 +188,8 @@ def ancestors(dataset: tf.data.Dataset) -> list[Ancestor]:
         name = type(each).__name__.replace("Parallel", "")
         if isinstance(each, ArrayDataset):
             return [*found, Ancestor(f"arrays {each.content}", [each.batch_size], [])]
+        if tensors := getattr(each, "_tensors", None):
+            name += f" of {_digest(tensors)}"
         found.append(Ancestor(name, [int(n) for n in sizes if n is not None], functions))
     return found
 

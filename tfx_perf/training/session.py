@@ -108,6 +108,7 @@ class TrainingSession:
         choice: PlanChoice | None = None,
         choose: Callable[[FitCall, Loop], PlanChoice] | None = None,
         on_anew: Callable[[], None] = lambda: None,
+        block: str = "",
     ) -> None:
         """Starts a session; memory that the process holds now is not counted as the training's.
 
@@ -119,6 +120,7 @@ class TrainingSession:
                 all workers call it. None: as `TrialsTogether` does, where a crash is the
                 training's end; workers then have no trials.
             on_anew: called before the first `fit` if that does not go on from a checkpoint.
+            block: tells this session's checkpoints from those of others in the same folder.
         """
         self._settings = settings
         self._given = () if choice is None else choice.of_all_fits
@@ -126,6 +128,7 @@ class TrainingSession:
         self._ended: dict[str, PlanChoice] = {}  # by their `fit`
         self._try = choose or TrialsTogether(settings).choose
         self._on_anew = on_anew
+        self._block = block
         self._longest: recording.EndedTraining | None = None
         self._custom: TrainingRecord | None = None
         self._loop: Loop | None = None
@@ -399,6 +402,8 @@ class TrainingSession:
                     CheckpointStore(training).clear()
                 with contextlib.suppress(OSError):  # it holds something else
                     folder.rmdir()
+                    if self._block:
+                        folder.parent.rmdir()
         if self._lock is not None:
             self._lock.release()
 
@@ -431,7 +436,7 @@ class TrainingSession:
         folder = settings.checkpoint_folder
         if folder is None or not (settings.checkpoint_steps or settings.checkpoint_seconds):
             return None
-        return pathlib.Path(folder, f"fit-{fit_index}")
+        return pathlib.Path(folder, self._block, f"fit-{fit_index}")
 
     def _loop_for(self, call: FitCall) -> Loop:
         """Returns the last `fit`'s loop, with its traces, if it can go on, or a new one."""

@@ -12,7 +12,7 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.core import cache_key
 from tfx_perf.core.interception import FitCall
 from tfx_perf.core.structural_hash import Describer
-from tfx_perf.tf_internals import ancestry
+from tfx_perf.tf_internals import ancestry, random_state
 from tfx_perf.training.keras_api.base_api import KerasApi, all_layers, learning_rate
 
 _MOST_SHOWN = 5  # values
@@ -60,6 +60,7 @@ def of(
         "batch": str(arguments["x"].element_spec),
         "steps_per_epoch": str(train_length),
         "epochs": f"{arguments['initial_epoch']} to {arguments['epochs']}",
+        "global seed": str(random_state.global_seed()),  # runs that differ in nothing else
         **{name: str(operator.attrgetter(name)(settings)) for name in SETTINGS},
     }
     values = {
