@@ -19,7 +19,7 @@ _SETTINGS = "perf.yaml"  # as the templates name it
 
 
 @click.command("run", cls=options.ScriptCommand)
-@click.option("--log", "log_path", metavar="FILE", help="By default SCRIPT's name with .log.")
+@click.option("--log", "log_path", metavar="FILE", help="By default its name with .tfx-perf.log.")
 @click.option("--json", "as_json", is_flag=True, help="The nodes and what they found as JSON.")
 @options.script_arguments
 @click.pass_context
@@ -40,7 +40,7 @@ def command(
     itself refuses, e.g. an argument, is shown as the script says it, with the script's exit code.
     """
     path = options.checked_script(script)
-    log = pathlib.Path(log_path or path.with_suffix(".log").name).absolute()
+    log = pathlib.Path(log_path or path.with_suffix(".tfx-perf.log").name).absolute()
     if log.exists() and log.samefile(path):
         raise errors.UserError(
             f"Expected another file for the log than the script. Received: log={log}."
