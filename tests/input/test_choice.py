@@ -130,6 +130,15 @@ def test_it_is_not_more_than_reading_takes():
     assert said.startswith("Reading takes about 10.0 s with the default, of which no input can")
 
 
+def test_of_several_runs_it_says_that_the_time_is_of_all():
+    """A pass over the data is part of what a faster input takes."""
+    alone = diagnosis(pipeline=100)
+    gain = Gain(4000, planned_runs=4, preparation_seconds=1, split_example_count=300)
+    assert gain.possible_seconds(alone) == 40 - 4 * (1 + 3)
+    said = gain.too_little(alone, search_seconds=100)
+    assert said.startswith("Reading takes about 40.0 s in 4 runs with the default, of which")
+
+
 def test_what_every_training_takes_to_prepare_is_no_gain():
     alone = diagnosis(pipeline=100)
     gain = Gain(4000, planned_runs=4, preparation_seconds=3)
@@ -137,7 +146,8 @@ def test_what_every_training_takes_to_prepare_is_no_gain():
     assert "schedule.planned_runs: 5 " in gain.too_little(alone, search_seconds=29)
     nothing = Gain(1000, preparation_seconds=11)
     assert nothing.possible_seconds(alone) == 0
-    assert "than it takes to prepare one" in nothing.too_little(alone, search_seconds=1)
+    said = nothing.too_little(alone, search_seconds=1)
+    assert "takes about 11.0 s a run, more than it can save" in said
 
 
 def test_there_is_none_where_training_is_fed():

@@ -11,7 +11,7 @@ from slow_data import Training, slow, slowed
 from tests import sayings
 from tfx_perf.config import InputSettings
 from tfx_perf.core import formatting, metrics
-from tfx_perf.input import choice, measure, search, stages, tuner
+from tfx_perf.input import budget, choice, measure, search, stages, tuner
 from tfx_perf.input.candidates import Columns, Default, candidate
 from tfx_perf.input.diagnosis import Diagnosis
 from tfx_perf.input.record import TuningRecord
@@ -216,7 +216,7 @@ def tune_with(source, training, *candidates, planned_runs=1, **settings):
 @pytest.fixture
 def prepared_at_once(monkeypatch):
     """Nothing is lost where a training prepares its input, whatever the speed of the machine."""
-    monkeypatch.setattr(search, "_PREPARED_RATIO", 0.0)
+    monkeypatch.setattr(budget.Gain, "_preparation_seconds", lambda self, diagnosis: 0.0)
 
 
 @pytest.mark.usefixtures("prepared_at_once")

@@ -47,12 +47,13 @@ class Gain:
 
     example_count: float
     planned_runs: int = 1
-    preparation_seconds: float = 0.0  # of a faster input, in each training
+    preparation_seconds: float = 0.0  # of a faster input in each training, beside
+    split_example_count: int = 0  # which it reads once
 
     def possible_seconds(self, diagnosis: Diagnosis) -> float:
         """Returns the most seconds that faster input can save, less what takes to prepare it."""
-        preparation_seconds = self.planned_runs * self.preparation_seconds
-        return max(0.0, self._most_seconds(diagnosis) - preparation_seconds)
+        seconds = self._preparation_seconds(diagnosis)
+        return max(0.0, self._most_seconds(diagnosis) - self.planned_runs * seconds)
 
     def left_seconds(self, final: FinalComparison) -> float:
         """Returns the most that yet another input can save in place of one that was compared."""
@@ -71,11 +72,14 @@ class Gain:
         if rate is None:
             rate, what = diagnosis.pipeline_examples_per_second, "Reading takes"
         seconds = formatting.format_seconds(self.example_count / rate.value)
+        if self.planned_runs > 1:
+            seconds = f"{seconds} in {self.planned_runs} runs"
         possible_seconds = self.possible_seconds(diagnosis)
         if not possible_seconds:
+            preparation = formatting.format_seconds(self._preparation_seconds(diagnosis))
             return (
-                f"{what} about {seconds} with the default, of which no input can save more than it "
-                "takes to prepare one, so the default stays."
+                f"{what} about {seconds} with the default. To prepare a faster input takes about "
+                f"{preparation} a run, more than it can save, so the default stays."
             )
         enough_runs = math.ceil(self.planned_runs * search_seconds / possible_seconds)
         return (
@@ -84,6 +88,11 @@ class Gain:
             f"{formatting.format_seconds(search_seconds)}, so the default stays. With "
             f"schedule.planned_runs: {enough_runs} there would be one."
         )
+
+    def _preparation_seconds(self, diagnosis: Diagnosis) -> float:
+        """Returns what a faster input takes before a training: a pass of reading, too."""
+        rate = diagnosis.pipeline_examples_per_second.value
+        return self.preparation_seconds + self.split_example_count / rate
 
     def _most_seconds(self, diagnosis: Diagnosis) -> float:
         """Returns the most seconds that faster input can save, as far as it was measured."""

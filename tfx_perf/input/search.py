@@ -30,9 +30,9 @@ _AMPLE = 1.5  # times what the shortest search takes, which every search may
 _ENOUGH_RATIO = 0.97  # of a free input's speed, from which on there is nothing left to gain
 _USER_SHARE = 0.05  # of the input's time, from which on what the user's code adds counts
 _FEWEST_ROUNDS = 2  # of the last comparison that may be proof
-# Times what reading and checking the default took: doing so with a candidate, and preparing that
-# in a training.
-_EXAMINED_RATIO, _PREPARED_RATIO = 1.2, 0.6
+# Times what reading and checking the default took: doing so with a candidate.
+_EXAMINED_RATIO = 1.2
+_MAKING_SECONDS = 0.2  # of a faster input before each training, whose functions are traced
 _BRIEF = 0.5  # share of a turn, where only what is beyond doubt counts
 
 
@@ -81,7 +81,8 @@ class Search:
         self._gain = Gain(
             math.inf if trained_count is None else planned_runs * trained_count,
             planned_runs=planned_runs,
-            preparation_seconds=_PREPARED_RATIO * self._default_seconds,
+            preparation_seconds=_MAKING_SECONDS,
+            split_example_count=self.example_count or 0,
         )
         self.outcomes: dict[str, CandidateOutcome] = {DEFAULT: self._examination.default.outcome}
         self._contenders: dict[str, tf.data.Dataset] = {}  # endless; the default is not among them
