@@ -55,9 +55,10 @@ def tune(
     )
     found = search.decide(candidates or _all_candidates(settings.service_address))
     diagnosis = search.diagnosis
-    search.outcomes[DEFAULT] = search.outcomes[DEFAULT].model_copy(
-        update={"examples_per_second": diagnosis.pipeline_examples_per_second}
-    )
+    default = search.outcomes[DEFAULT]
+    if default.examples_per_second is None:  # else it was measured beside the others
+        rate = diagnosis.pipeline_examples_per_second
+        search.outcomes[DEFAULT] = default.model_copy(update={"examples_per_second": rate})
     outcomes = choice.judged(search.outcomes, chosen=found.name, margin=settings.margin)
     shuffle = search.outcomes[DEFAULT].shuffle
     record = TuningRecord(
