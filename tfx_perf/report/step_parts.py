@@ -9,7 +9,8 @@ from tfx_perf.gate.decision import GateRecord
 from tfx_perf.gate.run import Run
 from tfx_perf.report import page
 
-_REST = "compute (the rest)"  # what is in none of the parts that are known
+# What is in none of the parts that are known.
+_REST, _REST_WITH_INPUT = "compute (the rest)", "compute and input (not told apart)"
 _INPUT, _HOST = "waiting for input", "host (Keras, callbacks)"
 _OTHERS = "waiting for other replicas"  # which only replicas have
 # Each part to the shares that it is the sum of. First what was measured in the training itself: it
@@ -53,7 +54,8 @@ def _cut(seconds: float, parts: Mapping[str, float]) -> dict[str, float]:
     found: dict[str, float] = {}
     for part, own in parts.items():
         found[part] = min(own, seconds - sum(found.values()))
-    return {_REST: seconds - sum(found.values()), **found}
+    rest = _REST if _INPUT in parts else _REST_WITH_INPUT
+    return {rest: seconds - sum(found.values()), **found}
 
 
 def _share(part: str, figures: Mapping[str, float]) -> float | None:
