@@ -415,7 +415,7 @@ def test_trials_that_cost_more_than_they_save_are_left_out(keras):
     found = tried(call, xla=True, planned_runs=1)
     assert found.plan.is_plain_fit
     assert {trial.status for trial in found.trials} == {"reference", "untried"}
-    assert found.plan_reason == "the training is too short for trials of what may be faster"
+    assert "too short for trials of what may be faster: one would cost about" in found.plan_reason
     assert found.is_settled
     assert found.enough_runs > 1
     again = tried(call, xla=True, planned_runs=2 * found.enough_runs)
@@ -503,7 +503,7 @@ def test_of_slow_steps_a_few_tell_that_trials_cost_more_than_they_save(keras, mo
 
     monkeypatch.setattr(EquivalenceCheck, "_train", noted)
     found = tried(small(keras, steps=50), planned_runs=1)
-    assert found.plan_reason == "the training is too short for trials of what may be faster"
+    assert "too short for trials of what may be faster: one would cost about" in found.plan_reason
     assert trained == [3]
     trained.clear()
     monkeypatch.setattr(equivalence, "_HOPELESS", 1e9)

@@ -350,7 +350,8 @@ class Trials:
         elif ended:
             reason = ended
         elif self._left_out and not (others or self._has_tried()):
-            reason = "the training is too short for trials of what may be faster"
+            cost = self._cost_left_out
+            reason = f"the training is too short for trials of what may be faster: {cost}"
         else:
             reason = "nothing beat it"
         first = reference.reference_record(reason)
@@ -362,11 +363,17 @@ class Trials:
             plan_reason="; ".join(said),
             trials=(first, *map(self._with_shapes, (*records, *self._finished)), *self._untried()),
             input_wait_ratio=self._input_wait,
-            is_settled=not lack,
+            # Of a few steps, one sample each, it may have been chance.
+            is_settled=not lack and (bool(winner) or not decides_by_checks),
             budget_lack=lack,
             planned_runs=self._worth.planned_runs,
             enough_runs=self._enough_runs(contest),
         )
+
+    @property
+    def _cost_left_out(self) -> str:
+        prospect = max((each for _, each in self._left_out), key=lambda each: each.saving_seconds)
+        return f"one would cost {prospect.in_words}"
 
     def _has_tried(self) -> bool:
         return any(record.status in ("slower", "different") for record in self._finished)

@@ -47,9 +47,14 @@ class Prospect:
         cost_seconds = self.cost_seconds + beside_seconds
         return math.floor(cost_seconds / self.saving_seconds) + 1
 
-    def __str__(self) -> str:
+    @property
+    def in_words(self) -> str:
+        """Both figures, behind "it would cost"."""
         cost, saving = map(formatting.format_seconds, (self.cost_seconds, self.saving_seconds))
-        return f"not tried: it would cost about {cost}, and may save {saving} a run"
+        return f"about {cost}, and may save {saving} a run"
+
+    def __str__(self) -> str:
+        return f"not tried: it would cost {self.in_words}"
 
 
 @dataclasses.dataclass(frozen=True)
