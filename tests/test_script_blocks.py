@@ -113,3 +113,21 @@ def test_another_working_folder_changes_no_folder_of_the_block(keras, tmp_path, 
     assert (tmp_path / "perf" / "report.html").is_file()
     assert run.record.runs_before == 1
     assert run.decision.baseline_runs
+
+
+@pytest.mark.parametrize("has_rows", [True, False], ids=["NaN", "diverging"])
+def test_where_nobody_looks_for_nan_a_training_goes_on_as_plain_fit(keras, has_rows):
+    def train():
+        keras.utils.set_random_seed(1)
+        x = np.random.default_rng(1).random((80, 4), "float32")
+        x[40] = np.nan if has_rows else x[40]
+        model = keras.Sequential([keras.layers.Dense(1)])
+        model.compile(keras.optimizers.SGD(0.1 if has_rows else 1e6), "mse")
+        return model.fit(x, x[:, :1], batch_size=8, epochs=3, verbose=0).history["loss"]
+
+    given = {"trial_budget_seconds": 0, "recovery_max_trials": None}
+    with tfx_perf.optimized({"training": given}) as run:
+        losses = train()
+    assert run.record.train_step_count == 30
+    assert not np.isfinite(losses[-1])
+    np.testing.assert_array_equal(losses, train())

@@ -49,7 +49,7 @@ class TrainingSettings(Section):
         loss_upper_bound: a loss above this ends in a rollback, as NaN and Inf do.
         resume_ignores: names of globals, attributes, arguments and variables in closures that may
             differ when a training goes on in another process.
-        recovery_max_trials: how often training goes back and on with a safer plan; 0 without a
+        recovery_max_trials: how often training goes back and on with a safer plan; None without a
             `loss_upper_bound`: never, and a loss may become NaN, as in Keras.
     """
 
@@ -66,12 +66,12 @@ class TrainingSettings(Section):
     checkpoint_seconds: NotNegative | None = 300.0
     loss_upper_bound: float | None = None
     resume_ignores: Several[NotEmpty] = ()
-    recovery_max_trials: Count = 2
+    recovery_max_trials: Count | None = 2
 
     @property
     def is_watched(self) -> bool:
         """Whether NaN and Inf end a training."""
-        return self.recovery_max_trials > 0 or self.loss_upper_bound is not None
+        return self.recovery_max_trials is not None or self.loss_upper_bound is not None
 
     @pydantic.model_validator(mode="after")
     def _has_one_precision(self) -> "TrainingSettings":

@@ -137,7 +137,7 @@ class Recovery:
             )
             plan = plan.plain
         plan = self._in_slices(plan)
-        trials_left = self._settings.recovery_max_trials
+        trials_left = self._settings.recovery_max_trials or 0
         while True:
             if self._point is not None:
                 self._prepare(plan, self._point.checkpoint)
