@@ -160,9 +160,7 @@ def optimized(
         session.close()
         _ENDED[name] += 1
         training.record = found()
-        if training.record is None:
-            _say(f"Nothing was measured: {session.gap}.")
-        training.decision = training.record and output.publish(training.record)
+        training.decision = _published(training.record, output, gap=session.gap)
         if exit_of_code is not None:
             raise exit_of_code
 
@@ -260,6 +258,15 @@ def _keep_figures(
     except errors.GIVEN_UP:
         kind = type(error).__name__
         _LOGGER.warning("The figures are lost, after %s.", kind, exc_info=True)
+
+
+def _published(
+    record: TrainingRecord | None, output: "_Output", *, gap: str
+) -> GateRecord | None:
+    if record is None:
+        _say(f"Nothing was measured: {gap}.")
+        return None
+    return output.publish(record)
 
 
 def _block(name: str) -> str:
