@@ -9,6 +9,7 @@ import click
 from rich import box, markup, table
 
 from tfx_perf.cli import names, terminal
+from tfx_perf.config.gate import DEFAULT_RULES
 from tfx_perf.core import cache_key, errors, formatting, metrics, storage
 
 if TYPE_CHECKING:
@@ -92,7 +93,8 @@ class Comparison:
     Attributes:
         times: the parts of the wall time of training, largest difference first; empty if one
             of the runs does not have them all.
-        figures: metrics that differ, largest factor first; those without a factor last.
+        figures: metrics that differ: those that the gate looks at first, then largest factor
+            first; those without a factor last.
     """
 
     plans: Mapping[str, tuple[str, str]]
@@ -118,9 +120,10 @@ def compare(before: "RecordedRun", after: "RecordedRun") -> Comparison:
     )
 
 
-def _weight(difference: Difference) -> tuple[bool, float]:
+def _weight(difference: Difference) -> tuple[bool, bool, float]:
     ratio = difference.ratio
-    return ratio is not None, abs(math.log(ratio)) if ratio else 0.0
+    is_gated = difference.name in DEFAULT_RULES
+    return is_gated, ratio is not None, abs(math.log(ratio)) if ratio else 0.0
 
 
 def _times(runs: Sequence[Mapping[str, float]]) -> tuple[Difference, ...]:
@@ -202,7 +205,7 @@ def _show(runs: "Sequence[RecordedRun]", found: Comparison) -> None:
         terminal.show(rows)
     if found.figures:
         rows = terminal.figures_table(
-            "Figures, largest factor first", "", "before", "after", "change"
+            "Figures, those of the gate first", "", "before", "after", "change"
         )
         for changed in found.figures:
             rows.add_row(*_row(changed))
