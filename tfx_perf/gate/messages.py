@@ -107,8 +107,9 @@ def _compared_with(case: Case, compared: Sequence[str]) -> str:
     count = len(case.compared)
     if case.differences:
         return "No blessed run is comparable: nothing was recorded of this one."
-    if not count and compared:
-        return f"Compared with Evaluator's baseline model: {', '.join(compared)}."
+    of_evaluator = [metric for metric in compared if case.candidate.gain(metric) is not None]
+    if not count and of_evaluator:
+        return f"Compared with Evaluator's baseline model: {', '.join(of_evaluator)}."
     if not count:
         return "Nothing was compared: no blessed run is on record yet."
     said = f"Compared with {formatting.counted(count, 'blessed run')}"
