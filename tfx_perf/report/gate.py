@@ -10,7 +10,7 @@ import numpy as np
 
 from tfx_perf.core import cache_key, formatting, metrics
 from tfx_perf.gate import baseline
-from tfx_perf.gate.decision import GateRecord, Outcome, remedies
+from tfx_perf.gate.decision import GateRecord, Outcome, Verdict, remedies
 from tfx_perf.report import page, plots, step_parts
 
 _REFUSED_FILE_NAME = "refused.html"
@@ -126,13 +126,18 @@ def change_in_words(outcome: Outcome) -> str:
 
 
 def allowed_in_words(outcome: Outcome) -> str:
-    """Returns the values that pass, e.g. `≤ 3.30 ms`, or the answer that does."""
+    """Returns the values that pass, e.g. `≤ 3.30 ms`, or the answer that does.
+
+    One that is inconclusive is among them, and may in truth be beyond its budget.
+    """
     is_flag = metrics.lookup(outcome.metric).unit == "flag"
     bounds = [
         f"{'' if is_flag else sign} {formatting.format_value(outcome.metric, bound)}".lstrip()
         for sign, bound in (("≥", outcome.lowest), ("≤", outcome.highest))
         if bound is not None
     ]
+    if bounds and outcome.verdict is Verdict.INCONCLUSIVE:
+        bounds[-1] += ", were it certain"
     return " and ".join(bounds) or formatting.MISSING
 
 
