@@ -62,9 +62,9 @@ def test_two_workers_train_as_one_would(kind, line, trainer, cluster):
     check_published(trainer)
     record = trainer.record
     assert record.plan == TrainingPlan(steps_per_call=10, fused_update=True)
-    assert record.plan_reason == (
+    assert record.plan_reason.startswith(
         "it computes the same as plain fit, no slower, and the training is too short for trials of "
-        "what may be faster"
+        "what may be faster: one would cost about"
     )
     assert list(pathlib.Path(trainer.model_run.uri).rglob("events*"))
     together = trainer.variables()

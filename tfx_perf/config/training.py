@@ -55,7 +55,7 @@ class TrainingSettings(Section):
 
     trial_budget_seconds: NotNegative = 120.0
     steps_per_call: PositiveInts = (10, 50)
-    excluded_speedups: Several[Speedup | Literal["inexact"]] = ()
+    excluded_speedups: Several[Literal[Speedup, "inexact"]] = ()
     loss_tolerance: Positive = 0.01
     margin: NotNegative = 0.02
     seed: Seed | None = None
