@@ -68,7 +68,7 @@ class Diagnosis(records.Record):
     @property
     def verdict(self) -> str:
         """What was found, in plain sentences with the numbers."""
-        return " ".join(filter(None, (self._rates(), self._time())))
+        return " ".join(filter(None, (self._rates(), self.bottleneck_in_words)))
 
     def _rates(self) -> str:
         pipeline = _examples(self.pipeline_examples_per_second)
@@ -101,7 +101,9 @@ class Diagnosis(records.Record):
             f"{together}; {free} ({gain.spread})."
         )
 
-    def _time(self) -> str:
+    @property
+    def bottleneck_in_words(self) -> str:
+        """Where most of the input's time goes, and the remedy; empty if unknown."""
         worst = self.bottleneck
         if not worst or self.is_fed:
             return ""

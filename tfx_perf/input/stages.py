@@ -42,7 +42,8 @@ _REMEDIES = {
     "parse": "parse once (columns) or big blocks in parallel (block_reader), and leave out the "
     "features that the model does not read",
     "rename": "finish many batches in one call (columns, block_reader)",
-    "transform": "transform once, in the Transform component, instead of in every epoch",
+    "transform": "it is what your code adds to the factory's dataset; what can be done once "
+    "belongs into the Transform component",
     "pipeline": "keep the split in RAM (columns)",
 }
 

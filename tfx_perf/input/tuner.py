@@ -60,10 +60,13 @@ def tune(
         rate = diagnosis.pipeline_examples_per_second
         search.outcomes[DEFAULT] = default.model_copy(update={"examples_per_second": rate})
     outcomes = choice.judged(search.outcomes, chosen=found.name, margin=settings.margin)
+    reason = found.reason
+    if found.name == DEFAULT and found.was_searched:
+        reason = f"{reason} {diagnosis.bottleneck_in_words}".strip()
     shuffle = search.outcomes[DEFAULT].shuffle
     record = TuningRecord(
         chosen=found.name,
-        reason=found.reason,
+        reason=reason,
         service_address=settings.service_address,
         outcomes=outcomes,
         batch_size=search.batch_size,
@@ -99,7 +102,7 @@ def tune(
         else f"The time ended with input.time_budget_seconds, {settings.time_budget_seconds:g}: "
         "raise it."
     )
-    return record.model_copy(update={"reason": f"{found.reason} {more_time}", "undecided_count": 1})
+    return record.model_copy(update={"reason": f"{reason} {more_time}", "undecided_count": 1})
 
 
 def _all_candidates(service_address: str | None) -> list[Candidate]:
