@@ -207,6 +207,15 @@ def test_what_keras_own_callbacks_remember_comes_back(keras, name, tmp_path, mon
         np.testing.assert_equal(getattr(other, attribute), getattr(one, attribute), attribute)
 
 
+def test_weights_that_are_numbers_are_among_the_best(keras, tmp_path):
+    """As tf_keras gives a count of `Normalization`."""
+    one, other = (keras.callbacks.EarlyStopping(restore_best_weights=True) for _ in range(2))
+    state = state_of(keras, one)
+    one.best_weights = [np.ones(2, "float32"), np.int32(3)]
+    put_into(keras, other, state=state, folder=tmp_path)
+    np.testing.assert_equal(other.best_weights, one.best_weights)
+
+
 def test_what_keras_changes_of_its_arguments_is_left_alone(keras, tmp_path):
     one = keras.callbacks.EarlyStopping(min_delta=0.1, patience=3)
     state = state_of(keras, one)

@@ -189,5 +189,5 @@ def _is_keras(cls: type) -> bool:
 
 def _is_state_of_keras(value: Any) -> bool:
     is_list = isinstance(value, list) and bool(value)
-    is_arrays = is_list and all(isinstance(item, np.ndarray) for item in value)
+    is_arrays = is_list and all(isinstance(item, np.ndarray | np.generic) for item in value)
     return is_arrays or isinstance(value, (int, float, complex, np.generic, str, type(None)))
