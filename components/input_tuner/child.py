@@ -91,14 +91,10 @@ class _Planning:
             planned_runs=self._schedule.run_count(runs_before=len(plans) + self._failures),
         )
         captured, note = self._training(folder)
+        tune = functools.partial(tune, keeps_order=self._must_be_exact())  # as the code has asked
         try:
             source = self._as_trained_on(default, captured)
-            plan = tune(
-                source,
-                train=captured,
-                spent_seconds=time.monotonic() - began,
-                keeps_order=self._must_be_exact(),
-            )
+            plan = tune(source, train=captured, spent_seconds=time.monotonic() - began)
         except measure.StepFailedError as error:
             note = str(error)
             source = self._as_trained_on(default, None)
