@@ -247,7 +247,8 @@ def train_in_turns(
     def take_turns(call: FitCall) -> None:
         loop = Loop(call)
         reason = obstacle(call, loop)
-        if families.allowed(training.plan, training.settings) != training.plan:
+        plan, settings = training.plan, training.settings
+        if families.must_be_exact(settings) and families.allowed(plan, settings) != plan:
             reason = "a training that must repeat bit for bit"
         if reason:
             raise errors.UserError(f"Expected a training in steps of its own. Received: {reason}.")
