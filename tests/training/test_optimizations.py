@@ -110,8 +110,7 @@ def test_each_has_one_way_to_be_switched_off_and_other_names_are_refused():
 
 
 @pytest.mark.parametrize("name", sorted(EXCLUDABLE - {"onednn"}))  # which has processes of its own
-def test_what_is_excluded_is_neither_tried_nor_used(keras, name, monkeypatch):
-    monkeypatch.setattr(devices, "is_cpu_alone", lambda: False)
+def test_what_is_excluded_is_neither_tried_nor_used(keras, name):
     model = model_cases.dense(keras)
     model.compile("adam", "mse")
     call = model_cases.captured(model, model_cases.regression())
@@ -124,12 +123,18 @@ def test_what_is_excluded_is_neither_tried_nor_used(keras, name, monkeypatch):
         return {each.name for plan in plans for each in plan.optimizations}
 
     assert tried(PerfConfig()) - tried(excluding(name)) == {name}
-    monkeypatch.undo()
-    assert "xla" not in tried(PerfConfig())  # on a CPU
     earlier = TrainingPlan(steps_per_call=5, **{name: True})
     session = model_cases.session_with(earlier, training={"excluded_speedups": [name]})
     session.fit(call)
     assert session.record.plan == TrainingPlan(steps_per_call=5)
+
+
+def test_less_is_hoped_of_xla_where_only_a_cpu_trains(monkeypatch):
+    def hoped(is_cpu_alone):
+        monkeypatch.setattr(devices, "is_cpu_alone", lambda: is_cpu_alone)
+        return OPTIMIZATIONS["xla"].hoped_saving_seconds(1.0)
+
+    assert 0 < hoped(True) < hoped(False)
 
 
 def test_turns_with_onednn_are_none_where_it_is_excluded(monkeypatch):

@@ -13,7 +13,6 @@ from model_cases import captured
 
 from tfx_perf.config import PerfConfig
 from tfx_perf.gate import run as runs
-from tfx_perf.hardware import devices
 from tfx_perf.training import model_flops, recording
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
@@ -85,8 +84,7 @@ def test_keras_own_compiled_step_is_read_too(keras):
 
 
 @pytest.mark.slow
-def test_trials_say_what_xla_compiled_and_what_it_could_not(keras, monkeypatch):
-    monkeypatch.setattr(devices, "is_cpu_alone", lambda: False)
+def test_trials_say_what_xla_compiled_and_what_it_could_not(keras):
     settings = model_cases.settings_that_try(xla=True, steps_per_call=[2])
     session = TrainingSession(settings)
     session.fit(captured(model_cases.dense(keras), ragged().repeat(), steps_per_epoch=40))
