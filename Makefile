@@ -5,7 +5,7 @@
 #   make test-slow   all others: the remaining combinations of parameters (tests/permutations.py),
 #       tests that take many seconds, or start servers and containers
 #   make first-hour   what docs/first_hour.md says, done by uv and by pip, about 40 minutes
-#   make differential   trainings drawn at random against plain fit: CASES=200 KERAS=tf_keras SEED=7
+#   make differential   trainings drawn at random against Keras fit: CASES=200 KERAS=tf_keras SEED=7
 #   make differential-input   input candidates on examples drawn at random: CASES=200 SEED=7
 #   make lint     the linter and the type checker
 #   make test-tfx121   the tests with TFX 1.21, in a root of Debian 13: TESTS=tests/gate

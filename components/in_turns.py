@@ -315,9 +315,9 @@ class _Start:
         before = [variable.numpy() for variable in self._state]
         _assign(self._shared, weights)
         data = datasets.without_autotune(tf.data.Dataset.load(self._data).repeat(passes))
-        if plan.steps_per_call:
-            steps = min(plan.steps_per_call, _START_STEPS // 2)
-            plan = plan.model_copy(update={"steps_per_call": steps})
+        if plan.steps_per_execution:
+            steps = min(plan.steps_per_execution, _START_STEPS // 2)
+            plan = plan.model_copy(update={"steps_per_execution": steps})
         ended = self._loop.try_out(
             plan,
             data.with_options(_BY_ROWS),

@@ -38,7 +38,7 @@ class TrainingJob(records.Record):
     def of(
         cls, input_dict: dict[str, list[artifact.Artifact]], exec_properties: dict[str, Any]
     ) -> "TrainingJob":
-        """Returns the job of OptimizedTrainer's inputs, with plain `fit` and the present code."""
+        """Returns the job of OptimizedTrainer's inputs, with Keras' `fit` and the present code."""
         return cls(
             inputs=json_utils.dumps(input_dict),
             exec_properties=exec_properties,
@@ -65,8 +65,8 @@ class TrainingJob(records.Record):
 
     def after_trials(self, seconds: float) -> "TrainingJob":
         """Returns the same training with what is left of its trials' budget after some of them."""
-        left = max(0.0, self.settings.training.trial_budget_seconds - seconds)
-        return self.with_settings("training", trial_budget_seconds=left)
+        left = max(0.0, self.settings.training.tuning_seconds - seconds)
+        return self.with_settings("training", tuning_seconds=left)
 
     @property
     def input_dict(self) -> dict[str, list[artifact.Artifact]]:
@@ -79,7 +79,7 @@ class TrainingJob(records.Record):
         return PerfConfig.from_json(self.exec_properties["config"])
 
     @property
-    def planned_runs(self) -> int:
+    def expected_runs(self) -> int:
         """The number of trainings that share a plan that is found now."""
         before = self.input_dict.get("previous_metrics") or ()
         return self.settings.schedule.run_count(runs_before=len(before))

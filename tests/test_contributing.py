@@ -51,7 +51,7 @@ class Runner:
             raise EOFError
         return gc.isenabled(), steps
 
-base = TrainingPlan(steps_per_call=5)
+base = TrainingPlan(steps_per_execution=5)
 (plan,) = one.plans(None, base)
 around = one.around(Runner(), plan, None)
 found = {"plan": str(plan), "is_off": not PLAIN_FIT.uncollected, "run": around.run("data", 5)}
@@ -74,7 +74,7 @@ def used():
 
 def test_the_optimization_is_a_field_of_the_plan_that_it_proposes(used):
     assert used["is_off"]
-    assert used["plan"] == "5 steps per call, uncollected"
+    assert used["plan"] == "5 steps per execution, uncollected"
 
 
 def test_the_optimization_keeps_the_collector_off_for_as_long_as_a_call_takes(used):

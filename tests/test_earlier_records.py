@@ -10,20 +10,25 @@ import pathlib
 import pytest
 
 from tfx_perf.core.unmeasured import Unmeasured
-from tfx_perf.gate.decision import GateRecord
+from tfx_perf.gate.decision import GateRecord, Outcome
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.input.record import TuningRecord
 from tfx_perf.memory.record import ProfileRecord
+from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.record import TrainingRecord
 
 RECORDS = (TrainingRecord, TuningRecord, ProfileRecord, GateRecord, Ledger, Unmeasured)
 WRITTEN = json.loads(pathlib.Path(__file__).with_name("earlier_records.json").read_text())
 
 
+RENAMED = {**TrainingPlan.RENAMED, **TrainingRecord.RENAMED, **Outcome.RENAMED}
+
+
 def kept_of(written, read):
-    """Returns what of a written document the read one still has fields for."""
+    """Returns what of a written document the read one still has fields for, by today's names."""
     if isinstance(written, dict) and isinstance(read, dict):
-        return {name: kept_of(written[name], read[name]) for name in written if name in read}
+        names = {name: name if name in read else RENAMED.get(name) for name in written}
+        return {new: kept_of(written[old], read[new]) for old, new in names.items() if new in read}
     if isinstance(written, list) and isinstance(read, list) and len(written) == len(read):
         return [kept_of(*pair) for pair in zip(written, read, strict=True)]
     return written

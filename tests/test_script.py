@@ -1,4 +1,4 @@
-"""Keras scripts without TFX: what plain `fit` trains, with figures, the plan again, and a gate.
+"""Keras scripts without TFX: what Keras' `fit` trains, with figures, the plan again, and a gate.
 
 Likewise a `custom_loop`, which marks its steps.
 """
@@ -27,7 +27,7 @@ from tfx_perf.training.session import TrainingSession
 
 pytestmark = [pytest.mark.each_choice, pytest.mark.usefixtures("quick_traces")]
 
-_NO_TRIALS = {"training": {"trial_budget_seconds": 0}}
+_NO_TRIALS = {"training": {"tuning_seconds": 0}}
 
 
 @pytest.fixture(params=["keras", "tf_keras"])
@@ -150,7 +150,7 @@ def test_wrong_settings_are_refused_before_anything_trains():
 
 def _failing_gate(folder, key):
     """The settings of a gate for what other work on the machine does not change."""
-    gate = {"use_defaults": False, "rules": {key: {"margin": 0.01}}, "fail_pipeline": True}
+    gate = {"use_defaults": False, "rules": {key: {"tolerance": 0.01}}, "fail_pipeline": True}
     return {"gate": {**gate, "baseline_uri": str(folder / "baseline")}}
 
 
@@ -347,7 +347,7 @@ data = tf.data.Dataset.from_tensor_slices((x, x[:, :1])).cache().batch(8)
 model = keras.Sequential([keras.layers.Input((4,)), Telling(), keras.layers.Dense(1)])
 model.compile("sgd", "mse")
 print("here it begins", file=sys.stderr)
-with tfx_perf.optimized({"schedule": {"planned_runs": 100}}, folder="perf") as run:
+with tfx_perf.optimized({"schedule": {"expected_runs": 100}}, folder="perf") as run:
     model.fit(data, epochs=2, verbose=0)
 print(len(run.record.trials))
 """
@@ -413,9 +413,9 @@ def test_the_next_run_has_the_plan_of_the_trials_for_data_that_were_copied_for_t
     monkeypatch.setattr(script, "_code_digest", lambda: "the same")  # other tests load modules
     monkeypatch.setattr(turns, "BLOCK_SECONDS", 0.01)
     settings = {
-        "training": {"steps_per_call": [10], "trial_budget_seconds": 60},
+        "training": {"steps_per_execution": [10], "tuning_seconds": 60},
         "compilation": {"enabled": False},
-        "schedule": {"planned_runs": 10**6},
+        "schedule": {"expected_runs": 10**6},
     }
     records = []
     for _ in range(2):

@@ -1,6 +1,6 @@
 """Several trainings in one script, each in a block of `optimized` or all in one: which goes on.
 
-The blocks are `script`'s. Each case is held against plain `fit`.
+The blocks are `script`'s. Each case is held against Keras' `fit`.
 """
 
 import contextlib
@@ -53,7 +53,7 @@ def training(keras, by, index, *, is_killed=False):
 
 
 def settings(folder):
-    given = {"checkpoint_folder": str(folder), "checkpoint_steps": 10, "trial_budget_seconds": 0}
+    given = {"checkpoint_folder": str(folder), "checkpoint_every_steps": 10, "tuning_seconds": 0}
     return {"training": given}
 
 
@@ -125,7 +125,7 @@ def test_where_nobody_looks_for_nan_a_training_goes_on_as_plain_fit(keras, has_r
         model.compile(keras.optimizers.SGD(0.1 if has_rows else 1e6), "mse")
         return model.fit(x, x[:, :1], batch_size=8, epochs=3, verbose=0).history["loss"]
 
-    given = {"trial_budget_seconds": 0, "recovery_max_trials": None}
+    given = {"tuning_seconds": 0, "max_rollbacks": None}
     with tfx_perf.optimized({"training": given}) as run:
         losses = train()
     assert run.record.train_step_count == 30

@@ -63,12 +63,12 @@ def test_every_row_of_a_table_is_a_setting():
 @pytest.mark.parametrize(
     ("name", "default"),
     [
-        ("training.steps_per_call", "`[10, 50]`"),
+        ("training.steps_per_execution", "`[10, 50]`"),
         ("distribution.job", "`null`"),
         ("distribution.job.worker_count", _REQUIRED),
         ("gate.rules", "`{}`"),
-        ("gate.rules.METRIC.margin", "`null`"),
-        ("gate.policy.not_comparable", "`if quality holds`"),
+        ("gate.rules.METRIC.tolerance", "`null`"),
+        ("gate.policy.incomparable", "`if quality holds`"),
     ],
 )
 def test_the_walk_finds_what_is_deep_inside(name, default):

@@ -19,7 +19,7 @@ from tfx_perf.training.trials.choice import PlanChoice
 from .test_imports import CLI, ENGINE, MAPPED, ROOT, imported_names, module_name
 
 LIMITS = {
-    "product lines": 48_760,
+    "product lines": 48_890,
     "product files": 327,
     "settings": 62,
     "loose modules in training": 8,
@@ -128,9 +128,9 @@ def counted(monkeypatch, tmp_path):
     monkeypatch.setattr(QuickFunction, "__call__", deep)
     model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
     model.compile("adam", "mse")
-    settings = {"training": {"checkpoint_folder": str(tmp_path), "checkpoint_steps": 1000}}
+    settings = {"training": {"checkpoint_folder": str(tmp_path), "checkpoint_every_steps": 1000}}
     session = TrainingSession(PerfConfig.from_dict(settings))
-    plan = TrainingPlan(steps_per_call=4)
+    plan = TrainingPlan(steps_per_execution=4)
     session._choose = lambda call, loop: PlanChoice(plan=plan, plan_reason="given")
     x, y = np.zeros((320, 4), "float32"), np.zeros((320, 1), "float32")
     with interception.intercepting_fit(session.fit):

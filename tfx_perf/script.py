@@ -74,8 +74,8 @@ def optimized(
 ) -> Iterator[ScriptTraining]:
     """Has every `model.fit` inside train by the plan that is fastest on it, and measures it.
 
-    Plans are tried in this process before the first step, as `training.trial_budget_seconds` says.
-    What is trained is what plain `fit` trains. With `folder`, the next run of unchanged code uses
+    Plans are tried in this process before the first step, as `training.tuning_seconds` says.
+    What is trained is what Keras' `fit` trains. With `folder`, the next run of unchanged code uses
     the plan again. With `gate.baseline_uri` in the settings the run is compared with the blessed
     ones there, and is added to them if nothing became worse.
 
@@ -115,16 +115,16 @@ def optimized(
         file = None if folder is None else pathlib.Path(folder, training_record.FILE_NAME)
         before = _record_before(file)
         runs_before = 0 if before is None else 1 + before.runs_before
-        planned_runs = settings.schedule.run_count(runs_before=runs_before)
+        expected_runs = settings.schedule.run_count(runs_before=runs_before)
         restart_folder = workers.restart_folder()
         earlier = Earlier(
             key or {},
             folder=restart_folder,
             runs=lambda: () if before is None else ((str(file), before),),
         )
-        choice = earlier.plan(planned_runs=planned_runs)
+        choice = earlier.plan(expected_runs=expected_runs)
         trials = TrialsTogether(
-            settings.model_copy(update={"schedule": ScheduleSettings(planned_runs=planned_runs)}),
+            settings.model_copy(update={"schedule": ScheduleSettings(expected_runs=expected_runs)}),
             known=KnownPlan(key=key or {}, previous_plan=earlier.previous_plan),
             folder=restart_folder,
         )
@@ -229,7 +229,7 @@ def measured(
 @contextlib.contextmanager
 def _trials(settings: config.PerfConfig, *, log: pathlib.Path | None) -> Iterator[None]:
     """Keeps what libraries log from the terminal, and says what takes so long."""
-    seconds = settings.training.trial_budget_seconds
+    seconds = settings.training.tuning_seconds
     if not seconds:
         yield
         return
@@ -324,7 +324,7 @@ class _Output:
         _say(f"model.fit had ended before {type(error).__name__} was raised: {kept}.{unjudged}")
 
     def _report_on(self, training: TrainingRecord) -> report_page.Report:
-        runs_are_planned = self.settings.schedule.planned_runs is not None
+        runs_are_planned = self.settings.schedule.expected_runs is not None
         return training_report.report_on(training, title=_TITLE, runs_are_planned=runs_are_planned)
 
     def _written_training(

@@ -1,1 +1,1 @@
-"""Several workers: their steps under plain `fit` against those of the plan they get."""
+"""Several workers: their steps under Keras' `fit` against those of the plan they get."""

@@ -22,7 +22,7 @@ class CellResult(records.Record):
     Attributes:
         model: a name in `worker_job.MODELS`.
         package: the Keras package.
-        plain_step_seconds: of Keras' own `fit`, one for each round.
+        plain_step_seconds: of Keras' `fit`, one for each round.
         planned_step_seconds: of several steps a call, likewise.
     """
 
@@ -59,13 +59,13 @@ class BenchmarkRecord(records.Record):
 @click.option("--workers", "worker_count", type=click.IntRange(min=2), default=2, show_default=True,
               help="Processes of this machine.")  # fmt: skip
 @click.option("--rounds", type=click.IntRange(min=3), default=7, show_default=True,
-              help="Blocks of plain fit and of the plan, in turns.")  # fmt: skip
+              help="Blocks of Keras fit and of the plan, in turns.")  # fmt: skip
 @options.DATA
 @options.JSON
 def main(
     worker_count: int, *, rounds: int, data: pathlib.Path, json_path: pathlib.Path | None
 ) -> None:
-    """Compares the steps of several workers under plain fit with those of the plan they get."""
+    """Compares the steps of several workers under Keras fit with those of the plan they get."""
     json_path = json_path or data / "distribution_benchmark.json"
     json_path.parent.mkdir(parents=True, exist_ok=True)
     click.echo(_LINE.format("model", "Keras", "plain, ms", "planned, ms", "speed-up"))

@@ -1,4 +1,4 @@
-"""One worker: trains in blocks with Keras' own `fit` and with the plan, in turns."""
+"""One worker: trains in blocks with Keras' `fit` and with the plan, in turns."""
 
 import importlib
 import json

@@ -18,7 +18,7 @@ KEYS = (
     "validation_loss", "activation_bytes", "bytes_per_example", "cost_per_million_examples",
 )  # fmt: skip
 SETTINGS = GateSettings(
-    rules=dict.fromkeys(KEYS, Rule(margin=0.03, noise=0.01)),
+    rules=dict.fromkeys(KEYS, Rule(tolerance=0.03, expected_std=0.01)),
     use_defaults=False,
     price_per_hour=1.0,
 )

@@ -124,7 +124,7 @@ def score(world: World, *, count: int, seed: int) -> Score:
                 if decision.blessed and not is_first:
                     unchecked += not any(item.checked for item in changes)
                 if decision.blessed:
-                    ledger = ledger.append(run, keep=settings.kept_runs)
+                    ledger = ledger.append(run, keep=settings.ledger_size)
                 elif world.moves and day == _CHANGE_DAY:
                     ledger = ledger.merge(Ledger(entries=(run,), acts=(_blessing(run),)))
                 if is_worse:

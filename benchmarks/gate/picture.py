@@ -1,4 +1,4 @@
-"""`python -m benchmarks.gate.picture FILE`: margin, budget and noise, for docs/glossary.md."""
+"""`python -m benchmarks.gate.picture FILE`: tolerance, max_regression and noise in a picture."""
 
 import pathlib
 
@@ -10,16 +10,16 @@ from tfx_perf.config.rule import Rule
 from tfx_perf.gate.change import Change
 
 _KEY = "step_time_seconds"
-_RULE = Rule(margin=0.03)
+_RULE = Rule(tolerance=0.03)
 _LEVEL = GateSettings().false_alarm_rate  # of a single rule
 # Step times of a noisy machine.
 _BLESSED = (0.100, 0.092, 0.106, 0.098, 0.106, 0.093, 0.102, 0.103)
 _NEW = (0.102, 0.1065, 0.117)
 _COLOURS = {"pass": "#1b7f4b", "inconclusive": "#d98c2b", "regression": "#b3261e"}
 _WHY = {
-    "pass": "even the end of its\ninterval is within\nthe budget",
-    "inconclusive": "noise may hide\na change beyond\nthe budget",
-    "regression": "beyond the margin,\nand noise does not\nexplain it",
+    "pass": "even the end of its\ninterval is within\nthe max_regression",
+    "inconclusive": "noise may hide\na change beyond\nthe max_regression",
+    "regression": "beyond the tolerance,\nand noise does not\nexplain it",
 }
 _INK = "#30506e"
 _RIGHT = len(_BLESSED) + 11.2  # where the lines end
@@ -58,8 +58,8 @@ def _blessed(axes: "figure.Axes", change: Change) -> None:
     axes.fill_between([0.3, _RIGHT], mean - noise, mean + noise, color="#e6e9ed", zorder=0)
     for text, worse, style in (
         ("mean of the blessed runs", 0.0, "-"),
-        (f"margin: up to {100 * _RULE.margin:g} % worse is no regression", _RULE.margin, "--"),
-        (f"budget: {100 * _RULE.largest_change:g} % worse must be ruled out",
+        (f"tolerance: {100 * _RULE.tolerance:g} % worse is no regression", _RULE.tolerance, "--"),
+        (f"max_regression: {100 * _RULE.largest_change:g} % worse must be ruled out",
          _RULE.largest_change, "-."),
     ):  # fmt: skip
         level = mean * (1 + worse)

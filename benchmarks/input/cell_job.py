@@ -45,7 +45,7 @@ def run(
     plan = tuner.tune(
         job.source,
         settings=InputSettings(
-            time_budget_seconds=tuning_seconds or _budget_seconds(job.files.row_count())
+            tuning_seconds=tuning_seconds or _budget_seconds(job.files.row_count())
         ),
         train=job.code,
     )

@@ -42,7 +42,7 @@ class Clock:
     def follow(self, model: Any) -> None:
         """Writes how far the model's training has come, from a thread, until the process ends.
 
-        A callback would do, but plans other than plain `fit` are not for trainings that have one
+        A callback would do, but plans other than Keras' `fit` are not for trainings that have one
         that acts on every batch.
         """
         threading.Thread(target=self._follow, args=[model], daemon=True).start()

@@ -21,7 +21,7 @@ from tfx_perf.training.measuring import collector
 from tfx_perf.training.optimizations.plan import TrainingPlan
 
 _BATCH_SIZE, _WIDTH = 32, 16
-# Of an epoch, by steps per call: short, so that what the host does strikes both of a pair.
+# Of an epoch, by steps per execution: short, so that what the host does strikes both of a pair.
 _STEPS = {1: 300, 50: 3_000}
 _PLAIN_STEP_SECONDS = 1.0  # of no step here, so that the watch only watches
 
@@ -30,19 +30,20 @@ _PLAIN_STEP_SECONDS = 1.0  # of no step here, so that the watch only watches
 @click.option("--rounds", metavar="N", default=60, show_default=True, help="Trainings of each.")
 def main(*, rounds: int) -> None:
     """Times a model of two small layers, the worst case, on a batch in memory."""
-    for steps_per_call, steps in _STEPS.items():
-        with_it, without = _turns(steps_per_call, steps, rounds)
+    for steps_per_execution, steps in _STEPS.items():
+        with_it, without = _turns(steps_per_execution, steps, rounds)
         cost = statistics.ratio_interval(with_it, without)
         click.echo(
-            f"{steps_per_call} steps per call: {formatting.format_seconds(np.median(without))} a "
-            f"step; measuring costs {cost.value - 1:+.2%} "
+            f"{steps_per_execution} steps per execution: "
+            f"{formatting.format_seconds(np.median(without))} a step; "
+            f"measuring costs {cost.value - 1:+.2%} "
             f"(95 % interval {cost.low - 1:+.2%} to {cost.high - 1:+.2%})"
         )
 
 
-def _turns(steps_per_call: int, steps: int, rounds: int) -> tuple[list[float], list[float]]:
+def _turns(steps_per_execution: int, steps: int, rounds: int) -> tuple[list[float], list[float]]:
     """Returns the seconds per step of each round, with and without measuring."""
-    plan = TrainingPlan(steps_per_call=steps_per_call, fused_update=True)
+    plan = TrainingPlan(steps_per_execution=steps_per_execution, fused_update=True)
     epochs: list[float] = []
     call = _fit_call(steps, epochs)
     loop = Loop(call)

@@ -107,9 +107,9 @@ def _fixed_plans(
         for xla, one_kernel in itertools.product((False, True), fused)
     ]
     if not compiled_call.obstacle(call.model, loop.keras_api, loop.element_spec):
-        options.append({"xla_call": True})
+        options.append({"xla_loop": True})
     return [
-        TrainingPlan(steps_per_call=steps, **option)
+        TrainingPlan(steps_per_execution=steps, **option)
         for option, steps in itertools.product(options, _STEPS_PER_CALL)
         if steps == 1 or steps * step_seconds <= _LONGEST_CALL_SECONDS
     ]

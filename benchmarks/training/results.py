@@ -55,7 +55,7 @@ class Regret(records.Record):
     """All plans, measured in turns in one process, with the kernels that the training took.
 
     Attributes:
-        speedups: plan, in words, to plain fit's step time over its own.
+        speedups: plan, in words, to Keras fit's step time over its own.
         chosen: what the trials chose.
         best: the plan with the shortest step.
         regret_ratio: by how much the chosen plan's step is longer than the best one's.

@@ -64,7 +64,7 @@ def _plan(workload: str, given: Artifacts, *, data_folder: str) -> None:
             batch_size=WORKLOADS[workload].batch_size,
             label_key=common.LABEL_KEY,
         )
-        settings = InputSettings(time_budget_seconds=_TUNING_SECONDS)
+        settings = InputSettings(tuning_seconds=_TUNING_SECONDS)
         tuner.tune(source, settings=settings).write(kept)
     plan = input_record.TuningRecord.read(kept)
     plan.write(given.add_input_plan() / input_record.FILE_NAME)

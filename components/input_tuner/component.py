@@ -56,7 +56,7 @@ class InputTuner(training_component.TrainingComponent):
             run_fn="models.keras_model.model.run_fn",
             train_args=tfx.proto.TrainArgs(num_steps=1000),
             previous_plans=latest_plans(examples).outputs["previous_plans"],
-            config={"input": {"time_budget_seconds": 30}},
+            config={"input": {"tuning_seconds": 30}},
         )
         ```
     """

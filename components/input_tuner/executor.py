@@ -39,7 +39,7 @@ class Executor(base_executor.BaseExecutor):
         """
         exec_properties = trainer_args.with_train_steps(exec_properties)
         config = PerfConfig.from_json(exec_properties["config"])
-        settings, runs_are_planned = config.input, config.schedule.planned_runs is not None
+        settings, runs_are_planned = config.input, config.schedule.expected_runs is not None
         target = artifact_utils.get_single_instance(output_dict["input_plan"])
         storage.path(target.uri)  # a store without its driver is said before the search
         with tempfile.TemporaryDirectory(prefix="input-tuner-") as folder:
@@ -52,8 +52,7 @@ class Executor(base_executor.BaseExecutor):
                         "exec_properties": dict(exec_properties),
                         "folder": folder,
                     },
-                    timeout_seconds=_TIMEOUT_BUDGETS * settings.time_budget_seconds
-                    + _TIMEOUT_SECONDS,
+                    timeout_seconds=_TIMEOUT_BUDGETS * settings.tuning_seconds + _TIMEOUT_SECONDS,
                     log_path=log_path,
                     is_forked=True,
                 )

@@ -198,12 +198,12 @@ def _for_other_data(
     examined = examination.Examination(
         endless,
         memory_budget_bytes=settings.memory_budget_bytes or host.available_memory_bytes() // 2,
-        reference_seconds=_REFERENCE_SHARE * settings.time_budget_seconds,
+        reference_seconds=_REFERENCE_SHARE * settings.tuning_seconds,
         allow_weaker_shuffle=settings.allow_weaker_shuffle,
     )
     found = examined.examine(
         candidates.make(plan.chosen, service_address=plan.service_address),
-        deadline_seconds=time.monotonic() + settings.time_budget_seconds,
+        deadline_seconds=time.monotonic() + settings.tuning_seconds,
     )
     if found.dataset is None:
         raise candidate.NotApplicable(

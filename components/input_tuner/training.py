@@ -63,7 +63,7 @@ class TrainConsumer:
 
         def take(count: int) -> None:
             turn = self._loop.turn(self._plan(count))
-            for _ in range(count // turn.steps_per_call):
+            for _ in range(count // turn.steps_per_execution):
                 logs = turn.function(iterator)
             timer.wait_for(logs)
 
@@ -73,8 +73,12 @@ class TrainConsumer:
         """Returns one batch of the user's data from memory, for ever."""
         return datasets.without_autotune(datasets.repeated(self._batch, spec=self._spec))
 
-    def _plan(self, steps_per_call: int) -> TrainingPlan:
-        return TrainingPlan(steps_per_call=steps_per_call) if self._is_taken_over else PLAIN_FIT
+    def _plan(self, steps_per_execution: int) -> TrainingPlan:
+        return (
+            TrainingPlan(steps_per_execution=steps_per_execution)
+            if self._is_taken_over
+            else PLAIN_FIT
+        )
 
 
 @dataclasses.dataclass(frozen=True)

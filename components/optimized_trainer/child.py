@@ -194,7 +194,7 @@ def is_worth_onednn(step_seconds: float, *, step_count: int, start_seconds: floa
 
 def settings_of(job: TrainingJob) -> PerfConfig:
     """Returns a job's settings with the number of runs that are planned."""
-    schedule = ScheduleSettings(planned_runs=job.planned_runs)
+    schedule = ScheduleSettings(expected_runs=job.expected_runs)
     return job.settings.model_copy(update={"schedule": schedule})
 
 
@@ -245,7 +245,7 @@ def _by_trials(
             order.may_ask_for_onednn
             and is_worth_onednn(
                 step_seconds,
-                step_count=job.planned_runs * (loop.total_length or 0),
+                step_count=job.expected_runs * (loop.total_length or 0),
                 start_seconds=time.time() - order.asked,
             )
             # Two processes, and this one ends.
@@ -256,7 +256,7 @@ def _by_trials(
     known, settings = order.known, settings_of(job)
     with (
         time_limit.ended_after(
-            worth.limit_seconds(settings.training.trial_budget_seconds), log_path=order.log_path
+            worth.limit_seconds(settings.training.tuning_seconds), log_path=order.log_path
         ),
         console.all_into(order.log_path),
         _progress_in(order.progress_file, known=known) as watch,

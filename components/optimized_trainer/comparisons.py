@@ -38,12 +38,12 @@ def may_try_onednn(job: TrainingJob) -> bool:
     """Whether turns with oneDNN may be worth it: not if already decided, nor if memory is short."""
     settings = job.settings.training
     return not {"onednn", "inexact"}.intersection(settings.excluded_speedups) and (
-        onednn.is_open() and not settings.recompute
+        onednn.is_open() and not settings.gradient_checkpointing
     )
 
 
 def with_onednn(job: TrainingJob, *, log_folder: pathlib.Path) -> Comparison:
-    """Trains plain `fit` with oneDNN and without, in turns, in the rest of the trials' budget."""
+    """Trains Keras' `fit` with oneDNN and without, in turns, in the rest of the trials' budget."""
     return compare(
         job,
         {"onednn-on": TrainingPlan(onednn=True)},
@@ -103,12 +103,12 @@ def compare(
     fewest_rounds: int = in_turns.MIN_ROUNDS,
     log_folder: pathlib.Path,
 ) -> Comparison:
-    """Trains plain `fit` as it is, under the name `as_it_is`, and with each plan, in turns.
+    """Trains Keras' `fit` as it is, under the name `as_it_is`, and with each plan, in turns.
 
     `fewest_rounds` blocks are made if a share of the trials' budget allows that.
     """
     trainings = {as_it_is: job, **{name: job.with_plan(plan) for name, plan in plans.items()}}
-    seconds = _SHARE * job.settings.training.trial_budget_seconds
+    seconds = _SHARE * job.settings.training.tuning_seconds
     try:
         without, *others = _in_turns(
             trainings,
@@ -139,7 +139,7 @@ def _in_turns(
         trainings,
         seconds=seconds,
         start_seconds=_START_SECONDS,
-        setting="training.trial_budget_seconds",
+        setting="training.tuning_seconds",
         log_folder=log_folder,
         decided=processes.settled_at(margin),
         rounds=(fewest_rounds, in_turns.MAX_ROUNDS),
@@ -192,7 +192,7 @@ def one_or_several(job: TrainingJob, *, log_folder: pathlib.Path) -> StrategyCho
     if count == 1:
         return StrategyChoice(name=_ONE, reason="this machine has one device")
     settings = job.settings.training
-    seconds = _SHARE * settings.trial_budget_seconds
+    seconds = _SHARE * settings.tuning_seconds
     names = {"one-device": _ONE, "mirrored": _ALL}
     try:
         alone, together = _in_turns(

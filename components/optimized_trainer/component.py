@@ -34,10 +34,10 @@ class OptimizedTrainer(training_component.TrainingComponent):
     """Trains the user's unmodified module with the fastest plan that was measured.
 
     Takes what TFX's Trainer takes, and runs the same `run_fn`, in a process of its own. Before the
-    first step of its first `Model.fit`, short trials compare plain `fit` with several steps per
-    call and with XLA, on the real model and data. The fastest plan that comes to plain `fit`'s
+    first step of its first `Model.fit`, short trials compare Keras' `fit` with several steps per
+    call and with XLA, on the real model and data. The fastest plan that comes to Keras'
     weights then trains. A trial that crashes or eats the memory is left out; if none can be made,
-    plain `fit` trains. Code that cannot be taken over (a custom loop, NumPy input, eager mode)
+    Keras' `fit` trains. Code that cannot be taken over (a custom loop, NumPy input, eager mode)
     trains as it would have, and the record says why.
 
     With the setting `distribution.strategy`, `run_fn` is run in the scope of that `tf.distribute`

@@ -40,7 +40,7 @@ class Executor(base_executor.BaseExecutor):
         """Trains a model in a child process, or in several workers if wanted or faster.
 
         The plan is that of a run before, or trials there find it. Whatever happens in the trials
-        costs the speed-up, not the training, which goes on with plain `fit`.
+        costs the speed-up, not the training, which goes on with Keras' `fit`.
         """
         exec_properties = trainer_args.with_train_steps(exec_properties)
         job = TrainingJob.of(input_dict, exec_properties)
@@ -109,7 +109,7 @@ def publish(
     found = found.model_copy(update={"notes": (*found.notes, *notes), "strategy": strategy})
     if strategy is not None:
         found = found.after_trials(strategy.seconds)
-    runs_are_planned = job.settings.schedule.planned_runs is not None
+    runs_are_planned = job.settings.schedule.expected_runs is not None
     artifacts.publish(
         target,
         found,

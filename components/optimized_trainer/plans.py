@@ -15,7 +15,7 @@ from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.core import cache_key, errors, storage
 from tfx_perf.input.record import TuningRecord
 from tfx_perf.training import record
-from tfx_perf.training.optimizations.steps_per_call import CALL_SECONDS
+from tfx_perf.training.optimizations.steps_per_execution import CALL_SECONDS
 from tfx_perf.training.trials import plan_key
 from tfx_perf.training.trials.choice import TRIALS_OFF, PlanChoice, plain
 from tfx_perf.training.trials.earlier import Earlier, KnownPlan, Runs
@@ -33,7 +33,7 @@ _Artifacts = dict[str, list[artifact.Artifact]]
 
 def key_of(job: TrainingJob) -> dict[str, str]:
     """Returns the key of the choice for a training; it is empty if there are to be no trials."""
-    if not job.settings.training.trial_budget_seconds:
+    if not job.settings.training.tuning_seconds:
         return {}
     tuned = trainer_args.input_plan(job.input_dict)
     return plan_key.plan_key(
@@ -60,10 +60,10 @@ def known_plan(job: TrainingJob, before: Earlier) -> KnownPlan:
     """Returns what is known of the plan before anything is tried."""
     if not before.key:
         return KnownPlan(choice=plain(TRIALS_OFF))
-    choice, previous_plan = before.plan(planned_runs=job.planned_runs), before.previous_plan
+    choice, previous_plan = before.plan(expected_runs=job.expected_runs), before.previous_plan
     tuned = trainer_args.input_plan(job.input_dict)
     if choice is None and previous_plan is None and tuned and tuned.training_digest == job.code:
-        choice = too_short(tuned, planned_runs=job.planned_runs)
+        choice = too_short(tuned, expected_runs=job.expected_runs)
     key = dict(before.key)
     return KnownPlan(
         key=key,
@@ -72,8 +72,8 @@ def known_plan(job: TrainingJob, before: Earlier) -> KnownPlan:
     )
 
 
-def too_short(tuned: TuningRecord, *, planned_runs: int) -> PlanChoice | None:
-    """Returns the choice of plain `fit` where even starting trials costs more than they may save.
+def too_short(tuned: TuningRecord, *, expected_runs: int) -> PlanChoice | None:
+    """Returns the choice of Keras' `fit` where even starting trials costs more than they may save.
 
     InputTuner has measured a step of the very training code and knows how many there are; None
     where that is open.
@@ -84,7 +84,7 @@ def too_short(tuned: TuningRecord, *, planned_runs: int) -> PlanChoice | None:
     # Which it has timed without what Python takes for a call.
     step_seconds = tuned.batch_size / rate.value + CALL_SECONDS
     step_count = round(tuned.trained_example_count / tuned.batch_size)
-    worth = Worth(step_count=step_count, planned_runs=planned_runs)
+    worth = Worth(step_count=step_count, expected_runs=expected_runs)
     return worth.too_short(step_seconds=step_seconds)
 
 

@@ -142,14 +142,14 @@ class _SupervisedTrials:
         self._note(known=order.known.model_copy(update=update))
         self._attempt += 1
         spent_seconds = time.time() - progress.began
-        has_budget = spent_seconds < self.job.settings.training.trial_budget_seconds
+        has_budget = spent_seconds < self.job.settings.training.tuning_seconds
         if (is_told or culprits) and has_budget and self._attempt < len(_LOG_FILES):
             self.job = self.job.after_trials(spent_seconds)
         else:
             self._give_up(error)
 
     def choose_apart(self) -> None:
-        """Has separate processes choose; it is plain `fit` if they cannot make trials."""
+        """Has separate processes choose; it is Keras' `fit` if they cannot make trials."""
         began = time.time()
         while self._order.known.choice is None:
             console.set_status("running the training code up to its fit, for the trials")
@@ -164,7 +164,7 @@ class _SupervisedTrials:
                     environment=self.plan.environment,
                     timeout_seconds=(
                         _START_SECONDS
-                        + worth.limit_seconds(self.job.settings.training.trial_budget_seconds)
+                        + worth.limit_seconds(self.job.settings.training.tuning_seconds)
                     ),
                     log_path=order.log_path,
                 )

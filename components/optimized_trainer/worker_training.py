@@ -48,7 +48,7 @@ def train(folder: pathlib.Path, worker: Worker) -> None:
     record = child.run(
         job,
         trainer_args.outputs_in(str(saved)),
-        choice=known.choice or kept.plan(planned_runs=job.planned_runs),
+        choice=known.choice or kept.plan(expected_runs=job.expected_runs),
         choose=trials.choose,
         worker_count=worker.count,
     )

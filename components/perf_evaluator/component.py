@@ -65,7 +65,7 @@ class PerfEvaluator(base_component.BaseComponent):
             memory_profile=profiler.outputs["memory_profile"],
             ledger=ledger.outputs["ledger"],
             model_evaluation=evaluator.outputs["evaluation"],
-            config={"gate": {"rules": {"mfu_ratio": {"min": 0.1, "margin": 0.03}}}},
+            config={"gate": {"rules": {"mfu_ratio": {"min": 0.1, "tolerance": 0.03}}}},
         )
         pusher = tfx.components.Pusher(
             model=trainer.outputs["model"],

@@ -62,12 +62,12 @@ class Executor(base_executor.BaseExecutor):
         judge = functools.partial(verdict.evaluate, judged, ledger=known, settings=settings)
         decision = judge()
         evaluation = artifact_utils.get_single_instance(output_dict["evaluation"])
-        if settings.escalate_seconds and decision.may_be_settled:
+        if settings.rerun_seconds and decision.may_be_settled:
             with storage.local_folder(evaluation.uri) as log_folder:
                 remeasured = measure(
                     judged,
                     decision.baseline_runs,
-                    seconds=settings.escalate_seconds,
+                    seconds=settings.rerun_seconds,
                     is_clear=functools.partial(decisions.is_clear, settings=settings),
                     log_folder=log_folder,
                 )
@@ -281,7 +281,7 @@ def measure(
         found = in_turns.train(
             {"in-turns-candidate": own, "in-turns-baseline": other},
             seconds=seconds,
-            setting="gate.escalate_seconds",
+            setting="gate.rerun_seconds",
             log_folder=log_folder,
             rounds=(in_turns.MAX_ROUNDS, None),
             decided=lambda blocks: is_clear(statistics.ratio_interval(*blocks)),

@@ -17,7 +17,7 @@ def run_of(step_seconds, *, start=0.0):
         step_time_seconds=(step_seconds,) * 3,
         start_time_seconds=start,
         trial_time_seconds=0.0,
-        plan="plain fit",
+        plan="Keras fit",
         train_loss=1.0,
     )
 
@@ -32,7 +32,7 @@ def cell(workload="dense", *, ours=0.05, regret=0.0, tuned=0.04):
             results.TUNED: run_of(tuned, start=30.0),
         },
         regret=results.Regret(
-            speedups={}, chosen="plain fit", best="plain fit", regret_ratio=regret
+            speedups={}, chosen="Keras fit", best="Keras fit", regret_ratio=regret
         ),
     )
 
@@ -128,7 +128,7 @@ def test_a_module_is_trained_by_all_trainers_in_turns(tmp_path):
     found = run.measure(results.Cell(workload="lstm", line="keras"), settings)
     assert set(found.runs) == set(results.KINDS)
     stock, ours = found.runs[results.STOCK], found.runs[results.OPTIMIZED]
-    assert stock.plan == "plain fit"
+    assert stock.plan == "Keras fit"
     assert stock.trial_time_seconds == 0 < ours.trial_time_seconds < ours.start_time_seconds
     for one in found.runs.values():
         assert len(one.step_time_seconds) == 2

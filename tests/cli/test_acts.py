@@ -78,8 +78,8 @@ def test_a_run_whose_id_two_pipelines_have_is_named_with_its_pipeline(act, tmp_p
         shared.add(Ledger(entries=(run.model_copy(update={"pipeline": pipeline, "node": "Gate"}),)))
     place = ("--baseline-uri", tmp_path / "shared")
     with pytest.raises(errors.UserError, match="--pipeline orders --node Gate; --pipeline taxi"):
-        act("unbless", "scheduled__2026", *place)
-    act("unbless", "scheduled__2026", *place, "--pipeline", "taxi")
+        act("revoke", "scheduled__2026", *place)
+    act("revoke", "scheduled__2026", *place, "--pipeline", "taxi")
     assert [entry.pipeline for entry in shared.read().entries] == ["orders"]
 
 
@@ -89,7 +89,7 @@ def test_a_clock_that_is_behind_decides_all_the_same(act, tmp_path):
     ahead = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(hours=1)
     by_another = Act(kind="bless", run_id="r5", who="bob", time=ahead, reason="good")
     shared.add(Ledger(entries=(run,), acts=(by_another,)))
-    act("unbless", "r5", "--baseline-uri", tmp_path / "shared")
+    act("revoke", "r5", "--baseline-uri", tmp_path / "shared")
     assert shared.read().entries == ()
     act("bless", "r5", "--baseline-uri", tmp_path / "shared")
     assert entries(shared.read()) == ["r5"]
@@ -130,9 +130,9 @@ def test_a_refused_run_that_a_person_blesses_is_in_the_next_ledger(database, act
 @pytest.mark.usefixtures("root")
 def test_an_unblessed_run_counts_no_longer_until_it_is_blessed_again(database, act):
     place = LedgerArtifacts(str(database), pipeline="taxi")
-    assert "no longer counts" in act("unbless", "2026-run-a", "--metadata", database)
+    assert "no longer counts" in act("revoke", "2026-run-a", "--metadata", database)
     assert entries(place.read()) == []
-    again = " ".join(act("unbless", "2026-run-a", "--metadata", database).split())
+    again = " ".join(act("revoke", "2026-run-a", "--metadata", database).split())
     assert "is not blessed, so it does not count as baseline anyway" in again
     assert len(place.read().acts) == 1
     act("bless", "2026-run-a", "--metadata", database)
@@ -148,7 +148,7 @@ def test_without_ml_metadata_an_evaluation_goes_into_the_folder(tmp_path, act):
         assert answer["run_id"] == "lonely"
     assert answer["recorded"] is False
     assert entries(Mirror(uri).read()) == ["lonely"]
-    act("unbless", "lonely", "--baseline-uri", uri)
+    act("revoke", "lonely", "--baseline-uri", uri)
     assert entries(Mirror(uri).read()) == []
     act("bless", "lonely", "--baseline-uri", uri)
     assert entries(Mirror(uri).read()) == ["lonely"]
@@ -160,7 +160,7 @@ def test_with_both_places_the_folder_is_written_and_overrules_the_artifact(
 ):
     uri = str(tmp_path / "baseline")
     before = database.read_bytes()
-    act("unbless", "2026-run-a", "--metadata", database, "--baseline-uri", uri)
+    act("revoke", "2026-run-a", "--metadata", database, "--baseline-uri", uri)
     assert database.read_bytes() == before
     in_artifacts = LedgerArtifacts(str(database), pipeline="taxi").read()
     assert entries(in_artifacts) == ["2026-run-a"]
@@ -173,7 +173,7 @@ def test_with_both_places_the_folder_is_written_and_overrules_the_artifact(
     [
         ("bless", "2026-run", "run=2026-run, with which 2 begin: 2026-run-b, 2026-run-a."),
         ("bless", "2026-rnu-b", "Expected one run on record, e.g. 2026-run-b"),
-        ("unbless", "2028-run-c", "run on record, e.g. 2027-run-c, .*Received: run=2028-run-c"),
+        ("revoke", "2028-run-c", "run on record, e.g. 2027-run-c, .*Received: run=2028-run-c"),
     ],
 )
 def test_a_run_that_nobody_knows_is_answered_with_the_nearest_names(
@@ -187,9 +187,9 @@ def test_a_run_that_nobody_knows_is_answered_with_the_nearest_names(
 @pytest.mark.parametrize(
     ("decision", "answer"),
     [
-        ("unbless 2027", "2027-run-c is not blessed, so it does not count as baseline anyway"),
-        ("unbless unjudged", "unjudged is not blessed, so it does not count as baseline anyway"),
-        ("unbless ancient", "ancient is no longer in the ledger, so it does not count as"),
+        ("revoke 2027", "2027-run-c is not blessed, so it does not count as baseline anyway"),
+        ("revoke unjudged", "unjudged is not blessed, so it does not count as baseline anyway"),
+        ("revoke ancient", "ancient is no longer in the ledger, so it does not count as"),
         ("bless 2026-run-a", "2026-run-a counts as baseline anyway"),
     ],
 )

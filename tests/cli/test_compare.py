@@ -55,8 +55,8 @@ def test_the_steps_are_divided_into_computing_and_each_kind_of_waiting():
     # 100 further steps of 400 ms, and 30 s beside them, of which checkpoints take 10 s.
     alone = _TIMES | {
         "examples_per_second": 160.0, "global_batch_size": 64.0, "train_step_count": 110.0,
-        "steps_per_call": 10.0, "checkpoint_time_seconds": 10.0, "replica_count": 1.0,
-        "host_share_ratio": 0.1, "input_wait_ratio": 0.2,
+        "steps_per_execution": 10.0, "checkpoint_time_seconds": 10.0, "replica_count": 1.0,
+        "python_overhead_ratio": 0.1, "input_wait_ratio": 0.2,
     }  # fmt: skip
     of_two = alone | {
         "examples_per_second": 128.0, "replica_count": 2.0, "communication_share_ratio": 0.3,
@@ -138,10 +138,11 @@ def test_json_has_plain_units(source, capsys):
 def test_artifacts_files_and_folders(tmp_path, capsys):
     for name, steps in (("one", 10), ("two", 50)):
         (tmp_path / name).mkdir()
-        record = training_record(plan=TrainingPlan(steps_per_call=steps))
+        record = training_record(plan=TrainingPlan(steps_per_execution=steps))
         record.write(tmp_path / name / "metrics.json")
     names = [str(tmp_path / "one" / "metrics.json"), str(tmp_path / "two")]
     main.cli.main(["compare", *names, "--json"], standalone_mode=False)
     document = json.loads(capsys.readouterr().out)
-    assert document["plans"] == {"training plan": ["10 steps per call", "50 steps per call"]}
-    assert [figure["name"] for figure in document["figures"]] == ["steps_per_call"]
+    plans = ["10 steps per execution", "50 steps per execution"]
+    assert document["plans"] == {"training plan": plans}
+    assert [figure["name"] for figure in document["figures"]] == ["steps_per_execution"]

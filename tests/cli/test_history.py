@@ -422,7 +422,7 @@ def test_the_page_opens_without_a_network(ledger, tmp_path, said):
     page, path = tmp_path / "history.html", in_file(ledger, tmp_path)
     said("history", path, "--html", page)
     html = page.read_text()
-    assert "4 runs, 3 blessed, 1 refused or unblessed." in html
+    assert "4 runs, 3 blessed, 1 refused or revoked." in html
     assert html.count("<svg") == 2  # of the default metrics, these runs have two
     assert "[bold]noisy host" in html
     assert not re.search(r"(src|href)=.http|<script|<link", html)

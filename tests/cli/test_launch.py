@@ -218,11 +218,11 @@ def test_a_silent_terminal_is_told_what_is_being_done(monkeypatch, capsys):
     monkeypatch.setattr(console, "STATUS_SECONDS", 0.05)
     said = ""
     with launch._never_silent():
-        console.set_status("trying plan 1 of 2: 10 steps per call")
+        console.set_status("trying plan 1 of 2: 10 steps per execution")
         while not said:
             time.sleep(0.01)
             said = capsys.readouterr().err
-    assert re.fullmatch(r" +0\.\d s  \.\.\. trying plan 1 of 2: 10 steps per call\n", said)
+    assert re.fullmatch(r" +0\.\d s  \.\.\. trying plan 1 of 2: 10 steps per execution\n", said)
 
 
 def record_of(folder):
@@ -249,7 +249,7 @@ def test_what_the_first_one_alone_knows_of_a_run_before_is_tried_by_all(tmp_path
     alone = [sys.executable, "alone.py", package]
     subprocess.run(alone, cwd=tmp_path, check=True, capture_output=True, timeout=300)
     before = record_of(tmp_path)
-    before["plan"]["steps_per_call"], before["key"] = 10, {"code": "that was changed"}
+    before["plan"]["steps_per_execution"], before["key"] = 10, {"code": "that was changed"}
     (tmp_path / "perf-0" / "metrics.json").write_text(json.dumps(before))
     output, error = ended(tmp_path, _TRAINING, package, options=["--restarts", "1"])
     assert "start again" not in error

@@ -85,8 +85,8 @@ def test_help_does_not_load_tensorflow_or_tfx():
         (["bless", "a"], "--reason"),
         (["bless", "a", "--reason", "why"], "--metadata"),
         (["bless", "a", "--reason", " ", "--baseline-uri", "x"], "reason=''"),
-        (["unbless", "a", "--reason", "why", "--baseline-uri", "nowhere"], "run=a"),
-        (["unbless", "a", "--reason", "why", "--metadata", "no-such.db"], "path=no-such.db"),
+        (["revoke", "a", "--reason", "why", "--baseline-uri", "nowhere"], "run=a"),
+        (["revoke", "a", "--reason", "why", "--metadata", "no-such.db"], "path=no-such.db"),
     ],
 )
 @pytest.mark.parametrize("way", ["call_command", "run_command"])

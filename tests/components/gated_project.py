@@ -12,7 +12,7 @@ from tests.local_pipeline import LocalPipeline
 from tfx_perf.components import PerfEvaluator, types
 from tfx_perf.config import PerfConfig
 
-SETTINGS = PerfConfig.from_dict({"gate": {"rules": {"step_time_seconds": {"margin": 0.25}}}})
+SETTINGS = PerfConfig.from_dict({"gate": {"rules": {"step_time_seconds": {"tolerance": 0.25}}}})
 
 
 @tfx.dsl.components.component

@@ -58,17 +58,17 @@ def check_published(trainer):
 )
 def test_two_workers_train_as_one_would(kind, line, trainer, cluster):
     module = {**MODULE, "line": line}
-    trainer.run(module=module, seed=5, planned_runs=1, distribution=cluster.settings(kind))
+    trainer.run(module=module, seed=5, expected_runs=1, distribution=cluster.settings(kind))
     check_published(trainer)
     record = trainer.record
-    assert record.plan == TrainingPlan(steps_per_call=10, fused_update=True)
+    assert record.plan == TrainingPlan(steps_per_execution=10, fused_update=True)
     assert record.plan_reason.startswith(
-        "it computes the same as plain fit, no slower, and the training is too short for trials of "
+        "it computes the same as Keras fit, no slower, and the training is too short for trials of "
         "what may be faster: one would cost about"
     )
     assert list(pathlib.Path(trainer.model_run.uri).rglob("events*"))
     together = trainer.variables()
-    trainer.run(module=module, seed=5, trial_budget_seconds=0)
+    trainer.run(module=module, seed=5, tuning_seconds=0)
     assert trainer.record.worker_count == 1
     alone = trainer.variables()
     assert together.keys() == alone.keys() != set()
@@ -83,8 +83,8 @@ def test_workers_try_plans_together_and_the_next_ones_train_the_same_though_one_
 ):
     distribution = cluster.settings() if place == "job" else {"workers": 2}
     settings = {
-        "distribution": distribution, "seed": 5, "checkpoint_steps": 10,
-        "trial_budget_seconds": 400,  # more than even a busy machine takes
+        "distribution": distribution, "seed": 5, "checkpoint_every_steps": 10,
+        "tuning_seconds": 400,  # more than even a busy machine takes
         "checkpoint_folder": str(tmp_path / "checkpoints") if place == "here" else None,
     }  # fmt: skip
     flag = tmp_path / "flag"
@@ -136,7 +136,7 @@ def test_two_workers_on_this_machine_divide_what_an_input_plan_reads(chosen, tra
     notes = " ".join(trainer.record.notes)
     for name in ("worker 0", "worker 1"):
         assert f"threads of {name} have failed (reader); see " in notes
-    assert trainer.record.plan == TrainingPlan(steps_per_call=10, fused_update=True)
+    assert trainer.record.plan == TrainingPlan(steps_per_execution=10, fused_update=True)
     assert list(pathlib.Path(trainer.model_run.uri).rglob("events*"))
 
 

@@ -118,7 +118,7 @@ def test_a_module_without_a_strategy_trains_as_on_one_device(
 @pytest.mark.slow
 @pytest.mark.parametrize("line", ["keras", "tf_keras"])
 def test_precisions_are_compared_under_the_same_strategy(line, trainer):
-    settings = {"distribution": {"strategy": "mirrored"}, "trial_budget_seconds": 60}
+    settings = {"distribution": {"strategy": "mirrored"}, "tuning_seconds": 60}
     trainer.run(module=module(line), precision="auto", **settings)
     record = trainer.record
     assert record.environment["strategy"] == "MirroredStrategy"
@@ -130,7 +130,7 @@ def test_precisions_are_compared_under_the_same_strategy(line, trainer):
 
 
 def test_a_module_with_a_strategy_keeps_it_and_the_record_says_so(trainer):
-    trainer.run(distribution={"strategy": "one_device"}, trial_budget_seconds=0)
+    trainer.run(distribution={"strategy": "one_device"}, tuning_seconds=0)
     (said,) = trainer.record.idle_settings
     assert said.startswith("distribution.strategy=one_device has no effect: ")
     assert said.endswith("under MirroredStrategy")
@@ -166,7 +166,7 @@ def test_auto_trains_on_all_devices_if_they_are_faster_also_in_the_next_run(
     condition, name, line, trainer, monkeypatch
 ):
     given = waiting_module(line, condition=condition)
-    settings = {"distribution": _AUTO, "trial_budget_seconds": 30}
+    settings = {"distribution": _AUTO, "tuning_seconds": 30}
     trainer.run(module=given, **settings)
     record = trainer.record
     strategy = {"mirrored": "MirroredStrategy"}.get(name, name)
@@ -219,7 +219,7 @@ def test_what_auto_came_to_holds_after_a_kill(trainer, monkeypatch, tmp_path):
     given = waiting_module("keras", condition=f"{_REPLICAS} == 1")
     given["train"] = training_cases.killed_once(tmp_path / "flag")
     settings = {
-        "distribution": _AUTO, "trial_budget_seconds": 30, "checkpoint_steps": 10,
+        "distribution": _AUTO, "tuning_seconds": 30, "checkpoint_every_steps": 10,
         "checkpoint_folder": str(tmp_path / "checkpoints"),
     }  # fmt: skip
     with pytest.raises(errors.TrainingError, match="killed"):
@@ -239,5 +239,5 @@ def test_workers_reduce_within_the_time_of_the_setting(trainer):
     given = module("keras", beginning=_BEGINNING)
     given["train"] = f"assert {found} == 600, {found}\n    {_FIT}"
     distribution = {"workers": 2, "collective_timeout_seconds": 600}
-    trainer.run(module=given, distribution=distribution, trial_budget_seconds=0)
+    trainer.run(module=given, distribution=distribution, tuning_seconds=0)
     assert trainer.record.worker_count == 2

@@ -51,7 +51,7 @@ def trained(folder, **module):
     """Trains once, without trials; returns the trainer."""
     folder.mkdir()
     trainer = training_cases.Trainer(folder)
-    trainer.run(module={"line": "keras", **module}, trial_budget_seconds=0)
+    trainer.run(module={"line": "keras", **module}, tuning_seconds=0)
     return trainer
 
 
@@ -104,7 +104,7 @@ def test_the_gate_asks_if_noise_leaves_it_undecided(trainer_of, tmp_path):
     noisy = [with_time(blessed, factor * step_time, f"noisy-{factor}") for factor in (0.5, 1.5, 1)]
     alone = judge(trainer_of("slow"), noisy, tmp_path / "alone")
     assert alone.verdict is Verdict.INCONCLUSIVE, alone.headline
-    evaluation = judge(trainer_of("slow"), noisy, tmp_path / "in turns", escalate_seconds=90)
+    evaluation = judge(trainer_of("slow"), noisy, tmp_path / "in turns", rerun_seconds=90)
     assert evaluation.verdict is Verdict.REGRESSION, evaluation.headline
     assert evaluation.remeasured.ratio.low > 1.5
     assert "In turns with noisy-" in evaluation.headline
@@ -117,7 +117,7 @@ def test_a_machine_that_became_slower_is_told_from_the_code(trainer_of, tmp_path
     before = [with_time(blessed, own / 3, f"run-{i}") for i in (1, 2)]
     alone = judge(trainer_of("same"), before, tmp_path / "alone")
     assert alone.verdict is Verdict.REGRESSION, alone.headline
-    evaluation = judge(trainer_of("same"), before, tmp_path / "in turns", escalate_seconds=90)
+    evaluation = judge(trainer_of("same"), before, tmp_path / "in turns", rerun_seconds=90)
     assert evaluation.blessed, evaluation.headline
     assert "In turns with run-2 on one host" in evaluation.outcomes[0].reason
 
@@ -182,7 +182,8 @@ def judge(trainer, entries, folder, **settings):
     entries = [run.model_copy(update={"environment": environment}) for run in entries]
     Ledger(entries=tuple(entries)).write(folder / "ledger" / "ledger.json")
     gate = {
-        "use_defaults": False, "rules": {"step_time_seconds": {"margin": 0.5, "budget": 0.6}},
+        "use_defaults": False,
+        "rules": {"step_time_seconds": {"tolerance": 0.5, "max_regression": 0.6}},
         "minimum_steps": 1, **settings,
     }  # fmt: skip
     executor.Executor().Do(

@@ -102,7 +102,7 @@ def assert_complete(plan):
 def test_publishes_a_plan_that_the_trainer_can_apply(inputs, transform_graph, tmp_path, capfd):
     body = training_cases.TWO_DEVICES + tuning_cases.training()  # no data were read before
     module = tuning_cases.module(tmp_path / "module.py", body, line="keras")
-    given = {"module_file": module, "label_key": None, "time_budget_seconds": 30}
+    given = {"module_file": module, "label_key": None, "tuning_seconds": 30}
     plan = do(tmp_path, {**inputs, "transform_graph": transform_graph}, **given)
     out, err = capfd.readouterr()
     assert not out
@@ -185,7 +185,7 @@ def test_takes_the_count_of_large_data_from_statistics(inputs, tmp_path, plan_sp
     (folder / "FeatureStats.pb").write_bytes(proto.SerializeToString())
     # No time to read an epoch, so that nothing is counted.
     inputs = {**inputs, "statistics": statistics}
-    record = plan_split(inputs, batch_size=16, time_budget_seconds=1e-6)
+    record = plan_split(inputs, batch_size=16, tuning_seconds=1e-6)
     assert record.example_count == 12345
     assert record.chosen == "default"
     assert record.is_searched_again  # it would come out otherwise with more time
@@ -205,7 +205,7 @@ def test_without_a_usable_training_the_input_is_measured_alone(
     body, note, inputs, tmp_path, plan_split
 ):
     module = tuning_cases.module(tmp_path / "module.py", body)
-    record = plan_split(inputs, module_file=module, time_budget_seconds=2)
+    record = plan_split(inputs, module_file=module, tuning_seconds=2)
     assert record.training_note.startswith(note)
     assert f"Measured without the training code's step: {note}" in record.remark
     assert record.remark.splitlines() == [record.remark]
@@ -223,7 +223,7 @@ def test_the_codes_batch_size_is_measured_in_the_precision_that_trains(
     module = tuning_cases.module(tmp_path / "module.py", body, line="keras")
     given = {"module_file": module, "batch_size": 32}
     name = "mixed_bfloat16"
-    record = plan_split(inputs, **given, time_budget_seconds=2, precision=name)
+    record = plan_split(inputs, **given, tuning_seconds=2, precision=name)
     assert set(told.read_text().split()) == {name}
     assert record.batch_size == 16
 
@@ -232,7 +232,7 @@ class TestReuse:
     """A plan of a run before, found by its key."""
 
     KEY = {"data": "1", "settings": "2"}
-    SETTINGS = InputSettings(time_budget_seconds=20)
+    SETTINGS = InputSettings(tuning_seconds=20)
 
     def find(self, plans, source, settings=SETTINGS):
         return previous.find(plans, self.KEY, source=source, settings=settings)

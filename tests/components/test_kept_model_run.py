@@ -38,8 +38,8 @@ def run(trainer, number, *, line="keras", edit="", kept=True, **settings):
         pathlib.Path(artifact.uri).mkdir(parents=True)
     train = TRAIN.format(flag=str(trainer.folder / "blown"), edit=edit)
     if kept:
-        settings |= {"checkpoint_folder": str(trainer.folder / "kept"), "checkpoint_steps": 5}
-    trainer.run(module={"line": line, "train": train}, steps_per_call=(5,), **settings)
+        settings |= {"checkpoint_folder": str(trainer.folder / "kept"), "checkpoint_every_steps": 5}
+    trainer.run(module={"line": line, "train": train}, steps_per_execution=(5,), **settings)
 
 
 def epochs_logged(trainer):
@@ -75,13 +75,13 @@ def test_a_training_that_goes_on_has_the_files_of_its_callbacks_and_no_trials(tr
 @pytest.mark.slow
 def test_edited_code_begins_with_an_empty_folder(trainer):
     with pytest.raises(RuntimeError, match="the fuse"):
-        run(trainer, 1, trial_budget_seconds=0)
-    run(trainer, 2, edit="model.compile('sgd', 'mae')", trial_budget_seconds=0)
+        run(trainer, 1, tuning_seconds=0)
+    run(trainer, 2, edit="model.compile('sgd', 'mae')", tuning_seconds=0)
     assert trainer.record.resumed_step is None
     assert epochs_logged(trainer) == list(range(6))
 
 
 def test_without_checkpoints_it_is_the_artifacts_folder(trainer):
     (trainer.folder / "blown").touch()
-    run(trainer, 1, kept=False, trial_budget_seconds=0)
+    run(trainer, 1, kept=False, tuning_seconds=0)
     assert epochs_logged(trainer) == list(range(6))

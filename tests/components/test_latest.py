@@ -128,11 +128,11 @@ def run(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     pipeline = LocalPipeline(tmp_path)
 
-    def once(*, new_examples: bool = False, time_budget_seconds: float = 40.0):
+    def once(*, new_examples: bool = False, tuning_seconds: float = 40.0):
         examples, schema = training_cases.imported(tmp_path, reimport=new_examples)
         plans = latest_plans(examples.outputs["result"])
         # Every candidate refuses: what is chosen is not asked here, and takes its time.
-        given = {"time_budget_seconds": time_budget_seconds, "memory_budget_bytes": 1}
+        given = {"tuning_seconds": tuning_seconds, "memory_budget_bytes": 1}
         tuner = InputTuner(
             examples=examples.outputs["result"],
             schema=schema.outputs["result"],
@@ -163,13 +163,13 @@ def test_a_search_that_was_killed_is_not_taken_from_the_cache(run, tmp_path):
 
 @pytest.mark.slow
 def test_a_search_that_ended_too_early_is_made_once_more_instead_of_taken_from_the_cache(run):
-    runs = [run(time_budget_seconds=1e-6) for _ in range(3)]
+    runs = [run(tuning_seconds=1e-6) for _ in range(3)]
     assert [state for state, _ in runs] == ["COMPLETE", "COMPLETE", "CACHED"]
     (_, first), (_, second), (_, cached) = runs
     assert cached.id == second.id != first.id
     assert "The next run searches again." in first.custom_properties["remark"].string_value
     assert "there is none again" in second.custom_properties["remark"].string_value
-    state, _ = run(time_budget_seconds=2e-6)
+    state, _ = run(tuning_seconds=2e-6)
     assert state == "COMPLETE"
 
 

@@ -80,8 +80,8 @@ def test_it_is_tried_first_and_trained_in_a_process_that_uses_it(line, tmp_path,
     trainer.run(
         module={"line": line, "beginning": TELLS + IS_LONG},
         compilation={"enabled": False},
-        trial_budget_seconds=100,
-        steps_per_call=(10,),
+        tuning_seconds=100,
+        steps_per_execution=(10,),
     )
     record = trainer.record
     assert [each.plan for each in seen] == [WITH]
@@ -90,8 +90,10 @@ def test_it_is_tried_first_and_trained_in_a_process_that_uses_it(line, tmp_path,
     assert record.train_step_count == 120
     assert record.is_settled
     *tried, other = [str(trial.plan) for trial in record.trials]
-    assert tried == ["plain fit", "plain fit, oneDNN"]
-    assert other.endswith(" steps per call, fused update, oneDNN")  # as many as are long enough
+    assert tried == ["Keras fit", "Keras fit, oneDNN"]
+    assert other.endswith(
+        " steps per execution, fused update, oneDNN"
+    )  # as many as are long enough
     assert [trial.plan for trial in record.trials if trial.status == "chosen"] == [record.plan]
     assert trainer.perf_metrics.get_custom_property("plan") == str(record.plan)
     told = {path.name: path.read_text() for path in tmp_path.glob("process-*")}
@@ -108,7 +110,7 @@ def test_a_training_is_spared_it(beginning, tmp_path, monkeypatch):
     monkeypatch.setattr(onednn, "is_open", lambda: True)
     trainer = training_cases.Trainer(tmp_path)
     trainer.run(
-        module={"beginning": beginning}, compilation={"enabled": False}, steps_per_call=(10,)
+        module={"beginning": beginning}, compilation={"enabled": False}, steps_per_execution=(10,)
     )
     assert len(trainer.record.trials) == 2
     assert not any(trial.plan.onednn for trial in trainer.record.trials)

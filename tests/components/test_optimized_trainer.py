@@ -26,7 +26,7 @@ pytestmark = pytest.mark.each_choice
 @pytest.mark.slow_where("tf_keras")
 @pytest.mark.parametrize("line", ["keras", "tf_keras"])
 def test_a_stock_module_is_trained_and_measured(trainer, line):
-    trainer.run(module={"line": line}, trial_budget_seconds=60)  # enough on a busy machine, too
+    trainer.run(module={"line": line}, tuning_seconds=60)  # enough on a busy machine, too
     assert list(pathlib.Path(trainer.model.uri).rglob("saved_model.pb"))
     assert list(pathlib.Path(trainer.model_run.uri).rglob("events*"))
     assert (pathlib.Path(trainer.perf_metrics.uri) / "trials.log").exists()
@@ -52,12 +52,12 @@ def test_a_stock_module_is_trained_and_measured(trainer, line):
 
 def test_the_tuned_input_is_what_fit_gets(trainer):
     tell = "print(train._input_dataset, file=open(fn_args.model_run_dir + '.txt', 'w'))"
-    trainer.run(module={"train": tell}, trial_budget_seconds=0)
+    trainer.run(module={"train": tell}, tuning_seconds=0)
     stock = told(trainer)
     trainer.run(
         module={"train": f"{tell}\n    {training_cases.FIT}"},
         inputs={"input_plan": [trainer.plan("columns")]},
-        trial_budget_seconds=0,
+        tuning_seconds=0,
     )
     assert told(trainer) != stock
     assert trainer.record.train_step_count == 120
@@ -73,7 +73,7 @@ ARRAYS = """x, y = zip(*[(x["number"].numpy(), y.numpy()) for x, y in train.take
 @pytest.mark.slow_where("tf_keras")
 @pytest.mark.parametrize("line", ["keras", "tf_keras"])
 def test_a_module_may_train_on_arrays(trainer, line):
-    trainer.run(module={"line": line, "train": ARRAYS}, trial_budget_seconds=60)
+    trainer.run(module={"line": line, "train": ARRAYS}, tuning_seconds=60)
     record = trainer.record
     assert record.train_step_count == 96
     assert record.global_batch_size == 10
@@ -98,7 +98,7 @@ def test_a_training_has_its_memory_to_itself_and_the_seed_makes_two_equal(traine
     records, held = [], []
     for before in (1, 2):
         importlib.import_module(line).utils.set_random_seed(before)  # as other code may have
-        trainer.run(module={"line": line, "train": _TELLS}, seed=5, trial_budget_seconds=0)
+        trainer.run(module={"line": line, "train": _TELLS}, seed=5, tuning_seconds=0)
         records.append(trainer.record)
         held.append(b"x" * 2**29)
     alone_bytes, beside_bytes = (each.figures()["peak_memory_bytes"] for each in records)
@@ -111,7 +111,7 @@ def test_a_training_has_its_memory_to_itself_and_the_seed_makes_two_equal(traine
 
 
 def test_a_module_that_does_not_call_fit_keeps_its_model(trainer):
-    trainer.run(module={"train": training_cases.LOOP}, trial_budget_seconds=0)
+    trainer.run(module={"train": training_cases.LOOP}, tuning_seconds=0)
     assert list(pathlib.Path(trainer.model.uri).rglob("saved_model.pb"))
     assert unmeasured.reason_in(trainer.perf_metrics.uri) == session.NO_FIT
     assert session.NO_FIT in trainer.perf_metrics.get_string_custom_property("plan")
@@ -142,7 +142,7 @@ def test_a_custom_loop_that_marks_its_steps_is_measured(trainer):
 
 def test_code_that_optimizes_by_itself_leaves_it_to_the_pipeline(trainer, tmp_path):
     folder = tmp_path / "own"
-    trainer.run(module={"train": BY_ITSELF.format(folder=str(folder))}, trial_budget_seconds=0)
+    trainer.run(module={"train": BY_ITSELF.format(folder=str(folder))}, tuning_seconds=0)
     assert trainer.record.train_step_count == 120
     assert not folder.exists()
 
@@ -165,7 +165,7 @@ _RAISES_ONCE = """
 @pytest.mark.one_case
 @pytest.mark.parametrize("when", ["True", "len(tries) == 1"])
 def test_a_fit_that_raises_is_said_though_the_module_goes_on(trainer, when, caplog):
-    trainer.run(module={"train": _RAISES_ONCE.format(when=when)}, trial_budget_seconds=0)
+    trainer.run(module={"train": _RAISES_ONCE.format(when=when)}, tuning_seconds=0)
     remark = trainer.perf_metrics.get_string_custom_property("remark")
     assert "Model.fit raised ValueError: no luck, and run_fn went on" in remark
     assert remark in caplog.messages
@@ -192,7 +192,7 @@ def call_python(x, y):
     record = trainer.record
     assert record.train_step_count == 120
     assert record.trials_failed
-    assert record.remark == f"Trained with plain fit: {record.plan_reason}."
+    assert record.remark == f"Trained with Keras fit: {record.plan_reason}."
     assert "ValueError: no luck in trials" in record.remark
     assert trainer.perf_metrics.get_string_custom_property("remark") == record.remark
     assert record.remark in caplog.messages
@@ -201,12 +201,12 @@ def call_python(x, y):
 def test_a_module_that_saves_no_model_fails(trainer):
     module = {"train": training_cases.LOOP, "save": "pass"}
     with pytest.raises(RuntimeError, match="Expected run_fn to save a model"):
-        trainer.run(module=module, trial_budget_seconds=0)
+        trainer.run(module=module, tuning_seconds=0)
 
 
 @pytest.mark.parametrize("budget_seconds", [0, 15])
 def test_a_wrong_module_is_said_in_one_line(trainer, budget_seconds):
-    given = trainer.given(trainer.folder / "missing.py", trial_budget_seconds=budget_seconds)
+    given = trainer.given(trainer.folder / "missing.py", tuning_seconds=budget_seconds)
     with pytest.raises(errors.UserError, match="existing module file"):
         executor.Executor().Do(*given)
 
@@ -219,7 +219,7 @@ def test_sigterm_reaches_the_process_that_trains(trainer, tmp_path):
     )
     kept = tmp_path / "kept"
     settings = {
-        "checkpoint_folder": str(kept), "checkpoint_steps": 10_000, "trial_budget_seconds": 0
+        "checkpoint_folder": str(kept), "checkpoint_every_steps": 10_000, "tuning_seconds": 0
     }  # fmt: skip
     process = trainer.started(module, **settings)
     deadline = time.monotonic() + 120
@@ -235,7 +235,7 @@ def test_sigterm_reaches_the_process_that_trains(trainer, tmp_path):
 
 @pytest.mark.slow
 def test_the_model_is_compiled_ahead_of_time_if_that_is_wanted(trainer):
-    trainer.run(compilation={"aot_signature": "serving_default"}, trial_budget_seconds=0)
+    trainer.run(compilation={"aot_signature": "serving_default"}, tuning_seconds=0)
     (header,) = pathlib.Path(trainer.model.uri).rglob("assets.extra/aot_cpu/model.h")
     assert f"compiled ahead of time: {header.parent}" in trainer.record.notes
 
@@ -314,7 +314,7 @@ def test_libraries_are_not_converted_by_autograph(trainer):
     tell = "\n    print(*converted, file=open(fn_args.model_run_dir + '.txt', 'w'))"
     save = training_cases.SAVE + tell
     module = {"line": "tf_keras", "beginning": _COUNTS_CONVERSIONS, "save": save}
-    trainer.run(module=module, trial_budget_seconds=0)
+    trainer.run(module=module, tuning_seconds=0)
     converted = told(trainer)
     # But for the parsing of examples, which `Dataset.map` asks for by itself.
     assert len([name for name in converted if name.startswith("tfx_bsl.")]) <= 4
@@ -323,7 +323,7 @@ def test_libraries_are_not_converted_by_autograph(trainer):
 
 @pytest.mark.slow
 @pytest.mark.skipif(
-    tf.__version__.startswith("2.21"), reason="plain fit does not convert it either"
+    tf.__version__.startswith("2.21"), reason="Keras fit does not convert it either"
 )
 def test_code_that_needs_them_converted_is_trained_all_the_same(trainer, caplog):
     save = "model.save_weights(fn_args.serving_model_dir + '/weights')"
@@ -337,7 +337,7 @@ def test_code_that_needs_them_converted_is_trained_all_the_same(trainer, caplog)
 
 def test_the_code_draws_the_numbers_that_this_process_would(trainer):
     np.random.seed(4)
-    trainer.run(module={"train": _TELLS}, trial_budget_seconds=0)
+    trainer.run(module={"train": _TELLS}, tuning_seconds=0)
     drawn = float(told(trainer)[1])
     np.random.seed(4)
     assert drawn == np.random.random()

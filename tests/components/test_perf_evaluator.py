@@ -121,7 +121,7 @@ def test_the_evaluation_has_payload_report_and_figures(gate):
 
 
 def test_the_ledger_keeps_as_many_runs_as_configured(gate):
-    settings = PerfConfig.from_dict({"gate": {"baseline_runs": 2, "kept_runs": 2}})
+    settings = PerfConfig.from_dict({"gate": {"baseline_runs": 2, "ledger_size": 2}})
     outputs = gate.run(FAST, settings=settings)
     for _ in range(3):
         outputs = gate.run(FAST, ledger=[outputs["updated_ledger"]], settings=settings)

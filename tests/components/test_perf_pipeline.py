@@ -98,7 +98,7 @@ def test_a_cached_training_is_judged_entered_and_pushed_once(project):
     (entry,) = history.read_ledger(project.database).entries
     assert (entry.pipeline, entry.node) == ("test", "PerfEvaluator")
     # What a person decides is not hidden by the cache.
-    arguments = ["unbless", entry.run_id, "--reason", "why", "--metadata", project.database]
+    arguments = ["revoke", entry.run_id, "--reason", "why", "--metadata", project.database]
     main.cli.main(arguments, standalone_mode=False)
     project.judge_again(ledger=latest_ledger, enable_cache=True)
     assert project.states(PerfEvaluator)[-1] == "COMPLETE"

@@ -27,9 +27,7 @@ def policies():
 @pytest.mark.parametrize("line", ["keras", "tf_keras"])
 @pytest.mark.parametrize("name", ["mixed_bfloat16", "mixed_float16"])
 def test_the_model_computes_in_it_and_keeps_its_weights(trainer, line, name):
-    trainer.run(
-        module={"line": line}, precision=name, trial_budget_seconds=20, steps_per_call=(10,)
-    )
+    trainer.run(module={"line": line}, precision=name, tuning_seconds=20, steps_per_execution=(10,))
     record = trainer.record
     assert record.environment["precision"] == name
     assert {trial.status for trial in record.trials} & {"chosen", "slower"}
@@ -55,13 +53,13 @@ class Slow(keras.layers.Layer):
 
 
 TRIES = {
-    "precision": "auto", "planned_runs": 10**6, "trial_budget_seconds": 60,
-    "steps_per_call": (5,), "loss_tolerance": 0.1,
+    "precision": "auto", "expected_runs": 10**6, "tuning_seconds": 60,
+    "steps_per_execution": (5,), "loss_tolerance": 0.1,
 }  # fmt: skip
 # On the workers of this machine.
 TEMPLATE = training_cases.MODULE.replace("MirroredStrategy()", "get_strategy()")
 AMONG_WORKERS = {"beginning": SLOW, "layer": "Slow()", "template": TEMPLATE}
-TRY = {**TRIES, "distribution": {"workers": 2}, "trial_budget_seconds": 200}
+TRY = {**TRIES, "distribution": {"workers": 2}, "tuning_seconds": 200}
 
 
 def check_chosen(record):
@@ -107,7 +105,7 @@ def test_workers_try_it_in_turns_and_the_next_run_knows(trainer, line, monkeypat
     assert record.trial_time_seconds < record.fit_time_seconds
     folder = pathlib.Path(before.uri)
     assert "mixed_bfloat16" in before.get_custom_property("plan")
-    assert "plain fit, mixed_bfloat16" in (folder / "report.html").read_text()
+    assert "Keras fit, mixed_bfloat16" in (folder / "report.html").read_text()
     assert TrainingJob.read(folder / "job.json").precision == "mixed_bfloat16"
     logs = {path.name for path in folder.glob("*.log")}
     assert {"own-precision-worker-0.log", "mixed-bfloat16-worker-1.log"} <= logs
@@ -122,7 +120,7 @@ def test_workers_try_it_in_turns_and_the_next_run_knows(trainer, line, monkeypat
 def test_workers_keep_to_it_after_a_kill(trainer, monkeypatch, tmp_path):
     given = {**AMONG_WORKERS, "train": training_cases.killed_once(tmp_path / "flag")}
     settings = {
-        **TRY, "distribution": {"workers": 2, "restarts": 0}, "checkpoint_steps": 10,
+        **TRY, "distribution": {"workers": 2, "restarts": 0}, "checkpoint_every_steps": 10,
         "checkpoint_folder": str(tmp_path / "checkpoints"),
     }  # fmt: skip
     with pytest.raises(errors.MeasurementError, match="SIGKILL"):

@@ -107,7 +107,7 @@ def test_a_trainings_report_has_the_header_whether_it_was_measured_or_not(place,
 
 def test_the_gate_is_told_the_plan(place):
     trained = place(types.PerfMetrics, "OptimizedTrainer", "perf_metrics")
-    record = training_record(0.01, plan=TrainingPlan(steps_per_call=50))
+    record = training_record(0.01, plan=TrainingPlan(steps_per_execution=50))
     record.write(pathlib.Path(trained.uri) / "metrics.json")
     run = executor.read_run({"perf_metrics": [trained]}, settings=GateSettings(), context=None)
-    assert run.plan == "50 steps per call"
+    assert run.plan == "50 steps per execution"

@@ -46,7 +46,7 @@ def test_a_module_trains_beside_parameter_servers(strategy, trainer, monkeypatch
     assert record.environment["strategy"] == "ParameterServerStrategy"
     assert record.environment["parameter_server_count"] == "1"
     assert (record.worker_count, record.global_batch_size, record.train_step_count) == (2, 10, 120)
-    assert record.plan == TrainingPlan(steps_per_call=10)
+    assert record.plan == TrainingPlan(steps_per_execution=10)
     assert record.figures()["examples_per_second"]
     assert record.figures()["peak_memory_bytes"] is None
     assert set(record.losses) == {"loss", "val_loss"}
@@ -103,7 +103,7 @@ def test_all_go_on_after_a_server_was_killed(place, trainer, cluster, tmp_path):
     settings = {"distribution": {**job, "restarts": 1}}
     if place == "here":
         settings = {"distribution": SERVED, "checkpoint_folder": str(tmp_path / "checkpoints")}
-    trainer.run(module=killing("ps", tmp_path), checkpoint_steps=20, **settings)
+    trainer.run(module=killing("ps", tmp_path), checkpoint_every_steps=20, **settings)
     assert (tmp_path / "flag").exists()
     assert trainer.record.resumed_step >= 40
     (note,) = [each for each in trainer.record.notes if "started again" in each]

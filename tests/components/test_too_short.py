@@ -9,7 +9,7 @@ from tfx_perf.components.optimized_trainer import plans
 from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.core import formatting, statistics
 from tfx_perf.input.diagnosis import Diagnosis
-from tfx_perf.training.optimizations.steps_per_call import CALL_SECONDS
+from tfx_perf.training.optimizations.steps_per_execution import CALL_SECONDS
 from tfx_perf.training.trials.earlier import Earlier
 
 _RATE = 100_000.0  # examples a second: 0.64 ms for a batch of 64
@@ -31,16 +31,18 @@ def tuned(*, trained_example_count, rate=_RATE):
     )
 
 
-@pytest.mark.parametrize(("step_count", "planned_runs"), [(480, 2), (96, 10)])
-def test_plain_fit_trains_at_once_and_the_reason_has_the_figures(step_count, planned_runs):
-    found = plans.too_short(tuned(trained_example_count=64 * step_count), planned_runs=planned_runs)
+@pytest.mark.parametrize(("step_count", "expected_runs"), [(480, 2), (96, 10)])
+def test_plain_fit_trains_at_once_and_the_reason_has_the_figures(step_count, expected_runs):
+    found = plans.too_short(
+        tuned(trained_example_count=64 * step_count), expected_runs=expected_runs
+    )
     assert found.plan.is_plain_fit
     took = formatting.format_seconds((CALL_SECONDS + 0.64e-3) * step_count)
     assert f"too short for trials: its steps take about {took} with plain" in found.plan_reason
-    assert found.is_final(planned_runs=planned_runs)
-    assert not found.is_final(planned_runs=found.enough_runs)
+    assert found.is_final(expected_runs=expected_runs)
+    assert not found.is_final(expected_runs=found.enough_runs)
     assert plans.too_short(
-        tuned(trained_example_count=64 * step_count), planned_runs=found.enough_runs
+        tuned(trained_example_count=64 * step_count), expected_runs=found.enough_runs
     ) is None  # fmt: skip
 
 
@@ -48,7 +50,7 @@ def test_a_plan_found_with_other_arguments_says_nothing(tmp_path, monkeypatch):
     """InputTuner may have been given a hundred steps, and the training a million."""
     trainer = training_cases.Trainer(tmp_path)
     for digest in ("another", None):
-        given = trainer.given(trainer.write_module(), planned_runs=2)
+        given = trainer.given(trainer.write_module(), expected_runs=2)
         job = TrainingJob.of(given[0], given[2])
         plan = tuned(trained_example_count=64.0).model_copy(
             update={"training_digest": job.code if digest is None else digest}
@@ -71,4 +73,4 @@ def test_a_plan_found_with_other_arguments_says_nothing(tmp_path, monkeypatch):
     ],
 )
 def test_otherwise_trials_find_out(plan):
-    assert plans.too_short(plan, planned_runs=2) is None
+    assert plans.too_short(plan, expected_runs=2) is None

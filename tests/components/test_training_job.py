@@ -51,4 +51,4 @@ def test_a_mirrored_strategy_is_refused_only_while_the_workers_train():
 def test_trials_leave_what_they_have_not_used_of_their_budget(seconds, left):
     properties = {"config": PerfConfig().to_json()}
     job = training_job.TrainingJob(inputs="{}", exec_properties=properties, code="", plan=PLAIN_FIT)
-    assert job.after_trials(seconds).settings.training.trial_budget_seconds == left
+    assert job.after_trials(seconds).settings.training.tuning_seconds == left

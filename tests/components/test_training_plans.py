@@ -94,20 +94,25 @@ def wait(x, y):
 WAITS = training_cases.FIT.replace("train,", "train.map(wait),", 1)
 
 
-AMPLE = {"planned_runs": 10**6, "trial_budget_seconds": 60, "steps_per_call": (10,)}
+AMPLE = {"expected_runs": 10**6, "tuning_seconds": 60, "steps_per_execution": (10,)}
 
 
 @pytest.mark.slow
 def test_a_crash_costs_only_the_plans_that_crash(trainer, monkeypatch):
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")  # which would be tried first
     module = {"beginning": ABORTS_UNDER_XLA, "layer": "Fragile()"}
-    crashing = ["10 steps per call, XLA, fused update", "10 steps per call in one XLA computation"]
+    crashing = [
+        "10 steps per execution, XLA, fused update",
+        "10 steps per execution as an XLA loop",
+    ]
     trainer.run(module=module, **AMPLE)
     record, folder = trainer.record, pathlib.Path(trainer.perf_metrics.uri)
     trials = {str(trial.plan): trial for trial in record.trials}
     for crashed in map(trials.get, crashing):
         assert (crashed.status, crashed.reason) == ("failed", "its process crashed (SIGABRT)")
-    assert trials["10 steps per call, fused update"].step_time and trials["plain fit"].step_time
+    assert (
+        trials["10 steps per execution, fused update"].step_time and trials["Keras fit"].step_time
+    )
     assert len(trials) == 2 + len(crashing)
     assert record.is_settled
     assert record.train_step_count == 120
@@ -123,7 +128,7 @@ def test_a_process_that_is_told_to_end_does_not_count_for_its_plan(trainer, tmp_
     trainer.run(module=module, **AMPLE)
     assert told.exists()
     trials = {str(trial.plan): trial for trial in trainer.record.trials}
-    assert trials["10 steps per call in one XLA computation"].step_time
+    assert trials["10 steps per execution as an XLA loop"].step_time
     assert not [trial for trial in trials.values() if trial.status == "failed"]
     folder = pathlib.Path(trainer.perf_metrics.uri)
     assert {path.name for path in folder.glob("*.log")} == {"trials.log", "trials-2.log"}
@@ -153,7 +158,7 @@ def test_a_timer_and_a_standard_error_of_the_users_are_left_alone(trainer):
     trainer.run(
         module={"beginning": OWN_TIMER, "save": CHECKS_TIMER},
         compilation={"enabled": False},
-        steps_per_call=(10,),
+        steps_per_execution=(10,),
     )
     assert trainer.record.trials
     assert not trainer.record.trials_failed
@@ -174,7 +179,7 @@ def test_a_later_fit_that_lacks_a_process_does_not_train_the_one_before_again(tr
     trainer.run(
         module={"beginning": CALLS_PYTHON, "train": SECOND_FIT.format(file=str(begun))},
         compilation={"enabled": False},
-        steps_per_call=(10,),
+        steps_per_execution=(10,),
     )
     assert begun.read_text() == "begun "
     assert trainer.record.train_step_count == 600
@@ -187,7 +192,7 @@ def run(tmp_path, monkeypatch):
     trainer, pipeline = training_cases.Trainer(tmp_path), LocalPipeline(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
 
-    def once(label, *, planned_runs=10**6, **module):
+    def once(label, *, expected_runs=10**6, **module):
         path = trainer.write_module(**module)
         sys.modules.pop(path.stem, None)  # what is edited is imported anew in another process
         importlib.invalidate_caches()
@@ -202,9 +207,9 @@ def run(tmp_path, monkeypatch):
             previous_metrics=metrics.outputs["previous_metrics"],
             run_label=label,
             config={
-                "training": {"trial_budget_seconds": 60},
+                "training": {"tuning_seconds": 60},
                 "compilation": {"enabled": False},
-                "schedule": {"planned_runs": planned_runs},
+                "schedule": {"expected_runs": expected_runs},
             },
         )
         pipeline.run([examples, schema, metrics, training])
@@ -219,7 +224,7 @@ def run(tmp_path, monkeypatch):
 def test_after_an_edit_a_plan_is_tried_again_though_the_training_is_short(run):
     *_, first = run("one")
     assert not first.plan.is_plain_fit
-    *_, second = run("two", planned_runs=1, beginning="# edited")
+    *_, second = run("two", expected_runs=1, beginning="# edited")
     assert second.reused_from is None
     statuses = {t.status for t in second.trials if same_function(t.plan, first.plan)}
     assert statuses & {"chosen", "slower"}
@@ -304,18 +309,18 @@ class TestPrevious:
         caplog.set_level(logging.INFO)
         items = [made("a"), made("b"), made("c", key={"code": "0", "host": "2"}), made("missing")]
         (pathlib.Path(items[-1].uri) / "metrics.json").unlink()
-        found = self.of(items).plan(planned_runs=2)
+        found = self.of(items).plan(expected_runs=2)
         assert (found.plan_reason, found.reused_from) == ("b", items[1].uri)
         assert found.trial_time_seconds == 0.0
         assert f"The plan in {items[2].uri} is not used again: code was 0, is 1." in caplog.text
         assert "plan is skipped" in caplog.text
-        found = self.of([made("d", reused_from="/first")]).plan(planned_runs=2)
+        found = self.of([made("d", reused_from="/first")]).plan(expected_runs=2)
         assert found.reused_from == "/first"  # it goes on naming the run that measured
 
     def test_trials_that_did_not_come_to_an_end_are_repeated(self, made, caplog):
         caplog.set_level(logging.INFO)
         items = [made("a"), made("b", is_settled=False)]
-        assert self.of(items).plan(planned_runs=2) is None
+        assert self.of(items).plan(expected_runs=2) is None
         assert "trials may find a better" in caplog.text
 
     def test_what_was_measured_of_a_strategy_holds_though_trials_may_find_another_plan(self, made):
@@ -345,14 +350,14 @@ class TestPrevious:
         assert self.of([lost]).comparison([way, TrainingPlan(onednn=True)]) is None
         assert self.of([lost, made("c", trials=(killed,))]).comparison([way]) is None
 
-    @pytest.mark.parametrize(("planned_runs", "is_used"), [(4, True), (5, False), (6, False)])
-    def test_more_runs_may_be_worth_more_trials(self, made, planned_runs, is_used):
+    @pytest.mark.parametrize(("expected_runs", "is_used"), [(4, True), (5, False), (6, False)])
+    def test_more_runs_may_be_worth_more_trials(self, made, expected_runs, is_used):
         items = [made("a", enough_runs=5)]
-        found = self.of(items).plan(planned_runs=planned_runs)
+        found = self.of(items).plan(expected_runs=expected_runs)
         assert (found is not None) == is_used
 
     def test_the_plan_before_is_known_as_trials_know_it(self, made):
-        plan = TrainingPlan(steps_per_call=50, xla_call=True)
+        plan = TrainingPlan(steps_per_execution=50, xla_loop=True)
         with_onednn = made("a", plan=plan.model_copy(update={"onednn": True}))
         assert self.of([with_onednn]).previous_plan == plan
         assert self.of([made("b", plan=TrainingPlan(onednn=True))]).previous_plan is None

@@ -55,13 +55,13 @@ def test_a_plan_that_one_worker_fails_in_is_left_out(trainer, tmp_path, fault, c
     before = IN_TRIAL.format(flag=str(tmp_path / "flag"), fault=fault).strip()
     trainer.run(
         module={**MODULE, "train": f"{before}\n    {FIT}"}, distribution={"workers": 2}, seed=5,
-        checkpoint_folder=str(tmp_path / "checkpoints"), checkpoint_steps=10,
-        planned_runs=10**6, trial_budget_seconds=300,
+        checkpoint_folder=str(tmp_path / "checkpoints"), checkpoint_every_steps=10,
+        expected_runs=10**6, tuning_seconds=300,
     )  # fmt: skip
     record = trainer.record
     failed = [each for each in record.trials if each.status == "failed"]
     assert failed  # one, or several that differ in their steps a call
-    assert all(cause in each.reason and each.plan.steps_per_call for each in failed)
+    assert all(cause in each.reason and each.plan.steps_per_execution for each in failed)
     assert record.plan.is_plain_fit  # what it would have trained with, untried, is that plan
     assert record.plan_reason == "trials of it have ended the workers"
     assert record.is_settled == ("memory" in fault)

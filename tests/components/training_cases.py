@@ -199,7 +199,7 @@ class Trainer:
         compilation=None,
         distribution=None,
         monitoring=None,
-        planned_runs=300,
+        expected_runs=300,
         **training,
     ):
         """Returns what `Do` gets; what is not named is of the settings' section `training`.
@@ -207,11 +207,11 @@ class Trainer:
         By default there are runs enough for trials of several steps a call.
         """
         settings = {
-            "training": {"trial_budget_seconds": 15, **training},
+            "training": {"tuning_seconds": 15, **training},
             "compilation": compilation or {},
             "distribution": distribution or {},
             "monitoring": monitoring or {},
-            "schedule": {"planned_runs": planned_runs},
+            "schedule": {"expected_runs": expected_runs},
         }
         return (
             {"examples": [self.examples], "schema": [self.schema], **(inputs or {})},

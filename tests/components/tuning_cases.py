@@ -116,7 +116,7 @@ def properties(
     **settings: object,
 ) -> dict[str, object]:
     """Returns InputTuner's execution properties as TFX gives them to the executor."""
-    settings = {"batch_size": None, "time_budget_seconds": 20, **settings}
+    settings = {"batch_size": None, "tuning_seconds": 20, **settings}
     return {
         "config": PerfConfig.from_dict(
             {"input": settings, "training": {"precision": precision}}

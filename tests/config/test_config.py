@@ -29,7 +29,7 @@ def test_the_outer_key_may_be_there_or_not():
 
 def test_a_section_beside_the_outer_key_is_refused_since_it_would_hold_for_nothing(tmp_path):
     path = tmp_path / "perf.yaml"
-    path.write_text("tensorflow_optimization:\n  training: {seed: 3}\ngate: {anchor: x}\n")
+    path.write_text("tensorflow_optimization:\n  training: {seed: 3}\ngate: {reference_run: x}\n")
     message = rf"below tensorflow_optimization in {path}, line 3\. Received: gate, which stands"
     with pytest.raises(errors.UserError, match=message):
         PerfConfig.from_yaml(path)
@@ -42,15 +42,15 @@ def test_of_takes_what_it_gets():
 
 
 def test_a_single_number_stands_for_a_list_of_one():
-    values = {"training": {"steps_per_call": 50}, "memory": {"batch_sizes": 8}}
+    values = {"training": {"steps_per_execution": 50}, "memory": {"batch_sizes": 8}}
     settings = PerfConfig.from_dict(values)
-    assert (settings.training.steps_per_call, settings.memory.batch_sizes) == ((50,), (8,))
+    assert (settings.training.steps_per_execution, settings.memory.batch_sizes) == ((50,), (8,))
 
 
 def test_yaml(tmp_path):
     path = tmp_path / "perf.yaml"
-    path.write_text("tensorflow_optimization:\n  input: {time_budget_seconds: 5}\n")
-    assert PerfConfig.from_yaml(path).input.time_budget_seconds == 5.0
+    path.write_text("tensorflow_optimization:\n  input: {tuning_seconds: 5}\n")
+    assert PerfConfig.from_yaml(path).input.tuning_seconds == 5.0
     path.write_text("")
     assert PerfConfig.from_yaml(path) == PerfConfig()
 
@@ -58,22 +58,22 @@ def test_yaml(tmp_path):
 @pytest.mark.parametrize("outer", ["", "tensorflow_optimization:\n"])
 def test_an_error_names_the_line_below_the_outer_key_and_without_it(tmp_path, outer):
     path = tmp_path / "perf.yaml"
-    path.write_text(f"{outer}  gate:\n    rules:\n      mfu_ratio: {{min: 0.1}}\n    anchr: x\n")
+    path.write_text(f"{outer}  gate:\n    rules:\n      mfu_ratio: {{min: 0.1}}\n    reference_rn: x\n")
     line = 4 + len(outer.splitlines())
-    with pytest.raises(errors.UserError, match=rf"in {path}, line {line}\. .*gate\.anchr='x'\. D"):
+    with pytest.raises(errors.UserError, match=rf"in {path}, line {line}\. .*gate\.reference_rn='x'\. D"):
         PerfConfig.from_yaml(path)
 
 
 def test_a_whole_number_may_be_written_as_people_write_it(tmp_path):
     path = tmp_path / "perf.yaml"
-    path.write_text("schedule: {planned_runs: 1e2}\ntraining: {checkpoint_steps: 60.0}\n")
+    path.write_text("schedule: {expected_runs: 1e2}\ntraining: {checkpoint_every_steps: 60.0}\n")
     found = PerfConfig.from_yaml(path)
-    assert (found.schedule.planned_runs, found.training.checkpoint_steps) == (100, 60)
+    assert (found.schedule.expected_runs, found.training.checkpoint_every_steps) == (100, 60)
     numpys = {"training": {"seed": np.int64(3)}}
     assert PerfConfig.from_dict(numpys).training.seed == 3
     for other in (1.5, True, "2"):
-        with pytest.raises(errors.UserError, match="planned_runs"):
-            PerfConfig.from_dict({"schedule": {"planned_runs": other}})
+        with pytest.raises(errors.UserError, match="expected_runs"):
+            PerfConfig.from_dict({"schedule": {"expected_runs": other}})
 
 
 def test_a_section_without_keys_has_its_defaults(tmp_path):

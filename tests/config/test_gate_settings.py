@@ -19,22 +19,22 @@ from tfx_perf.core import errors, metrics
     [
         ({"speed": {"max": 1}}, "a metric of docs/metrics.md, not 'speed'"),
         ({"step_time_second": {"max": 1}}, "Did you mean step_time_seconds?"),
-        ({"mfu_ratio": {}}, "a rule with min, max or margin"),
-        ({"setup_time_seconds": {"optional": True}}, "with min, max or margin"),
+        ({"mfu_ratio": {}}, "a rule with min, max or tolerance"),
+        ({"setup_time_seconds": {"optional": True}}, "with min, max or tolerance"),
         ({"mfu_ratio": {"min": 0.9, "max": 0.1}}, "min not above max, so that"),
         ({"mfu_ratio": {"max": 1.0}}, "never above 1"),
         ({"mfu_ratio": {"min": 0.0}}, "never below 0"),
         ({"step_time_seconds": {"min": -1}}, "never below 0"),
-        ({"steps_per_call": {"margin": 0.1}}, "no better direction and cannot regress"),
-        ({"examples_per_second": {"margin": 1.0}}, "cannot fall by more than 100 %"),
-        ({"step_time_seconds": {"margin": 0}}, "a margin above 0 for"),
-        ({"step_time_seconds": {"margin": 25}}, "25 means 2,500 %"),
-        ({"train_loss": {"margin": 0.1, "budget": 30}}, "a budget below 10"),
-        ({"step_time_seconds": {"margin": 0.1, "budget": 0.05}}, "a budget that is not below"),
-        ({"setup_time_seconds": {"max": 1, "noise": 0.1}}, "with a margin, to which"),
-        ({"memory_leak": {"budget": 0.1}}, "with a margin, to which"),
-        ({"step_time_seconds": {"margin": 0.1, "direction": "higher"}}, "direction"),
-        ({"evaluation/example_count": {"margin": 0.1}}, "Give the rule a direction."),
+        ({"steps_per_execution": {"tolerance": 0.1}}, "no better direction and cannot regress"),
+        ({"examples_per_second": {"tolerance": 1.0}}, "cannot fall by more than 100 %"),
+        ({"step_time_seconds": {"tolerance": 0}}, "a tolerance above 0 for"),
+        ({"step_time_seconds": {"tolerance": 25}}, "25 means 2,500 %"),
+        ({"train_loss": {"tolerance": 0.1, "max_regression": 30}}, "a max_regression below 10"),
+        ({"step_time_seconds": {"tolerance": 0.1, "max_regression": 0.05}}, "that is not below"),
+        ({"setup_time_seconds": {"max": 1, "expected_std": 0.1}}, "with a tolerance, to which"),
+        ({"memory_leak": {"max_regression": 0.1}}, "with a tolerance, to which"),
+        ({"step_time_seconds": {"tolerance": 0.1, "direction": "higher"}}, "direction"),
+        ({"evaluation/example_count": {"tolerance": 0.1}}, "Give the rule a direction."),
         ({"parameter_count": None}, "has no default one"),
         ({"cost_per_million_examples": {"max": 1}}, "Set gate.price_per_hour."),
         ({"mfu_ratio": {"mni": 1}}, "rules.mfu_ratio.mni=1"),
@@ -55,10 +55,10 @@ def test_a_rule_that_can_never_fire_or_means_nothing_is_an_error(rules, words):
     [
         {"mfu_ratio": {"max": 0.99, "min": 0.01}},
         {"train_loss": {"min": -5.0}},  # a log-likelihood may be negative
-        {"trace_count": {"margin": 0, "budget": 1}},
-        {"step_time_seconds": {"margin": 5.0}},  # six times as slow is possible
-        {"evaluation/example_count": {"margin": 0.1, "direction": "higher"}},
-        {"evaluation/loss": {"margin": 0.1, "direction": "higher"}},  # the user knows better
+        {"trace_count": {"tolerance": 0, "max_regression": 1}},
+        {"step_time_seconds": {"tolerance": 5.0}},  # six times as slow is possible
+        {"evaluation/example_count": {"tolerance": 0.1, "direction": "higher"}},
+        {"evaluation/loss": {"tolerance": 0.1, "direction": "higher"}},  # the user knows better
         {"step_time_seconds": None},
         {"evaluation/auc": None},
     ],
@@ -71,7 +71,7 @@ def test_a_rule_that_can_fire_is_accepted_and_survives_json(rules):
 def test_a_rule_stands_beside_the_default_null_takes_it_away_and_the_others_stay():
     changed = GateSettings(rules={"step_time_seconds": Rule(max=1), "train_loss": None})
     rules = changed.rules_for(())
-    assert rules["step_time_seconds"] == Rule(max=1, margin=0.03)
+    assert rules["step_time_seconds"] == Rule(max=1, tolerance=0.03)
     assert "train_loss" not in rules
     assert rules["training_memory_bytes"] == gate_settings.DEFAULT_RULES["training_memory_bytes"]
     assert GateSettings(use_defaults=False, rules={"train_loss": Rule(max=1)}).rules_for(
@@ -80,19 +80,20 @@ def test_a_rule_stands_beside_the_default_null_takes_it_away_and_the_others_stay
 
 
 def test_a_looser_step_time_loosens_the_figures_that_follow_from_it():
-    looser = Rule(margin=0.5, noise=0.1)
+    looser = Rule(tolerance=0.5, expected_std=0.1)
     rules = GateSettings(rules={"step_time_seconds": looser}, price_per_hour=1.0).rules_for(())
     rate, cost = rules["examples_per_second"], rules["cost_per_million_examples"]
-    assert (rate.margin, rate.budget) == pytest.approx((1 / 3, 2 / 3))  # of 1.5 and 3 times
-    assert (cost.margin, cost.budget) == pytest.approx((0.5, 2.0))
-    assert (rate.noise, rate.optional, rate.advisory) == (0.1, True, False)
+    # of 1.5 and 3 times
+    assert (rate.tolerance, rate.max_regression) == pytest.approx((1 / 3, 2 / 3))
+    assert (cost.tolerance, cost.max_regression) == pytest.approx((0.5, 2.0))
+    assert (rate.expected_std, rate.optional, rate.advisory) == (0.1, True, False)
     for key, rule in rules.items():
         rule.check_for(key)
     others = set(rules) - set(metrics.STEP_TIME_EXPONENTS)
     assert {key: rules[key] for key in others} == {
         key: rule for key, rule in gate_settings.DEFAULT_RULES.items() if key in others
     }
-    advisory = Rule(margin=0.03, advisory=True)
+    advisory = Rule(tolerance=0.03, advisory=True)
     assert GateSettings(rules={"step_time_seconds": advisory}).rules_for(())[
         "examples_per_second"
     ].advisory
@@ -101,25 +102,25 @@ def test_a_looser_step_time_loosens_the_figures_that_follow_from_it():
 @pytest.mark.parametrize(
     "rules",
     [
-        {"step_time_seconds": Rule(margin=0.01)},
+        {"step_time_seconds": Rule(tolerance=0.01)},
         {"step_time_seconds": Rule(max=1.0)},
         {"step_time_seconds": None},
-        {"examples_per_second": Rule(margin=0.5)},
+        {"examples_per_second": Rule(tolerance=0.5)},
     ],
 )
 def test_other_rules_loosen_nothing_else(rules):
     found = GateSettings(rules=rules).rules_for(())
     for key in {"step_time_seconds", "examples_per_second", "mfu_ratio"} - rules.keys():
         rule, default = found[key], gate_settings.DEFAULT_RULES[key]
-        assert (rule.margin, rule.largest_change) == (default.margin, default.largest_change)
+        assert (rule.tolerance, rule.largest_change) == (default.tolerance, default.largest_change)
         assert rule.advisory == default.advisory
 
 
 def test_a_rule_for_a_figure_that_follows_holds_as_it_is():
-    own = Rule(margin=0.05)
-    given = {"step_time_seconds": Rule(margin=0.5), "examples_per_second": own}
-    assert GateSettings(rules=given).rules_for(())["examples_per_second"].margin == own.margin
-    alone = GateSettings(use_defaults=False, rules={"step_time_seconds": Rule(margin=0.5)})
+    own = Rule(tolerance=0.05)
+    given = {"step_time_seconds": Rule(tolerance=0.5), "examples_per_second": own}
+    assert GateSettings(rules=given).rules_for(())["examples_per_second"].tolerance == own.tolerance
+    alone = GateSettings(use_defaults=False, rules={"step_time_seconds": Rule(tolerance=0.5)})
     assert set(alone.rules_for(())) == {"step_time_seconds"}
 
 
@@ -139,16 +140,16 @@ def test_quality_has_default_rules_where_the_name_says_which_way_is_better():
 @pytest.mark.parametrize(
     ("key", "own", "expected"),
     [
-        # A limit takes neither the margin away nor that the figure may be missing.
-        ("input_wait_ratio", {"max": 0.5}, {"max": 0.5, "margin": 0.1, "scale": 0.2,
+        # A limit takes neither the tolerance away nor that the figure may be missing.
+        ("input_wait_ratio", {"max": 0.5}, {"max": 0.5, "tolerance": 0.1, "min_baseline": 0.2,
                                             "optional": True}),
-        ("input_wait_ratio", {"max": 0.5, "margin": None}, {"max": 0.5, "optional": True}),
-        ("input_wait_ratio", {"max": 0.5, "optional": False}, {"max": 0.5, "margin": 0.1,
-                                                               "scale": 0.2}),
-        ("peak_memory_share_ratio", {"margin": 0.1}, {"margin": 0.1, "max": 0.85,
+        ("input_wait_ratio", {"max": 0.5, "tolerance": None}, {"max": 0.5, "optional": True}),
+        ("input_wait_ratio", {"max": 0.5, "optional": False}, {"max": 0.5, "tolerance": 0.1,
+                                                               "min_baseline": 0.2}),
+        ("peak_memory_share_ratio", {"tolerance": 0.1}, {"tolerance": 0.1, "max": 0.85,
                                                       "optional": True}),
-        # A budget belongs to its margin.
-        ("trace_count", {"margin": 0.5}, {"margin": 0.5, "optional": True}),
+        # a max_regression belongs to its tolerance.
+        ("trace_count", {"tolerance": 0.5}, {"tolerance": 0.5, "optional": True}),
         # What the default only reports does not refuse now.
         ("mfu_ratio", {"min": 0.3}, {"min": 0.3, "optional": True}),
     ],
@@ -163,16 +164,17 @@ def test_a_rule_says_what_it_says_and_the_default_the_rest(key, own, expected):
 def test_a_rule_may_say_only_what_a_default_one_does_not():
     settings = GateSettings(
         rules={
-            "step_time_seconds": {"budget": 0.2},
+            "step_time_seconds": {"max_regression": 0.2},
             "train_loss": {"optional": True},
             "memory_leak": {"advisory": True},
-            "mfu_ratio": {"noise": 0.1},
+            "mfu_ratio": {"expected_std": 0.1},
         }
     )
     rules = settings.rules_for(())
-    assert (rules["step_time_seconds"].margin, rules["step_time_seconds"].budget) == (0.03, 0.2)
+    rule = rules["step_time_seconds"]
+    assert (rule.tolerance, rule.max_regression) == (0.03, 0.2)
     assert rules["memory_leak"].max == 0
     assert rules["memory_leak"].advisory
     assert rules["mfu_ratio"].advisory  # as the default one is
-    with pytest.raises(pydantic.ValidationError, match="with min, max or margin"):
+    with pytest.raises(pydantic.ValidationError, match="with min, max or tolerance"):
         GateSettings(use_defaults=False, rules={"train_loss": {"optional": True}})

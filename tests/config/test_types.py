@@ -124,8 +124,8 @@ def test_a_value_of_another_type_is_refused_in_one_line(settings):
     [
         ("memory.max_device_utilization", True),
         ("distribution.sharding_invariant_random", "1"),
-        ("gate.rules.KEY.margin", True),
-        ("training.steps_per_call.0", 1.5),
+        ("gate.rules.KEY.tolerance", True),
+        ("training.steps_per_execution.0", 1.5),
         ("nodes.KEY.execution_timeout", True),
         ("container.image", None),
         ("defaults.image_pull_secrets.0", 1),

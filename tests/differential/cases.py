@@ -44,11 +44,11 @@ class Case(JsonCase):
     callbacks: tuple[str, ...] = ()  # names of callbacks; see `callbacks.py`
     thread: str = ""  # what another thread calls meanwhile; see `threads.py`
     fits: str = "one"  # `one`, `two` with the same data, or a `loop` of one epoch each
-    # fields of the TrainingPlan, as pairs; none is plain `fit`
+    # fields of the TrainingPlan, as pairs; none is Keras' `fit`
     plan: tuple[tuple[str, Any], ...] = ()
     is_tried: bool = False  # whether plans are tried before, in this process
     has_folder: bool = False  # whether checkpoints are written
-    checkpoint_steps: int = 4  # how often
+    checkpoint_every_steps: int = 4  # how often
     interruption: str = ""  # what happens; see `interruption.py`
     at: int = 1  # in which of the steps, the first is 1
     edit: str = ""  # what is changed in the code before it is run again
@@ -95,20 +95,20 @@ def _interruption(case: Case) -> dict[str, Any]:
 
 def _interruption_alone(case: Case) -> dict[str, Any]:
     if not case.interruption:
-        steps = case.checkpoint_steps if case.has_folder else 4
-        return {"at": 1, "edit": "", "checkpoint_steps": steps}
+        steps = case.checkpoint_every_steps if case.has_folder else 4
+        return {"at": 1, "edit": "", "checkpoint_every_steps": steps}
     changes: dict[str, Any] = {"has_folder": True}
     if case.interruption not in ("sigkill", "raise"):
         changes["edit"] = ""
-    if case.interruption == "disk_full":  # which ends plain `fit` where callbacks write
+    if case.interruption == "disk_full":  # which ends Keras' `fit` where callbacks write
         writing = ("csv", "csv_append", "checkpoint", "backup", "tensorboard")
-        # AutoGraph writes what it makes of Keras' loop, which plain `fit` has traced before.
+        # AutoGraph writes what it makes of Keras' loop, which Keras' `fit` has traced before.
         out = (*writing, "trains", "fits")
         changes["callbacks"] = tuple(name for name in case.callbacks if name not in out)
         changes["steps_per_execution"] = 1
     if case.interruption == "oom_in_step":  # XLA compiles no Python
         changes["plan"] = tuple(pair for pair in case.plan if "xla" not in pair[0])
-        # What a callback trains is as under plain `fit`, which does not survive it, and so is all
+        # What a callback trains is as under Keras' `fit`, which does not survive it, and so is all
         # with Keras' own recovery.
         out = ("trains", "fits", "backup")
         kept = tuple(name for name in case.callbacks if name not in out)
@@ -185,7 +185,7 @@ def _fit(case: Case) -> dict[str, Any]:
     elif case.initial_epoch >= case.epochs:
         changes.update(initial_epoch=0)
     if case.may_run_out:
-        # Whether plain `fit` counts the step for which there are no data is chance, and what comes
+        # Whether Keras' `fit` counts the step for which there are no data is chance, and what comes
         # after it depends on the count.
         changes.update(fits="one", optimizer="SGD", optimizer_options=())
     if not case.validation:

@@ -19,7 +19,7 @@ _RAISING = ("raise", "read_error", "memory_error")
 
 
 class Checker(failures.Checker):
-    """Checks the cases of one Keras line; remarks are the errors that plain `fit` raised."""
+    """Checks the cases of one Keras line; remarks are the errors that Keras' `fit` raised."""
 
     def __init__(self, package: str) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class Checker(failures.Checker):
         super().close()
 
     def _oracle(self, case: Case) -> Ended:
-        key = dataclasses.replace(case, plan=(), has_folder=False, checkpoint_steps=4)
+        key = dataclasses.replace(case, plan=(), has_folder=False, checkpoint_every_steps=4)
         resumes = case.interruption in SIGNALS and "backup" in case.callbacks
         if not resumes and case.interruption not in ("nan", "oom_in_step", *IN_DATA):
             key = dataclasses.replace(key, interruption="", at=1)
@@ -72,10 +72,10 @@ class Checker(failures.Checker):
             role = "plain again" if resumes else "plain"
             found = self._trainings.run(key, folder, role=role)
             if found.signal:
-                self.remarks["plain fit: it hangs"] += 1
+                self.remarks["Keras fit: it hangs"] += 1
             if found.error:
                 last = found.error[1].strip().splitlines()[-1][:150]
-                self.remarks[f"plain fit: {found.error[0]}: {last}"] += 1
+                self.remarks[f"Keras fit: {found.error[0]}: {last}"] += 1
             if len(self._oracles) > 3000:
                 self._oracles.clear()
             self._oracles[key] = found
@@ -89,12 +89,12 @@ class Checker(failures.Checker):
             return Difference(f"first run: signal {first.signal}", first.output[-1500:])
         if not first.error or expected.error:
             return None
-        if kind == "nan" and _stays_finite(first):  # recovery.md: where plain `fit` trains on
+        if kind == "nan" and _stays_finite(first):  # recovery.md: where Keras' `fit` trains on
             return None if _is_spoiled(expected) else _unexpected(first)
         if kind in _RAISING and MESSAGE in first.error[1]:
             return None
         if kind == "oom_in_step" and "no micro-batches are possible" in first.output:
-            return None  # as under plain `fit`
+            return None  # as under Keras' `fit`
         if kind == "oom_in_step" and case.source == "once":
             return None if "gives each element once" in first.error[1] else _unexpected(first)
         return _unexpected(first)
@@ -102,11 +102,11 @@ class Checker(failures.Checker):
     def _unlike_uninterrupted(
         self, case: Case, found: Ended, *, resumed: bool
     ) -> Difference | None:
-        """Compares with tfx-perf's own uninterrupted training where plain `fit` is no measure.
+        """Compares with tfx-perf's own uninterrupted training where Keras' `fit` is no measure.
 
         recovery.md: "bit for bit those of a training that was not interrupted".
         """
-        plan_used = found.values.get("told", {}).get("plan", "plain fit")
+        plan_used = found.values.get("told", {}).get("plan", "Keras fit")
         level, _ = promises.numbers(case, plan_used=plan_used, resumed=False)
         inexact = promises.inexact_resumption(case, plan_used=plan_used)
         if not resumed or level == promises.EXACT or inexact or found.error or case.edit:

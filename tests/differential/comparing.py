@@ -1,4 +1,4 @@
-"""Compares a training with plain `fit`; a difference has a signature, to be grouped by."""
+"""Compares a training with Keras' `fit`; a difference has a signature, to be grouped by."""
 
 import re
 from collections.abc import Callable
@@ -18,18 +18,18 @@ def difference(case: Case, expected: Ended, found: Ended, *, resumed: bool) -> D
 
     Args:
         case: the case.
-        expected: plain `fit`.
+        expected: Keras' `fit`.
         found: tfx-perf.
         resumed: whether it went on from a checkpoint.
     """
-    if expected.signal:  # plain `fit` hangs
+    if expected.signal:  # Keras' `fit` hangs
         return None
     if found.signal:
         return Difference(f"ended by signal {found.signal}", found.output[-1500:])
     if found.error or expected.error:
         return _errors(expected, found)
     told = found.values.get("told", {})
-    plan_used = told.get("plan", "plain fit")
+    plan_used = told.get("plan", "Keras fit")
     level, reason = promises.numbers(case, plan_used=plan_used, resumed=resumed)
     compared = _Compared(
         level,

@@ -1,4 +1,4 @@
-"""What of a case must be as in plain `fit`: exactly, nearly, or not at all, and where it says so.
+"""What of a case must be as in Keras' `fit`: exactly, nearly, or not at all, and where it says so.
 
 This is the only place that lets a difference pass.
 """
@@ -17,21 +17,21 @@ RTOL = {"float32": 1e-5, "float64": 1e-5, "mixed_bfloat16": 20 * 2**-8}
 
 
 def numbers(case: Case, *, plan_used: str, resumed: bool) -> tuple[str, str]:
-    """Returns how near the trained numbers must be to plain `fit`'s, and why.
+    """Returns how near the trained numbers must be to Keras', and why.
 
     Args:
         case: the case.
         plan_used: the plan in words, as the record has it; plain where the plan was refused.
         resumed: whether a checkpoint was gone on from.
     """
-    plan = dict(case.plan) if plan_used != "plain fit" else {}
+    plan = dict(case.plan) if plan_used != "Keras fit" else {}
     draws = {"dropout", "seeded", "noise"} & set(case.parts)
     if resumed:
         reason = inexact_resumption(case, plan_used=plan_used)
         if reason:
             return FREE, reason
     sliced = "micro_batches" in plan or case.interruption == "oom_in_step"
-    if draws and ("xla" in plan or "xla_call" in plan or sliced):
+    if draws and ("xla" in plan or "xla_loop" in plan or sliced):
         return FREE, "numerics.md: random masks under XLA and of micro-batches are others"
     legacy = {"dropout", "seeded"} & draws and case.package == "tf_keras"
     if legacy and plan:
@@ -64,10 +64,10 @@ def inexact_resumption(case: Case, *, plan_used: str) -> str:
         return "Data without a seed, of a later fit, or of a stream that was read already"
     if case.validation == "shuffled":
         return "Validation data that are shuffled"
-    if draws and case.package == "tf_keras" and plan_used == "plain fit":
-        return "Dropout of tf_keras under plain fit"
+    if draws and case.package == "tf_keras" and plan_used == "Keras fit":
+        return "Dropout of tf_keras under Keras fit"
     if draws and case.package == "tf_keras" and case.model in OWN_STEP:
-        return "Dropout of tf_keras under plain fit"
+        return "Dropout of tf_keras under Keras fit"
     return ""
 
 
@@ -80,7 +80,7 @@ def order_is_free(case: Case, *, resumed: bool) -> bool:
 
 
 def seen_when_resumed(case: Case, seen: dict, found: dict) -> tuple[dict, dict]:
-    """Returns what callbacks must have seen in plain `fit`, and what they saw in the rerun.
+    """Returns what callbacks must have seen in Keras' `fit`, and what they saw in the rerun.
 
     recovery.md: "Callbacks see on_train_begin and the batches of the running epoch that are done
     already (with the logs of the checkpoint)". What else was seen was seen by another process,
@@ -123,14 +123,14 @@ def _from_epoch(events: list[Any], found: list[Any]) -> tuple[list[Any], list[An
 
 
 def file_is_comparable(case: Case, name: str, *, resumed: bool) -> bool:
-    """Whether a file must be as in plain `fit`: not if a new training appends to an old one's."""
+    """Whether a file must be as in Keras' `fit`: not if a new training appends to an old one's."""
     return resumed or not case.interruption or name != "csv_append.csv"
 
 
 def variable_is_comparable(case: Case, name: str) -> bool:
-    """Whether a variable must be as in plain `fit`.
+    """Whether a variable must be as in Keras' `fit`.
 
-    Not what changes without data where these run out: it is chance whether plain `fit` counts the
+    Not what changes without data where these run out: it is chance whether Keras' `fit` counts the
     step for which there are none, or lets momenta decay in it.
     """
     return not (case.may_run_out and re.search("iteration|calls|/m/|momentum", name))
@@ -145,6 +145,6 @@ def may_have_more_slots(case: Case) -> bool:
 
 
 def may_train(error: str) -> bool:
-    """Whether a training may go well that under plain `fit` ends with this error."""
+    """Whether a training may go well that under Keras' `fit` ends with this error."""
     # All variables are there before `fit`, so that they can be saved.
     return "BackupAndRestore callback, you model must be built" in error

@@ -14,13 +14,13 @@ from .interruption import INTERRUPTIONS
 
 PLANS: tuple[dict[str, Any], ...] = (
     {},
-    {"steps_per_call": 2},
-    {"steps_per_call": 4},
-    {"steps_per_call": 7},
-    {"steps_per_call": 1, "fused_update": True},
-    {"steps_per_call": 4, "xla": True},
-    {"steps_per_call": 4, "xla_call": True},
-    {"steps_per_call": 2, "micro_batches": 3},
+    {"steps_per_execution": 2},
+    {"steps_per_execution": 4},
+    {"steps_per_execution": 7},
+    {"steps_per_execution": 1, "fused_update": True},
+    {"steps_per_execution": 4, "xla": True},
+    {"steps_per_execution": 4, "xla_loop": True},
+    {"steps_per_execution": 2, "micro_batches": 3},
 )
 _PLAN_WEIGHTS = (5, 4, 4, 3, 2, 1, 2, 1)  # what uses XLA takes its time to compile
 
@@ -64,7 +64,7 @@ def cases(package: str, *, models_drawn: tuple[str, ...] = models.MODELS) -> Any
         fits=mostly("one", ("two", "loop"), share=5),
         plan=st.sampled_from([tuple(plan.items()) for plan in weighted_plans]),
         has_folder=st.booleans(),
-        checkpoint_steps=st.integers(2, 12),
+        checkpoint_every_steps=st.integers(2, 12),
         interruption=st.sampled_from(("", "", "", "sigkill", "sigkill", *INTERRUPTIONS)),
         at=st.integers(1, 27),
         edit=mostly("", ("loss", "rate"), share=12),
@@ -74,9 +74,9 @@ def cases(package: str, *, models_drawn: tuple[str, ...] = models.MODELS) -> Any
 
 _CONTEXTS: tuple[dict[str, Any], ...] = (
     {},
-    {"plan": (("steps_per_call", 4),)},
+    {"plan": (("steps_per_execution", 4),)},
     {"interruption": "sigkill", "at": 8},
-    {"interruption": "sigkill", "at": 10, "plan": (("steps_per_call", 4),)},
+    {"interruption": "sigkill", "at": 10, "plan": (("steps_per_execution", 4),)},
 )
 
 

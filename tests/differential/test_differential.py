@@ -1,4 +1,4 @@
-"""Drawn trainings end as under plain `fit`; what once did not is kept in `examples.jsonl`."""
+"""Drawn trainings end as under Keras' `fit`; what once did not is kept in `examples.jsonl`."""
 
 import dataclasses
 import pathlib

@@ -1,4 +1,4 @@
-"""One training in the process that it is called in: plain `fit`, or tfx-perf."""
+"""One training in the process that it is called in: Keras' `fit`, or tfx-perf."""
 
 import contextlib
 import importlib
@@ -16,7 +16,7 @@ from .cases import Case
 
 
 def train(case: Case, folder: pathlib.Path, *, role: str) -> dict[str, Any]:
-    """Runs the case's code; returns all that must be as in plain `fit`, and how it went.
+    """Runs the case's code; returns all that must be as in Keras' `fit`, and how it went.
 
     Args:
         case: the case.
@@ -80,9 +80,9 @@ def training_under_test(case: Case, checkpoints: pathlib.Path) -> Any:
 
     tried = PerfConfig.from_dict(
         {
-            "training": {"trial_budget_seconds": 20, "steps_per_call": [4]},
+            "training": {"tuning_seconds": 20, "steps_per_execution": [4]},
             "compilation": {"enabled": False},
-            "schedule": {"planned_runs": 10**6},
+            "schedule": {"expected_runs": 10**6},
         }
     )
     turns.BLOCK_SECONDS = 0.01
@@ -96,7 +96,7 @@ def training_under_test(case: Case, checkpoints: pathlib.Path) -> Any:
         if case.is_tried:
             choosing.choose_and_restore(call, loop, settings=tried)
         model, keras_api = call.model, loop.keras_api
-        if plan.xla_call:
+        if plan.xla_loop:
             reason = compiled_call.obstacle(model, keras_api, loop.element_spec)
         fields = plan.model_dump()
         splits = not keras_api.splitting_obstacle(model)
@@ -106,12 +106,12 @@ def training_under_test(case: Case, checkpoints: pathlib.Path) -> Any:
         if not splits or loop.functions.slicing_obstacle:
             fields["micro_batches"] = 1
         if reason:
-            fields["xla_call"] = False
+            fields["xla_loop"] = False
         return choice.PlanChoice(plan=TrainingPlan(**fields), plan_reason="given")
 
     training = {
         "checkpoint_folder": str(checkpoints) if case.has_folder else None,
-        "checkpoint_steps": case.checkpoint_steps,
+        "checkpoint_every_steps": case.checkpoint_every_steps,
     }
     session = TrainingSession(PerfConfig.from_dict({"training": training}))
     session._choose = choose

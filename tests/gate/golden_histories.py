@@ -21,7 +21,7 @@ from tfx_perf.gate.verdict import evaluate
 
 FILE = pathlib.Path(__file__).parent / "golden" / "decisions.json"
 _FIGURES_OF_OUTCOMES = (
-    "value", "baseline", "change", "change_low", "change_high", "margin", "lowest", "highest",
+    "value", "baseline", "change", "change_low", "change_high", "tolerance", "lowest", "highest",
     "detectable",
 )  # fmt: skip
 
@@ -77,7 +77,7 @@ class Gate:
         if decision.blessed:
             settings = self.settings
             self.ledger = self.ledger.append(
-                made, keep=settings.kept_runs, pinned=settings.anchor
+                made, keep=settings.ledger_size, pinned=settings.reference_run
             )
         return decision
 
@@ -156,12 +156,12 @@ class Histories:
             yield gate.next(1e-3 * 1.015**number, noise=0.002)
 
     def a_pinned_anchor():
-        gate = Gate(anchor="night2", kept_runs=8).nights(6)
+        gate = Gate(reference_run="night2", ledger_size=8).nights(6)
         for number in range(12):
             yield gate.next(1e-3 * 1.015**number, noise=0.002)
 
     def an_anchor_without_a_comparable_figure():
-        gate = Gate(anchor="night0").nights(1, environment=GPU).nights(6)
+        gate = Gate(reference_run="night0").nights(1, environment=GPU).nights(6)
         yield gate.next(1.2e-3)
 
     def memory_that_grows():
@@ -277,12 +277,12 @@ class Histories:
         gate = Gate(rules={"step_time_seconds": {"max": 1e-2}})
         yield gate.nights(environment=CPU).next(2e-3, environment=large)
         for settings in ({"rules": {"step_time_seconds": {"max": 1e-3}}},
-                         {"policy": {"not_comparable": "refuse"}}):  # fmt: skip
+                         {"policy": {"incomparable": "refuse"}}):  # fmt: skip
             yield Gate(**settings).nights(environment=small).next(2e-3, environment=large)
         yield Gate().nights(environment=small).next(9e-3, environment={**large, **GPU})
 
     def a_model_that_grows():
-        gate = Gate(kept_runs=12)
+        gate = Gate(ledger_size=12)
         for number in range(14):
             size = 1.03**number
             environment = {**CPU, "parameter_count": f"{1e6 * size:.0f}",
@@ -292,19 +292,20 @@ class Histories:
         yield gate.next(2.2e-3, environment=environment)
 
     def measured_again():
-        rules = {"step_time_seconds": {"margin": 0.03, "budget": 0.1}}
+        rules = {"step_time_seconds": {"tolerance": 0.03, "max_regression": 0.1}}
         for low, high in ((0.97, 1.02), (1.01, 1.09), (1.04, 1.06), (1.01, 1.12), (13.9, 14.3)):
             ratio = Remeasured(against="night7", ratio=_interval(low, high))
             for noise, slower in ((0.3, 1.0), (0.01, 1.5)):
-                gate = Gate(rules=rules, escalate_seconds=60).nights(noise=noise)
+                gate = Gate(rules=rules, rerun_seconds=60).nights(noise=noise)
                 made = night(8, 1e-3 * slower)
                 yield gate.judge(made, remeasured=ratio)
-        gate = Gate(escalate_seconds=60).nights(noise=0.3)
+        gate = Gate(rerun_seconds=60).nights(noise=0.3)
         yield gate.judge(night(8), remeasured=Remeasured(reason="the code is gone"))
 
     def a_drift_measured_again():
         for low, high in ((0.99, 1.0), (1.1, 1.2)):
-            gate = Gate(rules={"step_time_seconds": {"margin": 0.03, "budget": 0.05}}).nights(6)
+            rule = {"tolerance": 0.03, "max_regression": 0.05}
+            gate = Gate(rules={"step_time_seconds": rule}).nights(6)
             for number in range(4):
                 gate.nights(1, 1e-3 * 1.02**number)
             ratio = Remeasured(against="night9", ratio=_interval(low, high))
@@ -384,10 +385,10 @@ class Histories:
     def metrics_that_nobody_can_read():
         quality = {**QUALITY, "revenue": 5.0, "uplift": 2.0}
         yield Gate().nights(quality=quality).next(quality=quality)
-        rules = {"evaluation/revenue": {"direction": "higher", "margin": 0.02},
+        rules = {"evaluation/revenue": {"direction": "higher", "tolerance": 0.02},
                  "evaluation/uplift": None}  # fmt: skip
         yield Gate(rules=rules).nights(quality=quality).next(quality={**quality, "revenue": 4.0})
-        rules = {"evaluation/auc": {"direction": "lower", "margin": 0.02}}
+        rules = {"evaluation/auc": {"direction": "lower", "tolerance": 0.02}}
         yield Gate(rules=rules).nights().next(quality={**QUALITY, "auc": 0.9})
 
     def trainings_of_other_lengths_and_losses():
@@ -402,14 +403,14 @@ class Histories:
 
     def rules_of_ones_own():
         rules = {
-            "step_time_seconds": {"margin": 0.05, "budget": 0.5, "noise": 0.02},
+            "step_time_seconds": {"tolerance": 0.05, "max_regression": 0.5, "expected_std": 0.02},
             "examples_per_second": None,
             "mfu_ratio": {"min": 0.35},
             "training_memory_bytes": {"max": 9e8, "advisory": True},
             "peak_memory_share_ratio": {"min": 0.2, "max": 0.6},
-            "trace_count": {"max": 4, "margin": 1},
+            "trace_count": {"max": 4, "tolerance": 1},
             "memory_leak": {"max": 0.0, "optional": False},
-            "evaluation/auc": {"min": 0.85, "margin": 0.1},
+            "evaluation/auc": {"min": 0.85, "tolerance": 0.1},
         }
         for seconds in (1e-3, 1.2e-3, 1.7e-3):
             yield Gate(rules=rules).nights(memory_leak=0.0).next(seconds, memory_leak=1.0)
@@ -418,23 +419,23 @@ class Histories:
         for rules in (
             {},
             {"step_time_seconds": {"max": 2e-3}},
-            {"step_time_seconds": {"margin": 0.05, "advisory": True}},
-            {"input_wait_ratio": {"margin": 0.5, "scale": 0.01}},
-            {"memory_leak": {"max": 0.0}, "step_time_seconds": {"min": 1e-4, "margin": 0.1}},
+            {"step_time_seconds": {"tolerance": 0.05, "advisory": True}},
+            {"input_wait_ratio": {"tolerance": 0.5, "min_baseline": 0.01}},
+            {"memory_leak": {"max": 0.0}, "step_time_seconds": {"min": 1e-4, "tolerance": 0.1}},
         ):
             for seconds in (1e-3, 3e-3):
                 gate = Gate(rules=rules, use_defaults=False)
                 yield gate.nights(memory_leak=0.0).next(seconds, memory_leak=0.0)
 
     def a_looser_step_time_loosens_what_follows():
-        rules = {"step_time_seconds": {"margin": 0.3, "budget": 0.5}}
+        rules = {"step_time_seconds": {"tolerance": 0.3, "max_regression": 0.5}}
         for seconds in (1.2e-3, 1.6e-3):
             yield Gate(rules=rules, price_per_hour=2).nights(cost_per_million_examples=0.01).next(
                 seconds, cost_per_million_examples=10 * seconds
             )
 
     def policies():
-        everything = ("regression", "inconclusive", "invalid", "not_comparable", "not_compared")
+        everything = ("regression", "inconclusive", "invalid", "incomparable", "no_baseline")
         for answer in ("bless", "refuse"):
             policy = dict.fromkeys(everything, answer)
             yield Gate(policy=policy).next()
@@ -444,7 +445,7 @@ class Histories:
             yield Gate(policy=policy).nights().next(3e-3, environment=GPU)
 
     def few_baseline_runs():
-        gate = Gate(baseline_runs=2, kept_runs=3).nights(6)
+        gate = Gate(baseline_runs=2, ledger_size=3).nights(6)
         for slower in (1.0, 1.03, 1.06, 1.1, 1.2):
             yield gate.next(1e-3 * slower)
 
@@ -453,9 +454,9 @@ class Histories:
             yield Gate(false_alarm_rate=rate).nights().next(1.05e-3)
 
     def a_slower_machine_and_another_plan():
-        plain, quick = {"plan": "plain fit"}, {"plan": "50 steps per call"}
+        plain, quick = {"plan": "Keras fit"}, {"plan": "50 steps per execution"}
         lack = {**plain, "budget_lack": "2 plans were not tried"}
-        for settings in ({}, {"escalate_seconds": 60}):
+        for settings in ({}, {"rerun_seconds": 60}):
             for fields in (plain, quick, lack, {**lack, "is_of_script": True}):
                 gate = Gate(**settings).nights(fields=quick)
                 yield gate.next(1.4e-3, fields=fields, peak_flops_per_second=5e10)
@@ -511,7 +512,7 @@ def decisions(name):
 
 
 def _is_answered(outcome):
-    return outcome.verdict is not Verdict.NOT_CHECKED
+    return outcome.verdict is not Verdict.SKIPPED
 
 
 def in_lines(decision, outcomes):

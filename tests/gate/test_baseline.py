@@ -16,7 +16,7 @@ from tfx_perf.gate.run import differences
 from tfx_perf.gate.verdict import evaluate
 
 KEY = "step_time_seconds"
-SPEED = only(step_time_seconds={"margin": 0.03})
+SPEED = only(step_time_seconds={"tolerance": 0.03})
 
 
 def sized(factor, **fields):
@@ -85,7 +85,7 @@ def test_runs_themselves_tell_how_a_figure_follows_the_size(follows):
 
 def test_the_anchor_may_be_judged_again():
     entries = tuple(run(f"r{i}", minute=i, step_time_seconds=1.0) for i in range(3))
-    settings = SPEED.model_copy(update={"anchor": "r1"})
+    settings = SPEED.model_copy(update={"reference_run": "r1"})
     assert evaluate(entries[1], ledger=Ledger(entries=entries), settings=settings).blessed
 
 
@@ -140,7 +140,7 @@ def test_a_model_that_becomes_larger_at_once_does_not_lock_the_gate(ratio):
 
 def test_small_losses_against_each_days_baseline_model_do_not_add_up():
     ledger, auc = Ledger(), 0.9
-    settings = GateSettings(rules={"evaluation/auc": Rule(margin=0.02)}, use_defaults=False)
+    settings = GateSettings(rules={"evaluation/auc": Rule(tolerance=0.02)}, use_defaults=False)
     for day in range(30):
         after = auc * 0.985 if day >= 8 else auc
         candidate = run(f"r{day}", minute=day, evaluation={"auc": after})
@@ -155,7 +155,8 @@ def test_small_losses_against_each_days_baseline_model_do_not_add_up():
 
 def test_quality_that_only_reports_does_not_hold():
     settings = GateSettings(rules={
-        "step_time_seconds": Rule(margin=0.05), "evaluation/auc": Rule(margin=0.02, advisory=True),
+        "step_time_seconds": Rule(tolerance=0.05),
+        "evaluation/auc": Rule(tolerance=0.02, advisory=True),
     }, use_defaults=False)  # fmt: skip
     before = run("a", step_time_seconds=1.0, evaluation={"auc": 0.9})
     after = run("b", environment=ELSEWHERE, step_time_seconds=5.0, evaluation={"auc": 0.4})
@@ -174,11 +175,11 @@ def test_what_only_a_whole_training_tells_is_not_compared_with_a_part(key):
     direction = metrics.CATALOGUE[key].direction
     worse = 1.0 if direction is metrics.Direction.LOWER else 0.1
     before = tuple(run(f"r{i}", minute=i, **WHOLE, **{key: 0.5}) for i in range(5))
-    judged = functools.partial(evaluate, settings=only(**{key: Rule(margin=0.01)}))
+    judged = functools.partial(evaluate, settings=only(**{key: Rule(tolerance=0.01)}))
     known = Ledger(entries=before)
     assert not judged(run("b", minute=9, **WHOLE, **{key: worse}), ledger=known).blessed
     part = judged(resumed("c", **{key: worse}), ledger=known)
-    assert (part.blessed, part.outcomes[0].verdict) == (True, Verdict.NOT_CHECKED)
+    assert (part.blessed, part.outcomes[0].verdict) == (True, Verdict.SKIPPED)
     assert "interrupted" in part.outcomes[0].reason
     # Nor is the next one held to what the part had.
     better = 0.1 if direction is metrics.Direction.LOWER else 1.0
@@ -186,20 +187,20 @@ def test_what_only_a_whole_training_tells_is_not_compared_with_a_part(key):
     whole = run("d", minute=20, **WHOLE, **{key: 0.5})
     assert judged(whole, ledger=Ledger(entries=(*before, *parts))).blessed
     alone = judged(whole, ledger=Ledger(entries=parts))
-    assert alone.outcomes[0].verdict is Verdict.NOT_COMPARED
+    assert alone.outcomes[0].verdict is Verdict.NO_BASELINE
 
 
 def test_the_losses_of_a_training_that_went_on_are_those_of_all_its_steps():
     before = Ledger(entries=tuple(run(f"r{i}", minute=i, **WHOLE) for i in range(5)))
-    settings = only(train_loss=Rule(margin=0.05))
+    settings = only(train_loss=Rule(tolerance=0.05))
     found = evaluate(resumed("c", train_loss=0.7), ledger=before, settings=settings)
     assert found.outcomes[0].verdict is Verdict.REGRESSION
 
 
 RULES = only(
-    step_time_seconds={"margin": 0.03},
-    examples_per_second={"margin": 0.03, "optional": True},
-    peak_rss_bytes={"margin": 0.05, "optional": True},
+    step_time_seconds={"tolerance": 0.03},
+    examples_per_second={"tolerance": 0.03, "optional": True},
+    peak_rss_bytes={"tolerance": 0.05, "optional": True},
 )
 
 

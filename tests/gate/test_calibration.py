@@ -15,7 +15,7 @@ from tfx_perf.gate.verdict import evaluate
 from tfx_perf.mlmd import runs as recorded_runs
 
 KEY = "step_time_seconds"
-SETTINGS = only(step_time_seconds={"margin": 0.03, "max": 1e-9}, mfu_ratio={"min": 0.9})
+SETTINGS = only(step_time_seconds={"tolerance": 0.03, "max": 1e-9}, mfu_ratio={"min": 0.9})
 
 
 def test_a_quiet_history_has_no_false_alarms_and_its_noise_is_found():
@@ -69,7 +69,7 @@ def test_of_a_few_runs_no_rate_is_told(later, said, tmp_path):
 def test_it_says_by_which_rules(tmp_path):
     ledger_of(KEY, noisy(10, sd=0.01)).write(tmp_path / "ledger.json")
     settings = tmp_path / "perf.yaml"
-    settings.write_text(f"gate: {{use_defaults: false, rules: {{{KEY}: {{margin: 0.03}}}}}}")
+    settings.write_text(f"gate: {{use_defaults: false, rules: {{{KEY}: {{tolerance: 0.03}}}}}}")
     source = str(tmp_path / "ledger.json")
     done = CliRunner().invoke(calibrate.command, [source])
     assert "By the default rules; --config YAML" in done.stdout
@@ -98,7 +98,7 @@ def pipeline_runs(monkeypatch, tmp_path):
         folder.mkdir()
         ledger = ledger_of(KEY, [1.0] if name == "b" else [])
         record = evaluate(run(name, **{KEY: 2.0 if name == "b" else 1.0}), ledger=ledger,
-                          settings=only(step_time_seconds={"margin": 0.03}))  # fmt: skip
+                          settings=only(step_time_seconds={"tolerance": 0.03}))  # fmt: skip
         assert record.blessed is blessed
         record.write(folder / "evaluation.json")
         found.append((name, blessed, {"PerfEvaluation": str(folder)}))

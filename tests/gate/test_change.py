@@ -25,52 +25,52 @@ def judge(key, value, baseline, **rule):
 @pytest.mark.parametrize(("key", "sign"), [(SLOW, 1), (FAST, -1)])
 def test_the_allowed_bound_is_the_bound(key, sign):
     baseline = noisy(8, sd=0.03)
-    found = judge(key, 1.0, baseline, margin=0.03, budget=0.5)
+    found = judge(key, 1.0, baseline, tolerance=0.03, max_regression=0.5)
     bound = found.highest if sign > 0 else found.lowest
-    assert sign * (bound - found.baseline) > 0.04 * found.baseline  # noise, not the margin
-    inside = judge(key, bound * (1 - sign * 1e-6), baseline, margin=0.03, budget=0.5)
-    outside = judge(key, bound * (1 + sign * 1e-6), baseline, margin=0.03, budget=0.5)
+    assert sign * (bound - found.baseline) > 0.04 * found.baseline  # noise, not the tolerance
+    inside = judge(key, bound * (1 - sign * 1e-6), baseline, tolerance=0.03, max_regression=0.5)
+    outside = judge(key, bound * (1 + sign * 1e-6), baseline, tolerance=0.03, max_regression=0.5)
     assert (inside.verdict, outside.verdict) == (Verdict.PASS, Verdict.REGRESSION)
     assert "noise explains" in inside.reason
 
 
 def test_no_rate_can_fall_by_more_than_all_of_it():
-    found = judge(FAST, 0.9, (0.3, 1.0, 1.7), margin=0.03)
+    found = judge(FAST, 0.9, (0.3, 1.0, 1.7), tolerance=0.03)
     assert found.verdict is Verdict.INCONCLUSIVE
     assert found.change_low == -1.0
     assert "may be 100.0% worse" in found.reason
 
 
 def test_eight_equal_runs_do_not_make_a_hair_a_regression():
-    assert judge(SLOW, 1.0299, [1.0] * 8, margin=0.03).verdict is Verdict.PASS
+    assert judge(SLOW, 1.0299, [1.0] * 8, tolerance=0.03).verdict is Verdict.PASS
 
 
 @pytest.mark.parametrize(
-    ("value", "margin", "verdict"),
+    ("value", "tolerance", "verdict"),
     [(100.0, 0.0, Verdict.PASS), (101.0, 0.0, Verdict.REGRESSION), (90.0, 0.0, Verdict.PASS),
      (105.0, 0.05, Verdict.PASS), (105.1, 0.05, Verdict.REGRESSION)],
 )  # fmt: skip
-def test_deterministic_counters_are_compared_exactly_with_the_last_run(value, margin, verdict):
-    found = judge(MEMORY, value, [500.0, 100.0], margin=margin, budget=10.0)
+def test_deterministic_counters_are_compared_exactly_with_the_last_run(value, tolerance, verdict):
+    found = judge(MEMORY, value, [500.0, 100.0], tolerance=tolerance, max_regression=10.0)
     assert found.verdict is verdict
     assert found.baseline == 100.0
     assert found.change_low == found.change_high == found.change
 
 
 def test_a_baseline_of_zero_has_no_ratio_but_still_a_direction():
-    found = judge("input_wait_ratio", 0.01, [0.0], margin=0.5)
+    found = judge("input_wait_ratio", 0.01, [0.0], tolerance=0.5)
     assert found.verdict is Verdict.REGRESSION
     assert found.change is None
-    assert judge("input_wait_ratio", 0.0, [0.0], margin=0.5).verdict is Verdict.PASS
+    assert judge("input_wait_ratio", 0.0, [0.0], tolerance=0.5).verdict is Verdict.PASS
 
 
 def test_a_negative_loss_gets_worse_upwards():
-    assert judge("train_loss", -9.6, [-10.0] * 8, margin=0.05).verdict is Verdict.PASS
-    assert judge("train_loss", -9.4, [-10.0] * 8, margin=0.05).verdict is Verdict.REGRESSION
+    assert judge("train_loss", -9.6, [-10.0] * 8, tolerance=0.05).verdict is Verdict.PASS
+    assert judge("train_loss", -9.4, [-10.0] * 8, tolerance=0.05).verdict is Verdict.REGRESSION
 
 
 TIME_AND_RATE = only(
-    step_time_seconds={"margin": 0.03}, examples_per_second={"margin": 0.03, "optional": True}
+    step_time_seconds={"tolerance": 0.03}, examples_per_second={"tolerance": 0.03, "optional": True}
 )
 
 
@@ -79,8 +79,8 @@ TIME_AND_RATE = only(
     [
         # A stall alone does not refuse it.
         (1.0, 100.0, 0.3, (Verdict.PASS, Verdict.PASS)),
-        (1.0, 80.0, 0.3, (Verdict.PASS, Verdict.NOT_CHECKED)),
-        (1.0, 50.0, 0.3, (Verdict.PASS, Verdict.NOT_CHECKED)),
+        (1.0, 80.0, 0.3, (Verdict.PASS, Verdict.SKIPPED)),
+        (1.0, 50.0, 0.3, (Verdict.PASS, Verdict.SKIPPED)),
         # A slower median does all the same, and a long training is held to its mean.
         (1.3, 77.0, 0.3, (Verdict.REGRESSION, Verdict.INCONCLUSIVE)),
         (1.0, 80.0, 0.01, (Verdict.PASS, Verdict.REGRESSION)),
@@ -98,15 +98,15 @@ def test_of_a_short_training_the_median_decides(
     )  # fmt: skip
     step, rate = decision.outcomes
     assert (step.verdict, rate.verdict) == verdicts
-    assert decision.blessed is (rate.verdict in (Verdict.PASS, Verdict.NOT_CHECKED))
-    if rate.verdict is Verdict.NOT_CHECKED:
+    assert decision.blessed is (rate.verdict in (Verdict.PASS, Verdict.SKIPPED))
+    if rate.verdict is Verdict.SKIPPED:
         assert "uncertain by 30.0%" in rate.reason
 
 
 def test_noise_between_runs_stays_inconclusive():
     settings = only(
-        step_time_seconds={"margin": 0.3},
-        examples_per_second={"margin": 0.03, "noise": 0.2, "optional": True},
+        step_time_seconds={"tolerance": 0.3},
+        examples_per_second={"tolerance": 0.03, "expected_std": 0.2, "optional": True},
     )
     before = run("old", step_time_seconds=1.0, examples_per_second=100.0)
     decision = evaluate(
@@ -119,7 +119,7 @@ def test_noise_between_runs_stays_inconclusive():
 
 
 STEP, RATE, MFU = "step_time_seconds", "examples_per_second", "mfu_ratio"
-OF_A_STEP = only(**{STEP: {"margin": 0.03}, RATE: {"margin": 0.03}, MFU: {"margin": 0.03}})
+OF_A_STEP = only(**{STEP: {"tolerance": 0.03}, RATE: {"tolerance": 0.03}, MFU: {"tolerance": 0.03}})
 
 
 def of(steps, rates, *, mfus=None):
@@ -228,12 +228,13 @@ def share_of(*, step_time_seconds, share, key="input_wait_ratio", rule=None, ear
     before = {"step_time_seconds": 1.5e-3, key: 0.2}
     ledger = Ledger(entries=tuple(run(f"r{i}", minute=i, **before) for i in range(earlier)))
     candidate = run("new", minute=60, **{"step_time_seconds": step_time_seconds, key: share})
-    rules = {"step_time_seconds": {"margin": 0.25}, key: rule or {"margin": 0.1, "scale": 0.2}}
+    rule = rule or {"tolerance": 0.1, "min_baseline": 0.2}
+    rules = {"step_time_seconds": {"tolerance": 0.25}, key: rule}
     decision = evaluate(candidate, ledger=ledger, settings=only(**rules))
     return [item for item in decision.outcomes if item.metric == key]
 
 
-@pytest.mark.parametrize("earlier", [1, 8])  # with eight there is an anchor, too
+@pytest.mark.parametrize("earlier", [1, 8])  # with eight there is a reference run, too
 @pytest.mark.parametrize("key", metrics.SHARES_OF_A_STEP)
 def test_the_same_wait_in_a_shorter_step_passes(key, earlier):
     found = share_of(step_time_seconds=0.5e-3, share=0.55, key=key, earlier=earlier)

@@ -14,7 +14,7 @@ from tfx_perf.report import gate as gate_report
 from tfx_perf.report.gate import junit_of, markdown_of, report_on
 
 SETTINGS = only(
-    mfu_ratio={"min": 0.1}, step_time_seconds={"margin": 0.25}, train_loss={"margin": 0.1}
+    mfu_ratio={"min": 0.1}, step_time_seconds={"tolerance": 0.25}, train_loss={"tolerance": 0.1}
 )
 
 
@@ -108,6 +108,6 @@ def test_a_figure_of_the_last_process_alone_is_not_in_the_trend(monkeypatch):
     runs = [run(f"r{i}", minute=i, energy_joules=5.0 + i / 10) for i in range(4)]
     runs[2] = run("resumed", minute=2, energy_joules=1.0, resumed_step=100)
     candidate = run("new", energy_joules=5.2)
-    rules = only(energy_joules={"margin": 0.25})
+    rules = only(energy_joules={"tolerance": 0.25})
     report_on(evaluate(candidate, ledger=Ledger(entries=tuple(runs)), settings=rules))
     assert drawn == [[5.0, 5.1, 5.3]]

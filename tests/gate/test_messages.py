@@ -43,10 +43,10 @@ def test_of_many_refusals_the_report_has_the_rest():
 @pytest.mark.parametrize(
     ("key", "baseline", "value", "rule", "words"),
     [
-        ("training_memory_bytes", 100.0 * 2**20, 112.0 * 2**20, {"margin": 0.05, "scale": 2**31},
-         "(+12.0 %)"),
-        ("train_loss", 0.01, 1.3, {"margin": 0.05, "scale": 0.1}, "(130.0 times)"),
-        ("train_loss", -0.15, 0.3, {"margin": 0.05}, "(+300.0 %)"),
+        ("training_memory_bytes", 100.0 * 2**20, 112.0 * 2**20,
+         {"tolerance": 0.05, "min_baseline": 2**31}, "(+12.0 %)"),
+        ("train_loss", 0.01, 1.3, {"tolerance": 0.05, "min_baseline": 0.1}, "(130.0 times)"),
+        ("train_loss", -0.15, 0.3, {"tolerance": 0.05}, "(+300.0 %)"),
     ],
 )  # fmt: skip
 def test_a_change_is_a_share_of_the_baseline_whatever_it_counts_by(
@@ -77,10 +77,10 @@ def followed(outcome: Outcome, rule: dict[str, float]) -> dict[str, float] | Non
     changed, words = dict(rule), outcome.remedy.suggestion
     if limit := re.search(r"^([\d.e+-]+) would let", words):
         changed[outcome.remedy.setting.rpartition(".")[2]] = float(limit[1])
-    elif margin := re.search(r"margin: ([\d.e+-]+)", words):
-        changed["margin"] = float(margin[1])
-        if budget := re.search(r"budget: ([\d.e+-]+)", words):
-            changed["budget"] = float(budget[1])
+    elif tolerance := re.search(r"tolerance: ([\d.e+-]+)", words):
+        changed["tolerance"] = float(tolerance[1])
+        if max_regression := re.search(r"max_regression: ([\d.e+-]+)", words):
+            changed["max_regression"] = float(max_regression[1])
     elif "advisory: true" in words:
         changed["advisory"] = True
     else:
@@ -98,8 +98,8 @@ def followed(outcome: Outcome, rule: dict[str, float]) -> dict[str, float] | Non
         ("memory_leak", {"max": 0.0}, 1.0, Verdict.LIMIT),
         ("input_wait_ratio", {"max": 0.3}, 0.996, Verdict.LIMIT),
         ("mfu_ratio", {"min": 0.1}, 0.0, Verdict.LIMIT),
-        (TIME, {"margin": 0.03, "noise": 0.1}, 1.01, Verdict.INCONCLUSIVE),
-        (RATE, {"margin": 0.03, "noise": 0.1}, 0.99, Verdict.INCONCLUSIVE),
+        (TIME, {"tolerance": 0.03, "expected_std": 0.1}, 1.01, Verdict.INCONCLUSIVE),
+        (RATE, {"tolerance": 0.03, "expected_std": 0.1}, 0.99, Verdict.INCONCLUSIVE),
     ],
 )
 def test_who_follows_it_gets_the_run_through(key, rule, value, verdict):
@@ -110,7 +110,7 @@ def test_who_follows_it_gets_the_run_through(key, rule, value, verdict):
     assert refusal(key, value, ledger=ledger, settings=settings) is None
 
 
-@pytest.mark.parametrize("rule", [{"margin": 0.05, "budget": 0.06}, {"margin": 0.02}])
+@pytest.mark.parametrize("rule", [{"tolerance": 0.05, "max_regression": 0.06}, {"tolerance": 0.02}])
 def test_one_margin_serves_the_change_and_the_anchor(rule):
     ledger = ledger_of(TIME, [1.0] * 5 + [1.04] * 8)
     settings = only(**{TIME: rule})
@@ -125,7 +125,7 @@ def test_one_margin_serves_the_change_and_the_anchor(rule):
 @pytest.mark.parametrize(
     ("key", "value", "own"),
     [
-        (TIME, 1.3, {}), (TIME, 1.05, {"noise": 0.1}), (RATE, 70.0, {"max": 1e9}),
+        (TIME, 1.3, {}), (TIME, 1.05, {"expected_std": 0.1}), (RATE, 70.0, {"max": 1e9}),
         ("train_loss", 0.9, {}), ("fragmentation_ratio", 0.5, {"advisory": False}),
         ("peak_memory_share_ratio", 0.995, {}), ("memory_leak", 1.0, {}),
     ],
@@ -153,13 +153,13 @@ def test_of_rules_and_histories_drawn_at_random_none_is_refused_again():
     counts: collections.Counter[str] = collections.Counter()
     for _ in range(600):
         key = draw.choice([TIME, RATE, "train_loss", "input_wait_ratio"])
-        rule: dict[str, float] = {"margin": draw.choice([0.01, 0.03, 0.1, 0.25])}
+        rule: dict[str, float] = {"tolerance": draw.choice([0.01, 0.03, 0.1, 0.25])}
         if draw.random() < 0.4:
-            rule["budget"] = round(rule["margin"] * draw.choice([1, 1.2, 2, 5]), 4)
+            rule["max_regression"] = round(rule["tolerance"] * draw.choice([1, 1.2, 2, 5]), 4)
         if draw.random() < 0.3:
-            rule["noise"] = draw.choice([0.005, 0.1, 0.3])
+            rule["expected_std"] = draw.choice([0.005, 0.1, 0.3])
         if draw.random() < 0.2:
-            rule["scale"] = draw.choice([0.1, 1.0])
+            rule["min_baseline"] = draw.choice([0.1, 1.0])
         if draw.random() < 0.3:
             rule["max"] = round(draw.uniform(0.05, 0.95), 2)
         usual, spread = draw.choice([0.3, 0.5, 0.9]), draw.choice([0, 0.01, 0.05])

@@ -42,7 +42,7 @@ def test_a_slow_drift_is_found():
 
 def test_what_judging_takes_does_not_grow_with_the_runs_on_record(tmp_path, monkeypatch):
     # Counted and not timed: what is read and compared, with 3 pipelines of at most 5 runs.
-    settings = GateSettings(baseline_runs=5, kept_runs=5)
+    settings = GateSettings(baseline_runs=5, ledger_size=5)
     monkeypatch.setattr(many_runs, "GateSettings", lambda: settings)
     held = [
         len(list(tmp_path.glob("*.json")))

@@ -94,7 +94,7 @@ def test_the_host_shows_in_all_metrics_together(factor, count):
 def test_two_runs_that_lie_apart_do_not_lock_the_gate():
     """Where none would be blessed any more, nobody would ever learn that the machine is quiet."""
     ledger, settings = ledger_of("step_time_seconds", [1.0, 1.06]), only(
-        step_time_seconds={"margin": 0.03}
+        step_time_seconds={"tolerance": 0.03}
     )
     assert evaluate(run("new", step_time_seconds=1.02), ledger=ledger, settings=settings).blessed
 
@@ -157,7 +157,7 @@ def test_noise_is_no_change_of_level(sd, correlation):
 def test_a_run_no_worse_than_every_other_is_never_inconclusive():
     loud = ledger_of(KEY, noisy(8, sd=0.3, seed=2))
     best = min(entry.figures[KEY] for entry in loud.entries)
-    settings = GateSettings(rules={KEY: {"margin": 0.03}}, use_defaults=False)
+    settings = GateSettings(rules={KEY: {"tolerance": 0.03}}, use_defaults=False)
     for value in (best, 0.9 * best):
         decision = evaluate(run("new", **{KEY: value}), ledger=loud, settings=settings)
         assert decision.outcomes[0].verdict is Verdict.PASS
@@ -167,7 +167,7 @@ def test_a_run_no_worse_than_every_other_is_never_inconclusive():
 def test_one_lucky_run_does_not_refuse_all_that_follow(key, lucky):
     usual = noisy(15, sd=0.01, seed=1)
     ledger = ledger_of(key, [*usual, lucky])
-    settings = only(**{key: {"margin": 0.05}})
+    settings = only(**{key: {"tolerance": 0.05}})
     assert evaluate(run("new", minute=60, **{key: 1.0}), ledger=ledger, settings=settings).blessed
     # A slower run near the better one has lost part of it, and two of them are a level.
     for values, value in (([*usual, lucky], lucky + 0.1), ([*usual, lucky, lucky], 1.0)):
@@ -177,7 +177,7 @@ def test_one_lucky_run_does_not_refuse_all_that_follow(key, lucky):
 
 
 TIME = "step_time_seconds"
-SETTINGS = only(step_time_seconds={"margin": 0.03})
+SETTINGS = only(step_time_seconds={"tolerance": 0.03})
 
 
 def training(name, seconds, *, error=None, steps=300, minute=0):

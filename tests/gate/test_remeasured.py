@@ -8,7 +8,7 @@ from tfx_perf.gate import messages
 from tfx_perf.gate.decision import Remeasured, Verdict, is_clear
 from tfx_perf.gate.verdict import evaluate
 
-RULE = {"margin": 0.03, "budget": 0.1}
+RULE = {"tolerance": 0.03, "max_regression": 0.1}
 SLOW, FAST = "step_time_seconds", "examples_per_second"
 
 
@@ -31,7 +31,7 @@ def judged(key, ratio, *, value=1.0, samples=(0.5, 1.5, 1.0), against="r2", **ru
     ("key", "ratio", "verdict"),
     [
         (SLOW, (0.97, 1.02), Verdict.PASS),
-        (SLOW, (1.01, 1.09), Verdict.PASS),  # within the budget, whatever it is
+        (SLOW, (1.01, 1.09), Verdict.PASS),  # within max_regression, whatever it is
         (SLOW, (1.04, 1.06), Verdict.REGRESSION),
         (SLOW, (1.01, 1.12), Verdict.INCONCLUSIVE),
         (FAST, (0.97, 1.02), Verdict.PASS),
@@ -62,7 +62,7 @@ def test_the_interval_decides(key, ratio, verdict):
 )
 def test_a_regression_passes_only_within_the_margin(ratio, verdict):
     for key, value in ((SLOW, 2.0), (FAST, 0.5)):
-        found = {"value": value, "samples": (1.0, 1.0, 1.0), "budget": 0.05}
+        found = {"value": value, "samples": (1.0, 1.0, 1.0), "max_regression": 0.05}
         assert judged(key, None, **found).verdict is Verdict.REGRESSION
         assert judged(key, None, **found).may_be_settled
         assert judged(key, ratio, **found).verdict is verdict
@@ -73,9 +73,9 @@ def test_what_passes_stays_so():
 
 
 def test_many_small_slowdowns_are_not_settled_by_the_last_one():
-    """Unless the last blessed run itself is within the budget of the anchor."""
+    """Unless the last blessed run itself is within max_regression of the reference run."""
     crept = (1.0,) * 5 + (1.05, 1.08, 1.10)
-    rule = {"budget": 0.05, "noise": 1e-4}
+    rule = {"max_regression": 0.05, "expected_std": 1e-4}
     for factor, samples in ((1.0, crept), (2.0, (1.0,) * 8)):
         found = {"value": factor * 1.1, "samples": samples, **rule}
         alone = judged(SLOW, None, **found)

@@ -12,7 +12,7 @@ from tfx_perf.gate.verdict import evaluate
 from tfx_perf.report import gate as gate_report
 
 KEY = "step_time_seconds"
-CHANGE = only(step_time_seconds={"margin": 0.05, "budget": 0.25})
+CHANGE = only(step_time_seconds={"tolerance": 0.05, "max_regression": 0.25})
 LEDGER = ledger_of(KEY, [1.0])
 
 
@@ -64,8 +64,8 @@ def test_what_is_not_comparable_is_told_from_what_is_worse():
         )
     )
     settings = only(
-        step_time_seconds={"margin": 0.05, "advisory": True},
-        train_loss={"margin": 0.05, "advisory": True},
+        step_time_seconds={"tolerance": 0.05, "advisory": True},
+        train_loss={"tolerance": 0.05, "advisory": True},
     )
     record = judged(1.0, ledger=known, settings=settings, train_loss=2.0)
     assert record.headline.startswith(
@@ -78,14 +78,14 @@ def test_the_whole_runs_verdict_is_the_most_serious_that_refuses():
     noisy_ledger = ledger_of(KEY, [0.5, 1.5, 1.0])
     assert judged(1.0).verdict is Verdict.PASS
     assert judged(1.1, ledger=noisy_ledger).verdict is Verdict.INCONCLUSIVE
-    both = only(step_time_seconds={"margin": 0.05, "max": 1.05})
+    both = only(step_time_seconds={"tolerance": 0.05, "max": 1.05})
     assert judged(1.1, ledger=noisy_ledger, settings=both).verdict is Verdict.LIMIT
     assert judged(1.0, settings=only()).verdict is Verdict.INVALID
 
 
 @pytest.mark.parametrize("advisory", [False, True])
 def test_the_same_arguments_give_the_same_record_which_survives_the_disk(advisory, tmp_path):
-    settings = only(step_time_seconds={"margin": 0.05, "advisory": advisory})
+    settings = only(step_time_seconds={"tolerance": 0.05, "advisory": advisory})
     ledger = ledger_of(KEY, noisy(9, sd=0.02))
     record = judged(1.3, ledger=ledger, settings=settings)
     assert record == judged(1.3, ledger=ledger, settings=settings)
@@ -102,8 +102,8 @@ def test_memory_is_not_checked_beside_parameter_servers_but_for_a_limit():
         settings = only(training_memory_bytes=rule)
         return evaluate(run, ledger=Ledger(), settings=settings).outcomes[0].verdict
 
-    assert verdict(served, margin=0.05) is Verdict.NOT_CHECKED
-    assert verdict(served, max=1e9) is verdict(run("new"), margin=0.05) is Verdict.INVALID
+    assert verdict(served, tolerance=0.05) is Verdict.SKIPPED
+    assert verdict(served, max=1e9) is verdict(run("new"), tolerance=0.05) is Verdict.INVALID
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_memory_is_not_checked_beside_parameter_servers_but_for_a_limit():
         (0.9999999, {"min": 1.0}, Verdict.LIMIT),
         (1.5, {"min": 1.0, "max": 2.0}, Verdict.PASS),
         (None, {"max": 1.0}, Verdict.INVALID),
-        (None, {"max": 1.0, "optional": True}, Verdict.NOT_CHECKED),
+        (None, {"max": 1.0, "optional": True}, Verdict.SKIPPED),
     ],
 )
 def test_limits_are_inclusive_and_need_a_value(value, rule, verdict):
@@ -123,7 +123,7 @@ def test_limits_are_inclusive_and_need_a_value(value, rule, verdict):
     record = evaluate(run("a", **figures), ledger=Ledger(), settings=only(step_time_seconds=rule))
     (outcome,) = record.outcomes
     assert outcome.verdict is verdict
-    assert record.blessed is (verdict in (Verdict.PASS, Verdict.NOT_CHECKED))
+    assert record.blessed is (verdict in (Verdict.PASS, Verdict.SKIPPED))
     assert outcome.refuses is not record.blessed
 
 

@@ -42,7 +42,7 @@ def history(settings):
         healthy = _night(number, 1e-3, random)
         decision = evaluate(healthy, ledger=ledger, settings=settings)
         assert decision.blessed, decision.headline
-        ledger = ledger.append(healthy, keep=settings.kept_runs)
+        ledger = ledger.append(healthy, keep=settings.ledger_size)
     return ledger
 
 
@@ -57,7 +57,7 @@ def test_small_slowdowns_are_refused_before_they_come_to_a_third(settings, histo
     for number, slower in enumerate(np.arange(0.005, 0.355, 0.005)):
         night = _night(8 + number, 1e-3 * (1 + slower), random)
         if evaluate(night, ledger=ledger, settings=settings).blessed:
-            ledger = ledger.append(night, keep=settings.kept_runs)
+            ledger = ledger.append(night, keep=settings.ledger_size)
     slowest = max(entry.figures["step_time_seconds"] for entry in ledger.entries)
     assert slowest < 1.2e-3
 
@@ -67,6 +67,7 @@ def test_no_rule_is_looser_than_the_default_one(settings):
         found = settings.rules_for(()).get(key)
         if found is not None:
             assert found.largest_change <= default.largest_change
-            assert (found.noise, found.scale) == (default.noise, default.scale)
+            assert found.expected_std == default.expected_std
+            assert found.min_baseline == default.min_baseline
     lost = gate_settings.DEFAULT_RULES.keys() - settings.rules_for(()).keys()
     assert lost == {"cost_per_million_examples"}  # which needs a price

@@ -133,7 +133,7 @@ def test_it_is_not_more_than_reading_takes():
 def test_of_several_runs_it_says_that_the_time_is_of_all():
     """A pass over the data is part of what a faster input takes."""
     alone = diagnosis(pipeline=100)
-    gain = Gain(4000, planned_runs=4, preparation_seconds=1, split_example_count=300)
+    gain = Gain(4000, expected_runs=4, preparation_seconds=1, split_example_count=300)
     assert gain.possible_seconds(alone) == 40 - 4 * (1 + 3)
     said = gain.too_little(alone, search_seconds=100)
     assert said.startswith("Reading takes about 40.0 s in 4 runs with the default, of which")
@@ -141,9 +141,9 @@ def test_of_several_runs_it_says_that_the_time_is_of_all():
 
 def test_what_every_training_takes_to_prepare_is_no_gain():
     alone = diagnosis(pipeline=100)
-    gain = Gain(4000, planned_runs=4, preparation_seconds=3)
+    gain = Gain(4000, expected_runs=4, preparation_seconds=3)
     assert gain.possible_seconds(alone) == 40 - 12
-    assert "schedule.planned_runs: 5 " in gain.too_little(alone, search_seconds=29)
+    assert "schedule.expected_runs: 5 " in gain.too_little(alone, search_seconds=29)
     nothing = Gain(1000, preparation_seconds=11)
     assert nothing.possible_seconds(alone) == 0
     said = nothing.too_little(alone, search_seconds=1)
@@ -166,7 +166,7 @@ def test_one_round_does_not_say_that_training_is_fed():
     )
     said = Gain(1000).too_little(one, search_seconds=12)
     assert "as if its input cost nothing" not in said
-    assert "schedule.planned_runs" in said
+    assert "schedule.expected_runs" in said
 
 
 def test_the_reason_says_how_long_everything_takes():
@@ -175,20 +175,20 @@ def test_the_reason_says_how_long_everything_takes():
     )
     assert "about 10.0 s with the default" in said
     assert "more than 7.50 s: too little for a search of about 12.0 s" in said
-    assert said.endswith("With schedule.planned_runs: 2 there would be one.")
+    assert said.endswith("With schedule.expected_runs: 2 there would be one.")
 
 
 def test_the_reason_says_how_many_runs_are_enough():
     alone = diagnosis(pipeline=100)
-    said = Gain(1000, planned_runs=4).too_little(alone, search_seconds=21)
-    assert "schedule.planned_runs: 9 " in said
+    said = Gain(1000, expected_runs=4).too_little(alone, search_seconds=21)
+    assert "schedule.expected_runs: 9 " in said
     assert Gain(1000 * 9 / 4).possible_seconds(alone) > 21
 
 
 def test_what_is_run_for_the_nth_time_will_run_n_times_more():
     assert ScheduleSettings().run_count(runs_before=0) == 1
     assert ScheduleSettings().run_count(runs_before=7) == 8
-    assert ScheduleSettings(planned_runs=3).run_count(runs_before=7) == 3
+    assert ScheduleSettings(expected_runs=3).run_count(runs_before=7) == 3
 
 
 def test_a_phase_gets_a_share_of_what_is_left():

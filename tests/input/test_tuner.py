@@ -87,7 +87,7 @@ def brief_diagnosis(monkeypatch):
 
 
 def tune(source, *candidates, **settings):
-    settings = {"time_budget_seconds": 120, **settings}  # it ends by itself long before
+    settings = {"tuning_seconds": 120, **settings}  # it ends by itself long before
     source = source.replace_options(batch_size=32)
     return tuner.tune(source, settings=InputSettings(**settings), candidates=candidates)
 
@@ -109,7 +109,7 @@ def test_faster_candidate_is_chosen(make_source, tmp_path):
 
     figures = metrics.checked(record.figures())
     with_train_step = {
-        "input_training_speedup_ratio", "input_fed_ratio", "input_headroom_ratio",
+        "input_training_speedup_ratio", "input_efficiency_ratio", "input_headroom_ratio",
     }  # fmt: skip
     assert {key for key, metric in metrics.CATALOGUE.items() if metric.component == "InputTuner"} \
         == set(figures) | with_train_step
@@ -193,23 +193,23 @@ def test_a_default_that_stays_for_want_of_memory_says_so(make_source):
 
 
 def test_without_time_the_default_stays(make_source):
-    record = tune(make_source(), Columns(), time_budget_seconds=0.01)
+    record = tune(make_source(), Columns(), tuning_seconds=0.01)
     assert record.chosen == "default"
     assert "No candidate could be measured" in record.reason
     assert "time budget" in record.outcome("columns").reason
-    assert record.reason.endswith("input.time_budget_seconds, 0.01: raise it.")
+    assert record.reason.endswith("input.tuning_seconds, 0.01: raise it.")
     assert (record.undecided_count, record.remark) == (1, record.reason)
     assert record.outcome("default").examples_per_second.value > 0
 
 
-def tune_with(source, training, *candidates, planned_runs=1, **settings):
-    settings = {"time_budget_seconds": 120, **settings}  # it ends by itself long before
+def tune_with(source, training, *candidates, expected_runs=1, **settings):
+    settings = {"tuning_seconds": 120, **settings}  # it ends by itself long before
     return tuner.tune(
         source,
         settings=InputSettings(**settings),
         train=training,
         candidates=candidates or [Columns()],
-        planned_runs=planned_runs,
+        expected_runs=expected_runs,
     )
 
 
@@ -230,7 +230,7 @@ def test_no_search_that_costs_more_than_it_can_bring(make_source):
     assert not few.is_prepared  # all that reading takes is too little
     assert record.diagnosis.stages == ()
     assert "too little for a search of about" in record.reason
-    assert "schedule.planned_runs" in record.remark
+    assert "schedule.expected_runs" in record.remark
     assert record.undecided_count == 0  # the next run would be told the same
 
 
@@ -239,7 +239,7 @@ def test_no_search_that_costs_more_than_it_can_bring(make_source):
 def test_what_is_not_worth_it_for_one_run_is_for_many(make_source):
     source = slowed(make_source(batch_size=32), 0.005)
     few = Training(source, step_seconds=0.0, example_count=32)
-    assert tune_with(source, few, planned_runs=1_000_000).chosen.startswith("columns")
+    assert tune_with(source, few, expected_runs=1_000_000).chosen.startswith("columns")
 
 
 def brief_training(source):
@@ -357,7 +357,7 @@ def test_what_wins_alone_but_not_in_training_is_not_chosen(make_source):
 @pytest.mark.slow
 @pytest.mark.usefixtures("brief_diagnosis")
 def test_what_alone_can_be_prepared_in_time_is_not_given_up(make_source):
-    record = tune(slowed(make_source(), 0.02), TakesLong(), time_budget_seconds=20)
+    record = tune(slowed(make_source(), 0.02), TakesLong(), tuning_seconds=20)
     assert record.chosen == "takes_long", record.reason
 
 
@@ -365,7 +365,7 @@ def test_what_alone_can_be_prepared_in_time_is_not_given_up(make_source):
 def test_the_time_budget_is_kept(make_source):
     seconds = 10  # with ample time it takes more than twice as long
     source = make_source(batch_size=32)
-    settings = InputSettings(time_budget_seconds=seconds)
+    settings = InputSettings(tuning_seconds=seconds)
     record = tuner.tune(source, settings=settings, train=Training(source, step_seconds=0.0))
     assert record.tuning_time_seconds <= 1.5 * seconds
 
@@ -400,7 +400,7 @@ def test_no_measurement_starts_that_would_end_after_the_budget(
     step = Training(source, step_seconds=0.0, example_count=example_count)
     record = tuner.tune(
         source,
-        settings=InputSettings(time_budget_seconds=budget_seconds),
+        settings=InputSettings(tuning_seconds=budget_seconds),
         train=None if training == "no step" else step,
         candidates=[Columns()],
         spent_seconds=spent_seconds,
@@ -514,7 +514,7 @@ def test_where_the_order_must_stay_no_shuffled_input_is_exchanged(make_source, h
     shuffled, in_order = (
         tuner.tune(
             source.replace_options(shuffle=is_shuffled),
-            settings=InputSettings(time_budget_seconds=120),
+            settings=InputSettings(tuning_seconds=120),
             candidates=[Columns()],
             train=Training(source) if has_step else None,
             keeps_order=True,

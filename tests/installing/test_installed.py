@@ -113,7 +113,7 @@ def test_a_project_runs_and_its_figures_are_read(user, project):
         ["compare", name, name, "--source", database],
         ["calibrate", database],
         ["bless", name, "--reason", "a trial", "--metadata", database],
-        ["unbless", name, "--reason", "no more", "--metadata", database],
+        ["revoke", name, "--reason", "no more", "--metadata", database],
     ):
         assert user.call("tfx-perf", *command, below=project)
 

@@ -11,7 +11,7 @@ from tfx_perf.core import metrics
 
 pytestmark = pytest.mark.slow
 
-CHEAP = {"input": {"time_budget_seconds": 5}, "training": {"seed": 1, "trial_budget_seconds": 5}}
+CHEAP = {"input": {"tuning_seconds": 5}, "training": {"seed": 1, "tuning_seconds": 5}}
 REPORTED = {
     "input-tuner": "input_plan",
     "memory-profiler": "memory_profile",
@@ -26,7 +26,7 @@ def gate_settings(ledger, **more_rules):
         "baseline_uri": str(ledger),
         "use_defaults": False,
         "minimum_steps": 10,
-        "rules": {"step_time_seconds": {"margin": 9.0}, **more_rules},
+        "rules": {"step_time_seconds": {"tolerance": 9.0}, **more_rules},
     }
 
 

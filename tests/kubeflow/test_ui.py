@@ -11,7 +11,7 @@ def measured(tmp_path):
     item = types.PerfMetrics()
     item.uri = str(tmp_path)
     item.set_float_custom_property("step_time_seconds", 0.25)
-    item.set_string_custom_property("plan", "5 steps per call")
+    item.set_string_custom_property("plan", "5 steps per execution")
     item.set_string_custom_property("tfx_version", "1")
     return item
 
@@ -34,6 +34,6 @@ def test_figures_are_metadata_and_come_beside_what_is_there(measured, tmp_path):
 def test_a_summary_has_labels_and_figures_as_people_read_them(measured, tmp_path):
     ui.write(ui.MARKDOWN, measured, {"uri": str(tmp_path / "summary")})
     assert (tmp_path / "summary").read_text().splitlines() == [
-        "**plan**: 5 steps per call", "", "| metric | value |", "|---|---:|",
+        "**plan**: 5 steps per execution", "", "| metric | value |", "|---|---:|",
         "| step time | 250 ms |",
     ]  # fmt: skip

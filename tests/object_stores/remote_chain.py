@@ -21,7 +21,7 @@ from tfx_perf.gate import history
 from tfx_perf.gate.decision import GateRecord
 from tfx_perf.gate.ledger import Ledger
 
-_SETTINGS = {"input": {"time_budget_seconds": 5}, "training": {"trial_budget_seconds": 5}}
+_SETTINGS = {"input": {"tuning_seconds": 5}, "training": {"tuning_seconds": 5}}
 
 
 def run(root: str, folder: pathlib.Path) -> None:

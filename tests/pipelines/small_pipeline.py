@@ -61,9 +61,9 @@ def main(folder: str, line: str) -> None:
         config={
             "training": {
                 "seed": 1,
-                "trial_budget_seconds": 0,
-                "recompute": 2,
-                "checkpoint_steps": 50,
+                "tuning_seconds": 0,
+                "gradient_checkpointing": 2,
+                "checkpoint_every_steps": 50,
             }
         },
     )

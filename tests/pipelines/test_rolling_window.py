@@ -104,10 +104,10 @@ def run(tmp_path, monkeypatch):
             "train_args": tfx.proto.TrainArgs(num_steps=120),
             "eval_args": tfx.proto.EvalArgs(num_steps=2),
             "config": {
-                "input": {"time_budget_seconds": 20},
-                "training": {"trial_budget_seconds": 30},
+                "input": {"tuning_seconds": 20},
+                "training": {"tuning_seconds": 30},
                 "compilation": {"enabled": False},
-                "schedule": {"planned_runs": 10**6},
+                "schedule": {"expected_runs": 10**6},
             },
         }
         plans, metrics = latest_plans(transformed), latest_metrics(transformed)

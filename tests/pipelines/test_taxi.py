@@ -25,11 +25,11 @@ _OURS = {
     "tfx_perf.PerfEvaluation": "evaluation.json",
 }
 _CHEAP = {
-    "input": {"time_budget_seconds": 6},
-    "training": {"seed": 1, "trial_budget_seconds": 8},
-    "schedule": {"planned_runs": 100},  # so that trials are worth it
+    "input": {"tuning_seconds": 6},
+    "training": {"seed": 1, "tuning_seconds": 8},
+    "schedule": {"expected_runs": 100},  # so that trials are worth it
 }
-_GATE = {"rules": {"step_time_seconds": {"margin": 9.0}}, "use_defaults": False}
+_GATE = {"rules": {"step_time_seconds": {"tolerance": 9.0}}, "use_defaults": False}
 _BATCH_SIZE = 40
 _ROWS = 4000  # of 15,002
 
@@ -206,7 +206,7 @@ def test_figures_are_custom_properties(runs: dict[str, RecordedRun], folder: pat
         absent |= {"xla_compile_count", "xla_fusion_count", "xla_fusion_saved_bytes"}
     tuned = TuningRecord.read(pathlib.Path(last["InputPlan"], "plan.json")).figures()
     # These are measured last, on what was chosen, if so short a time budget still allows it.
-    if_in_time = {"input_fed_ratio", "input_training_speedup_ratio"}
+    if_in_time = {"input_efficiency_ratio", "input_training_speedup_ratio"}
     absent |= {key for key in if_in_time if tuned[key] is None}
     on_some_hosts = {"energy_joules", "energy_per_example_joules"}
     assert recorded | on_some_hosts == set(metrics.CATALOGUE) - absent
@@ -216,5 +216,5 @@ def test_figures_are_custom_properties(runs: dict[str, RecordedRun], folder: pat
 @pytest.mark.parametrize("trainer", ["StockTrainer", "TrainerByHand"])
 def test_the_trainers_of_tfx_were_run_beside_ours(folder: pathlib.Path, trainer: str) -> None:
     stock = json.loads(_stock_records(folder, trainer)[-1].read_text())
-    assert stock["plan"]["steps_per_call"] is None
+    assert stock["plan"]["steps_per_execution"] is None
     assert stock["train_step_count"] == 400  # noqa: PLR2004

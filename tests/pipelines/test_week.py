@@ -19,15 +19,15 @@ _PROJECTS = ("orders", "returns")
 # Trainings of a second on a machine with other work: only what is half as fast again counts.
 _SETTINGS = """
 tensorflow_optimization:
-  input: {{time_budget_seconds: 5}}
+  input: {{tuning_seconds: 5}}
   memory: {{batch_sizes: [64, 256]}}
-  training: {{trial_budget_seconds: 10}}
+  training: {{tuning_seconds: 10}}
   gate:
     baseline_uri: {ledger}
     rules:
-      step_time_seconds: {{margin: 0.5}}
-      examples_per_second: {{margin: 0.5}}
-      training_memory_bytes: {{margin: 0.2}}
+      step_time_seconds: {{tolerance: 0.5}}
+      examples_per_second: {{tolerance: 0.5}}
+      training_memory_bytes: {{tolerance: 0.2}}
       input_wait_ratio: null
 """
 _READ = "    return fn_args.data_accessor.tf_dataset_factory(patterns, options, schema).repeat()\n"

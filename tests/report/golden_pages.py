@@ -42,7 +42,7 @@ def _history():
             metrics={"step_time_seconds": 0.01 + number / 1e4,
                      "replica_count": 1.0 + number % 2, "worker_count": 1.0 + number % 2},
             blessed=(True, False, None)[number % 3], pushed=None, folders={},
-            plans={"training plan": "plain fit"}, note="blessed by me" if number == 4 else "",
+            plans={"training plan": "Keras fit"}, note="blessed by me" if number == 4 else "",
         )
         for number in range(6)
     ]  # fmt: skip

@@ -49,7 +49,7 @@ def test_stages_that_were_not_measured_are_not_passed_over_in_silence():
     diagnosis = Diagnosis(pipeline_examples_per_second=rates, rounds=3)
     html = input_report.report_on(tuning_record(diagnosis=diagnosis)).render()
     assert html.count("Where the default&#39;s time goes") == 1
-    assert "input.time_budget_seconds" in html
+    assert "input.tuning_seconds" in html
     stage = Stage(
         name="read", seconds_per_example=1e-6, share=1, examples_per_second=1, bytes_per_second=1
     )
@@ -76,7 +76,7 @@ def test_runs_that_nobody_has_planned_are_those_so_far(is_planned, within):
     found = tuning_record(
         **{**compared(3), "final": final},
         trained_example_count=10,
-        planned_runs=3,
+        expected_runs=3,
         tuning_time_seconds=4.0,
     )
     made = input_report.report_on(found, runs_are_planned=is_planned)

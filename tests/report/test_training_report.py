@@ -15,7 +15,7 @@ from tfx_perf.training.measuring.accounts import CommunicationAccount, ReplicaAc
 from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.trials.choice import TrialRecord
 
-CHOSEN = TrainingPlan(steps_per_call=50)
+CHOSEN = TrainingPlan(steps_per_execution=50)
 TRIALS = (
     TrialRecord(
         plan=PLAIN_FIT,
@@ -28,13 +28,13 @@ TRIALS = (
     TrialRecord(
         plan=CHOSEN,
         status="chosen",
-        reason="4.00 times the speed of plain fit",
+        reason="4.00 times the speed of Keras fit",
         loss=0.69316,
         step_time=Interval(value=0.00075, low=0.0007, high=0.0008),
         speedup=Interval(value=4.0, low=3.8, high=4.2),
     ),
     TrialRecord(
-        plan=TrainingPlan(steps_per_call=50, xla=True), status="failed", reason="no kernel <X>"
+        plan=TrainingPlan(steps_per_execution=50, xla=True), status="failed", reason="no kernel <X>"
     ),
 )
 
@@ -42,7 +42,7 @@ TRIALS = (
 def record(**fields):
     usual = {
         "plan": CHOSEN,
-        "plan_reason": "4.00 times the speed of plain fit",
+        "plan_reason": "4.00 times the speed of Keras fit",
         "trials": TRIALS,
         "environment": {"device_name": "a device"},
         "step_time": Interval(value=0.0008, low=0.0007, high=0.0009),
@@ -89,7 +89,7 @@ def timed(plan, seconds, *, status="slower", reason="not surely faster"):
         (
             [
                 TrialRecord(
-                    plan=TrainingPlan(steps_per_call=9, precision=NARROW),
+                    plan=TrainingPlan(steps_per_execution=9, precision=NARROW),
                     status="untried",
                     reason="not worth it",
                 ),
@@ -167,7 +167,7 @@ def test_the_first_lines_say_what_several_replicas_bring():
 
 
 def test_where_one_replica_trains_faster_the_first_lines_say_why_and_what_to_do():
-    compiled = TrainingPlan(steps_per_call=50, xla_call=True)
+    compiled = TrainingPlan(steps_per_execution=50, xla_loop=True)
     before = [("/runs/2", record(environment=ALONE, plan=compiled, mean_step_time_seconds=0.0004))]
     short_epochs = WAITING.model_copy(update={"epoch_start_seconds": 0.0008})
     found = of_two(communication=short_epochs, mean_step_time_seconds=0.0016)
@@ -323,7 +323,7 @@ def test_figures_of_the_steps_are_known_to_need_enough_of_them():
     ("is_planned", "within"), [(True, "the 3 planned runs"), (False, "the 3 runs so far")]
 )
 def test_runs_that_nobody_has_planned_are_those_so_far(is_planned, within):
-    made = training_report.report_on(record(planned_runs=3), runs_are_planned=is_planned)
+    made = training_report.report_on(record(expected_runs=3), runs_are_planned=is_planned)
     assert f"does not pay within {within}, but only after 36." in made.verdict
 
 

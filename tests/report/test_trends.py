@@ -74,7 +74,7 @@ def test_memory_has_ticks_at_round_numbers_of_its_unit():
 def test_the_band_is_explained_and_the_noise_is_another_one():
     values, band = [0.0100, 0.0101], (None, 0.0105)
     said = texts(banded("step_time_seconds", values, value=0.012, band=band, refused=True))
-    assert {"margin and noise allow", "mean", "blessed runs", "this run, refused"} <= set(said)
+    assert {"tolerance and noise allow", "mean", "blessed runs", "this run, refused"} <= set(said)
     assert not any(text.startswith("noise:") for text in said)
     said = texts(banded("step_time_seconds", values, value=0.0101, band=band, noise=0.0002))
     assert any(text.startswith("noise:") for text in said)
@@ -105,7 +105,7 @@ def test_the_history_page_draws_each_metric_and_lists_the_runs(tmp_path):
             run_id=f"run-{index}", pipeline="taxi", created=begun, state="complete",
             metrics={"step_time_seconds": 0.01}, blessed=blessed, pushed=None,
             folders={"PerfMetrics": str(tmp_path / "metrics" / str(index))},
-            plans={"training plan": "plain fit"},
+            plans={"training plan": "Keras fit"},
         )
         for index, blessed in enumerate([True, False, None])
     ]  # fmt: skip
@@ -114,9 +114,9 @@ def test_the_history_page_draws_each_metric_and_lists_the_runs(tmp_path):
     (there / "report.html").write_text("")
     keys = ["step_time_seconds", "train_loss"]
     html = history_report.report_on(runs, keys, folder=tmp_path).render()
-    assert html.count(">plain fit<") == 3
-    assert html.count("<a href") == html.count('<a href="metrics/1/report.html">plain fit</a>') == 1
+    assert html.count(">Keras fit<") == 3
+    assert html.count("<a href") == html.count('<a href="metrics/1/report.html">Keras fit</a>') == 1
     assert html.count("<svg") == 1  # nothing is known of the loss
-    assert {"blessed", "refused or unblessed", "not judged", "step time"} <= set(texts(html))
+    assert {"blessed", "refused or revoked", "not judged", "step time"} <= set(texts(html))
     assert "begun (UTC)" in html
     assert "2026-01-02 03:04" in html

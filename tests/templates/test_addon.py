@@ -362,16 +362,16 @@ def test_the_settings_are_the_defaults_but_for_what_measures_more():
     assert len(lines) <= 25
     assert all("#" in line for line in lines)
     assert PerfConfig.from_dict(yaml.safe_load(text)) == PerfConfig(
-        gate=PerfConfig().gate.model_copy(update={"escalate_seconds": 120.0}),
-        schedule=ScheduleSettings(planned_runs=30),
+        gate=PerfConfig().gate.model_copy(update={"rerun_seconds": 120.0}),
+        schedule=ScheduleSettings(expected_runs=30),
     )
-    assert "but for two of them" in lines[0]  # this one and planned_runs
+    assert "but for two of them" in lines[0]  # this one and expected_runs
 
 
 def test_budgets_below_the_defaults_say_why():
     text = copying.contents(copying.PERF, pipeline_name="x")["perf.yaml"]
     settings, defaults = PerfConfig.from_dict(yaml.safe_load(text)), PerfConfig()
-    for section, key in (("input", "time_budget_seconds"), ("training", "trial_budget_seconds")):
+    for section, key in (("input", "tuning_seconds"), ("training", "tuning_seconds")):
         default = getattr(getattr(defaults, section), key)
         assert getattr(getattr(settings, section), key) < default
         (line,) = (line for line in text.splitlines() if key in line)

@@ -14,8 +14,8 @@ from tfx_perf.templates import addon
 
 _OURS = {"InputPlan", "MemoryProfile", "PerfMetrics", "PerfEvaluation"}
 _QUICK = """tensorflow_optimization:
-  input: {time_budget_seconds: 5}
-  training: {trial_budget_seconds: 0}
+  input: {tuning_seconds: 5}
+  training: {tuning_seconds: 0}
   gate: {use_defaults: false, rules: {peak_memory_bytes: {max: 1.0e+15}}}
 """
 

@@ -84,7 +84,7 @@ def test_what_needs_the_libraries_converted_is_run_again_with_that():
     try:
         applied(activation=branching)
     except tf.errors.OperatorNotAllowedInGraphError:
-        pytest.skip("plain fit does not convert it either, as in TensorFlow 2.21")
+        pytest.skip("Keras fit does not convert it either, as in TensorFlow 2.21")
     runs = []
 
     @autograph.sparing_libraries

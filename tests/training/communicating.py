@@ -73,7 +73,7 @@ def main(package, place, replicas, sleep_seconds, optimizer):
     x = np.random.default_rng(0).normal(size=(800, 4)).astype("float32")
     data = tf.data.Dataset.from_tensor_slices((x, x[:, :1])).batch(8)
     settings = {
-        "training": {"trial_budget_seconds": 0 if replicas > 1 else 20},
+        "training": {"tuning_seconds": 0 if replicas > 1 else 20},
         "monitoring": {"metrics_port": free_port()},
     }
     scrapes = []

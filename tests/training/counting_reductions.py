@@ -20,7 +20,7 @@ def reductions(keras, strategy, *, drop_remainder):
     x = np.zeros((16, 4), np.float32)
     data = tf.data.Dataset.from_tensor_slices((x, x[:, :1]))
     data = data.batch(4, drop_remainder=drop_remainder).repeat()
-    graph = trained(model, data, steps_per_call=3, steps_per_epoch=3)
+    graph = trained(model, data, steps_per_execution=3, steps_per_epoch=3)
     steps = [node.op for each in graph.library.function for node in each.node_def]
     call = [node.op for node in graph.node]
     return {"step": steps.count("CollectiveReduceV2"), "call": call.count("CollectiveReduceV2")}

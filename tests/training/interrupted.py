@@ -24,8 +24,8 @@ from tfx_perf.training.recovery import saver
 EPOCHS, LENGTH = 3, 10  # steps of an epoch
 DEFAULTS = {
     "folder": None,  # of the checkpoints
-    "steps_per_call": None,  # of the plan; None is plain `fit`
-    "xla_call": False,  # of the plan
+    "steps_per_execution": None,  # of the plan; None is Keras' `fit`
+    "xla_loop": False,  # of the plan
     "kill_at": np.inf,  # sends SIGKILL after the call in which this step was run
     "terminate_at": np.inf,  # sends SIGTERM likewise
     "replicas": None,  # trains with MirroredStrategy on so many devices
@@ -82,8 +82,10 @@ def trained(keras, given):
         stopping,
         *([made.CSVLogger(given["csv"])] if given["csv"] else []),
     ]
-    plan = TrainingPlan(steps_per_call=given["steps_per_call"], xla_call=given["xla_call"])
-    training = {"checkpoint_folder": given["folder"], "checkpoint_steps": 4}
+    plan = TrainingPlan(
+        steps_per_execution=given["steps_per_execution"], xla_loop=given["xla_loop"]
+    )
+    training = {"checkpoint_folder": given["folder"], "checkpoint_every_steps": 4}
     session = session_with(plan, training=training)
     numbers = np.random.default_rng(1).normal(size=(16, 5)).astype("float32")
     # In each process AutoGraph would convert tf_keras anew, for 20 s.

@@ -71,11 +71,11 @@ def main(package, place, options):
             if [worker, epoch] == options.get("stops"):
                 self.model.stop_training = True
 
-    # A callback that needs every batch has plain `fit` train.
+    # A callback that needs every batch has Keras' `fit` train.
     each_batch = keras.callbacks.LambdaCallback(on_train_batch_end=after_batch)
     callbacks = [each_batch, AtEpoch()] if "step" in options else [AtEpoch()]
     folder = str(checkpoints) if {"signal", "saves"} & options.keys() else None
-    training = {"checkpoint_folder": folder, "checkpoint_steps": 4, "precision": "auto"}
+    training = {"checkpoint_folder": folder, "checkpoint_every_steps": 4, "precision": "auto"}
     with (
         tfx_perf.optimized({"training": training}, folder=place / "perf") as run,
         autograph.libraries_unconverted(),
@@ -96,7 +96,7 @@ def main(package, place, options):
     found |= {"plan": str(run.record.plan), "notes": run.record.notes, "saved_steps": saved_steps}
     found["idle_settings"] = run.record.idle_settings
     found |= {"oom_count": run.record.oom_count, "slices": run.record.micro_batches}
-    choice = run.record.for_another_run("", planned_runs=1)
+    choice = run.record.for_another_run("", expected_runs=1)
     found["plan_of_next_run"] = str(choice.plan) if choice else None
     (place / f"{worker}.json").write_text(json.dumps(found))
 

@@ -34,7 +34,7 @@ def main(package, timeout_seconds=None):
     data = tf.data.Dataset.from_tensors((tf.ones([8, 4]), tf.ones([8, 1]))).repeat()
     callbacks = [keras.callbacks.LambdaCallback(on_epoch_end=wait)]
     try:
-        with tfx_perf.optimized({"training": {"trial_budget_seconds": 0}}):
+        with tfx_perf.optimized({"training": {"tuning_seconds": 0}}):
             model.fit(data, steps_per_epoch=5, epochs=10**6, verbose=0, callbacks=callbacks)
     finally:
         print("finally", flush=True)

@@ -98,11 +98,11 @@ def captured(model: Any, data: Any, **arguments: Any) -> FitCall:
 
 
 def settings_that_try(
-    *, xla: bool = False, planned_runs: int = 10**6, **training: Any
+    *, xla: bool = False, expected_runs: int = 10**6, **training: Any
 ) -> PerfConfig:
     """Returns settings of trials, with more time for them than even a busy machine takes."""
-    training = {"trial_budget_seconds": 200, "steps_per_call": [10], **training}
-    schedule = {"planned_runs": planned_runs}
+    training = {"tuning_seconds": 200, "steps_per_execution": [10], **training}
+    schedule = {"expected_runs": expected_runs}
     return PerfConfig.from_dict(
         {"training": training, "compilation": {"enabled": xla}, "schedule": schedule}
     )
@@ -159,7 +159,7 @@ def plain_fit(call: FitCall) -> tuple[Any, Snapshot]:
 
 
 def compare(call: FitCall, plans: Any, *, step_count: int | None = None) -> Loop:
-    """Holds what every plan comes to against plain `fit`, from the same weights; returns the loop.
+    """Holds what every plan comes to against Keras' `fit`, from the same weights; returns the loop.
 
     Args:
         call: the `fit`.

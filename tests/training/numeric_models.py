@@ -1,4 +1,4 @@
-"""The models and optimizers whose numbers are compared with plain `fit`; tiny, for speed."""
+"""The models and optimizers whose numbers are compared with Keras' `fit`; tiny, for speed."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,6 +1,6 @@
 """Trains in a process whose memory TensorFlow limits; run as a script, prints JSON.
 
-Arguments: the Keras package, the steps per call and a scenario.
+Arguments: the Keras package, the steps per execution and a scenario.
 """
 
 import contextlib
@@ -54,13 +54,13 @@ def main(package: str, steps: int, scenario: str) -> None:
     with strategy_of(2).scope() if scenario == "replicas" else contextlib.nullcontext():
         model = build(keras, width=1_000_000 if scenario == "one row" else 2048)
     call = captured(model, data(2 if scenario == "one row" else ROWS))
-    plan = TrainingPlan(steps_per_call=steps)
-    settings = PerfConfig.from_dict({"training": {"checkpoint_steps": 4}})
+    plan = TrainingPlan(steps_per_execution=steps)
+    settings = PerfConfig.from_dict({"training": {"checkpoint_every_steps": 4}})
     saver._SAVE_SHARE = 0
     found = {}
     recovery = Recovery(call, Loop(call), settings=settings, folder=None, clock=SaveClock())
     try:
-        result = recovery.fit(PLAIN_FIT if scenario == "plain fit" else plan)
+        result = recovery.fit(PLAIN_FIT if scenario == "Keras fit" else plan)
     except errors.UserError as error:
         found["error"] = str(error)
     else:

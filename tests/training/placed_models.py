@@ -235,7 +235,7 @@ def go_on(keras, folder):
     settings = PerfConfig.from_dict(
         {
             "distribution": {"strategy": "model_parallel", "device_memory_bytes": capacity},
-            "training": {"checkpoint_folder": f"{folder}/checkpoints", "checkpoint_steps": 4},
+            "training": {"checkpoint_folder": f"{folder}/checkpoints", "checkpoint_every_steps": 4},
         }
     )
     with built_under(settings.distribution):

@@ -1,4 +1,4 @@
-"""Callbacks get the hooks, arguments and parameters that they get in plain `fit`."""
+"""Callbacks get the hooks, arguments and parameters that they get in Keras' `fit`."""
 
 import model_cases
 import numpy as np
@@ -13,7 +13,7 @@ from tfx_perf.training.optimizations.plan import TrainingPlan
 
 pytestmark = pytest.mark.one_case
 
-PLAN = TrainingPlan(steps_per_call=7)
+PLAN = TrainingPlan(steps_per_execution=7)
 EPOCH_HOOKS = ("on_train_begin", "on_train_end", "on_epoch_begin", "on_epoch_end")
 EPOCH_HOOKS += ("on_test_begin", "on_test_end")
 
@@ -50,7 +50,7 @@ def _assert_close(one, other):
 
 
 def run_both(model, callbacks_of, **arguments):
-    """Trains with plain `fit` and with the plan; returns the results of both."""
+    """Trains with Keras' `fit` and with the plan; returns the results of both."""
     arguments = {"validation_data": model_cases.regression(), **arguments}
     data = arguments.pop("data", None) or model_cases.regression()
     call = captured(model, data, **arguments)

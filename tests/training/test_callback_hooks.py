@@ -19,7 +19,7 @@ from tfx_perf.training.trials.choice import PlanChoice, plain
 pytestmark = [pytest.mark.one_case, pytest.mark.usefixtures("no_flops")]
 
 STEPS = 24
-PLAN = TrainingPlan(steps_per_call=6, fused_update=True)
+PLAN = TrainingPlan(steps_per_execution=6, fused_update=True)
 
 
 @pytest.fixture(autouse=True)
@@ -90,7 +90,7 @@ def callback_of(keras, change, where):
 
 
 def session_that_tries():
-    settings = model_cases.settings_that_try(steps_per_call=[6])
+    settings = model_cases.settings_that_try(steps_per_execution=[6])
     session = TrainingSession(settings)
 
     def choose(call, loop):
@@ -228,7 +228,7 @@ def test_a_hook_that_is_put_late_gets_each_batch(keras, hook, when, is_tried, ve
     ],
 )
 def test_what_acts_at_certain_batches_keeps_keras_own_fit_and_says_so(keras, make, tmp_path):
-    """As `test_eligibility` has plain `fit` train then."""
+    """As `test_eligibility` has Keras' `fit` train then."""
     callback = make(keras.callbacks, str(tmp_path))
     call = interception.capture_fit(
         lambda: model_of(keras).fit(data(), verbose=0, callbacks=[callback])
@@ -254,7 +254,7 @@ def test_a_training_that_is_resumed_is_traced_once_callbacks_are_told(keras, tmp
 
     plain = model_of(keras)
     fitted(plain)
-    training = {"checkpoint_folder": str(tmp_path), "checkpoint_steps": 12}
+    training = {"checkpoint_folder": str(tmp_path), "checkpoint_every_steps": 12}
     for dies in (True, False):
         model = model_of(keras)
         session = model_cases.session_with(PLAN, training=training)

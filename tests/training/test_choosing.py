@@ -26,8 +26,8 @@ from tfx_perf.training.trials.worth import Budget
 
 pytestmark = [pytest.mark.one_case, pytest.mark.usefixtures("no_flops")]
 
-FIVE = TrainingPlan(steps_per_call=5)
-TEN = TrainingPlan(steps_per_call=10, fused_update=True)
+FIVE = TrainingPlan(steps_per_execution=5)
+TEN = TrainingPlan(steps_per_execution=10, fused_update=True)
 XLA = TEN.model_copy(update={"xla": True})
 EVEN = [1.0] * 5
 
@@ -117,17 +117,17 @@ def test_each_of_several_fits_finds_its_plan_again_in_the_next_run(keras):
     def choose(call, loop):
         batch_size = batches.declared_batch_size(call)
         tried.append(batch_size)
-        plan, is_settled = TrainingPlan(steps_per_call=batch_size), batch_size < 16
+        plan, is_settled = TrainingPlan(steps_per_execution=batch_size), batch_size < 16
         return choice_for(call).model_copy(update={"plan": plan, "is_settled": is_settled})
 
     def known_after(session):
         model = model_cases.dense(keras)
         for batch_size, steps in ((4, 20), (8, 40), (16, 20)):
             session.fit(small(keras, model=model, batch_size=batch_size, steps=steps))
-        return session.record.for_another_run("before", planned_runs=1)
+        return session.record.for_another_run("before", expected_runs=1)
 
     known = known_after(TrainingSession(settings_with(), choose=choose))
-    found = [(each.plan.steps_per_call, each.reused_from) for each in known.of_all_fits]
+    found = [(each.plan.steps_per_execution, each.reused_from) for each in known.of_all_fits]
     assert found == [(8, "before"), (4, "before")]  # the longest first
     assert tried == [4, 8, 16]
     again = known_after(TrainingSession(settings_with(), choice=known, choose=choose))
@@ -178,8 +178,8 @@ def test_workers_have_a_plan_without_trials_or_plain_fit_whatever_goes_wrong(ker
     found = choosing.for_workers(call, Loop(call), settings=settings_with(), why=why)
     plan = found.plan
     assert found.plan_reason == f"1 workers train together, without trials: {why}"
-    assert (plan.steps_per_call, plan.xla, plan.xla_call) == (10, False, False)
-    off = choosing.for_workers(call, Loop(call), settings=settings_with(trial_budget_seconds=0))
+    assert (plan.steps_per_execution, plan.xla, plan.xla_loop) == (10, False, False)
+    off = choosing.for_workers(call, Loop(call), settings=settings_with(tuning_seconds=0))
     assert (off.plan, off.plan_reason) == (PLAIN_FIT, TRIALS_OFF)
     call.arguments["callbacks"] = [Odd()]
     odd = choosing.for_workers(call, Loop(call), settings=settings_with(), why=why)
@@ -203,7 +203,7 @@ def test_plan_key():
     parts = {"code": "a", "hyperparameters": "b", "data": "c", "input_candidate": "d"}
     parts["worker_count"] = 1
     key = plan_key.plan_key(settings_with(), **parts)
-    irrelevant = settings_with(seed=1, checkpoint_steps=5)
+    irrelevant = settings_with(seed=1, checkpoint_every_steps=5)
     assert plan_key.plan_key(irrelevant, **parts) == key
     monitoring = MonitoringSettings(metrics_port=9090)
     watched = settings_with().model_copy(update={"monitoring": monitoring})
@@ -212,7 +212,7 @@ def test_plan_key():
     for relevant in (
         settings_with(xla=True),
         settings_with(loss_tolerance=0.5),
-        settings_with(trial_budget_seconds=1),
+        settings_with(tuning_seconds=1),
     ):
         assert plan_key.plan_key(relevant, **parts) != key
     for part in parts:
@@ -223,32 +223,34 @@ def test_plan_key():
 def test_trials_say_what_they_are_about_to_run_and_leave_out_what_is_known(keras, monkeypatch):
     monkeypatch.setattr(turns, "BLOCK_SECONDS", 0.01)
     call, watched = small(keras), []
-    xla, xla_call = (
+    xla, xla_loop = (
         TrialRecord(plan=plan, status="failed", reason="it crashed")
         for plan in (
-            TrainingPlan(steps_per_call=50, xla=True, fused_update=True),
-            TrainingPlan(steps_per_call=50, xla_call=True),
+            TrainingPlan(steps_per_execution=50, xla=True, fused_update=True),
+            TrainingPlan(steps_per_execution=50, xla_loop=True),
         )
     )
-    known = KnownPlan(trials=(xla, xla_call))
-    found = tried(call, watch=watched.append, known=known, xla=True, trial_budget_seconds=120)
+    known = KnownPlan(trials=(xla, xla_loop))
+    found = tried(call, watch=watched.append, known=known, xla=True, tuning_seconds=120)
     ours = [{PLAIN_FIT}, {TEN}]  # another optimization may have plans of its own
     running = [progress.running for progress in watched if {*progress.running} in ours]
     assert running[:3] == [(PLAIN_FIT,), (TEN,), (PLAIN_FIT,)]  # two checks, then blocks
     assert running.count((PLAIN_FIT,)) > 3
     assert running.count((TEN,)) > 3
     assert not any(plan.uses_xla for progress in watched for plan in progress.running)
-    assert all(progress.finished == (xla, xla_call) for progress in watched)
-    assert {PLAIN_FIT, TEN, xla.plan, xla_call.plan} <= {trial.plan for trial in found.trials}
+    assert all(progress.finished == (xla, xla_loop) for progress in watched)
+    assert {PLAIN_FIT, TEN, xla.plan, xla_loop.plan} <= {trial.plan for trial in found.trials}
     assert found.is_settled
     assert not found.budget_lack
     assert found.fit == fit_key(call, Loop(call))
 
 
-@pytest.mark.parametrize("previous", [None, TrainingPlan(steps_per_call=50, fused_update=True)])
+@pytest.mark.parametrize(
+    "previous", [None, TrainingPlan(steps_per_execution=50, fused_update=True)]
+)
 def test_the_plan_of_the_run_before_is_tried_whatever_it_costs(keras, previous):
     known = KnownPlan(previous_plan=previous)
-    found = tried(small(keras, steps=1), known=known, planned_runs=1)
+    found = tried(small(keras, steps=1), known=known, expected_runs=1)
     plans = {trial.plan for trial in found.trials if trial.status not in ("untried", "reference")}
     assert {plan.fused_update for plan in plans} == ({True} if previous else set())
 
@@ -265,7 +267,7 @@ def test_trials_keep_their_budget(keras, monkeypatch, budget_seconds):
     monkeypatch.setattr(EquivalenceCheck, "_train", take_long)
     call = small(keras)
     began = real()
-    found = tried(call, xla=True, trial_budget_seconds=budget_seconds)
+    found = tried(call, xla=True, tuning_seconds=budget_seconds)
     busy_seconds = real() - began  # of a machine that may do something else
     assert sum(late) <= budget_seconds
     assert found.trial_time_seconds <= budget_seconds + busy_seconds
@@ -285,12 +287,12 @@ def test_a_wait_for_input_is_what_noise_does_not_explain():
 
 
 def test_trials_without_enough_time_are_not_settled(keras):
-    found = tried(small(keras), trial_budget_seconds=0.05)
+    found = tried(small(keras), tuning_seconds=0.05)
     assert found.plan.is_plain_fit
     assert not found.is_settled
     assert found.budget_lack in found.plan_reason
     assert found.plan_reason.startswith("the budget ended before the first check: ")
-    assert re.search(r"training\.trial_budget_seconds .* larger by [1-9]", found.plan_reason)
+    assert re.search(r"training\.tuning_seconds .* larger by [1-9]", found.plan_reason)
 
 
 @pytest.mark.usefixtures("same_plans")
@@ -308,7 +310,7 @@ def test_the_wait_for_input_is_known_though_the_time_is_over(keras, monkeypatch)
 
     monkeypatch.setattr(Trials, "_may_pay", end_time)
     monkeypatch.setattr(Contest, "fastest", late)
-    found = tried(small(keras), trial_budget_seconds=120)
+    found = tried(small(keras), tuning_seconds=120)
     assert not found.plan.is_plain_fit
     assert found.is_settled
     assert found.input_wait_ratio is not None
@@ -332,7 +334,7 @@ def test_a_plan_that_takes_too_long_to_compile_is_named(keras, monkeypatch):
     model.compile(optimizer="adam", loss="mse")
     call = small(keras, model=model)
     # A check may take a quarter of the time that is left.
-    found = tried(call, watch=watch, trial_budget_seconds=500)
+    found = tried(call, watch=watch, tuning_seconds=500)
     record = next(trial for trial in found.trials if trial.plan == TEN)
     assert record.status == "failed"
     seconds = record.compile_time_seconds
@@ -412,13 +414,13 @@ def test_what_needs_no_trial_is_what_the_others_must_beat(keras, plain, ten, xla
 @pytest.mark.usefixtures("known_times")
 def test_trials_that_cost_more_than_they_save_are_left_out(keras):
     call = small(keras)
-    found = tried(call, xla=True, planned_runs=1)
+    found = tried(call, xla=True, expected_runs=1)
     assert found.plan.is_plain_fit
     assert {trial.status for trial in found.trials} == {"reference", "untried"}
     assert "too short for trials of what may be faster: one would cost about" in found.plan_reason
     assert found.is_settled
     assert found.enough_runs > 1
-    again = tried(call, xla=True, planned_runs=2 * found.enough_runs)
+    again = tried(call, xla=True, expected_runs=2 * found.enough_runs)
     assert any(trial.status in {"chosen", "slower"} for trial in again.trials)
 
 
@@ -435,22 +437,22 @@ def test_of_a_check_alone_no_factor_is_said():
     plain = contender(PLAIN_FIT, 2e-3)
     for seconds, how in ((1e-3, "faster"), (3e-3, "not faster")):
         said = contender(TEN, seconds).record(plain, chosen=False).reason
-        assert said == f"{how} than plain fit in the few steps of its check"
+        assert said == f"{how} than Keras fit in the few steps of its check"
 
 
 @pytest.mark.usefixtures("known_times")
 def test_the_check_decides_where_turns_cost_more_than_they_save(keras):
     call = small(keras, steps=2000)
-    found = tried(call, xla=True, planned_runs=3)
+    found = tried(call, xla=True, expected_runs=3)
     reference, chosen, *untried = found.trials
     # What may be slower is not chosen without turns.
     assert {(each.status, each.plan.uses_xla) for each in untried} == {("untried", True)}
     assert found.plan == chosen.plan == TEN
-    assert found.plan_reason.startswith("faster than plain fit in the few steps of its check")
+    assert found.plan_reason.startswith("faster than Keras fit in the few steps of its check")
     assert chosen.speedup is None and found.input_wait_ratio is None  # nobody has timed them
     assert chosen.step_time.value < reference.step_time.value  # which the SpeedWatch goes by
-    assert not found.is_final(planned_runs=found.enough_runs)
-    again = tried(call, planned_runs=2 * found.enough_runs)
+    assert not found.is_final(expected_runs=found.enough_runs)
+    again = tried(call, expected_runs=2 * found.enough_runs)
     assert again.plan.is_plain_fit or again.trials[-1].speedup.low > 1
     assert again.input_wait_ratio is not None
 
@@ -474,7 +476,7 @@ def test_one_slow_look_is_no_reason_to_leave_a_plan_out(keras, monkeypatch):
         return found
 
     monkeypatch.setattr(EquivalenceCheck, "_train", once_slow)
-    found = tried(small(keras, steps=2000), planned_runs=3)
+    found = tried(small(keras, steps=2000), expected_runs=3)
     assert len(looks) == 2
     assert "in the check" not in found.trials[-1].reason
 
@@ -482,14 +484,14 @@ def test_one_slow_look_is_no_reason_to_leave_a_plan_out(keras, monkeypatch):
 def test_where_no_check_can_pay_not_even_keras_own_step_is_looked_at(keras, monkeypatch):
     call = small(keras, steps=15)  # two epochs
     monkeypatch.setattr(Loop, "prepare", None)  # which traces
-    for settings in (settings_with(planned_runs=1), settings_with(planned_runs=2)):
+    for settings in (settings_with(expected_runs=1), settings_with(expected_runs=2)):
         found = choosing.choose_and_restore(call, Loop(call), settings=settings)
         assert found.plan.is_plain_fit and not found.trials and not found.trials_failed
         assert "too short for trials: it has" in found.plan_reason
         assert found.enough_runs == 3
         assert not found.is_settled  # nothing says how many steps the next run has
     assert "60 steps in all planned runs" in found.plan_reason
-    assert tried(call, planned_runs=3).trials_failed  # it was looked at
+    assert tried(call, expected_runs=3).trials_failed  # it was looked at
 
 
 def test_of_slow_steps_a_few_tell_that_trials_cost_more_than_they_save(keras, monkeypatch):
@@ -502,7 +504,7 @@ def test_of_slow_steps_a_few_tell_that_trials_cost_more_than_they_save(keras, mo
         return found
 
     monkeypatch.setattr(EquivalenceCheck, "_train", noted)
-    found = tried(small(keras, steps=50), planned_runs=1)
+    found = tried(small(keras, steps=50), expected_runs=1)
     assert "too short for trials of what may be faster: one would cost about" in found.plan_reason
     assert trained == [3]
     trained.clear()

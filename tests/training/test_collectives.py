@@ -68,8 +68,8 @@ def test_workers_sum_gradients_and_rows_in_a_step_and_metrics_once_a_call(packag
 
 
 _SCRIPT = pathlib.Path(__file__).with_name("different_workers.py")
-_TRAINED = "10 steps per call; 10 steps per call"
-_AGREED = "plain fit; 10 steps per call"  # as the first one needs it
+_TRAINED = "10 steps per execution; 10 steps per execution"
+_AGREED = "Keras fit; 10 steps per execution"  # as the first one needs it
 
 
 @pytest.mark.parametrize(

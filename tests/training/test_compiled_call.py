@@ -16,7 +16,7 @@ from tfx_perf.training.step.preparation import Preparation
 
 pytestmark = pytest.mark.each_choice
 
-PLAN = TrainingPlan(steps_per_call=7, xla_call=True)
+PLAN = TrainingPlan(steps_per_execution=7, xla_loop=True)
 
 
 def test_a_smaller_last_batch(keras):
@@ -31,7 +31,7 @@ def test_a_smaller_last_batch(keras):
 def test_little_memory_for_batches(keras, monkeypatch):
     monkeypatch.setattr(compiled_call, "_MOST_BYTES", 3 * ROWS * 5 * 4)
     loop = compare(captured(*numeric_models.dense(keras), epochs=1), [PLAN])
-    assert loop.functions._kept["xla_call"]._step_bytes == ROWS * 5 * 4
+    assert loop.functions._kept["xla_loop"]._step_bytes == ROWS * 5 * 4
 
 
 def test_the_data_end_early(keras):
@@ -98,9 +98,9 @@ def test_nothing_to_split(keras):
 
 def test_the_plan():
     assert PLAN.uses_xla
-    assert PLAN.safer == TrainingPlan(steps_per_call=7)
+    assert PLAN.safer == TrainingPlan(steps_per_execution=7)
     for other in ({"xla": True}, {"fused_update": True}, {"micro_batches": 2}):
-        with pytest.raises(pydantic.ValidationError, match="xla_call"):
-            TrainingPlan(steps_per_call=7, xla_call=True, **other)
-    with pytest.raises(pydantic.ValidationError, match="steps_per_call"):
-        TrainingPlan(xla_call=True)
+        with pytest.raises(pydantic.ValidationError, match="xla_loop"):
+            TrainingPlan(steps_per_execution=7, xla_loop=True, **other)
+    with pytest.raises(pydantic.ValidationError, match="steps_per_execution"):
+        TrainingPlan(xla_loop=True)

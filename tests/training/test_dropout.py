@@ -12,9 +12,9 @@ from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
 pytestmark = pytest.mark.one_case
 
 PLANS = {
-    "plain fit": PLAIN_FIT,
-    "xla": TrainingPlan(steps_per_call=5, xla=True),
-    "xla_call": TrainingPlan(steps_per_call=5, xla_call=True),
+    "Keras fit": PLAIN_FIT,
+    "xla": TrainingPlan(steps_per_execution=5, xla=True),
+    "xla_loop": TrainingPlan(steps_per_execution=5, xla_loop=True),
 }
 RATE, UNITS, STEPS = 0.3, 500, 10
 
@@ -68,8 +68,8 @@ def test_the_rate_holds_and_every_step_has_its_own_mask(keras, plan):
 def test_in_keras_3_masks_are_those_of_plain_fit_without_xla_and_others_with_it():
     call = masks(keras3)
     expected = drawn(call, PLAIN_FIT)
-    np.testing.assert_array_equal(drawn(call, TrainingPlan(steps_per_call=5)), expected)
+    np.testing.assert_array_equal(drawn(call, TrainingPlan(steps_per_execution=5)), expected)
     compiled = drawn(call, PLANS["xla"])
     assert np.mean(compiled == expected) < 0.7
     # The first step of a `CompiledCall` is not compiled.
-    np.testing.assert_array_equal(drawn(call, PLANS["xla_call"])[1:], compiled[1:])
+    np.testing.assert_array_equal(drawn(call, PLANS["xla_loop"])[1:], compiled[1:])

@@ -1,4 +1,4 @@
-"""What stays with plain `fit`, and that it trains as ever."""
+"""What stays with Keras' `fit`, and that it trains as ever."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""A plan that leads elsewhere than plain `fit` is found out, and the record says where."""
+"""A plan that leads elsewhere than Keras' `fit` is found out, and the record says where."""
 
 import contextlib
 
@@ -23,10 +23,10 @@ from tfx_perf.training.trials.yardstick import TrainedState, Yardstick
 
 pytestmark = pytest.mark.one_case
 
-SEVERAL = TrainingPlan(steps_per_call=7)
-FUSED = TrainingPlan(steps_per_call=7, fused_update=True)
-XLA = TrainingPlan(steps_per_call=7, xla=True)
-XLA_CALL = TrainingPlan(steps_per_call=7, xla_call=True)
+SEVERAL = TrainingPlan(steps_per_execution=7)
+FUSED = TrainingPlan(steps_per_execution=7, fused_update=True)
+XLA = TrainingPlan(steps_per_execution=7, xla=True)
+XLA_CALL = TrainingPlan(steps_per_execution=7, xla_loop=True)
 
 
 @pytest.fixture(autouse=True)
@@ -75,12 +75,14 @@ def test_weights_that_rounding_does_not_explain(keras, monkeypatch):
         assert isinstance(check.check(XLA_CALL), type(found))
 
 
-@pytest.mark.parametrize("steps_per_call", [3, 7, 8])
-def test_a_call_may_have_more_steps_than_the_check_has_left(keras, steps_per_call):
+@pytest.mark.parametrize("steps_per_execution", [3, 7, 8])
+def test_a_call_may_have_more_steps_than_the_check_has_left(keras, steps_per_execution):
     """In epochs that are longer than a check."""
     model, data = numeric_models.dense(keras)
     with checking(model, data.repeat(), steps_per_epoch=1000) as check:
-        assert isinstance(check.check(TrainingPlan(steps_per_call=steps_per_call)), Contender)
+        assert isinstance(
+            check.check(TrainingPlan(steps_per_execution=steps_per_execution)), Contender
+        )
 
 
 def test_slots_alone(keras, monkeypatch):
@@ -117,7 +119,7 @@ def test_metrics_alone(keras):
 
 def test_moving_averages_alone(keras):
     model, data = numeric_models.batch_norm(keras)
-    plan = TrainingPlan(steps_per_call=7, xla=True)
+    plan = TrainingPlan(steps_per_execution=7, xla=True)
     with checking(model, data) as check:
         keras_api = check._loop.keras_api
         own = type(keras_api).forward
@@ -174,7 +176,7 @@ def test_of_random_models_the_statistics_are_compared(keras, monkeypatch):
         assert "random" in found.note
         found = check.check(SEVERAL)
         assert isinstance(found, Contender), found.reason
-        # Keras 3 draws from variables, so that without XLA the masks are those of plain fit.
+        # Keras 3 draws from variables, so that without XLA the masks are those of Keras fit.
         assert bool(found.note) == (keras.__name__ == "tf_keras")
 
 
@@ -204,7 +206,9 @@ def test_an_own_train_step_without_a_loss_gets_a_plan(keras, monkeypatch, same_p
     call = captured(model, data.repeat(), steps_per_epoch=200, epochs=1)
     settings = model_cases.settings_that_try(xla=True)
     found = choosing.by_trials(call, Loop(call), settings=settings)
-    trial = next(trial for trial in found.trials if trial.plan == TrainingPlan(steps_per_call=10))
+    trial = next(
+        trial for trial in found.trials if trial.plan == TrainingPlan(steps_per_execution=10)
+    )
     assert trial.status in {"chosen", "slower"}, trial.reason
     assert trial.speedup is not None
     assert trial.loss is None

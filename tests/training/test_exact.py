@@ -32,9 +32,9 @@ def test_the_plan_comes_to_plain_fits_weights_bit_for_bit(keras, name):
     expected = trained(keras, name, lambda call: call.proceed())
     session = session_with(xla=True, **INEXACT)
     found = trained(keras, name, session.fit)
-    assert {each.name for each in session.record.plan.optimizations} <= {"steps_per_call"}
+    assert {each.name for each in session.record.plan.optimizations} <= {"steps_per_execution"}
     if name == "dense":
-        assert session.record.plan.steps_per_call > 1
+        assert session.record.plan.steps_per_execution > 1
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_array_equal(one, other)
 
@@ -48,7 +48,11 @@ def test_so_it_is_where_operations_must_be_deterministic(keras):
         trained(keras, "dense", session.fit)
     finally:
         tensorflow_config.disable_op_determinism()
-    assert {*by_plan(session.record)} <= {"plain fit", "10 steps per call", "50 steps per call"}
+    assert {*by_plan(session.record)} <= {
+        "Keras fit",
+        "10 steps per execution",
+        "50 steps per execution",
+    }
 
 
 def test_one_rounding_is_too_much():
@@ -67,10 +71,10 @@ def test_no_precision_is_tried():
     with pytest.raises(errors.UserError, match="one precision"):
         PerfConfig.from_dict({"training": {**INEXACT, "precision": "auto"}})
     auto = PerfConfig.from_dict({"training": {"precision": "auto"}})
-    plan = TrainingPlan(steps_per_call=5, precision="mixed_bfloat16", onednn=True)
+    plan = TrainingPlan(steps_per_execution=5, precision="mixed_bfloat16", onednn=True)
     assert families.allowed(plan, auto) == plan
     tensorflow_config.enable_op_determinism()
     try:
-        assert families.allowed(plan, auto) == TrainingPlan(steps_per_call=5)
+        assert families.allowed(plan, auto) == TrainingPlan(steps_per_execution=5)
     finally:
         tensorflow_config.disable_op_determinism()

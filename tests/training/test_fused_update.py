@@ -16,8 +16,8 @@ from tfx_perf.training.step.split_step import SplitStep
 
 pytestmark = pytest.mark.one_case
 
-FUSED = TrainingPlan(steps_per_call=7, fused_update=True)
-FUSED_XLA_SLICED = TrainingPlan(steps_per_call=7, xla=True, micro_batches=3, fused_update=True)
+FUSED = TrainingPlan(steps_per_execution=7, fused_update=True)
+FUSED_XLA_SLICED = TrainingPlan(steps_per_execution=7, xla=True, micro_batches=3, fused_update=True)
 
 OPTIMIZERS = {
     "Adam": lambda keras: keras.optimizers.Adam(0.01, beta_1=0.8, epsilon=1e-3),
@@ -83,7 +83,7 @@ def test_in_float64_the_weights_are_as_exact_as_float64(keras, name):
     floatx = keras.backend.floatx()
     keras.backend.set_floatx("float64")  # in which losses are computed
     try:
-        sliced = TrainingPlan(steps_per_call=7, micro_batches=3)
+        sliced = TrainingPlan(steps_per_execution=7, micro_batches=3)
         build = in_float64(OPTIMIZERS[name])
         # float32 anywhere would leave 1e-8; Adam magnifies the rounding of small gradients. The
         # slots follow from the weights; metrics may be kept in float32.

@@ -1,4 +1,4 @@
-"""XLA takes any index for one in range; a plan that compiles finds out as plain `fit` would."""
+"""XLA takes any index for one in range; a plan that compiles finds out as Keras' `fit` would."""
 
 import numeric_models
 import pytest
@@ -12,10 +12,10 @@ from tfx_perf.training.optimizations.plan import TrainingPlan
 pytestmark = pytest.mark.one_case
 
 PLANS = {
-    "xla": TrainingPlan(steps_per_call=7, xla=True),
-    "xla in slices": TrainingPlan(steps_per_call=7, xla=True, micro_batches=3),
-    "xla, recompute": TrainingPlan(steps_per_call=7, xla=True, recompute=2),
-    "xla_call": TrainingPlan(steps_per_call=7, xla_call=True),
+    "xla": TrainingPlan(steps_per_execution=7, xla=True),
+    "xla in slices": TrainingPlan(steps_per_execution=7, xla=True, micro_batches=3),
+    "xla, recompute": TrainingPlan(steps_per_execution=7, xla=True, gradient_checkpointing=2),
+    "xla_loop": TrainingPlan(steps_per_execution=7, xla_loop=True),
 }
 
 
@@ -61,7 +61,7 @@ def planted(keras, build, bad):
 
 
 # -6, because Keras 3 counts from behind.
-@pytest.mark.parametrize(("plan", "bad"), [*((plan, 5) for plan in PLANS), ("xla_call", -6)])
+@pytest.mark.parametrize(("plan", "bad"), [*((plan, 5) for plan in PLANS), ("xla_loop", -6)])
 def test_an_embedding(keras, plan, bad):
     with pytest.raises(tf.errors.InvalidArgumentError):
         planted(keras, embedding, bad).proceed()
@@ -71,7 +71,7 @@ def test_an_embedding(keras, plan, bad):
 
 
 @pytest.mark.parametrize("name", ["gather", "labels"])
-@pytest.mark.parametrize("plan", ["xla", "xla_call"])
+@pytest.mark.parametrize("plan", ["xla", "xla_loop"])
 def test_others(keras, name, plan):
     with pytest.raises(tf.errors.InvalidArgumentError):
         planted(keras, MODELS[name], 7).proceed()
@@ -82,13 +82,13 @@ def test_others(keras, name, plan):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_good_indices_train_as_always(keras, name):
-    plans = (PLANS["xla"], PLANS["xla_call"])
+    plans = (PLANS["xla"], PLANS["xla_loop"])
     compare(planted(keras, MODELS[name], None), plans, step_count=STEPS)
 
 
 def test_a_step_that_is_found_out_changes_no_weights(keras):
-    """Up to the end of the call with `xla_call`, whose steps are one computation."""
+    """Up to the end of the call with `xla_loop`, whose steps are one computation."""
     call = planted(keras, embedding, 5)
     with pytest.raises(tf.errors.InvalidArgumentError):
-        Loop(call).fit(TrainingPlan(steps_per_call=1, xla=True))
+        Loop(call).fit(TrainingPlan(steps_per_execution=1, xla=True))
     assert int(call.model.optimizer.iterations) == 11

@@ -43,7 +43,7 @@ def ended(done):
 
 def test_kills_and_a_damaged_checkpoint_change_nothing(trainings, tmp_path):
     folder = str(tmp_path / "checkpoints")
-    plan = {"steps_per_call": 4}
+    plan = {"steps_per_execution": 4}
     logs = [str(tmp_path / name) for name in ("expected.csv", "found.csv")]
     expected = ended(trainings(csv=logs[0], **plan))
     assert expected["outcome"]["iterations"] == 30
@@ -77,11 +77,11 @@ _NO_STATE = ": a DistributedIterator has no state that can be saved"
 @pytest.mark.parametrize(
     ("options", "noted"),
     [
-        ({"is_stateful": True, "is_random": False}, _ORDER),  # plain fit
-        ({"steps_per_call": 3, "replicas": 1, "steps_per_epoch": 7}, None),
-        ({"steps_per_call": 4, "xla_call": True, "replicas": 1}, None),
-        ({"steps_per_call": 4, "replicas": 2}, _NO_STATE),
-        ({"steps_per_call": 3, "steps_per_epoch": 7, "replicas": 2}, _NO_STATE),
+        ({"is_stateful": True, "is_random": False}, _ORDER),  # Keras fit
+        ({"steps_per_execution": 3, "replicas": 1, "steps_per_epoch": 7}, None),
+        ({"steps_per_execution": 4, "xla_loop": True, "replicas": 1}, None),
+        ({"steps_per_execution": 4, "replicas": 2}, _NO_STATE),
+        ({"steps_per_execution": 3, "steps_per_epoch": 7, "replicas": 2}, _NO_STATE),
         ({"is_random": False, "replicas": 2}, _NO_STATE),
     ],
     ids=["stateful", "strategy", "compiled", "replicas", "several passes", "plain replicas"],
@@ -98,7 +98,7 @@ def test_every_kind_of_training_goes_on(trainings, tmp_path, options, noted):
     assert [each.endswith(noted or "") for each in last["notes"]] == [True] * (noted is not None)
 
 
-@pytest.mark.parametrize("options", [{"steps_per_call": 4}, {}], ids=["calls", "plain"])
+@pytest.mark.parametrize("options", [{"steps_per_execution": 4}, {}], ids=["calls", "plain"])
 def test_nan_on_one_of_several_replicas_is_named(trainings, tmp_path, options):
     done = trainings(folder=str(tmp_path), replicas=2, bad_row=12 * 8 // 2 + 6, **options)
     assert "NaN or Inf in step 7, first in input, 1 of 32 values" in done.stderr

@@ -89,7 +89,7 @@ def test_all_go_on_from_where_they_were(tmp_path, package, options):
         assert own["outcome"] == was["outcome"]
         assert own["plan"] == was["plan"]
         assert was["plan_of_next_run"] is None  # which may try some, as this one could not
-        assert own["plan"].startswith("plain fit" if "step" in kind else "10 steps per call")
+        assert own["plan"].startswith("Keras fit" if "step" in kind else "10 steps per execution")
         assert own["resumed_step"] >= (10 if "epoch" in options else 4)
         assert len(own["outcome"]["history"]["loss"]) == 3
     (said,) = found[0]["idle_settings"]  # the first one's record is the training's
@@ -181,7 +181,7 @@ def test_without_a_folder_one_that_runs_out_of_memory_ends_all(tmp_path, package
     assert done.returncode != 0
     said = done.stderr.splitlines()[-1]
     assert said.startswith("Worker 1: ")
-    assert "on worker 1 with a batch of 12 rows, with 10 steps per call" in said
+    assert "on worker 1 with a batch of 12 rows, with 10 steps per execution" in said
     assert "no training.checkpoint_folder" in said
 
 

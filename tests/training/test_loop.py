@@ -1,4 +1,4 @@
-"""The loop's numbers are those of plain `fit`, whatever the plan."""
+"""The loop's numbers are those of Keras' `fit`, whatever the plan."""
 
 import contextlib
 import threading
@@ -16,8 +16,8 @@ from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
 
 pytestmark = pytest.mark.one_case
 
-PLANS = [TrainingPlan(steps_per_call=steps) for steps in (1, 3, 7, 50)]
-XLA = TrainingPlan(steps_per_call=7, xla=True)
+PLANS = [TrainingPlan(steps_per_execution=steps) for steps in (1, 3, 7, 50)]
+XLA = TrainingPlan(steps_per_execution=7, xla=True)
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +43,7 @@ def test_the_users_steps_per_execution_stay(keras):
     model.compile(optimizer="sgd", loss="mse", steps_per_execution=5)
     data = model_cases.regression()
     compare(captured(model, data, validation_data=data), PLANS[1:3], step_count=20)
-    assert Loop(captured(model, data)).users_steps_per_call == 5
+    assert Loop(captured(model, data)).users_steps_per_execution == 5
 
 
 def test_keras_own_callbacks_work(keras, tmp_path):
@@ -79,7 +79,7 @@ def test_the_model_is_left_as_keras_leaves_it(keras, plan, tmp_path):
     train, test = loop.functions.keras
     assert model.train_function is train.own
     assert model.test_function is test
-    assert Loop(call).users_steps_per_call == 1
+    assert Loop(call).users_steps_per_execution == 1
     loss = model.evaluate(data, verbose=0)[0]
     assert loss == pytest.approx(history.history["val_loss"][-1], rel=1e-5)
     assert model.fit(data, verbose=0).history["loss"][0] < history.history["loss"][0]
@@ -134,7 +134,7 @@ def test_an_evaluation_without_data_ends_as_in_plain_fit(keras):
     compare(call, PLANS[2:3], step_count=20)
 
 
-@pytest.mark.parametrize("plan", [PLAIN_FIT, TrainingPlan(steps_per_call=3)], ids=str)
+@pytest.mark.parametrize("plan", [PLAIN_FIT, TrainingPlan(steps_per_execution=3)], ids=str)
 def test_a_training_does_not_wait(keras, plan, monkeypatch):
     started = []
     monkeypatch.setattr(

@@ -29,7 +29,7 @@ host_memory_counts = pytest.mark.skipif(
     bool(tf.config.list_physical_devices("GPU")), reason="there it is the allocator that counts"
 )
 
-_SETTINGS = PerfConfig.from_dict({"training": {"trial_budget_seconds": 0}})
+_SETTINGS = PerfConfig.from_dict({"training": {"tuning_seconds": 0}})
 
 
 @pytest.fixture
@@ -150,14 +150,14 @@ def test_what_was_freed_is_not_in_use():
 
 def test_each_plan_is_spared_what_it_has_left_itself():
     leftovers = Leftovers()
-    xla = [TrainingPlan(steps_per_call=steps, xla=True) for steps in (1, 5)]
+    xla = [TrainingPlan(steps_per_execution=steps, xla=True) for steps in (1, 5)]
     with leftovers.of([PLAIN_FIT]):
         of_plain = block(64)
     with leftovers.of(xla):
         of_xla = block(192)
     assert leftovers.beside(PLAIN_FIT) == pytest.approx(of_xla.nbytes, abs=NEARLY)
     for steps in (1, 5, 50):  # which share one traced function
-        plan = TrainingPlan(steps_per_call=steps, xla=True)
+        plan = TrainingPlan(steps_per_execution=steps, xla=True)
         assert leftovers.beside(plan) == pytest.approx(of_plain.nbytes, abs=NEARLY)
     del of_plain, of_xla
     assert leftovers.beside(PLAIN_FIT) == 0

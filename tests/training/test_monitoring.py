@@ -38,7 +38,7 @@ from tfx_perf.training.trials.choice import PlanChoice, plain
 pytestmark = [pytest.mark.one_case, pytest.mark.usefixtures("no_flops")]
 
 STEPS, BATCH_SIZE = 2 * model_cases.BATCHES, model_cases.BATCH_SIZE
-PLAN = TrainingPlan(steps_per_call=2)
+PLAN = TrainingPlan(steps_per_execution=2)
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ class Scraped:
 def session_with(port, *, plan=PLAIN_FIT, **choice):
     made = session.TrainingSession(
         PerfConfig.from_dict(
-            {"training": {"trial_budget_seconds": 0}, "monitoring": {"metrics_port": port}}
+            {"training": {"tuning_seconds": 0}, "monitoring": {"metrics_port": port}}
         )
     )
     if not plan.is_plain_fit:
@@ -120,7 +120,7 @@ def unguarded(monkeypatch):
 
 
 def observed(keras, port, monkeypatch):
-    """Keras' own `fit`, nothing replaced."""
+    """Keras' `fit`, nothing replaced."""
     unguarded(monkeypatch)
     return session_with(port), Scraped(keras, port, data=fixed_batches())
 
@@ -144,7 +144,7 @@ def test_what_is_served_is_what_the_record_will_say(keras, port, monkeypatch, br
     helps, values, labels = parsed(scraped.texts[-1])
     record = training.record
     figures = record.figures()
-    for key in ("step_time_seconds", "examples_per_second", "host_share_ratio", "train_loss"):
+    for key in ("step_time_seconds", "examples_per_second", "python_overhead_ratio", "train_loss"):
         assert values[f"tfx_perf_{key}"] == pytest.approx(figures[key]), key
         assert helps[f"tfx_perf_{key}"].startswith(metrics.CATALOGUE[key].description)
     first = values["tfx_perf_time_to_first_step_seconds"]
@@ -281,12 +281,14 @@ def test_before_the_first_step_it_is_known_that_there_was_none(live):
         live._loop.timer = timer
         known = {key: value for key, value in live.figures().items() if value is not None}
         assert (known["train_step_count"], known["garbage_collection_seconds"]) == (0, 0.0)
-        assert not {"step_time_seconds", "host_share_ratio", "time_to_first_step_seconds"} & set(
-            known
-        )
+        assert not {
+            "step_time_seconds",
+            "python_overhead_ratio",
+            "time_to_first_step_seconds",
+        } & set(known)
         assert live.loss is None
         assert 0 <= time.time() - live.progress_time < 60
-        assert live.labels["plan"] == "plain fit"
+        assert live.labels["plan"] == "Keras fit"
 
 
 @pytest.mark.slow
@@ -333,7 +335,7 @@ def test_a_scrape_looks_only_at_what_is_new(live, monkeypatch):
     found = live.figures()
     assert found["train_step_count"] == 2 * calls
     assert found["step_time_seconds"] == pytest.approx(0.005)
-    assert found["host_share_ratio"] == pytest.approx(0.2)
+    assert found["python_overhead_ratio"] == pytest.approx(0.2)
     assert max(copied) < 20_000  # not all at once, which would hold the training up
     copied.clear()
     timer.begin_call()

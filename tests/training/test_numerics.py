@@ -1,4 +1,4 @@
-"""The weights after 20 steps are those of plain `fit`, for what a plan can change.
+"""The weights after 20 steps are those of Keras' `fit`, for what a plan can change.
 
 The `slices` of a batch come to the gradient sum of the whole.
 
@@ -20,12 +20,12 @@ from tfx_perf.training.optimizations.plan import TrainingPlan
 
 pytestmark = pytest.mark.one_case
 
-WHOLE = TrainingPlan(steps_per_call=7)
-SLICED = TrainingPlan(steps_per_call=7, micro_batches=3)  # 3 + 3 + 2 of 8 rows
-XLA = TrainingPlan(steps_per_call=7, xla=True)
-RECOMPUTED = TrainingPlan(steps_per_call=7, micro_batches=3, recompute=3)
-XLA_CALL = TrainingPlan(steps_per_call=7, xla_call=True)  # 1 + 6, 7, 6 of 7 steps
-SLICED_XLA = TrainingPlan(steps_per_call=7, xla=True, micro_batches=3)
+WHOLE = TrainingPlan(steps_per_execution=7)
+SLICED = TrainingPlan(steps_per_execution=7, micro_batches=3)  # 3 + 3 + 2 of 8 rows
+XLA = TrainingPlan(steps_per_execution=7, xla=True)
+RECOMPUTED = TrainingPlan(steps_per_execution=7, micro_batches=3, gradient_checkpointing=3)
+XLA_CALL = TrainingPlan(steps_per_execution=7, xla_loop=True)  # 1 + 6, 7, 6 of 7 steps
+SLICED_XLA = TrainingPlan(steps_per_execution=7, xla=True, micro_batches=3)
 
 TOLERANCE = 1e-5
 
@@ -136,7 +136,7 @@ def test_accumulation_by_the_optimizer_itself():
 
 
 def test_more_micro_batches_than_rows(keras):
-    plan = TrainingPlan(steps_per_call=7, micro_batches=50)
+    plan = TrainingPlan(steps_per_execution=7, micro_batches=50)
     assert_equal_to_plain_fit(keras, numeric_models.dense, [plan])
 
 

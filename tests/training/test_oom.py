@@ -48,7 +48,7 @@ def test_it_goes_back_and_on_in_slices_and_nothing_else_changes(keras):
     assert found["oom_count"] >= 1  # how often depends on what TensorFlow runs at once
     assert found["micro_batches"] == 2 ** found["oom_count"]
     assert "Out of memory (OOM when allocating tensor" in found["notes"][0]
-    assert f"on with 5 steps per call, {found['micro_batches']} micro-batches." in log
+    assert f"on with 5 steps per execution, {found['micro_batches']} micro-batches." in log
     assert_as_without_a_limit(found, keras)
 
 
@@ -73,9 +73,9 @@ def assert_as_without_a_limit(found, keras):
 
 @pytest.mark.slow
 def test_plain_fit_goes_on_with_a_step_that_can_be_sliced():
-    found, _ = train("keras", limit_mib=52, steps=1, scenario="plain fit")
+    found, _ = train("keras", limit_mib=52, steps=1, scenario="Keras fit")
     (note,) = found["notes"]
-    assert "with plain fit: went back to step 0 and on with 1 step per call, 2 micro-b" in note
+    assert "with Keras fit: went back to step 0 and on with 1 step per execution, 2 micro-b" in note
     assert_as_without_a_limit(found, importlib.import_module("keras"))
 
 
@@ -123,7 +123,7 @@ def test_sparse_and_ragged_batches(keras):
     call = model_cases.captured(model, data)
     expected, trained = model_cases.plain_fit(call)
     largest = 3
-    session = model_cases.session_with(TrainingPlan(steps_per_call=3))
+    session = model_cases.session_with(TrainingPlan(steps_per_execution=3))
     history = session.fit(call)
     assert (session.record.oom_count, session.record.micro_batches) == (2, 4)
     model_cases.assert_same(model_cases.Snapshot(model), trained)
@@ -137,9 +137,9 @@ def test_a_call_in_one_computation_is_left_for_slices(keras, monkeypatch):
     monkeypatch.setattr(compiled_call.CompiledCall, "_trained", run)
     call = model_cases.captured(model_cases.dense(keras), model_cases.regression())
     expected, trained = model_cases.plain_fit(call)
-    session = model_cases.session_with(TrainingPlan(steps_per_call=3, xla_call=True))
+    session = model_cases.session_with(TrainingPlan(steps_per_execution=3, xla_loop=True))
     history = session.fit(call)
-    assert session.record.plan == TrainingPlan(steps_per_call=3, micro_batches=2)
+    assert session.record.plan == TrainingPlan(steps_per_execution=3, micro_batches=2)
     model_cases.assert_same(model_cases.Snapshot(call.model), trained)
     model_cases.assert_same_history(history, expected)
 
@@ -165,7 +165,7 @@ def test_a_torn_update_is_taken_back(keras):
     call = model_cases.captured(model_cases.dense(keras), model_cases.regression())
     expected, trained = model_cases.plain_fit(call)
     fail_once(call.model.optimizer)
-    session = model_cases.session_with(TrainingPlan(steps_per_call=3))
+    session = model_cases.session_with(TrainingPlan(steps_per_execution=3))
     history = session.fit(call)
     assert (session.record.oom_count, session.record.micro_batches) == (1, 2)
     model_cases.assert_same(model_cases.Snapshot(call.model), trained)
@@ -180,7 +180,7 @@ def test_what_the_data_ask_for_is_no_lack_of_memory_in_the_step(keras):
     call = model_cases.captured(model_cases.dense(keras), model_cases.regression())
     call.arguments["x"] = model_cases.regression().map(broken)
     with pytest.raises(tf.errors.ResourceExhaustedError, match="planted"):
-        model_cases.session_with(TrainingPlan(steps_per_call=3)).fit(call)
+        model_cases.session_with(TrainingPlan(steps_per_execution=3)).fit(call)
 
 
 def test_data_that_come_but_once_cannot_go_back(keras):
@@ -190,7 +190,7 @@ def test_data_that_come_but_once_cannot_go_back(keras):
     call = model_cases.captured(model_cases.dense(keras), data, steps_per_epoch=6)
     fail_once(call.model.optimizer)
     with pytest.raises(errors.UserError, match="a generator that gives each element once, and 3"):
-        model_cases.session_with(TrainingPlan(steps_per_call=3)).fit(call)
+        model_cases.session_with(TrainingPlan(steps_per_execution=3)).fit(call)
 
 
 def visits_of(keras):
@@ -234,7 +234,7 @@ def test_rows_come_once_without_a_folder(keras, kind):
     visits.counts.assign(tf.zeros([ROWS]))
     fail_once(model.optimizer, update=6)
     session = model_cases.session_with(
-        TrainingPlan(steps_per_call=1), training={"checkpoint_steps": 2}
+        TrainingPlan(steps_per_execution=1), training={"checkpoint_every_steps": 2}
     )
     session.fit(call)
     assert "went back to step 4 and on" in session.record.notes[0]
@@ -257,5 +257,5 @@ def test_batches_of_unknown_size_are_not_cut_for_ever(keras, monkeypatch):
     ).apply(tf.data.experimental.assert_cardinality(model_cases.BATCHES))
     call = model_cases.captured(model_cases.dense(keras), data)
     with pytest.raises(errors.UserError, match="enough memory for a training step on one row"):
-        model_cases.session_with(TrainingPlan(steps_per_call=1)).fit(call)
+        model_cases.session_with(TrainingPlan(steps_per_execution=1)).fit(call)
     assert len(tries) <= 9

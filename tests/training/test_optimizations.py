@@ -1,6 +1,6 @@
 """What an `optimization` says of itself is all that a plan, trials and training know of it.
 
-So of `micro_batches`, `optimizations.xla`, `xla_call`; what runs their steps is a `step_runner`.
+So of `micro_batches`, `optimizations.xla`, `xla_loop`; what runs their steps is a `step_runner`.
 """
 
 import json
@@ -26,7 +26,7 @@ def test_one_class_is_proposed_named_and_tried(keras):
     """In a process of its own, where it is there before the plan is."""
     child = processes.python(toy_optimization.__file__, keras.__name__, contributed.OPTIMIZATION)
     found = json.loads(processes.last_line(child))
-    assert found["trials"]["plain fit"] == "reference"
+    assert found["trials"]["Keras fit"] == "reference"
     tried = [name for name in found["trials"] if name.endswith(", uncollected")]
     assert {found["trials"][name] for name in tried} <= {"chosen", "slower"} and tried
     assert "began without NOBODY_SETS=1" in found["without_environment"]
@@ -35,13 +35,13 @@ def test_one_class_is_proposed_named_and_tried(keras):
 
 
 EVERYTHING = {
-    "steps_per_call": 50,
+    "steps_per_execution": 50,
     "xla": True,
     "micro_batches": 2,
     "fused_update": True,
-    "recompute": "auto",
+    "gradient_checkpointing": "auto",
     "precision": "mixed_bfloat16",
-    "xla_call": False,
+    "xla_loop": False,
     "onednn": True,
     "reduction_dtype": "bfloat16",
 }
@@ -54,12 +54,12 @@ def test_plans_are_written_as_ever():
     assert TrainingPlan.model_validate({}) == PLAIN_FIT  # as old as can be
     assert TrainingPlan.model_validate({"top_k_ratio": 0.01}) == PLAIN_FIT  # which is gone
     assert str(plan) == (
-        "50 steps per call, XLA, 2 micro-batches, fused update, recompute (auto), "
-        "mixed_bfloat16, oneDNN, gradients summed in bfloat16"
+        "50 steps per execution, XLA, 2 micro-batches, fused update, "
+        "gradient checkpointing (auto), mixed_bfloat16, oneDNN, gradients summed in bfloat16"
     )
-    assert str(plan.plain) == "plain fit, mixed_bfloat16, oneDNN, gradients summed in bfloat16"
-    in_one = TrainingPlan(steps_per_call=1, xla_call=True, precision="mixed_float16")
-    assert str(in_one) == "1 step per call in one XLA computation, mixed_float16"
+    assert str(plan.plain) == "Keras fit, mixed_bfloat16, oneDNN, gradients summed in bfloat16"
+    in_one = TrainingPlan(steps_per_execution=1, xla_loop=True, precision="mixed_float16")
+    assert str(in_one) == "1 step per execution as an XLA loop, mixed_float16"
 
 
 @pytest.mark.parametrize("name", OPTIMIZATIONS)
@@ -76,20 +76,20 @@ def test_after_a_blow_up_what_may_be_to_blame_goes_first_and_alone():
 
 
 def test_where_memory_runs_out_plans_have_slices_and_no_call_in_one():
-    assert PLAIN_FIT.in_slices(2, steps_per_call=3) == TrainingPlan(
-        steps_per_call=3, micro_batches=2
+    assert PLAIN_FIT.in_slices(2, steps_per_execution=3) == TrainingPlan(
+        steps_per_execution=3, micro_batches=2
     )
-    in_one = TrainingPlan(steps_per_call=5, xla_call=True, precision="mixed_bfloat16")
-    assert in_one.in_slices(8, steps_per_call=3) == TrainingPlan(
-        steps_per_call=5, micro_batches=8, precision="mixed_bfloat16"
+    in_one = TrainingPlan(steps_per_execution=5, xla_loop=True, precision="mixed_bfloat16")
+    assert in_one.in_slices(8, steps_per_execution=3) == TrainingPlan(
+        steps_per_execution=5, micro_batches=8, precision="mixed_bfloat16"
     )
 
 
 # What has a setting of its own, which is off by default, or is no choice.
 OWN_SETTINGS = {
-    "steps_per_call": "training.steps_per_call",
+    "steps_per_execution": "training.steps_per_execution",
     "micro_batches": "only after out-of-memory",
-    "recompute": "training.recompute",
+    "gradient_checkpointing": "training.gradient_checkpointing",
     "precision": "training.precision",
     "reduction_dtype": "distribution.reduction_dtype",
 }
@@ -123,10 +123,10 @@ def test_what_is_excluded_is_neither_tried_nor_used(keras, name):
         return {each.name for plan in plans for each in plan.optimizations}
 
     assert tried(PerfConfig()) - tried(excluding(name)) == {name}
-    earlier = TrainingPlan(steps_per_call=5, **{name: True})
+    earlier = TrainingPlan(steps_per_execution=5, **{name: True})
     session = model_cases.session_with(earlier, training={"excluded_speedups": [name]})
     session.fit(call)
-    assert session.record.plan == TrainingPlan(steps_per_call=5)
+    assert session.record.plan == TrainingPlan(steps_per_execution=5)
 
 
 def test_less_is_hoped_of_xla_where_only_a_cpu_trains(monkeypatch):

@@ -83,7 +83,7 @@ def test_one_worker_trains_as_one_device_does(tmp_path):
     assert (record["worker_count"], record["parameter_server_count"]) == (1, 1)
     assert record["environment"]["parameter_server_count"] == "1"  # for the gate
     assert (record["train_step_count"], record["global_batch_size"]) == (20, 8)
-    assert record["plan"]["steps_per_call"] == 10
+    assert record["plan"]["steps_per_execution"] == 10
     assert record["peak_memory_bytes"] is record["energy_joules"] is None
 
 
@@ -121,7 +121,7 @@ def test_the_others_go_on_without_a_worker_which_is_started_again(tmp_path):
     ],
 )
 def test_what_is_stopped_is_killed_and_started_again(tmp_path, kind, words):
-    training = {"checkpoint_folder": str(tmp_path / "checkpoints"), "checkpoint_steps": 20}
+    training = {"checkpoint_folder": str(tmp_path / "checkpoints"), "checkpoint_every_steps": 20}
     done = launched(
         tmp_path, workers=2, restarts=1, heartbeat_timeout=10, epochs=5, epoch=3, kills=kind,
         signal="SIGSTOP", training=training,

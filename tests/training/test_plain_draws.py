@@ -1,4 +1,4 @@
-"""Plain `fit` draws the random numbers that Keras' own does, whatever was tried before it.
+"""Keras' `fit` draws the random numbers that Keras' own does, whatever was tried before it.
 
 Also where layers and optimizer have `traced_numbers`.
 """

@@ -24,7 +24,7 @@ from tfx_perf.training.trials.processes import Comparison, Trained, settled_at
 from tfx_perf.training.trials.worth import Worth
 
 WAYS = TrainingPlan(onednn=True), TrainingPlan(precision="mixed_bfloat16")
-FUSED = TrainingPlan(steps_per_call=5, fused_update=True)
+FUSED = TrainingPlan(steps_per_execution=5, fused_update=True)
 
 
 def judged(*, off, on, losses=(([1.0], [1.0]), [1.0])):
@@ -138,7 +138,9 @@ def test_what_is_found_in_the_winners_way_is_held_against_plain_fit(way, is_plai
                 reason="1.50 times",
                 speedup=interval(1.5),
             ),
-            TrialRecord(plan=TrainingPlan(steps_per_call=9), status="failed", reason="it crashed"),
+            TrialRecord(
+                plan=TrainingPlan(steps_per_execution=9), status="failed", reason="it crashed"
+            ),
         ),
         trial_time_seconds=10.0,
         is_settled=True,
@@ -148,9 +150,9 @@ def test_what_is_found_in_the_winners_way_is_held_against_plain_fit(way, is_plai
     assert (without.plan, tried.plan, tried.loss) == (PLAIN_FIT, way, 0.5)
     assert other.plan == with_all_of(way, FUSED)
     assert other.speedup.value == pytest.approx(1.2 * 1.5)
-    words = str(way).removeprefix("plain fit, ")
+    words = str(way).removeprefix("Keras fit, ")
     assert other.reason == f"1.50 times, both with {words}"
-    assert failed.plan == with_all_of(way, TrainingPlan(steps_per_call=9))
+    assert failed.plan == with_all_of(way, TrainingPlan(steps_per_execution=9))
     assert failed.reason == "it crashed"
     chosen = tried if is_plain else other
     assert [each.status for each in choice.trials].count("chosen") == 1
@@ -211,9 +213,9 @@ def test_what_was_chosen_within_what_was_chosen_has_both():
     choice = turns(precision).held_against(within)
     assert choice.plan == with_all_of(TrainingPlan(onednn=True, precision="mixed_bfloat16"), FUSED)
     assert [str(each.plan) for each in choice.trials] == [
-        "plain fit",
-        "plain fit, mixed_bfloat16",
-        "plain fit, mixed_bfloat16, oneDNN",
+        "Keras fit",
+        "Keras fit, mixed_bfloat16",
+        "Keras fit, mixed_bfloat16, oneDNN",
         str(choice.plan),
     ]
     assert choice.trials[-1].speedup.value == pytest.approx(1.2 * 1.2 * 1.5)
@@ -221,18 +223,18 @@ def test_what_was_chosen_within_what_was_chosen_has_both():
     assert chosen.plan == choice.plan
     plain_only = turns(precision).held_against(turns(onednn).held_against(plain("nothing beat it")))
     assert (str(plain_only.plan), plain_only.plan_reason) == (
-        "plain fit, mixed_bfloat16, oneDNN",
+        "Keras fit, mixed_bfloat16, oneDNN",
         "1.20 times, both with mixed_bfloat16",
     )
 
 
-TEN = TrainingPlan(steps_per_call=10, fused_update=True)
-OTHER = TrainingPlan(steps_per_call=10, xla=True)
+TEN = TrainingPlan(steps_per_execution=10, fused_update=True)
+OTHER = TrainingPlan(steps_per_execution=10, xla=True)
 
 
 def trial(status, *, speedup=None, compile_time_seconds=1.0, plan=TEN):
     return TrialRecord(
-        plan=plan.model_copy(update={"steps_per_call": 7}),  # as many as fit into a tenth second
+        plan=plan.model_copy(update={"steps_per_execution": 7}),  # that fit into 0.1 s
         status=status,
         reason="of the test",
         speedup=speedup
@@ -308,14 +310,14 @@ def test_what_has_won_trains():
     assert trials_together._or_untried(choice, untried) == choice
 
 
-CALLS = TrainingPlan(steps_per_call=50)
-IN_ONE = TrainingPlan(steps_per_call=50, xla_call=True)
+CALLS = TrainingPlan(steps_per_execution=50)
+IN_ONE = TrainingPlan(steps_per_execution=50, xla_loop=True)
 
 
 def prospect(
-    plan, *, step_count, planned_runs=1, best=PLAIN_FIT, step_seconds=1e-3, beside_seconds=0.0
+    plan, *, step_count, expected_runs=1, best=PLAIN_FIT, step_seconds=1e-3, beside_seconds=0.0
 ):
-    return Worth(step_count=step_count, planned_runs=planned_runs).prospect(
+    return Worth(step_count=step_count, expected_runs=expected_runs).prospect(
         plan,
         best=best,
         step_seconds=step_seconds,
@@ -325,11 +327,11 @@ def prospect(
 
 
 @pytest.mark.parametrize(
-    ("step_count", "planned_runs", "is_worth_it"),
+    ("step_count", "expected_runs", "is_worth_it"),
     [(700, 2, False), (700, 10, True), (10_000, 1, True)],
 )
-def test_a_plan_is_tried_if_the_runs_are_long_enough(step_count, planned_runs, is_worth_it):
-    found = prospect(CALLS, step_count=step_count, planned_runs=planned_runs)
+def test_a_plan_is_tried_if_the_runs_are_long_enough(step_count, expected_runs, is_worth_it):
+    found = prospect(CALLS, step_count=step_count, expected_runs=expected_runs)
     assert found.is_worth_it == is_worth_it
 
 
@@ -355,7 +357,7 @@ def test_what_the_best_has_already_saves_nothing_more():
 def test_one_computation_saves_the_start_of_its_operations(
     step_seconds, operation_count, hoped_seconds
 ):
-    worth = Worth(step_count=1, planned_runs=1)
+    worth = Worth(step_count=1, expected_runs=1)
     found = worth.prospect(
         IN_ONE, best=CALLS, step_seconds=step_seconds, operation_count=operation_count
     )
@@ -385,7 +387,7 @@ def test_what_it_takes_besides_is_a_cost():
     ("step_count", "is_worth_it"), [(10_000, False), (100_000, True)]
 )
 def test_turns_between_plans_that_cannot_be_slower_decide_little(step_count, is_worth_it):
-    worth = Worth(step_count=step_count, planned_runs=1)
+    worth = Worth(step_count=step_count, expected_runs=1)
     assert worth.prospect_of_turns(5.0, step_seconds=1e-3).is_worth_it is is_worth_it
 
 
@@ -397,8 +399,8 @@ def test_long_steps_cost_their_time():
 
 def test_the_runs_that_would_do_are_known():
     needed = prospect(CALLS, step_count=1000).runs_needed(beside_seconds=0.0)
-    assert not prospect(CALLS, step_count=1000, planned_runs=needed - 1).is_worth_it
-    assert prospect(CALLS, step_count=1000, planned_runs=needed).is_worth_it
+    assert not prospect(CALLS, step_count=1000, expected_runs=needed - 1).is_worth_it
+    assert prospect(CALLS, step_count=1000, expected_runs=needed).is_worth_it
     assert prospect(CALLS, step_count=1000).runs_needed(beside_seconds=8.0) == needed + 10
     assert prospect(CALLS, step_count=1000, best=CALLS).runs_needed(beside_seconds=0.0) is None
 

@@ -37,11 +37,11 @@ from tfx_perf.training.trials.plan_key import fit_key
 
 pytestmark = [pytest.mark.one_case, pytest.mark.usefixtures("no_flops", "saves_at_once")]
 
-PLAN = TrainingPlan(steps_per_call=4)
+PLAN = TrainingPlan(steps_per_execution=4)
 
 
 def session_with(plan=PLAN, distribution=None, **training):
-    training = {"checkpoint_steps": 4, **training}
+    training = {"checkpoint_every_steps": 4, **training}
     return model_cases.session_with(plan, training=training, distribution=distribution)
 
 
@@ -69,11 +69,11 @@ BLOW_UPS = {
     # The loss does not show what is in the weights.
     "relu": (PLAN, {"bad_batch": 6}, {"activation": "relu"}, {}, IN_B),
     "seldom": (
-        PLAN, {"bad_batch": 6}, {"activation": "relu"}, {"checkpoint_steps": 1000}, IN_B
+        PLAN, {"bad_batch": 6}, {"activation": "relu"}, {"checkpoint_every_steps": 1000}, IN_B
     ),
     "growing": (PLAIN_FIT, {}, {"rate": 4.0}, {}, r"in step \d+, first in .*learning rate"),
     "bound": (
-        PLAN, {}, {"rate": 4.0}, {"loss_upper_bound": 50.0}, r"above loss_upper_bound=50,.* step \d"
+        PLAN, {}, {"rate": 4.0}, {"max_loss": 50.0}, r"above max_loss=50,.* step \d"
     ),
 }  # fmt: skip
 
@@ -269,7 +269,7 @@ def test_a_plan_that_raises_is_left_for_plain_fit(keras, monkeypatch, tmp_path):
     assert_same_history(found, history)
     assert_same(Snapshot(call.model), trained)
     assert session.record.plan == PLAIN_FIT
-    assert "InternalError: planted with 4 steps per call: went back" in session.record.notes[0]
+    assert "InternalError: planted with 4 steps per execution: went back" in session.record.notes[0]
 
 
 @pytest.mark.slow
@@ -357,7 +357,7 @@ def test_a_blow_up_that_does_not_come_again_is_noted(keras, monkeypatch):
 @pytest.mark.parametrize("is_same", [True, False])
 def test_what_trials_found_is_known_of_a_training_that_goes_on(keras, tmp_path, is_same, caplog):
     settings = PerfConfig.from_dict(
-        {"training": {"checkpoint_steps": 4, "checkpoint_folder": str(tmp_path)}}
+        {"training": {"checkpoint_every_steps": 4, "checkpoint_folder": str(tmp_path)}}
     )
     call = captured(model_of_two(keras), numbers())
     failed = TrialRecord(plan=PLAN.model_copy(update={"xla": True}), status="failed", reason="-")
@@ -379,14 +379,14 @@ def test_what_trials_found_is_known_of_a_training_that_goes_on(keras, tmp_path, 
         )
     assert "The next run goes on from step" in caplog.text
     if not is_same:
-        longer = PLAN.model_copy(update={"steps_per_call": 5})
+        longer = PLAN.model_copy(update={"steps_per_execution": 5})
         found = found.model_copy(update={"plan": longer})
     session = TrainingSession(settings, choice=found)
     session.fit(captured(model_of_two(keras), numbers()))
     record = session.record
     assert record.plan == PLAN
     assert record.resumed_step >= 4
-    next_one = record.for_another_run("here", planned_runs=1)
+    next_one = record.for_another_run("here", expected_runs=1)
     assert (next_one is not None) is is_same
     assert (failed in record.trials) is is_same
 

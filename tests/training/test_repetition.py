@@ -13,8 +13,8 @@ from tfx_perf.training.loop import Loop
 from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.step.steps import repeated
 
-STEPWISE = TrainingPlan(steps_per_call=7)
-COMPILED = TrainingPlan(steps_per_call=7, xla_call=True)
+STEPWISE = TrainingPlan(steps_per_execution=7)
+COMPILED = TrainingPlan(steps_per_execution=7, xla_loop=True)
 
 
 @dataclasses.dataclass

@@ -49,15 +49,15 @@ def data(stages=shuffled):
 
 
 def fit(keras, callbacks, *, folder=None, ends_at=None, stages=shuffled):
-    """Trains; under plain `fit` if there is no folder, until an epoch if one is given."""
+    """Trains; under Keras' `fit` if there is no folder, until an epoch if one is given."""
     keras.utils.set_random_seed(3)
     model, session = model_of(keras), None
     if ends_at is not None:
         callbacks = [*callbacks, broken_off_at(keras, ends_at)]
     watched = contextlib.nullcontext()
     if folder is not None:
-        training = {"checkpoint_steps": 4, "checkpoint_folder": str(folder)}
-        session = session_with(TrainingPlan(steps_per_call=4), training=training)
+        training = {"checkpoint_every_steps": 4, "checkpoint_folder": str(folder)}
+        session = session_with(TrainingPlan(steps_per_execution=4), training=training)
         watched = interception.intercepting_fit(session.fit)
     with watched:
         history = model.fit(
@@ -79,7 +79,7 @@ def broken_off_at(keras, epoch):
 
 
 def resumed(keras, make, folder, *, stages=shuffled):
-    """Returns what plain `fit` gives and what a training does that is broken off and run again."""
+    """Returns what Keras' `fit` gives and what a training does that is broken off and run again."""
     expected = fit(keras, make(keras), stages=stages)
     with pytest.raises(InterruptedError):
         fit(keras, make(keras), folder=folder, ends_at=2, stages=stages)
@@ -276,8 +276,8 @@ def trained(keras, case, value, *, folder, **settings):
     exec(compile(SOURCE, "users_module.py", "exec"), vars(own))
     call = call_of(keras, own, **case(own))
     checkpoints = str(folder / "checkpoints")
-    training = {"checkpoint_folder": checkpoints, "checkpoint_steps": 1, **settings}
-    session = session_with(TrainingPlan(steps_per_call=5), training=training)
+    training = {"checkpoint_folder": checkpoints, "checkpoint_every_steps": 1, **settings}
+    session = session_with(TrainingPlan(steps_per_execution=5), training=training)
     session.fit(call)
     return session.record, Snapshot(call.model)
 

@@ -32,10 +32,10 @@ def session_with(*, budget=300.0, xla=False, worker_count=None, **training):
     return TrainingSession(
         PerfConfig.from_dict(
             {
-                "training": {"trial_budget_seconds": budget, **training},
+                "training": {"tuning_seconds": budget, **training},
                 "compilation": {"enabled": xla},
                 "distribution": {"workers": worker_count},
-                "schedule": {"planned_runs": 10**6},
+                "schedule": {"expected_runs": 10**6},
             }
         )
     )
@@ -47,7 +47,7 @@ def by_plan(record):
 
 @pytest.fixture
 def plant(long_calls, monkeypatch):
-    """Replaces the step of every plan, but not that of plain `fit`."""
+    """Replaces the step of every plan, but not that of Keras' `fit`."""
 
     def replace(step):
         retrace = steps.MultiStep.retrace
@@ -82,12 +82,12 @@ def test_several_steps_a_call_win_for_a_small_model_and_change_nothing(keras, tm
 
     record = session.record
     trials = by_plan(record)
-    assert 1 < record.plan.steps_per_call <= 50
+    assert 1 < record.plan.steps_per_execution <= 50
     assert record.trace_count == 1  # as in the next run, which has no trials
-    assert trials["plain fit"].status == "reference"
+    assert trials["Keras fit"].status == "reference"
     assert trials[str(record.plan)].status == "chosen"
     assert trials[str(record.plan)].speedup.low > 1.02
-    assert {"plain fit", "10 steps per call, fused update"} < set(trials)
+    assert {"Keras fit", "10 steps per execution, fused update"} < set(trials)
     figures = record.figures()
     assert figures["train_step_count"] == 600
     assert figures["plan_speedup_ratio"] == trials[str(record.plan)].speedup.value
@@ -150,7 +150,7 @@ def test_a_plan_that_raises_is_not_chosen(keras, plant):
     session = session_with()
     assert_same_history(session.fit(call), expected)
     assert session.record.plan.is_plain_fit
-    trial = by_plan(session.record)["30 steps per call, fused update"]
+    trial = by_plan(session.record)["30 steps per execution, fused update"]
     assert (trial.status, trial.reason) == ("failed", "RuntimeError: planted")
 
 
@@ -166,12 +166,12 @@ def test_a_plan_that_is_slower_is_not_chosen(keras, plant, seconds):
         return step
 
     plant(slow)
-    session = session_with(steps_per_call=(5,))
+    session = session_with(steps_per_execution=(5,))
     session.fit(small(keras, steps_per_epoch=30))
     assert session.record.plan.is_plain_fit
-    trial = by_plan(session.record)["5 steps per call, fused update"]
+    trial = by_plan(session.record)["5 steps per execution, fused update"]
     assert trial.status == "slower"
-    assert "times the step time of plain fit" in trial.reason
+    assert "times the step time of Keras fit" in trial.reason
 
 
 def needs_autograph(keras):
@@ -199,7 +199,7 @@ def test_layers_that_need_autograph_train_with_a_plan():
     session = session_with(xla=True, budget=240)  # AutoGraph takes long beside other work
     assert_same_history(session.fit(call), expected, rtol=1e-4)
     assert_same(Snapshot(call.model), trained, rtol=1e-4)
-    assert 1 < session.record.plan.steps_per_call <= 50
+    assert 1 < session.record.plan.steps_per_execution <= 50
 
 
 @pytest.mark.slow

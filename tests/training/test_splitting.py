@@ -1,4 +1,4 @@
-"""What plain `fit` would call is called, or the step is not taken apart.
+"""What Keras' `fit` would call is called, or the step is not taken apart.
 
 Methods of the user's own are found by `private_attributes`.
 """
@@ -27,7 +27,7 @@ from tfx_perf.training.trials.choice import PlanChoice
 
 pytestmark = [pytest.mark.one_case, pytest.mark.usefixtures("no_flops")]
 
-SEVERAL = TrainingPlan(steps_per_call=5)
+SEVERAL = TrainingPlan(steps_per_execution=5)
 
 
 def api_and_model(keras):
@@ -102,7 +102,7 @@ def test_an_optimizer_that_computes_gradients_in_its_own_way(name):
     loop = trained_as_plain_fit_does(model)
     assert "computes gradients in its own way" in loop.keras_api.splitting_obstacle(model)
     found, refused = tried(loop, model)
-    assert [str(plan) for plans in found for plan in plans] == ["10 steps per call"]
+    assert [str(plan) for plans in found for plan in plans] == ["10 steps per execution"]
     assert [record.status for record in refused] == ["untried"]
 
 
@@ -146,7 +146,7 @@ def test_an_own_update_step_of_the_instance_is_not_fused(keras):
 
 
 @pytest.mark.parametrize(
-    "how", [{"micro_batches": 2}, {"recompute": 2}], ids=["micro_batches", "recompute"]
+    "how", [{"micro_batches": 2}, {"gradient_checkpointing": 2}], ids=lambda how: next(iter(how))
 )
 def test_the_scale_of_a_loss_is_no_constant_where_a_known_plan_is_traced_first(how):
     model = keras3.Sequential([keras3.Input([4]), keras3.layers.Dense(4), keras3.layers.Dense(1)])
@@ -154,7 +154,7 @@ def test_the_scale_of_a_loss_is_no_constant_where_a_known_plan_is_traced_first(h
     model.compile(scaling, "mse")
     rows = tf.ones([8, 4])
     data = tf.data.Dataset.from_tensors((1000 * rows, rows[:, :1])).repeat(40)
-    plan = TrainingPlan(steps_per_call=2, **how)
+    plan = TrainingPlan(steps_per_execution=2, **how)
     session = TrainingSession(PerfConfig(), choice=PlanChoice(plan=plan, plan_reason="given"))
     with interception.intercepting_fit(session.fit):
         model.fit(data, verbose=0)
@@ -179,7 +179,7 @@ def test_a_scaled_loss_overflows_in_slices_where_it_does_in_the_whole_batch(kera
                 model.fit(data, verbose=0)
         return float(optimizer.dynamic_scale if keras is keras3 else optimizer.loss_scale)
 
-    plan = TrainingPlan(steps_per_call=2, micro_batches=8)
+    plan = TrainingPlan(steps_per_execution=2, micro_batches=8)
     session = TrainingSession(PerfConfig(), choice=PlanChoice(plan=plan, plan_reason="given"))
     assert trained(session) == trained() < 2.0**120
     assert session.record.plan == plan

@@ -74,7 +74,11 @@ def test_steps_and_history_are_those_of_plain_fit(keras, case):
     call = captured(model, data_of(length), steps_per_epoch=steps, epochs=epochs)
     before = Snapshot(model)
     expected = outcome(model, call.proceed)
-    for plan in PLAIN_FIT, TrainingPlan(steps_per_call=3), TrainingPlan(steps_per_call=50):
+    for plan in (
+        PLAIN_FIT,
+        TrainingPlan(steps_per_execution=3),
+        TrainingPlan(steps_per_execution=50),
+    ):
         loop = Loop(call)
         if not plan.is_plain_fit and obstacle(call, loop):
             continue
@@ -99,15 +103,15 @@ def test_callbacks_are_told_of_a_call_by_its_last_step(keras):
         on_train_batch_end=lambda step, logs: told.append(step)
     )
     call = captured(model, data_of(10), epochs=2, callbacks=[callback])
-    Loop(call).fit(TrainingPlan(steps_per_call=4))
+    Loop(call).fit(TrainingPlan(steps_per_execution=4))
     assert told == 2 * [3, 7, 9]  # else a progress bar would show 12/10
 
 
-PLANS = [TrainingPlan(steps_per_call=4), TrainingPlan(steps_per_call=4, xla_call=True)]
+PLANS = [TrainingPlan(steps_per_execution=4), TrainingPlan(steps_per_execution=4, xla_loop=True)]
 
 
 def session_in(plan, folder=None):
-    training = {"checkpoint_folder": str(folder), "checkpoint_steps": 4} if folder else {}
+    training = {"checkpoint_folder": str(folder), "checkpoint_every_steps": 4} if folder else {}
     return session_with(plan, training=training)
 
 
@@ -169,7 +173,7 @@ def test_graphs_that_run_fewer_steps_are_an_error_and_nothing_of_it_is_saved(
         return run(self, iterator, steps if len(calls) < 8 else 1, **given)
 
     monkeypatch.setattr(MultiStep, "run", run_less)
-    session = session_in(TrainingPlan(steps_per_call=2), tmp_path)
+    session = session_in(TrainingPlan(steps_per_execution=2), tmp_path)
     with (
         interception.intercepting_fit(session.fit),
         pytest.raises(errors.StepCountError, match="computed_steps=.*, optimizer_steps="),
@@ -206,6 +210,6 @@ def test_other_numbers_of_steps_that_plain_fit_makes_are_no_error(keras, name):
     given = {}
     if name == "ends_early":
         data, given = data.repeat(2), {"steps_per_epoch": 8}
-    plan = TrainingPlan(steps_per_call=4, micro_batches=2 if name == "slices" else 1)
+    plan = TrainingPlan(steps_per_execution=4, micro_batches=2 if name == "slices" else 1)
     call = captured(model, data, epochs=3, verbose=0, callbacks=[Own()], **given)
     Loop(call).fit(plan)

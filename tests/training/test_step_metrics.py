@@ -1,4 +1,4 @@
-"""Metrics get from every plan what plain `fit` gives them, in its order."""
+"""Metrics get from every plan what Keras' `fit` gives them, in its order."""
 
 import model_cases
 import numeric_models
@@ -14,10 +14,10 @@ from tfx_perf.training.step.slices import slicing_obstacle
 pytestmark = pytest.mark.one_case
 
 PLANS = (
-    TrainingPlan(steps_per_call=7),
-    TrainingPlan(steps_per_call=7, xla=True),
-    TrainingPlan(steps_per_call=7, xla_call=True),
-    TrainingPlan(steps_per_call=7, recompute=2),
+    TrainingPlan(steps_per_execution=7),
+    TrainingPlan(steps_per_execution=7, xla=True),
+    TrainingPlan(steps_per_execution=7, xla_loop=True),
+    TrainingPlan(steps_per_execution=7, gradient_checkpointing=2),
 )
 
 
@@ -57,7 +57,7 @@ def test_a_metric_that_reads_the_weights(keras):
     optimizer = keras.optimizers.SGD(0.2, momentum=0.9)
     model.compile(optimizer, "mse", metrics=[Size(model.layers[0])])
     assert not slicing_obstacle(model, either_keras.api_of(model))  # it is a step in parts
-    fused = TrainingPlan(steps_per_call=7, fused_update=True)
+    fused = TrainingPlan(steps_per_execution=7, fused_update=True)
     compare(captured(model, data), (*PLANS, fused))
 
 
@@ -76,7 +76,7 @@ def test_results_are_computed_once_a_call(keras):
     model.compile("sgd", "mse", metrics=[Noting()])
     call = captured(model, data, validation_data=data)
     computed.clear()
-    Loop(call).fit(TrainingPlan(steps_per_call=10))
+    Loop(call).fit(TrainingPlan(steps_per_execution=10))
     assert len(computed) < 10, "four calls of ten steps, and Keras itself asks at their ends"
 
 
@@ -99,5 +99,5 @@ def test_an_own_test_step(keras, place, names):
     validation = model_cases.regression().take(7)
     call = captured(model, model_cases.regression(), epochs=3, validation_data=validation)
     expected, _ = plain_fit(call)
-    history, _ = Loop(call).fit(TrainingPlan(steps_per_call=5))
+    history, _ = Loop(call).fit(TrainingPlan(steps_per_execution=5))
     assert_same_history(history, expected)

@@ -163,7 +163,7 @@ def test_errors_of_connections_are_told_from_others():
 
 
 TWO = Writers(workers=2, replicas=2)
-PLAN = TrainingPlan(steps_per_call=10, micro_batches=2)
+PLAN = TrainingPlan(steps_per_execution=10, micro_batches=2)
 SECOND = types.SimpleNamespace(rank=1, size=2, all_equal=lambda own: True)
 
 

@@ -36,10 +36,10 @@ def data(seed=0):
     return tf.data.Dataset.from_tensor_slices((x, y)).batch(8)
 
 
-def session_with(steps_per_call=8, folder=None):
-    training = {"checkpoint_folder": str(folder), "checkpoint_steps": 20} if folder else {}
+def session_with(steps_per_execution=8, folder=None):
+    training = {"checkpoint_folder": str(folder), "checkpoint_every_steps": 20} if folder else {}
     return model_cases.session_with(
-        TrainingPlan(steps_per_call=steps_per_call), training=training
+        TrainingPlan(steps_per_execution=steps_per_execution), training=training
     )
 
 
@@ -116,7 +116,7 @@ def test_every_step_is_made_whatever_another_thread_calls(keras, name, has_folde
     assert int(model.optimizer.iterations.numpy()) == STEPS * EPOCHS
     record = session.record
     assert record.train_step_count == STEPS * EPOCHS
-    assert record.plan.steps_per_call == 8
+    assert record.plan.steps_per_execution == 8
     for weights, own in zip(model.get_weights(), plain.get_weights(), strict=True):
         np.testing.assert_allclose(weights, own, rtol=1e-5)
     # Metrics belong to the model, and who evaluates it in another thread resets them.
@@ -141,7 +141,7 @@ def test_another_thread_that_trains_the_model_adds_its_own_steps(keras, monkeypa
 @pytest.mark.parametrize("which", ["the_model", "the_model_by_its_class", "another_model"])
 def test_a_thread_that_trains_while_plans_are_tried_loses_no_step(keras, which, monkeypatch):
     monkeypatch.setattr(turns, "BLOCK_SECONDS", 0.01)
-    settings = model_cases.settings_that_try(steps_per_call=[8])
+    settings = model_cases.settings_that_try(steps_per_execution=[8])
     model, other, tried = model_of(keras), model_of(keras), []
     trained = other if which == "another_model" else model
     trained.train_on_batch(X, Y)  # all its variables are there
@@ -161,7 +161,7 @@ def test_a_thread_that_trains_while_plans_are_tried_loses_no_step(keras, which, 
             meanwhile.wait_for_another()
             tried.append(choosing.choose_and_restore(call, loop, settings=settings))
             meanwhile.wait_for_another()
-        return PlanChoice(plan=TrainingPlan(steps_per_call=8), plan_reason="given")
+        return PlanChoice(plan=TrainingPlan(steps_per_execution=8), plan_reason="given")
 
     session._choose = choose
     with interception.intercepting_fit(session.fit):
@@ -204,7 +204,7 @@ def test_two_scripts_in_two_threads_give_fit_back(keras):
 
     def train(seed):
         model = model_of(keras, seed)
-        with tfx_perf.optimized({"training": {"trial_budget_seconds": 0}}) as run:
+        with tfx_perf.optimized({"training": {"tuning_seconds": 0}}) as run:
             begun.wait()
             model.fit(data(seed), epochs=EPOCHS, verbose=0)
             begun.wait()

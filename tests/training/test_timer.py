@@ -1,6 +1,6 @@
 """Which calls count, where an epoch begins, and how turns are timed.
 
-A plan that turns out slower than plain `fit` is left, and nothing else changes.
+A plan that turns out slower than Keras' `fit` is left, and nothing else changes.
 """
 
 import mmap
@@ -35,13 +35,13 @@ class Clock:
         monkeypatch.setattr(time, "perf_counter", lambda: self.now)
 
 
-def run_epochs(timer, clock, *, epochs, step_seconds, steps_per_call=10, pause_seconds=50.0):
+def run_epochs(timer, clock, *, epochs, step_seconds, steps_per_execution=10, pause_seconds=50.0):
     for epoch, calls in enumerate(epochs):
         timer.on_epoch_begin(epoch)
         for call in range(calls):
             timer.begin_call()
             clock.now += step_seconds(epoch, call)
-            timer.end_call(steps_per_call)
+            timer.end_call(steps_per_execution)
         clock.now += pause_seconds  # validation and callbacks
 
 
@@ -136,7 +136,7 @@ def test_a_short_training_counts_what_there_is(monkeypatch):
         timer,
         clock,
         epochs=[4],
-        steps_per_call=1,
+        steps_per_execution=1,
         step_seconds=lambda epoch, call: 1.0 if call else 9.0,
     )
     assert list(timer.steady_seconds()) == [1.0, 1.0, 1.0]
@@ -176,7 +176,7 @@ def test_a_timer_ends_fit(keras):
     )
     loop = Loop(call)
     _, timer = loop.try_out(
-        TrainingPlan(steps_per_call=1),
+        TrainingPlan(steps_per_execution=1),
         model_cases.regression(),
         step_count=6,
         epochs=5,
@@ -193,7 +193,7 @@ def test_what_callbacks_take_is_not_the_train_functions(keras):
             model_cases.regression(), epochs=2, verbose=0, callbacks=[slow]
         )
     )
-    _, timer = Loop(call).fit(TrainingPlan(steps_per_call=1))
+    _, timer = Loop(call).fit(TrainingPlan(steps_per_execution=1))
     assert timer.host_share() > 0.5
     assert np.median(timer.steady_seconds()) > 0.05  # a step's time has it all the same
 
@@ -248,7 +248,7 @@ def test_flops_without_a_batch_have_a_reason(keras):
 
 
 STEPS = 60
-XLA = TrainingPlan(steps_per_call=1, xla=True)
+XLA = TrainingPlan(steps_per_execution=1, xla=True)
 
 
 def slow_under_xla(keras):
@@ -294,7 +294,7 @@ def test_a_plan_stays_where_plain_steps_are_no_faster(loop_and_weights, monkeypa
     loop, model, expected = loop_and_weights
     monkeypatch.setattr(fit_steps, "_timed", lambda run, *arguments: (run(*arguments), 0.01))
     # As if the machine had become slower since the trials: for both.
-    loop.fit(TrainingPlan(steps_per_call=1), plain_step_seconds=1e-6)
+    loop.fit(TrainingPlan(steps_per_execution=1), plain_step_seconds=1e-6)
     assert loop.speed_watch.note is None
     assert_same(Snapshot(model), expected, rtol=1e-4)
 
@@ -303,6 +303,6 @@ def test_a_kept_promise_costs_no_plain_step(loop_and_weights, monkeypatch):
     loop, model, expected = loop_and_weights
     plain_steps = []
     monkeypatch.setattr(loop.functions, "plain_step", lambda: plain_steps.append)
-    loop.fit(TrainingPlan(steps_per_call=1), plain_step_seconds=60.0)
+    loop.fit(TrainingPlan(steps_per_execution=1), plain_step_seconds=60.0)
     assert not plain_steps
     assert_same(Snapshot(model), expected, rtol=1e-4)

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.each_choice
 
 
 def trained(keras, data, **arguments):
-    settings = PerfConfig.from_dict({"training": {"trial_budget_seconds": 0}})
+    settings = PerfConfig.from_dict({"training": {"tuning_seconds": 0}})
     training = session.TrainingSession(settings)
     with interception.intercepting_fit(training.fit):
         dense(keras).fit(data, verbose=0, **arguments)
@@ -32,7 +32,7 @@ def trained_for_long(keras):
     steps = {
         "step_time_p99_seconds": found.step_time.value,
         "garbage_collection_seconds": 0.0,
-        "host_share_ratio": 0.05,  # so small a model is bound by the host
+        "python_overhead_ratio": 0.05,  # so small a model is bound by the host
     }
     return found.model_copy(update={**steps, "fit_time_seconds": 1e6})
 
@@ -51,10 +51,10 @@ def test_a_training_without_faults_needs_none(record):
 
 
 def test_what_is_advised_for_a_busy_host_depends_on_the_steps_of_a_call(record):
-    busy = record.model_copy(update={"host_share_ratio": 0.2})
+    busy = record.model_copy(update={"python_overhead_ratio": 0.2})
     (plain,) = advice.advise(busy, regression())
     assert "More steps can be run in a call" in plain.message
-    planned = busy.model_copy(update={"plan": TrainingPlan(steps_per_call=50)})
+    planned = busy.model_copy(update={"plan": TrainingPlan(steps_per_execution=50)})
     (planned,) = advice.advise(planned, regression())
     assert "A call has 50 steps already: look for callbacks" in planned.message
 
@@ -65,7 +65,7 @@ def test_what_is_advised_for_a_busy_host_depends_on_the_steps_of_a_call(record):
         ({"input_wait_ratio": 0.3}, ["input_bound"]),
         ({"trace_count": 3}, ["many_shapes"]),
         ({"xla": XlaAccount(compiled_shapes=("8x4", "7x4", "6x4"))}, ["many_shapes"]),
-        ({"host_share_ratio": 0.2}, ["host_bound"]),
+        ({"python_overhead_ratio": 0.2}, ["host_bound"]),
         ({"trial_time_seconds": 3e5}, ["long_trials"]),
         ({"compile_time_seconds": 3e5}, ["long_compilation"]),
         ({"step_time_p99_seconds": 1e3}, ["uneven_steps"]),

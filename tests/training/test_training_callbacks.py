@@ -1,4 +1,4 @@
-"""Callbacks that train, evaluate or unfreeze find the model as in plain `fit`.
+"""Callbacks that train, evaluate or unfreeze find the model as in Keras' `fit`.
 
 Our `train_functions` are in the place of Keras' for the running `fit` alone, by a `takeover`.
 """
@@ -25,8 +25,8 @@ pytestmark = [pytest.mark.one_case, pytest.mark.usefixtures("no_flops")]
 
 PLANS = {
     "plain": PLAIN_FIT,
-    "four": TrainingPlan(steps_per_call=4),
-    "xla_call": TrainingPlan(steps_per_call=4, xla_call=True),
+    "four": TrainingPlan(steps_per_execution=4),
+    "xla_loop": TrainingPlan(steps_per_execution=4, xla_loop=True),
 }
 
 
@@ -102,7 +102,7 @@ def fitted(model, plan="four", **given):
 
 
 def run(keras, act, hook, plan):
-    """Trains with plain `fit` if there is no plan; returns all that is to be the same."""
+    """Trains with Keras' `fit` if there is no plan; returns all that is to be the same."""
     model, seen = model_of(keras), []
 
     def do(*args, **kwargs):
@@ -138,10 +138,10 @@ def assert_equal_runs(found, expected):
 @pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize("act", ACTIONS, ids=lambda act: act.__name__)
 @pytest.mark.parametrize("hook", ["on_train_begin", "on_epoch_begin", "on_epoch_end"])
-@pytest.mark.slow_where("*xla_call", "*begin-*", "*-remakes*", "*plain")
+@pytest.mark.slow_where("*xla_loop", "*begin-*", "*-remakes*", "*plain")
 def test_epoch_hooks_find_the_model_as_in_plain_fit(keras, hook, act, plan):
     if act is freezes_and_trains and plan != "plain" and keras.__name__ == "tf_keras":
-        pytest.skip("plain fit goes on with what train_on_batch traced, where nothing is frozen")
+        pytest.skip("Keras fit goes on with what train_on_batch traced, where nothing is frozen")
     assert_equal_runs(run(keras, act, hook, PLANS[plan]), run(keras, act, hook, None))
 
 

@@ -112,15 +112,16 @@ LATE_EDITS = [
 # Why a training goes on from a checkpoint though another value of these was given.
 UNCOUNTED = {
     "it says what trials look for; a training goes on with the checkpoint's plan":
-        "compilation.enabled training.trial_budget_seconds training.steps_per_call "
+        "compilation.enabled training.tuning_seconds training.steps_per_execution "
         "training.excluded_speedups training.loss_tolerance training.margin",
     "it says what is made of the trained model": "compilation.aot_signature",
     "what it names is left out on either side": "training.resume_ignores",
     "the model's layers have the policy in their settings": "training.precision",
-    "it changes no number": "training.recompute",
+    "it changes no number": "training.gradient_checkpointing",
     "it says where and when there are checkpoints":
-        "training.checkpoint_folder training.checkpoint_steps training.checkpoint_seconds",
-    "it says when a training goes back": "training.loss_upper_bound training.recovery_max_trials",
+        "training.checkpoint_folder training.checkpoint_every_steps "
+        "training.checkpoint_every_seconds",
+    "it says when a training goes back": "training.max_loss training.max_rollbacks",
     "any number of replicas goes on; the numbers are those of one device":
         "distribution.strategy distribution.workers distribution.job",
     "it says where layers are": "distribution.device_memory_bytes",

@@ -34,7 +34,7 @@ def tried(call):
 
 def choice_of(call):
     """Makes trials of a few quick plans; returns what was chosen."""
-    settings = settings_that_try(trial_budget_seconds=60)
+    settings = settings_that_try(tuning_seconds=60)
     return choosing.choose_and_restore(call, Loop(call), settings=settings)
 
 

@@ -23,7 +23,7 @@ from tfx_perf.xla import hlo
 
 pytestmark = pytest.mark.each_choice
 
-COMPILED = TrainingPlan(steps_per_call=2, xla=True)
+COMPILED = TrainingPlan(steps_per_execution=2, xla=True)
 BATCH_SIZE = 24  # of 80 rows: the fourth batch has 8
 
 
@@ -45,7 +45,7 @@ def trained(call, plan=COMPILED):
 
 
 def test_every_shape_is_a_program_of_its_own(keras):
-    plan = TrainingPlan(steps_per_call=1, xla_call=True)
+    plan = TrainingPlan(steps_per_execution=1, xla_loop=True)
     record = trained(captured(model_cases.dense(keras), ragged(), epochs=3), plan)
     assert record.xla.compiled_shapes == ("1x24x4, 1x24x1", "1x8x4, 1x8x1")
     figures = record.figures()
@@ -69,8 +69,8 @@ def test_known_shapes_are_one_program_and_products_are_counted_once(keras):
 
 def test_a_call_of_another_length_is_another_program(keras):
     loop = Loop(captured(model_cases.dense(keras), rows().batch(8, drop_remainder=True)))
-    for steps_per_call in (2, 4):
-        plan = TrainingPlan(steps_per_call=steps_per_call, xla_call=True)
+    for steps_per_execution in (2, 4):
+        plan = TrainingPlan(steps_per_execution=steps_per_execution, xla_loop=True)
         loop.fit(plan)
     assert loop.functions.used_by(plan).compiled_shapes == ("2x8x4, 2x8x1", "4x8x4, 4x8x1")
 
@@ -85,7 +85,7 @@ def test_keras_own_compiled_step_is_read_too(keras):
 
 @pytest.mark.slow
 def test_trials_say_what_xla_compiled_and_what_it_could_not(keras):
-    settings = model_cases.settings_that_try(xla=True, steps_per_call=[2])
+    settings = model_cases.settings_that_try(xla=True, steps_per_execution=[2])
     session = TrainingSession(settings)
     session.fit(captured(model_cases.dense(keras), ragged().repeat(), steps_per_epoch=40))
     (tried,) = [trial for trial in session.record.trials if trial.plan.xla]
@@ -131,7 +131,7 @@ def test_more_than_the_peak_is_refused(share, kept):
         assert "101% of the peak (measured: here)" in found.note
 
 
-PLAN = TrainingPlan(steps_per_call=2)
+PLAN = TrainingPlan(steps_per_execution=2)
 ROWS, PADDED_ROWS, WIDTH = 640, 8, 16
 
 

@@ -32,9 +32,9 @@ _ONE_PACK_EACH = tf.distribute.experimental.CommunicationOptions(bytes_per_pack=
 _SECONDS = 2.0  # in which the other one comes to a sum
 
 
-def trained(model, data, *, steps_per_call, **given):
+def trained(model, data, *, steps_per_execution, **given):
     """Trains with a plan; returns the graph of its steps."""
-    plan, loops = TrainingPlan(steps_per_call=steps_per_call), []
+    plan, loops = TrainingPlan(steps_per_execution=steps_per_execution), []
     session = model_cases.session_with(plan)
     choose = session._choose
     session._choose = lambda call, loop: (loops.append(loop), choose(call, loop))[1]
@@ -65,7 +65,7 @@ def products(keras, strategy):
     x = np.zeros((16, 4), np.float32)
     data = tf.data.Dataset.from_tensor_slices((x, x)).batch(4, drop_remainder=True)
     counts = []
-    for function in trained(model, data, steps_per_call=2).library.function:
+    for function in trained(model, data, steps_per_execution=2).library.function:
         nodes = {node.name: node for node in function.node_def}
         for node in nodes.values():
             if node.op == "CollectiveReduceV2":
@@ -81,7 +81,7 @@ def dropped(keras, strategy):
         model.compile(keras.optimizers.SGD(1.0), lambda y_true, y_pred: -y_pred)
     ones = np.ones((2, UNITS), "float32")
     data = tf.data.Dataset.from_tensors((ones, ones[:, :1]))  # a row for each replica
-    trained(model, data, steps_per_call=1)
+    trained(model, data, steps_per_execution=1)
     # Of what both have dropped, and both have kept; the others were dropped by one of them.
     kept_by = np.round(model.layers[-1].get_weights()[0])
     return int(np.sum(kept_by != 1))

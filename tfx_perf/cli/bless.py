@@ -1,4 +1,4 @@
-"""`tfx-perf bless`: counts a run as baseline though the gate refused it; `unbless` undoes it."""
+"""`tfx-perf bless`: counts a run as baseline though the gate refused it; `revoke` undoes it."""
 
 import datetime
 import functools
@@ -52,9 +52,9 @@ def command(**given: Any) -> None:
     _record("bless", **given)
 
 
-@click.command("unbless")
+@click.command("revoke")
 @_with_options
-def unbless(**given: Any) -> None:
+def revoke(**given: Any) -> None:
     """Makes RUN no longer count as baseline.
 
     RUN is the id of a run in the ledger, or the beginning of one. Who, when and why are

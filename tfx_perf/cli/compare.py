@@ -150,7 +150,7 @@ def _after_first_step(runs: Sequence[Mapping[str, float]]) -> list[dict[str, flo
     found = []
     for run, seconds, mean in zip(runs, whole, means, strict=True):
         # Those after the steps of the first call.
-        further = max(0.0, run["train_step_count"] - run.get("steps_per_call", 1.0))
+        further = max(0.0, run["train_step_count"] - run.get("steps_per_execution", 1.0))
         in_steps = min(seconds, (mean or 0.0) * further)
         saving = min(seconds - in_steps, run.get("checkpoint_time_seconds", 0.0))
         divided = step_parts.divided(in_steps, run, parts=parts)

@@ -169,7 +169,7 @@ def _trends(runs: "Sequence[RecordedRun]", keys: Sequence[str]) -> table.Table:
     who = f" of {runs[0].trained_on}" if runs[0].trained_on else ""
     rows = table.Table(
         title=f"Trends{who}, oldest run first", box=box.SIMPLE_HEAD,
-        caption="● blessed  ✗ refused or unblessed  · not judged", caption_justify="left",
+        caption="● blessed  ✗ refused or revoked  · not judged", caption_justify="left",
     )  # fmt: skip
     rows.add_column("")
     rows.add_column("", no_wrap=True)

@@ -13,7 +13,7 @@ from tfx_perf.hardware import versions
 
 SUBCOMMANDS = (
     "addon", "airflow", "bless", "calibrate", "compare", "demo", "doctor",
-    "history", "kubeflow", "launch", "run", "template", "tfx", "unbless",
+    "history", "kubeflow", "launch", "revoke", "run", "template", "tfx",
 )  # fmt: skip
 
 
@@ -24,10 +24,10 @@ class _LazyGroup(options.Group):
         return list(SUBCOMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in ("revoke", "unbless"):  # its earlier name
+            return importlib.import_module("tfx_perf.cli.bless").revoke
         if cmd_name not in SUBCOMMANDS:
             return None
-        if cmd_name == "unbless":
-            return importlib.import_module("tfx_perf.cli.bless").unbless
         return importlib.import_module(f"tfx_perf.cli.{cmd_name}").command
 
 

@@ -3,13 +3,13 @@
 ```yaml
 tensorflow_optimization:
   compilation: {enabled: true}
-  schedule: {planned_runs: 30}
-  input: {time_budget_seconds: 60}
-  training: {trial_budget_seconds: 120}
+  schedule: {expected_runs: 30}
+  input: {tuning_seconds: 60}
+  training: {tuning_seconds: 120}
   distribution: {job: null}
   memory: {batch_sizes: [64, 256]}
   monitoring: {metrics_port: 9090}
-  gate: {rules: {mfu_ratio: {min: 0.1}, step_time_seconds: {margin: 0.05}}}
+  gate: {rules: {mfu_ratio: {min: 0.1}, step_time_seconds: {tolerance: 0.05}}}
 ```
 """
 
@@ -51,11 +51,11 @@ class ScheduleSettings(Section):
     """How often what a search finds will be used.
 
     Attributes:
-        planned_runs: trainings that will use a plan, this one included: what they save together
+        expected_runs: trainings that will use a plan, this one included: what they save together
             is what a search may cost. None: this one, and as many more as there were before it.
     """
 
-    planned_runs: PositiveInt | None = None
+    expected_runs: PositiveInt | None = None
 
     def run_count(self, *, runs_before: int = 0) -> int:
         """Returns how many trainings a plan that is found now is for.
@@ -64,7 +64,7 @@ class ScheduleSettings(Section):
             runs_before: trainings that came before. What has been run n times is expected to be
                 run n times more.
         """
-        return self.planned_runs or 1 + runs_before
+        return self.expected_runs or 1 + runs_before
 
 
 class InputSettings(Section):
@@ -73,7 +73,7 @@ class InputSettings(Section):
     Attributes:
         batch_size: examples in a batch where it measures without training code; None: 256. With
             such code its own is measured, and candidates are checked with this.
-        time_budget_seconds: wall time of the whole search.
+        tuning_seconds: wall time of the whole search.
         memory_budget_bytes: what a candidate may hold in RAM; None: half of what is free.
         margin: how much faster than the default a candidate must be, beyond its interval.
         allow_weaker_shuffle: also choose what shuffles worse than the default.
@@ -81,7 +81,7 @@ class InputSettings(Section):
     """
 
     batch_size: PositiveInt | None = None
-    time_budget_seconds: Positive = 60.0
+    tuning_seconds: Positive = 60.0
     memory_budget_bytes: PositiveInt | None = None
     margin: NotNegative = 0.02
     allow_weaker_shuffle: bool = False
@@ -123,7 +123,7 @@ class PerfConfig(Settings):
     """All settings; every key is optional.
 
     Example:
-        >>> PerfConfig.from_dict({"training": {"trial_budget_seconds": 30}}).training.seed
+        >>> PerfConfig.from_dict({"training": {"tuning_seconds": 30}}).training.seed
     """
 
     ROOT_KEY: ClassVar[str] = "tensorflow_optimization"

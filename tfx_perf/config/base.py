@@ -1,6 +1,7 @@
 """The bases of all settings: one section, what a file of them holds, and kinds of values."""
 
 import datetime
+import logging
 import numbers
 import os
 import pathlib
@@ -14,6 +15,7 @@ import pydantic_core
 from tfx_perf.config import yaml_file
 from tfx_perf.core import errors, validation
 
+_LOGGER = logging.getLogger(__name__)
 _LAST_PORT = 65535
 
 ItemT = TypeVar("ItemT")
@@ -78,6 +80,7 @@ class Settings(Section):
     @classmethod
     def _validated(cls: type[SettingsT], values: Any, place_of: validation.PlaceOf) -> SettingsT:
         if not (cls.ROOT_KEY and isinstance(values, Mapping) and cls.ROOT_KEY in values):
+            values = with_new_names(values)
             return validation.validated(cls, values, place_of=place_of, removed=REMOVED)
         beside = [key for key in values if key != cls.ROOT_KEY]
         if beside:  # which would hold for nothing
@@ -87,7 +90,7 @@ class Settings(Section):
             )
         return validation.validated(
             cls,
-            values[cls.ROOT_KEY],
+            with_new_names(values[cls.ROOT_KEY]),
             place_of=lambda location: place_of((cls.ROOT_KEY, *location)),
             removed=REMOVED,
         )
@@ -201,3 +204,51 @@ REMOVED: dict[str, str] = {
     "distribution.top_k_ratio": "Set distribution.reduction_dtype: bfloat16 to send less.",
     "gate.policy.limit": "Drop the limit, or make its rule `advisory`.",
 }
+
+# Settings that have another name since version 0.2, by their earlier one; `*` is any metric.
+RENAMED: dict[str, str] = {
+    "gate.anchor": "reference_run",
+    "gate.escalate_seconds": "rerun_seconds",
+    "gate.kept_runs": "ledger_size",
+    "gate.policy.not_comparable": "incomparable",
+    "gate.policy.not_compared": "no_baseline",
+    "gate.rules.host_share_ratio": "python_overhead_ratio",
+    "gate.rules.input_fed_ratio": "input_efficiency_ratio",
+    "gate.rules.*.budget": "max_regression",
+    "gate.rules.*.margin": "tolerance",
+    "gate.rules.*.noise": "expected_std",
+    "gate.rules.*.scale": "min_baseline",
+    "input.time_budget_seconds": "tuning_seconds",
+    "schedule.planned_runs": "expected_runs",
+    "training.checkpoint_seconds": "checkpoint_every_seconds",
+    "training.checkpoint_steps": "checkpoint_every_steps",
+    "training.loss_upper_bound": "max_loss",
+    "training.recompute": "gradient_checkpointing",
+    "training.recovery_max_trials": "max_rollbacks",
+    "training.steps_per_call": "steps_per_execution",
+    "training.trial_budget_seconds": "tuning_seconds",
+}
+
+
+def with_new_names(values: Any, *, section: str = "") -> Any:
+    """Returns settings with their names of today, and logs a warning for each earlier one.
+
+    Raises:
+        UserError: a setting has both names.
+    """
+    if not isinstance(values, Mapping):
+        return values
+    renamed = {}
+    for key, value in values.items():
+        name = RENAMED.get(f"{section}{key}", key)
+        if name != key:
+            place = section.replace("*", "METRIC")
+            if name in values:
+                raise errors.UserError(
+                    f"Expected {place}{name} alone. Received: {key}, its earlier name, beside it. "
+                    f"Remove {key}."
+                )
+            _LOGGER.warning("The setting %s%s is called %s now.", place, key, name)
+        below = f"{section}*." if section == "gate.rules." else f"{section}{name}."
+        renamed[name] = with_new_names(value, section=below)
+    return renamed

@@ -17,14 +17,14 @@ _COST = "cost_per_million_examples"
 # on how long a training lasts or on whether trials were made anew are reported and never refuse.
 # Only the step's time and memory, which every run has, are required.
 DEFAULT_RULES: Mapping[str, Rule] = {
-    "step_time_seconds": Rule(margin=0.03),
-    "examples_per_second": Rule(margin=0.03, optional=True),
+    "step_time_seconds": Rule(tolerance=0.03),
+    "examples_per_second": Rule(tolerance=0.03, optional=True),
     # Of one time with the rate; on a CPU, what it is a share of is measured anew in every run.
-    "mfu_ratio": Rule(margin=0.03, optional=True, advisory=True),
-    "cost_per_million_examples": Rule(margin=0.03),
+    "mfu_ratio": Rule(tolerance=0.03, optional=True, advisory=True),
+    "cost_per_million_examples": Rule(tolerance=0.03),
     # Below 2 GiB 100 MiB: what TensorFlow loads only once may come before the training or in it,
     # and XLA's compiler takes some 50 MiB where another plan is chosen.
-    "training_memory_bytes": Rule(margin=0.05, scale=2**31),
+    "training_memory_bytes": Rule(tolerance=0.05, min_baseline=2**31),
     # Beyond that the next larger batch or a fragmented allocator ends the training.
     "peak_memory_share_ratio": Rule(max=0.85, optional=True),
     # Such a training ends some day, whatever its peak is now.
@@ -32,25 +32,27 @@ DEFAULT_RULES: Mapping[str, Rule] = {
     # Says something only where most of the memory is in use, which it does not know.
     "fragmentation_ratio": Rule(max=0.2, optional=True, advisory=True),
     # Relative to a share of 20 %: two points more.
-    "input_wait_ratio": Rule(margin=0.1, scale=0.2, optional=True),
+    "input_wait_ratio": Rule(tolerance=0.1, min_baseline=0.2, optional=True),
     # Relative to a share of 20 % each: two points more, and four.
-    "communication_share_ratio": Rule(margin=0.1, scale=0.2, optional=True),
-    "load_imbalance_ratio": Rule(margin=0.2, scale=0.2, optional=True, advisory=True),
-    "trace_count": Rule(margin=0.0, budget=1.0, optional=True),
-    "oom_count": Rule(margin=0.0, budget=1.0, optional=True),
-    "train_loss": Rule(margin=0.05, scale=0.1, optional=True),
-    "validation_loss": Rule(margin=0.05, scale=0.1, optional=True),
+    "communication_share_ratio": Rule(tolerance=0.1, min_baseline=0.2, optional=True),
+    "load_imbalance_ratio": Rule(tolerance=0.2, min_baseline=0.2, optional=True, advisory=True),
+    "trace_count": Rule(tolerance=0.0, max_regression=1.0, optional=True),
+    "oom_count": Rule(tolerance=0.0, max_regression=1.0, optional=True),
+    "train_loss": Rule(tolerance=0.05, min_baseline=0.1, optional=True),
+    "validation_loss": Rule(tolerance=0.05, min_baseline=0.1, optional=True),
     # Of the whole machine, sampled.
-    "energy_per_example_joules": Rule(margin=0.1, noise=0.03, optional=True),
+    "energy_per_example_joules": Rule(tolerance=0.1, expected_std=0.03, optional=True),
     # A plan that cannot be compiled is not used: worth a look, no reason to refuse.
     "xla_compile_success_ratio": Rule(min=0.9, optional=True, advisory=True),
     # Trials come before the first step and are made only when something has changed.
-    "time_to_first_step_seconds": Rule(margin=0.2, scale=5.0, optional=True, advisory=True),
+    "time_to_first_step_seconds": Rule(
+        tolerance=0.2, min_baseline=5.0, optional=True, advisory=True
+    ),
     # Compiling takes a large share of a short training, and that is no fault.
     "compile_share_ratio": Rule(max=0.05, optional=True, advisory=True),
 }
 
-DEFAULT_EVALUATION_RULE = Rule(margin=0.02, optional=True)
+DEFAULT_EVALUATION_RULE = Rule(tolerance=0.02, optional=True)
 """For a metric of Evaluator's output whose name says which way is better."""
 
 _Answer = Literal["bless", "refuse"]
@@ -65,21 +67,21 @@ class Policy(Section):
     a limit is always refused. Bless all the others to see what the gate would do.
 
     Attributes:
-        regression: a change for the worse beyond the margin that noise does not explain.
-        inconclusive: the noise is too large to rule a change beyond the budget out.
+        regression: a change for the worse beyond the tolerance that noise does not explain.
+        inconclusive: the noise is too large to rule a change beyond max_regression out.
         invalid: the figure is missing, was not finite or rests on too few steps.
-        not_comparable: there are blessed runs, but none was measured in the same environment at
+        incomparable: there are blessed runs, but none was measured in the same environment at
             about the same size. `if quality holds` refuses unless a loss or an evaluation metric,
             which no environment changes, was compared. It also refuses a figure that is worse by
-            more than twice its budget plus what the different environment explains.
-        not_compared: no blessed run on record has the figure.
+            more than twice its max_regression plus what the different environment explains.
+        no_baseline: no blessed run on record has the figure.
     """
 
     regression: _Answer = "refuse"
     inconclusive: _Answer = "refuse"
     invalid: _Answer = "refuse"
-    not_comparable: _AnswerByQuality = "if quality holds"
-    not_compared: _Answer = "bless"
+    incomparable: _AnswerByQuality = "if quality holds"
+    no_baseline: _Answer = "bless"
 
 
 class GateSettings(Section):
@@ -91,12 +93,11 @@ class GateSettings(Section):
     Attributes:
         rules: metric key to rule; `evaluation/NAME` is a metric of Evaluator's output. A rule
             stands beside the default one for its metric (`Rule.beside`), null takes it away. A
-            looser margin for the step time loosens the default rules of what follows from it.
+            looser tolerance for the step time loosens the default rules of what follows from it.
         use_defaults: whether the rules of `DEFAULT_RULES` hold where `rules` says nothing.
         policy: what each verdict does.
         baseline_runs: number of last comparable blessed runs that a run is compared with.
-        kept_runs: how many blessed runs of each environment the ledger keeps; the anchor is sought
-            in them.
+        ledger_size: how many blessed runs of each environment the ledger keeps.
         baseline_uri: folder that the ledger is also read from and written to, a local path or a URL
             such as `gs://bucket/folder`; for where there is no ML Metadata.
         fail_pipeline: whether a refusal fails the component, and the pipeline with it. By default
@@ -104,9 +105,10 @@ class GateSettings(Section):
         false_alarm_rate: probability that a run that is no worse is called a regression, over all
             rules together.
         minimum_steps: steps below which no figure that is taken over steps is valid.
-        escalate_seconds: a run that would be refused for its step time alone is trained in turns
+        rerun_seconds: a run that would be refused for its step time alone is trained in turns
             with a blessed one on this host, for at most so long; 0: it is not.
-        anchor: run that the budgets count from; None: the best level that runs have held.
+        reference_run: run that cumulative drift counts from; None: the best level that runs have
+            held.
         price_per_hour: of a machine that trains, in any currency; it gives the cost of a million
             examples.
     """
@@ -115,13 +117,13 @@ class GateSettings(Section):
     use_defaults: bool = True
     policy: Policy = Policy()
     baseline_runs: PositiveInt = 8
-    kept_runs: PositiveInt = 100
+    ledger_size: PositiveInt = 100
     baseline_uri: LocalPath | None = None
     fail_pipeline: bool = False
     false_alarm_rate: Annotated[float, pydantic.Field(gt=0, lt=0.5)] = 0.02
     minimum_steps: Count = 50
-    escalate_seconds: NotNegative = 0.0
-    anchor: str | None = None
+    rerun_seconds: NotNegative = 0.0
+    reference_run: str | None = None
     price_per_hour: Positive | None = None
 
     @pydantic.field_validator("rules")
@@ -150,8 +152,8 @@ class GateSettings(Section):
                 _COST,
                 remedy="Set gate.price_per_hour.",
             )
-        if self.kept_runs < self.baseline_runs:
-            raise ValueError("kept_runs not below baseline_runs")
+        if self.ledger_size < self.baseline_runs:
+            raise ValueError("ledger_size not below baseline_runs")
         return self
 
     def unruled(self, evaluation: Collection[str]) -> tuple[str, ...]:

@@ -9,9 +9,11 @@ from tfx_perf.core import errors, metrics
 from tfx_perf.core.metrics import Direction
 from tfx_perf.core.validation import SettingError
 
-BUDGET_MARGINS = 4.0
-"""A budget that is not given, in margins."""
+REGRESSION_TOLERANCES = 4.0
+"""The default of `max_regression`, in tolerances."""
 
+# Fields of a rule that say nothing without a tolerance.
+_OF_TOLERANCE = ("max_regression", "expected_std", "min_baseline")
 # A change of that many times is none that anybody means to tolerate: it was meant in percent.
 _LARGEST_SHARE = 10.0
 _DIRECTIONS = {"lower": Direction.LOWER, "higher": Direction.HIGHER}
@@ -30,18 +32,18 @@ class Rule(Section):
     only: the metric catalogue says which way that is.
 
     Example:
-        >>> Rule(max=0.5), Rule(margin=0.05), Rule(margin=0.05, max=0.5, advisory=True)
+        >>> Rule(max=0.5), Rule(tolerance=0.05), Rule(tolerance=0.05, max=0.5, advisory=True)
 
     Attributes:
         min: refuse below, in the metric's unit.
         max: refuse above, in the metric's unit.
-        margin: a change too small to matter, e.g. 0.03 for 3 %; it is never a regression.
-        budget: the change that must not get through, neither in the noise of one run nor as the sum
-            of many small ones; None: four margins.
-        noise: the relative run-to-run standard deviation to expect before runs have shown it; None:
-            by the kind of metric, see `tfx_perf.gate.noise`.
-        scale: changes are relative to this, in the metric's unit, if the baseline is smaller: a
-            share that rises from 0.1 % to 0.2 % has not doubled.
+        tolerance: a change too small to matter, e.g. 0.03 for 3 %; it is never a regression.
+        max_regression: the largest change that may get through, whether hidden by the noise of one
+            run or as the sum of many small ones; None: four tolerances.
+        expected_std: relative standard deviation between runs to expect before runs have shown it;
+            None: by the kind of metric, see `tfx_perf.gate.noise`.
+        min_baseline: changes are relative to this, in the metric's unit, if the baseline is
+            smaller: a share that rises from 0.1 % to 0.2 % has not doubled.
         direction: which way an evaluation metric gets better; None: as its name says.
         advisory: report only, never refuse.
         optional: do not refuse a run that has not recorded the figure.
@@ -49,10 +51,10 @@ class Rule(Section):
 
     min: float | None = None
     max: float | None = None
-    margin: NotNegative | None = None
-    budget: Positive | None = None
-    noise: Positive | None = None
-    scale: NotNegative = 0.0
+    tolerance: NotNegative | None = None
+    max_regression: Positive | None = None
+    expected_std: Positive | None = None
+    min_baseline: NotNegative = 0.0
     direction: Literal["lower", "higher"] | None = None
     advisory: bool = False
     optional: bool = False
@@ -60,11 +62,11 @@ class Rule(Section):
     @pydantic.model_validator(mode="after")
     def _is_coherent(self) -> "Rule":
         if not self.model_fields_set:
-            raise ValueError("a rule with min, max or margin")
+            raise ValueError("a rule with min, max or tolerance")
         if self.min is not None and self.max is not None and self.min > self.max:
             raise ValueError("min not above max, so that something can pass")
-        if self.budget is not None and self.margin is not None and self.budget < self.margin:
-            raise ValueError("a budget that is not below the margin")
+        if self.max_regression is not None and self.max_regression < self.smallest_change:
+            raise ValueError("a max_regression that is not below the tolerance")
         return self
 
     @pydantic.model_serializer(mode="wrap")
@@ -75,26 +77,28 @@ class Rule(Section):
     @property
     def lacks(self) -> str:
         """What has to come from a default rule beside it; empty if it stands alone."""
-        if self.min is None and self.max is None and self.margin is None:
-            return "min, max or margin"
-        if self.margin is None and (self.budget or self.noise or self.scale):
-            return "a margin, to which budget, noise and scale belong"
+        if self.min is None and self.max is None and self.tolerance is None:
+            return "min, max or tolerance"
+        if self.tolerance is None and any(getattr(self, name) for name in _OF_TOLERANCE):
+            return f"a tolerance, to which {', '.join(_OF_TOLERANCE)} belong"
         return ""
 
     @property
     def smallest_change(self) -> float:
-        """The margin; 0 where there is none, and any change counts."""
-        return self.margin or 0.0
+        """The tolerance; 0 where there is none, and any change counts."""
+        return self.tolerance or 0.0
 
     @property
     def largest_change(self) -> float:
-        """The budget, or what stands for it."""
-        return BUDGET_MARGINS * self.smallest_change if self.budget is None else self.budget
+        """`max_regression`, or its default."""
+        if self.max_regression is None:
+            return REGRESSION_TOLERANCES * self.smallest_change
+        return self.max_regression
 
     def beside(self, default: "Rule") -> "Rule":
         """Returns the rule with what a default one of the metric says beyond it.
 
-        A limit takes no margin away, and what the default only reports does not refuse.
+        A limit takes no tolerance away, and what the default only reports does not refuse.
         """
         own = self.model_fields_set
         fields = {name: getattr(self, name) for name in own}
@@ -104,10 +108,10 @@ class Rule(Section):
             return Rule(**fields)
         if "advisory" not in own:
             fields["advisory"] = default.advisory
-        if "margin" not in own:
-            fields |= default.model_dump(include={"margin", "budget", "noise", "scale"} - own)
-        elif self.margin is not None and "scale" not in own:
-            fields["scale"] = default.scale
+        if "tolerance" not in own:
+            fields |= default.model_dump(include={"tolerance", *_OF_TOLERANCE} - own)
+        elif self.tolerance is not None and "min_baseline" not in own:
+            fields["min_baseline"] = default.min_baseline
         fields |= default.model_dump(include={"min", "max"} - own)
         return Rule(**fields)
 
@@ -115,20 +119,20 @@ class Rule(Section):
         """Returns the default rule of a follower, as loose as the user's for the step time.
 
         Who tolerates a slower step tolerates the lower rate and the higher cost that follow. A rule
-        without margin, or stricter than the default, changes nothing.
+        without tolerance, or stricter than the default, changes nothing.
         """
-        if leader.margin is None or self.margin is None:
+        if leader.tolerance is None or self.tolerance is None:
             return self
-        margin, budget = (
+        tolerance, max_regression = (
             abs((1 + slower) ** FOLLOWERS[key] - 1)
-            for slower in (leader.margin, leader.largest_change)
+            for slower in (leader.tolerance, leader.largest_change)
         )
         return Rule(
             **{
                 **self.model_dump(),
-                "margin": max(self.margin, margin),
-                "budget": max(self.largest_change, budget),
-                "noise": self.noise or leader.noise,
+                "tolerance": max(self.tolerance, tolerance),
+                "max_regression": max(self.largest_change, max_regression),
+                "expected_std": self.expected_std or leader.expected_std,
                 "advisory": self.advisory or leader.advisory,
             }
         )
@@ -166,17 +170,17 @@ class Rule(Section):
             raise SettingError(f"a max that can fire: {key!r} is never above {highest:g}", key)
         if self.min is not None and self.min <= lowest:
             raise SettingError(f"a min that can fire: {key!r} is never below {lowest:g}", key)
-        if self.margin is None:
+        if self.tolerance is None:
             return
         if self.direction_of(key) is Direction.NONE:
             raise SettingError(
-                f"no margin for {key!r}, which has no better direction and cannot regress",
+                f"no tolerance for {key!r}, which has no better direction and cannot regress",
                 key,
                 remedy="Give the rule a direction." if metrics.is_evaluation(key) else "",
             )
-        if self.direction_of(key) is Direction.HIGHER and lowest == 0 and self.margin >= 1:
-            raise SettingError(f"a margin below 1: {key!r} cannot fall by more than 100 %", key)
-        for name, share in (("margin", self.margin), ("budget", self.budget)):
+        if self.direction_of(key) is Direction.HIGHER and lowest == 0 and self.tolerance >= 1:
+            raise SettingError(f"a tolerance below 1: {key!r} cannot fall by more than 100 %", key)
+        for name, share in (("tolerance", self.tolerance), ("max_regression", self.max_regression)):
             if not metric.is_deterministic and share and share >= _LARGEST_SHARE:
                 raise SettingError(
                     f"a {name} below {_LARGEST_SHARE:g} (it is a fraction: {share:g} means "
@@ -184,5 +188,5 @@ class Rule(Section):
                     key,
                     remedy=f"{share:g} % is {share / 100:g}.",
                 )
-        if self.margin == 0 and not metric.is_deterministic:
-            raise SettingError(f"a margin above 0 for {key!r}, which varies from run to run", key)
+        if self.tolerance == 0 and not metric.is_deterministic:
+            raise SettingError(f"a tolerance above 0 for {key!r}, which varies between runs", key)

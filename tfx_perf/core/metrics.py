@@ -8,8 +8,16 @@ import dataclasses
 import enum
 import math
 from collections.abc import Mapping
+from typing import TypeVar
 
 from tfx_perf.core import metric_names
+
+ValueT = TypeVar("ValueT")
+
+_RENAMED = {  # keys of earlier versions
+    "host_share_ratio": "python_overhead_ratio",
+    "input_fed_ratio": "input_efficiency_ratio",
+}
 
 
 class Direction(enum.Enum):
@@ -85,12 +93,12 @@ _ABOVE_ZERO = frozenset(
         "step_peak_bytes", "memory_limit_bytes", "peak_memory_share_ratio",
         "cost_per_million_examples", "plan_speedup_ratio", "input_speedup_ratio",
         "replica_speedup_ratio", "replica_count", "worker_count", "host_count",
-        "global_batch_size", "steps_per_call",
+        "global_batch_size", "steps_per_execution",
     )
 )  # fmt: skip
 # Of two measurements, each with its error.
 _DIFFERENCES = frozenset(("activation_bytes", "bytes_per_example", "footprint_bytes"))
-_BEYOND_ONE = frozenset(("step_time_median_error_ratio", "compile_share_ratio", "input_fed_ratio"))
+_BEYOND_ONE = frozenset(("step_time_median_error_ratio", "compile_share_ratio", "input_efficiency_ratio"))
 
 
 def _of(component: str, *rows: tuple[str, str, Direction, str]) -> list[Metric]:
@@ -104,7 +112,7 @@ _METRICS = [
         ("tuned_examples_per_second", "1/second", _HIGHER, "Input pipeline alone, the chosen candidate."),
         ("input_speedup_ratio", "times", _HIGHER, "Chosen candidate over the default, median of interleaved blocks."),
         ("input_training_speedup_ratio", "times", _HIGHER, "Training with the chosen input over training with the default, on the train step."),
-        ("input_fed_ratio", "ratio", _HIGHER, "Training with the chosen input over training on one batch repeated from memory."),
+        ("input_efficiency_ratio", "ratio", _HIGHER, "Training with the chosen input over training on one batch repeated from memory."),
         ("input_headroom_ratio", "times", _LOWER, "How many times as fast training would be if the default input cost nothing."),
         ("input_memory_bytes", "bytes", _LOWER, "Resident memory that the chosen candidate holds."),
         ("input_preparation_seconds", "seconds", _LOWER, "One-off work before the chosen candidate's first batch."),
@@ -165,11 +173,11 @@ _METRICS = [
         ("mfu_ratio", "ratio", _HIGHER, "Model FLOPs utilisation: achieved over peak FLOPs."),
         ("hfu_ratio", "ratio", _NONE, "Hardware FLOPs utilisation: as MFU, with what is computed again."),
         ("input_wait_ratio", "ratio", _LOWER, "Share of a step that disappears when one batch is repeated from memory; 0 where noise may explain it. Measured only where trials took turns."),
-        ("host_share_ratio", "ratio", _LOWER, "Share of the steps' time between the calls of the train function: Keras and callbacks, in Python."),
+        ("python_overhead_ratio", "ratio", _LOWER, "Share of the steps' time between the calls of the train function: Keras and callbacks, in Python."),
         ("energy_joules", "joules", _LOWER, "What the processors and GPUs of all hosts that trained took during fit, whoever used them."),
         ("energy_per_example_joules", "joules", _LOWER, "The same over the examples that were trained on."),
-        ("plan_speedup_ratio", "times", _HIGHER, "Plain fit's step time over the chosen plan's, measured in the trials."),
-        ("steps_per_call", "count", _NONE, "Training steps run by one call from Python."),
+        ("plan_speedup_ratio", "times", _HIGHER, "Keras fit's step time over the chosen plan's, measured in the trials."),
+        ("steps_per_execution", "count", _NONE, "Training steps run by one call from Python."),
         ("xla_enabled", "flag", _NONE, "1 if the step is compiled by XLA."),
         ("xla_compile_count", "count", _LOWER, "Programs that XLA compiled in fit: one for each combination of input shapes; with XLA for forward and backward pass alone, shapes that a trace leaves open count as one."),
         ("xla_compile_success_ratio", "ratio", _HIGHER, "Programs that XLA could compile over those it was given, in trials and fit."),
@@ -209,7 +217,7 @@ _DETERMINISTIC = frozenset(
         "weights_bytes", "optimizer_state_bytes", "gradients_bytes", "input_batch_bytes",
         "xla_peak_bytes", "xla_temp_bytes", "trace_count", "oom_count", "flops_per_step",
         "parameter_count", "replica_count", "worker_count", "host_count", "global_batch_size",
-        "steps_per_call", "xla_enabled",
+        "steps_per_execution", "xla_enabled",
     )
 )  # fmt: skip
 
@@ -224,7 +232,7 @@ STEP_TIME_EXPONENTS: Mapping[str, int] = {
 
 # Of a step: the same time is a larger share of a shorter one.
 SHARES_OF_A_STEP = (
-    "input_wait_ratio", "host_share_ratio", "communication_share_ratio", "load_imbalance_ratio",
+    "input_wait_ratio", "python_overhead_ratio", "communication_share_ratio", "load_imbalance_ratio",
 )  # fmt: skip
 
 # What is made of the mean step time, not of the median: a single stall in a short training is
@@ -266,6 +274,11 @@ def is_unread(key: str) -> bool:
     """Returns whether nobody knows by its name which way a metric of Evaluator's is better."""
     name = key.removeprefix(EVALUATION_PREFIX)
     return is_evaluation(key) and metric_names.meaning(name) is None
+
+
+def under_new_names(figures: Mapping[str, ValueT]) -> dict[str, ValueT]:
+    """Returns what is known by key, with the keys of today for those of earlier versions."""
+    return {_RENAMED.get(key, key): value for key, value in figures.items()}
 
 
 def lookup(key: str) -> Metric:

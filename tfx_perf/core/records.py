@@ -30,13 +30,18 @@ class Record(pydantic.BaseModel):
     SCHEMA: ClassVar[str] = ""
     SEALED: ClassVar[bool] = False
     GONE: ClassVar[frozenset[str]] = frozenset()  # fields that earlier versions wrote
+    RENAMED: ClassVar[Mapping[str, str]] = {}  # names of fields by those of earlier versions
 
     @pydantic.model_validator(mode="before")
     @classmethod
-    def _without_gone(cls, values: Any) -> Any:
-        if not isinstance(values, dict) or not cls.GONE & values.keys():
+    def _of_earlier_versions(cls, values: Any) -> Any:
+        if not isinstance(values, dict) or not (cls.GONE | cls.RENAMED.keys()) & values.keys():
             return values
-        return {name: value for name, value in values.items() if name not in cls.GONE}
+        return {
+            cls.RENAMED.get(name, name): value
+            for name, value in values.items()
+            if name not in cls.GONE
+        }
 
     def to_text(self) -> str:
         """Returns the record as JSON."""

@@ -178,7 +178,7 @@ def _history(
         key=key,
         figures=[figure for _, figure in known],
         environments=[run.environment for run, _ in known],
-        prior=rule.noise or noise.prior(key),
+        prior=rule.expected_std or noise.prior(key),
     )
     if uncertainty > LARGEST_UNCERTAINTY:
         return {}
@@ -192,14 +192,15 @@ def since_decision(
 ) -> int:
     """Returns the index of the last change for the worse that a person has blessed; 0 for none.
 
-    The runs before it would refuse what was decided, through the anchor for years. A blessed run
-    that is no worse than those before was refused for something else and changes nothing.
+    The runs before it would refuse what was decided, through the cumulative drift for years. A
+    blessed run that is no worse than those before was refused for something else and changes
+    nothing.
     """
     sign = rule.worse_sign(key)
     for place in reversed(range(1, len(runs))):
         usual = float(np.median(figures[:place]))
         worse = sign * (figures[place] - usual)
-        is_worse = worse > rule.smallest_change * max(abs(usual), rule.scale)
+        is_worse = worse > rule.smallest_change * max(abs(usual), rule.min_baseline)
         if is_worse and ledger.is_decided(runs[place]):
             return place
     return 0

@@ -93,10 +93,11 @@ def _changes_only(settings: GateSettings, runs: Sequence[Run]) -> GateSettings:
     rules = {
         key: rule.model_copy(update={"min": None, "max": None, "optional": True})
         for key, rule in settings.rules_for(names).items()
-        if rule.margin is not None
+        if rule.tolerance is not None
     }
-    # A pinned run is not yet there when the replay begins.
-    return settings.model_copy(update={"rules": rules, "use_defaults": False, "anchor": None})
+    # A reference run is not yet there when the replay begins.
+    update = {"rules": rules, "use_defaults": False, "reference_run": None}
+    return settings.model_copy(update=update)
 
 
 def _metric(
@@ -116,7 +117,11 @@ def _metric(
         compared=len(outcomes),
         regressions=verdicts[Verdict.REGRESSION],
         inconclusive=verdicts[Verdict.INCONCLUSIVE],
-        noise=_noise(key, rule.scale, decisions[-1].baseline_runs) if rule and decisions else None,
+        noise=(
+            _noise(key, rule.min_baseline, decisions[-1].baseline_runs)
+            if rule and decisions
+            else None
+        ),
         detectable=detectable[-1] if detectable else None,
     )
 

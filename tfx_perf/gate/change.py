@@ -13,10 +13,10 @@ from tfx_perf.gate import noise
 from tfx_perf.gate.decision import Outcome, Shortness, Verdict
 from tfx_perf.gate.noise import OwnErrors, PredictiveDistribution, predict
 
-# A run passes if a change beyond the budget is ruled out with 95 % confidence.
+# A run passes if a change beyond max_regression is ruled out with 95 % confidence.
 _BUDGET_LEVEL = 0.05
-# The share of the budget, or of what the noise between runs leaves of it, that a run's own error
-# may take, so that most runs that are no worse can be told from those that are beyond the budget.
+# The share of max_regression, or of what the noise between runs leaves of it, that a run's own
+# error may take, so that most runs that are no worse can be told from those beyond max_regression.
 _OWN_SHARE = 0.5
 # What is longer by less is of the same kind.
 _LEAST_FACTOR = 2.0
@@ -29,7 +29,7 @@ class Change:
     Attributes:
         history: the blessed runs' figures by their ids, oldest first, at least one.
         baseline_runs: so many of the last of them are the baseline.
-        rule: with a margin.
+        rule: with a tolerance.
         level_runs: the runs of the present level by other figures, too; without any of these runs,
             this figure alone tells the level.
     """
@@ -56,7 +56,7 @@ class Change:
     @property
     def varies_with_the_data(self) -> bool:
         """Whether nobody can make the figure vary less, nor has asked for more certainty."""
-        return noise.kind(self.key) is noise.Kind.QUALITY and self.rule.budget is None
+        return noise.kind(self.key) is noise.Kind.QUALITY and self.rule.max_regression is None
 
     @functools.cached_property
     def samples(self) -> Sequence[float]:
@@ -86,7 +86,7 @@ class Change:
     @functools.cached_property
     def scale(self) -> float:
         """The divisor of changes."""
-        return max(abs(self.baseline), self.rule.scale)
+        return max(abs(self.baseline), self.rule.min_baseline)
 
     @functools.cached_property
     def worse(self) -> float:
@@ -157,8 +157,8 @@ class Change:
 
     def threshold(self, level: float) -> float:
         """Returns by how much a figure must be worse to be a regression, in its unit."""
-        margin = self.rule.smallest_change * self.scale
-        return margin if self.is_exact else max(margin, self.prediction.half_width(level))
+        tolerance = self.rule.smallest_change * self.scale
+        return tolerance if self.is_exact else max(tolerance, self.prediction.half_width(level))
 
     def outcome(self, *, level: float, smallest_level: float) -> Outcome:
         """Returns the answer at `level`; the `smallest_level` tells what is detectable."""
@@ -181,7 +181,7 @@ class Change:
             change=self._relative(difference),
             change_low=self._relative(max(difference - interval, lowest - self.baseline)),
             change_high=self._relative(min(difference + interval, highest - self.baseline)),
-            margin=self.rule.margin,
+            tolerance=self.rule.tolerance,
             lowest=allowed if self.sign < 0 else None,
             highest=allowed if self.sign > 0 else None,
             detectable=self._relative(detectable),
@@ -194,7 +194,7 @@ class Change:
         found = f"{shown(self.value)} is {self._against(f'the {name}', shown(self.baseline))}"
         is_worse = self.worse > self.rule.smallest_change * self.scale
         if is_worse and (self.is_exact or self.p_value <= level):
-            because = "the margin allows" if self.is_exact else "margin and noise allow"
+            because = "the tolerance allows" if self.is_exact else "tolerance and noise allow"
             return Verdict.REGRESSION, f"{found}, beyond what {because} ({shown(allowed)})."
         # By how much it may be worse; a rate falls to 0 at the most.
         lowest, highest = metrics.lookup(self.key).bounds
@@ -226,7 +226,7 @@ class Change:
     @functools.cached_property
     def _usual(self) -> float:
         """The usual figure, or the rule's scale where that is larger."""
-        return max(abs(float(np.mean(self.level))), self.rule.scale)
+        return max(abs(float(np.mean(self.level))), self.rule.min_baseline)
 
     def _errors(self, runs: Collection[str]) -> Sequence[float]:
         """Returns the standard errors of some blessed runs' figures, in the metric's unit."""
@@ -240,7 +240,7 @@ class Change:
     def _since_change(self, runs: Sequence[str]) -> Sequence[str]:
         """Returns those of some runs that are of the level of the last ones."""
         figures = [self.history[run] for run in runs]
-        usual = max(abs(float(np.median(figures))), self.rule.scale)
+        usual = max(abs(float(np.median(figures))), self.rule.min_baseline)
         usual_error = float(np.sqrt(np.mean(np.square(self._errors(runs)))))
         noise_then = math.hypot(self._relative_prior * usual, usual_error)
         begin, end = noise.level_begin(figures, noise=noise_then), len(figures)
@@ -253,7 +253,7 @@ class Change:
 
     @property
     def _relative_prior(self) -> float:
-        return self.rule.noise or noise.prior(self.key)
+        return self.rule.expected_std or noise.prior(self.key)
 
     def _against(self, name: str, shown: str) -> str:
         difference = self.value - self.baseline
@@ -299,7 +299,7 @@ def _left_to_the_median(outcome: Outcome, change: Change, *, leader: Outcome | N
         "The training was too short: the mean of its step times is uncertain by "
         f"{change.own_errors.candidate:.1%}. Their median was compared."
     )
-    return outcome.model_copy(update={"verdict": Verdict.NOT_CHECKED, "reason": reason})
+    return outcome.model_copy(update={"verdict": Verdict.SKIPPED, "reason": reason})
 
 
 def _of_shorter_steps(outcome: Outcome, found: Mapping[str, Change]) -> Outcome:

@@ -2,7 +2,7 @@
 
 import enum
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, Literal
 
 import pydantic
@@ -16,7 +16,7 @@ FILE_NAME = "evaluation.json"
 
 
 class Verdict(str, enum.Enum):
-    """A rule's answer: LIMIT refuses, PASS and NOT_CHECKED never do.
+    """A rule's answer: LIMIT refuses, PASS and SKIPPED never do.
 
     Which of the others do, `tfx_perf.config.gate.Policy` says.
     """
@@ -26,15 +26,24 @@ class Verdict(str, enum.Enum):
     REGRESSION = "regression"
     INCONCLUSIVE = "inconclusive"
     INVALID = "invalid"
-    NOT_COMPARED = "not compared"
-    NOT_COMPARABLE = "not comparable"
-    NOT_CHECKED = "not checked"
+    NO_BASELINE = "no baseline"
+    INCOMPARABLE = "incomparable"
+    SKIPPED = "skipped"
+
+    @classmethod
+    def _missing_(cls, value: object) -> "Verdict | None":
+        return _OF_EARLIER_VERSIONS.get(value)
 
 
+_OF_EARLIER_VERSIONS: dict[object, Verdict] = {
+    "not compared": Verdict.NO_BASELINE,
+    "not comparable": Verdict.INCOMPARABLE,
+    "not checked": Verdict.SKIPPED,
+}
 # What stands for the whole run if it is refused for several reasons.
 _MOST_SERIOUS_FIRST = (
     Verdict.INVALID, Verdict.LIMIT, Verdict.REGRESSION, Verdict.INCONCLUSIVE,
-    Verdict.NOT_COMPARABLE, Verdict.NOT_COMPARED,
+    Verdict.INCOMPARABLE, Verdict.NO_BASELINE,
 )  # fmt: skip
 
 
@@ -46,7 +55,7 @@ class Shortness(records.Record):
 
 
 class Remedy(records.Record):
-    """A setting such as `gate.rules.mfu_ratio.margin`, its value, and advice without full stop."""
+    """A setting such as `gate.rules.mfu_ratio.max`, its value, and advice without full stop."""
 
     setting: str
     value: str
@@ -59,24 +68,26 @@ class Remedy(records.Record):
 class Outcome(records.Record):
     """A rule's answer with the figures it rests on, in the metric's unit; None where there is none.
 
-    Changes are relative to the baseline, or to the rule's `scale` where that is larger.
+    Changes are relative to the baseline, or to the rule's `min_baseline` where that is larger.
 
     Attributes:
         kind: `limit` (absolute bounds), `change` (against the last blessed runs) or `drift`
-            (against the anchor).
+            (against the reference run).
         refuses: whether it prevents a blessing; set by the gate's policy.
         advisory: whether the rule only reports.
         baseline: of the comparison. For a figure that is not comparable but far worse, the last
             blessed runs'.
         change: relative change from the baseline, e.g. 0.1 for 10 % more.
         change_low: lower end of the change's 90 % interval.
-        margin: the relative change for the worse that is never called a regression.
+        tolerance: the relative change for the worse that is never called a regression.
         lowest: the smallest value that passes; None if any small value does.
         highest: the largest value that passes; None if any large value does.
         detectable: the smallest change for the worse that is called a regression in four of
             five runs.
         shortness: None if the question is decided, or longer trainings would not decide it.
     """
+
+    RENAMED: ClassVar[Mapping[str, str]] = {"margin": "tolerance"}
 
     metric: str
     kind: Literal["limit", "change", "drift"]
@@ -89,7 +100,7 @@ class Outcome(records.Record):
     change: float | None = None
     change_low: float | None = None
     change_high: float | None = None
-    margin: float | None = None
+    tolerance: float | None = None
     lowest: float | None = None
     highest: float | None = None
     detectable: float | None = None
@@ -116,14 +127,14 @@ class Outcome(records.Record):
 
     @property
     def is_far_worse(self) -> bool:
-        """Whether it is not comparable, and too bad to be blessed unseen; see `anchor`."""
-        return self.verdict is Verdict.NOT_COMPARABLE and self.change is not None
+        """Whether it is not comparable, and too bad to be blessed unseen; see `drift`."""
+        return self.verdict is Verdict.INCOMPARABLE and self.change is not None
 
     @property
     def checked(self) -> bool:
         """Whether there was something to check and to check against."""
         return self.verdict not in (
-            Verdict.NOT_CHECKED, Verdict.NOT_COMPARED, Verdict.NOT_COMPARABLE,
+            Verdict.SKIPPED, Verdict.NO_BASELINE, Verdict.INCOMPARABLE,
         )  # fmt: skip
 
     @property
@@ -164,9 +175,9 @@ class Remeasured(records.Record):
     def settle(self, outcome: Outcome, rule: Rule, *, baseline: Sequence[Run]) -> Outcome:
         """Returns another answer to a rule if the interval is clear, else the same.
 
-        An open question becomes a regression if the whole interval is beyond the margin, and
-        passes if it is within the budget. A regression passes only if the whole interval is
-        within the margin; one against the anchor, if the blessed run's figure times the
+        An open question becomes a regression if the whole interval is beyond the tolerance, and
+        passes if it is within max_regression. A regression passes only if the whole interval is
+        within the tolerance; one against the reference run, if the blessed run's figure times the
         interval is within that check's bound.
         """
         if not outcome.may_be_settled:

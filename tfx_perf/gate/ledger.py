@@ -50,7 +50,7 @@ class Ledger(records.Record):
 
     Attributes:
         entries: the runs that count as baseline, oldest first.
-        withdrawn: blessed runs that a person has unblessed since, oldest first.
+        withdrawn: runs whose blessing a person has revoked, oldest first.
         acts: people's decisions, oldest first.
     """
 
@@ -77,7 +77,7 @@ class Ledger(records.Record):
         """Returns a ledger with a run that the gate has blessed, trimmed as by `last`.
 
         A training counts once: a run that is evaluated again replaces its entry, and one from cache
-        adds none. A run that a person has unblessed stays withdrawn.
+        adds none. A run whose blessing a person has revoked stays withdrawn.
         """
         return self.merge(Ledger(entries=(entry,))).last(keep, pinned=pinned)
 

@@ -35,7 +35,7 @@ def known(settings: GateSettings, before: Iterable[Ledger] = ()) -> Ledger:
     found = list(before)
     if settings.baseline_uri:
         found.append(Mirror(settings.baseline_uri).read())
-    return Ledger().merge(*found).last(settings.kept_runs, pinned=settings.anchor)
+    return Ledger().merge(*found).last(settings.ledger_size, pinned=settings.reference_run)
 
 
 def extended(before: Ledger, decision: GateRecord, *, settings: GateSettings) -> Ledger:
@@ -45,11 +45,13 @@ def extended(before: Ledger, decision: GateRecord, *, settings: GateSettings) ->
     """
     if not decision.blessed:
         return before
-    updated = before.append(decision.candidate, keep=settings.kept_runs, pinned=settings.anchor)
+    updated = before.append(
+        decision.candidate, keep=settings.ledger_size, pinned=settings.reference_run
+    )
     if settings.baseline_uri:
         mirror = Mirror(settings.baseline_uri)
         mirror.add(updated)
-        mirror.prune(decision.candidate, keep=settings.kept_runs, pinned=settings.anchor)
+        mirror.prune(decision.candidate, keep=settings.ledger_size, pinned=settings.reference_run)
     return updated
 
 

@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from tfx_perf.config.gate import GateSettings
-from tfx_perf.config.rule import BUDGET_MARGINS, LEADER, Rule
+from tfx_perf.config.rule import LEADER, REGRESSION_TOLERANCES, Rule
 from tfx_perf.core import formatting, metrics
 from tfx_perf.gate import run as run_lib
 from tfx_perf.gate.baseline import Case
@@ -49,7 +49,7 @@ def headline(outcomes: Sequence[Outcome], case: Case) -> str:
     if unread:
         sentences.append(
             f"Not judged, as no name says which way is better: {', '.join(unread)}; rules: "
-            f"{{{unread[0]}: {{direction: higher, margin: 0.02}}}}, or lower, would."
+            f"{{{unread[0]}: {{direction: higher, tolerance: 0.02}}}}, or lower, would."
         )
     return " ".join(sentences)
 
@@ -62,7 +62,7 @@ def _decision(outcomes: Sequence[Outcome]) -> str:
     refusals = [outcome for outcome in outcomes if outcome.refuses]
     if refusals:
         first = refusals[0]
-        if first.verdict is Verdict.NOT_COMPARABLE:  # of which some say more
+        if first.verdict is Verdict.INCOMPARABLE:  # of which some say more
             first = next((item for item in refusals if item.is_far_worse), first)
         said = f"{first.metric} ({first.verdict.value}): {first.reason}"
         return f"Refused by {len(refusals)} of {count}. {said}"
@@ -76,7 +76,7 @@ def _decision(outcomes: Sequence[Outcome]) -> str:
         ),
         (
             "Not comparable with a blessed run",
-            [item for item in outcomes if item.verdict is Verdict.NOT_COMPARABLE],
+            [item for item in outcomes if item.verdict is Verdict.INCOMPARABLE],
         ),
     ):
         if listed:
@@ -160,8 +160,8 @@ def remedy(outcome: Outcome, rule: Rule, *, of_rule: Sequence[Outcome], case: Ca
     if is_doubtful and outcome.may_be_settled:
         if case.candidate.is_of_script:
             words += "; run the script again while the machine does no other work"
-        elif not case.settings.escalate_seconds:
-            words += "; with gate.escalate_seconds it is measured again beside a blessed run"
+        elif not case.settings.rerun_seconds:
+            words += "; with gate.rerun_seconds it is measured again beside a blessed run"
     return Remedy(setting=setting, value=value, suggestion=words)
 
 
@@ -185,7 +185,7 @@ def _suggested(
         # A counter that rises at all has changed.
         if not metrics.lookup(outcome.metric).is_deterministic:
             words += _tolerating(rule, of_rule)
-        return f"{of_key}.margin", f"{rule.margin:g}", words
+        return f"{of_key}.tolerance", f"{rule.tolerance:g}", words
     if outcome.verdict is Verdict.INCONCLUSIVE:
         how = "longer or on a quieter machine"
         if outcome.shortness and outcome.shortness.factor <= _MOST_TIMES_AS_LONG:
@@ -193,13 +193,13 @@ def _suggested(
             if outcome.shortness.is_of_baseline:
                 how += " and bless the first such run"
         words = f"train {how}{_tolerating(rule, of_rule)}"
-        return f"{of_key}.margin", f"{rule.margin:g}", words
-    if outcome.verdict is Verdict.NOT_COMPARABLE:
+        return f"{of_key}.tolerance", f"{rule.tolerance:g}", words
+    if outcome.verdict is Verdict.INCOMPARABLE:
         words = f"{_BLESS}, and it begins a baseline of its own"
-        return "gate.policy.not_comparable", repr(settings.policy.not_comparable), words
-    if outcome.verdict is Verdict.NOT_COMPARED:
+        return "gate.policy.incomparable", repr(settings.policy.incomparable), words
+    if outcome.verdict is Verdict.NO_BASELINE:
         words = f"{_BLESS}, and the next one is compared with it"
-        return "gate.policy.not_compared", repr(settings.policy.not_compared), words
+        return "gate.policy.no_baseline", repr(settings.policy.no_baseline), words
     if outcome.lowest is not None or outcome.highest is not None:
         words = "find out what wrote such a figure, and train again"
         return "gate.policy.invalid", repr(settings.policy.invalid), words
@@ -212,29 +212,29 @@ def _suggested(
 
 
 def _tolerating(rule: Rule, outcomes: Sequence[Outcome]) -> str:
-    """Returns the margin, and the rule's own budget, that let the run pass; empty without any."""
+    """Returns the tolerance and max_regression that let the run pass; empty without any."""
     changes = [item for item in outcomes if item.kind == "change"]
     drifts = [item for item in outcomes if item.kind == "drift"]
     if any(item.change is None for item in (*changes, *drifts)):
         return ""
-    # Within the margin a run may still be so uncertain that it could be beyond the budget, and
-    # all changes together have to be within the budget, too.
-    margin = max([rule.smallest_change, *(_worse(item, rule, item.change) for item in changes)])
-    budget = max(
-        [margin]
+    # Within the tolerance a run may still be so uncertain that it could be beyond max_regression,
+    # and all changes together have to be within max_regression, too.
+    tolerance = max([rule.smallest_change, *(_worse(item, rule, item.change) for item in changes)])
+    max_regression = max(
+        [tolerance]
         + [max(_worse(item, rule, item.change_low), _worse(item, rule, item.change_high))
            for item in changes if item.change_low is not None]
         + [_worse(item, rule, item.change) for item in drifts]
     )  # fmt: skip
-    if rule.budget is None:
-        margin = max(margin, budget / BUDGET_MARGINS)
-    shown = _rounded(margin, up=True)
+    if rule.max_regression is None:
+        tolerance = max(tolerance, max_regression / REGRESSION_TOLERANCES)
+    shown = _rounded(tolerance, up=True)
     if float(shown) >= _LARGEST_MARGIN:
         return ""
-    fields = f"margin: {shown}"
-    if rule.budget is not None:
-        larger = max(_rounded(budget, up=True), shown, f"{rule.budget:g}", key=float)
-        fields += f", budget: {larger}"
+    fields = f"tolerance: {shown}"
+    if rule.max_regression is not None:
+        needed = _rounded(max_regression, up=True)
+        fields += f", max_regression: {max(needed, shown, f'{rule.max_regression:g}', key=float)}"
     return f"; the rule {{{fields}}} would let it pass"
 
 

@@ -69,6 +69,11 @@ class Run(records.Record):
     unmeasured: str = ""
     is_of_script: bool = False
 
+    @pydantic.field_validator("figures", mode="before")
+    @classmethod
+    def _under_their_names(cls, figures: Any) -> Any:
+        return metrics.under_new_names(figures)
+
     @pydantic.field_validator("environment")
     @classmethod
     def _completed(cls, environment: dict[str, str]) -> dict[str, str]:

@@ -6,7 +6,7 @@ from typing import Literal
 from tfx_perf.config.gate import GateSettings, Policy
 from tfx_perf.config.rule import LEADER, Rule
 from tfx_perf.core import errors, formatting, metrics
-from tfx_perf.gate import anchor, baseline, messages, noise
+from tfx_perf.gate import baseline, drift, messages, noise
 from tfx_perf.gate.baseline import Case
 from tfx_perf.gate.change import Change, beside_step_time
 from tfx_perf.gate.decision import GateRecord, Outcome, Remeasured, Verdict
@@ -39,7 +39,7 @@ def evaluate(
     arguments always give the same decision. The candidate's own training in the ledger does not
     count.
     """
-    _check_anchor(settings.anchor, ledger, candidate=candidate)
+    _check_reference_run(settings.reference_run, ledger, candidate=candidate)
     case = Case(candidate, ledger.without(candidate), settings)
     found, changes, host_factor = _answers(case)
     if remeasured:
@@ -91,10 +91,10 @@ def _answers(case: Case) -> tuple[list[Outcome], dict[str, Change], float]:
     judged = {
         key: rule
         for key, rule in case.rules.items()
-        if rule.margin is not None and not problems[key]
+        if rule.tolerance is not None and not problems[key]
     }
     changes, host_factor = baseline.changes(judged, case)
-    # Small losses against each day's baseline model add up, so that the anchor is no gain's.
+    # Small losses against each day's baseline model add up, so that the reference run is no gain's.
     of_gains = {key: rule for key, rule in judged.items() if candidate.gain(key) is not None}
     alone = candidate.model_copy(update={"evaluation_gains": {}})
     own, _ = baseline.changes(of_gains, Case(alone, case.ledger, settings))
@@ -116,26 +116,26 @@ def _answers(case: Case) -> tuple[list[Outcome], dict[str, Change], float]:
             level = levels.get(key, smallest_level)
             found.append(changes[key].outcome(level=level, smallest_level=smallest_level))
             if since := since_anchor[key]:
-                found += anchor.drift(since, pinned=settings.anchor, level=smallest_level)
-        elif rule.margin is not None:
+                found += drift.drift(since, pinned=settings.reference_run, level=smallest_level)
+        elif rule.tolerance is not None:
             found.append(_uncompared(key, rule, case))
     return found, changes, host_factor
 
 
 def _uncompared(key: str, rule: Rule, case: Case) -> Outcome:
     """Returns why a figure was not compared; a refusal where it is far worse all the same."""
-    verdict, reason = Verdict.NOT_COMPARED, "No blessed run has this figure yet."
+    verdict, reason = Verdict.NO_BASELINE, "No blessed run has this figure yet."
     if baseline.is_of_a_part(key, case.candidate):
-        verdict = Verdict.NOT_CHECKED
+        verdict = Verdict.SKIPPED
         reason = "The training was interrupted: it is known only of the part that came after."
-    elif far_worse := anchor.far_worse(key, rule, case):
+    elif far_worse := drift.far_worse(key, rule, case):
         return far_worse
     elif case.having(key) and case.is_of_other_trainings(key):
         # It says nothing, while speed and memory do; a run that stops early must not be refused.
-        verdict = Verdict.NOT_CHECKED
+        verdict = Verdict.SKIPPED
         reason = "No blessed run trained about as many steps, and then losses differ anyway."
     elif case.having(key):
-        verdict, reason = Verdict.NOT_COMPARABLE, "No blessed run that has it is comparable."
+        verdict, reason = Verdict.INCOMPARABLE, "No blessed run that has it is comparable."
     value = case.candidate.figure(key)
     return Outcome(metric=key, kind="change", verdict=verdict, value=value, reason=reason)
 
@@ -197,7 +197,7 @@ def _problem(key: str, rule: Rule, case: Case) -> Outcome | None:
     gone. Else a missing figure refuses, unless the rule is optional.
     """
     candidate, settings, before = case.candidate, case.settings, case.before
-    kind: Literal["limit", "change"] = "limit" if rule.margin is None else "change"
+    kind: Literal["limit", "change"] = "limit" if rule.tolerance is None else "change"
     value = candidate.figure(key)
     if value is None:
         component = metrics.lookup(key).component
@@ -211,11 +211,11 @@ def _problem(key: str, rule: Rule, case: Case) -> Outcome | None:
         if is_missed and noise.kind(key) is noise.Kind.QUALITY and not (own and own.optional):
             verdict = Verdict.INVALID
             reason = f"{reason}, and the blessed runs have it."
-        elif key in _PER_PROCESS and rule.margin is not None and is_served:
-            verdict = Verdict.NOT_CHECKED
+        elif key in _PER_PROCESS and rule.tolerance is not None and is_served:
+            verdict = Verdict.SKIPPED
             reason = "It is not measured beside parameter servers, whose workers compute."
         elif rule.optional:
-            verdict, reason = Verdict.NOT_CHECKED, f"{reason}; the rule is optional."
+            verdict, reason = Verdict.SKIPPED, f"{reason}; the rule is optional."
         else:
             verdict, reason = Verdict.INVALID, f"{reason}, and a rule without its figure refuses."
         return Outcome(metric=key, kind=kind, verdict=verdict, reason=reason)
@@ -238,10 +238,10 @@ def _refuses(policy: Policy, outcome: Outcome, *, quality_holds: bool) -> bool:
     return answer == "refuse" or (answer == "if quality holds" and not may_pass)
 
 
-def _check_anchor(anchor: str | None, ledger: Ledger, *, candidate: Run) -> None:
+def _check_reference_run(reference: str | None, ledger: Ledger, *, candidate: Run) -> None:
     known = [entry.run_id for entry in ledger.of_node(candidate)]
-    if anchor is not None and anchor not in (*known, candidate.run_id):
+    if reference is not None and reference not in (*known, candidate.run_id):
         raise errors.UserError(
-            f"Expected the anchor to be a blessed run of this node, which has {len(known)}. "
-            f"Received: gate.anchor={anchor!r}. Name another run, or leave it out."
+            f"Expected the reference run to be a blessed run of this node, which has {len(known)}. "
+            f"Received: gate.reference_run={reference!r}. Name another run, or leave it out."
         )

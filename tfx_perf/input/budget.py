@@ -46,14 +46,14 @@ class Gain:
     """The trainings to come, and how many examples they read in all (infinite if unknown)."""
 
     example_count: float
-    planned_runs: int = 1
+    expected_runs: int = 1
     preparation_seconds: float = 0.0  # of a faster input in each training, beside
     split_example_count: int = 0  # which it reads once
 
     def possible_seconds(self, diagnosis: Diagnosis) -> float:
         """Returns the most seconds that faster input can save, less what takes to prepare it."""
         seconds = self._preparation_seconds(diagnosis)
-        return max(0.0, self._most_seconds(diagnosis) - self.planned_runs * seconds)
+        return max(0.0, self._most_seconds(diagnosis) - self.expected_runs * seconds)
 
     def left_seconds(self, final: FinalComparison) -> float:
         """Returns the most that yet another input can save in place of one that was compared."""
@@ -72,8 +72,8 @@ class Gain:
         if rate is None:
             rate, what = diagnosis.pipeline_examples_per_second, "Reading takes"
         seconds = formatting.format_seconds(self.example_count / rate.value)
-        if self.planned_runs > 1:
-            seconds = f"{seconds} in {self.planned_runs} runs"
+        if self.expected_runs > 1:
+            seconds = f"{seconds} in {self.expected_runs} runs"
         possible_seconds = self.possible_seconds(diagnosis)
         if not possible_seconds:
             preparation = formatting.format_seconds(self._preparation_seconds(diagnosis))
@@ -81,12 +81,12 @@ class Gain:
                 f"{what} about {seconds} with the default. To prepare a faster input takes about "
                 f"{preparation} a run, more than it can save, so the default stays."
             )
-        enough_runs = math.ceil(self.planned_runs * search_seconds / possible_seconds)
+        enough_runs = math.ceil(self.expected_runs * search_seconds / possible_seconds)
         return (
             f"{what} about {seconds} with the default, of which no input can save more than "
             f"{formatting.format_seconds(possible_seconds)}: too little for a search of about "
             f"{formatting.format_seconds(search_seconds)}, so the default stays. With "
-            f"schedule.planned_runs: {enough_runs} there would be one."
+            f"schedule.expected_runs: {enough_runs} there would be one."
         )
 
     def _preparation_seconds(self, diagnosis: Diagnosis) -> float:

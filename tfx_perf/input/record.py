@@ -1,5 +1,6 @@
 """What InputTuner found out."""
 
+from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 import pydantic
@@ -80,7 +81,7 @@ class TuningRecord(records.Record):
         checked_example_count: examples whose contents were compared; 0 if the default is reused.
         examined_state: `files_digest` of the examined files; empty without, and in older plans.
         tuning_time_seconds: wall time of the search; of a reused plan, the original search's.
-        planned_runs: trainings that the search was for; None in plans of earlier versions.
+        expected_runs: trainings that the search was for; None in plans of earlier versions.
         key: what the choice depends on, name to fingerprint; with the same key a plan is reused.
         measured_on: data of all rates, if the plan was only checked on those that it is for.
         undecided_count: searches in a row, this one the last, that ended undecided.
@@ -89,6 +90,7 @@ class TuningRecord(records.Record):
 
     SCHEMA: ClassVar[str] = "tfx_perf.input/3"
     GONE: ClassVar[frozenset[str]] = frozenset({"copy_trial", "parameters", "statistics"})
+    RENAMED: ClassVar[Mapping[str, str]] = {"planned_runs": "expected_runs"}
 
     chosen: str
     reason: str
@@ -108,7 +110,7 @@ class TuningRecord(records.Record):
     compression: str
     examined_state: str = ""
     tuning_time_seconds: float
-    planned_runs: int | None = None
+    expected_runs: int | None = None
     diagnosis: Diagnosis | None = None
     advice: tuple[Advice, ...] = ()
     final: FinalComparison | None = None
@@ -182,7 +184,7 @@ class TuningRecord(records.Record):
             "tuned_examples_per_second": _value(chosen.examples_per_second),
             "input_speedup_ratio": _value(chosen.ratio),
             "input_training_speedup_ratio": _value(final.ratio if final else None),
-            "input_fed_ratio": _value(final.fed_ratio if final else None),
+            "input_efficiency_ratio": _value(final.fed_ratio if final else None),
             "input_headroom_ratio": _value(diagnosis.headroom_ratio if diagnosis else None),
             "input_memory_bytes": chosen.resident_bytes,
             "input_preparation_seconds": chosen.preparation_seconds,

@@ -50,7 +50,7 @@ class Search:
         train: measure.TrainStep | None,
         budget: TimeBudget,
         example_count: int | None,
-        planned_runs: int,
+        expected_runs: int,
         keeps_order: bool,
     ) -> None:
         """Reads an endless, shuffled default; UserError if unreadable or without examples.
@@ -67,7 +67,7 @@ class Search:
         self._examination = examination.Examination(
             source,
             memory_budget_bytes=self.memory_budget_bytes,
-            reference_seconds=_REFERENCE * settings.time_budget_seconds,
+            reference_seconds=_REFERENCE * settings.tuning_seconds,
             allow_weaker_shuffle=settings.allow_weaker_shuffle,
         )
         self._default_seconds = time.monotonic() - began  # to read and check the default
@@ -79,8 +79,8 @@ class Search:
         )
         trained_count = self.trained_example_count
         self._gain = Gain(
-            math.inf if trained_count is None else planned_runs * trained_count,
-            planned_runs=planned_runs,
+            math.inf if trained_count is None else expected_runs * trained_count,
+            expected_runs=expected_runs,
             preparation_seconds=_MAKING_SECONDS,
             split_example_count=self.example_count or 0,
         )

@@ -22,7 +22,7 @@ def tune(
     train: TrainStep | None = None,
     candidates: Sequence[Candidate] | None = None,
     example_count: int | None = None,
-    planned_runs: int = 1,
+    expected_runs: int = 1,
     spent_seconds: float = 0.0,
     keeps_order: bool = False,
 ) -> TuningRecord:
@@ -41,7 +41,7 @@ def tune(
     too large to read.
     Raises UserError if the default cannot be read, or there are no examples.
     """
-    budget = TimeBudget(settings.time_budget_seconds, spent_seconds=spent_seconds)
+    budget = TimeBudget(settings.tuning_seconds, spent_seconds=spent_seconds)
     endless = source.replace_options(num_epochs=None, shuffle=True)
     console.set_status("reading TFXIO's default")
     search = Search(
@@ -50,7 +50,7 @@ def tune(
         train=train,
         budget=budget,
         example_count=example_count,
-        planned_runs=planned_runs,
+        expected_runs=expected_runs,
         keeps_order=keeps_order and source.options.shuffle,
     )
     found = search.decide(candidates or _all_candidates(settings.service_address))
@@ -91,16 +91,15 @@ def tune(
         ),
         final=found.final,
         tuning_time_seconds=budget.elapsed_seconds,
-        planned_runs=planned_runs,
+        expected_runs=expected_runs,
     )
     if not found.was_searched or record.came_to_an_end:
         return record
     more_time = (
-        "The time ended with what a faster input may save: a larger schedule.planned_runs "
+        "The time ended with what a faster input may save: a larger schedule.expected_runs "
         "gives more."
         if budget.is_limited
-        else f"The time ended with input.time_budget_seconds, {settings.time_budget_seconds:g}: "
-        "raise it."
+        else f"The time ended with input.tuning_seconds, {settings.tuning_seconds:g}: raise it."
     )
     return record.model_copy(update={"reason": f"{reason} {more_time}", "undecided_count": 1})
 

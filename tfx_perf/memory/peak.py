@@ -30,7 +30,7 @@ _IN_USE, _INDEX, _NAME = "bytes_allocated", "fragmentation", "allocator_name"
 def run_steps(
     call: interception.FitCall, batch: Any, *, steps: int = 1, copied: bool = False
 ) -> None:
-    """Trains a few steps with Keras' own `fit` on one batch in memory; the weights change.
+    """Trains a few steps with Keras' `fit` on one batch in memory; the weights change.
 
     Callbacks, validation and the input pipeline's buffers are left out. With `copied` each step has
     tensors of its own, as batches that are read do.

@@ -200,8 +200,9 @@ class ProfileRecord(records.Record):
         sizes = map(formatting.format_bytes, (activations, step.peak_bytes))
         message = (
             f"Activations and temporaries are {' of '.join(sizes)}, and the limit is "
-            f"{formatting.format_bytes(self.memory_limit_bytes)}: with training.recompute=auto "
-            "OptimizedTrainer computes most activations twice instead of keeping them."
+            f"{formatting.format_bytes(self.memory_limit_bytes)}: with "
+            "training.gradient_checkpointing=auto OptimizedTrainer computes most activations twice "
+            "instead of keeping them."
         )
         return (Advice(code="activations", message=message),)
 

@@ -45,7 +45,7 @@ class RecordedRun:
         metrics: catalogue key to value, of every artifact the run put out or took from cache.
         blessed: PerfEvaluator's verdict; like `pushed` None if it did not get that far.
         folders: where tfx-perf's artifacts are, e.g. `{"PerfMetrics": "/…/perf_metrics/7"}`.
-        plans: what was done for speed, e.g. `{"training plan": "50 steps per call"}`.
+        plans: what was done for speed, e.g. `{"training plan": "50 steps per execution"}`.
         note: what a person decided about the run; it outweighs the gate's verdict.
         node: of the PerfEvaluator that judged it; empty if none has, or in old ledgers.
         is_cached: whether its training is that of an earlier run, from TFX's cache.
@@ -240,9 +240,10 @@ def _artifacts(
 
 
 def _figures(artifact: mlmd.proto.Artifact) -> dict[str, float]:
+    properties = metrics.under_new_names(artifact.custom_properties)
     return {
         key: value.double_value
-        for key, value in artifact.custom_properties.items()
+        for key, value in properties.items()
         if key in metrics.CATALOGUE and value.HasField("double_value")
     }
 

@@ -22,7 +22,7 @@ _SUITE = "tfx-perf gate"
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _TITLE = "PerfEvaluator: may this model be pushed?"
 _SCRIPT_TITLE = "May this run count as good?"
-_COLUMNS = ("metric", "value", "baseline", "change", "margin", "allowed", "verdict", "reason")
+_COLUMNS = ("metric", "value", "baseline", "change", "tolerance", "allowed", "verdict", "reason")
 _NO_BREAK = "\u00a0"
 
 
@@ -52,10 +52,11 @@ def report_on(record: GateRecord) -> page.Report:
     _add_detectable(report, record)
     _add_checks(
         report,
-        "Since the anchor",
+        "Cumulative drift",
         [outcome for outcome in ordered if outcome.kind == "drift"],
-        note="Small changes, each within its margin, may not add up to more than the budget. The "
-        "baseline is the best level that five runs in a row have held, or a pinned run.",
+        note="Small changes, each within its tolerance, may not add up to more than "
+        "max_regression. The baseline is the best level that five runs in a row have held, or "
+        "the run that gate.reference_run names.",
     )
     _add_environment(report, record)
     return report
@@ -79,7 +80,7 @@ def _add_remedies(report: page.Report, outcomes: list[Outcome], *, is_of_script:
 
 def _how_it_was_checked(record: GateRecord) -> str:
     words = (
-        "A change for the worse beyond the margin refuses where noise does not explain it: over "
+        "A change for the worse beyond the tolerance refuses where noise does not explain it: over "
         f"all rules together a run that is no worse is called a regression in at most "
         f"{record.false_alarm_rate:.1%} of runs. The interval of the change is that of 90 %."
     )
@@ -108,7 +109,7 @@ def _cells(outcome: Outcome) -> dict[str, str]:
         formatting.format_value(outcome.metric, outcome.value),
         formatting.format_value(outcome.metric, outcome.baseline),
         change_in_words(outcome),
-        formatting.MISSING if outcome.margin is None else f"{outcome.margin:.1%}",
+        formatting.MISSING if outcome.tolerance is None else f"{outcome.tolerance:.1%}",
         allowed_in_words(outcome),
         outcome.verdict.value,
         outcome.reason,
@@ -128,7 +129,7 @@ def change_in_words(outcome: Outcome) -> str:
 def allowed_in_words(outcome: Outcome) -> str:
     """Returns the values that pass, e.g. `≤ 3.30 ms`, or the answer that does.
 
-    One that is inconclusive is among them, and may in truth be beyond its budget.
+    One that is inconclusive is among them, and may in truth be beyond its max_regression.
     """
     is_flag = metrics.lookup(outcome.metric).unit == "flag"
     bounds = [
@@ -143,7 +144,7 @@ def allowed_in_words(outcome: Outcome) -> str:
 
 def _add_detectable(report: page.Report, record: GateRecord) -> None:
     report.add_table(
-        "What this gate can see",
+        "Smallest detectable change",
         columns=["metric", "smallest detectable change"],
         rows=[
             [outcome.metric, f"{outcome.detectable:.1%}"]
@@ -243,7 +244,7 @@ def files_beside(record: GateRecord) -> dict[str, str]:
 
 def markdown_of(record: GateRecord) -> str:
     """Returns the decision, a table of checks and what to do as Markdown for a pull request."""
-    columns = [name for name in _COLUMNS if name != "margin"]
+    columns = [name for name in _COLUMNS if name != "tolerance"]
     lines = [
         f"**{'Blessed' if record.blessed else 'Refused'}** {_escaped(record.candidate.run_id)}",
         "",

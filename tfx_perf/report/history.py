@@ -8,7 +8,7 @@ from tfx_perf.mlmd import runs as recorded_runs
 from tfx_perf.mlmd.runs import RecordedRun
 from tfx_perf.report import page, plots
 
-_KINDS = {"blessed": "#1b7f4b", "refused or unblessed": "#b3261e", "not judged": "#9aa7b4"}
+_KINDS = {"blessed": "#1b7f4b", "refused or revoked": "#b3261e", "not judged": "#9aa7b4"}
 _KIND_OF = dict(zip((True, False, None), _KINDS, strict=True))
 
 
@@ -20,7 +20,7 @@ def report_on(
     report = page.Report(
         title="History of runs",
         verdict=f"{formatting.counted(len(runs), 'run')}, {counts[0]} blessed, "
-        f"{counts[1]} refused or unblessed.",
+        f"{counts[1]} refused or revoked.",
     )
     alike = recorded_runs.by_who_trained(reversed(runs))
     for key in keys:

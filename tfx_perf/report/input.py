@@ -17,7 +17,7 @@ def report_on(record: record_lib.TuningRecord, *, runs_are_planned: bool = False
         tone="good" if record.chosen != record_lib.DEFAULT else "neutral",
     )
     if record.reused_from:
-        report.add_text("Used again", note=_used_again(record))
+        report.add_text("From cache", note=_used_again(record))
     report.add_table(
         "Warnings",
         columns=["what", "measured, and what helps"],
@@ -38,7 +38,7 @@ def _cost(record: record_lib.TuningRecord, *, runs_are_planned: bool) -> str:
         "Measuring",
         cost_seconds=record.tuning_time_seconds,
         saved_seconds=record.saving_seconds,
-        run_count=record.planned_runs,
+        run_count=record.expected_runs,
         is_planned=runs_are_planned,
     )
 
@@ -126,8 +126,8 @@ def _add_diagnosis(report: page.Report, diagnosis: diagnosis_lib.Diagnosis) -> N
         report.add_text(
             "Where the default's time goes",
             note="Not measured: one round of it takes longer than a faster input is worth here, "
-            "or than the time budget left. A larger input.time_budget_seconds, or more "
-            "schedule.planned_runs, make room.",
+            "or than the time budget left. A larger input.tuning_seconds, or more "
+            "schedule.expected_runs, make room.",
         )
 
 

@@ -165,7 +165,7 @@ def trend_with_band(
 
     `baseline` is the figure to compare with, and its name. Nine in ten runs that are no worse lie
     within `noise` of it; 0 where that is not known. `band` has the lowest and the highest value
-    that margin and noise allow; None where there is no such bound.
+    that tolerance and noise allow; None where there is no such bound.
     """
     drawing, axes = _axes(2.6)
     here = len(blessed) + 1
@@ -179,7 +179,7 @@ def trend_with_band(
     bottom, top = axes.get_ylim()
     low, high = (bottom if band[0] is None else band[0]), (top if band[1] is None else band[1])
     axes.axhspan(low, high, color=_COLOURS[2], alpha=0.10, linewidth=0,
-                 label="margin and noise allow")  # fmt: skip
+                 label="tolerance and noise allow")  # fmt: skip
     if noise:
         explained = max(bottom, centre - noise), min(top, centre + noise)
         axes.axhspan(*explained, color=_COLOURS[0], alpha=0.16, linewidth=0,

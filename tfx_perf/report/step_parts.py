@@ -16,7 +16,7 @@ _OTHERS = "waiting for other replicas"  # which only replicas have
 # Each part to the shares that it is the sum of. First what was measured in the training itself: it
 # is more certain than what trials have measured.
 _PARTS = {
-    _HOST: ("host_share_ratio",),
+    _HOST: ("python_overhead_ratio",),
     _OTHERS: ("communication_share_ratio", "load_imbalance_ratio"),
     _INPUT: ("input_wait_ratio",),
 }

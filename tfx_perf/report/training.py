@@ -15,12 +15,12 @@ TITLE = "OptimizedTrainer: how the model was trained"
 _LOSSES = {"loss": "training", "val_loss": "validation"}
 _MARKED_EPOCHS = 40
 _TRIED = ("slower", "different")
-# Of plain fit in several ways; see `processes.Comparison`.
+# Of Keras fit in several ways; see `processes.Comparison`.
 _BESIDE_BUDGET = (
-    "Of this time training.trial_budget_seconds counts neither the start of the processes that "
+    "Of this time training.tuning_seconds counts neither the start of the processes that "
     "took turns nor what they compiled."
 )
-# What lost to another plan may still be faster than plain fit.
+# What lost to another plan may still be faster than Keras fit.
 _OUTCOMES: dict[str, str] = {"slower": "not chosen"}
 _WORKER_FACTORS = (1, 2, 4, 8)  # times the workers that trained
 
@@ -36,7 +36,7 @@ def report_on(
     )
     if record.reused_from:
         report.add_text(
-            "Used again",
+            "From cache",
             note="There were no trials: the code, the schema, the input plan, the settings, the "
             f"host and the versions are those of an earlier run, {record.reused_from}. The "
             "trials shown are its.",
@@ -268,7 +268,7 @@ def _add_start(report: page.Report, record: TrainingRecord) -> None:
         "the first batch, from warm caches": record.first_batch_seconds,
     }
     report.add_table(
-        "Until the first step",
+        "Start-up time",
         columns=["what", "time"],
         rows=[
             (what, formatting.format_seconds(seconds))
@@ -332,7 +332,7 @@ def _first_lines(record: TrainingRecord, *, runs_are_planned: bool) -> list[str]
         "The trials" if has_tried else "Finding that out",
         cost_seconds=record.trial_time_seconds,
         saved_seconds=record.plan_saving_seconds,
-        run_count=record.planned_runs,
+        run_count=record.expected_runs,
         is_planned=runs_are_planned,
     )
     if cost:

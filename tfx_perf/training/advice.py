@@ -60,18 +60,20 @@ def _found(record: TrainingRecord, data: Any) -> Iterator[tuple[str, str]]:
             f"come in different shapes or types{listed}: batch with drop_remainder=True, pad to a "
             "few fixed lengths.",
         )
-    if figures["host_share_ratio"] > _HOST_SHARE:
+    if figures["python_overhead_ratio"] > _HOST_SHARE:
         yield (
             "host_bound",
-            f"{shown['host_share_ratio']} of the steps' time passes in Python, between the calls "
-            f"of the train function. {_for_fewer_calls(record.plan.steps_per_call or 1)}",
+            f"{shown['python_overhead_ratio']} of the steps' time passes in Python, "
+            "between calls of the train function. "
+            f"{_for_fewer_calls(record.plan.steps_per_execution or 1)}",
         )
     yield from _of_replicas(record, shown)
-    if record.oom_count and not record.plan.recompute:
+    if record.oom_count and not record.plan.gradient_checkpointing:
         yield (
             "activations",
-            f"{record.oom_count} steps ran out of memory and were run again in micro-batches: with "
-            "training.recompute=auto most activations are computed twice instead of kept.",
+            f"{record.oom_count} steps ran out of memory and were run again in micro-batches: "
+            "with training.gradient_checkpointing=auto most activations are computed twice instead "
+            "of kept.",
         )
     if figures["trial_time_seconds"] > _START_SHARE * record.fit_time_seconds:
         yield (
@@ -120,15 +122,15 @@ def _for_faster_input(tuned: str | None) -> str:
     )
 
 
-def _for_fewer_calls(steps_per_call: int) -> str:
-    if steps_per_call > 1:
+def _for_fewer_calls(steps_per_execution: int) -> str:
+    if steps_per_execution > 1:
         return (
-            f"A call has {steps_per_call} steps already: look for callbacks that take long, or try "
-            "larger numbers in training.steps_per_call."
+            f"A call has {steps_per_execution} steps already: look for slow callbacks, or try "
+            "larger numbers in training.steps_per_execution."
         )
     return (
         "More steps can be run in a call if no callback acts on every batch, and where training is "
-        "long enough for trials (schedule.planned_runs)."
+        "long enough for trials (schedule.expected_runs)."
     )
 
 
@@ -140,7 +142,7 @@ def _for_fewer_trials(is_settled: bool) -> str:
         )
     return (
         "The next run makes trials again, because these have settled nothing for good: the first "
-        "lines, the table and the notes say why. training.trial_budget_seconds is what they may "
+        "lines, the table and the notes say why. training.tuning_seconds is what they may "
         "take; with 0 there are none."
     )
 

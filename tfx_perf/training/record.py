@@ -1,5 +1,6 @@
 """TrainingRecord: everything that was measured about one training."""
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -34,6 +35,10 @@ class TrainingRecord(PlanChoice):
 
     SCHEMA: ClassVar[str] = "tfx_perf.training/1"
     GONE: ClassVar[frozenset[str]] = PlanChoice.GONE | {"crowding", "misalignments", "unbound"}
+    RENAMED: ClassVar[Mapping[str, str]] = {
+        **PlanChoice.RENAMED,
+        "host_share_ratio": "python_overhead_ratio",
+    }
 
     jit_compile: bool = False  # whether XLA compiles Keras' own step
     environment: dict[str, str]  # must be equal for two runs to be comparable
@@ -61,7 +66,7 @@ class TrainingRecord(PlanChoice):
     trace_time_seconds: float | None = None
     compile_time_seconds: float
     first_batch_seconds: float | None = None
-    host_share_ratio: float | None = None
+    python_overhead_ratio: float | None = None
     energy_joules: float | None = None
     energy_gap: str = ""  # why not all energy was counted
     fit_time_seconds: float
@@ -147,7 +152,7 @@ class TrainingRecord(PlanChoice):
         found |= {
             "compile_share_ratio": self.compile_time_seconds / self.fit_time_seconds,
             "plan_speedup_ratio": chosen.speedup.value if chosen and chosen.speedup else None,
-            "steps_per_call": self.plan.steps_per_call or 1,
+            "steps_per_execution": self.plan.steps_per_execution or 1,
             "communication_share_ratio": account.communication_share if account else None,
             "load_imbalance_ratio": account.load_imbalance if account else None,
             "reduced_bytes_per_step": account.reduced_bytes_per_step if account else None,
@@ -192,7 +197,7 @@ class TrainingRecord(PlanChoice):
 
     @property
     def plan_saving_seconds(self) -> float | None:
-        """The plan's approximate saving in this run, by turns with plain `fit`; None without."""
+        """The plan's approximate saving in this run, by turns with Keras' `fit`; None without."""
         times = {trial.status: trial.step_time for trial in self.trials if trial.step_time}
         took_turns = any(trial.status == "chosen" and trial.speedup for trial in self.trials)
         if not took_turns or not times.keys() >= {"reference", "chosen"}:

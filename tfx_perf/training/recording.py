@@ -75,7 +75,7 @@ class EndedTraining:
         if servers:
             known |= {**dict.fromkeys(_OF_THIS_PROCESS), "memory_series": ()}
             known |= {"energy_joules": None, "energy_gap": "the workers' hosts are not counted"}
-            times["host_share_ratio"] = None
+            times["python_overhead_ratio"] = None
         record = TrainingRecord(
             **dict(choice),
             jit_compile=bool(getattr(call.model, "jit_compile", False)),
@@ -212,7 +212,7 @@ def step_times(timer: StepTimer) -> dict[str, Any]:
         "step_time_median_error_ratio": statistics.median_error_ratio(steady),
         "step_time_p90_seconds": percentile(steady, 90),
         "step_time_p99_seconds": percentile(steady, 99),
-        "host_share_ratio": timer.host_share(),
+        "python_overhead_ratio": timer.host_share(),
         "step_times": tuple(timer.series(_PLOTTED_STEPS)),
     }
 

@@ -137,7 +137,7 @@ class Recovery:
             )
             plan = plan.plain
         plan = self._in_slices(plan)
-        trials_left = self._settings.recovery_max_trials or 0
+        trials_left = self._settings.max_rollbacks or 0
         while True:
             if self._point is not None:
                 self._prepare(plan, self._point.checkpoint)
@@ -245,7 +245,7 @@ class Recovery:
             ) from error
         self.oom_count += 1
         slices = min(2 * plan.micro_batches, most)
-        return plan.in_slices(slices, steps_per_call=self._loop.users_steps_per_call)
+        return plan.in_slices(slices, steps_per_execution=self._loop.users_steps_per_execution)
 
     def _in_slices(self, plan: TrainingPlan) -> TrainingPlan:
         """Returns a plan whose steps fit where they did not fit into a worker's memory before."""
@@ -253,8 +253,8 @@ class Recovery:
         if left is None:
             return plan
         if plan.micro_batches <= left.micro_batches:
-            steps = self._loop.users_steps_per_call
-            plan = plan.in_slices(2 * left.micro_batches, steps_per_call=steps)
+            steps = self._loop.users_steps_per_execution
+            plan = plan.in_slices(2 * left.micro_batches, steps_per_execution=steps)
         self._note(
             f"Worker {left.worker} had run out of memory: all went on from step {self.step or 0} "
             f"with {plan}"
@@ -386,7 +386,7 @@ class Recovery:
                 where = f"NaN or Inf in step {bad.step}, first in {bad}"
                 remedy = bad.remedy
         except Exception as error:
-            if error is not again.failure:  # not of the steps: what plain `fit` raises, too
+            if error is not again.failure:  # not of the steps: what Keras' `fit` raises, too
                 raise
             _LOGGER.warning("The blow-up could not be examined.", exc_info=True)
         else:

@@ -434,7 +434,8 @@ class TrainingSession:
         """Returns where the checkpoints of a `fit` go; None if there are none."""
         settings = self._settings.training
         folder = settings.checkpoint_folder
-        if folder is None or not (settings.checkpoint_steps or settings.checkpoint_seconds):
+        intervals = (settings.checkpoint_every_steps, settings.checkpoint_every_seconds)
+        if folder is None or not any(intervals):
             return None
         return pathlib.Path(folder, self._block, f"fit-{fit_index}")
 
@@ -451,12 +452,12 @@ class TrainingSession:
         module = loop.keras_api.callbacks
         if not callback_hooks.may_change_the_model(call.arguments["callbacks"], module):
             return False
-        has_plans = bool(self._given) or self._settings.training.trial_budget_seconds > 0
+        has_plans = bool(self._given) or self._settings.training.tuning_seconds > 0
         is_resumed = recovery is not None and recovery.step is not None
         return is_resumed or (has_plans and obstacle(call, loop) is None)
 
     def _choose(self, call: FitCall, loop: Loop) -> PlanChoice:
-        """Returns the plan; whatever goes wrong, plain fit trains on."""
+        """Returns the plan; whatever goes wrong, Keras fit trains on."""
         if strategies.servers_of(call.model.distribute_strategy):
             return choosing.for_parameter_servers(call, loop, settings=self._settings)
         choice = self._known_to_all(call, loop)

@@ -20,8 +20,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
 _DAG = "taxi"
 _ROWS = 2000
-_CHEAP = {"input": {"time_budget_seconds": 8}, "training": {"trial_budget_seconds": 15}}
-_RULES = {"step_time_seconds": {"margin": 9.0}}
+_CHEAP = {"input": {"tuning_seconds": 8}, "training": {"tuning_seconds": 15}}
+_RULES = {"step_time_seconds": {"tolerance": 9.0}}
 _GATE = {"use_defaults": False, "rules": _RULES}
 _IMPOSSIBLE = {**_GATE, "rules": {**_RULES, "examples_per_second": {"min": 1e12}}}
 

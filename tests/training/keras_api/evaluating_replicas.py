@@ -104,7 +104,7 @@ def main(package, replicas):
 
     found = {}
     expected = None if replicas == "workers" else with_own_logs()
-    with tfx_perf.optimized({"training": {"trial_budget_seconds": 0}}):
+    with tfx_perf.optimized({"training": {"tuning_seconds": 0}}):
         for case in CASES:
             model = of_replicas(case)
             alone = model_of(keras, case)

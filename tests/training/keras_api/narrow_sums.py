@@ -26,8 +26,8 @@ ROUNDINGS = {"bfloat16": 2.0**-7, "float16": 2.0**-10}
 BATCH = replica_cases.BATCH
 _SCALE = 2.0**10  # exact
 _CLIP = 0.05
-_CALLS = TrainingPlan(steps_per_call=2)
-_FUSED = TrainingPlan(steps_per_call=2, fused_update=True)
+_CALLS = TrainingPlan(steps_per_execution=2)
+_FUSED = TrainingPlan(steps_per_execution=2, fused_update=True)
 _LONG = 60  # steps, after which the bytes are known
 
 

@@ -25,12 +25,12 @@ BATCH, EPOCHS, STEPS = 48, 2, 10  # divided by 2, 3 and 4
 ROWS = 240
 PLANS = {
     "plain": PLAIN_FIT,
-    "calls": TrainingPlan(steps_per_call=4),
-    "fused": TrainingPlan(steps_per_call=4, fused_update=True),
-    "xla": TrainingPlan(steps_per_call=4, xla=True),
-    "sliced": TrainingPlan(steps_per_call=4, micro_batches=3),
-    "bfloat16": TrainingPlan(steps_per_call=4),
-    "float16": TrainingPlan(steps_per_call=4),
+    "calls": TrainingPlan(steps_per_execution=4),
+    "fused": TrainingPlan(steps_per_execution=4, fused_update=True),
+    "xla": TrainingPlan(steps_per_execution=4, xla=True),
+    "sliced": TrainingPlan(steps_per_execution=4, micro_batches=3),
+    "bfloat16": TrainingPlan(steps_per_execution=4),
+    "float16": TrainingPlan(steps_per_execution=4),
 }
 POLICIES = {"bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
 NARROW = ("sgd", "clipnorm", "sparse", "short_batch", "weighted")  # with all policies
@@ -276,7 +276,7 @@ class NotPossible(Exception):
 
 
 def trained_on_one_device(keras, case, name, *, replica_count):
-    """Returns what plain `fit` comes to; with draws that it alone has not, in a session.
+    """Returns what Keras' `fit` comes to; with draws that it alone has not, in a session.
 
     So it does in a type of 16 bits, in which sums of other rows would be rounded, or overflow, in
     another way: there each slice of a batch is what a replica has.

@@ -85,7 +85,7 @@ def planned(call, loop):
     reason = obstacle(call, loop)
     if reason:
         return plain(reason)
-    return PlanChoice(plan=TrainingPlan(steps_per_call=4), plan_reason="given")
+    return PlanChoice(plan=TrainingPlan(steps_per_execution=4), plan_reason="given")
 
 
 def session_with(**training):
@@ -98,7 +98,7 @@ def fitted_by(session, model, **given):
 
 
 def assert_same(found, expected):
-    """Holds a model and its History against those of Keras' own `fit`."""
+    """Holds a model and its History against those of Keras' `fit`."""
     (model, history), (own, own_history) = found, expected
     assert history.history == own_history.history
     assert history.params == own_history.params
@@ -123,7 +123,7 @@ def call_of(keras, **given):
 @pytest.mark.parametrize("case", CASES)
 def test_arrays_train_by_a_plan_as_in_keras_alone(keras, case):
     session = assert_trains_as_alone(keras, new_model, **CASES[case])
-    assert session.record.plan.steps_per_call == 4
+    assert session.record.plan.steps_per_execution == 4
 
 
 @pytest.mark.parametrize("case", UNUSUAL)
@@ -143,13 +143,13 @@ def test_nested_inputs_and_outputs_train_by_a_plan(keras):
 
     given = {"x": {"a": X, "b": X[::-1]}, "y": [Y, -Y], "validation_split": 0.25}
     session = assert_trains_as_alone(keras, model_of_two, **given)
-    assert session.record.plan.steps_per_call == 4
+    assert session.record.plan.steps_per_execution == 4
 
 
 def test_trials_on_arrays_change_nothing_in_what_is_trained(keras):
     own, model = new_model(keras), new_model(keras)
     expected = own, fitted(own)
-    settings = {"training": {"trial_budget_seconds": 30.0}, "schedule": {"planned_runs": 10**6}}
+    settings = {"training": {"tuning_seconds": 30.0}, "schedule": {"expected_runs": 10**6}}
     session = TrainingSession(PerfConfig.from_dict(settings))
     keras.utils.set_random_seed(1)
     history = fitted_by(session, model)
@@ -173,7 +173,7 @@ def test_a_training_on_arrays_goes_on_exactly_in_the_middle_of_an_epoch(keras, s
             if (self.epoch, batch) == (1, 9):
                 raise _Interrupted
 
-    training = {"checkpoint_folder": str(tmp_path), "checkpoint_steps": 4}
+    training = {"checkpoint_folder": str(tmp_path), "checkpoint_every_steps": 4}
     given = {"shuffle": shuffle, "validation_split": 0.2}
     own = new_model(keras)
     expected = own, fitted(own, **given)
@@ -192,7 +192,7 @@ def test_a_training_does_not_go_on_with_other_arrays(keras, changed, tmp_path):
         if epoch == EPOCHS - 1:
             raise _Interrupted
 
-    training = {"checkpoint_folder": str(tmp_path), "checkpoint_steps": 4}
+    training = {"checkpoint_folder": str(tmp_path), "checkpoint_every_steps": 4}
     interrupting = keras.callbacks.LambdaCallback(on_epoch_end=raise_at_last)
     with pytest.raises(_Interrupted):
         fitted_by(session_with(**training), new_model(keras), callbacks=[interrupting])

@@ -154,8 +154,8 @@ def check_sums(found, cases):
     halved = (whole - _ROWS_BYTES) / 2 + _ROWS_BYTES
     assert set(found["bytes"].values()) == {halved}  # where two steps are accumulated, too
     assert found["plans"] == [
-        "2 steps per call",
-        *(f"2 steps per call, gradients summed in {dtype}" for dtype in _NARROW),
+        "2 steps per execution",
+        *(f"2 steps per execution, gradients summed in {dtype}" for dtype in _NARROW),
     ]
     assert found["refusal"] is None or "Received: legacy.SGD" in found["refusal"]
     values = {dtype: means for dtype, (means, _) in found["sums"].items()}

@@ -109,7 +109,7 @@ class AsynchronousFit:
         return self._found[1].step if self._found else None
 
     def fit(self, plan: TrainingPlan, *, plain_step_seconds: float | None = None) -> FitResult:
-        """Runs `fit` with the plan's steps per call; there are no trials (`plain_step_seconds`)."""
+        """Runs `fit` with the plan's steps per execution; `plain_step_seconds` is of trials."""
         assert plain_step_seconds is None
         model, arguments = self._call.model, self._call.arguments
         if self._found:
@@ -133,7 +133,7 @@ class AsynchronousFit:
         callbacks = [handing_out.callback(), *callback_list(arguments["callbacks"])]
         with (
             self._data.served(host=host, step=begin) as found,
-            handing_out.taken_over(steps_per_call=plan.steps_per_call),
+            handing_out.taken_over(steps_per_execution=plan.steps_per_execution),
             ordered(model.optimizer),
             evaluated(model, worker_count=worker_count),
             in_given(arguments["callbacks"], callbacks, model=model) as used,

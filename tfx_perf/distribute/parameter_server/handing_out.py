@@ -46,21 +46,21 @@ class HandingOut:
         self._epoch_length, self._to_pass = epoch_length, passed_steps
         self._handed_out = self._in_epoch = self._trained = self._new = 0
         self._sampled = 0.0
-        self._steps_per_call = 1
+        self._steps_per_execution = 1
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(  # there is but one
             model.distribute_strategy
         )
         self.timer = StepTimer()
 
     @contextlib.contextmanager
-    def taken_over(self, *, steps_per_call: int | None) -> Iterator[None]:
-        """Stands around the train function of every `fit`; None leaves the steps per call alone."""
+    def taken_over(self, *, steps_per_execution: int | None) -> Iterator[None]:
+        """Stands around the train function of every `fit`; None leaves Keras' number of steps."""
         model, keras_api = self._model, self._keras_api
         before = keras_api.execution_steps(model), model.train_function
-        if steps_per_call is not None:
-            keras_api.set_steps_per_execution(model, steps_per_call)
+        if steps_per_execution is not None:
+            keras_api.set_steps_per_execution(model, steps_per_execution)
         model.train_function = None  # what was traced before knows nothing of this context
-        self._steps_per_call = keras_api.get_steps_per_execution(model)
+        self._steps_per_execution = keras_api.get_steps_per_execution(model)
 
         def making(own: Callable[..., Any]) -> Callable[..., Any]:
             return lambda force=False: self._around(own(force))
@@ -92,14 +92,14 @@ class HandingOut:
 
     def _around(self, function: Function) -> Function:
         def hand_out(iterator: Any) -> Any:
-            steps = min(self._steps_per_call, self._epoch_length - self._in_epoch)
+            steps = min(self._steps_per_execution, self._epoch_length - self._in_epoch)
             self._in_epoch += steps
             if self._to_pass >= steps:
                 self._to_pass -= steps
                 return None
             logs = function(iterator)
             self._handed_out += steps
-            most = self._worker_count * max(_WAITING_STEPS, 2 * self._steps_per_call)
+            most = self._worker_count * max(_WAITING_STEPS, 2 * self._steps_per_execution)
             while self._handed_out - self._trained >= most and not self._coordinator.done():
                 time.sleep(_LOOK_SECONDS)
                 self._look()

@@ -59,7 +59,7 @@ class StepCounts:
             counts = ", ".join(f"{name}_steps={count}" for name, count in found.items())
             raise errors.StepCountError(
                 f"Expected {expected} training steps in this epoch. Received: {counts}. The "
-                "weights are not those of the whole training. Set training.trial_budget_seconds to "
+                "weights are not those of the whole training. Set training.tuning_seconds to "
                 "0, which leaves Keras its own step, train again, and report this."
             )
 
@@ -72,14 +72,16 @@ class TestFunction:
         self._function: MultiStep | None = None
         self._countdown = Countdown()
         self._length: int | None = None  # steps of an evaluation
-        self.steps_per_call = 1
+        self.steps_per_execution = 1
 
-    def begin_fit(self, arguments: dict[str, Any], *, most_steps_per_call: int) -> None:
+    def begin_fit(self, arguments: dict[str, Any], *, most_steps_per_execution: int) -> None:
         """Begins a `fit` with these arguments."""
         if self._function is None:
             self._function = MultiStep(self._model, self._keras_api, method="test_step")
         self._length = length_of(arguments["validation_data"], arguments["validation_steps"])
-        self.steps_per_call = self._steps_per_call(arguments, most=most_steps_per_call)
+        self.steps_per_execution = self._steps_per_execution(
+            arguments, most=most_steps_per_execution
+        )
 
     def begin(self) -> None:
         """Begins an evaluation."""
@@ -88,14 +90,14 @@ class TestFunction:
     def __call__(self, iterator: Any) -> Any:
         """Runs a call's steps; raises OutOfRangeError if the data end before."""
         assert self._function is not None
-        return self._function.run(iterator, self._countdown.take(self.steps_per_call))
+        return self._function.run(iterator, self._countdown.take(self.steps_per_execution))
 
     def retrace(self) -> None:
         """Makes the next call trace the steps anew, because the model was compiled anew."""
         if self._function is not None:
             self._function.retrace()
 
-    def _steps_per_call(self, arguments: dict[str, Any], *, most: int) -> int:
+    def _steps_per_execution(self, arguments: dict[str, Any], *, most: int) -> int:
         data, steps = arguments["validation_data"], arguments["validation_steps"]
         if self._length is None:
             return 1  # nobody knows where to cut a call short

@@ -86,14 +86,14 @@ class Takeover:
         *,
         theirs: Callable[[], tuple[Function, Function]],  # Keras' own, for the same
         renew: Callable[[Function | None], None],  # traces anew; gets Keras' new one, if it is made
-        steps_per_call: int | None,  # that `fit` is to count; None for the user's
+        steps_per_execution: int | None,  # that `fit` is to count; None for the user's
         iterators: FitIterators,  # over the training data
     ) -> None:
         """Installs nothing."""
         self._model, self._keras_api = model, keras_api
         self._test = test
         self._theirs, self._renew = theirs, renew
-        self._steps_per_call, self._iterators = steps_per_call, iterators
+        self._steps_per_execution, self._iterators = steps_per_execution, iterators
         self._others_calls = 0
         self._is_evaluating = self._counts_as_users = False
         self._evaluated = FitIterators()  # those of `fit`'s own evaluations
@@ -178,7 +178,7 @@ class Takeover:
 
         Keras 3 takes a short call at the end of an epoch for a full one.
         """
-        if length is None or self._steps_per_call is None or self._counts_as_users:
+        if length is None or self._steps_per_execution is None or self._counts_as_users:
             return step
         return min(step, length - 1) if self._keras_api.overcounts else step
 
@@ -191,7 +191,7 @@ class Takeover:
         if counting is None:  # a callback's own `fit` has ended with it
             return
         keras_api.note_iterators(counting, self._evaluated)
-        keras_api.count_in_calls_of(counting, test.steps_per_call, model=self._model)
+        keras_api.count_in_calls_of(counting, test.steps_per_execution, model=self._model)
         test.begin()
         self._is_evaluating = True
 
@@ -208,7 +208,7 @@ class Takeover:
         self._keras_api.count_before(self._counting, steps)
 
     def count_single_steps(self) -> None:
-        """Makes `fit` count the user's steps per call from the next epoch on."""
+        """Makes `fit` count the user's steps per execution from the next epoch on."""
         self._counts_as_users = True
         self._count_as_users(self._counting)
 
@@ -220,8 +220,8 @@ class Takeover:
         """Makes what `fit` reads and counts with, first its training, or another one meanwhile."""
         if self._counting is not None:
             return make(*args, **kwargs)
-        if self._steps_per_call is not None:
-            steps = self._keras_api.execution_steps_of(self._model, self._steps_per_call)
+        if self._steps_per_execution is not None:
+            steps = self._keras_api.execution_steps_of(self._model, self._steps_per_execution)
             kwargs["steps_per_execution"] = steps
         self._counting = make(*args, **kwargs)
         self._keras_api.note_iterators(self._counting, self._iterators)

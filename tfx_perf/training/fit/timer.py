@@ -54,7 +54,7 @@ class StepTimer:
         self.last_logs: Any = None
 
     @contextlib.contextmanager
-    def observing(self, keras_api: KerasApi, *, steps_per_call: int) -> Iterator[Any]:
+    def observing(self, keras_api: KerasApi, *, steps_per_execution: int) -> Iterator[Any]:
         """Times a `fit` in which no function of the model may be replaced; yields its callback."""
         callback = keras_api.callback(on_epoch_begin=self.on_epoch_begin)
 
@@ -62,7 +62,7 @@ class StepTimer:
             self.begin_call()
 
         def end(batch: int, logs: Any = None) -> None:
-            self.end_call(steps_per_call, logs)
+            self.end_call(steps_per_execution, logs)
 
         def telling(tell: Callable[..., None]) -> Callable[[Callable[..., None]], Any]:
             def making(own: Callable[..., None]) -> Callable[..., None]:

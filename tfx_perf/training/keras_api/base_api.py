@@ -376,7 +376,7 @@ class KerasApi(abc.ABC):
 
     @abc.abstractmethod
     def execution_steps(self, model: Any) -> Any:
-        """Returns the object in which a model keeps its steps per call."""
+        """Returns the object in which a model keeps its steps per execution."""
 
     @abc.abstractmethod
     def put_execution_steps(self, model: Any, steps: Any) -> None:
@@ -405,7 +405,7 @@ class KerasApi(abc.ABC):
 
     @abc.abstractmethod
     def execution_steps_of(self, model: Any, steps: int) -> Any:
-        """Returns a number of steps per call in the form that `step_counting` takes."""
+        """Returns a number of steps per execution in the form that `step_counting` takes."""
 
     @abc.abstractmethod
     def count_in_calls_of(self, counting: Any, steps: int, *, model: Any) -> None:

@@ -151,12 +151,12 @@ class Loop:
         return length and length * (arguments["epochs"] - arguments["initial_epoch"])
 
     @property
-    def users_steps_per_call(self) -> int:
+    def users_steps_per_execution(self) -> int:
         """The `steps_per_execution` of the user's `compile`."""
-        return self.functions.users_steps_per_call
+        return self.functions.users_steps_per_execution
 
     def trace_count(self, plan: TrainingPlan) -> int | None:
-        """Returns how often a plan's steps were traced; None for plain `fit`."""
+        """Returns how often a plan's steps were traced; None for Keras' `fit`."""
         found = self.functions.used_by(plan)
         return None if found is None else found.trace_count
 
@@ -165,10 +165,10 @@ class Loop:
         """The element spec of the training data."""
         return self._call.arguments["x"].element_spec
 
-    def described(self, settings: PerfConfig, *, most_steps_per_call: int = 1) -> Fit:
+    def described(self, settings: PerfConfig, *, most_steps_per_execution: int = 1) -> Fit:
         """Returns the `fit` as optimizations look at it."""
         data = self._call.arguments["x"]
-        return Fit(self.functions, data, settings, most_steps_per_call)
+        return Fit(self.functions, data, settings, most_steps_per_execution)
 
     def prepare(self, plan: TrainingPlan = PLAIN_FIT) -> None:
         """Traces a plan's steps to make all variables; TypeError if no batch can be made up."""
@@ -182,10 +182,10 @@ class Loop:
                 self.functions.of(plan).trace(iterator)
 
     def observe(self) -> TimedFit:
-        """Runs Keras' own `fit` without replacing any function of the model."""
+        """Runs Keras' `fit` without replacing any function of the model."""
         self.timer = timer = StepTimer(observer=self._observer)
-        steps = self.users_steps_per_call
-        with timer.observing(self.keras_api, steps_per_call=steps) as callback:
+        steps = self.users_steps_per_execution
+        with timer.observing(self.keras_api, steps_per_execution=steps) as callback:
             given = self._call.arguments["callbacks"]
             callbacks = [*callback_list(given), callback]
             with in_given(given, callbacks, model=self._model) as used:
@@ -203,7 +203,7 @@ class Loop:
         """Runs the user's `fit` with the plan.
 
         It leaves a plan with slower steps than `plain_step_seconds`, unless that saves memory.
-        `numerics_check` looks into a guarded plain `fit`. `data` replace the user's if those have
+        `numerics_check` looks into a guarded Keras' `fit`. `data` replace the user's if those have
         been read from.
         """
         self.speed_watch = self.single_steps_note = None
@@ -254,9 +254,9 @@ class Loop:
         """Returns a turn with the plan, over Keras' iterator or over another one."""
         if plan.is_plain_fit:
             function: Callable[..., Any] = self.functions.keras.train
-            count = self.users_steps_per_call
+            count = self.users_steps_per_execution
         else:
-            count = plan.steps_per_call
+            count = plan.steps_per_execution
             function = functools.partial(self.functions.of(plan).run, steps=count)
         if iterator is None:
             return Turn(function, count)
@@ -282,7 +282,7 @@ class Loop:
         self.timer = timer = StepTimer(observer=self._observer)
         if not plan.is_plain_fit:
             self._count_steps(run, arguments, timer=timer)
-        planned_steps = None if plan.is_plain_fit else _steps_per_call(plan, arguments)
+        planned_steps = None if plan.is_plain_fit else _steps_per_execution(plan, arguments)
         self._takeover = Takeover(
             self._model,
             self.keras_api,
@@ -290,7 +290,7 @@ class Loop:
             self._test,
             theirs=self.functions.theirs,
             renew=self.functions.retrace,
-            steps_per_call=planned_steps,
+            steps_per_execution=planned_steps,
             iterators=FitIterators() if guard is None else guard.iterators,
         )
         try:
@@ -307,7 +307,7 @@ class Loop:
         planned_steps: int | None,
         timer: StepTimer,
     ) -> StepFunction:
-        guard, model, users_steps = run.guard, self._model, self.users_steps_per_call
+        guard, model, users_steps = run.guard, self._model, self.users_steps_per_execution
         runner, countdown = self._runner(run, arguments), self._countdown
         before_first: Callable[[Any], None] | None = None
         if guard is not None:
@@ -320,7 +320,7 @@ class Loop:
         else:
             before_first = runner.trace  # then all variables are there
 
-        def steps_per_call() -> int:
+        def steps_per_execution() -> int:
             # If a callback stops `fit` before the first call, Keras runs one of the user's length.
             if planned_steps is None or model.stop_training or self.single_steps_note:
                 return users_steps
@@ -330,7 +330,7 @@ class Loop:
             runner,
             model,
             countdown=countdown,
-            steps_per_call=steps_per_call,
+            steps_per_execution=steps_per_execution,
             timer=timer,
             guard=guard,
             before_first=before_first,
@@ -340,7 +340,7 @@ class Loop:
     def _runner(self, run: _Run, arguments: dict[str, Any]) -> StepRunner:
         """Returns what runs the steps of a call; later wrappers stand around earlier ones."""
         plan, functions = run.plan, self.functions
-        users_steps = self.users_steps_per_call
+        users_steps = self.users_steps_per_execution
         runner: StepRunner
         if plan.is_plain_fit:
             runner = KerasSteps(functions, numerics_check=run.numerics_check)
@@ -377,7 +377,7 @@ class Loop:
                 self.prepare()  # what can be done with a step depends on the model's variables
             if arguments["validation_data"] is not None:
                 self._test = self._test_function
-                self._test.begin_fit(arguments, most_steps_per_call=plan.steps_per_call)
+                self._test.begin_fit(arguments, most_steps_per_execution=plan.steps_per_execution)
             length = overrides.get("steps_per_epoch", self.train_length)
         begin_epoch = self.keras_api.callback(
             on_epoch_begin=lambda epoch, logs=None: self._countdown.begin(length)
@@ -423,7 +423,7 @@ class Loop:
             _LOGGER.warning("%s.", self.single_steps_note.capitalize())
             self._takeover.count_single_steps()
             if self._test is not None:
-                self._test.steps_per_call = self.users_steps_per_call
+                self._test.steps_per_execution = self.users_steps_per_execution
 
     @property
     def _is_built(self) -> bool:
@@ -435,7 +435,7 @@ class Loop:
         return self._model.distribute_strategy.num_replicas_in_sync
 
     def _random_layers(self, plan: TrainingPlan) -> contextlib.AbstractContextManager[None]:
-        """Returns the context of a plan's steps; plain `fit` keeps the masks of the user's seed."""
+        """Returns the context of a plan's steps; Keras' own keep the masks of the user's seed."""
         return contextlib.nullcontext() if plan.is_plain_fit else self._saveable.installed()
 
     def _let_no_count_matter(self, arguments: dict[str, Any]) -> None:
@@ -469,8 +469,8 @@ class _IteratorMadeError(Exception):
         self.iterator = iterator
 
 
-def _steps_per_call(plan: TrainingPlan, arguments: dict[str, Any]) -> int:
+def _steps_per_execution(plan: TrainingPlan, arguments: dict[str, Any]) -> int:
     """Returns the steps of a call: two calls an epoch where it may end early; see `OpenEpochs`."""
     if may_run_out(arguments):
-        return min(plan.steps_per_call, -(-arguments["steps_per_epoch"] // 2))
-    return plan.steps_per_call
+        return min(plan.steps_per_execution, -(-arguments["steps_per_epoch"] // 2))
+    return plan.steps_per_execution

@@ -24,7 +24,7 @@ _FUNCTION_MAKERS = ("make_train_function", "make_test_function")
 
 
 def obstacle(call: FitCall, loop: Loop) -> str | None:
-    """Returns why `call` must stay with Keras' own `fit`, None if it need not."""
+    """Returns why `call` must stay with Keras' `fit`, None if it need not."""
     model, arguments = call.model, call.arguments
     return (
         _kind_obstacle(call, loop)
@@ -47,7 +47,7 @@ def recovery_obstacle(call: FitCall, loop: Loop) -> str | None:
     batches, steps = length_of(arguments["x"], None), arguments["steps_per_epoch"]
     # Keras 3 counts for itself when the data begin anew; a resumed fit would count otherwise.
     counts = loop.keras_api.overcounts and steps and batches
-    if counts and (loop.users_steps_per_call > 1 or batches % steps):
+    if counts and (loop.users_steps_per_execution > 1 or batches % steps):
         return "the data may end in the middle of an epoch"
     return _model_obstacle(call.model, loop)
 
@@ -90,7 +90,7 @@ def _data_obstacle(call: FitCall, loop: Loop) -> str | None:
     if arguments["epochs"] <= arguments["initial_epoch"]:
         return "there are no epochs to train"
     batches = length_of(arguments["x"], None)
-    per_call = loop.users_steps_per_call
+    per_call = loop.users_steps_per_execution
     if loop.keras_api.overcounts and arguments["steps_per_epoch"] and length % per_call:
         return f"Keras runs more steps than steps_per_epoch={length}, in calls of {per_call}"
     if arguments["steps_per_epoch"] and batches:

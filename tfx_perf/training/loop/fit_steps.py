@@ -34,7 +34,7 @@ class StepFunction:
         model: Any,
         *,
         countdown: Countdown,
-        steps_per_call: Callable[[], int],
+        steps_per_execution: Callable[[], int],
         timer: StepTimer,
         guard: Guard | None,
         before_first: Callable[[Any], None] | None,
@@ -46,14 +46,14 @@ class StepFunction:
             runner: runs the steps.
             model: that is trained.
             countdown: of the steps that are left in the epoch.
-            steps_per_call: of the next call, if no epoch cuts it short.
+            steps_per_execution: of the next call, if no epoch cuts it short.
             timer: of the calls; a callback tells it where epochs begin.
             guard: None where nothing is saved.
             before_first: gets the iterator before the first call takes anything from it.
             stop_when: whether to end `fit`, asked after each call.
         """
         self._runner, self._model = runner, model
-        self._countdown, self._steps_per_call = countdown, steps_per_call
+        self._countdown, self._steps_per_execution = countdown, steps_per_execution
         self._timer, self._guard = timer, guard
         self._before_first, self._stop_when = before_first, stop_when
 
@@ -61,7 +61,7 @@ class StepFunction:
         """Runs steps; returns the logs of the last one."""
         timer, guard, countdown = self._timer, self._guard, self._countdown
         timer.begin_call()
-        taken = countdown.take(self._steps_per_call())
+        taken = countdown.take(self._steps_per_execution())
         if self._before_first is not None:
             self._before_first(iterator)
             self._before_first = None

@@ -21,7 +21,7 @@ class Turn:
     """A train function for a block, which gets Keras' iterator, and the steps of its calls."""
 
     function: Callable[[Any], Any]
-    steps_per_call: int
+    steps_per_execution: int
 
 
 Schedule = Generator[Turn, float, None]
@@ -59,7 +59,7 @@ class Turns:
         if self._sync.broadcast(self._is_over()):
             call_seconds = self._sync.broadcast(float(np.median(self._call_seconds)))
             try:
-                self._begin(self._schedule.send(call_seconds / self._turn.steps_per_call))
+                self._begin(self._schedule.send(call_seconds / self._turn.steps_per_execution))
             except StopIteration:
                 self._model.stop_training = True
             return

@@ -115,7 +115,7 @@ class LiveTraining:
         return {
             "step_time_seconds": float(np.median(steady)) if len(steady) else None,
             "examples_per_second": batch_size / mean if batch_size and mean else None,
-            "host_share_ratio": recent.host_share(),
+            "python_overhead_ratio": recent.host_share(),
             "input_wait_ratio": self._choice.input_wait_ratio,
             "time_to_first_step_seconds": first_call_end and first_call_end - self._started,
             "peak_memory_bytes": peak_bytes,

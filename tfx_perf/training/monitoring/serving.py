@@ -31,7 +31,7 @@ _BETWEEN_SCRAPES = f"Here of the last {RECENT_CALLS} calls or more, between two 
 _REMARKS = {
     "step_time_seconds": _OF_RECENT_CALLS,
     "examples_per_second": _OF_RECENT_CALLS,
-    "host_share_ratio": _OF_RECENT_CALLS,
+    "python_overhead_ratio": _OF_RECENT_CALLS,
     "communication_share_ratio": _BETWEEN_SCRAPES,
     "load_imbalance_ratio": _BETWEEN_SCRAPES,
     "input_wait_ratio": "As the trials measured it before the training.",

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from tfx_perf.hardware import host
 from tfx_perf.training.optimizations.optimization import Optimization
-from tfx_perf.training.optimizations.steps_per_call import CALL_SECONDS
+from tfx_perf.training.optimizations.steps_per_execution import CALL_SECONDS
 
 _VARIABLE = "TF_ENABLE_ONEDNN_OPTS"
 

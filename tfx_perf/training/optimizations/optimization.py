@@ -20,7 +20,7 @@ class Fit:
     functions: "TrainFunctions"  # of a built model
     dataset: Any  # that it trains on
     settings: "PerfConfig"  # `training`, `compilation`, `distribution`
-    most_steps_per_call: int = 1  # a larger number would gain nothing
+    most_steps_per_execution: int = 1  # a larger number would gain nothing
 
 
 class Optimization:
@@ -31,14 +31,14 @@ class Optimization:
     are read without it.
 
     Attributes:
-        off: the field's value where everything stays as in Keras' own `fit`.
-        in_plain_fit: whether Keras' own `fit` can run with it.
+        off: the field's value where everything stays as in Keras' `fit`.
+        in_plain_fit: whether Keras' `fit` can run with it.
         uses_xla: whether XLA compiles a part of the step.
-        saves_memory: whether plain `fit` without it may lack memory. The plan that others are
+        saves_memory: whether Keras' `fit` without it may lack memory. The plan that others are
             compared with then has it, too, if `always` asks for it.
         may_be_slow: whether trials check it step by step, because it may have to be stopped.
         is_never_slower: whether it does the same with less work, so that a plan of such
-            optimizations alone may be used where turns with plain `fit` would cost too much.
+            optimizations alone may be used where turns with Keras' `fit` would cost too much.
         is_suspect: whether it is the first to be left out, alone, after a blow-up.
         hoped_share: the share of a step's time that it usually saves.
         hoped_operation_seconds: its usual saving for each operation of a step, if that is more.
@@ -63,7 +63,7 @@ class Optimization:
     def conflict(self, plan: "TrainingPlan") -> str | None:
         """Returns why a plan in which it is on cannot be, None if it can."""
         if plan.is_plain_fit and not self.in_plain_fit:
-            return f"steps_per_call is needed to change anything else, such as {self.name}"
+            return f"steps_per_execution is needed to change anything else, such as {self.name}"
         return None
 
     def obstacle(self, fit: Fit) -> str | None:

@@ -1,6 +1,6 @@
 """TrainingPlan: how the steps of `fit` are run."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import pydantic
@@ -18,12 +18,17 @@ class TrainingPlan(_Fields):
     """One way to run the training steps, with a field for each of `OPTIMIZATIONS`.
 
     Example:
-        >>> str(TrainingPlan(steps_per_call=50, xla=True, micro_batches=2))
-        '50 steps per call, XLA, 2 micro-batches'
+        >>> str(TrainingPlan(steps_per_execution=50, xla=True, micro_batches=2))
+        '50 steps per execution, XLA, 2 micro-batches'
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.plan/1"
     GONE: ClassVar[frozenset[str]] = frozenset({"top_k_ratio"})
+    RENAMED: ClassVar[Mapping[str, str]] = {
+        "recompute": "gradient_checkpointing",
+        "steps_per_call": "steps_per_execution",
+        "xla_call": "xla_loop",
+    }
 
     @pydantic.model_validator(mode="after")
     def _has_no_conflict(self) -> "TrainingPlan":
@@ -46,13 +51,13 @@ class TrainingPlan(_Fields):
 
     @property
     def plain(self) -> "TrainingPlan":
-        """Keras' own `fit`, in the same precision and with the same kernels."""
+        """Keras' `fit`, in the same precision and with the same kernels."""
         return self.only(lambda each: each.in_plain_fit)
 
     @property
     def is_plain_fit(self) -> bool:
-        """Whether this is Keras' own `fit`, untouched."""
-        return self.steps_per_call is None
+        """Whether this is Keras' `fit`, untouched."""
+        return self.steps_per_execution is None
 
     @property
     def safer(self) -> "TrainingPlan | None":
@@ -62,11 +67,11 @@ class TrainingPlan(_Fields):
             return self.only(lambda each: each is not suspects[0])
         return None if self.is_plain_fit else self.plain
 
-    def in_slices(self, count: int, *, steps_per_call: int) -> "TrainingPlan":
+    def in_slices(self, count: int, *, steps_per_execution: int) -> "TrainingPlan":
         """Returns the plan with as many slices of each batch, which Keras' own step cannot have."""
-        kept = self.only(lambda each: each.name != "xla_call")
-        steps = self.steps_per_call or steps_per_call
-        return kept.model_copy(update={"steps_per_call": steps, "micro_batches": count})
+        kept = self.only(lambda each: each.name != "xla_loop")
+        steps = self.steps_per_execution or steps_per_execution
+        return kept.model_copy(update={"steps_per_execution": steps, "micro_batches": count})
 
     @property
     def in_whole_batches(self) -> "TrainingPlan":
@@ -98,7 +103,7 @@ class TrainingPlan(_Fields):
     def __str__(self) -> str:
         in_order = sorted(self.optimizations, key=lambda each: each.in_plain_fit)
         words = [each.words(getattr(self, each.name)) for each in in_order]
-        return "".join(["plain fit", *words] if self.is_plain_fit else words)
+        return "".join(["Keras fit", *words] if self.is_plain_fit else words)
 
 
 PLAIN_FIT = TrainingPlan()

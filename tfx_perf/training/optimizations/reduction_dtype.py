@@ -9,7 +9,7 @@ from tfx_perf.training.optimizations.optimization import Fit, Optimization
 class NarrowReduction(Optimization):
     """The type in which gradients are summed over replicas; None is their own.
 
-    It is no choice of the trials: plain `fit` has it, too, so that trials compare equal sums.
+    It is no choice of the trials: Keras' `fit` has it, too, so that trials compare equal sums.
     """
 
     name = "reduction_dtype"

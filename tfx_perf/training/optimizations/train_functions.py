@@ -43,7 +43,7 @@ class TrainFunctions:
         self._keras: KerasFunctions | None = None
 
     @property
-    def users_steps_per_call(self) -> int:
+    def users_steps_per_execution(self) -> int:
         """The `steps_per_execution` of the user's `compile`."""
         return self.keras_api.get_steps_per_execution(self.model)
 
@@ -129,7 +129,7 @@ class TrainFunctions:
     def plain_step(self, iterator: Any) -> dict[str, Any]:
         """Runs one call of Keras' own function, for use while a plan is installed."""
         logs = self.keras.train(iterator)
-        self._plain_count += self.users_steps_per_call
+        self._plain_count += self.users_steps_per_execution
         return logs
 
     @property

@@ -61,7 +61,7 @@ class BadTensor:
 
 
 class NumericsCheck:
-    """Trains as plain `fit` would, and looks at every tensor of the steps that may be to blame."""
+    """Trains as Keras' `fit` would, and looks at every tensor of the steps that may be to blame."""
 
     def __init__(
         self,

@@ -24,7 +24,7 @@ _SEEDS_KEY = b"epoch_num_random_samples"
 _ENDED = (
     "Expected the data to be the same as before the training was interrupted. Received: they end "
     "after {done} of {count} batches. Give fit data that can be read again from their beginning, "
-    "or set checkpoint_steps and checkpoint_seconds to 0."
+    "or set checkpoint_every_steps and checkpoint_every_seconds to 0."
 )
 
 _LOGGER = logging.getLogger(__name__)

@@ -211,9 +211,9 @@ class Guard:
         # An own step may call its loss otherwise, or not return one: then anything may tell.
         watched = {"loss": self.logs["loss"]} if "loss" in self.logs else self.logs
         values = {name: _as_floats(value) for name, value in watched.items()}
-        loss, bound = values.get("loss"), self._task.settings.loss_upper_bound
+        loss, bound = values.get("loss"), self._task.settings.max_loss
         if bound is not None and loss is not None and loss.ndim == 0 and loss > bound:
-            what = f"loss={loss:g}, above loss_upper_bound={bound:g},"
+            what = f"loss={loss:g}, above max_loss={bound:g},"
             raise self._blow_up(what, steps)
         # A loss that is not finite need not spoil the weights: loss scaling skips such a step.
         for name, value in values.items():

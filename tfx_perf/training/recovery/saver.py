@@ -55,8 +55,12 @@ class Saver:
         settings, clock = self._settings, self._clock
         if step == self.step or (is_last and self._store is None):
             return False
-        steps_due = settings.checkpoint_steps and step - self.step >= settings.checkpoint_steps
-        time_due = settings.checkpoint_seconds and clock.since >= settings.checkpoint_seconds
+        steps_due = (
+            settings.checkpoint_every_steps and step - self.step >= settings.checkpoint_every_steps
+        )
+        time_due = (
+            settings.checkpoint_every_seconds and clock.since >= settings.checkpoint_every_seconds
+        )
         return bool((is_last or steps_due or time_due) and clock.is_cheap)
 
     def save(self, step: int, write: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""CompiledCall: all steps of a call in one XLA computation.
+"""CompiledCall: all steps of a call as an XLA loop.
 
 In a small model, a step takes the time to start some three hundred operations, not that to
 compute them. XLA makes a handful of loops of them; and if it compiles the loop over the
@@ -100,12 +100,12 @@ class CompiledCall:
         prepared = self._preparation.prepare(stacked)
         return self._step.run, (tf.nest.map_structure(lambda part: part[0], prepared), y, weight)
 
-    def around(self, inner: StepRunner, *, steps_per_call: int) -> StepRunner:
+    def around(self, inner: StepRunner, *, steps_per_execution: int) -> StepRunner:
         """Returns a runner of the same steps, compiled where possible."""
-        return _CompiledSteps(inner, self, steps_per_call=steps_per_call)
+        return _CompiledSteps(inner, self, steps_per_execution=steps_per_execution)
 
     def run(
-        self, iterator: Any, steps: int, *, inner: StepRunner, steps_per_call: int
+        self, iterator: Any, steps: int, *, inner: StepRunner, steps_per_execution: int
     ) -> Logs:
         """Runs steps as `StepRunner` does, those of batches that differ in size by `inner`."""
         logs: Logs = {}
@@ -113,7 +113,7 @@ class CompiledCall:
             batches = self._taken(iterator, 1)
             if self._step_bytes is None and batches:
                 self._step_bytes = self._bytes_of(batches[0])
-            length = min(steps_per_call, max(1, int(_MOST_BYTES / (self._step_bytes or 1))))
+            length = min(steps_per_execution, max(1, int(_MOST_BYTES / (self._step_bytes or 1))))
             wanted = min(steps, length)
             batches += self._taken(iterator, wanted - len(batches))
             if batches:
@@ -184,7 +184,7 @@ class CompiledCall:
     def _all_steps(
         self, parts: Tensors, steps: tf.Tensor
     ) -> tuple[Logs, tuple[tf.Tensor, tf.Tensor]]:
-        """Returns the last logs, whether plain `fit` would raise no error, and the steps."""
+        """Returns the last logs, whether Keras' `fit` would raise no error, and the steps."""
 
         def once(
             index: tf.Tensor, state: tuple[tf.Tensor, tf.Tensor]
@@ -227,14 +227,14 @@ class _CompiledSteps(StepRunnerWrapper):
     """One run of a `CompiledCall`."""
 
     def __init__(
-        self, inner: StepRunner, compiled: CompiledCall, *, steps_per_call: int
+        self, inner: StepRunner, compiled: CompiledCall, *, steps_per_execution: int
     ) -> None:
         super().__init__(inner)
         self._compiled = compiled
-        self._steps_per_call = steps_per_call
+        self._steps_per_execution = steps_per_execution
 
     def run(self, iterator: Any, steps: int) -> Logs:
         """Runs steps; see `CompiledCall.run`."""
         return self._compiled.run(
-            iterator, steps, inner=self.inner, steps_per_call=self._steps_per_call
+            iterator, steps, inner=self.inner, steps_per_execution=self._steps_per_execution
         )

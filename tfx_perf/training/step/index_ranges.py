@@ -9,7 +9,7 @@ Checks = list[tuple[str, tf.Tensor]]  # what is wrong otherwise, and a condition
 
 
 class IndexRanges:
-    """The conditions under which plain `fit` would not raise an error."""
+    """The conditions under which Keras' `fit` would not raise an error."""
 
     def __init__(self) -> None:
         self.holds: tf.Tensor | None = None  # whether all hold; None without conditions
@@ -30,7 +30,7 @@ class IndexRanges:
         """Returns an operation that raises `InvalidArgumentError` if `holds` is false."""
         message = (
             f"{', or '.join(self._complaints)} (found by the plan that trains with XLA, which does "
-            "not say which one; plain fit does)."
+            "not say which one; Keras fit does)."
         )
         return tf.debugging.Assert(holds, [message])
 

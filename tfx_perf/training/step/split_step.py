@@ -34,15 +34,16 @@ class SplitStep:
         *,
         xla: bool = False,
         updating: Callable[[Any, KerasApi], AbstractContextManager[None]] | None = None,
-        recompute: Callable[..., None] | None = None,
+        gradient_checkpointing: Callable[..., None] | None = None,
         forward: Callable[[Tensors], Tensors] | None = None,
     ) -> None:
         """Prepares a step of a compiled model with Keras' own `train_step`.
 
         `xla` leaves the optimizer outside, the one placement that is legal under every strategy,
         because `merge_call` cannot cross a nested `tf.function`. The optimizer's update is traced
-        in the context `updating`; `recompute` changes the traced backward pass, given the gradient
-        that it begins with. `forward` computes predictions from x, None calls the model.
+        in the context `updating`; `gradient_checkpointing` changes the traced backward pass, given
+        the gradient that it begins with. `forward` computes predictions from x; None calls the
+        model.
         """
         self.compiled_shapes: dict[str, None] | None = {} if xla else None  # in words, as traced
         self.ranges = IndexRanges()  # checks that XLA leaves out
@@ -51,13 +52,13 @@ class SplitStep:
         self._keras_api = keras_api
         self._xla = xla
         self._updating = updating
-        self._recompute = recompute
+        self._checkpoint_gradients = gradient_checkpointing
         self.retrace()
 
     def retrace(self) -> None:
         """Forgets what was traced."""
         self._compute: Callable[..., Any] = self._forward_backward
-        if self._xla or self._recompute:  # a graph of its own
+        if self._xla or self._checkpoint_gradients:  # a graph of its own
             self._compute = QuickFunction(
                 self._forward_backward, jit_compile=self._xla or None, reduce_retracing=True
             )
@@ -113,13 +114,13 @@ class SplitStep:
                 # Not the gradients: those of a scaled loss would overflow sooner than the batch's.
                 loss *= tf.cast(part.slice_share, loss.dtype)
             loss = keras_api.scaled(model, loss)
-        if not self._recompute:
+        if not self._checkpoint_gradients:
             gradients = tape.gradient(loss, model.trainable_variables)
             return gradients, y_pred, private_attributes.masks_of(y_pred), self.ranges.holds
         with tf.control_dependencies([loss]):  # a constant one would not be known to come last
             seed = tf.ones_like(loss)
         gradients = tape.gradient(loss, model.trainable_variables, output_gradients=seed)
-        self._recompute(seed, xla=self._xla)
+        self._checkpoint_gradients(seed, xla=self._xla)
         return gradients, y_pred, private_attributes.masks_of(y_pred), self.ranges.holds
 
     def _gradients(

@@ -1,5 +1,6 @@
 """PlanChoice: which plan a `fit` trains with, and why."""
 
+from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 from tfx_perf.core import records, statistics
@@ -10,15 +11,15 @@ Status = Literal["reference", "chosen", "slower", "different", "failed", "untrie
 MUST_BEAT = "what plans must beat"
 """Why the reference is in the table where another plan trains."""
 
-TRIALS_OFF = "trials are off, as training.trial_budget_seconds is 0"
-"""Why plain fit trains where nothing is to be tried."""
+TRIALS_OFF = "trials are off, as training.tuning_seconds is 0"
+"""Why Keras fit trains where nothing is to be tried."""
 
 
 class TrialRecord(records.Record):
     """One plan that was tried.
 
-    Of the status, `reference` is plain fit; `chosen` won, or trains because it needs no trial;
-    `slower` lost or tied; `different` did not reach plain fit's state or, in another precision, its
+    Of the status, `reference` is Keras fit; `chosen` won, or trains because it needs no trial;
+    `slower` lost or tied; `different` did not reach Keras fit's state or, in another precision, its
     loss; `failed` raised, crashed or ran out of time; `untried` was not worth it, or is impossible.
     """
 
@@ -29,7 +30,7 @@ class TrialRecord(records.Record):
     compile_time_seconds: float | None = None  # tracing included; None if it failed
     compiled_shapes: tuple[str, ...] | None = None  # by XLA, tried ones too; one program each
     step_time: statistics.Interval | None = None  # seconds, median over blocks, else of the check
-    speedup: statistics.Interval | None = None  # over plain fit, with what oneDNN gained it
+    speedup: statistics.Interval | None = None  # over Keras fit, with what oneDNN gained it
     may_pass: bool = True  # whether another run may be without this failure
 
 
@@ -66,6 +67,7 @@ class PlanChoice(records.Record):
 
     SCHEMA: ClassVar[str] = "tfx_perf.choice/1"
     GONE: ClassVar[frozenset[str]] = frozenset({"double_batch_time_ratio", "fit_step_count"})
+    RENAMED: ClassVar[Mapping[str, str]] = {"planned_runs": "expected_runs"}
 
     plan: TrainingPlan
     plan_reason: str  # one sentence
@@ -81,7 +83,7 @@ class PlanChoice(records.Record):
     trials_failed: bool = False  # as a whole; `plan_reason` says how
     is_settled: bool = False  # trials with the same key would find the same
     budget_lack: str = ""  # for what, and what would suffice, in a part of a sentence
-    planned_runs: int | None = None  # that the trials were for; None without trials
+    expected_runs: int | None = None  # that the trials were for; None without trials
     enough_runs: int | None = None  # with so many runs, trials would try more; None: never
     reused_from: str | None = None  # the artifact of another run that had the trials
     other_choices: "tuple[PlanChoice, ...]" = ()  # of other `fit`s in the same training
@@ -117,9 +119,9 @@ class PlanChoice(records.Record):
         )
         return self.model_copy(update={"trials": (*references, own, *others)})
 
-    def for_another_run(self, source: str, *, planned_runs: int) -> "PlanChoice | None":
+    def for_another_run(self, source: str, *, expected_runs: int) -> "PlanChoice | None":
         """Returns the choices for a run without trials; None if it needs some for this `fit`."""
-        if not self.is_final(planned_runs=planned_runs):
+        if not self.is_final(expected_runs=expected_runs):
             return None
         own = PlanChoice(**{name: getattr(self, name) for name in PlanChoice.model_fields})
         first, *others = (
@@ -133,13 +135,13 @@ class PlanChoice(records.Record):
                 }
             )
             for choice in own.of_all_fits
-            if choice.is_final(planned_runs=planned_runs)
+            if choice.is_final(expected_runs=expected_runs)
         )
         return first.model_copy(update={"other_choices": tuple(others)})
 
-    def is_final(self, *, planned_runs: int) -> bool:
+    def is_final(self, *, expected_runs: int) -> bool:
         """Whether trials for so many planned runs would find the same."""
-        is_open = self.enough_runs is not None and planned_runs >= self.enough_runs
+        is_open = self.enough_runs is not None and expected_runs >= self.enough_runs
         return self.is_settled and not is_open
 
 
@@ -154,14 +156,14 @@ def lost(plan: TrainingPlan, cause: str) -> TrialRecord:
 
 
 def plain(reason: str, *, is_settled: bool = False, budget_lack: str = "") -> PlanChoice:
-    """Returns the choice of plain `fit` where nothing was tried, for a reason in a sentence."""
+    """Returns the choice of Keras' `fit` where nothing was tried, for a reason in a sentence."""
     return PlanChoice(
         plan=PLAIN_FIT, plan_reason=reason, is_settled=is_settled, budget_lack=budget_lack
     )
 
 
 def failed(cause: str) -> PlanChoice:
-    """Returns the choice of plain `fit` where the trials failed; `cause` is a sentence."""
+    """Returns the choice of Keras' `fit` where the trials failed; `cause` is a sentence."""
     return PlanChoice(
         plan=PLAIN_FIT, plan_reason=f"the trials failed: {cause}", trials_failed=True
     )

@@ -1,4 +1,4 @@
-"""Chooses the plan for a `fit`; whatever goes wrong, it is plain `fit`."""
+"""Chooses the plan for a `fit`; whatever goes wrong, it is Keras' `fit`."""
 
 import contextlib
 import dataclasses
@@ -32,7 +32,7 @@ NEEDS_OWN_PROCESS = (
     "the data call Python functions, or too much is held beside the model, so that trials might "
     "change what they must not: what TensorFlow reads by itself, TFRecord files, say, has trials"
 )
-"""Why plain `fit` trains where trials have no other process to run in."""
+"""Why Keras' `fit` trains where trials have no other process to run in."""
 
 _LOGGER = logging.getLogger(__name__)
 _NOTHING = KnownPlan()
@@ -57,9 +57,9 @@ def by_trials(
     cannot go on with their trials.
     """
     began = time.perf_counter()
-    if not settings.training.trial_budget_seconds:
+    if not settings.training.tuning_seconds:
         return plain(TRIALS_OFF)
-    budget = Budget(settings.training.trial_budget_seconds, sync=loop.sync)
+    budget = Budget(settings.training.tuning_seconds, sync=loop.sync)
     choice = _without_trials(call, loop, settings=settings, known=known)
     if choice is not None:
         return choice
@@ -79,7 +79,7 @@ def by_trials(
     except errors.GIVEN_UP as error:  # the user's training must not depend on ours
         if autograph.asks_for_conversion(error) or isinstance(error, SyncError):
             raise
-        _LOGGER.warning("Trials failed; training with plain fit.", exc_info=True)
+        _LOGGER.warning("Trials failed; training with Keras fit.", exc_info=True)
         end_trial()
         return failed(errors.in_one_line(error))
     if choice.plan.is_plain_fit:
@@ -96,7 +96,7 @@ def choose_and_restore(
     known: KnownPlan = _NOTHING,
 ) -> PlanChoice:
     """Returns the plan that wins; model, generators and data are as they were before."""
-    if not settings.training.trial_budget_seconds:
+    if not settings.training.tuning_seconds:
         return by_trials(call, loop, settings=settings)  # which says so
     with on_own_data(call, loop, settings=settings, known=known) as own:
         if own is None:
@@ -110,7 +110,7 @@ def choose_and_restore(
 def _without_trials(
     call: FitCall, loop: Loop, *, settings: PerfConfig, known: KnownPlan
 ) -> PlanChoice | None:
-    """Returns the choice of plain `fit` where nothing can be tried, or nothing may pay.
+    """Returns the choice of Keras' `fit` where nothing can be tried, or nothing may pay.
 
     That is known before anything is traced or read.
     """
@@ -120,8 +120,8 @@ def _without_trials(
     sync = loop.sync
     if sync.broadcast(known.previous_plan is not None):
         return None
-    planned_runs = int(sync.broadcast(float(settings.schedule.run_count())))
-    worth = Worth(step_count=loop.total_length or 0, planned_runs=planned_runs)
+    expected_runs = int(sync.broadcast(float(settings.schedule.run_count())))
+    worth = Worth(step_count=loop.total_length or 0, expected_runs=expected_runs)
     return worth.too_short()
 
 
@@ -142,7 +142,7 @@ def on_own_data(
     if data is None:
         yield None
         return
-    if not call.model.built:  # by the numbers that plain `fit` would draw
+    if not call.model.built:  # by the numbers that Keras' `fit` would draw
         with contextlib.suppress(*errors.GIVEN_UP):  # which trials then raise
             loop.prepare()
     outside = starting_point.variables_outside(
@@ -164,13 +164,13 @@ def for_workers(call: FitCall, loop: Loop, *, settings: PerfConfig, why: str = "
     steps a call.
     """
     plan, reason = PLAIN_FIT, None
-    has_trials = settings.training.trial_budget_seconds > 0
+    has_trials = settings.training.tuning_seconds > 0
     if has_trials:
         try:
             reason = obstacle(call, loop)
             plan = PLAIN_FIT if reason else families.untried(loop, settings=settings)
         except Exception as error:  # as above
-            _LOGGER.warning("Training with plain fit.", exc_info=True)
+            _LOGGER.warning("Training with Keras fit.", exc_info=True)
             reason = errors.in_one_line(error)
     sync = loop.sync
     if not sync.all_equal(plan) and not plan.is_plain_fit:
@@ -186,7 +186,7 @@ def for_workers(call: FitCall, loop: Loop, *, settings: PerfConfig, why: str = "
 
 def for_parameter_servers(call: FitCall, loop: Loop, *, settings: PerfConfig) -> PlanChoice:
     """Returns the untried plan of the fewest steps a call, for a parameter servers' coordinator."""
-    if not settings.training.trial_budget_seconds:
+    if not settings.training.tuning_seconds:
         return plain(TRIALS_OFF)
     reason = (
         "workers train asynchronously, without trials, which would have to keep them as they were"
@@ -194,18 +194,18 @@ def for_parameter_servers(call: FitCall, loop: Loop, *, settings: PerfConfig) ->
     own = loop.keras_api.get_steps_per_execution(call.model)
     if own > 1:
         return plain(f"{reason}: the model has steps_per_execution={own}", is_settled=True)
-    plan = TrainingPlan(steps_per_call=min(settings.training.steps_per_call))
-    reason = f"{reason}; set training.steps_per_call to another number that you want"
+    plan = TrainingPlan(steps_per_execution=min(settings.training.steps_per_execution))
+    reason = f"{reason}; set training.steps_per_execution to another number that you want"
     return PlanChoice(plan=plan, plan_reason=reason, is_settled=True)
 
 
 def as_given(call: FitCall, loop: Loop, choice: PlanChoice) -> PlanChoice:
-    """Returns an earlier choice if it holds for this `fit`, else plain `fit`.
+    """Returns an earlier choice if it holds for this `fit`, else Keras' `fit`.
 
     Where the model has grown since, the plan trains it once more, watched by a `SpeedWatch`; the
     next run makes new trials.
     """
-    if not choice.fit:  # plain fit, because none could be tried
+    if not choice.fit:  # Keras fit, because none could be tried
         return choice
     try:
         reason = obstacle(call, loop)
@@ -227,14 +227,14 @@ def as_given(call: FitCall, loop: Loop, choice: PlanChoice) -> PlanChoice:
 def with_recompute(
     call: FitCall, loop: Loop, choice: PlanChoice, *, settings: PerfConfig
 ) -> PlanChoice:
-    """Returns the choice; plain `fit` only if no activations are to be computed again."""
-    if not settings.training.recompute or not choice.plan.is_plain_fit:
+    """Returns the choice; Keras' `fit` only if no activations are to be computed again."""
+    if not settings.training.gradient_checkpointing or not choice.plan.is_plain_fit:
         return choice
     reason = obstacle(call, loop)
     plan = PLAIN_FIT if reason else families.reference(loop, settings=settings)
     if plan.is_plain_fit:
         why = reason or loop.keras_api.splitting_obstacle(call.model)
-        _LOGGER.warning("training.recompute is not used: %s.", why)
+        _LOGGER.warning("training.gradient_checkpointing is not used: %s.", why)
     return choice.model_copy(update={"plan": plan})
 
 

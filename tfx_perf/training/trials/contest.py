@@ -39,7 +39,7 @@ class Contender:
     @property
     def block_seconds(self) -> float:
         """Time of a block of turns, by the check."""
-        call_seconds = (self.plan.steps_per_call or 1) * self.step_seconds
+        call_seconds = (self.plan.steps_per_execution or 1) * self.step_seconds
         return max(turns.BLOCK_SECONDS + call_seconds, turns.BLOCK_CALLS * call_seconds)
 
     def speedup_over(self, reference: "Contender") -> statistics.Interval:
@@ -129,8 +129,8 @@ class Contest:
         """Limits the steps of a call, and leaves out plans that become equal."""
         by_plan: dict[TrainingPlan, Contender] = {}
         for other in self.others:
-            steps = min(other.plan.steps_per_call or 1, longest)
-            plan = other.plan.model_copy(update={"steps_per_call": steps})
+            steps = min(other.plan.steps_per_execution or 1, longest)
+            plan = other.plan.model_copy(update={"steps_per_execution": steps})
             by_plan.setdefault(plan, dataclasses.replace(other, plan=plan))
         self.others = list(by_plan.values())
 
@@ -167,7 +167,9 @@ class Contest:
         had to do.
         """
         never_slower = (each for each in self.others if self.is_never_slower(each.plan))
-        longest = max(never_slower, key=lambda each: each.plan.steps_per_call or 1, default=None)
+        longest = max(
+            never_slower, key=lambda each: each.plan.steps_per_execution or 1, default=None
+        )
         most = 1.0 if self.round_count else _CLEARLY
         return longest if longest and longest.seconds < most * self.reference.seconds else None
 

@@ -66,7 +66,7 @@ class Earlier:
     folder: str | None
     runs: Callable[[], Runs] = tuple
 
-    def plan(self, *, planned_runs: int) -> PlanChoice | None:
+    def plan(self, *, expected_runs: int) -> PlanChoice | None:
         """Returns the kept plan, or that of the newest run if it is final; logs why others are not.
 
         None if there is none.
@@ -81,7 +81,7 @@ class Earlier:
                 said = cache_key.describe(changes)
                 _LOGGER.info("The plan in %s is not used again: %s.", place, said)
                 continue
-            choice = found.for_another_run(place, planned_runs=planned_runs)
+            choice = found.for_another_run(place, expected_runs=expected_runs)
             # Where it is not used, older ones with this key would not do: it would have used them.
             is_used = "used again" if choice else "not used again: trials may find a better"
             _LOGGER.info("The plan in %s is %s.", place, is_used)
@@ -90,7 +90,7 @@ class Earlier:
 
     @property
     def previous_plan(self) -> TrainingPlan | None:
-        """The last run's plan, which is always worth trying; None for plain `fit`.
+        """The last run's plan, which is always worth trying; None for Keras' `fit`.
 
         What holds for a whole process is left out: whoever starts those of the trials adds it.
         """

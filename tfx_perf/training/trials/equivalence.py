@@ -1,4 +1,4 @@
-"""EquivalenceCheck: whether a plan reaches plain `fit`'s state from equal weights and batches."""
+"""EquivalenceCheck: whether a plan reaches Keras' state from equal weights and batches."""
 
 import dataclasses
 import functools
@@ -22,11 +22,11 @@ from tfx_perf.training.trials.starting_point import StartingPoint, variables_of
 from tfx_perf.training.trials.worth import CHECK_SHARE, Budget
 from tfx_perf.training.trials.yardstick import TrainedState, Yardstick, is_loss
 
-# Steps of a check, calls of plain fit at the least, and bytes of batches kept for it.
+# Steps of a check, calls of Keras fit at the least, and bytes of batches kept for it.
 _STEPS, _MIN_CALLS, _MAX_BYTES = 20, 3, 2**30
 # A look at Keras' own step need not take longer; a check makes all steps.
 _LOOK_SECONDS = 5.0
-# A plan this much slower than plain fit in its check cannot win; timing it would be waste.
+# A plan this much slower than Keras fit in its check cannot win; timing it would be waste.
 _HOPELESS = 3.0
 _RANDOM = "random: other draws, of which only the statistics could be compared"
 
@@ -45,7 +45,7 @@ class ShortTraining:
 class EquivalenceCheck:
     """Trains a few steps with each plan, all from the same weights on the same batches.
 
-    The reference, as a rule plain `fit`, runs once from there, and once from weights that are off
+    The reference, as a rule Keras' `fit`, runs once from there, and once from weights that are off
     by one rounding: see `Yardstick`. Where that leads far away, it runs a third time, from the
     same weights, to see whether it is random in a way that nobody can repeat.
     """
@@ -73,7 +73,7 @@ class EquivalenceCheck:
         self._expected: TrainedState  # the reference's, after all steps; from `reference` on
         self._rounding: Yardstick  # from `reference` on
         self._chance: Yardstick | None = None
-        self._fewest_steps = _MIN_CALLS * loop.users_steps_per_call  # that tell anything
+        self._fewest_steps = _MIN_CALLS * loop.users_steps_per_execution  # that tell anything
         batches = self._read_ahead(data)
         self._step_count = len(batches)  # of a training that is not stopped
         self._example_count = sum(int(datasets.row_count(batch)) for batch in batches)
@@ -97,7 +97,7 @@ class EquivalenceCheck:
         seconds = time.perf_counter() - began
         if first.step_count < self._fewest_steps:
             self._budget.lack_time_for_check()
-            self._budget.has(seconds / CHECK_SHARE, what="a first look at plain fit")
+            self._budget.has(seconds / CHECK_SHARE, what="a first look at Keras fit")
             return None
         share = first.step_count / self._step_count
         self.training_seconds = (seconds - first.contender.compile_seconds) / share
@@ -145,11 +145,11 @@ class EquivalenceCheck:
         # Step by step, so that it can be stopped.
         may_be_slow = any(each.may_be_slow for each in plan.optimizations)
         half = self._step_count // 2
-        per_call = 1 if may_be_slow else min(plan.steps_per_call, half)
+        per_call = 1 if may_be_slow else min(plan.steps_per_execution, half)
         limit, hopeless_seconds = self._budget.check_limit(), self._hopeless_seconds
         train = functools.partial(
             self._train,
-            plan.model_copy(update={"steps_per_call": per_call}),
+            plan.model_copy(update={"steps_per_execution": per_call}),
             stop_when=lambda timer: (
                 time.perf_counter() > limit or timer.settled_seconds() > hopeless_seconds
             ),
@@ -260,8 +260,8 @@ class EquivalenceCheck:
         return ShortTraining(contender, timer.step_count, logs)
 
     def _read_ahead(self, data: tf.data.Dataset) -> list[Any]:
-        per_call = self._loop.users_steps_per_call
-        wanted = max(self._fewest_steps, _STEPS // per_call * per_call)  # whole calls of plain fit
+        per_call = self._loop.users_steps_per_execution
+        wanted = max(self._fewest_steps, _STEPS // per_call * per_call)  # whole calls of Keras fit
         limit = self._budget.check_limit()
         batches, held_bytes = [], 0
         for batch in data.take(wanted):

@@ -1,4 +1,4 @@
-"""The plans that trials try against plain `fit`."""
+"""The plans that trials try against Keras' `fit`."""
 
 import contextlib
 import os
@@ -28,7 +28,7 @@ def longest_call(step_seconds: float) -> int:
 
 def same_function(plan: TrainingPlan, other: TrainingPlan) -> bool:
     """Whether two plans differ only in how many steps a call has."""
-    return plan.model_copy(update={"steps_per_call": other.steps_per_call}) == other
+    return plan.model_copy(update={"steps_per_execution": other.steps_per_execution}) == other
 
 
 class Leftovers:
@@ -57,21 +57,21 @@ class Leftovers:
 
 
 def reference(loop: Loop, *, settings: PerfConfig) -> TrainingPlan:
-    """Returns the plan that others are held against: plain `fit`, unless memory may not suffice."""
+    """Returns the plan to compare with: Keras' `fit`, unless memory may not suffice."""
     fit = loop.described(settings)
     values = {
         name: each.always(fit)
         for name, each in OPTIMIZATIONS.items()
         if each.saves_memory or each.in_plain_fit
     }
-    plan = TrainingPlan(steps_per_call=loop.users_steps_per_call, **values)
+    plan = TrainingPlan(steps_per_execution=loop.users_steps_per_execution, **values)
     return plan if any(each.saves_memory for each in plan.optimizations) else plan.plain
 
 
 def untried(loop: Loop, *, settings: PerfConfig) -> TrainingPlan:
-    """Returns a plan that computes the same as plain `fit`, no slower, and needs no trial."""
-    fewest = min(*settings.training.steps_per_call, loop.train_length or 1)
-    return _base(loop.described(settings, most_steps_per_call=fewest))
+    """Returns a plan that computes the same as Keras' `fit`, no slower, and needs no trial."""
+    fewest = min(*settings.training.steps_per_execution, loop.train_length or 1)
+    return _base(loop.described(settings, most_steps_per_execution=fewest))
 
 
 def families(
@@ -79,7 +79,7 @@ def families(
 ) -> tuple[list[Family], list[TrialRecord]]:
     """Returns the plans to try, by family, and the records of those that cannot be."""
     longest = min(longest_call(step_seconds), loop.train_length or 1)
-    fit = loop.described(settings, most_steps_per_call=longest)
+    fit = loop.described(settings, most_steps_per_execution=longest)
     base = _base(fit)
     compared_with = reference(loop, settings=settings)
     found, refused = [], []
@@ -109,7 +109,7 @@ def allowed(plan: TrainingPlan, settings: PerfConfig) -> TrainingPlan:
 
 
 def must_be_exact(settings: PerfConfig) -> bool:
-    """Whether plans must come to plain `fit`'s results bit for bit; asks TensorFlow, too."""
+    """Whether plans must come to Keras' results bit for bit; asks TensorFlow, too."""
     return "inexact" in settings.training.excluded_speedups or devices.are_deterministic()
 
 
@@ -129,11 +129,11 @@ def _lacks(plan: TrainingPlan) -> str | None:
 
 def _is_new(plan: TrainingPlan, reference: TrainingPlan) -> bool:
     """Whether a plan differs from the reference."""
-    return plan.steps_per_call > 1 or not same_function(plan, reference)
+    return plan.steps_per_execution > 1 or not same_function(plan, reference)
 
 
 def _by_function(plans: Iterable[TrainingPlan]) -> list[Family]:
     found: dict[TrainingPlan, list[TrainingPlan]] = {}
     for plan in plans:
-        found.setdefault(plan.model_copy(update={"steps_per_call": 1}), []).append(plan)
+        found.setdefault(plan.model_copy(update={"steps_per_execution": 1}), []).append(plan)
     return [tuple(family) for family in found.values()]

@@ -14,11 +14,11 @@ from tfx_perf.training.optimizations import OPTIMIZATIONS
 _IRRELEVANT = {
     "seed",
     "checkpoint_folder",
-    "checkpoint_steps",
-    "checkpoint_seconds",
-    "loss_upper_bound",
+    "checkpoint_every_steps",
+    "checkpoint_every_seconds",
+    "max_loss",
     "resume_ignores",
-    "recovery_max_trials",
+    "max_rollbacks",
 }
 
 

@@ -1,7 +1,7 @@
 """Compares ways to train that hold for a whole process, in turns: which one is surely the fastest.
 
 oneDNN's kernels, a dtype policy, other devices, other code: none of them can be changed within a
-process. So each way trains plain `fit` in processes of its own, block by block in turns with the
+process. So each way trains Keras' `fit` in processes of its own, block by block in turns with the
 others (`components/in_turns.py`). A slow phase of a shared host then strikes all of them, and
 cancels in the ratio of their step times. Trials of plans follow in a process of the winner's kind.
 """
@@ -64,7 +64,7 @@ def cause_of(error: Exception) -> str:
 
 
 class Comparison(records.Record):
-    """Plain `fit` as it is, compared with plain `fit` in other ways, each one a plan."""
+    """Keras' `fit` as it is, compared with Keras' `fit` in other ways, each one a plan."""
 
     SCHEMA: ClassVar[str] = "tfx_perf.plain_fit_turns/1"
 
@@ -119,7 +119,7 @@ class Comparison(records.Record):
 
     @property
     def plan(self) -> TrainingPlan:
-        """Plain `fit`, in another way if it is surely faster so."""
+        """Keras' `fit`, in another way if it is surely faster so."""
         return PLAIN_FIT if self._winner is None else self._winner.plan
 
     @property
@@ -151,7 +151,7 @@ class Comparison(records.Record):
     def _over_plain_fit(
         self, choice: PlanChoice, *, without: TrialRecord, winner: TrialRecord
     ) -> PlanChoice:
-        """Returns the winner's choice, with speed-ups over plain `fit` as it is."""
+        """Returns the winner's choice, with speed-ups over Keras' `fit` as it is."""
         references = (each for each in choice.trials if each.status == "reference")
         reference = next((each for each in references if each.plan.is_plain_fit), None)
         if reference is not None:
@@ -190,7 +190,7 @@ def _may_pass(error: Exception, count: int) -> bool:
 
 
 def _against(winner: TrialRecord, other: TrialRecord) -> TrialRecord:
-    """Returns a record whose speed-up over the winner is one over plain `fit` as it is."""
+    """Returns a record whose speed-up over the winner is one over Keras' `fit` as it is."""
     update: dict[str, Any] = {"plan": _with(winner.plan, other.plan)}
     if other.speedup is not None and winner.speedup is not None:
         _, _, what = str(winner.plan).partition(", ")
@@ -200,7 +200,7 @@ def _against(winner: TrialRecord, other: TrialRecord) -> TrialRecord:
 
 
 def _with(plan: TrainingPlan, other: TrainingPlan) -> TrainingPlan:
-    """Returns the other plan with all that is on in a plan of plain `fit`."""
+    """Returns the other plan with all that is on in a plan of Keras' `fit`."""
     return other.model_copy(
         update={each.name: getattr(plan, each.name) for each in plan.optimizations}
     )

@@ -1,9 +1,9 @@
 """Chooses a plan by short trials on the user's own model and data.
 
 Each plan first trains a few steps from the same weights on the same batches: it must
-reach plain `fit`'s weights, slots, metrics and logs. Then all that did are timed in
+reach Keras' weights, slots, metrics and logs. Then all that did are timed in
 interleaved blocks (A B C A B C), and the fastest wins if the whole interval of its speed-up
-lies above 1 + margin: over plain `fit`, and for plans that may be slower by nature also over those
+lies above 1 + margin: over Keras' `fit`, and for plans that may be slower by nature also over those
 that may not. Where that takes longer than it can save, or than there is time, the check decides
 among those that may not. The variables are put back afterwards.
 
@@ -85,7 +85,7 @@ class Trials:
         self._watch, self._stop_when = watch, stop_when
         self._previous_plan = known.previous_plan
         self._worth = Worth(
-            step_count=loop.total_length or 0, planned_runs=settings.schedule.run_count()
+            step_count=loop.total_length or 0, expected_runs=settings.schedule.run_count()
         )
         self._finished = list(known.trials)
         self._left_out: list[tuple[families.Family, Prospect]] = []
@@ -342,7 +342,7 @@ class Trials:
                 winner = contest.needing_no_turns()
         decides_by_checks = others and not self._decides_by_turns
         if decides_by_checks:  # which was the same for all of them, in calls of a few steps
-            others = [max(others, key=lambda contender: contender.plan.steps_per_call or 1)]
+            others = [max(others, key=lambda contender: contender.plan.steps_per_execution or 1)]
         if winner:
             reason = MUST_BEAT
         elif decides_by_checks:
@@ -366,7 +366,7 @@ class Trials:
             # Of a few steps, one sample each, it may have been chance.
             is_settled=not lack and (bool(winner) or not decides_by_checks),
             budget_lack=lack,
-            planned_runs=self._worth.planned_runs,
+            expected_runs=self._worth.expected_runs,
             enough_runs=self._enough_runs(contest),
         )
 

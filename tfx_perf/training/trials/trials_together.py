@@ -60,7 +60,7 @@ class TrialsTogether:
         with choosing.on_own_data(call, loop, settings=settings, known=known) as own:
             if not sync.all_equal(own is None) or own is None:
                 return self._known.held_against(_because(untried, choosing.NEEDS_OWN_PROCESS))
-            seconds = worth.limit_seconds(settings.training.trial_budget_seconds)
+            seconds = worth.limit_seconds(settings.training.tuning_seconds)
             with time_limit.ended_after(seconds, log_path=_OWN_LOG):
                 choice = self._tried(own, loop, untried=untried)
                 if not sync.all_equal(choice.plan):
@@ -125,7 +125,7 @@ def _or_untried(choice: PlanChoice, untried: PlanChoice) -> PlanChoice:
     """Returns what trials chose; else the plan that needs none, unless it lost or failed."""
     if not choice.plan.is_plain_fit or not _may_train(untried.plan, choice.trials):
         return choice
-    reason = f"it computes the same as plain fit, no slower, and {choice.plan_reason}"
+    reason = f"it computes the same as Keras fit, no slower, and {choice.plan_reason}"
     is_settled = choice.is_settled and bool(choice.fit)  # else any `fit` would be trained so
     update = {"plan": untried.plan, "plan_reason": reason, "is_settled": is_settled}
     return choice.model_copy(update=update)

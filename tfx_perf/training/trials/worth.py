@@ -9,13 +9,13 @@ from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.replicas.sync import Sync
 from tfx_perf.training.trials.choice import PlanChoice, plain
 
-# Of what plain `fit` takes to trace and compile: what a plan takes, without XLA and with it.
+# Of what Keras' `fit` takes to trace and compile: what a plan takes, without XLA and with it.
 _TRACE_RATIO, _XLA_RATIO = 3.0, 10.0
 # Of the check, and of the reference's that it is held to: their steps, and what stands around them.
 _STEPS, _CHECK_SECONDS = 60, 0.5
 # What a small model takes to trace, the cheapest plan, and what saves most, with its turns.
 _COMPILE_SECONDS, _TURNS_SECONDS = 0.3, 3.0
-_PLANS = TrainingPlan(steps_per_call=10), TrainingPlan(steps_per_call=10, xla_call=True)
+_PLANS = TrainingPlan(steps_per_execution=10), TrainingPlan(steps_per_execution=10, xla_loop=True)
 # Blocks of one more plan, where turns are taken.
 _TIMING_SECONDS = 1.0
 # Of a step's time: what turns may still save among plans of which none can be slower.
@@ -33,12 +33,12 @@ class Prospect:
 
     cost_seconds: float
     saving_seconds: float
-    planned_runs: int
+    expected_runs: int
 
     @property
     def is_worth_it(self) -> bool:
         """Whether it is expected to save more than it costs."""
-        return self.planned_runs * self.saving_seconds > self.cost_seconds
+        return self.expected_runs * self.saving_seconds > self.cost_seconds
 
     def runs_needed(self, *, beside_seconds: float) -> int | None:
         """Returns the fewest runs for which it is worth its costs; None if there is no number."""
@@ -62,11 +62,11 @@ class Worth:
     """The worth of a faster step to a training."""
 
     step_count: int  # of one training
-    planned_runs: int
+    expected_runs: int
 
     def training_seconds(self, step_seconds: float) -> float:
         """Returns the time of all runs together."""
-        return self.planned_runs * self.step_count * step_seconds
+        return self.expected_runs * self.step_count * step_seconds
 
     def prospect(
         self,
@@ -95,7 +95,7 @@ class Worth:
                 beside_seconds + _CHECK_SECONDS + _STEPS * step_seconds + ratio * compile_seconds
             ),
             saving_seconds=self.step_count * min(hoped_seconds, step_seconds),
-            planned_runs=self.planned_runs,
+            expected_runs=self.expected_runs,
         )
 
     def prospect_of_turns(self, turns_seconds: float, *, step_seconds: float) -> Prospect:
@@ -103,20 +103,20 @@ class Worth:
         return Prospect(
             cost_seconds=turns_seconds,
             saving_seconds=self.step_count * _TURNS_SHARE * step_seconds,
-            planned_runs=self.planned_runs,
+            expected_runs=self.expected_runs,
         )
 
     def too_short(self, *, step_seconds: float | None = None) -> PlanChoice | None:
-        """Returns plain `fit` where no plan may save what its trial costs; None if one may.
+        """Returns Keras' `fit` where no plan may save what its trial costs; None if one may.
 
-        `step_seconds` is the time of a step of plain `fit` if that is known; else nothing of what a
-        plan costs counts but the steps of its check.
+        `step_seconds` is the time of a step of Keras' `fit` if that is known; else a plan costs
+        the steps of its check alone.
         """
         if step_seconds is None:
             enough_runs = [_STEPS // self.step_count + 1]
-            if self.planned_runs >= enough_runs[0]:
+            if self.expected_runs >= enough_runs[0]:
                 return None
-            steps = f"{self.planned_runs * self.step_count} steps in all planned runs"
+            steps = f"{self.expected_runs * self.step_count} steps in all planned runs"
             reason = f"it has {steps}, and to check a plan takes the time of {_STEPS}"
         else:
             prospects = [
@@ -134,7 +134,7 @@ class Worth:
             took = formatting.format_seconds(self.step_count * step_seconds)
             cost = formatting.format_seconds(min(prospect.cost_seconds for prospect in prospects))
             reason = (
-                f"its steps take about {took} with plain fit, and trials would take {cost} at least"
+                f"its steps take about {took} with Keras fit, and trials would take {cost} at least"
             )
             counts = [prospect.runs_needed(beside_seconds=0.0) for prospect in prospects]
             enough_runs = [*filter(None, counts)]
@@ -167,7 +167,7 @@ class Budget:
         """Notes that a check took longer than it may."""
         self.lack = (
             "a check takes more than the quarter of it that it may take; a larger "
-            "training.trial_budget_seconds has room for it"
+            "training.tuning_seconds has room for it"
         )
 
     def has(self, seconds: float, *, what: str) -> bool:
@@ -179,7 +179,7 @@ class Budget:
         more = math.ceil(max(0.0, seconds - left_seconds)) or 1  # where the chief has less
         self.lack = (
             f"{left} of it were left, and {what} needs {needed} at least; "
-            f"training.trial_budget_seconds has room for that if it is larger by {more}"
+            f"training.tuning_seconds has room for that if it is larger by {more}"
         )
         return False
 

@@ -1,4 +1,4 @@
-"""Yardstick: how far from plain `fit`'s results rounding, or chance, may lead.
+"""Yardstick: how far from Keras' results rounding, or chance, may lead.
 
 Rounding errors grow at a rate that is the model's own: not at all where a layer averages, by
 many orders of magnitude in a training at the edge of stability, and to full steps where an

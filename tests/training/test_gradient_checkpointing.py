@@ -11,8 +11,8 @@ from tests import processes
 from tfx_perf.training.keras_api.random_layers import SaveableRandomLayers
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.optimizations import recompute
+from tfx_perf.training.optimizations.gradient_checkpointing import Activation
 from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
-from tfx_perf.training.optimizations.recompute import Activation
 
 pytestmark = pytest.mark.one_case
 
@@ -44,7 +44,7 @@ def trained(keras, plan):
     keras.utils.set_random_seed(3)
     model, data = dropout(keras)
     call = captured(model, data, epochs=1)
-    with SaveableRandomLayers(model).installed():  # else plain fit of tf_keras draws other masks
+    with SaveableRandomLayers(model).installed():  # else Keras fit of tf_keras draws other masks
         Loop(call).fit(plan)
     return Snapshot(model)
 
@@ -52,8 +52,8 @@ def trained(keras, plan):
 @pytest.mark.parametrize("xla", [False, True])
 def test_dropout_and_moving_averages_are_those_of_plain_fit(keras, xla, nothing_is_small):
     # XLA draws other random numbers from the same seeds.
-    expected = trained(keras, TrainingPlan(steps_per_call=7, xla=True) if xla else PLAIN_FIT)
-    found = trained(keras, TrainingPlan(steps_per_call=7, recompute=3, xla=xla))
+    expected = trained(keras, TrainingPlan(steps_per_execution=7, xla=True) if xla else PLAIN_FIT)
+    found = trained(keras, TrainingPlan(steps_per_execution=7, gradient_checkpointing=3, xla=xla))
     for value, other in zip(found.values, expected.values, strict=True):
         np.testing.assert_allclose(value, other, rtol=1e-5, atol=1e-5 * np.abs(other).max())
 
@@ -90,7 +90,7 @@ def peak_bytes(package, **plan):
     child = processes.python(
         peak_memory.__file__,
         package,
-        TrainingPlan(steps_per_call=1, **plan).model_dump_json(),
+        TrainingPlan(steps_per_execution=1, **plan).model_dump_json(),
         # oneDNN's workspace would depend on the processor.
         environment={"TF_CPU_ALLOCATOR_USE_BFC": "1", "TF_ENABLE_ONEDNN_OPTS": "0"},
     )
@@ -99,12 +99,16 @@ def peak_bytes(package, **plan):
 
 @pytest.mark.slow
 def test_the_peak_of_memory_falls(keras):
-    assert peak_bytes(keras.__name__, recompute="auto") < 0.4 * peak_bytes(keras.__name__)
+    assert peak_bytes(keras.__name__, gradient_checkpointing="auto") < 0.4 * peak_bytes(
+        keras.__name__
+    )
 
 
 @pytest.mark.slow
 def test_the_peak_of_memory_falls_with_xla():
-    assert peak_bytes("keras", xla=True, recompute=8) < 0.7 * peak_bytes("keras", xla=True)
+    assert peak_bytes("keras", xla=True, gradient_checkpointing=8) < 0.7 * peak_bytes(
+        "keras", xla=True
+    )
 
 
 def chain(length, *, size=1.0, wide=()):
@@ -134,12 +138,15 @@ def test_auto_takes_about_the_root_of_the_length():
 
 
 def test_a_plan_with_segments_is_named_and_refuses_nonsense():
-    assert str(TrainingPlan(steps_per_call=1, recompute=4)) == (
-        "1 step per call, recompute (4 segments)"
+    assert str(TrainingPlan(steps_per_execution=1, gradient_checkpointing=4)) == (
+        "1 step per execution, gradient checkpointing (4 segments)"
     )
-    assert str(TrainingPlan(steps_per_call=1, recompute="auto")) == (
-        "1 step per call, recompute (auto)"
+    assert str(TrainingPlan(steps_per_execution=1, gradient_checkpointing="auto")) == (
+        "1 step per execution, gradient checkpointing (auto)"
     )
-    for fields in ({"recompute": 2}, {"steps_per_call": 1, "recompute": 1}):
+    for fields in (
+        {"gradient_checkpointing": 2},
+        {"steps_per_execution": 1, "gradient_checkpointing": 1},
+    ):
         with pytest.raises(ValueError):
             TrainingPlan(**fields)

@@ -16,19 +16,19 @@ _SAVED_SHARE = 0.8  # of it, with several steps a call
 
 
 class StepsPerCall(Optimization):
-    """Steps run by one call from Python; None is Keras' own `fit`.
+    """Steps run by one call from Python; None is Keras' `fit`.
 
     Python and Keras take one or two milliseconds for a call, whatever the model.
     """
 
-    name = "steps_per_call"
+    name = "steps_per_execution"
     annotation = pydantic.PositiveInt | None
     off = None
     is_never_slower = True
 
     def words(self, value: int) -> str:
         """Returns the beginning of a plan's description."""
-        return f"{value} {'step' if value == 1 else 'steps'} per call"
+        return f"{value} {'step' if value == 1 else 'steps'} per execution"
 
     def hoped_saving_seconds(self, step_seconds: float) -> float:
         """Returns most of Python's time for a step."""
@@ -44,5 +44,5 @@ class StepsPerCall(Optimization):
 
 
 def _sizes(fit: Fit) -> list[int]:
-    wanted = fit.settings.training.steps_per_call
-    return sorted({min(size, fit.most_steps_per_call) for size in wanted})
+    wanted = fit.settings.training.steps_per_execution
+    return sorted({min(size, fit.most_steps_per_execution) for size in wanted})

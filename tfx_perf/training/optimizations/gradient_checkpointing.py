@@ -27,21 +27,21 @@ if TYPE_CHECKING:
 _MOST_SEGMENTS = 32  # that "auto" looks at
 
 
-class Recompute(Optimization):
+class GradientCheckpointing(Optimization):
     """The number of segments of the forward pass whose activations are computed again.
 
     `auto` is the number with the least estimated memory; None keeps all activations. It takes
     time and saves memory, so that the settings decide.
     """
 
-    name = "recompute"
+    name = "gradient_checkpointing"
     annotation = Annotated[int, pydantic.Field(ge=2)] | Literal["auto"] | None
     off = None
     saves_memory = True
 
     def words(self, value: int | str) -> str:
         """Returns its name and the segments."""
-        return f", recompute ({'auto' if value == 'auto' else f'{value} segments'})"
+        return f", gradient checkpointing ({'auto' if value == 'auto' else f'{value} segments'})"
 
     def obstacle(self, fit: Fit) -> str | None:
         """Returns why the step cannot be split."""
@@ -49,12 +49,12 @@ class Recompute(Optimization):
 
     def always(self, fit: Fit) -> int | str | None:
         """Returns what the settings say, where it is possible."""
-        wanted = fit.settings.training.recompute
+        wanted = fit.settings.training.gradient_checkpointing
         return wanted if wanted and not self.obstacle(fit) else None
 
     def step_arguments(self, value: int | str) -> dict[str, Any]:
         """Returns what changes the traced backward pass."""
-        return {"recompute": InSegments(value)}
+        return {"gradient_checkpointing": InSegments(value)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -225,9 +225,7 @@ class _Passes:
         last_used = self._last_used(positions)
         cuts = cut(
             [
-                Activation(
-                    positions[tensor.op], used, _bytes(tensor), self._is_saved(tensor)
-                )
+                Activation(positions[tensor.op], used, _bytes(tensor), self._is_saved(tensor))
                 for tensor, used in last_used
             ],
             segments=segments,

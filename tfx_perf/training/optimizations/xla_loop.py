@@ -1,4 +1,4 @@
-"""All steps of a call compiled into one XLA computation."""
+"""All steps of a call compiled into an XLA loop."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from tfx_perf.training.step.step_runner import StepRunner
 
 
-class XlaCall(Optimization):
+class XlaLoop(Optimization):
     """XLA compiles all steps of a call, updates and metrics included; see `compiled_call`."""
 
-    name = "xla_call"
+    name = "xla_loop"
     uses_xla = True
     is_suspect = True
     hoped_share = 0.3  # of small operations; large products gain nothing
@@ -25,13 +25,13 @@ class XlaCall(Optimization):
 
     def words(self, value: bool) -> str:
         """Returns how the steps of a call are compiled."""
-        return " in one XLA computation"
+        return " as an XLA loop"
 
     def conflict(self, plan: "TrainingPlan") -> str | None:
         """Returns why nothing else can change the steps."""
         others = {each.name for each in plan.optimizations if not each.in_plain_fit}
-        if others - {self.name, "steps_per_call"}:
-            return "xla_call compiles whole steps, and leaves nothing to the others"
+        if others - {self.name, "steps_per_execution"}:
+            return "xla_loop compiles whole steps, and leaves nothing to the others"
         return super().conflict(plan)
 
     def obstacle(self, fit: Fit) -> str | None:
@@ -39,22 +39,24 @@ class XlaCall(Optimization):
         from tfx_perf.training.step import compiled_call
 
         model, keras_api = fit.functions.model, fit.functions.keras_api
-        if fit.settings.training.recompute and not keras_api.splitting_obstacle(model):
-            return "it keeps all activations, and `recompute` is asked for"
+        if fit.settings.training.gradient_checkpointing and not keras_api.splitting_obstacle(model):
+            return "it keeps all activations, and `gradient_checkpointing` is asked for"
         return compiled_call.obstacle(model, keras_api, fit.dataset.element_spec)
 
     def plans(self, fit: Fit, base: "TrainingPlan") -> "list[TrainingPlan]":
         """Returns one plan without other changes to the steps, if compilation is enabled."""
         if not fit.settings.compilation.enabled:
             return []
-        update = {"steps_per_call": base.steps_per_call, self.name: True}
+        update = {"steps_per_execution": base.steps_per_execution, self.name: True}
         return [base.plain.model_copy(update=update)]
 
     def around(
         self, runner: "StepRunner", plan: "TrainingPlan", functions: "TrainFunctions"
     ) -> "StepRunner":
         """Returns a runner of compiled calls, which leaves other steps to `runner`."""
-        return self._compiled(plan, functions).around(runner, steps_per_call=plan.steps_per_call)
+        return self._compiled(plan, functions).around(
+            runner, steps_per_execution=plan.steps_per_execution
+        )
 
     def compiled_part(
         self, batch: Any, plan: "TrainingPlan", functions: "TrainFunctions"

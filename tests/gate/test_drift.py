@@ -5,13 +5,13 @@ from gate_runs import ELSEWHERE, HERE, ledger_of, noisy, only, run
 
 from tfx_perf.config.gate import GateSettings
 from tfx_perf.core import errors
-from tfx_perf.gate import anchor
+from tfx_perf.gate import drift
 from tfx_perf.gate.decision import Verdict
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.verdict import evaluate
 
 KEY = "step_time_seconds"
-SETTINGS = only(step_time_seconds={"margin": 0.03, "budget": 0.12})
+SETTINGS = only(step_time_seconds={"tolerance": 0.03, "max_regression": 0.12})
 
 
 def ratchet(settings, *, step, count=80):
@@ -22,7 +22,7 @@ def ratchet(settings, *, step, count=80):
         record = evaluate(candidate, ledger=ledger, settings=settings)
         if not record.blessed:
             return value - 1, [found.kind for found in record.outcomes if found.refuses]
-        ledger = ledger.append(candidate, keep=settings.kept_runs)
+        ledger = ledger.append(candidate, keep=settings.ledger_size)
         value = candidate.figures[KEY]
     return value - 1, []
 
@@ -34,14 +34,14 @@ def test_small_steps_stop_at_the_budget():
 
 
 def test_without_memory_of_the_best_level_they_would_not():
-    forgetful = SETTINGS.model_copy(update={"kept_runs": 8})
+    forgetful = SETTINGS.model_copy(update={"ledger_size": 8})
     slower, _ = ratchet(forgetful, step=0.004)
     assert slower > 0.2
 
 
 def test_the_best_level_is_no_single_lucky_run():
-    assert anchor.best_level([5.0, 1.0, 5.0, 5.0, 5.0, 4.0], sign=1.0) == 5.0
-    assert anchor.best_level([1, 1, 1, 1, 1, 9, 9, 9], sign=-1.0) == 9.0
+    assert drift.best_level([5.0, 1.0, 5.0, 5.0, 5.0, 4.0], sign=1.0) == 5.0
+    assert drift.best_level([1, 1, 1, 1, 1, 9, 9, 9], sign=-1.0) == 9.0
     ledger = ledger_of(KEY, [1.0, 1.0, 0.5, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0])
     assert evaluate(run("new", **{KEY: 1.0}), ledger=ledger, settings=SETTINGS).blessed
 
@@ -62,8 +62,8 @@ def test_a_regression_after_a_level_shift_is_seen_though_the_mean_is_between():
 
 
 def test_a_pinned_run_that_is_not_there_is_an_error_and_one_from_elsewhere_no_anchor():
-    pinned = SETTINGS.model_copy(update={"anchor": "gone"})
-    with pytest.raises(errors.UserError, match="Received: gate.anchor='gone'"):
+    pinned = SETTINGS.model_copy(update={"reference_run": "gone"})
+    with pytest.raises(errors.UserError, match="Received: gate.reference_run='gone'"):
         evaluate(run("new", **{KEY: 1.0}), ledger=ledger_of(KEY, [1.0]), settings=pinned)
     foreign = run("gone", environment=ELSEWHERE, **{KEY: 0.1})
     ledger = Ledger(entries=(foreign, run("here", environment=HERE, **{KEY: 1.0})))
@@ -75,7 +75,7 @@ def test_runs_on_poor_data_do_not_refuse_a_good_one_after_them():
     # The last blessed ones lie below what the best five allow; refused ones never replace them.
     values = [0.84] * 5 + [0.80] * 20 + [0.815, 0.772, 0.765, 0.749]
     ledger = ledger_of("train_loss", [1.6 - value for value in values])
-    settings = only(train_loss={"margin": 0.02})
+    settings = only(train_loss={"tolerance": 0.02})
     for value, blessed in ((0.80, True), (0.70, False)):
         candidate = run("new", minute=100, train_loss=1.6 - value)
         assert evaluate(candidate, ledger=ledger, settings=settings).blessed is blessed
@@ -86,18 +86,18 @@ def test_the_variation_of_the_data_is_that_of_all_runs_and_not_of_the_last():
     values = [*noisy(60, sd=0.03, seed=1), *noisy(8, sd=0.002, seed=2)]
     record = evaluate(
         run("new", minute=100, train_loss=1.045),
-        ledger=ledger_of("train_loss", values), settings=only(train_loss={"margin": 0.02}),
+        ledger=ledger_of("train_loss", values), settings=only(train_loss={"tolerance": 0.02}),
     )  # fmt: skip
     assert record.blessed
     faster = evaluate(
         run("new", minute=100, **{KEY: 1.045}), ledger=ledger_of(KEY, values),
-        settings=only(**{KEY: {"margin": 0.02}}),
+        settings=only(**{KEY: {"tolerance": 0.02}}),
     )  # fmt: skip
     assert not faster.blessed
 
 
 def test_an_anchor_of_another_pipeline_is_refused_and_one_that_differs_is_named():
-    settings = SETTINGS.model_copy(update={"anchor": "old"})
+    settings = SETTINGS.model_copy(update={"reference_run": "old"})
     others = Ledger(entries=(run("old", pipeline="taxi", **{KEY: 1.0}),))
     candidate = run("new", minute=9, pipeline="orders", **{KEY: 1.0})
     with pytest.raises(errors.UserError, match="blessed run of this node, which has 0"):
@@ -109,7 +109,7 @@ def test_an_anchor_of_another_pipeline_is_refused_and_one_that_differs_is_named(
     found = evaluate(run("new", minute=9, **{KEY: 1.0}), ledger=Ledger(entries=entries),
                      settings=settings)  # fmt: skip
     drifts = [item.reason for item in found.outcomes if item.kind == "drift"]
-    assert "the anchor old has no comparable figure" in drifts[0]
+    assert "the reference run old has no comparable figure" in drifts[0]
 
 
 def trained(name, *, minute=0, slower=1.0, **other):

@@ -1,6 +1,6 @@
-"""Checks against an anchor: the last blessed runs alone would let a creeping slowdown through.
+"""Cumulative drift: the last blessed runs alone would let a creeping slowdown through.
 
-Each small step is within the margin of the last blessed runs, and becomes the next one's baseline.
+Each small step is within the tolerance and becomes the next one's baseline.
 And another version, machine or batch size makes speed and memory incomparable, but does not make
 every value of them a good one.
 """
@@ -33,10 +33,10 @@ _OF_WORK = ("seconds", "bytes", "joules")
 
 
 def drift(change: Change, *, pinned: str | None, level: float) -> Iterator[Outcome]:
-    """Checks for a change since the anchor that is beyond both the rule's budget and the noise.
+    """Checks for a change since the reference that is beyond both `max_regression` and the noise.
 
-    The anchor is the run `pinned` if it is comparable, else the best level that five runs in a row
-    have held; there is none with fewer runs.
+    The reference is the run `pinned` if it is comparable, else the best level that five runs in a
+    row have held; there is none with fewer runs.
     """
     known = list(change.history.values())
     if change.varies_with_the_data:  # one run says little of a level
@@ -46,14 +46,15 @@ def drift(change: Change, *, pinned: str | None, level: float) -> Iterator[Outco
         value = change.sign * min(change.sign * recent, change.sign * change.value)
         change = dataclasses.replace(change, value=value)
     if pinned is not None and pinned in change.history:
-        anchor = change.history[pinned]
-        yield _since(change, anchor=anchor, name=f"run {pinned}", runs=1.0, level=level)
+        reference = change.history[pinned]
+        yield _since(change, reference=reference, name=f"run {pinned}", runs=1.0, level=level)
     elif len(known) >= WINDOW:
-        anchor = best_level(known, sign=change.sign)
+        reference = best_level(known, sign=change.sign)
         name = "the best level"
         if pinned is not None:
-            name += f" (the anchor {pinned} has no comparable figure)"
-        yield _since(change, anchor=anchor, name=name, runs=WINDOW / _MEDIAN_VARIANCE, level=level)
+            name += f" (the reference run {pinned} has no comparable figure)"
+        runs = WINDOW / _MEDIAN_VARIANCE
+        yield _since(change, reference=reference, name=name, runs=runs, level=level)
 
 
 def best_level(figures: Sequence[float], *, sign: float) -> float:
@@ -62,8 +63,8 @@ def best_level(figures: Sequence[float], *, sign: float) -> float:
     return float(sign * np.min(sign * np.median(windows, axis=1)))
 
 
-def _since(change: Change, *, anchor: float, name: str, runs: float, level: float) -> Outcome:
-    scale = max(abs(anchor), change.rule.scale)
+def _since(change: Change, *, reference: float, name: str, runs: float, level: float) -> Outcome:
+    scale = max(abs(reference), change.rule.min_baseline)
     allowed = change.rule.largest_change * scale
     if not change.is_exact:
         # Around the mean, what an improvement adds would hide that the improvement is lost again.
@@ -78,11 +79,11 @@ def _since(change: Change, *, anchor: float, name: str, runs: float, level: floa
         of_anchor = expected.usual_error / math.sqrt(runs)
         expected = dataclasses.replace(expected, count=runs, centre_error=of_anchor)
         allowed = max(allowed, expected.half_width(level))
-    refused = change.sign * (change.value - anchor) > allowed
-    bound = anchor + change.sign * allowed
-    relative = (change.value - anchor) / scale if scale else None
+    refused = change.sign * (change.value - reference) > allowed
+    bound = reference + change.sign * allowed
+    relative = (change.value - reference) / scale if scale else None
     value, level_then, end = (
-        formatting.format_value(change.key, figure) for figure in (change.value, anchor, bound)
+        formatting.format_value(change.key, figure) for figure in (change.value, reference, bound)
     )
     amount = "" if relative is None else f"{formatting.signed_percent(relative)}% "
     return Outcome(
@@ -94,9 +95,9 @@ def _since(change: Change, *, anchor: float, name: str, runs: float, level: floa
             f"{'go beyond' if refused else 'are within'} {end}."
         ),
         value=change.value,
-        baseline=anchor,
+        baseline=reference,
         change=relative,
-        margin=change.rule.largest_change,
+        tolerance=change.rule.largest_change,
         lowest=bound if change.sign < 0 else None,
         highest=bound if change.sign > 0 else None,
     )
@@ -106,11 +107,11 @@ def far_worse(key: str, rule: Rule, case: Case) -> Outcome | None:
     """Returns a refusal of a figure without comparable runs that is too bad to be blessed unseen.
 
     The difference may explain a factor: a step on a hundred times the batch may take a hundred
-    times as long. Beyond that factor and twice the budget, a person has to bless the figure.
+    times as long. Beyond that factor and twice max_regression, a person has to bless the figure.
 
     It is compared with the median of the last blessed runs in one environment, and with the best
     level that five blessed runs in a row have held, whatever they were run on: otherwise it could
-    get worse by twice the budget with every version.
+    get worse by twice max_regression with every version.
     """
     candidate, known = case.candidate, case.having(key)
     value = candidate.figure(key)
@@ -129,7 +130,7 @@ def far_worse(key: str, rule: Rule, case: Case) -> Outcome | None:
     if len(figures[begin:]) >= WINDOW:
         best = best_level(figures[begin:], sign=sign)
         level = sign * min(sign * level, sign * best)
-    bound = level + sign * _BUDGETS * rule.largest_change * max(abs(level), rule.scale)
+    bound = level + sign * _BUDGETS * rule.largest_change * max(abs(level), rule.min_baseline)
     if sign * value <= sign * bound:
         return None
     before = float(np.median([run.figures.get(key, figure) for run, figure in recent]))
@@ -138,16 +139,17 @@ def far_worse(key: str, rule: Rule, case: Case) -> Outcome | None:
     return Outcome(
         metric=key,
         kind="change",
-        verdict=Verdict.NOT_COMPARABLE,
+        verdict=Verdict.INCOMPARABLE,
         reason=(
             f"{_against(key, value, before)}, and what differs from them{told} explains no more "
             f"than {formatting.format_value(key, level)}: that is worse by more than twice the "
-            f"budget of {rule.largest_change:.0%}. If it is meant, `tfx-perf bless` accepts it."
+            f"max_regression of {rule.largest_change:.0%}. If the change is intended, "
+            "`tfx-perf bless` accepts it."
         ),
         value=value,
         baseline=before,
-        change=(value - before) / max(abs(before), rule.scale),
-        margin=rule.margin,
+        change=(value - before) / max(abs(before), rule.min_baseline),
+        tolerance=rule.tolerance,
         lowest=bound if sign < 0 else None,
         highest=bound if sign > 0 else None,
     )
