@@ -82,7 +82,7 @@ class TrainingJob(records.Record):
     def expected_runs(self) -> int:
         """The number of trainings that share a plan that is found now."""
         before = self.input_dict.get("previous_metrics") or ()
-        return self.settings.schedule.run_count(runs_before=len(before))
+        return self.settings.schedule.run_count(runs_before=len(before), is_pipeline=True)
 
     @property
     def precision(self) -> str | None:

@@ -88,7 +88,9 @@ class _Planning:
             tuner.tune,
             settings=self._settings,
             example_count=example_count,
-            expected_runs=self._schedule.run_count(runs_before=len(plans) + self._failures),
+            expected_runs=self._schedule.run_count(
+                runs_before=len(plans) + self._failures, is_pipeline=True
+            ),
         )
         captured, note = self._training(folder)
         tune = functools.partial(tune, keeps_order=self._must_be_exact())  # as the code has asked

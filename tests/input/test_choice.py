@@ -188,6 +188,7 @@ def test_the_reason_says_how_many_runs_are_enough():
 def test_what_is_run_for_the_nth_time_will_run_n_times_more():
     assert ScheduleSettings().run_count(runs_before=0) == 1
     assert ScheduleSettings().run_count(runs_before=7) == 8
+    assert ScheduleSettings().run_count(runs_before=7, is_pipeline=True) == 9
     assert ScheduleSettings(expected_runs=3).run_count(runs_before=7) == 3
 
 

@@ -52,19 +52,21 @@ class ScheduleSettings(Section):
 
     Attributes:
         expected_runs: trainings that will use a plan, this one included: what they save together
-            is what a search may cost. None: this one, and as many more as there were before it.
+            is what a search may cost. None: this one and as many as came before it; in a pipeline,
+            which is made to run again, one more.
     """
 
     expected_runs: PositiveInt | None = None
 
-    def run_count(self, *, runs_before: int = 0) -> int:
+    def run_count(self, *, runs_before: int = 0, is_pipeline: bool = False) -> int:
         """Returns how many trainings a plan that is found now is for.
 
         Args:
             runs_before: trainings that came before. What has been run n times is expected to be
                 run n times more.
+            is_pipeline: whether it belongs to a pipeline, which is made to run again.
         """
-        return self.expected_runs or 1 + runs_before
+        return self.expected_runs or 1 + is_pipeline + runs_before
 
 
 class InputSettings(Section):
