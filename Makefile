@@ -4,7 +4,7 @@
 #   make test     the tests, of costly ones one of each kind
 #   make test-slow   all others: the remaining combinations of parameters (tests/permutations.py),
 #       tests that take many seconds, or start servers and containers
-#   make first-hour   what docs/first_hour.md says, done by uv and by pip, about 40 minutes
+#   make first-hour   what docs/quickstart.md says, done by uv and by pip, about 40 minutes
 #   make differential   trainings drawn at random against Keras fit: CASES=200 KERAS=tf_keras SEED=7
 #   make differential-input   input candidates on examples drawn at random: CASES=200 SEED=7
 #   make lint     the linter and the type checker
@@ -14,6 +14,7 @@
 #   make benchmark-first-run   what a first run costs beside the stock Trainer, about four hours
 #   make benchmark-distribution   several workers' steps, plain and planned, about ten minutes
 #   make benchmark-gate    how often the gate is wrong, beside other tools, about half an hour
+#   make docs     the generated tables of docs/, and the site in .site/html
 #   make lock     resolve requirements.lock and constraints.txt again, after a change of setup.py
 #   make clean    remove what the set-up made (results of the demo stay)
 #
@@ -71,6 +72,12 @@ test-tfx121:
 	@.ci/debian_13 "$(TESTS)"
 
 # For Fashion-MNIST install Debian's package dataset-fashion-mnist before; else it is skipped.
+.PHONY: docs
+docs: setup
+	$(BIN)/python -m docs.generate
+	@NO_MKDOCS_2_WARNING=1 $(UV) run --quiet --no-project --with 'mkdocs-material<10' mkdocs build --strict --quiet
+	@echo "The site is .site/html/index.html"
+
 benchmark-input: setup
 	$(BIN)/python -m benchmarks.input --json docs/input_benchmark.json
 
@@ -101,7 +108,7 @@ lock: $(OWN_UV)
 	sed -e '/--hash=/d' -e '/^ *#/d' -e 's/ \\$$//' requirements.lock > constraints.txt
 
 clean:
-	rm -rf $(VENV) .uv .airflow .debian-13 .types build dist *.egg-info .pytest_cache .ruff_cache
+	rm -rf $(VENV) .uv .airflow .debian-13 .types .site build dist *.egg-info .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --target, because the Python of a distribution may refuse other installs (PEP 668).

@@ -8,7 +8,7 @@ import shutil
 from tfx_perf.core import errors
 
 _PLACEHOLDER = "{{PIPELINE_NAME}}"
-# What Airflow and ML Metadata take; Kubeflow Pipelines take less, see docs/templates.md.
+# What Airflow and ML Metadata take; Kubeflow Pipelines take less, see docs/quickstart.md.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 
 PERF, PERF_ADDON = "perf", "perf_addon"

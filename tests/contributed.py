@@ -4,4 +4,4 @@ import pathlib
 import re
 
 PAGE = pathlib.Path(__file__).parents[1].joinpath("CONTRIBUTING.md").read_text()
-CANDIDATE, OPTIMIZATION = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+OPTIMIZATION, CANDIDATE = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)

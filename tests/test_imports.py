@@ -1,4 +1,4 @@
-"""What may import what: docs/architecture.md's floors, and the engine's independence of TFX.
+"""What may import what: docs/architecture.md's layers, and the engine's independence of TFX.
 
 And what test files import or name, so that the tests of a module are found.
 """
@@ -67,12 +67,12 @@ def modules_after(*statements: str) -> list[set[str]]:
 
 
 @functools.cache
-def floors() -> dict[str, int]:
-    """Returns the floor of every name in the table of docs/architecture.md."""
+def layers() -> dict[str, int]:
+    """Returns the layer of every name in the table of docs/architecture.md."""
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     return {
-        name: int(floor)
-        for floor, names in re.findall(r"^\| (\d) \| (.*?) \|", text, flags=re.MULTILINE)
+        name: int(layer)
+        for layer, names in re.findall(r"^\| (\d) \| (.*?) \|", text, flags=re.MULTILINE)
         for name in re.findall(r"`(\w+)/?`", names)
     }
 
@@ -113,22 +113,22 @@ def test_components_do_not_load_tensorflow_parts_of_the_engine():
         assert not heavy & set(imported_names(path)), module_name(path)
 
 
-def test_no_import_goes_up():
+def test_imports_point_to_lower_layers():
     """But in functions of `training`, which import `distribute` where there are several."""
-    floor_of = floors()
-    assert floor_of, "docs/architecture.md has no table of floors"
+    layer_of = layers()
+    assert layer_of, "docs/architecture.md has no table of layers"
     for path in (*ENGINE, *MAPPED, *CLI):
         parts = module_name(path).split(".")
         if parts == ["tfx_perf"]:
             continue  # loads everything lazily, by name
-        assert parts[1] in floor_of, f"docs/architecture.md does not say where {parts[1]} stands"
+        assert parts[1] in layer_of, f"docs/architecture.md has no layer for {parts[1]}"
         at_the_top = set(imported_names(path, top_level=True))
         for name in imported_names(path):
             if parts[1] == "training" and name.startswith(DISTRIBUTE) and name not in at_the_top:
                 continue
             target = name.split(".")
-            if target[0] == "tfx_perf" and len(target) > 1 and target[1] in floor_of:
-                is_above = floor_of[target[1]] > floor_of[parts[1]]
+            if target[0] == "tfx_perf" and len(target) > 1 and target[1] in layer_of:
+                is_above = layer_of[target[1]] > layer_of[parts[1]]
                 assert not is_above, f"{module_name(path)} imports {name}"
 
 
@@ -137,7 +137,7 @@ def imported_packages(path: pathlib.Path) -> Iterator[tuple[str, str]]:
     own = module_name(path).split(".")
     for name in run_time_imports(tree(path)):
         if name.startswith(f"{DISTRIBUTE}.") and "training" in own:
-            continue  # in functions only, see `test_no_import_goes_up`
+            continue  # in functions only, see `test_imports_point_to_lower_layers`
         other = name.split(".")
         depth = next((i for i, (a, b) in enumerate(zip(own, other, strict=False)) if a != b), None)
         if depth is not None:

@@ -38,7 +38,7 @@ def test_plain_fit_trains_at_once_and_the_reason_has_the_figures(step_count, exp
     )
     assert found.plan.is_plain_fit
     took = formatting.format_seconds((CALL_SECONDS + 0.64e-3) * step_count)
-    assert f"too short for trials: its steps take about {took} with plain" in found.plan_reason
+    assert f"too short for trials: its steps take about {took} with Keras" in found.plan_reason
     assert found.is_final(expected_runs=expected_runs)
     assert not found.is_final(expected_runs=found.enough_runs)
     assert plans.too_short(

@@ -58,9 +58,9 @@ def test_yaml(tmp_path):
 @pytest.mark.parametrize("outer", ["", "tensorflow_optimization:\n"])
 def test_an_error_names_the_line_below_the_outer_key_and_without_it(tmp_path, outer):
     path = tmp_path / "perf.yaml"
-    path.write_text(f"{outer}  gate:\n    rules:\n      mfu_ratio: {{min: 0.1}}\n    reference_rn: x\n")
+    path.write_text(f"{outer}  gate:\n    rules:\n      mfu_ratio: {{min: 0.1}}\n    rulez: x\n")
     line = 4 + len(outer.splitlines())
-    with pytest.raises(errors.UserError, match=rf"in {path}, line {line}\. .*gate\.reference_rn='x'\. D"):
+    with pytest.raises(errors.UserError, match=rf"in {path}, line {line}\. .*gate\.rulez='x'\. D"):
         PerfConfig.from_yaml(path)
 
 

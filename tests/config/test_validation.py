@@ -17,7 +17,7 @@ from tfx_perf.pipelines.airflow import AirflowSettings
         ({"training": {"sed": 1}}, ["steps_per_execution", "training.sed=1. Did you mean seed?"]),
         ({"input": {"service_address": "host:5050"}}, ["grpc://HOST:PORT", "'host:5050'"]),
         ({"input": {"service_address": "grpc://host:70000"}}, ["grpc://HOST:PORT", ":70000'"]),
-        ({"gate": {"rules": {"mfu_ratio": {"mni": 1}}}}, ["max_regression, min", "rules.mfu_ratio.mni=1"]),
+        ({"gate": {"rules": {"mfu_ratio": {"mni": 1}}}}, ["direction, ", "rules.mfu_ratio.mni=1"]),
         ({"gate": {"limits": {}}}, ["one of the keys", "rules", "gate.limits="]),
         ({"gate": {"policy": {"invalid": "maybe"}}}, ["'bless' or 'refuse'", "invalid='maybe'"]),
         ({"training": {"tuning_seconds": -1}}, ["at least 0", "tuning_seconds=-1"]),

@@ -113,7 +113,7 @@ def _interruption_alone(case: Case) -> dict[str, Any]:
         out = ("trains", "fits", "backup")
         kept = tuple(name for name in case.callbacks if name not in out)
         changes["callbacks"] = kept
-        # recovery.md: in Keras 3, finite data that steps_per_epoch does not divide
+        # reliability.md: in Keras 3, finite data that steps_per_epoch does not divide
         is_cut = case.steps_per_execution > 1 or case.steps % case.epoch_length > 0
         is_finite = not case.is_endless and case.steps_per_epoch is not None
         if case.package == "keras" and is_finite and is_cut:
@@ -133,7 +133,7 @@ def _goes_back_from_nan(case: Case) -> bool:
     stays = any(stage.startswith("cache") for stage in case.stages)
     stays = stays or case.optimizer == "LossScale" or case.source == "once"
     stays = stays or case.model in ("masked", "recurrent", "embedding")
-    # recovery.md: Keras ends such a training, or is not supported
+    # reliability.md: Keras ends such a training, or is not supported
     leaves = bool({"backup", "terminate_on_nan"} & set(case.callbacks))
     is_cut = not case.is_endless and case.steps % case.epoch_length > 0
     return not (stays or leaves or (case.package == "keras" and is_cut))
@@ -178,7 +178,7 @@ def _data(case: Case) -> dict[str, Any]:
 
 def _fit(case: Case) -> dict[str, Any]:
     changes: dict[str, Any] = {}
-    if case.fits != "one":  # a later one has a plan; what was frozen before it: limitations.md
+    if case.fits != "one":  # a later one has a plan; what was frozen before it: keras.md
         changes.update(is_tried=False)
     if case.fits == "loop":
         changes.update(initial_epoch=0, epochs=max(2, case.epochs))

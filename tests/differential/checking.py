@@ -89,7 +89,7 @@ class Checker(failures.Checker):
             return Difference(f"first run: signal {first.signal}", first.output[-1500:])
         if not first.error or expected.error:
             return None
-        if kind == "nan" and _stays_finite(first):  # recovery.md: where Keras' `fit` trains on
+        if kind == "nan" and _stays_finite(first):  # reliability.md: where Keras' `fit` trains on
             return None if _is_spoiled(expected) else _unexpected(first)
         if kind in _RAISING and MESSAGE in first.error[1]:
             return None
@@ -104,7 +104,7 @@ class Checker(failures.Checker):
     ) -> Difference | None:
         """Compares with tfx-perf's own uninterrupted training where Keras' `fit` is no measure.
 
-        recovery.md: "bit for bit those of a training that was not interrupted".
+        reliability.md: "bit for bit those of a training that was not interrupted".
         """
         plan_used = found.values.get("told", {}).get("plan", "Keras fit")
         level, _ = promises.numbers(case, plan_used=plan_used, resumed=False)

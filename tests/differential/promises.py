@@ -35,12 +35,12 @@ def numbers(case: Case, *, plan_used: str, resumed: bool) -> tuple[str, str]:
         return FREE, "numerics.md: random masks under XLA and of micro-batches are others"
     legacy = {"dropout", "seeded"} & draws and case.package == "tf_keras"
     if legacy and plan:
-        return FREE, "recovery.md: dropout of tf_keras draws from generators under a plan"
+        return FREE, "reliability.md: dropout of tf_keras draws from generators under a plan"
     if "batch_norm" in case.parts and sliced:
         return FREE, "numerics.md: BatchNorm normalises each micro-batch by itself"
     is_fraction = case.may_run_out and case.steps != case.steps_per_epoch
     if is_fraction and case.package == "keras" and "random" in case.stages:
-        return FREE, "limitations.md: data that draw random numbers with a seed"
+        return FREE, "numerics.md: data that draw random numbers with a seed"
     if plan or sliced:
         return NEAR, "numerics.md: 1e-5 of the largest magnitude"
     return EXACT, ""
@@ -58,7 +58,7 @@ def allowed_difference(case: Case, name: str, *, plan_used: str) -> float:
 
 
 def inexact_resumption(case: Case, *, plan_used: str) -> str:
-    """Returns the sentence of recovery.md by which a resumed training may differ; else nothing."""
+    """Returns the sentence of reliability.md that lets a resumed training differ; else nothing."""
     draws = {"dropout", "seeded"} & set(case.parts)
     if order_is_free(case, resumed=True):
         return "Data without a seed, of a later fit, or of a stream that was read already"
@@ -82,7 +82,7 @@ def order_is_free(case: Case, *, resumed: bool) -> bool:
 def seen_when_resumed(case: Case, seen: dict, found: dict) -> tuple[dict, dict]:
     """Returns what callbacks must have seen in Keras' `fit`, and what they saw in the rerun.
 
-    recovery.md: "Callbacks see on_train_begin and the batches of the running epoch that are done
+    reliability.md: "Callbacks see on_train_begin and the batches of the running epoch that are done
     already (with the logs of the checkpoint)". What else was seen was seen by another process,
     so that the rerun has the end of it; or before this one went back, so that it has more.
     """

@@ -67,7 +67,7 @@ def test_junit_survives_what_xml_cannot_hold(refused):
 def test_a_refusal_leads_to_what_would_let_the_run_pass(refused):
     html, text = report_on(refused).render(), markdown_of(refused)
     assert html.index("<h2>What to do</h2>") < html.index("<h2>Checks</h2>")
-    assert '<a href="refused.html">I was refused</a>' in html
+    assert '<a href="refused.html">What to do about a refusal</a>' in html
     (refusal,) = [outcome for outcome in refused.outcomes if outcome.refuses]
     assert refusal.remedy.suggestion in html
     assert text.endswith(f"What to do:\n\n- {refusal.remedy}\n")
@@ -78,7 +78,7 @@ def test_a_refusal_leads_to_what_would_let_the_run_pass(refused):
 
 def test_the_page_on_refusals_needs_no_other_file():
     html = gate_report.refused_page()
-    assert "<h1>I was refused</h1>" in html
+    assert "<h1>What to do about a refusal</h1>" in html
     assert "<table>" in html
     assert "<a href=" not in html
     assert "(how: docs/gate.md in tfx-perf's repository)" in html

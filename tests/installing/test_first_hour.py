@@ -1,4 +1,4 @@
-"""The page "Your first hour", done in an environment made by uv and in one made by pip."""
+"""The quickstart, done in an environment made by uv and in one made by pip."""
 
 import pathlib
 import re
@@ -15,7 +15,7 @@ from tfx_perf.mlmd import runs as recorded_runs
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(5400)]
 
-_PAGE = wheels.ROOT / "docs" / "first_hour.md"
+_PAGE = wheels.ROOT / "docs" / "quickstart.md"
 _ELSEWHERE = ("AIRFLOW", "PYTEST", "TFX_PERF", "UV_")
 _PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
@@ -99,7 +99,7 @@ def test_what_the_page_says_is_what_comes(reader, airflow, capsys):
                 print(f"\n--- line {block.line}\n{block.body}---\n{shown}", flush=True)
         elif block.language == "text":
             if found := pages.difference(block.body, shown):
-                differences.append(f"first_hour.md:{block.line}\n{found}\n{shown}")
+                differences.append(f"quickstart.md:{block.line}\n{found}\n{shown}")
         elif block.language == "diff":
             reader.write("slow.patch", block.body)
         else:

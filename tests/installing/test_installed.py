@@ -148,7 +148,7 @@ def test_the_demo_runs(user):
 
 
 def test_manifests_and_dockerfile_are_where_the_docs_say(user):
-    page = (wheels.ROOT / "docs" / "kubeflow_cluster.md").read_text()
+    page = (wheels.ROOT / "docs" / "kubernetes.md").read_text()
     (snippet,) = re.findall(r"python -c '(import tfx_perf\.kubeflow.*)'\)", page)
     folder = pathlib.Path(user.call("python", "-c", snippet).strip())
     assert (folder / "Dockerfile").is_file()

@@ -92,7 +92,7 @@ def test_the_package_and_uv_know_the_same_pythons(declared):
 
 def test_the_docs_tell_the_lines():
     row = r"^\| (3\.\d+), (3\.\d+) \| ([\d.]+) \| ([\d.]+) \|"
-    rows = re.findall(row, _text("docs/dependencies.md"), re.M)
+    rows = re.findall(row, _text("docs/architecture.md"), re.M)
     told = {python: row[2:] for row in rows for python in row[:2]}
     assert told == {
         python: tuple(
@@ -104,7 +104,7 @@ def test_the_docs_tell_the_lines():
 
 
 def test_the_commands_of_both_tools_are_told():
-    page = _text("docs/dependencies.md")
+    page = _text("docs/architecture.md")
     told = re.findall(r"^((?:uv )?pip install .*?) +# (.+)$", page, re.M)
     for python in _PYTHONS:
         commands = {command for command, remark in told if python in remark or "each" in remark}

@@ -1,7 +1,7 @@
 """The whole pipeline in real containers, through the kfp SDK's own local runner.
 
 Needs an image made with kubeflow/Dockerfile in which `kubeflow_user_module` is installed, and an
-engine that speaks Docker's API; docs/kubeflow_cluster.md says how to make both without a daemon.
+engine that speaks Docker's API; docs/kubernetes.md says how to make both without a daemon.
 """
 
 import functools

@@ -34,8 +34,8 @@ EXPRESSIONS = {
 
 
 def snippets():
-    """Returns the settings that docs/monitoring.md shows, by their outer key."""
-    text = (ROOT / "docs" / "monitoring.md").read_text()
+    """Returns the settings that docs/reliability.md shows, by their outer key."""
+    text = (ROOT / "docs" / "reliability.md").read_text()
     found = {}
     for each in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL):
         found |= yaml.safe_load(each)
@@ -67,7 +67,7 @@ def test_labels_that_are_shown_are_served(served):
 
 
 def test_the_page_names_everything_that_is_served(served):
-    page = (ROOT / "docs" / "monitoring.md").read_text()
+    page = (ROOT / "docs" / "reliability.md").read_text()
     assert set(re.findall(r"`(tfx_perf_\w+)`", page)) == set(served)
 
 

@@ -371,10 +371,10 @@ def test_the_settings_are_the_defaults_but_for_what_measures_more():
 def test_budgets_below_the_defaults_say_why():
     text = copying.contents(copying.PERF, pipeline_name="x")["perf.yaml"]
     settings, defaults = PerfConfig.from_dict(yaml.safe_load(text)), PerfConfig()
-    for section, key in (("input", "tuning_seconds"), ("training", "tuning_seconds")):
-        default = getattr(getattr(defaults, section), key)
-        assert getattr(getattr(settings, section), key) < default
-        (line,) = (line for line in text.splitlines() if key in line)
+    lines = [line for line in text.splitlines() if "tuning_seconds" in line]
+    for section, line in zip(("input", "training"), lines, strict=True):
+        default = getattr(defaults, section).tuning_seconds
+        assert getattr(settings, section).tuning_seconds < default
         assert f"the default is {default:g}; " in line
 
 

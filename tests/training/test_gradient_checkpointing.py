@@ -10,7 +10,7 @@ from model_cases import Snapshot, captured
 from tests import processes
 from tfx_perf.training.keras_api.random_layers import SaveableRandomLayers
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.optimizations import recompute
+from tfx_perf.training.optimizations import gradient_checkpointing
 from tfx_perf.training.optimizations.gradient_checkpointing import Activation
 from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.one_case
 
 @pytest.fixture
 def nothing_is_small(monkeypatch):
-    monkeypatch.setattr(recompute, "_SMALL_BYTES", 0)
+    monkeypatch.setattr(gradient_checkpointing, "_SMALL_BYTES", 0)
 
 
 def dropout(keras):
@@ -73,7 +73,7 @@ def test_masks_are_computed_again_and_equal_bit_for_bit(keras, nothing_is_small)
             with tf.control_dependencies([loss]):
                 seed = tf.ones_like(loss)
             gradient = tape.gradient(loss, scale, output_gradients=seed)
-            recompute.InSegments(2)(seed, xla=False)
+            gradient_checkpointing.InSegments(2)(seed, xla=False)
             return dropped, gradient
 
         dropped, gradient = step()
@@ -120,21 +120,21 @@ def chain(length, *, size=1.0, wide=()):
 
 
 def test_segments_have_equal_shares():
-    assert recompute.cut(chain(12), segments=3) == [4, 8]
-    assert recompute.cost(chain(12), [4, 8]) == 2 + 4  # two cross, and four within the last
-    assert recompute.cost(chain(12), []) == 12
+    assert gradient_checkpointing.cut(chain(12), segments=3) == [4, 8]
+    assert gradient_checkpointing.cost(chain(12), [4, 8]) == 2 + 4  # two cross, four stay
+    assert gradient_checkpointing.cost(chain(12), []) == 12
 
 
 def test_cuts_avoid_what_is_wide():
-    (at,) = recompute.cut(chain(12, wide={5}), segments=2)
+    (at,) = gradient_checkpointing.cut(chain(12, wide={5}), segments=2)
     assert at in {5, 7}  # at 6, near the middle, the tensor that was made at 5 would cross
 
 
 def test_auto_takes_about_the_root_of_the_length():
     activations = chain(100)
-    cuts = recompute.cut(activations, segments="auto")
+    cuts = gradient_checkpointing.cut(activations, segments="auto")
     assert 7 <= len(cuts) + 1 <= 14
-    assert recompute.cost(activations, cuts) <= 20
+    assert gradient_checkpointing.cost(activations, cuts) <= 20
 
 
 def test_a_plan_with_segments_is_named_and_refuses_nonsense():

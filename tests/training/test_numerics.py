@@ -15,7 +15,7 @@ from numeric_models import ARGUMENTS, FEATURES, MODELS, STEPS
 
 from tfx_perf.core import errors
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.optimizations import recompute
+from tfx_perf.training.optimizations import gradient_checkpointing
 from tfx_perf.training.optimizations.plan import TrainingPlan
 
 pytestmark = pytest.mark.one_case
@@ -84,9 +84,9 @@ def test_activations_that_are_computed_again(keras, name, monkeypatch):
         names = [operation.name for operation in seed.graph.get_operations()]
         copied.append(sum(name.startswith("recomputed/") for name in names))
 
-    original = recompute.InSegments.__call__
-    monkeypatch.setattr(recompute.InSegments, "__call__", spy)
-    monkeypatch.setattr(recompute, "_SMALL_BYTES", 0)  # all tensors of these models are
+    original = gradient_checkpointing.InSegments.__call__
+    monkeypatch.setattr(gradient_checkpointing.InSegments, "__call__", spy)
+    monkeypatch.setattr(gradient_checkpointing, "_SMALL_BYTES", 0)  # as all tensors here
     assert_equal_to_plain_fit(keras, MODELS[name], [RECOMPUTED])
     # A dense model has nothing between what is kept; tf_keras makes a loop one operation.
     assert min(copied) > 0 or name in {"dense", "lstm"}

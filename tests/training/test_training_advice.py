@@ -56,7 +56,7 @@ def test_what_is_advised_for_a_busy_host_depends_on_the_steps_of_a_call(record):
     assert "More steps can be run in a call" in plain.message
     planned = busy.model_copy(update={"plan": TrainingPlan(steps_per_execution=50)})
     (planned,) = advice.advise(planned, regression())
-    assert "A call has 50 steps already: look for callbacks" in planned.message
+    assert "A call has 50 steps already: look for slow callbacks" in planned.message
 
 
 @pytest.mark.parametrize(

@@ -38,9 +38,9 @@ class CompilationSettings(Section):
     """XLA.
 
     Attributes:
-        enabled: try XLA; it is used only where the trials find it faster.
-        aot_signature: the signature of the saved model to compile ahead of time for this kind
-            of CPU, e.g. `serving_default`, into `assets.extra/aot_cpu` beside it; None: none.
+        enabled: whether tuning tries XLA; it is used only where it is faster.
+        aot_signature: signature of the saved model to compile ahead of time for this kind of CPU,
+            e.g. `serving_default`, into `assets.extra/aot_cpu` beside it; None: none.
     """
 
     enabled: bool = True
@@ -48,12 +48,11 @@ class CompilationSettings(Section):
 
 
 class ScheduleSettings(Section):
-    """How often what a search finds will be used.
+    """How often the result of tuning will be used.
 
     Attributes:
-        expected_runs: trainings that will use a plan, this one included: what they save together
-            is what a search may cost. None: this one and as many as came before it; in a pipeline,
-            which is made to run again, one more.
+        expected_runs: trainings that will use a plan, this one included: tuning may cost what they
+            save together. None: this one and as many as came before it; in a pipeline, one more.
     """
 
     expected_runs: PositiveInt | None = None
@@ -70,15 +69,15 @@ class ScheduleSettings(Section):
 
 
 class InputSettings(Section):
-    """InputTuner.
+    """InputTuner: the search for a faster input.
 
     Attributes:
-        batch_size: examples in a batch where it measures without training code; None: 256. With
-            such code its own is measured, and candidates are checked with this.
-        tuning_seconds: wall time of the whole search.
-        memory_budget_bytes: what a candidate may hold in RAM; None: half of what is free.
+        batch_size: batch size for measuring without training code; None: 256. With such code its
+            own batch size is measured.
+        tuning_seconds: limit for the whole search.
+        memory_budget_bytes: memory that a candidate may hold; None: half of what is free.
         margin: how much faster than the default a candidate must be, beyond its interval.
-        allow_weaker_shuffle: also choose what shuffles worse than the default.
+        allow_weaker_shuffle: whether a candidate may shuffle less than the default.
         service_address: dispatcher of a tf.data service to try, e.g. `grpc://host:5050`.
     """
 
@@ -94,11 +93,11 @@ class MemorySettings(Section):
     """MemoryProfiler.
 
     Attributes:
-        batch_sizes: profiled beside the module's own batch size; empty: half and double it,
-            and larger ones until it is clear how memory grows.
+        batch_sizes: batch sizes to profile beside your own; empty: half and double of it, and
+            larger ones until it is clear how memory grows.
         max_device_utilization: share of the memory that the largest batch may take.
-        timeout_seconds: after this what has been measured is published. The steps may take half
-            of it; a batch near the limit is trained on only if a quarter of it will do.
+        timeout_seconds: after this, what has been measured is published. Steps may take half of it,
+            a batch near the limit a quarter.
     """
 
     batch_sizes: PositiveInts = ()
@@ -107,14 +106,14 @@ class MemorySettings(Section):
 
 
 class MonitoringSettings(Section):
-    """What OptimizedTrainer serves to Prometheus while it trains.
+    """Metrics that OptimizedTrainer serves to Prometheus.
 
     It changes nothing about the training: neither plan nor checkpoint depends on it.
 
     Attributes:
-        metrics_port: TCP port of the HTTP server, customarily 9090; None: nothing is served.
-        metrics_host: address to listen at. A scrape comes from another machine or pod, so by
-            default every IPv4 interface; `::` for IPv6, `127.0.0.1` for this machine only.
+        metrics_port: TCP port of the metrics, usually 9090; None: nothing is served.
+        metrics_host: address to listen at; by default every IPv4 interface. `127.0.0.1` for this
+            machine only, `::` for IPv6.
     """
 
     metrics_port: Annotated[int, pydantic.Field(ge=1, le=65535)] | None = None

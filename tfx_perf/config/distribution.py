@@ -29,18 +29,17 @@ class ClusterJob(Section):
 
     Attributes:
         kind: `TFJob` (Training Operator v1) or `TrainJob` (Kubeflow Trainer v2).
-        worker_count: how many workers train, the one that saves the model included; at least 2,
-            without parameter servers.
-        parameter_server_count: number of parameter servers of a TFJob; None: the workers hold the
-            weights.
-        shared_folder: absolute folder that OptimizedTrainer's container and every worker see under
-            this name, on a volume that all may write to (ReadWriteMany).
-        image: with tfx-perf and your code installed; None, for a TrainJob: the runtime's.
-        runtime: name of the TrainingRuntime in the namespace, for a TrainJob.
-        pod_template: a `PodTemplateSpec` of Kubernetes, merged into that of each pod by the names
-            of containers, variables and so on. The container that trains is `tensorflow` in a
-            TFJob, and `node` in a TrainJob.
-        timeout_seconds: after this the job is deleted and the training has failed.
+        worker_count: number of workers, the chief included; at least 2 without parameter servers.
+        parameter_server_count: number of parameter servers of a TFJob; None: none.
+        shared_folder: absolute folder that OptimizedTrainer and all workers see, on a ReadWriteMany
+            volume.
+        image: image with tfx-perf and your code; required for a TFJob. None, for a TrainJob: the
+            runtime's.
+        runtime: name of the TrainingRuntime; required for a TrainJob.
+        pod_template: a Kubernetes `PodTemplateSpec`, merged into that of each pod by the names of
+            containers and variables. The training container is `tensorflow` in a TFJob and `node`
+            in a TrainJob.
+        timeout_seconds: after this, the job is deleted and the training has failed.
     """
 
     kind: Literal["TFJob", "TrainJob"] = "TFJob"
@@ -130,28 +129,28 @@ Strategy = Literal[
 
 
 class DistributionSettings(Section):
-    """Several replicas or workers for OptimizedTrainer.
+    """Devices, replicas and workers that OptimizedTrainer trains on.
 
     Attributes:
-        strategy: for code that makes no strategy; `auto`: one device, or all of this machine's if
-            that is surely faster; None: the code's own, if it makes one.
-        device_memory_bytes: what `model_parallel` may put on each device; None: all that TensorFlow
-            may take of it.
-        reduction_dtype: the type in which gradients are summed over replicas; None: their own.
-        sharding_invariant_random: whether dropout and other noise follow from a row's place in the
-            batch, so that any number of replicas has the same.
-        collective_timeout_seconds: a sum of workers that takes longer fails, so that nobody waits
-            for a worker that hangs; None: none fails.
-        workers: how many processes train on this machine, with `MultiWorkerMirroredStrategy`, or
-            beside parameter servers; None: OptimizedTrainer trains itself.
-        parameter_servers: how many processes hold the weights, with `ParameterServerStrategy`;
-            None: the workers do.
-        restarts: how often all workers are started again after one was killed or lost its
-            connection; with parameter servers, how often a lost worker is.
-        start_timeout_seconds: how long workers wait for one another when they start.
-        heartbeat_timeout_seconds: parameter servers and their workers are killed if they are
-            stopped or hang for so long.
-        job: the job on Kubernetes that trains in OptimizedTrainer's place; None as for `workers`.
+        strategy: strategy for code that makes none. `auto`: one device, or all of this machine if
+            that is faster. None: the code's own, and `multi_worker` with several workers.
+        device_memory_bytes: memory that `model_parallel` may use on each device; None: all that
+            TensorFlow may take.
+        reduction_dtype: type in which gradients are summed over replicas, `bfloat16` or `float16`;
+            None: their own. It sends fewer bytes and changes numbers.
+        sharding_invariant_random: dropout and other noise follow from a row's place in the batch,
+            so any number of replicas draws the same.
+        collective_timeout_seconds: a sum over workers that takes longer fails; None: none fails.
+        workers: number of processes that train on this machine; at least 2, or 1 beside parameter
+            servers. None: OptimizedTrainer trains itself.
+        parameter_servers: number of processes that hold the weights, tf_keras only; None: the
+            workers hold them.
+        restarts: how often all workers restart after one was lost; with parameter servers, how
+            often lost workers restart.
+        start_timeout_seconds: how long workers wait for one another at the start.
+        heartbeat_timeout_seconds: parameter servers and their workers are killed if they hang for
+            so long.
+        job: job on Kubernetes that trains in OptimizedTrainer's place; None: no job.
     """
 
     strategy: Strategy | None = None

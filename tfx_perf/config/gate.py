@@ -60,21 +60,19 @@ _AnswerByQuality = Literal["bless", "refuse", "if quality holds"]
 
 
 class Policy(Section):
-    """Whether a rule's verdict lets the run through.
+    """Whether each verdict lets the run through: `bless` or `refuse`.
 
-    By default only what was shown to be good enough passes. The exception is the first run: a
-    baseline has to begin somewhere, so the absolute limits alone decide. A figure beyond
-    a limit is always refused. Bless all the others to see what the gate would do.
+    A figure beyond a limit is always refused.
 
     Attributes:
-        regression: a change for the worse beyond the tolerance that noise does not explain.
-        inconclusive: the noise is too large to rule a change beyond max_regression out.
-        invalid: the figure is missing, was not finite or rests on too few steps.
-        incomparable: there are blessed runs, but none was measured in the same environment at
-            about the same size. `if quality holds` refuses unless a loss or an evaluation metric,
-            which no environment changes, was compared. It also refuses a figure that is worse by
-            more than twice its max_regression plus what the different environment explains.
-        no_baseline: no blessed run on record has the figure.
+        regression: a change for the worse beyond tolerance and noise.
+        inconclusive: noise leaves a change beyond `max_regression` open. `bless` while you watch a
+            new gate.
+        invalid: a figure is missing, not finite, impossible, or rests on too few steps.
+        incomparable: no blessed run has the same environment and about the same size. `if quality
+            holds`: bless if a loss or an evaluation metric passed and no figure is worse by more
+            than twice `max_regression` and what the environment explains.
+        no_baseline: no blessed run has the figure. `refuse` makes a person bless the first run.
     """
 
     regression: _Answer = "refuse"
@@ -85,31 +83,31 @@ class Policy(Section):
 
 
 class GateSettings(Section):
-    """PerfEvaluator.
+    """PerfEvaluator: rules, verdicts, the ledger.
 
     Example:
         >>> GateSettings(rules={"mfu_ratio": Rule(min=0.3), "train_loss": None})
 
     Attributes:
-        rules: metric key to rule; `evaluation/NAME` is a metric of Evaluator's output. A rule
-            stands beside the default one for its metric (`Rule.beside`), null takes it away. A
-            looser tolerance for the step time loosens the default rules of what follows from it.
-        use_defaults: whether the rules of `DEFAULT_RULES` hold where `rules` says nothing.
+        rules: metric key to rule, beside the default rules; `evaluation/NAME` is a metric of
+            Evaluator, and null drops a default rule. A looser tolerance for the step time loosens
+            the rules of what follows from it.
+        use_defaults: whether the default rules hold.
         policy: what each verdict does.
-        baseline_runs: number of last comparable blessed runs that a run is compared with.
-        ledger_size: how many blessed runs of each environment the ledger keeps.
-        baseline_uri: folder that the ledger is also read from and written to, a local path or a URL
-            such as `gs://bucket/folder`; for where there is no ML Metadata.
+        baseline_runs: a run is compared with so many of the last comparable blessed runs.
+        ledger_size: number of blessed runs of each environment that the ledger keeps.
+        baseline_uri: folder for the ledger beside ML Metadata: a path, `gs://` or `s3://`. Needed
+            on Kubeflow.
         fail_pipeline: whether a refusal fails the component, and the pipeline with it. By default
             the pipeline goes on and Pusher does not push.
-        false_alarm_rate: probability that a run that is no worse is called a regression, over all
-            rules together.
-        minimum_steps: steps below which no figure that is taken over steps is valid.
-        rerun_seconds: a run that would be refused for its step time alone is trained in turns
-            with a blessed one on this host, for at most so long; 0: it is not.
-        reference_run: run that cumulative drift counts from; None: the best level that runs have
-            held.
-        price_per_hour: of a machine that trains, in any currency; it gives the cost of a million
+        false_alarm_rate: probability that an unchanged run is called a regression, over all rules
+            together.
+        minimum_steps: fewer steps make figures over steps invalid.
+        rerun_seconds: limit for training a run again in turns with a blessed one before it is
+            refused for its step time alone; 0: never. 300 suits a shared machine. Not on Kubeflow.
+        reference_run: run that cumulative drift counts from; None: the best level that five runs in
+            a row have held. Name a run after a slowdown that you meant and blessed.
+        price_per_hour: price of a machine that trains, in any currency; gives the cost of a million
             examples.
     """
 

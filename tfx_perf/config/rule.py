@@ -26,10 +26,10 @@ FOLLOWERS = {
 
 
 class Rule(Section):
-    """Limits that PerfEvaluator sets to a metric, to its change, or both.
+    """Limits for a metric, for its change, or both.
 
-    Changes are relative to the mean of the last comparable blessed runs, and count for the worse
-    only: the metric catalogue says which way that is.
+    Changes are relative to the mean of the last comparable blessed runs, for the worse only;
+    the metric's direction says which way that is.
 
     Example:
         >>> Rule(max=0.5), Rule(tolerance=0.05), Rule(tolerance=0.05, max=0.5, advisory=True)
@@ -37,14 +37,15 @@ class Rule(Section):
     Attributes:
         min: refuse below, in the metric's unit.
         max: refuse above, in the metric's unit.
-        tolerance: a change too small to matter, e.g. 0.03 for 3 %; it is never a regression.
-        max_regression: the largest change that may get through, whether hidden by the noise of one
-            run or as the sum of many small ones; None: four tolerances.
+        tolerance: a change for the worse that is too small to matter, relative to the baseline:
+            0.03 is 3 %. Not given: the default rule's; null drops that.
+        max_regression: the largest change for the worse that may remain undetected, in one run or
+            as the sum of many; None: four tolerances.
         expected_std: relative standard deviation between runs to expect before runs have shown it;
-            None: by the kind of metric, see `tfx_perf.gate.noise`.
-        min_baseline: changes are relative to this, in the metric's unit, if the baseline is
+            None: 1 to 5 %, by the kind of metric. `tfx-perf calibrate` shows yours.
+        min_baseline: changes are relative to this, in the metric's unit, where the baseline is
             smaller: a share that rises from 0.1 % to 0.2 % has not doubled.
-        direction: which way an evaluation metric gets better; None: as its name says.
+        direction: `lower` or `higher` is better, for an evaluation metric; None: as its name says.
         advisory: report only, never refuse.
         optional: do not refuse a run that has not recorded the figure.
     """

@@ -22,35 +22,39 @@ Speedup = Literal["xla", "fused_update", "xla_loop", "onednn"]
 
 
 class TrainingSettings(Section):
-    """OptimizedTrainer.
+    """OptimizedTrainer: tuning, precision, checkpoints, recovery.
 
     Attributes:
-        tuning_seconds: wall time of the trials that choose the plan, beside the start of
-            their processes; 0 trains with Keras' `fit` and only measures.
-        steps_per_execution: the numbers of steps per execution from Python that are tried.
-        excluded_speedups: speed-ups that no plan may have, nor one of an earlier run; those with a
-            setting of their own are turned off there. `inexact`: all that does not come to plain
-            `fit`'s results bit for bit, as without the setting after `enable_op_determinism`.
-        loss_tolerance: relative difference to Keras' loss that a plan may show where only
-            the loss can be compared: in another precision, with oneDNN's kernels, or with random
-            numbers that nobody can repeat.
+        tuning_seconds: limit for tuning, beside the start of its processes. 0: train with Keras'
+            `fit` and only measure, e.g. for trainings of seconds. Raise it if steps are slow and
+            the training is long.
+        steps_per_execution: numbers of steps per execution to try; a call takes at most 0.1 s.
+            Larger numbers are for steps far below 1 ms.
+        excluded_speedups: speed-ups that are neither tried nor used, also not from an earlier run:
+            `xla`, `xla_loop`, `fused_update`, `onednn`. `inexact`: all that do not give Keras'
+            results bit for bit, as after `enable_op_determinism`.
+        loss_tolerance: relative difference that a plan's loss may show where only the loss can be
+            compared: another precision, oneDNN, random numbers that nobody can repeat.
         margin: how much faster than Keras' `fit` a plan must be, beyond its interval.
-        seed: seeds Python, NumPy and TensorFlow before the user's code; None leaves them.
-        precision: Keras' global dtype policy while the user's code runs; None leaves it, `auto` has
-            the trials find out whether a narrower one is faster and trains the same.
+        seed: seeds Python, NumPy and TensorFlow before your code runs; None leaves them. A tf.data
+            service is not used with a seed.
+        precision: Keras' dtype policy while your code runs. `auto`: tuning finds out whether a
+            narrower type is faster and reaches the same loss; not for the workers of a `job` or of
+            `tfx-perf launch`. None leaves your policy.
         gradient_checkpointing: number of segments of the forward pass whose activations are
-            computed again in the backward pass, which takes time and saves memory; `auto`: the
-            number with the least estimated memory; None keeps all activations.
-        checkpoint_folder: local folder where an interrupted training is found again; None:
-            OptimizedTrainer's own working folder, and none outside of it.
-        checkpoint_every_steps: steps between two checkpoints; 0 or null: not by steps.
-        checkpoint_every_seconds: seconds between two checkpoints, if this comes first; 0 or null:
+            computed again in the backward pass: less memory, slower steps. `auto`: the number with
+            the least estimated memory. None keeps all activations.
+        checkpoint_folder: local folder for checkpoints; None: OptimizedTrainer's own working
+            folder, and no checkpoints outside of a pipeline. Name a path in a volume where
+            containers lose their folders.
+        checkpoint_every_steps: steps between two checkpoints; 0 or None: not by steps.
+        checkpoint_every_seconds: seconds between two checkpoints, whichever comes first; 0 or None:
             not by time. Saving takes at most some 2 % of the time.
-        max_loss: a loss above this ends in a rollback, as NaN and Inf do.
-        resume_ignores: names of globals, attributes, arguments and variables in closures that may
-            differ when a training goes on in another process.
-        max_rollbacks: how often training goes back and on with a safer plan; None without a
-            `max_loss`: never, and a loss may become NaN, as in Keras.
+        max_loss: a loss above this causes a rollback, as NaN and Inf do.
+        resume_ignores: names of globals, attributes, arguments and closure variables that may
+            differ when a training resumes in another process, such as a timestamp.
+        max_rollbacks: how often a training goes back and continues with a safer plan. 0: NaN ends
+            it at once with its cause. None without `max_loss`: NaN passes, as in Keras.
     """
 
     tuning_seconds: NotNegative = 120.0

@@ -37,7 +37,7 @@ class Kind(enum.Enum):
 
 _KINDS = {"bytes": Kind.MEMORY, "loss": Kind.QUALITY, "score": Kind.QUALITY}
 
-# Relative run-to-run standard deviations, by kind of figure; see docs/gate_statistics.md.
+# Relative run-to-run standard deviations, by kind of figure; see docs/gate.md.
 _STEADY = 0.01
 _ONE_OFF = 0.05
 # An example's loss scatters about as much as it is large: the mean of a thousand, which are others

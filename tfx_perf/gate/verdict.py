@@ -32,7 +32,7 @@ def evaluate(
     settings: GateSettings,
     remeasured: Remeasured | None = None,
 ) -> GateRecord:
-    """Decides whether a run may be pushed; see docs/gate_statistics.md.
+    """Decides whether a run may be pushed; see docs/gate.md.
 
     It is blessed if no rule refuses. Without any run on record the absolute limits decide alone, as
     in TFX's Evaluator without a baseline. A gate without any rule blesses nothing. The same

@@ -74,7 +74,7 @@ def _add_remedies(report: page.Report, outcomes: list[Outcome], *, is_of_script:
         ],
         # The guide is about pipelines, and lies beside the pages of these alone.
         note=f"{note}." if is_of_script else f"{note}:",
-        link=("", "") if is_of_script else (_REFUSED_FILE_NAME, "I was refused"),
+        link=("", "") if is_of_script else (_REFUSED_FILE_NAME, "What to do about a refusal"),
     )  # fmt: skip
 
 

@@ -1,1 +1,1 @@
-"""Serves a running training's metrics to Prometheus; see docs/monitoring.md."""
+"""Serves a running training's metrics to Prometheus; see docs/reliability.md."""
