@@ -17,8 +17,8 @@ _BLESSED = (0.100, 0.092, 0.106, 0.098, 0.106, 0.093, 0.102, 0.103)
 _NEW = (0.102, 0.1065, 0.117)
 _COLOURS = {"pass": "#1b7f4b", "inconclusive": "#d98c2b", "regression": "#b3261e"}
 _WHY = {
-    "pass": "even the end of its\ninterval is within\nthe max_regression",
-    "inconclusive": "noise may hide\na change beyond\nthe max_regression",
+    "pass": "even the end of its\ninterval is within\nmax_regression",
+    "inconclusive": "noise may hide\na change beyond\nmax_regression",
     "regression": "beyond the tolerance,\nand noise does not\nexplain it",
 }
 _INK = "#30506e"

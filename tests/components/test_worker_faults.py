@@ -10,11 +10,11 @@ import training_cases
 
 pytestmark = pytest.mark.slow
 
-_HELPERS = str(pathlib.Path(__file__).parents[1] / "training")  # with `worker_faults`
+_HELPERS = str(pathlib.Path(__file__).parents[1] / "training")  # with `interrupted_workers`
 MODULE = {
     "line": "keras",
     "beginning": "import os, pathlib, sys\n"
-    f"sys.path.insert(0, {_HELPERS!r})\nimport worker_faults\n"
+    f"sys.path.insert(0, {_HELPERS!r})\nimport interrupted_workers\n"
     "from tfx_perf.core import workers\n"
     "from tfx_perf.training.recovery import guard, saver\n"
     "saver._SAVE_SHARE = guard._PERIOD_SECONDS = 0\n"
@@ -30,7 +30,7 @@ IN_TRIAL = """
     from tfx_perf.training.trials.equivalence import EquivalenceCheck
     sync._PATIENCE_SECONDS = 10
     with model.distribute_strategy.scope():
-        model.compile("adam", worker_faults.hungry_loss)
+        model.compile("adam", interrupted_workers.hungry_loss)
     own_check = EquivalenceCheck._check
     def check(self, plan):
         flag = pathlib.Path({flag!r})
@@ -45,7 +45,7 @@ IN_TRIAL = """
 @pytest.mark.parametrize(
     ("fault", "cause", "note"),
     [
-        ("worker_faults.limit_memory()", "on worker 1", "worker 1: FailedAloneError: "),
+        ("interrupted_workers.limit_memory()", "on worker 1", "worker 1: FailedAloneError: "),
         ("os.kill(os.getpid(), 9)", "a worker ended in it", "worker 1: was killed (SIGKILL)"),
         ("raise ValueError('here alone')", "a worker ended in it", "worker "),
     ],
