@@ -99,7 +99,7 @@ def publish_unmeasured(
     verdict = f"Nothing was measured: {reason}."
     publish(
         target,
-        unmeasured.Unmeasured(reason=reason, may_pass=may_pass),
+        unmeasured.MissingMeasurement(reason=reason, may_pass=may_pass),
         file_name=unmeasured.FILE_NAME,
         figures={},
         labels=labels,

@@ -24,13 +24,13 @@ from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.core import console, errors, workers
 from tfx_perf.core.interception import FitCall
 from tfx_perf.tf_internals import autograph, datasets
-from tfx_perf.training.loop import Loop
+from tfx_perf.training.loop import FitLoop
 from tfx_perf.training.loop.eligibility import obstacle
 from tfx_perf.training.loop.turns import Turn
-from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.replicas.sync import Sync
-from tfx_perf.training.trials import families
-from tfx_perf.training.trials.processes import Trained
+from tfx_perf.training.speedups.plan import TrainingPlan
+from tfx_perf.training.tuning import families
+from tfx_perf.training.tuning.processes import Trained
 
 MIN_ROUNDS = 8
 """Of which an interval of the ratio is made, at the least."""
@@ -245,7 +245,7 @@ def train_in_turns(
     training = TrainingJob.model_validate(job)
 
     def take_turns(call: FitCall) -> None:
-        loop = Loop(call)
+        loop = FitLoop(call)
         reason = obstacle(call, loop)
         plan, settings = training.plan, training.settings
         if families.must_be_exact(settings) and families.allowed(plan, settings) != plan:
@@ -292,7 +292,7 @@ def _blocks(
 class _Start:
     """Weights and batches that several processes begin with."""
 
-    def __init__(self, call: FitCall, loop: Loop, *, folder: pathlib.Path) -> None:
+    def __init__(self, call: FitCall, loop: FitLoop, *, folder: pathlib.Path) -> None:
         loop.prepare()
         self._state = loop.keras_api.state(call.model)
         # An optimizer may be wrapped in one that scales the loss; all begin as new ones.

@@ -14,10 +14,10 @@ from tfx_perf.config.distribution import DistributionSettings
 from tfx_perf.core import errors, interception, records
 from tfx_perf.core.interception import FitCall
 from tfx_perf.training.keras_api import array_data, either_keras
-from tfx_perf.training.optimizations import precision
-from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.replicas import strategies
 from tfx_perf.training.session import as_one_device, built_under, connect_workers
+from tfx_perf.training.speedups import precision
+from tfx_perf.training.speedups.plan import PLAIN_FIT, TrainingPlan
 
 FILE_NAME = "job.json"
 

@@ -52,7 +52,7 @@ class StockTrainerExecutor(trainer_executor.GenericExecutor):
         """Trains as TFX does and writes the figures into the folder of `model_run`."""
         either_keras.set_random_seed(SEED)
         observer = session.TrainingSession(PerfConfig())
-        with interception.intercepting_fit(observer.observe):
+        with interception.intercepting_fit(observer.measure_only):
             super().Do(input_dict, output_dict, exec_properties)
         folder = pathlib.Path(artifact_utils.get_single_uri(output_dict["model_run"]))
         measured = observer.record

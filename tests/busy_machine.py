@@ -1,6 +1,6 @@
 """Has trials try the same plans on a busy machine as on an idle one."""
 
-from tfx_perf.training.trials import equivalence, families
+from tfx_perf.training.tuning import equivalence, families
 
 
 def allow_long_calls(set_attribute=setattr):

@@ -39,11 +39,11 @@ def test_the_candidate_keeps_the_defaults_examples(monkeypatch, tmp_path):
 
 _USE = """
 import gc, json, sys
-from tfx_perf.training.optimizations import OPTIMIZATIONS
+from tfx_perf.training.speedups import SPEEDUPS
 
 exec(sys.stdin.read())
-OPTIMIZATIONS[Uncollected.name] = one = Uncollected()  # before the plan is imported, which reads it
-from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
+SPEEDUPS[Uncollected.name] = one = Uncollected()  # before the plan is imported, which reads it
+from tfx_perf.training.speedups.plan import PLAIN_FIT, TrainingPlan
 
 class Runner:
     def run(self, iterator, steps):
@@ -67,7 +67,7 @@ print(json.dumps(found))
 
 @pytest.fixture(scope="module")
 def used():
-    """What the optimization does, in a process of its own, where it is there before the plan."""
+    """What the speedup does, in a process of its own, where it is there before the plan."""
     child = processes.python("-c", _USE, input=contributed.OPTIMIZATION, cwd=_ROOT, timeout=120)
     return json.loads(processes.last_line(child))
 

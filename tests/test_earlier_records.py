@@ -9,19 +9,23 @@ import pathlib
 
 import pytest
 
-from tfx_perf.core.unmeasured import Unmeasured
-from tfx_perf.gate.decision import GateRecord, Outcome
+from tfx_perf.core.unmeasured import MissingMeasurement
+from tfx_perf.gate.decision import GateRecord, RuleResult
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.input.record import TuningRecord
 from tfx_perf.memory.record import ProfileRecord
-from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.record import TrainingRecord
+from tfx_perf.training.speedups.plan import TrainingPlan
 
-RECORDS = (TrainingRecord, TuningRecord, ProfileRecord, GateRecord, Ledger, Unmeasured)
+RECORDS = (TrainingRecord, TuningRecord, ProfileRecord, GateRecord, Ledger, MissingMeasurement)
 WRITTEN = json.loads(pathlib.Path(__file__).with_name("earlier_records.json").read_text())
 
 
-RENAMED = {**TrainingPlan.RENAMED, **TrainingRecord.RENAMED, **Outcome.RENAMED}
+RENAMED = {
+    name: new
+    for record in (TrainingPlan, TrainingRecord, RuleResult, GateRecord)
+    for name, new in record.RENAMED.items()
+}
 
 
 def kept_of(written, read):

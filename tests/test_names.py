@@ -38,7 +38,7 @@ _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _ELSEWHERE = {
     ".uv/", "output/", "refused/", "evaluation.md", "pipeline.py", "scheduled.py",
     "pipeline/training_pipeline.py", "kubeflow_v2_run_executor.py",
-    "tfx_perf/input/candidates/warm_start.py", "tfx_perf/training/optimizations/uncollected.py",
+    "tfx_perf/input/candidates/warm_start.py", "tfx_perf/training/speedups/uncollected.py",
 }  # fmt: skip
 
 

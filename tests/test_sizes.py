@@ -12,9 +12,9 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.core import interception
 from tfx_perf.tf_internals.graphs import QuickFunction
 from tfx_perf.training import model_flops
-from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.session import TrainingSession
-from tfx_perf.training.trials.choice import PlanChoice
+from tfx_perf.training.speedups.plan import TrainingPlan
+from tfx_perf.training.tuning.choice import PlanChoice
 
 from .test_imports import CLI, ENGINE, MAPPED, ROOT, imported_names, module_name
 

@@ -29,14 +29,14 @@ from tfx_perf.report import training as training_report
 from tfx_perf.tf_internals import autograph
 from tfx_perf.training import custom_loop, scaling
 from tfx_perf.training import record as training_record
-from tfx_perf.training.loop import Loop
+from tfx_perf.training.loop import FitLoop
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.step import evaluation
-from tfx_perf.training.trials import plan_key
-from tfx_perf.training.trials.choice import PlanChoice
-from tfx_perf.training.trials.earlier import Earlier, KnownPlan
-from tfx_perf.training.trials.trials_together import TrialsTogether
+from tfx_perf.training.tuning import plan_key
+from tfx_perf.training.tuning.choice import PlanChoice
+from tfx_perf.training.tuning.earlier import Earlier, KnownPlan
+from tfx_perf.training.tuning.tuning_together import TrialsTogether
 
 _TITLE = "How the model was trained"
 GATE_REPORT_FILE = "gate_report.html"
@@ -129,7 +129,7 @@ def optimized(
             folder=restart_folder,
         )
 
-        def choose(call: interception.FitCall, loop: Loop) -> PlanChoice:
+        def choose(call: interception.FitCall, loop: FitLoop) -> PlanChoice:
             with _trials(settings, log=output.log):
                 return trials.choose(call, loop)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.gate import months
 from tfx_perf.config.gate import GateSettings
-from tfx_perf.gate.ledger_store import Mirror
+from tfx_perf.gate.ledger_store import LedgerFolder
 from tfx_perf.gate.verdict import evaluate
 
 
@@ -30,10 +30,10 @@ def judge(folder: pathlib.Path, *, count: int, seed: int = 0) -> Iterator[float]
     runs = itertools.chain.from_iterable(map(make, itertools.count()))
     for run in itertools.islice(runs, count):
         began = time.perf_counter()
-        known = Mirror(str(folder)).read().last(settings.ledger_size)
+        known = LedgerFolder(str(folder)).read().last(settings.ledger_size)
         decision = evaluate(run, ledger=known, settings=settings)
         if decision.blessed:
-            mirror = Mirror(str(folder))
+            mirror = LedgerFolder(str(folder))
             mirror.add(known.append(run, keep=settings.ledger_size))
             mirror.prune(run, keep=settings.ledger_size)
         yield time.perf_counter() - began

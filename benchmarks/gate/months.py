@@ -8,7 +8,7 @@ import numpy as np
 
 from tfx_perf.config.gate import GateSettings
 from tfx_perf.core import records
-from tfx_perf.gate.ledger import Act, Ledger
+from tfx_perf.gate.ledger import Ledger, Override
 from tfx_perf.gate.run import Run
 from tfx_perf.gate.verdict import evaluate
 
@@ -148,8 +148,10 @@ def score(world: World, *, count: int, seed: int) -> Score:
     )
 
 
-def _blessing(run: Run) -> Act:
-    return Act(kind="bless", run_id=run.run_id, who="who moved it", time=run.time, reason="meant")
+def _blessing(run: Run) -> Override:
+    return Override(
+        kind="bless", run_id=run.run_id, who="who moved it", time=run.time, reason="meant"
+    )
 
 
 def runs_of(world: World, random: np.random.Generator) -> Callable[[int], list[Run]]:

@@ -59,7 +59,7 @@ def run(*, name: str, slowdown: float, held_bytes: int, steps: int) -> dict[str,
     loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile("adam", loss)
     session = TrainingSession(PerfConfig())
-    with interception.intercepting_fit(session.observe):
+    with interception.intercepting_fit(session.measure_only):
         model.fit(
             data, steps_per_epoch=steps, verbose=0, callbacks=[_Fault(slowdown, held_bytes)]
         )

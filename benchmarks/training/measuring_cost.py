@@ -16,9 +16,9 @@ import tensorflow as tf
 from tfx_perf.core import formatting, interception, statistics
 from tfx_perf.hardware import energy
 from tfx_perf.training.fit.timer import StepTimer
-from tfx_perf.training.loop import Loop
+from tfx_perf.training.loop import FitLoop
 from tfx_perf.training.measuring import collector
-from tfx_perf.training.optimizations.plan import TrainingPlan
+from tfx_perf.training.speedups.plan import TrainingPlan
 
 _BATCH_SIZE, _WIDTH = 32, 16
 # Of an epoch, by steps per execution: short, so that what the host does strikes both of a pair.
@@ -46,7 +46,7 @@ def _turns(steps_per_execution: int, steps: int, rounds: int) -> tuple[list[floa
     plan = TrainingPlan(steps_per_execution=steps_per_execution, fused_update=True)
     epochs: list[float] = []
     call = _fit_call(steps, epochs)
-    loop = Loop(call)
+    loop = FitLoop(call)
     loop.prepare()
     seconds: tuple[list[float], list[float]] = [], []
     kinds = [(seconds[0], True), (seconds[1], False)]

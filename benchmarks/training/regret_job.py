@@ -13,12 +13,12 @@ from benchmarks.training.workloads import WORKLOADS
 from tfx_perf.components import trainer_args
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import interception, statistics
-from tfx_perf.training.loop import Loop
+from tfx_perf.training.loop import FitLoop
 from tfx_perf.training.loop.turns import Schedule
-from tfx_perf.training.optimizations import fused_update
-from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.speedups import fused_update
+from tfx_perf.training.speedups.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.step import compiled_call
-from tfx_perf.training.trials import choosing
+from tfx_perf.training.tuning import choosing
 
 _STEPS_PER_CALL = (1, 10, 50)
 _LONGEST_CALL_SECONDS = 0.5
@@ -49,7 +49,7 @@ def run(workload: str, *, rounds: int, data_folder: str) -> dict[str, Any]:
         run_fn = trainer_args.load_run_fn(properties)
 
         def measured(call: interception.FitCall) -> results.Regret:
-            loop = Loop(call)
+            loop = FitLoop(call)
             chosen = choosing.by_trials(call, loop, settings=settings).plan
             return _regret(call, loop, chosen, rounds=rounds)
 
@@ -58,7 +58,7 @@ def run(workload: str, *, rounds: int, data_folder: str) -> dict[str, Any]:
 
 
 def _regret(
-    call: interception.FitCall, loop: Loop, chosen: TrainingPlan, *, rounds: int
+    call: interception.FitCall, loop: FitLoop, chosen: TrainingPlan, *, rounds: int
 ) -> results.Regret:
     data = call.arguments["x"]
     loop.prepare()
@@ -98,7 +98,7 @@ def _regret(
 
 
 def _fixed_plans(
-    call: interception.FitCall, loop: Loop, step_seconds: float
+    call: interception.FitCall, loop: FitLoop, step_seconds: float
 ) -> list[TrainingPlan]:
     may_fuse = fused_update.is_possible(call.model.optimizer, loop.keras_api)
     fused = (False, True) if may_fuse else (False,)

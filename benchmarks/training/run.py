@@ -16,8 +16,8 @@ from benchmarks.training import in_turns, results
 from benchmarks.training.workloads import TAXI_BATCH_SIZES, WORKLOADS
 from tfx_perf import isolate
 from tfx_perf.core import errors
-from tfx_perf.training.optimizations.onednn import OneDnn
-from tfx_perf.training.optimizations.plan import PLAIN_FIT
+from tfx_perf.training.speedups.onednn import OneDnn
+from tfx_perf.training.speedups.plan import PLAIN_FIT
 
 _TIMEOUT_SECONDS = 1800
 _COMMAND = pathlib.Path(sys.executable).with_name("tfx-perf")

@@ -22,8 +22,8 @@ from tfx_perf.core import console, errors, unmeasured
 from tfx_perf.input import measure, record, tuner
 from tfx_perf.input.candidates import source as source_lib
 from tfx_perf.tf_internals import autograph
-from tfx_perf.training.optimizations import precision
-from tfx_perf.training.trials import families
+from tfx_perf.training.speedups import precision
+from tfx_perf.training.tuning import families
 
 BATCH_SIZE = 256  # if neither the settings nor the training code say another
 
@@ -46,7 +46,7 @@ def plan_split(
     planning = _Planning(artifacts, exec_properties)
     obstacle = examples_lib.reading_obstacle(artifacts["examples"], split=exec_properties["split"])
     if obstacle:
-        found = unmeasured.Unmeasured(reason=obstacle)
+        found = unmeasured.MissingMeasurement(reason=obstacle)
         found.write(pathlib.Path(folder, unmeasured.FILE_NAME))
         return
     plan = planning.plan(folder)

@@ -11,7 +11,7 @@ from tfx_perf.components import artifacts
 from tfx_perf.config import InputSettings
 from tfx_perf.core import cache_key
 from tfx_perf.hardware import devices, host
-from tfx_perf.input import candidates, examination, record
+from tfx_perf.input import candidate_check, candidates, record
 from tfx_perf.input.candidates import candidate
 from tfx_perf.input.candidates import source as source_lib
 
@@ -195,7 +195,7 @@ def _for_other_data(
         )
     endless = source.replace_options(num_epochs=None, shuffle=True, batch_size=plan.batch_size)
     examined_state = endless.files_digest
-    examined = examination.Examination(
+    examined = candidate_check.CandidateCheck(
         endless,
         memory_budget_bytes=settings.memory_budget_bytes or host.available_memory_bytes() // 2,
         reference_seconds=_REFERENCE_SHARE * settings.tuning_seconds,

@@ -16,8 +16,8 @@ from tfx_perf.input.candidates.source import Factory
 from tfx_perf.memory import batches
 from tfx_perf.tf_internals import ancestry, autograph, datasets
 from tfx_perf.training.fit import timer
-from tfx_perf.training.loop import Loop, eligibility
-from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.loop import FitLoop, eligibility
+from tfx_perf.training.speedups.plan import PLAIN_FIT, TrainingPlan
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class TrainConsumer:
         self._spec = data.element_spec
         self._batch = batches.first_batch(data)
         self.batch_size = batches.batch_size_of(self._batch)  # over all replicas
-        self._loop = Loop(call)
+        self._loop = FitLoop(call)
         self.step_count = self._loop.total_length  # of the user's `fit`; None if unknown
         self.epoch_count = call.arguments["epochs"] - call.arguments["initial_epoch"]
         self._is_taken_over = eligibility.obstacle(call, self._loop) is None

@@ -11,7 +11,7 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.core import errors, interception, unmeasured
 from tfx_perf.memory import footprint, largest_batch, profile, record
 from tfx_perf.tf_internals import autograph
-from tfx_perf.training.optimizations import precision
+from tfx_perf.training.speedups import precision
 
 NO_FIT = "run_fn does not call Model.fit, and a custom training loop is not profiled"
 """Why there is no profile."""
@@ -95,4 +95,4 @@ def _captured(
 
 
 def _note_unmeasured(folder: str, reason: str) -> None:
-    unmeasured.Unmeasured(reason=reason).write(pathlib.Path(folder, unmeasured.FILE_NAME))
+    unmeasured.MissingMeasurement(reason=reason).write(pathlib.Path(folder, unmeasured.FILE_NAME))

@@ -49,7 +49,7 @@ class Executor(base_executor.BaseExecutor):
             found = Attempts(
                 json_utils.dumps(input_dict), exec_properties, settings=settings, folder=folder
             ).profile()
-            if isinstance(found, unmeasured.Unmeasured):
+            if isinstance(found, unmeasured.MissingMeasurement):
                 artifacts.publish_unmeasured(
                     target,
                     found.reason,
@@ -101,18 +101,18 @@ class Attempts:
         self._deadline = time.monotonic() + settings.timeout_seconds
         self._took_seconds = 0.0  # the last footprint's process
 
-    def profile(self) -> ProfileRecord | unmeasured.Unmeasured:
+    def profile(self) -> ProfileRecord | unmeasured.MissingMeasurement:
         """Returns the profile, or why there is none."""
         reason = self._run_steps()
         if reason is not None:
-            return unmeasured.Unmeasured(reason=reason, may_pass=True)
+            return unmeasured.MissingMeasurement(reason=reason, may_pass=True)
         nothing = self._folder / unmeasured.FILE_NAME
         if nothing.exists():
-            return unmeasured.Unmeasured.read(nothing)
+            return unmeasured.MissingMeasurement.read(nothing)
         try:
             found = profile.completed(ProfileProgress.read(self._progress_file))
         except errors.MeasurementError as error:
-            return unmeasured.Unmeasured(reason=str(error), may_pass=True)
+            return unmeasured.MissingMeasurement(reason=str(error), may_pass=True)
         return self._completed(found)
 
     @property

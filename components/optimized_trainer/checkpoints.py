@@ -15,7 +15,7 @@ from tfx.dsl.components.base import base_executor
 from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.core import cache_key, errors, storage, workers
 from tfx_perf.training.recovery.folder_lock import FolderLock
-from tfx_perf.training.trials import earlier
+from tfx_perf.training.tuning import earlier
 
 _LOGGER = logging.getLogger(__name__)
 

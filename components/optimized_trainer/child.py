@@ -1,6 +1,6 @@
 """The child's side of a training: the user's code, with trials before its first step.
 
-`train` runs it to the end, `try_plans` only up to its first `fit`. Trials may crash or hang, so
+`train` runs it to the end, `try_plans` only up to its first `fit`. Tuning may crash or hang, so
 they note their progress in the file that the `TrialOrder` names.
 """
 
@@ -23,20 +23,20 @@ from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.config import PerfConfig, ScheduleSettings
 from tfx_perf.core import console, errors, interception, records, time_limit
 from tfx_perf.core.interception import FitCall
-from tfx_perf.core.unmeasured import Unmeasured
+from tfx_perf.core.unmeasured import MissingMeasurement
 from tfx_perf.tf_internals import autograph
 from tfx_perf.training.keras_api import either_keras
-from tfx_perf.training.loop import Loop
+from tfx_perf.training.loop import FitLoop
 from tfx_perf.training.measuring import memory
-from tfx_perf.training.optimizations import precision
-from tfx_perf.training.optimizations.onednn import OneDnn
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.recovery import generators
 from tfx_perf.training.session import TrainingSession, built_under
+from tfx_perf.training.speedups import precision
+from tfx_perf.training.speedups.onednn import OneDnn
 from tfx_perf.training.step import evaluation
-from tfx_perf.training.trials import choosing, earlier, worth
-from tfx_perf.training.trials.choice import PlanChoice, TrialProgress, plain
-from tfx_perf.training.trials.earlier import KnownPlan
+from tfx_perf.training.tuning import choosing, cost_model, earlier
+from tfx_perf.training.tuning.choice import PlanChoice, TrialProgress, plain
+from tfx_perf.training.tuning.earlier import KnownPlan
 
 # The processes that must start to have oneDNN: two in turns (which share the cores), and the one
 # that trains. None of them can be a fork, which has its imports.
@@ -52,7 +52,7 @@ class TrainingResult(records.Record):
 
     SCHEMA: ClassVar[str] = "tfx_perf.training_result/1"
 
-    record: TrainingRecord | Unmeasured
+    record: TrainingRecord | MissingMeasurement
 
 
 class TrialOrder(records.Record):
@@ -93,7 +93,7 @@ def train(
     That one goes on from the checkpoints. Without a known choice for the `fit` that it names, and
     for every other `fit`, trials find a plan here, by `order`.
     """
-    generators.put_back(random_states)
+    generators.restore(random_states)
     training = TrainingJob.model_validate(job)
     told = TrialOrder.model_validate(order)
     trials = _TrialsHere(told, training)
@@ -124,9 +124,9 @@ def run(
     outputs: dict[str, list[artifact.Artifact]],
     *,
     choice: PlanChoice | None,
-    choose: Callable[[FitCall, Loop], PlanChoice],
+    choose: Callable[[FitCall, FitLoop], PlanChoice],
     worker_count: int = 1,
-) -> TrainingRecord | Unmeasured:
+) -> TrainingRecord | MissingMeasurement:
     """Trains in this process; returns the measurements, or why there are none."""
     run_fn = trainer_args.load_run_fn(job.exec_properties)
     arguments = trainer_args.fn_args(
@@ -155,7 +155,7 @@ def run(
     model_run.publish()
     session.close()
     earlier.forget(job.checkpoint_folder)
-    return session.record or Unmeasured(reason=session.gap)
+    return session.record or MissingMeasurement(reason=session.gap)
 
 
 @autograph.sparing_libraries
@@ -171,7 +171,7 @@ def try_plans(*, job: dict[str, Any], order: dict[str, Any]) -> dict[str, Any] |
 
     def choose(call: FitCall) -> PlanChoice | None:
         setup_seconds = time.time() - began
-        choice = _by_trials(call, Loop(call), order=told, job=asked)
+        choice = _by_trials(call, FitLoop(call), order=told, job=asked)
         return choice and choice.model_copy(
             update={
                 "trial_import_seconds": began - told.asked - told.spent_seconds,
@@ -206,7 +206,7 @@ class _TrialsHere:
         self._may_lack = order.known.choice is None
         self.lack: Lack | None = None
 
-    def choose(self, call: FitCall, loop: Loop) -> PlanChoice:
+    def choose(self, call: FitCall, loop: FitLoop) -> PlanChoice:
         """Returns the choice, or raises an `AbandonedError` if it needs another process.
 
         Only the first `fit` may: an earlier one would train again in another process.
@@ -234,7 +234,7 @@ class _TrialsHere:
 
 
 def _by_trials(
-    call: FitCall, loop: Loop, *, order: TrialOrder, job: TrainingJob
+    call: FitCall, loop: FitLoop, *, order: TrialOrder, job: TrainingJob
 ) -> PlanChoice | None:
     """Returns what the trials find; None if turns with oneDNN should come first."""
     is_put_off = False
@@ -256,7 +256,7 @@ def _by_trials(
     known, settings = order.known, settings_of(job)
     with (
         time_limit.ended_after(
-            worth.limit_seconds(settings.training.tuning_seconds), log_path=order.log_path
+            cost_model.limit_seconds(settings.training.tuning_seconds), log_path=order.log_path
         ),
         console.all_into(order.log_path),
         _progress_in(order.progress_file, known=known) as watch,

@@ -15,13 +15,13 @@ from tfx_perf.components import in_turns, trainer_args
 from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.core import errors, formatting
 from tfx_perf.tf_internals import devices
-from tfx_perf.training.optimizations import onednn, precision
-from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.replicas import strategies
-from tfx_perf.training.trials import processes
-from tfx_perf.training.trials.choice import StrategyChoice
-from tfx_perf.training.trials.earlier import Earlier, KnownPlan, keep
-from tfx_perf.training.trials.processes import Comparison, Trained
+from tfx_perf.training.speedups import onednn, precision
+from tfx_perf.training.speedups.plan import TrainingPlan
+from tfx_perf.training.tuning import processes
+from tfx_perf.training.tuning.choice import StrategyChoice
+from tfx_perf.training.tuning.earlier import Earlier, KnownPlan, keep
+from tfx_perf.training.tuning.processes import Comparison, Trained
 
 # What of the trials' budget turns may take, beside imports and compilation.
 _SHARE, _START_SECONDS = 0.4, 300.0

@@ -16,7 +16,7 @@ from tfx_perf.components import training_job
 from tfx_perf.components.optimized_trainer import worker_training
 from tfx_perf.components.optimized_trainer.exchange import Exchange
 from tfx_perf.core import cache_key, console, errors, workers
-from tfx_perf.core.unmeasured import Unmeasured
+from tfx_perf.core.unmeasured import MissingMeasurement
 from tfx_perf.distribute import failure, supervise, worker
 from tfx_perf.distribute.kubernetes import manifests
 from tfx_perf.distribute.kubernetes.job_api import JobApi
@@ -24,14 +24,14 @@ from tfx_perf.distribute.kubernetes.job_kind import KINDS
 from tfx_perf.distribute.kubernetes.job_run import JobRun
 from tfx_perf.isolate.termination import Termination
 from tfx_perf.training.record import TrainingRecord
-from tfx_perf.training.trials.earlier import KnownPlan
+from tfx_perf.training.tuning.earlier import KnownPlan
 
 _POLL_SECONDS = 0.2
 # NFS may show a folder as it was up to a minute ago.
 _VISIBLE_SECONDS = 90.0
 _DEFAULT_WORDS = ("optimized-trainer",)
 _Artifacts = dict[str, list[artifact.Artifact]]
-_Publish = Callable[[TrainingRecord | Unmeasured], None]
+_Publish = Callable[[TrainingRecord | MissingMeasurement], None]
 _Collect = Callable[[Exchange, tuple[str, ...]], None]
 _Context = Optional[base_executor.BaseExecutor.Context]  # noqa: UP045 (TFX is untyped)
 _TITLE = "this machine"

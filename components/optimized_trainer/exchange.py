@@ -11,7 +11,7 @@ from tfx_perf.components import training_job
 from tfx_perf.components.optimized_trainer.child import TrainingResult
 from tfx_perf.core import errors, storage
 from tfx_perf.core.workers import Worker
-from tfx_perf.training.trials.earlier import KnownPlan
+from tfx_perf.training.tuning.earlier import KnownPlan
 
 _PLAN_FILE, _RESULT_FILE = "known_plan.json", "result.json"
 _OUTPUTS = "outputs"

@@ -18,12 +18,12 @@ from tfx_perf.components.optimized_trainer import (
 )
 from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.core import console, errors, storage
-from tfx_perf.core.unmeasured import Unmeasured
+from tfx_perf.core.unmeasured import MissingMeasurement
 from tfx_perf.report import training as training_report
 from tfx_perf.report.page import Origin
 from tfx_perf.training import record, scaling
 from tfx_perf.training.record import TrainingRecord
-from tfx_perf.training.trials.choice import StrategyChoice
+from tfx_perf.training.tuning.choice import StrategyChoice
 from tfx_perf.xla import aot_export
 
 _LOGGER = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ class Executor(base_executor.BaseExecutor):
 def publish(
     job: TrainingJob,
     outputs: _Artifacts,
-    found: TrainingRecord | Unmeasured,
+    found: TrainingRecord | MissingMeasurement,
     *,
     strategy: StrategyChoice | None,
     origin: Origin,
@@ -95,7 +95,7 @@ def publish(
     )
     folder = path_utils.serving_model_dir(model.uri)
     notes = _aot_export(folder, job.settings.compilation.aot_signature)
-    if isinstance(found, Unmeasured):
+    if isinstance(found, MissingMeasurement):
         # The model is good; losing it because nothing was measured would help nobody.
         artifacts.publish_unmeasured(
             target,

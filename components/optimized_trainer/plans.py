@@ -15,11 +15,11 @@ from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.core import cache_key, errors, storage
 from tfx_perf.input.record import TuningRecord
 from tfx_perf.training import record
-from tfx_perf.training.optimizations.steps_per_execution import CALL_SECONDS
-from tfx_perf.training.trials import plan_key
-from tfx_perf.training.trials.choice import TRIALS_OFF, PlanChoice, plain
-from tfx_perf.training.trials.earlier import Earlier, KnownPlan, Runs
-from tfx_perf.training.trials.worth import Worth
+from tfx_perf.training.speedups.steps_per_execution import CALL_SECONDS
+from tfx_perf.training.tuning import plan_key
+from tfx_perf.training.tuning.choice import TRIALS_OFF, PlanChoice, plain
+from tfx_perf.training.tuning.cost_model import CostModel
+from tfx_perf.training.tuning.earlier import Earlier, KnownPlan, Runs
 
 _FORM_OF_EXAMPLES = ("sparse_feature", "weighted_feature", "tensor_representation_group")
 _FORM_OF_FEATURE = {"name", "type", "shape", "value_count", "value_counts", "struct_domain"}
@@ -84,8 +84,8 @@ def too_short(tuned: TuningRecord, *, expected_runs: int) -> PlanChoice | None:
     # Which it has timed without what Python takes for a call.
     step_seconds = tuned.batch_size / rate.value + CALL_SECONDS
     step_count = round(tuned.trained_example_count / tuned.batch_size)
-    worth = Worth(step_count=step_count, expected_runs=expected_runs)
-    return worth.too_short(step_seconds=step_seconds)
+    cost_model = CostModel(step_count=step_count, expected_runs=expected_runs)
+    return cost_model.too_short(step_seconds=step_seconds)
 
 
 def of_node(target: artifact.Artifact) -> Iterator[tuple[str, record.TrainingRecord]]:

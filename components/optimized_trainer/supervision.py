@@ -20,13 +20,13 @@ from tfx_perf.components.optimized_trainer import child, comparisons
 from tfx_perf.components.optimized_trainer.child import TrainingResult, TrialOrder
 from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.core import console, errors
-from tfx_perf.core.unmeasured import Unmeasured
-from tfx_perf.training.optimizations.plan import PLAIN_FIT
+from tfx_perf.core.unmeasured import MissingMeasurement
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.recovery import generators
-from tfx_perf.training.trials import earlier, worth
-from tfx_perf.training.trials.choice import PlanChoice, TrialProgress, failed, lost
-from tfx_perf.training.trials.earlier import KnownPlan
+from tfx_perf.training.speedups.plan import PLAIN_FIT
+from tfx_perf.training.tuning import cost_model, earlier
+from tfx_perf.training.tuning.choice import PlanChoice, TrialProgress, failed, lost
+from tfx_perf.training.tuning.earlier import KnownPlan
 
 # A crash costs the plan that crashed; XLA has two to crash with.
 _LOG_FILES = "trials.log", "trials-2.log", "trials-3.log"
@@ -42,7 +42,7 @@ def train(
     *,
     known: KnownPlan,
     log_folder: pathlib.Path,
-) -> TrainingRecord | Unmeasured:
+) -> TrainingRecord | MissingMeasurement:
     """Trains in a process of its own; returns the measurements, or why there are none.
 
     There the training has the memory to itself and the environment that its plan needs. The child
@@ -164,7 +164,7 @@ class _SupervisedTrials:
                     environment=self.plan.environment,
                     timeout_seconds=(
                         _START_SECONDS
-                        + worth.limit_seconds(self.job.settings.training.tuning_seconds)
+                        + cost_model.limit_seconds(self.job.settings.training.tuning_seconds)
                     ),
                     log_path=order.log_path,
                 )

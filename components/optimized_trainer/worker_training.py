@@ -10,8 +10,8 @@ from tfx_perf.components.optimized_trainer.exchange import Exchange
 from tfx_perf.config.distribution import DistributionSettings
 from tfx_perf.core import console, errors, workers
 from tfx_perf.core.workers import ParameterServers, Worker
-from tfx_perf.training.trials.earlier import Earlier
-from tfx_perf.training.trials.trials_together import TrialsTogether
+from tfx_perf.training.tuning.earlier import Earlier
+from tfx_perf.training.tuning.tuning_together import TrialsTogether
 
 
 def train(folder: pathlib.Path, worker: Worker) -> None:

@@ -21,7 +21,7 @@ from tfx_perf.core import cache_key, errors, statistics, storage, unmeasured
 from tfx_perf.gate import decision as decisions
 from tfx_perf.gate import ledger as ledgers
 from tfx_perf.gate import ledger_store, messages, verdict
-from tfx_perf.gate.decision import GateRecord, Remeasured
+from tfx_perf.gate.decision import AbRerun, GateRecord
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.run import Run
 from tfx_perf.input import record as input_record
@@ -32,7 +32,7 @@ from tfx_perf.report import gate as gate_report
 from tfx_perf.report import page as report_page
 from tfx_perf.training import record as training_record
 from tfx_perf.training.record import TrainingRecord
-from tfx_perf.training.trials import processes
+from tfx_perf.training.tuning import processes
 
 _LOGGER = logging.getLogger(__name__)
 _OPTIONAL_RECORDS: dict[str, tuple[type[ProfileRecord] | type[TuningRecord], str]] = {
@@ -64,14 +64,14 @@ class Executor(base_executor.BaseExecutor):
         evaluation = artifact_utils.get_single_instance(output_dict["evaluation"])
         if settings.rerun_seconds and decision.may_be_settled:
             with storage.local_folder(evaluation.uri) as log_folder:
-                remeasured = measure(
+                ab_rerun = measure(
                     judged,
                     decision.baseline_runs,
                     seconds=settings.rerun_seconds,
                     is_clear=functools.partial(decisions.is_clear, settings=settings),
                     log_folder=log_folder,
                 )
-            decision = judge(remeasured=remeasured)
+            decision = judge(ab_rerun=ab_rerun)
         artifacts.publish(
             evaluation,
             decision,
@@ -259,7 +259,7 @@ def measure(
     seconds: float,
     is_clear: Callable[[statistics.Interval], bool],
     log_folder: pathlib.Path,
-) -> Remeasured:
+) -> AbRerun:
     """Trains the candidate and the last blessed run that can be run again, block by block.
 
     On a busy host that goes on beyond the usual number of blocks, until more measurements would
@@ -275,7 +275,7 @@ def measure(
     against, other = next((found for found in jobs_before if found[1]), (None, None))
     if own is None or other is None:
         whose = "this run" if own is None else "any blessed run"
-        return Remeasured(reason=f"what it takes to train {whose} again is gone or has changed")
+        return AbRerun(reason=f"what it takes to train {whose} again is gone or has changed")
     _LOGGER.info("Training this run and %s in turns, for at most %.0f s.", against, seconds)
     try:
         found = in_turns.train(
@@ -288,9 +288,9 @@ def measure(
         )
     except processes.FAILURES as error:
         # Whatever fails here changes nothing; the run has its answer all the same.
-        return Remeasured(reason=str(error).rstrip("."))
+        return AbRerun(reason=str(error).rstrip("."))
     ratio = statistics.ratio_interval(*(trained.step_seconds for trained in found))
-    return Remeasured(against=against, ratio=ratio)
+    return AbRerun(against=against, ratio=ratio)
 
 
 def _are_in_one_root(run: Run, other: Run) -> bool:

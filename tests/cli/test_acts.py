@@ -15,8 +15,8 @@ from tfx_perf.cli import main, names
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import errors
 from tfx_perf.gate import history, verdict
-from tfx_perf.gate.ledger import Act, Ledger
-from tfx_perf.gate.ledger_store import LedgerArtifacts, Mirror
+from tfx_perf.gate.ledger import Ledger, Override
+from tfx_perf.gate.ledger_store import LedgerArtifacts, LedgerFolder
 from tfx_perf.gate.run import Run
 from tfx_perf.mlmd import store as metadata_store
 
@@ -72,7 +72,7 @@ def act(capsys):
 
 
 def test_a_run_whose_id_two_pipelines_have_is_named_with_its_pipeline(act, tmp_path):
-    shared = Mirror(str(tmp_path / "shared"))
+    shared = LedgerFolder(str(tmp_path / "shared"))
     for pipeline in ("orders", "taxi"):
         run = judged("scheduled__2026", 0, blessed=True).candidate
         shared.add(Ledger(entries=(run.model_copy(update={"pipeline": pipeline, "node": "Gate"}),)))
@@ -84,10 +84,10 @@ def test_a_run_whose_id_two_pipelines_have_is_named_with_its_pipeline(act, tmp_p
 
 
 def test_a_clock_that_is_behind_decides_all_the_same(act, tmp_path):
-    shared = Mirror(str(tmp_path / "shared"))
+    shared = LedgerFolder(str(tmp_path / "shared"))
     run = judged("r5", 0, blessed=True).candidate
     ahead = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(hours=1)
-    by_another = Act(kind="bless", run_id="r5", who="bob", time=ahead, reason="good")
+    by_another = Override(kind="bless", run_id="r5", who="bob", time=ahead, reason="good")
     shared.add(Ledger(entries=(run,), acts=(by_another,)))
     act("revoke", "r5", "--baseline-uri", tmp_path / "shared")
     assert shared.read().entries == ()
@@ -147,11 +147,11 @@ def test_without_ml_metadata_an_evaluation_goes_into_the_folder(tmp_path, act):
         answer = json.loads(act("bless", name, "--baseline-uri", uri, "--json"))
         assert answer["run_id"] == "lonely"
     assert answer["recorded"] is False
-    assert entries(Mirror(uri).read()) == ["lonely"]
+    assert entries(LedgerFolder(uri).read()) == ["lonely"]
     act("revoke", "lonely", "--baseline-uri", uri)
-    assert entries(Mirror(uri).read()) == []
+    assert entries(LedgerFolder(uri).read()) == []
     act("bless", "lonely", "--baseline-uri", uri)
-    assert entries(Mirror(uri).read()) == ["lonely"]
+    assert entries(LedgerFolder(uri).read()) == ["lonely"]
 
 
 @pytest.mark.usefixtures("root")
@@ -164,7 +164,7 @@ def test_with_both_places_the_folder_is_written_and_overrules_the_artifact(
     assert database.read_bytes() == before
     in_artifacts = LedgerArtifacts(str(database), pipeline="taxi").read()
     assert entries(in_artifacts) == ["2026-run-a"]
-    assert entries(in_artifacts.merge(Mirror(uri).read())) == []
+    assert entries(in_artifacts.merge(LedgerFolder(uri).read())) == []
 
 
 @pytest.mark.usefixtures("root")

@@ -11,7 +11,7 @@ from tfx_perf.cli import main
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.run import Run
 from tfx_perf.mlmd.runs import RecordedRun
-from tfx_perf.training.optimizations.plan import TrainingPlan
+from tfx_perf.training.speedups.plan import TrainingPlan
 
 _NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.timezone.utc)
 _TIMES = {"setup_time_seconds": 1.0, "time_to_first_step_seconds": 30.0,

@@ -15,8 +15,8 @@ from perf_records import training_record
 from tfx_perf.cli import history, main
 from tfx_perf.config.gate import GateSettings
 from tfx_perf.core import errors
-from tfx_perf.gate.ledger import Act, Ledger
-from tfx_perf.gate.ledger_store import Mirror
+from tfx_perf.gate.ledger import Ledger, Override
+from tfx_perf.gate.ledger_store import LedgerFolder
 from tfx_perf.gate.run import Run
 from tfx_perf.gate.verdict import evaluate
 from tfx_perf.mlmd import runs as recorded_runs
@@ -336,7 +336,9 @@ def ledger():
         )
         for minute, step_time_seconds in enumerate((0.001, 0.002, 0.008, 0.001))
     )
-    act = Act(kind="unbless", run_id="run-2", who="ada", time=_START, reason="[bold]noisy host")
+    act = Override(
+        kind="unbless", run_id="run-2", who="ada", time=_START, reason="[bold]noisy host"
+    )
     return Ledger(entries=entries).merge(Ledger(acts=(act,)))
 
 
@@ -346,7 +348,7 @@ def in_file(ledger, folder):
 
 
 def in_folder(ledger, folder):
-    Mirror(str(folder)).add(ledger)
+    LedgerFolder(str(folder)).add(ledger)
     return folder
 
 
@@ -403,7 +405,7 @@ def test_a_ledger_without_runs_of_a_pipeline_says_whose(ledger, tmp_path, said):
     of_taxi = ledger.entries[0].model_copy(update={"pipeline": "taxi"})
     for path in (tmp_path / "mirror", tmp_path / "ledger.json"):
         one = Ledger(entries=(of_taxi,))
-        one.write(path) if path.suffix else Mirror(str(path)).add(one)
+        one.write(path) if path.suffix else LedgerFolder(str(path)).add(one)
         shown = in_line(said("history", path, "--pipeline", "orders"))
         assert shown == f"{path} holds no runs of orders."
 

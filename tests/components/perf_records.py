@@ -3,8 +3,8 @@
 from tfx_perf.core.statistics import Interval
 from tfx_perf.input.record import CandidateOutcome, TuningRecord
 from tfx_perf.memory.record import ProfileRecord, StateSizes, StepMemory
-from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.record import TrainingRecord
+from tfx_perf.training.speedups.plan import TrainingPlan
 
 
 def training_record(step_time_seconds=0.1, **fields):

@@ -24,8 +24,8 @@ from tfx_perf.components import types
 from tfx_perf.components.optimized_trainer import distributed
 from tfx_perf.core import errors
 from tfx_perf.distribute.kubernetes import job_api, job_run, manifests
-from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
-from tfx_perf.training.trials import earlier
+from tfx_perf.training.speedups.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.tuning import earlier
 
 pytestmark = pytest.mark.each_choice
 

@@ -14,12 +14,12 @@ from tfx_perf.components.optimized_trainer.child import TrainingResult
 from tfx_perf.components.optimized_trainer.exchange import Exchange
 from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.core import errors
-from tfx_perf.core.unmeasured import Unmeasured
+from tfx_perf.core.unmeasured import MissingMeasurement
 from tfx_perf.core.workers import Worker
 from tfx_perf.distribute import failure, worker
 from tfx_perf.distribute.failure import WorkerFailure
 from tfx_perf.distribute.kubernetes import manifests
-from tfx_perf.training.trials.earlier import KnownPlan
+from tfx_perf.training.tuning.earlier import KnownPlan
 
 HOSTS = "job-node-0-0.job:2222,job-node-0-1.job:2222"
 
@@ -163,7 +163,7 @@ def test_what_workers_leave(exchange):
     exchange.folder.mkdir()
     assert exchange.result is None
     assert failure.left_in(exchange.folder) == {}
-    exchange.report(TrainingResult(record=Unmeasured(reason="a test")))
+    exchange.report(TrainingResult(record=MissingMeasurement(reason="a test")))
     assert exchange.result.record.reason == "a test"
     for number, seconds in ((0, 2.0), (1, 1.0)):
         name = f"worker {number}"

@@ -16,8 +16,8 @@ from tfx_perf.components import types
 from tfx_perf.components.optimized_trainer import comparisons, plans
 from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.core import errors
-from tfx_perf.training.trials.choice import TRIALS_OFF, StrategyChoice
-from tfx_perf.training.trials.earlier import Earlier, KnownPlan
+from tfx_perf.training.tuning.choice import TRIALS_OFF, StrategyChoice
+from tfx_perf.training.tuning.earlier import Earlier, KnownPlan
 
 pytestmark = pytest.mark.each_choice
 

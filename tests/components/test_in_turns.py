@@ -106,7 +106,7 @@ def test_the_gate_asks_if_noise_leaves_it_undecided(trainer_of, tmp_path):
     assert alone.verdict is Verdict.INCONCLUSIVE, alone.headline
     evaluation = judge(trainer_of("slow"), noisy, tmp_path / "in turns", rerun_seconds=90)
     assert evaluation.verdict is Verdict.REGRESSION, evaluation.headline
-    assert evaluation.remeasured.ratio.low > 1.5
+    assert evaluation.ab_rerun.ratio.low > 1.5
     assert "In turns with noisy-" in evaluation.headline
 
 

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.each_choice
 TRAIN = """
     import os
     from tfx_perf.training.recovery import saver
-    saver._SAVE_SHARE = 0
+    checkpoint_writer._SAVE_SHARE = 0
     class Fuse(keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None):
             if epoch == 3 and not os.path.exists({flag!r}):

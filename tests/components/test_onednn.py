@@ -9,9 +9,9 @@ import training_cases
 from tfx_perf.components.optimized_trainer import child
 from tfx_perf.hardware import host
 from tfx_perf.tf_internals import devices as tf_devices
-from tfx_perf.training.optimizations import onednn
-from tfx_perf.training.optimizations.plan import TrainingPlan
-from tfx_perf.training.trials.contest import Contest
+from tfx_perf.training.speedups import onednn
+from tfx_perf.training.speedups.plan import TrainingPlan
+from tfx_perf.training.tuning.contest import Contest
 
 pytestmark = pytest.mark.each_choice
 

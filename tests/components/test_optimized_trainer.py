@@ -18,7 +18,7 @@ from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import errors, metrics, unmeasured
 from tfx_perf.training import session
-from tfx_perf.training.optimizations.plan import PLAIN_FIT
+from tfx_perf.training.speedups.plan import PLAIN_FIT
 
 pytestmark = pytest.mark.each_choice
 

@@ -8,7 +8,7 @@ from test_perf_evaluator import FAST, SETTINGS, SLOW, Gate, ledger_in
 
 from tfx_perf.core import errors
 from tfx_perf.gate.decision import GateRecord
-from tfx_perf.gate.ledger_store import Mirror
+from tfx_perf.gate.ledger_store import LedgerFolder
 
 
 @pytest.fixture
@@ -38,20 +38,20 @@ def test_without_ml_metadata_the_folder_alone_is_the_baseline(gate, uri):
     """No context, no resolver: as on Kubeflow."""
     judged = [gate.run(time, settings=mirrored(uri)) for time in (FAST, SLOW, FAST * 1.001)]
     assert [blessed(outputs) for outputs in judged] == [1, 0, 1]
-    assert times(Mirror(uri).read()) == [FAST, FAST * 1.001]
-    assert ledger_in(judged[-1]) == Mirror(uri).read()
+    assert times(LedgerFolder(uri).read()) == [FAST, FAST * 1.001]
+    assert ledger_in(judged[-1]) == LedgerFolder(uri).read()
 
 
 def test_with_both_their_merge_is_the_baseline_and_the_folder_catches_up(gate, uri):
     alone = gate.run(FAST)
-    Mirror(uri).add(ledger_in(gate.run(FAST * 1.001)))
+    LedgerFolder(uri).add(ledger_in(gate.run(FAST * 1.001)))
     both = {"ledger": [alone["updated_ledger"]], "settings": mirrored(uri)}
     refused = gate.run(SLOW, **both)
     assert blessed(refused) == 0
     assert times(ledger_in(refused)) == [FAST, FAST * 1.001]
-    assert times(Mirror(uri).read()) == [FAST * 1.001]
+    assert times(LedgerFolder(uri).read()) == [FAST * 1.001]
     gate.run(FAST * 1.002, **both)
-    assert times(Mirror(uri).read()) == [FAST, FAST * 1.001, FAST * 1.002]
+    assert times(LedgerFolder(uri).read()) == [FAST, FAST * 1.001, FAST * 1.002]
 
 
 def test_two_runs_that_resolved_the_same_ledger_both_count(gate):

@@ -34,7 +34,7 @@ class Gate:
         model.id = 40 + self.count
         perf_metrics = artifact_in(folder / "metrics", types.PerfMetrics)
         if step_time_seconds is None:
-            record = unmeasured.Unmeasured(reason="nobody knows")
+            record = unmeasured.MissingMeasurement(reason="nobody knows")
             record.write(folder / "metrics" / unmeasured.FILE_NAME)
         else:
             training_record(step_time_seconds).write(folder / "metrics" / "metrics.json")

@@ -13,7 +13,7 @@ from tfx_perf.core import errors, metrics
 from tfx_perf.gate import history
 from tfx_perf.gate.decision import GateRecord
 from tfx_perf.gate.ledger import Ledger
-from tfx_perf.gate.ledger_store import Mirror
+from tfx_perf.gate.ledger_store import LedgerFolder
 
 pytestmark = pytest.mark.each_choice
 
@@ -46,7 +46,7 @@ def test_both_blessings_decide_on_pushing_and_only_evaluators_on_the_next_baseli
     project, quality, perf
 ):
     uri = str(project.root / "baseline")
-    Mirror(uri).add(ledger_in(Gate(project.root / "before").run(FAST)))
+    LedgerFolder(uri).add(ledger_in(Gate(project.root / "before").run(FAST)))
     project.judge(FAST if perf else SLOW, quality=quality, baseline_uri=uri)
     assert project.flags("InfraBlessing", "blessed") == [perf]
     assert project.flags("PushedModel", "pushed") == [int(quality and perf)]
@@ -133,9 +133,9 @@ def test_a_refusal_that_fails_the_pipeline_pushes_nothing_and_can_be_blessed(pro
         project.judge(SLOW, baseline_uri=uri, fail_pipeline=True)
     assert project.flags("PushedModel", "pushed") == [1]
     assert history.read(project.database)[0].state == "failed"
-    assert len(Mirror(uri).read().entries) == 1
+    assert len(LedgerFolder(uri).read().entries) == 1
     report = pathlib.Path(str(caught.value).rpartition("Report: ")[2])
     assert report.is_file()
     arguments = ["bless", str(report.parent), "--reason", "why", "--baseline-uri", uri]
     main.cli.main(arguments, standalone_mode=False)
-    assert len(Mirror(uri).read().entries) == 2
+    assert len(LedgerFolder(uri).read().entries) == 2

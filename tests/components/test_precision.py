@@ -11,7 +11,7 @@ from tfx_perf.components import types
 from tfx_perf.components.optimized_trainer import comparisons
 from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.core import errors
-from tfx_perf.training.optimizations import precision
+from tfx_perf.training.speedups import precision
 
 pytestmark = pytest.mark.each_choice
 

@@ -19,7 +19,7 @@ from tfx_perf.config.gate import GateSettings
 from tfx_perf.core import unmeasured
 from tfx_perf.report import page as report_page
 from tfx_perf.report.page import Origin
-from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.speedups.plan import PLAIN_FIT, TrainingPlan
 
 pytestmark = pytest.mark.each_choice
 
@@ -60,7 +60,7 @@ def test_the_gates_report_leads_to_those_of_its_inputs(place):
     )
     training_record(0.01).write(pathlib.Path(trained.uri) / "metrics.json")
     profile_record(500).write(pathlib.Path(profile.uri) / "profile.json")
-    unmeasured.Unmeasured(reason="x").write(pathlib.Path(plan.uri) / unmeasured.FILE_NAME)
+    unmeasured.MissingMeasurement(reason="x").write(pathlib.Path(plan.uri) / unmeasured.FILE_NAME)
     for item in (trained, profile):
         (pathlib.Path(item.uri) / report_page.FILE_NAME).write_text("a report")
     outputs = {
@@ -94,7 +94,7 @@ def job_of(plan):
 @pytest.mark.parametrize("measured", [True, False])
 def test_a_trainings_report_has_the_header_whether_it_was_measured_or_not(place, measured):
     target = place(types.PerfMetrics, "OptimizedTrainer", "perf_metrics")
-    found = training_record(0.01) if measured else unmeasured.Unmeasured(reason="no fit")
+    found = training_record(0.01) if measured else unmeasured.MissingMeasurement(reason="no fit")
     optimized_trainer.publish(
         job_of(PLAIN_FIT),
         {"model": [standard_artifacts.Model()], "perf_metrics": [target]},

@@ -17,7 +17,7 @@ from tfx_perf import isolate
 from tfx_perf.core import errors
 from tfx_perf.distribute.parameter_server import heartbeat
 from tfx_perf.hardware import host
-from tfx_perf.training.optimizations.plan import TrainingPlan
+from tfx_perf.training.speedups.plan import TrainingPlan
 
 SERVED = {"workers": 2, "parameter_servers": 1}
 _OWN = "ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())"
@@ -69,7 +69,7 @@ def test_a_model_of_keras_3_is_refused(trainer):
 KILLS = """
     import json, os, psutil, signal
     from tfx_perf.training.recovery import saver
-    saver._SAVE_SHARE = 0
+    checkpoint_writer._SAVE_SHARE = 0
 
     def killed(kind):
         host = json.loads(os.environ["TF_CONFIG"])["cluster"][kind][0]

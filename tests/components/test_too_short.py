@@ -9,8 +9,8 @@ from tfx_perf.components.optimized_trainer import plans
 from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.core import formatting, statistics
 from tfx_perf.input.diagnosis import Diagnosis
-from tfx_perf.training.optimizations.steps_per_execution import CALL_SECONDS
-from tfx_perf.training.trials.earlier import Earlier
+from tfx_perf.training.speedups.steps_per_execution import CALL_SECONDS
+from tfx_perf.training.tuning.earlier import Earlier
 
 _RATE = 100_000.0  # examples a second: 0.64 ms for a batch of 64
 

@@ -8,7 +8,7 @@ from tfx_perf.components import training_job
 from tfx_perf.config import PerfConfig
 from tfx_perf.config.distribution import DistributionSettings
 from tfx_perf.core import errors, interception
-from tfx_perf.training.optimizations.plan import PLAIN_FIT
+from tfx_perf.training.speedups.plan import PLAIN_FIT
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Trials in a child that crashes or hangs (`supervision`), and plans that are used again."""
+"""Tuning in a child that crashes or hangs (`supervision`), and plans that are used again."""
 
 import importlib
 import logging
@@ -18,10 +18,10 @@ from tfx_perf.components import OptimizedTrainer, latest_metrics, training_job, 
 from tfx_perf.components.optimized_trainer import plans
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import statistics
-from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.record import TrainingRecord
-from tfx_perf.training.trials.choice import StrategyChoice, TrialRecord
-from tfx_perf.training.trials.families import same_function
+from tfx_perf.training.speedups.plan import TrainingPlan
+from tfx_perf.training.tuning.choice import StrategyChoice, TrialRecord
+from tfx_perf.training.tuning.families import same_function
 
 pytestmark = pytest.mark.each_choice
 
@@ -54,9 +54,9 @@ TOLD_UNDER_XLA = ABORTS_UNDER_XLA.replace(
 )  # fmt: skip
 # Trials that are given up soon.
 SOON = """
-from tfx_perf.training.trials import worth
+from tfx_perf.training.tuning import worth
 
-worth._LIMIT_BUDGETS, worth._LIMIT_SECONDS = 0, 2
+cost_model._LIMIT_BUDGETS, cost_model._LIMIT_SECONDS = 0, 2
 """
 # Code with a timer and a standard error of its own.
 OWN_TIMER = """

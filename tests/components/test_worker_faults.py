@@ -16,8 +16,8 @@ MODULE = {
     "beginning": "import os, pathlib, sys\n"
     f"sys.path.insert(0, {_HELPERS!r})\nimport interrupted_workers\n"
     "from tfx_perf.core import workers\n"
-    "from tfx_perf.training.recovery import guard, saver\n"
-    "saver._SAVE_SHARE = guard._PERIOD_SECONDS = 0\n"
+    "from tfx_perf.training.recovery import checkpoint_writer, guard\n"
+    "checkpoint_writer._SAVE_SHARE = guard._PERIOD_SECONDS = 0\n"
     "INDEX, CALLBACKS = workers.this().index, []",
     "template": training_cases.MODULE.replace(
         "MirroredStrategy()", "MultiWorkerMirroredStrategy()"
@@ -27,7 +27,7 @@ FIT = "model.fit(train, steps_per_epoch=20, epochs=6, verbose=0, callbacks=CALLB
 # Something that goes wrong in the first plan that worker 1 tries, and never again.
 IN_TRIAL = """
     from tfx_perf.training.replicas import sync
-    from tfx_perf.training.trials.equivalence import EquivalenceCheck
+    from tfx_perf.training.tuning.equivalence import EquivalenceCheck
     sync._PATIENCE_SECONDS = 10
     with model.distribute_strategy.scope():
         model.compile("adam", interrupted_workers.hungry_loss)

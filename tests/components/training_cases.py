@@ -83,8 +83,8 @@ UNCONVERTED = {
 # There have been checkpoints by then, whatever share of the time a save takes, and however seldom
 # workers ask each other.
 _KILLED = """import os
-    from tfx_perf.training.recovery import guard, saver
-    saver._SAVE_SHARE = guard._PERIOD_SECONDS = 0
+    from tfx_perf.training.recovery import checkpoint_writer, guard
+    checkpoint_writer._SAVE_SHARE = guard._PERIOD_SECONDS = 0
 
     class Fuse(keras.callbacks.Callback):
         def on_epoch_begin(self, epoch, logs=None):

@@ -67,7 +67,7 @@ def test_how_replicas_reduce():
     ],
 )
 def test_the_strategy_that_is_made(settings, made):
-    assert read(settings).distribution.made_strategy == made
+    assert read(settings).distribution.effective_strategy == made
 
 
 _STRATEGIES = [

@@ -9,7 +9,7 @@ from tfx_perf.config import PerfConfig, base
 from tfx_perf.core import errors
 from tfx_perf.gate.decision import Verdict
 from tfx_perf.gate.ledger import Ledger
-from tfx_perf.training.optimizations.plan import TrainingPlan
+from tfx_perf.training.speedups.plan import TrainingPlan
 
 
 def test_earlier_settings_are_read_and_say_their_new_names(caplog):

@@ -53,7 +53,7 @@ def _main(package: str) -> None:
         "tensorflow.python.autograph.impl.api",
         "tensorflow.python.ops.ragged.ragged_map_ops",
         "tfx_perf.training.session",
-        "tfx_perf.training.trials.choosing",
+        "tfx_perf.training.tuning.choosing",
         f"{__package__}.training",
     ):
         importlib.import_module(name)

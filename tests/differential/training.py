@@ -61,14 +61,14 @@ def training_under_test(case: Case, checkpoints: pathlib.Path) -> Any:
     from tfx_perf.training import model_flops
     from tfx_perf.training.fit import callback_hooks
     from tfx_perf.training.loop import eligibility, turns
-    from tfx_perf.training.optimizations import fused_update
-    from tfx_perf.training.optimizations.plan import TrainingPlan
-    from tfx_perf.training.recovery import saver
+    from tfx_perf.training.recovery import checkpoint_writer
     from tfx_perf.training.session import TrainingSession
+    from tfx_perf.training.speedups import fused_update
+    from tfx_perf.training.speedups.plan import TrainingPlan
     from tfx_perf.training.step import compiled_call
-    from tfx_perf.training.trials import choice, choosing
+    from tfx_perf.training.tuning import choice, choosing
 
-    saver._SAVE_SHARE = 0  # these trainings are too short for a save to be a small share
+    checkpoint_writer._SAVE_SHARE = 0  # which a save of so short a training is not
     acts = callback_hooks._obstacle
 
     def without_interruption(callback: Any, module: Any) -> str | None:

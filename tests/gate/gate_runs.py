@@ -6,7 +6,7 @@ import numpy as np
 
 from tfx_perf.config.gate import GateSettings
 from tfx_perf.config.rule import Rule
-from tfx_perf.gate.ledger import Act, Ledger
+from tfx_perf.gate.ledger import Ledger, Override
 from tfx_perf.gate.run import Run
 
 HERE = {"device_kind": "CPU", "global_batch_size": "64"}
@@ -37,7 +37,9 @@ def ledger_of(key, values):
 
 def blessed_by_a_person(ledger, candidate):
     """Returns the ledger with a run that a person has blessed when the gate had seen it."""
-    act = Act(kind="bless", run_id=candidate.run_id, who="me", time=candidate.time, reason="meant")
+    act = Override(
+        kind="bless", run_id=candidate.run_id, who="me", time=candidate.time, reason="meant"
+    )
     return ledger.merge(Ledger(entries=(candidate,), acts=(act,)))
 
 

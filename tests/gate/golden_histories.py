@@ -14,8 +14,8 @@ from gate_runs import run
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import cache_key, statistics
 from tfx_perf.gate import messages
-from tfx_perf.gate.decision import Remeasured, Verdict
-from tfx_perf.gate.ledger import Act, Ledger
+from tfx_perf.gate.decision import AbRerun, Verdict
+from tfx_perf.gate.ledger import Ledger, Override
 from tfx_perf.gate.run import Run
 from tfx_perf.gate.verdict import evaluate
 
@@ -70,9 +70,9 @@ class Gate:
             self.ledger = self.ledger.append(made, keep=100)
         return self
 
-    def judge(self, made, *, remeasured=None):
+    def judge(self, made, *, ab_rerun=None):
         decision = evaluate(
-            made, ledger=self.ledger, settings=self.settings, remeasured=remeasured
+            made, ledger=self.ledger, settings=self.settings, ab_rerun=ab_rerun
         )
         if decision.blessed:
             settings = self.settings
@@ -87,7 +87,7 @@ class Gate:
         return self.judge(made)
 
     def decide(self, kind, made):
-        act = Act(kind=kind, run_id=made.run_id, who="ada", time=made.time, reason="meant")
+        act = Override(kind=kind, run_id=made.run_id, who="ada", time=made.time, reason="meant")
         self.ledger = self.ledger.merge(Ledger(entries=(made,), acts=(act,)))
 
 
@@ -294,13 +294,13 @@ class Histories:
     def measured_again():
         rules = {"step_time_seconds": {"tolerance": 0.03, "max_regression": 0.1}}
         for low, high in ((0.97, 1.02), (1.01, 1.09), (1.04, 1.06), (1.01, 1.12), (13.9, 14.3)):
-            ratio = Remeasured(against="night7", ratio=_interval(low, high))
+            ratio = AbRerun(against="night7", ratio=_interval(low, high))
             for noise, slower in ((0.3, 1.0), (0.01, 1.5)):
                 gate = Gate(rules=rules, rerun_seconds=60).nights(noise=noise)
                 made = night(8, 1e-3 * slower)
-                yield gate.judge(made, remeasured=ratio)
+                yield gate.judge(made, ab_rerun=ratio)
         gate = Gate(rerun_seconds=60).nights(noise=0.3)
-        yield gate.judge(night(8), remeasured=Remeasured(reason="the code is gone"))
+        yield gate.judge(night(8), ab_rerun=AbRerun(reason="the code is gone"))
 
     def a_drift_measured_again():
         for low, high in ((0.99, 1.0), (1.1, 1.2)):
@@ -308,8 +308,8 @@ class Histories:
             gate = Gate(rules={"step_time_seconds": rule}).nights(6)
             for number in range(4):
                 gate.nights(1, 1e-3 * 1.02**number)
-            ratio = Remeasured(against="night9", ratio=_interval(low, high))
-            yield gate.judge(night(10, 1.1e-3), remeasured=ratio)
+            ratio = AbRerun(against="night9", ratio=_interval(low, high))
+            yield gate.judge(night(10, 1.1e-3), ab_rerun=ratio)
 
     def short_trainings():
         for slower in (0.9, 1.0, 1.2, 2.0):

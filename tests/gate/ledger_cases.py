@@ -4,8 +4,8 @@ import sys
 
 from gate_runs import at_minute, run
 
-from tfx_perf.gate.ledger import Act, Ledger
-from tfx_perf.gate.ledger_store import Mirror
+from tfx_perf.gate.ledger import Ledger, Override
+from tfx_perf.gate.ledger_store import LedgerFolder
 
 
 def ledger(*names):
@@ -13,7 +13,9 @@ def ledger(*names):
 
 
 def act(kind, name, minute, **place):
-    return Act(kind=kind, run_id=name, who="ada", time=at_minute(minute), reason="because", **place)
+    return Override(
+        kind=kind, run_id=name, who="ada", time=at_minute(minute), reason="because", **place
+    )
 
 
 def names(runs):
@@ -22,7 +24,7 @@ def names(runs):
 
 def write(uri, writer, count):
     """Adds that many runs one by one, as PerfEvaluator in that many pipeline runs."""
-    mirror = Mirror(uri)
+    mirror = LedgerFolder(uri)
     for number in range(count):
         known = mirror.read()
         entry = run(f"{writer}-{number}", number, step_time_seconds=0.01)

@@ -11,7 +11,7 @@ from tfx_perf.config.rule import Rule
 from tfx_perf.core import metrics
 from tfx_perf.gate.baseline import at_size_of
 from tfx_perf.gate.decision import Verdict
-from tfx_perf.gate.ledger import Act, Ledger
+from tfx_perf.gate.ledger import Ledger, Override
 from tfx_perf.gate.run import differences
 from tfx_perf.gate.verdict import evaluate
 
@@ -215,7 +215,7 @@ def at(name, speed, *, minute=0, memory=1e9):
 def blessed_by_hand(entry):
     """Returns the ledger that a person's decision adds."""
     later = entry.time + datetime.timedelta(seconds=1)
-    act = Act(kind="bless", run_id=entry.run_id, who="me", time=later, reason="by design")
+    act = Override(kind="bless", run_id=entry.run_id, who="me", time=later, reason="by design")
     return Ledger(entries=(entry,), acts=(act,))
 
 
@@ -259,7 +259,7 @@ def test_of_other_figures_the_runs_before_still_count():
 def test_who_takes_the_decision_back_has_the_level_before():
     before = tuple(at(f"r{i}", 1.0, minute=i) for i in range(8))
     decided = at("decided", 2.0, minute=50)
-    taken_back = Act(
+    taken_back = Override(
         kind="unbless", run_id="decided", who="me", reason="too dear",
         time=decided.time + datetime.timedelta(seconds=9),
     )  # fmt: skip

@@ -10,7 +10,7 @@ from tfx_perf.cli import calibrate
 from tfx_perf.gate import history
 from tfx_perf.gate.calibration import replay
 from tfx_perf.gate.ledger import Ledger
-from tfx_perf.gate.ledger_store import Mirror
+from tfx_perf.gate.ledger_store import LedgerFolder
 from tfx_perf.gate.verdict import evaluate
 from tfx_perf.mlmd import runs as recorded_runs
 
@@ -78,7 +78,7 @@ def test_it_says_by_which_rules(tmp_path):
 
 
 def test_the_folder_at_baseline_uri_is_replayed_too(tmp_path):
-    Mirror(str(tmp_path)).add(ledger_of(KEY, noisy(10, sd=0.01)))
+    LedgerFolder(str(tmp_path)).add(ledger_of(KEY, noisy(10, sd=0.01)))
     done = CliRunner().invoke(calibrate.command, [str(tmp_path), "--json"])
     assert json.loads(done.stdout)["replayed"] == 9
 

@@ -14,7 +14,7 @@ from ledger_cases import act, ledger, names
 
 from tfx_perf.core import errors
 from tfx_perf.gate.ledger import Ledger
-from tfx_perf.gate.ledger_store import Mirror
+from tfx_perf.gate.ledger_store import LedgerFolder
 
 WRITERS, ENTRIES = 4, 5
 
@@ -41,42 +41,42 @@ def damage(uri, text):
 
 
 def test_what_was_added_is_read_in_any_process(uri):
-    assert Mirror(uri).read() == Ledger()
+    assert LedgerFolder(uri).read() == Ledger()
     assert files(uri) == []
-    Mirror(uri).add(ledger("a"))
-    Mirror(uri).add(ledger("a", "b"))
-    assert Mirror(uri).read() == ledger("a", "b")
+    LedgerFolder(uri).add(ledger("a"))
+    LedgerFolder(uri).add(ledger("a", "b"))
+    assert LedgerFolder(uri).read() == ledger("a", "b")
 
 
 def test_adding_again_writes_nothing(uri):
-    Mirror(uri).add(ledger("a", "b"))
+    LedgerFolder(uri).add(ledger("a", "b"))
     before = files(uri)
-    Mirror(uri).add(ledger("a", "b"))
-    Mirror(uri).add(Ledger())
+    LedgerFolder(uri).add(ledger("a", "b"))
+    LedgerFolder(uri).add(Ledger())
     assert files(uri) == before
     assert len(before) == 1
 
 
 def test_acts_are_kept_beside_the_runs_they_are_about(uri):
-    Mirror(uri).add(ledger("a", "b"))
-    Mirror(uri).add(Ledger(acts=(act("unbless", "a", 5),)))
-    found = Mirror(uri).read()
+    LedgerFolder(uri).add(ledger("a", "b"))
+    LedgerFolder(uri).add(Ledger(acts=(act("unbless", "a", 5),)))
+    found = LedgerFolder(uri).read()
     assert (names(found.entries), names(found.withdrawn)) == (["b"], ["a"])
-    Mirror(uri).add(found.merge(Ledger(acts=(act("bless", "a", 6),))))
-    Mirror(uri).prune(run("a"), keep=8)
-    assert names(Mirror(uri).read().entries) == ["b", "a"]
+    LedgerFolder(uri).add(found.merge(Ledger(acts=(act("bless", "a", 6),))))
+    LedgerFolder(uri).prune(run("a"), keep=8)
+    assert names(LedgerFolder(uri).read().entries) == ["b", "a"]
 
 
 def test_files_of_runs_that_no_longer_count_are_removed(uri):
     for minute, name in enumerate("abcde"):
-        known = Mirror(uri).read()
-        Mirror(uri).add(known.append(run(name, minute), keep=2))
-        Mirror(uri).prune(run(name), keep=2)
+        known = LedgerFolder(uri).read()
+        LedgerFolder(uri).add(known.append(run(name, minute), keep=2))
+        LedgerFolder(uri).prune(run(name), keep=2)
     assert len(files(uri)) == 2
-    Mirror(uri).add(Ledger(acts=(act("unbless", "d", 9),)))
-    Mirror(uri).add(ledger("x").append(run("y", 10), keep=2))
-    Mirror(uri).prune(run("y"), keep=2)
-    found = Mirror(uri).read().last(2)
+    LedgerFolder(uri).add(Ledger(acts=(act("unbless", "d", 9),)))
+    LedgerFolder(uri).add(ledger("x").append(run("y", 10), keep=2))
+    LedgerFolder(uri).prune(run("y"), keep=2)
+    found = LedgerFolder(uri).read().last(2)
     assert (names(found.entries), names(found.withdrawn)) == (["e", "y"], ["d"])
 
 
@@ -84,11 +84,11 @@ def test_no_pipeline_removes_the_runs_of_another_nor_the_anchor(uri):
     for minute in range(4):
         for pipeline in ("slow", "quick"):
             entry = run(str(minute), 10 * minute, pipeline=pipeline)
-            Mirror(uri).add(Ledger(entries=(entry,)))
+            LedgerFolder(uri).add(Ledger(entries=(entry,)))
     for minute in range(40, 60):
-        Mirror(uri).add(Ledger(entries=(run(str(minute), minute, pipeline="quick"),)))
-        Mirror(uri).prune(run("", pipeline="quick"), keep=2, pinned="1")
-    found = Mirror(uri).read()
+        LedgerFolder(uri).add(Ledger(entries=(run(str(minute), minute, pipeline="quick"),)))
+        LedgerFolder(uri).prune(run("", pipeline="quick"), keep=2, pinned="1")
+    found = LedgerFolder(uri).read()
     kept = {name: [e.run_id for e in found.entries if e.pipeline == name] for name in
             ("slow", "quick")}  # fmt: skip
     assert kept == {"slow": ["0", "1", "2", "3"], "quick": ["1", "58", "59"]}
@@ -105,7 +105,7 @@ def test_real_processes_at_the_same_time_lose_nothing(tmp_path):
         for writer in range(WRITERS)
     ]
     assert [process.wait() for process in processes] == [0] * WRITERS
-    assert sorted(names(Mirror(uri).read().entries)) == sorted(
+    assert sorted(names(LedgerFolder(uri).read().entries)) == sorted(
         f"{writer}-{number}" for writer in range(WRITERS) for number in range(ENTRIES)
     )
     assert all(path.endswith(".json") for path in files(uri))
@@ -122,13 +122,13 @@ def test_real_processes_at_the_same_time_lose_nothing(tmp_path):
     ],
 )
 def test_as_long_as_a_file_is_damaged_or_foreign_nothing_is_read_or_written(uri, text):
-    Mirror(uri).add(ledger("a"))
+    LedgerFolder(uri).add(ledger("a"))
     damage(uri, text)
     before = {path: fsspec.url_to_fs(uri)[0].cat_file(path) for path in files(uri)}
     accesses = (
-        Mirror(uri).read,
-        lambda: Mirror(uri).add(ledger("a", "b")),
-        lambda: Mirror(uri).prune(run("a"), keep=1),
+        LedgerFolder(uri).read,
+        lambda: LedgerFolder(uri).add(ledger("a", "b")),
+        lambda: LedgerFolder(uri).prune(run("a"), keep=1),
     )
     for access in accesses:
         with pytest.raises(errors.UserError, match="Expected.*Received") as caught:
@@ -139,17 +139,17 @@ def test_as_long_as_a_file_is_damaged_or_foreign_nothing_is_read_or_written(uri,
 
 
 def test_other_files_and_what_a_killed_writer_left_do_not_matter(tmp_path):
-    Mirror(str(tmp_path)).add(ledger("a"))
+    LedgerFolder(str(tmp_path)).add(ledger("a"))
     (tmp_path / "README.txt").write_text("keep out")
     (tmp_path / ".20260102T000000-0123.json.4711").write_text("{")
-    assert Mirror(str(tmp_path)).read() == ledger("a")
+    assert LedgerFolder(str(tmp_path)).read() == ledger("a")
 
 
 def test_a_file_is_no_folder(tmp_path):
     path = tmp_path / "ledger.json"
     ledger("a").write(path)
     with pytest.raises(errors.UserError, match=f"Received: baseline_uri={path}, which is a file"):
-        Mirror(str(path)).read()
+        LedgerFolder(str(path)).read()
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_a_store_without_its_driver_is_one_clear_line(uri, words, monkeypatch):
     monkeypatch.setitem(sys.modules, "s3fs", None)
     monkeypatch.setitem(sys.modules, "gcsfs", None)
     with pytest.raises(errors.UserError, match=words) as caught:
-        Mirror(uri)
+        LedgerFolder(uri)
     assert "\n" not in str(caught.value)
 
 
@@ -172,5 +172,5 @@ def test_a_store_without_its_driver_is_one_clear_line(uri, words, monkeypatch):
 def test_a_folder_that_cannot_be_made_is_one_clear_line(uri, verb, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(errors.UserError, match=f"can be {verb}. Received: baseline_uri=") as caught:
-        Mirror(uri.format(tmp_path)).add(ledger("a"))
+        LedgerFolder(uri.format(tmp_path)).add(ledger("a"))
     assert "\n" not in str(caught.value)

@@ -9,7 +9,7 @@ from gate_runs import ledger_of, only, run
 
 from tfx_perf.config.gate import GateSettings
 from tfx_perf.gate import messages
-from tfx_perf.gate.decision import GateRecord, Outcome, Verdict
+from tfx_perf.gate.decision import GateRecord, RuleResult, Verdict
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.verdict import evaluate
 
@@ -63,7 +63,7 @@ def test_a_change_is_a_share_of_the_baseline_whatever_it_counts_by(
 TIME, RATE = "step_time_seconds", "examples_per_second"
 
 
-def refusal(key: str, value: float, *, ledger: Ledger, settings: GateSettings) -> Outcome | None:
+def refusal(key: str, value: float, *, ledger: Ledger, settings: GateSettings) -> RuleResult | None:
     """Returns the only outcome that refuses, None if the run is blessed."""
     decision = evaluate(run("new", **{key: value}), ledger=ledger, settings=settings)
     found = [outcome for outcome in decision.outcomes if outcome.refuses]
@@ -72,7 +72,7 @@ def refusal(key: str, value: float, *, ledger: Ledger, settings: GateSettings) -
     return found[0] if found else None
 
 
-def followed(outcome: Outcome, rule: dict[str, float]) -> dict[str, float] | None:
+def followed(outcome: RuleResult, rule: dict[str, float]) -> dict[str, float] | None:
     """Returns the rule as the remedy has it, None if it names no number."""
     changed, words = dict(rule), outcome.remedy.suggestion
     if limit := re.search(r"^([\d.e+-]+) would let", words):

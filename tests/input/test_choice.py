@@ -10,7 +10,7 @@ from tfx_perf.core.statistics import Interval
 from tfx_perf.input import choice, measure
 from tfx_perf.input.budget import Gain, TimeBudget
 from tfx_perf.input.diagnosis import judge
-from tfx_perf.input.record import CandidateOutcome, FinalComparison
+from tfx_perf.input.record import CandidateOutcome, Confirmation
 
 pytestmark = pytest.mark.each_choice
 
@@ -28,7 +28,7 @@ def outcome(name, low, value, high, *, cpu=1.0):
 
 def final(low, value, high, *, rounds=5):
     rate = interval(1, 1, 1)
-    return FinalComparison(
+    return Confirmation(
         candidate="columns", on_train_step=False, default_examples_per_second=rate,
         tuned_examples_per_second=rate, ratio=interval(low, value, high), fed_ratio=None,
         rounds=rounds,

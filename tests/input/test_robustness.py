@@ -12,17 +12,17 @@ from test_apply import call, plan, tuned
 
 from tfx_perf.core import errors
 from tfx_perf.input import equivalence
+from tfx_perf.input.candidate_check import CandidateCheck, DamageSearch, damaged_file
 from tfx_perf.input.candidates import CANDIDATES, BlockReader, Columns
 from tfx_perf.input.candidates import candidate as candidate_lib
 from tfx_perf.input.candidates.limits import Limits
-from tfx_perf.input.examination import DamageSearch, Examination, damaged_file
 
 pytestmark = pytest.mark.each_choice
 
 OTHERS = [name for name in CANDIDATES if name != "default"]
 every_candidate = pytest.mark.parametrize("name", OTHERS)
 DAMAGED = [name for name, case in CASES.items() if case.damaged]
-# To an examination, gzip is as plain, and an empty gzip file as one of no bytes.
+# To an candidate_check, gzip is as plain, and an empty gzip file as one of no bytes.
 ALIKE = ("one gzip shard", "an empty shard among others")
 SOUND = [
     name
@@ -65,9 +65,9 @@ def behaviour(factory, source):
         return type(error)
 
 
-def examination(source, **settings):
+def candidate_check(source, **settings):
     settings = {"reference_seconds": 5.0, **settings}
-    return Examination(
+    return CandidateCheck(
         source.replace_options(num_epochs=None, shuffle=True),
         memory_budget_bytes=math.inf,
         **settings,
@@ -91,7 +91,7 @@ def test_training_sees_what_the_default_would_give(case, name, source_of, once):
 @pytest.mark.parametrize("case", DAMAGED)
 def test_the_error_names_the_file(case, source_of):
     with pytest.raises(errors.UserError) as caught:
-        examination(source_of(case))
+        candidate_check(source_of(case))
     message = str(caught.value)
     assert message.startswith("Expected ")
     assert "Received: " in message
@@ -104,7 +104,7 @@ def test_the_error_names_the_file(case, source_of):
 def test_no_files_at_all(make_source, tmp_path):
     for folder in (tmp_path, tmp_path / "missing"):
         with pytest.raises(errors.UserError, match="Received: file_patterns"):
-            examination(make_source(folder=folder))
+            candidate_check(make_source(folder=folder))
 
 
 @pytest.mark.one_case
@@ -112,7 +112,7 @@ def test_no_files_at_all(make_source, tmp_path):
 @pytest.mark.parametrize("case", SOUND)
 def test_sound_splits_are_examined_without_complaint(case, source_of, monkeypatch):
     monkeypatch.setattr(equivalence, "_MAX_EPOCHS", 2)
-    examined = examination(source_of(case))
+    examined = candidate_check(source_of(case))
     for name in OTHERS:
         reason = examined.examine(CANDIDATES[name]()).outcome.reason
         for complaint in ("cannot read", "not those of", "shuffles worse", "Error"):
@@ -128,7 +128,7 @@ def late_damage(make_source, tmp_path):
 
 
 def test_what_reads_everything_meets_late_damage_first(late_damage):
-    examined = examination(late_damage, reference_seconds=0.0)
+    examined = candidate_check(late_damage, reference_seconds=0.0)
     assert not examined.reference.complete
     assert examined.default.outcome.status == "measured"
     dropped = examined.examine(Columns()).outcome

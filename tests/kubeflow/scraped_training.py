@@ -8,9 +8,9 @@ import tensorflow as tf
 from tests.ports import free_port
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import interception
-from tfx_perf.training.optimizations.plan import PLAIN_FIT
 from tfx_perf.training.session import TrainingSession
-from tfx_perf.training.trials.choice import PlanChoice
+from tfx_perf.training.speedups.plan import PLAIN_FIT
+from tfx_perf.training.tuning.choice import PlanChoice
 
 
 def main():

@@ -11,8 +11,8 @@ from tests import processes
 WRITERS, ENTRIES = 8, 5
 _WRITER = str(pathlib.Path(__file__).parents[1] / "gate" / "ledger_cases.py")
 _READ = (
-    "import sys; from tfx_perf.gate.ledger_store import Mirror; "
-    "print(*[entry.run_id for entry in Mirror(sys.argv[1]).read().entries])"
+    "import sys; from tfx_perf.gate.ledger_store import LedgerFolder; "
+    "print(*[entry.run_id for entry in LedgerFolder(sys.argv[1]).read().entries])"
 )
 
 pytestmark = pytest.mark.slow

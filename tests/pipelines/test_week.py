@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests import processes
-from tfx_perf.gate.ledger_store import Mirror
+from tfx_perf.gate.ledger_store import LedgerFolder
 from tfx_perf.mlmd import runs as recorded_runs
 from tfx_perf.templates import copying
 
@@ -86,5 +86,5 @@ def test_a_week(tmp_path):
             assert len(decision["baseline_runs"]) >= min(before, 1)
             assert {item["pipeline"] for item in decision["baseline_runs"]} <= {project.name}
         assert len({run.metrics["parameter_count"] for run in runs}) == DAYS
-    blessed = [run.pipeline for run in Mirror(str(tmp_path / "ledger")).read().entries]
+    blessed = [run.pipeline for run in LedgerFolder(str(tmp_path / "ledger")).read().entries]
     assert sorted(blessed) == ["orders"] * (DAYS - 1) + ["returns"] * DAYS

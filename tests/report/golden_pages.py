@@ -21,8 +21,8 @@ from tfx_perf.report import history as history_report
 from tfx_perf.report import input as input_report
 from tfx_perf.report import memory as memory_report
 from tfx_perf.report import training as training_report
-from tfx_perf.training.optimizations.plan import PLAIN_FIT
 from tfx_perf.training.record import TrainingRecord, XlaAccount
+from tfx_perf.training.speedups.plan import PLAIN_FIT
 
 _FOLDER = pathlib.Path(__file__).parent / "golden"
 FILE = _FOLDER / "pages.json"

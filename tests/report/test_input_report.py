@@ -5,7 +5,7 @@ from perf_records import tuning_record
 
 from tfx_perf.core import statistics
 from tfx_perf.input.diagnosis import Diagnosis
-from tfx_perf.input.record import CandidateOutcome, FinalComparison
+from tfx_perf.input.record import CandidateOutcome, Confirmation
 from tfx_perf.input.stages import Stage
 from tfx_perf.report import input as input_report
 
@@ -14,7 +14,7 @@ def compared(rounds):
     """Returns the fields of a record whose comparisons took that many rounds."""
     numbers = [float(number) for number in range(2, rounds + 2)]
     rates = statistics.median_interval(numbers)
-    final = FinalComparison(
+    final = Confirmation(
         candidate="columns",
         on_train_step=False,
         default_examples_per_second=rates,
@@ -64,7 +64,7 @@ def test_stages_that_were_not_measured_are_not_passed_over_in_silence():
 )
 def test_runs_that_nobody_has_planned_are_those_so_far(is_planned, within):
     slow, fast = (statistics.Interval(value=rate, low=rate, high=rate) for rate in (10.0, 20.0))
-    final = FinalComparison(
+    final = Confirmation(
         candidate="columns",
         on_train_step=True,
         default_examples_per_second=slow,

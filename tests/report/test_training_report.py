@@ -12,8 +12,8 @@ from tfx_perf.gate import verdict
 from tfx_perf.report import training as training_report
 from tfx_perf.training import advice, scaling
 from tfx_perf.training.measuring.accounts import CommunicationAccount, ReplicaAccount
-from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
-from tfx_perf.training.trials.choice import TrialRecord
+from tfx_perf.training.speedups.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.tuning.choice import TrialRecord
 
 CHOSEN = TrainingPlan(steps_per_execution=50)
 TRIALS = (

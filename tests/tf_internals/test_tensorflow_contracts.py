@@ -155,7 +155,7 @@ def test_a_datasets_own_iterator_is_told_from_a_strategys():
 def test_the_state_of_an_iterator_is_saved_and_put_back():
     iterator, other = iter(numbers()), iter(numbers())
     next(iterator), next(iterator)
-    iterators.put_back(other, iterators.saved(iterator))
+    iterators.restore(other, iterators.saved(iterator))
     assert int(next(other)) == 2
 
 
@@ -187,7 +187,7 @@ def test_the_generator_of_operations_seeds_can_be_put_back():
     assert tf.compat.v1.get_seed(None) == seeds
 
 
-@contract("Trials, or a training that goes back, change what is drawn outside of graphs.")
+@contract("Tuning, or a training that goes back, changes what is drawn outside of graphs.")
 def test_what_is_drawn_outside_of_graphs_can_be_drawn_again():
     def drawn():
         return [float(tf.random.uniform([])) for _ in range(3)]
@@ -195,7 +195,7 @@ def test_what_is_drawn_outside_of_graphs_can_be_drawn_again():
     tf.random.set_seed(3)
     before = random_state.operation_seeds().getstate()
     expected = drawn()
-    random_state.put_back(random_state.operation_seeds(), before)
+    random_state.restore(random_state.operation_seeds(), before)
     with random_state.other_operation_seeds():
         assert drawn() != expected
         tf.random.set_seed(4)

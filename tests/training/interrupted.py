@@ -18,8 +18,8 @@ from model_cases import count_no_flops, session_with, without_autotune
 
 from tfx_perf.core import interception
 from tfx_perf.tf_internals import autograph
-from tfx_perf.training.optimizations.plan import TrainingPlan
-from tfx_perf.training.recovery import saver
+from tfx_perf.training.recovery import checkpoint_writer
+from tfx_perf.training.speedups.plan import TrainingPlan
 
 EPOCHS, LENGTH = 3, 10  # steps of an epoch
 DEFAULTS = {
@@ -114,7 +114,9 @@ def trained(keras, given):
 
 
 if __name__ == "__main__":
-    saver._SAVE_SHARE = 0  # these trainings are too short for a save to be a small share
+    checkpoint_writer._SAVE_SHARE = (
+        0  # these trainings are too short for a save to be a small share
+    )
     count_no_flops()
     found = trained(importlib.import_module(sys.argv[1]), DEFAULTS | json.loads(sys.argv[2]))
     print(json.dumps(found, default=float))

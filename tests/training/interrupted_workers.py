@@ -18,7 +18,7 @@ import tensorflow as tf
 
 import tfx_perf
 from tfx_perf.tf_internals import autograph
-from tfx_perf.training.recovery import guard, saver
+from tfx_perf.training.recovery import checkpoint_writer, guard
 
 _ROW_BYTES = 2**29
 EPOCHS, STEPS, ROWS = 3, 10, 12  # of an epoch; of a batch, which 2 and 3 workers can divide
@@ -26,7 +26,7 @@ EPOCHS, STEPS, ROWS = 3, 10, 12  # of an epoch; of a batch, which 2 and 3 worker
 
 def main(package, place, options):
     # These trainings are too short for a save to be a small share, or for a second to pass.
-    saver._SAVE_SHARE = 0
+    checkpoint_writer._SAVE_SHARE = 0
     guard._PERIOD_SECONDS = 0
     model_cases.count_no_flops()
     strategy = tf.distribute.MultiWorkerMirroredStrategy()

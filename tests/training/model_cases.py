@@ -14,10 +14,10 @@ from tfx_perf.core import interception
 from tfx_perf.core.interception import FitCall
 from tfx_perf.training import model_flops
 from tfx_perf.training.keras_api import either_keras
-from tfx_perf.training.loop import Loop
-from tfx_perf.training.optimizations.plan import TrainingPlan
+from tfx_perf.training.loop import FitLoop
 from tfx_perf.training.session import TrainingSession
-from tfx_perf.training.trials.choice import PlanChoice
+from tfx_perf.training.speedups.plan import TrainingPlan
+from tfx_perf.training.tuning.choice import PlanChoice
 
 BATCHES, BATCH_SIZE = 10, 8
 
@@ -92,7 +92,7 @@ def captured(model: Any, data: Any, **arguments: Any) -> FitCall:
     if not isinstance(data, tf.data.Dataset):
         batches = tf.data.Dataset.from_tensor_slices((data, arguments["y"])).batch(BATCH_SIZE)
     same = {**call.arguments, "x": batches, "y": None}
-    Loop(dataclasses.replace(call, arguments=same)).prepare()
+    FitLoop(dataclasses.replace(call, arguments=same)).prepare()
     model.train_function = model.test_function = None
     return call
 
@@ -158,7 +158,7 @@ def plain_fit(call: FitCall) -> tuple[Any, Snapshot]:
     return history, trained
 
 
-def compare(call: FitCall, plans: Any, *, step_count: int | None = None) -> Loop:
+def compare(call: FitCall, plans: Any, *, step_count: int | None = None) -> FitLoop:
     """Holds what every plan comes to against Keras' `fit`, from the same weights; returns the loop.
 
     Args:
@@ -169,7 +169,7 @@ def compare(call: FitCall, plans: Any, *, step_count: int | None = None) -> Loop
     before = Snapshot(call.model)
     expected, trained = plain_fit(call)
     assert any(not np.array_equal(a, b) for a, b in zip(before.values, trained.values, strict=True))
-    loop = Loop(call)
+    loop = FitLoop(call)
     for plan in plans:
         before.restore()
         history, timer = loop.fit(plan)

@@ -16,11 +16,11 @@ from model_cases import captured
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import errors
 from tfx_perf.tf_internals import autograph
-from tfx_perf.training.loop import Loop
-from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
-from tfx_perf.training.recovery import saver
-from tfx_perf.training.recovery.saver import SaveClock
+from tfx_perf.training.loop import FitLoop
+from tfx_perf.training.recovery import checkpoint_writer
+from tfx_perf.training.recovery.checkpoint_writer import CheckpointSchedule
 from tfx_perf.training.retrying import Recovery
+from tfx_perf.training.speedups.plan import PLAIN_FIT, TrainingPlan
 
 ROWS, BATCHES = 2048, 12
 
@@ -56,9 +56,11 @@ def main(package: str, steps: int, scenario: str) -> None:
     call = captured(model, data(2 if scenario == "one row" else ROWS))
     plan = TrainingPlan(steps_per_execution=steps)
     settings = PerfConfig.from_dict({"training": {"checkpoint_every_steps": 4}})
-    saver._SAVE_SHARE = 0
+    checkpoint_writer._SAVE_SHARE = 0
     found = {}
-    recovery = Recovery(call, Loop(call), settings=settings, folder=None, clock=SaveClock())
+    recovery = Recovery(
+        call, FitLoop(call), settings=settings, folder=None, clock=CheckpointSchedule()
+    )
     try:
         result = recovery.fit(PLAIN_FIT if scenario == "Keras fit" else plan)
     except errors.UserError as error:

@@ -11,8 +11,8 @@ import tensorflow as tf
 from model_cases import captured
 
 from tfx_perf.training.keras_api.random_layers import SaveableRandomLayers
-from tfx_perf.training.loop import Loop
-from tfx_perf.training.optimizations.plan import TrainingPlan
+from tfx_perf.training.loop import FitLoop
+from tfx_perf.training.speedups.plan import TrainingPlan
 
 ROWS, WIDTH, DEPTH, STEPS = 2048, 256, 16, 3
 
@@ -35,7 +35,7 @@ def main(package: str, plan: str) -> None:
     model = build(importlib.import_module(package))
     x = np.random.default_rng(0).normal(size=(ROWS, 32)).astype("float32")
     data = tf.data.Dataset.from_tensors((x, x[:, :1])).repeat()
-    loop = Loop(captured(model, data, epochs=1, steps_per_epoch=STEPS))
+    loop = FitLoop(captured(model, data, epochs=1, steps_per_epoch=STEPS))
     with SaveableRandomLayers(model).installed():
         loop.fit(TrainingPlan.model_validate_json(plan))
         before = tf.config.experimental.get_memory_info("CPU:0")["current"]

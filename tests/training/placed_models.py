@@ -18,7 +18,7 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.distribute.model_parallel import layer_chain
 from tfx_perf.tf_internals import autograph
 from tfx_perf.training.keras_api import either_keras, slots, variables
-from tfx_perf.training.recovery import saver
+from tfx_perf.training.recovery import checkpoint_writer
 from tfx_perf.training.session import TrainingSession, built_under
 
 BATCH_SIZE, STEPS = 8, 20
@@ -228,7 +228,7 @@ def compare(keras, name, optimizer, *, share, used, folder):
 
 def go_on(keras, folder):
     """Trains a model whose table is cut, and is killed on the way if it was not before."""
-    saver._SAVE_SHARE = 0  # this training is too short for a save to be a small share
+    checkpoint_writer._SAVE_SHARE = 0  # this training is too short for a save to be a small share
     alone = built(keras, "divided", adam)
     captured(alone, data()).proceed()
     capacity = capacity_bytes(keras, "divided", adam, share=0.45)

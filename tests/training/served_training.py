@@ -17,7 +17,7 @@ import tensorflow as tf
 
 import tfx_perf
 from tfx_perf.tf_internals import autograph
-from tfx_perf.training.recovery import saver
+from tfx_perf.training.recovery import checkpoint_writer
 
 ROWS, STEPS = 8, 20
 PARTITIONERS = tf.distribute.experimental.partitioners
@@ -25,7 +25,7 @@ PARTITIONERS = tf.distribute.experimental.partitioners
 
 def main(place, options):
     # The training is too short for a save to be a small share.
-    saver._SAVE_SHARE = 0
+    checkpoint_writer._SAVE_SHARE = 0
     keras = importlib.import_module(options.get("package", "tf_keras"))
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     strategy = tf.distribute.ParameterServerStrategy(

@@ -7,9 +7,9 @@ import tensorflow as tf
 from model_cases import Snapshot, assert_same, assert_same_history, captured, session_with
 
 from tfx_perf.training.fit.fit_arguments import callback_list
-from tfx_perf.training.loop import Loop
+from tfx_perf.training.loop import FitLoop
 from tfx_perf.training.loop.eligibility import obstacle
-from tfx_perf.training.optimizations.plan import TrainingPlan
+from tfx_perf.training.speedups.plan import TrainingPlan
 
 pytestmark = pytest.mark.one_case
 
@@ -60,7 +60,7 @@ def run_both(model, callbacks_of, **arguments):
         model.train_function = model.test_function = None
         callbacks, noted = callbacks_of()
         call.arguments["callbacks"] = callbacks
-        loop = Loop(call)
+        loop = FitLoop(call)
         assert obstacle(call, loop) is None
         history = call.proceed() if plan is None else loop.fit(plan).history
         steps = int(model.optimizer.iterations.numpy())
@@ -149,7 +149,7 @@ def test_a_callback_with_callbacks_of_its_own_is_no_list(keras):
     assert callback_list(callback) == [callback]
     assert callback_list([callback]) == [callback]
     call = captured(model_cases.dense(keras), model_cases.regression(), callbacks=callback)
-    Loop(call).fit(PLAN)
+    FitLoop(call).fit(PLAN)
     assert [event[0] for event in events[:2]] == ["on_train_begin", "on_epoch_begin"]
 
 
@@ -183,4 +183,4 @@ def from_getattribute(keras):
 @pytest.mark.parametrize("make", [of_the_instance, of_a_base_class, from_getattribute])
 def test_batch_hooks_from_anywhere_are_seen(keras, make):
     call = captured(model_cases.dense(keras), model_cases.regression(), callbacks=[make(keras)])
-    assert "the callback" in obstacle(call, Loop(call))
+    assert "the callback" in obstacle(call, FitLoop(call))

@@ -10,11 +10,11 @@ import tensorflow as tf
 
 from tfx_perf.core import interception
 from tfx_perf.training.fit import callback_hooks
-from tfx_perf.training.loop import Loop, eligibility, turns
-from tfx_perf.training.optimizations.plan import TrainingPlan
+from tfx_perf.training.loop import FitLoop, eligibility, turns
 from tfx_perf.training.session import TrainingSession
-from tfx_perf.training.trials import choosing
-from tfx_perf.training.trials.choice import PlanChoice, plain
+from tfx_perf.training.speedups.plan import TrainingPlan
+from tfx_perf.training.tuning import choosing
+from tfx_perf.training.tuning.choice import PlanChoice, plain
 
 pytestmark = [pytest.mark.one_case, pytest.mark.usefixtures("no_flops")]
 
@@ -233,7 +233,7 @@ def test_what_acts_at_certain_batches_keeps_keras_own_fit_and_says_so(keras, mak
     call = interception.capture_fit(
         lambda: model_of(keras).fit(data(), verbose=0, callbacks=[callback])
     )
-    assert type(callback).__name__ in eligibility.obstacle(call, Loop(call))
+    assert type(callback).__name__ in eligibility.obstacle(call, FitLoop(call))
 
 
 @pytest.mark.usefixtures("saves_at_once")

@@ -51,7 +51,7 @@ def put_into(keras, *callbacks, state, folder):
     """Returns the state of callbacks that get back what another's file has."""
     state.write(folder)
     restored = state_of(keras, *callbacks)
-    restored.put_back(CallbackState.read(folder))
+    restored.restore(CallbackState.read(folder))
     return restored
 
 
@@ -66,7 +66,7 @@ def test_what_users_wrote_knows_what_it_knew(keras, in_file, tmp_path):
         restored = put_into(keras, other, state=state, folder=tmp_path)
     else:
         restored = state_of(keras, other)
-        restored.put_back(state.captured())
+        restored.restore(state.captured())
     assert other.given == {"best": (1, {"loss": 0.5})}
     assert other.rows is rows  # others may hold it
     assert rows == [[1, 2.0]]
@@ -99,13 +99,13 @@ def test_going_back_takes_back_what_has_changed_since(keras):
     state = state_of(keras, one)
     start = state.captured()
     advance(one)
-    state.put_back(start)
+    state.restore(start)
     assert (one.given, one.rows, one._private, one.when) == ({}, [], 0, None)
     assert not hasattr(one, "late")
     advance(one)
     later = state.captured()
     advance(one)
-    state.put_back(later)
+    state.restore(later)
     assert one._private == 1
     assert len(one.rows) == 1
 
@@ -135,7 +135,7 @@ def test_the_history_comes_back_with_nested_and_odd_values(keras, tmp_path):
     state.write(tmp_path)
     other = state_of(keras)
     other.history.history["stale"] = [1]
-    other.put_back(CallbackState.read(tmp_path))
+    other.restore(CallbackState.read(tmp_path))
     assert other.history.epoch == [0, 1]
     found = other.history.history
     assert list(found) == list(values)
@@ -153,7 +153,7 @@ def test_a_file_that_cannot_be_read_is_noted(keras, data, tmp_path):
     state.write(tmp_path)
     (file,) = tmp_path.iterdir()
     file.write_bytes(data)
-    state.put_back(CallbackState.read(tmp_path))
+    state.restore(CallbackState.read(tmp_path))
     assert state.lost == ["History"]
     assert (state.history.epoch, state.history.history) == ([], {})
 
@@ -259,7 +259,7 @@ def test_a_csv_log_goes_on_after_the_rows_of_its_checkpoint(
     other.set_model(one.model)
     if not in_memory:
         again.begin()
-    again.put_back(CallbackState.read(tmp_path))
+    again.restore(CallbackState.read(tmp_path))
     other.on_epoch_end(rows, {"loss": 3.0})
     other.on_train_end()
     *before, last = file.read_text().splitlines()

@@ -10,12 +10,12 @@ from model_cases import captured
 
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import errors
-from tfx_perf.training.optimizations.plan import PLAIN_FIT
 from tfx_perf.training.recovery import checkpoint_store
 from tfx_perf.training.recovery.checkpoint import Checkpoint
 from tfx_perf.training.recovery.checkpoint_store import KEPT, CheckpointStore
 from tfx_perf.training.recovery.folder_lock import FolderLock
 from tfx_perf.training.session import TrainingSession
+from tfx_perf.training.speedups.plan import PLAIN_FIT
 
 
 def save(store, step, text="state"):

@@ -11,18 +11,18 @@ from model_cases import settings_that_try as settings_with
 
 from tfx_perf.config import MonitoringSettings
 from tfx_perf.memory import batches
-from tfx_perf.training.loop import Loop, turns
-from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.loop import FitLoop, turns
 from tfx_perf.training.replicas.sync import Sync
 from tfx_perf.training.session import TrainingSession
-from tfx_perf.training.trials import choosing, equivalence, plan_key, trials
-from tfx_perf.training.trials.choice import TRIALS_OFF, PlanChoice, TrialRecord, plain
-from tfx_perf.training.trials.contest import Contender, Contest
-from tfx_perf.training.trials.earlier import KnownPlan
-from tfx_perf.training.trials.equivalence import EquivalenceCheck
-from tfx_perf.training.trials.plan_key import fit_key
-from tfx_perf.training.trials.trials import Trials
-from tfx_perf.training.trials.worth import Budget
+from tfx_perf.training.speedups.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.tuning import choosing, equivalence, plan_key, trials
+from tfx_perf.training.tuning.choice import TRIALS_OFF, PlanChoice, TrialRecord, plain
+from tfx_perf.training.tuning.contest import Contender, Contest
+from tfx_perf.training.tuning.cost_model import Budget
+from tfx_perf.training.tuning.earlier import KnownPlan
+from tfx_perf.training.tuning.equivalence import EquivalenceCheck
+from tfx_perf.training.tuning.plan_key import fit_key
+from tfx_perf.training.tuning.plan_tuner import PlanTuner
 
 pytestmark = [pytest.mark.one_case, pytest.mark.usefixtures("no_flops")]
 
@@ -51,13 +51,13 @@ def known_times(same_plans, monkeypatch):
 
 def tried(call, *, watch=None, known=None, **settings):
     given = {"known": known or KnownPlan(), **({"watch": watch} if watch else {})}
-    return choosing.by_trials(call, Loop(call), settings=settings_with(**settings), **given)
+    return choosing.by_trials(call, FitLoop(call), settings=settings_with(**settings), **given)
 
 
 def trials_of(call, budget_seconds=60.0, loop=None):
     budget = Budget(budget_seconds, sync=Sync())
-    loop, settings = loop or Loop(call), settings_with()
-    return Trials(call, loop, settings=settings, budget=budget, known=KnownPlan())
+    loop, settings = loop or FitLoop(call), settings_with()
+    return PlanTuner(call, loop, settings=settings, budget=budget, known=KnownPlan())
 
 
 def contender(plan, step_seconds, blocks=()):
@@ -76,7 +76,7 @@ def choice_for(call):
         plan=FIVE,
         plan_reason="for the test",
         trial_time_seconds=30.0,
-        fit=fit_key(call, Loop(call)),
+        fit=fit_key(call, FitLoop(call)),
         key={"code": "1"},
         is_settled=True,
     )
@@ -175,14 +175,14 @@ def test_workers_have_a_plan_without_trials_or_plain_fit_whatever_goes_wrong(ker
 
     call = small(keras)
     why = "nobody would start them again; do so"
-    found = choosing.for_workers(call, Loop(call), settings=settings_with(), why=why)
+    found = choosing.for_workers(call, FitLoop(call), settings=settings_with(), why=why)
     plan = found.plan
     assert found.plan_reason == f"1 workers train together, without trials: {why}"
     assert (plan.steps_per_execution, plan.xla, plan.xla_loop) == (10, False, False)
-    off = choosing.for_workers(call, Loop(call), settings=settings_with(tuning_seconds=0))
+    off = choosing.for_workers(call, FitLoop(call), settings=settings_with(tuning_seconds=0))
     assert (off.plan, off.plan_reason) == (PLAIN_FIT, TRIALS_OFF)
     call.arguments["callbacks"] = [Odd()]
-    odd = choosing.for_workers(call, Loop(call), settings=settings_with(), why=why)
+    odd = choosing.for_workers(call, FitLoop(call), settings=settings_with(), why=why)
     assert odd.plan == PLAIN_FIT
     assert odd.plan_reason.endswith("without trials: RuntimeError: not set yet")
 
@@ -195,7 +195,7 @@ def test_fit_key(keras, kind, differs):
     first = small(keras)
     model, data = model_cases.dense(keras), model_cases.regression()
     other = captured(*(numeric_models.lstm(keras) if kind == "lstm" else (model, data)))
-    one, two = (fit_key(call, Loop(call)) for call in (first, other))
+    one, two = (fit_key(call, FitLoop(call)) for call in (first, other))
     assert {part for part in one if one[part] != two[part]} == differs
 
 
@@ -232,7 +232,7 @@ def test_trials_say_what_they_are_about_to_run_and_leave_out_what_is_known(keras
     )
     known = KnownPlan(trials=(xla, xla_loop))
     found = tried(call, watch=watched.append, known=known, xla=True, tuning_seconds=120)
-    ours = [{PLAIN_FIT}, {TEN}]  # another optimization may have plans of its own
+    ours = [{PLAIN_FIT}, {TEN}]  # another speedup may have plans of its own
     running = [progress.running for progress in watched if {*progress.running} in ours]
     assert running[:3] == [(PLAIN_FIT,), (TEN,), (PLAIN_FIT,)]  # two checks, then blocks
     assert running.count((PLAIN_FIT,)) > 3
@@ -242,7 +242,7 @@ def test_trials_say_what_they_are_about_to_run_and_leave_out_what_is_known(keras
     assert {PLAIN_FIT, TEN, xla.plan, xla_loop.plan} <= {trial.plan for trial in found.trials}
     assert found.is_settled
     assert not found.budget_lack
-    assert found.fit == fit_key(call, Loop(call))
+    assert found.fit == fit_key(call, FitLoop(call))
 
 
 @pytest.mark.parametrize(
@@ -308,7 +308,7 @@ def test_the_wait_for_input_is_known_though_the_time_is_over(keras, monkeypatch)
     def late(self):  # no winner stands out before the time is over, and then one does
         return fastest(self) if over else None
 
-    monkeypatch.setattr(Trials, "_may_pay", end_time)
+    monkeypatch.setattr(PlanTuner, "_may_pay", end_time)
     monkeypatch.setattr(Contest, "fastest", late)
     found = tried(small(keras), tuning_seconds=120)
     assert not found.plan.is_plain_fit
@@ -358,7 +358,7 @@ def test_more_blocks_are_measured_where_they_may_pay(keras, steps, gain, spent_s
 
 def test_wherever_the_turns_are_broken_off_all_plans_have_as_many_blocks(keras, monkeypatch):
     call = small(keras)
-    loop = Loop(call)
+    loop = FitLoop(call)
     monkeypatch.setattr(loop, "turn", lambda plan, iterator=None: turns.Turn(print, 1))
     monkeypatch.setattr(loop, "iterator_over", lambda data: None)
     seconds = {PLAIN_FIT: 1.0, TEN: 0.5, XLA: 0.4}
@@ -375,7 +375,7 @@ def test_wherever_the_turns_are_broken_off_all_plans_have_as_many_blocks(keras, 
 
         monkeypatch.setattr(loop, "take_turns", take_turns)
         contest = Contest(contenders[0], contenders[1:], margin=0.02)
-        monkeypatch.setattr(Trials, "_checked", lambda self, start: (contest, None))
+        monkeypatch.setattr(PlanTuner, "_checked", lambda self, start: (contest, None))
         own._tried(None)
         blocks = {len(each.blocks) for each in contest.contenders}
         assert blocks == {min(5, max(0, count - 1) // 3)}
@@ -450,7 +450,7 @@ def test_the_check_decides_where_turns_cost_more_than_they_save(keras):
     assert found.plan == chosen.plan == TEN
     assert found.plan_reason.startswith("faster than Keras fit in the few steps of its check")
     assert chosen.speedup is None and found.input_wait_ratio is None  # nobody has timed them
-    assert chosen.step_time.value < reference.step_time.value  # which the SpeedWatch goes by
+    assert chosen.step_time.value < reference.step_time.value  # which the KerasFallback goes by
     assert not found.is_final(expected_runs=found.enough_runs)
     again = tried(call, expected_runs=2 * found.enough_runs)
     assert again.plan.is_plain_fit or again.trials[-1].speedup.low > 1
@@ -483,9 +483,9 @@ def test_one_slow_look_is_no_reason_to_leave_a_plan_out(keras, monkeypatch):
 
 def test_where_no_check_can_pay_not_even_keras_own_step_is_looked_at(keras, monkeypatch):
     call = small(keras, steps=15)  # two epochs
-    monkeypatch.setattr(Loop, "prepare", None)  # which traces
+    monkeypatch.setattr(FitLoop, "prepare", None)  # which traces
     for settings in (settings_with(expected_runs=1), settings_with(expected_runs=2)):
-        found = choosing.choose_and_restore(call, Loop(call), settings=settings)
+        found = choosing.choose_and_restore(call, FitLoop(call), settings=settings)
         assert found.plan.is_plain_fit and not found.trials and not found.trials_failed
         assert "too short for trials: it has" in found.plan_reason
         assert found.enough_runs == 3

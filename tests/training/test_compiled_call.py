@@ -9,8 +9,8 @@ import tensorflow as tf
 from model_cases import captured, compare
 from numeric_models import ROWS, STEPS
 
-from tfx_perf.training.loop import Loop
-from tfx_perf.training.optimizations.plan import TrainingPlan
+from tfx_perf.training.loop import FitLoop
+from tfx_perf.training.speedups.plan import TrainingPlan
 from tfx_perf.training.step import compiled_call
 from tfx_perf.training.step.preparation import Preparation
 
@@ -36,7 +36,7 @@ def test_little_memory_for_batches(keras, monkeypatch):
 
 def test_the_data_end_early(keras):
     model, data = numeric_models.dense(keras)
-    loop = Loop(captured(model, data, epochs=1))
+    loop = FitLoop(captured(model, data, epochs=1))
     function = loop.functions.of(PLAN)
     iterator = iter(data.take(5))
     function.run(iterator, 1)
@@ -47,7 +47,7 @@ def test_the_data_end_early(keras):
 
 def test_what_cannot_be_compiled(keras):
     model, data = numeric_models.dense(keras)
-    keras_api = Loop(captured(model, data)).keras_api
+    keras_api = FitLoop(captured(model, data)).keras_api
     spec = data.element_spec
     assert compiled_call.obstacle(model, keras_api, spec) is None
     sparse = (tf.SparseTensorSpec([None, 4]), spec[1])
@@ -63,7 +63,7 @@ def test_what_cannot_be_compiled(keras):
 
 def test_the_split(keras):
     model, data = numeric_models.prepared(keras)
-    keras_api = Loop(captured(model, data)).keras_api
+    keras_api = FitLoop(captured(model, data)).keras_api
     preparation = Preparation(model, keras_api)
     stacked = next(iter(data.batch(5)))[0]
     prepared = preparation.prepare(stacked)
@@ -89,7 +89,7 @@ def test_nothing_to_split(keras):
     noisy = keras.Model(inputs, layers.Dense(1)(layers.GaussianNoise(1.0)(inputs)))
     noisy.compile("sgd", "mse")
     for model in (sees_inputs, noisy):
-        keras_api = Loop(captured(model, numeric_models.dense(keras)[1])).keras_api
+        keras_api = FitLoop(captured(model, numeric_models.dense(keras)[1])).keras_api
         preparation = Preparation(model, keras_api)
         x = tf.zeros([3, 2, 4])
         assert preparation.prepare(x) is x

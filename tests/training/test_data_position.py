@@ -8,7 +8,7 @@ from model_cases import without_autotune
 
 from tfx_perf.core import errors
 from tfx_perf.tf_internals.iterators import FitIterators
-from tfx_perf.training.recovery.data_position import CapturedPosition, DataPosition
+from tfx_perf.training.recovery.data_position import DataPosition, PositionSnapshot
 
 pytestmark = pytest.mark.each_choice
 
@@ -33,7 +33,7 @@ def read(data, folder, *, epoch_length, makes_new, stop_at=None, resume=None, fo
             iterator = iter(known)
         position.follow(iterator)
         if resume and first:
-            position.put_back(CapturedPosition.read(resume[2], folder))
+            position.restore(PositionSnapshot.read(resume[2], folder))
         used = position.follow(iterator)
         for step in range(begin[1] if first else 0, epoch_length):
             found.append(next(used).numpy().tolist())
@@ -43,7 +43,7 @@ def read(data, folder, *, epoch_length, makes_new, stop_at=None, resume=None, fo
                 captured = position.captured()
                 if forgets:
                     where = captured.position.model_copy(update={"is_saved": False})
-                    captured = CapturedPosition(where)
+                    captured = PositionSnapshot(where)
                 return found, (epoch, step + 1, captured.write(folder))
         first = False
         if makes_new:

@@ -6,8 +6,8 @@ import pytest
 import tensorflow as tf
 from model_cases import Snapshot, captured
 
-from tfx_perf.training.loop import Loop
-from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.loop import FitLoop
+from tfx_perf.training.speedups.plan import PLAIN_FIT, TrainingPlan
 
 pytestmark = pytest.mark.one_case
 
@@ -48,7 +48,7 @@ def masks(keras):
 def drawn(call, plan):
     """Returns the masks of all steps under a plan, shape [steps, units]."""
     before = Snapshot(call.model)
-    Loop(call).fit(plan)
+    FitLoop(call).fit(plan)
     digits = call.model.get_layer("units").get_weights()[0][0].round().astype("int64")
     before.restore()
     call.model.train_function = call.model.test_function = None

@@ -8,7 +8,7 @@ import tensorflow as tf
 from model_cases import Snapshot, assert_same, assert_same_history, captured, plain_fit
 
 from tfx_perf.config import PerfConfig
-from tfx_perf.training.loop import Loop
+from tfx_perf.training.loop import FitLoop
 from tfx_perf.training.loop.eligibility import obstacle, recovery_obstacle
 from tfx_perf.training.session import TrainingSession
 
@@ -87,7 +87,7 @@ def test_an_obstacle_is_named_and_plain_fit_trains(keras, make):
 
 def test_what_is_advised_for_an_unknown_length_makes_every_epoch_one_of_ours(keras):
     call = unknown_length(keras)
-    told, data, steps = obstacle(call, Loop(call)), call.arguments["x"], 10
+    told, data, steps = obstacle(call, FitLoop(call)), call.arguments["x"], 10
     asserted = data.apply(tf.data.experimental.assert_cardinality(steps))
     for advice, followed in {
         "assert_cardinality(steps)": {"x": asserted},
@@ -96,7 +96,7 @@ def test_what_is_advised_for_an_unknown_length_makes_every_epoch_one_of_ours(ker
         assert advice in told
         arguments = {**call.arguments, **followed, "epochs": 2}
         call = dataclasses.replace(call, arguments=arguments)
-        assert obstacle(call, Loop(call)) is None
+        assert obstacle(call, FitLoop(call)) is None
         before = int(call.model.optimizer.iterations)
         call.proceed()
         assert int(call.model.optimizer.iterations) - before == 2 * steps
@@ -121,7 +121,7 @@ def test_data_that_end_before_the_training(keras, steps_per_epoch, epochs, initi
         epochs=epochs,
         initial_epoch=initial_epoch,
     )
-    loop = Loop(call)
+    loop = FitLoop(call)
     if run_out is None:  # at the end of an epoch, where only Keras 3 begins them anew
         run_out = not loop.keras_api.overcounts
     expected = "the data end before the training does" if run_out else None
@@ -132,13 +132,13 @@ def test_a_strategy_is_looked_at_inside_its_scope_too(keras):
     strategy = tf.distribute.experimental.CentralStorageStrategy(["CPU:0"])
     with strategy.scope():
         call = model_cases.captured(model_cases.dense(keras), model_cases.regression())
-        loop = Loop(call)
+        loop = FitLoop(call)
         assert "CentralStorageStrategy" in obstacle(call, loop)
         assert "CentralStorageStrategy" in recovery_obstacle(call, loop)
     with tf.distribute.OneDeviceStrategy("CPU:0").scope():
         call = model_cases.captured(model_cases.dense(keras), model_cases.regression())
-        assert obstacle(call, Loop(call)) is None
-        assert recovery_obstacle(call, Loop(call)) is None
+        assert obstacle(call, FitLoop(call)) is None
+        assert recovery_obstacle(call, FitLoop(call)) is None
 
 
 @pytest.mark.slow
@@ -148,9 +148,9 @@ def test_keras_3_on_another_backend_keeps_its_own_fit(monkeypatch):
 
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     call = captured(model_cases.dense(keras), model_cases.regression())
-    assert "trains with jax" in recovery_obstacle(call, Loop(call))
+    assert "trains with jax" in recovery_obstacle(call, FitLoop(call))
     session = TrainingSession(PerfConfig())
     assert session.fit(call).epoch == [0, 1]
     assert "Keras trains with jax, not with TensorFlow" in session.record.plan_reason
     call = captured(model_cases.dense(tf_keras), model_cases.regression())
-    assert obstacle(call, Loop(call)) is None
+    assert obstacle(call, FitLoop(call)) is None

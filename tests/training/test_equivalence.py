@@ -10,16 +10,16 @@ import tensorflow as tf
 from model_cases import captured
 
 from tfx_perf.training.keras_api import either_keras
-from tfx_perf.training.loop import Loop, turns
-from tfx_perf.training.optimizations import fused_update
-from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.loop import FitLoop, turns
+from tfx_perf.training.speedups import fused_update
+from tfx_perf.training.speedups.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.step.split_step import SplitStep
-from tfx_perf.training.trials import choosing
-from tfx_perf.training.trials.contest import Contender
-from tfx_perf.training.trials.equivalence import EquivalenceCheck
-from tfx_perf.training.trials.starting_point import StartingPoint
-from tfx_perf.training.trials.worth import Budget
-from tfx_perf.training.trials.yardstick import TrainedState, Yardstick
+from tfx_perf.training.tuning import choosing
+from tfx_perf.training.tuning.contest import Contender
+from tfx_perf.training.tuning.cost_model import Budget
+from tfx_perf.training.tuning.equivalence import EquivalenceCheck
+from tfx_perf.training.tuning.initial_state import InitialState
+from tfx_perf.training.tuning.state_tolerance import StateTolerance, TrainedState
 
 pytestmark = pytest.mark.one_case
 
@@ -39,8 +39,8 @@ def same_weights():
 def checking(model, data, **arguments):
     """Yields a check whose reference has been run."""
     call = captured(model, data, **{"epochs": 1, **arguments})
-    loop = Loop(call)
-    start = StartingPoint(model, loop.keras_api)
+    loop = FitLoop(call)
+    start = InitialState(model, loop.keras_api)
     check = EquivalenceCheck(
         loop,
         PLAIN_FIT,
@@ -205,7 +205,7 @@ def test_an_own_train_step_without_a_loss_gets_a_plan(keras, monkeypatch, same_p
     model, data = without_loss(keras)
     call = captured(model, data.repeat(), steps_per_epoch=200, epochs=1)
     settings = model_cases.settings_that_try(xla=True)
-    found = choosing.by_trials(call, Loop(call), settings=settings)
+    found = choosing.by_trials(call, FitLoop(call), settings=settings)
     trial = next(
         trial for trial in found.trials if trial.plan == TrainingPlan(steps_per_execution=10)
     )
@@ -218,8 +218,8 @@ def values(**arrays):
     return {name: np.asarray(array, "float32") for name, array in arrays.items()}
 
 
-def yardstick(reference, *others, metrics=()):
-    found = Yardstick(reference, metrics=metrics, examples=100)
+def state_tolerance(reference, *others, metrics=()):
+    found = StateTolerance(reference, metrics=metrics, examples=100)
     for other in others:
         found.allow(other)
     return found
@@ -229,7 +229,7 @@ def test_an_example_on_the_other_side_of_a_threshold_is_no_difference():
     reference = TrainedState(
         values(weight=1.0, total=50, count=100), values(accuracy=0.5, loss=1.0)
     )
-    rule = yardstick(reference, metrics=["total", "count"])
+    rule = state_tolerance(reference, metrics=["total", "count"])
     flipped = TrainedState(values(weight=1.0, total=51, count=100), values(accuracy=0.51, loss=1.0))
     assert rule.exceeded(flipped, loss_tolerance=0.01) is None
     many = TrainedState(values(weight=1.0, total=60, count=100), values(accuracy=0.6, loss=1.0))
@@ -244,14 +244,14 @@ def test_an_example_on_the_other_side_of_a_threshold_is_no_difference():
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_what_is_not_finite_differs_unless_plain_fits_is_not_either(bad):
     reference, other = (TrainedState(values(weight=[1.0, each]), {}) for each in (2.0, bad))
-    assert yardstick(reference).exceeded(other, loss_tolerance=0.01).name == "weight"
-    assert yardstick(other).exceeded(other, loss_tolerance=0.01) is None
-    assert yardstick(other).exceeded(reference, loss_tolerance=0.01)
+    assert state_tolerance(reference).exceeded(other, loss_tolerance=0.01).name == "weight"
+    assert state_tolerance(other).exceeded(other, loss_tolerance=0.01) is None
+    assert state_tolerance(other).exceeded(reference, loss_tolerance=0.01)
 
 
 def test_whole_numbers_are_equal_or_not():
     reference, other = (
         TrainedState({"iteration": np.int64(each)}, {}) for each in (2**60, 2**60 + 1)
     )
-    assert yardstick(reference).exceeded(reference, loss_tolerance=0.01) is None
-    assert yardstick(reference).exceeded(other, loss_tolerance=0.01).name == "iteration"
+    assert state_tolerance(reference).exceeded(reference, loss_tolerance=0.01) is None
+    assert state_tolerance(reference).exceeded(other, loss_tolerance=0.01).name == "iteration"

@@ -9,9 +9,9 @@ from test_session import by_plan, session_with
 
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import errors
-from tfx_perf.training.optimizations.plan import TrainingPlan
-from tfx_perf.training.trials import families
-from tfx_perf.training.trials.yardstick import TrainedState, Yardstick
+from tfx_perf.training.speedups.plan import TrainingPlan
+from tfx_perf.training.tuning import families
+from tfx_perf.training.tuning.state_tolerance import StateTolerance, TrainedState
 
 pytestmark = pytest.mark.one_case
 
@@ -32,7 +32,7 @@ def test_the_plan_comes_to_plain_fits_weights_bit_for_bit(keras, name):
     expected = trained(keras, name, lambda call: call.proceed())
     session = session_with(xla=True, **INEXACT)
     found = trained(keras, name, session.fit)
-    assert {each.name for each in session.record.plan.optimizations} <= {"steps_per_execution"}
+    assert {each.name for each in session.record.plan.speedups} <= {"steps_per_execution"}
     if name == "dense":
         assert session.record.plan.steps_per_execution > 1
     for one, other in zip(found, expected, strict=True):
@@ -58,12 +58,14 @@ def test_so_it_is_where_operations_must_be_deterministic(keras):
 def test_one_rounding_is_too_much():
     values = {"kernel": np.full(100, 0.1, "float32")}
     logs = {"loss": np.float32(1)}
-    yardstick = Yardstick(TrainedState(values, logs), metrics=[], examples=20, is_exact=True)
-    assert yardstick.exceeded(TrainedState(values, logs), loss_tolerance=0.01) is None
+    state_tolerance = StateTolerance(
+        TrainedState(values, logs), metrics=[], examples=20, is_exact=True
+    )
+    assert state_tolerance.exceeded(TrainedState(values, logs), loss_tolerance=0.01) is None
     rounded = {"kernel": np.nextafter(values["kernel"], np.float32(1))}
     other_loss = {"loss": np.nextafter(logs["loss"], np.float32(2))}
     for other in (TrainedState(rounded, logs), TrainedState(values, other_loss)):
-        found = yardstick.exceeded(other, loss_tolerance=0.01)
+        found = state_tolerance.exceeded(other, loss_tolerance=0.01)
         assert str(found).endswith("of its size, and must not")
 
 

@@ -10,8 +10,8 @@ import tensorflow as tf
 from test_numerics import assert_equal_to_plain_fit
 
 from tfx_perf.training.keras_api import either_keras
-from tfx_perf.training.optimizations import fused_update
-from tfx_perf.training.optimizations.plan import TrainingPlan
+from tfx_perf.training.speedups import fused_update
+from tfx_perf.training.speedups.plan import TrainingPlan
 from tfx_perf.training.step.split_step import SplitStep
 
 pytestmark = pytest.mark.one_case

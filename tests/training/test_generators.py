@@ -28,7 +28,7 @@ def test_a_state_that_was_written_down_draws_the_same_again():
     drawn()
     states = json.loads(json.dumps(generators.states()))
     expected = [drawn(), drawn()]
-    generators.put_back(states)
+    generators.restore(states)
     assert [drawn(), drawn()] == expected
 
 
@@ -36,7 +36,7 @@ def test_what_is_drawn_inside_changes_nothing_outside_also_after_an_error():
     drawn()
     states = generators.states()
     expected = [drawn(), drawn()]
-    generators.put_back(states)
+    generators.restore(states)
     with generators.kept():
         drawn()
     found = [drawn()]
@@ -59,4 +59,4 @@ def test_a_place_outside_of_the_numbers_is_refused(place):
     states = generators.states()
     name, keys, _, *rest = states["numpy"]
     with pytest.raises(ValueError, match="outside"):
-        generators.put_back({**states, "numpy": [name, keys, place, *rest]})
+        generators.restore({**states, "numpy": [name, keys, place, *rest]})

@@ -9,10 +9,10 @@ from model_cases import Snapshot, captured
 
 from tests import processes
 from tfx_perf.training.keras_api.random_layers import SaveableRandomLayers
-from tfx_perf.training.loop import Loop
-from tfx_perf.training.optimizations import gradient_checkpointing
-from tfx_perf.training.optimizations.gradient_checkpointing import Activation
-from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.loop import FitLoop
+from tfx_perf.training.speedups import gradient_checkpointing
+from tfx_perf.training.speedups.gradient_checkpointing import Activation
+from tfx_perf.training.speedups.plan import PLAIN_FIT, TrainingPlan
 
 pytestmark = pytest.mark.one_case
 
@@ -45,7 +45,7 @@ def trained(keras, plan):
     model, data = dropout(keras)
     call = captured(model, data, epochs=1)
     with SaveableRandomLayers(model).installed():  # else Keras fit of tf_keras draws other masks
-        Loop(call).fit(plan)
+        FitLoop(call).fit(plan)
     return Snapshot(model)
 
 

@@ -6,8 +6,8 @@ import tensorflow as tf
 from model_cases import captured, compare
 from numeric_models import ROWS, STEPS
 
-from tfx_perf.training.loop import Loop
-from tfx_perf.training.optimizations.plan import TrainingPlan
+from tfx_perf.training.loop import FitLoop
+from tfx_perf.training.speedups.plan import TrainingPlan
 
 pytestmark = pytest.mark.one_case
 
@@ -67,7 +67,7 @@ def test_an_embedding(keras, plan, bad):
         planted(keras, embedding, bad).proceed()
     call = planted(keras, embedding, bad)
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"is not in \[0, [5n]\).*found by"):
-        Loop(call).fit(PLANS[plan])
+        FitLoop(call).fit(PLANS[plan])
 
 
 @pytest.mark.parametrize("name", ["gather", "labels"])
@@ -77,7 +77,7 @@ def test_others(keras, name, plan):
         planted(keras, MODELS[name], 7).proceed()
     call = planted(keras, MODELS[name], 7)
     with pytest.raises(tf.errors.InvalidArgumentError, match="found by"):
-        Loop(call).fit(PLANS[plan])
+        FitLoop(call).fit(PLANS[plan])
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -90,5 +90,5 @@ def test_a_step_that_is_found_out_changes_no_weights(keras):
     """Up to the end of the call with `xla_loop`, whose steps are one computation."""
     call = planted(keras, embedding, 5)
     with pytest.raises(tf.errors.InvalidArgumentError):
-        Loop(call).fit(TrainingPlan(steps_per_execution=1, xla=True))
+        FitLoop(call).fit(TrainingPlan(steps_per_execution=1, xla=True))
     assert int(call.model.optimizer.iterations) == 11

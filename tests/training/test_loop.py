@@ -11,8 +11,8 @@ import tensorflow as tf
 from model_cases import Snapshot, captured, compare
 
 from tfx_perf.tf_internals import autograph
-from tfx_perf.training.loop import Loop
-from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.loop import FitLoop
+from tfx_perf.training.speedups.plan import PLAIN_FIT, TrainingPlan
 
 pytestmark = pytest.mark.one_case
 
@@ -43,7 +43,7 @@ def test_the_users_steps_per_execution_stay(keras):
     model.compile(optimizer="sgd", loss="mse", steps_per_execution=5)
     data = model_cases.regression()
     compare(captured(model, data, validation_data=data), PLANS[1:3], step_count=20)
-    assert Loop(captured(model, data)).users_steps_per_execution == 5
+    assert FitLoop(captured(model, data)).users_steps_per_execution == 5
 
 
 def test_keras_own_callbacks_work(keras, tmp_path):
@@ -73,13 +73,13 @@ def test_the_model_is_left_as_keras_leaves_it(keras, plan, tmp_path):
     model = model_cases.dense(keras)
     data = model_cases.regression()
     call = captured(model, data, validation_data=data)
-    loop = Loop(call)
+    loop = FitLoop(call)
     history, _ = loop.fit(plan)
     assert model.history is history
     train, test = loop.functions.keras
     assert model.train_function is train.own
     assert model.test_function is test
-    assert Loop(call).users_steps_per_execution == 1
+    assert FitLoop(call).users_steps_per_execution == 1
     loss = model.evaluate(data, verbose=0)[0]
     assert loss == pytest.approx(history.history["val_loss"][-1], rel=1e-5)
     assert model.fit(data, verbose=0).history["loss"][0] < history.history["loss"][0]
@@ -120,7 +120,7 @@ def test_an_optimizer_that_an_own_step_does_not_use_gets_no_slots(keras):
     model.compile(keras.optimizers.Adam(), loss="mse")
     call = captured(model, model_cases.regression())
     unused, weights = count(model.optimizer), Snapshot(model).values
-    Loop(call).fit(PLANS[2])
+    FitLoop(call).fit(PLANS[2])
     assert count(model.optimizer) == unused <= 2  # the step's number, the learning rate
     assert count(model.own) >= 4
     assert not np.array_equal(weights[0], Snapshot(model).values[0])
@@ -145,6 +145,6 @@ def test_a_training_does_not_wait(keras, plan, monkeypatch):
         model_cases.dense(keras), model_cases.regression(), epochs=2,
         validation_data=model_cases.regression().take(2),
     )  # fmt: skip
-    Loop(call).fit(plan)
+    FitLoop(call).fit(plan)
     # That of an epoch at least, and that of the validation.
     assert started.count("end of an iterator") >= 2

@@ -15,10 +15,10 @@ from tfx_perf.hardware import host
 from tfx_perf.memory import growth
 from tfx_perf.report import training as training_report
 from tfx_perf.training.measuring import memory
-from tfx_perf.training.measuring.memory import HeldMemory
-from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.measuring.memory import MemoryBaseline
 from tfx_perf.training.session import TrainingSession
-from tfx_perf.training.trials.families import Leftovers
+from tfx_perf.training.speedups.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.tuning.families import TuningMemory
 
 pytestmark = pytest.mark.each_choice
 
@@ -118,9 +118,9 @@ def block(mebibytes):
 
 @host_memory_counts
 def test_a_training_takes_what_comes_after_but_for_leftovers():
-    HeldMemory.now()  # imports
+    MemoryBaseline.now()  # imports
     ballast = block(256)
-    held = HeldMemory.now()
+    held = MemoryBaseline.now()
     own = block(128)
     peak_bytes = host.anonymous_memory_bytes()
     taken = held.taken_beside(peak_bytes, leftover_bytes=0)
@@ -139,17 +139,17 @@ def test_the_figure_has_nothing_of_what_the_process_held_before(keras):
 
 @host_memory_counts
 def test_what_was_freed_is_not_in_use():
-    before = HeldMemory.now().used_bytes
+    before = MemoryBaseline.now().used_bytes
     pieces = [bytes(5000) for _ in range(256 * MEBIBYTE // 5000)]
     between = pieces[::97]  # stay, so that the system gets the others back in pieces
-    assert HeldMemory.now().used_bytes == pytest.approx(before + 256 * MEBIBYTE, abs=NEARLY)
+    assert MemoryBaseline.now().used_bytes == pytest.approx(before + 256 * MEBIBYTE, abs=NEARLY)
     del pieces
-    assert HeldMemory.now().used_bytes == pytest.approx(before, abs=NEARLY)
+    assert MemoryBaseline.now().used_bytes == pytest.approx(before, abs=NEARLY)
     del between
 
 
 def test_each_plan_is_spared_what_it_has_left_itself():
-    leftovers = Leftovers()
+    leftovers = TuningMemory()
     xla = [TrainingPlan(steps_per_execution=steps, xla=True) for steps in (1, 5)]
     with leftovers.of([PLAIN_FIT]):
         of_plain = block(64)

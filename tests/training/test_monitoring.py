@@ -28,12 +28,12 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.core import metrics
 from tfx_perf.training import session
 from tfx_perf.training.fit.timer import StepTimer
-from tfx_perf.training.loop import Loop
+from tfx_perf.training.loop import FitLoop
 from tfx_perf.training.measuring import collector
 from tfx_perf.training.monitoring import serving
 from tfx_perf.training.monitoring.live_training import RECENT_CALLS, LiveTraining
-from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
-from tfx_perf.training.trials.choice import PlanChoice, plain
+from tfx_perf.training.speedups.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.tuning.choice import PlanChoice, plain
 
 pytestmark = [pytest.mark.one_case, pytest.mark.usefixtures("no_flops")]
 
@@ -270,7 +270,7 @@ def live():
     import keras
 
     call = captured(model_cases.dense(keras), model_cases.regression())
-    loop = Loop(call)
+    loop = FitLoop(call)
     loop.timer = StepTimer()
     return looked_at(call, loop)
 

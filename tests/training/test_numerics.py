@@ -14,9 +14,9 @@ from model_cases import Snapshot, assert_same_history, captured
 from numeric_models import ARGUMENTS, FEATURES, MODELS, STEPS
 
 from tfx_perf.core import errors
-from tfx_perf.training.loop import Loop
-from tfx_perf.training.optimizations import gradient_checkpointing
-from tfx_perf.training.optimizations.plan import TrainingPlan
+from tfx_perf.training.loop import FitLoop
+from tfx_perf.training.speedups import gradient_checkpointing
+from tfx_perf.training.speedups.plan import TrainingPlan
 
 pytestmark = pytest.mark.one_case
 
@@ -54,7 +54,7 @@ def assert_equal_to_plain_fit(
     expected = call.proceed()
     trained = Snapshot(model)
     assert deviation(before.values, trained.values) > 100 * tolerance  # it has learned something
-    loop = Loop(call)
+    loop = FitLoop(call)
     model.train_function = model.test_function = None
     for plan in plans:
         before.restore()
@@ -143,7 +143,7 @@ def test_more_micro_batches_than_rows(keras):
 def test_a_summed_loss_cannot_be_sliced(keras):
     model, data = numeric_models.dense(keras)
     model.compile("sgd", keras.losses.MeanSquaredError(reduction="sum"))
-    loop = Loop(captured(model, data))
+    loop = FitLoop(captured(model, data))
     wrong = r"micro_batches=3, but .*not the mean over the rows"
     with pytest.raises(errors.UserError, match=wrong):
         loop.fit(SLICED)

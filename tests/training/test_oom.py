@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from tests import processes
 from tfx_perf.core import errors
-from tfx_perf.training.optimizations.plan import TrainingPlan
+from tfx_perf.training.speedups.plan import TrainingPlan
 from tfx_perf.training.step import compiled_call, steps
 
 pytestmark = [pytest.mark.one_case, pytest.mark.usefixtures("no_flops", "saves_at_once")]

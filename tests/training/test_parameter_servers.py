@@ -1,7 +1,7 @@
 """Trainings with `parameter_servers`: real processes, as `tfx-perf launch --ps` starts them.
 
-The steps are those of `handing_out`, the data those of `fit_data` and, for evaluation, of
-`handing_out`; some are refused before anything is trained. What is saved is `state`. The processes
+The steps are those of `step_dispatcher`, the data those of `fit_data` and, for evaluation, of
+`step_dispatcher`; some are refused before anything is trained. `state` is saved. The processes
 that serve run `server`.
 """
 
@@ -22,8 +22,8 @@ from tfx_perf.core import errors
 from tfx_perf.core.interception import FitCall
 from tfx_perf.distribute.parameter_server.fit import AsynchronousFit
 from tfx_perf.distribute.parameter_server.fit_data import FitData
-from tfx_perf.training.loop import Loop
-from tfx_perf.training.recovery.saver import SaveClock
+from tfx_perf.training.loop import FitLoop
+from tfx_perf.training.recovery.checkpoint_writer import CheckpointSchedule
 
 pytestmark = pytest.mark.each_choice
 
@@ -59,7 +59,7 @@ def test_what_fails_at_a_worker_is_refused_before(compiled, callbacks, words):
     call = FitCall(model, {"callbacks": callbacks, "steps_per_epoch": None, "x": None}, model.fit)
     with pytest.raises(errors.UserError, match=words):
         AsynchronousFit(
-            call, Loop(call), settings=PerfConfig(), folder=None, clock=SaveClock()
+            call, FitLoop(call), settings=PerfConfig(), folder=None, clock=CheckpointSchedule()
         )
 
 

@@ -1,6 +1,6 @@
 """Ways to train that take a process each: which one wins, and what trials find beside it.
 
-Also the plan of workers where trials have chosen none (`trials_together`), and whether one more
+Also the plan of workers where trials have chosen none (`tuning_together`), and whether one more
 plan is worth trying.
 """
 
@@ -10,18 +10,18 @@ from model_cases import captured
 
 from tfx_perf.config.training import TrainingSettings
 from tfx_perf.core import errors, statistics
-from tfx_perf.training.loop import Loop
-from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
-from tfx_perf.training.trials import trials_together
-from tfx_perf.training.trials.choice import (
+from tfx_perf.training.loop import FitLoop
+from tfx_perf.training.speedups.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.tuning import tuning_together
+from tfx_perf.training.tuning.choice import (
     MUST_BEAT,
     PlanChoice,
     TrialProgress,
     TrialRecord,
     plain,
 )
-from tfx_perf.training.trials.processes import Comparison, Trained, settled_at
-from tfx_perf.training.trials.worth import Worth
+from tfx_perf.training.tuning.cost_model import CostModel
+from tfx_perf.training.tuning.processes import Comparison, Trained, settled_at
 
 WAYS = TrainingPlan(onednn=True), TrainingPlan(precision="mixed_bfloat16")
 FUSED = TrainingPlan(steps_per_execution=5, fused_update=True)
@@ -260,7 +260,7 @@ def trial(status, *, speedup=None, compile_time_seconds=1.0, plan=TEN):
 def test_what_needs_no_trial_trains_unless_one_speaks_against_it(tried, expected):
     untried = PlanChoice(plan=TEN, plan_reason="without trials")
     choice = plain("nothing beat it").model_copy(update={"trials": tuple(tried)})
-    found = trials_together._or_untried(choice, untried)
+    found = tuning_together._or_untried(choice, untried)
     assert found.plan == expected
 
 
@@ -272,7 +272,7 @@ def test_what_needs_no_trial_is_among_the_trials_as_what_was_chosen(own):
     trials = (reference, trial("failed", plan=OTHER), *own)
     choice = plain(ended).model_copy(update={"trials": trials})
     untried = PlanChoice(plan=TEN, plan_reason="without trials")
-    found = trials_together._or_untried(choice, untried).with_plan_among_trials
+    found = tuning_together._or_untried(choice, untried).with_plan_among_trials
     assert found.trials[1].plan == found.plan == TEN
     assert [each.status for each in found.trials] == ["reference", "chosen", "failed"]
     assert found.trials[0].reason == MUST_BEAT
@@ -296,7 +296,7 @@ def test_a_plan_that_has_ended_a_worker_is_not_trained_with(culprit, expected, c
     untried = PlanChoice(plan=TEN, plan_reason="without trials", is_settled=True)
     before = trial("different", plan=TrainingPlan(precision="mixed_bfloat16"))
     progress = TrialProgress(began=0.0, running=(culprit,), finished=(before,))
-    found = trials_together._cut_off(untried, progress, cause=cause)
+    found = tuning_together._cut_off(untried, progress, cause=cause)
     assert found.plan == expected
     assert found.trials[0] == before
     assert (found.trials[1].plan, found.trials[1].status) == (culprit, "failed")
@@ -307,7 +307,7 @@ def test_a_plan_that_has_ended_a_worker_is_not_trained_with(culprit, expected, c
 def test_what_has_won_trains():
     untried = PlanChoice(plan=TEN, plan_reason="without trials")
     choice = PlanChoice(plan=OTHER, plan_reason="1.5 times", trials=(trial("slower"),))
-    assert trials_together._or_untried(choice, untried) == choice
+    assert tuning_together._or_untried(choice, untried) == choice
 
 
 CALLS = TrainingPlan(steps_per_execution=50)
@@ -317,7 +317,7 @@ IN_ONE = TrainingPlan(steps_per_execution=50, xla_loop=True)
 def prospect(
     plan, *, step_count, expected_runs=1, best=PLAIN_FIT, step_seconds=1e-3, beside_seconds=0.0
 ):
-    return Worth(step_count=step_count, expected_runs=expected_runs).prospect(
+    return CostModel(step_count=step_count, expected_runs=expected_runs).prospect(
         plan,
         best=best,
         step_seconds=step_seconds,
@@ -357,8 +357,8 @@ def test_what_the_best_has_already_saves_nothing_more():
 def test_one_computation_saves_the_start_of_its_operations(
     step_seconds, operation_count, hoped_seconds
 ):
-    worth = Worth(step_count=1, expected_runs=1)
-    found = worth.prospect(
+    cost_model = CostModel(step_count=1, expected_runs=1)
+    found = cost_model.prospect(
         IN_ONE, best=CALLS, step_seconds=step_seconds, operation_count=operation_count
     )
     assert found.saving_seconds == pytest.approx(hoped_seconds)
@@ -368,7 +368,7 @@ def test_operations_are_those_of_the_traced_step(keras):
     def count_with(optimizer):
         model = model_cases.dense(keras)
         model.compile(optimizer, "mse")
-        loop = Loop(captured(model, model_cases.regression()))
+        loop = FitLoop(captured(model, model_cases.regression()))
         assert loop.functions.operation_count(CALLS) == 0
         loop.prepare(CALLS)
         assert loop.functions.operation_count(PLAIN_FIT) == 0
@@ -387,8 +387,8 @@ def test_what_it_takes_besides_is_a_cost():
     ("step_count", "is_worth_it"), [(10_000, False), (100_000, True)]
 )
 def test_turns_between_plans_that_cannot_be_slower_decide_little(step_count, is_worth_it):
-    worth = Worth(step_count=step_count, expected_runs=1)
-    assert worth.prospect_of_turns(5.0, step_seconds=1e-3).is_worth_it is is_worth_it
+    cost_model = CostModel(step_count=step_count, expected_runs=1)
+    assert cost_model.prospect_of_turns(5.0, step_seconds=1e-3).is_worth_it is is_worth_it
 
 
 def test_long_steps_cost_their_time():

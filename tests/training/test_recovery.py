@@ -1,6 +1,6 @@
 """NaN, full disks and unreadable data.
 
-A `guard` has a `saver` write checkpoints, and raises a `blow_up`; `retrying` goes back and on.
+A `guard` has a `saver` write checkpoints, and raises a `divergence`; `retrying` goes back and on.
 """
 
 import contextlib
@@ -23,17 +23,17 @@ from model_cases import (
 
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import errors, interception
-from tfx_perf.training.loop import Loop
-from tfx_perf.training.optimizations import train_functions
-from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.loop import FitLoop
 from tfx_perf.training.recovery import checkpoint_store, saver
-from tfx_perf.training.recovery.checkpoint import CapturedPoint
+from tfx_perf.training.recovery.checkpoint import MemorySnapshot
 from tfx_perf.training.recovery.training_state import StateMismatchError
 from tfx_perf.training.session import TrainingSession
+from tfx_perf.training.speedups import train_functions
+from tfx_perf.training.speedups.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.step.split_step import SplitStep
 from tfx_perf.training.step.steps import MultiStep
-from tfx_perf.training.trials.choice import PlanChoice, TrialRecord
-from tfx_perf.training.trials.plan_key import fit_key
+from tfx_perf.training.tuning.choice import PlanChoice, TrialRecord
+from tfx_perf.training.tuning.plan_key import fit_key
 
 pytestmark = [pytest.mark.one_case, pytest.mark.usefixtures("no_flops", "saves_at_once")]
 
@@ -277,10 +277,10 @@ def test_spoilt_weights_are_not_trained_on_where_there_is_no_way_back(keras, mon
     """To begin anew is for a process that has just begun."""
     call = captured(model_of_two(keras), numbers(bad_batch=2))
 
-    def put_back(*_):
+    def restore(*_):
         raise StateMismatchError("planted")
 
-    monkeypatch.setattr(CapturedPoint, "put_back", put_back)
+    monkeypatch.setattr(MemorySnapshot, "restore", restore)
     with pytest.raises(errors.UserError, match="Received: planted.*went back to step 0"):
         session_with().fit(call)
 
@@ -366,7 +366,7 @@ def test_what_trials_found_is_known_of_a_training_that_goes_on(keras, tmp_path, 
         plan_reason="given",
         is_settled=True,
         trials=(failed,),
-        fit=fit_key(call, Loop(call)),
+        fit=fit_key(call, FitLoop(call)),
     )
 
     def fail(batch, logs=None):

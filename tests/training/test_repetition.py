@@ -9,8 +9,8 @@ import tensorflow as tf
 from model_cases import captured
 
 from tfx_perf.core import interception
-from tfx_perf.training.loop import Loop
-from tfx_perf.training.optimizations.plan import TrainingPlan
+from tfx_perf.training.loop import FitLoop
+from tfx_perf.training.speedups.plan import TrainingPlan
 from tfx_perf.training.step.steps import repeated
 
 STEPWISE = TrainingPlan(steps_per_execution=7)
@@ -37,7 +37,7 @@ def model_with(loss, keras):
 def function_and_iterator(plan, loss, keras):
     """Returns a plan's function for a model with all its variables, not yet traced."""
     data = model_cases.regression()
-    function = Loop(captured(model_with(loss, keras), data)).functions.of(plan)
+    function = FitLoop(captured(model_with(loss, keras), data)).functions.of(plan)
     loss.count = 0
     return function, iter(data)
 
@@ -56,7 +56,7 @@ def test_a_step_that_makes_variables_is_traced_once_more(keras):
     loss = CountingLoss()
     data = model_cases.regression()
     call = interception.capture_fit(lambda: model_with(loss, keras).fit(data, verbose=0))
-    function = Loop(call).functions.of(STEPWISE)
+    function = FitLoop(call).functions.of(STEPWISE)
     function.trace(iter(data))
     assert loss.count == 2
 
@@ -74,7 +74,7 @@ def test_an_evaluation_step_is_traced_once(keras):
     loss = CountingLoss()
     data = model_cases.regression()
     call = captured(model_with(loss, keras), data, epochs=1, validation_data=data)
-    loop = Loop(call)
+    loop = FitLoop(call)
     loop.functions.of(STEPWISE).trace(iter(data))
     loss.count = 0
     loop.fit(STEPWISE)

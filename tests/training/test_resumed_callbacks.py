@@ -22,9 +22,9 @@ from model_cases import (
 )
 
 from tfx_perf.core import interception
-from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.recovery import plain_data
 from tfx_perf.training.recovery.callback_state import CallbackState, Captured
+from tfx_perf.training.speedups.plan import TrainingPlan
 
 pytestmark = [pytest.mark.one_case, pytest.mark.usefixtures("no_flops", "saves_at_once")]
 

@@ -15,7 +15,7 @@ from tfx_perf.training.loop import turns
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.step import steps
-from tfx_perf.training.trials.choice import TRIALS_OFF
+from tfx_perf.training.tuning.choice import TRIALS_OFF
 
 pytestmark = pytest.mark.one_case
 
@@ -215,7 +215,7 @@ def test_what_is_only_observed_is_not_guarded(keras, tmp_path):
     call = small(keras, steps_per_epoch=30)
     expected, _ = plain_fit(call)
     session = session_with(checkpoint_folder=str(tmp_path / "kept"))
-    assert_same_history(session.observe(call), expected)
+    assert_same_history(session.measure_only(call), expected)
     assert session.record.train_step_count == 60
     assert session.record.plan.is_plain_fit
     assert not session.record.trials

@@ -16,14 +16,14 @@ from model_cases import captured, compare
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import interception
 from tfx_perf.training.keras_api import either_keras
-from tfx_perf.training.optimizations import fused_update
-from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.session import TrainingSession
+from tfx_perf.training.speedups import fused_update
+from tfx_perf.training.speedups.plan import TrainingPlan
 from tfx_perf.training.step import compiled_call
 from tfx_perf.training.step.preparation import Preparation
 from tfx_perf.training.step.slices import slicing_obstacle
-from tfx_perf.training.trials import families
-from tfx_perf.training.trials.choice import PlanChoice
+from tfx_perf.training.tuning import families
+from tfx_perf.training.tuning.choice import PlanChoice
 
 pytestmark = [pytest.mark.one_case, pytest.mark.usefixtures("no_flops")]
 

@@ -15,10 +15,10 @@ import tensorflow as tf
 from model_cases import Snapshot, assert_same_history, captured, session_with, without_autotune
 
 from tfx_perf.core import errors, interception
-from tfx_perf.training.loop import Loop
+from tfx_perf.training.loop import FitLoop
 from tfx_perf.training.loop.eligibility import obstacle
-from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
+from tfx_perf.training.speedups.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.step.steps import MultiStep
 
 pytestmark = [pytest.mark.each_choice, pytest.mark.usefixtures("no_flops", "saves_at_once")]
@@ -79,7 +79,7 @@ def test_steps_and_history_are_those_of_plain_fit(keras, case):
         TrainingPlan(steps_per_execution=3),
         TrainingPlan(steps_per_execution=50),
     ):
-        loop = Loop(call)
+        loop = FitLoop(call)
         if not plan.is_plain_fit and obstacle(call, loop):
             continue
         before.restore()
@@ -103,7 +103,7 @@ def test_callbacks_are_told_of_a_call_by_its_last_step(keras):
         on_train_batch_end=lambda step, logs: told.append(step)
     )
     call = captured(model, data_of(10), epochs=2, callbacks=[callback])
-    Loop(call).fit(TrainingPlan(steps_per_execution=4))
+    FitLoop(call).fit(TrainingPlan(steps_per_execution=4))
     assert told == 2 * [3, 7, 9]  # else a progress bar would show 12/10
 
 
@@ -157,10 +157,10 @@ def test_an_optimizer_that_counts_otherwise_is_an_error(keras, plan, where):
         model, model_cases.regression(), epochs=2, verbose=0, callbacks=[Steps()], **validation
     )
     if where:
-        Loop(call).fit(plan)
+        FitLoop(call).fit(plan)
         return
     with pytest.raises(errors.StepCountError, match="optimizer_steps=13"):
-        Loop(call).fit(plan)
+        FitLoop(call).fit(plan)
 
 
 def test_graphs_that_run_fewer_steps_are_an_error_and_nothing_of_it_is_saved(
@@ -212,4 +212,4 @@ def test_other_numbers_of_steps_that_plain_fit_makes_are_no_error(keras, name):
         data, given = data.repeat(2), {"steps_per_epoch": 8}
     plan = TrainingPlan(steps_per_execution=4, micro_batches=2 if name == "slices" else 1)
     call = captured(model, data, epochs=3, verbose=0, callbacks=[Own()], **given)
-    Loop(call).fit(plan)
+    FitLoop(call).fit(plan)

@@ -7,8 +7,8 @@ import tensorflow as tf
 from model_cases import assert_same_history, captured, compare, plain_fit
 
 from tfx_perf.training.keras_api import either_keras
-from tfx_perf.training.loop import Loop
-from tfx_perf.training.optimizations.plan import TrainingPlan
+from tfx_perf.training.loop import FitLoop
+from tfx_perf.training.speedups.plan import TrainingPlan
 from tfx_perf.training.step.slices import slicing_obstacle
 
 pytestmark = pytest.mark.one_case
@@ -76,7 +76,7 @@ def test_results_are_computed_once_a_call(keras):
     model.compile("sgd", "mse", metrics=[Noting()])
     call = captured(model, data, validation_data=data)
     computed.clear()
-    Loop(call).fit(TrainingPlan(steps_per_execution=10))
+    FitLoop(call).fit(TrainingPlan(steps_per_execution=10))
     assert len(computed) < 10, "four calls of ten steps, and Keras itself asks at their ends"
 
 
@@ -99,5 +99,5 @@ def test_an_own_test_step(keras, place, names):
     validation = model_cases.regression().take(7)
     call = captured(model, model_cases.regression(), epochs=3, validation_data=validation)
     expected, _ = plain_fit(call)
-    history, _ = Loop(call).fit(TrainingPlan(steps_per_execution=5))
+    history, _ = FitLoop(call).fit(TrainingPlan(steps_per_execution=5))
     assert_same_history(history, expected)

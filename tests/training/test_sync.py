@@ -19,10 +19,9 @@ from tfx_perf.core import errors
 from tfx_perf.distribute import together
 from tfx_perf.hardware import energy
 from tfx_perf.hardware.energy import Energy
-from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.recovery import guard
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
-from tfx_perf.training.recovery.saver import SaveClock, Saver
+from tfx_perf.training.recovery.checkpoint_writer import CheckpointSchedule, CheckpointWriter
 from tfx_perf.training.recovery.shortage import Shortage, Shortages
 from tfx_perf.training.recovery.training_state import Writers, redistributed
 from tfx_perf.training.replicas.sync import (
@@ -33,6 +32,7 @@ from tfx_perf.training.replicas.sync import (
     SyncError,
     may_pass,
 )
+from tfx_perf.training.speedups.plan import TrainingPlan
 
 
 class SyncOfTwo(Sync):
@@ -146,7 +146,7 @@ def test_a_checkpoint_that_a_lost_worker_lacks_ends_the_training(tmp_path, monke
     monkeypatch.setattr(sync, "all_gather", lambda own: lose())
     store = CheckpointStore(tmp_path, sync=sync)
     with pytest.raises(LostWorkerError, match="does not answer"):
-        saver = Saver(store, clock=SaveClock(), settings=TrainingSettings())
+        saver = CheckpointWriter(store, clock=CheckpointSchedule(), settings=TrainingSettings())
         saver.save(3, lambda: store.save(lambda folder: None))
 
 

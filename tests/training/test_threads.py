@@ -12,10 +12,10 @@ import tensorflow as tf
 import tfx_perf
 from tfx_perf.core import interception
 from tfx_perf.training.loop import turns
-from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.session import TrainingSession
-from tfx_perf.training.trials import choosing
-from tfx_perf.training.trials.choice import PlanChoice
+from tfx_perf.training.speedups.plan import TrainingPlan
+from tfx_perf.training.tuning import choosing
+from tfx_perf.training.tuning.choice import PlanChoice
 
 pytestmark = [pytest.mark.each_choice, pytest.mark.usefixtures("no_flops")]
 

@@ -18,11 +18,11 @@ from tfx_perf.core import interception
 from tfx_perf.training import model_flops
 from tfx_perf.training.fit.timer import StepTimer, percentile
 from tfx_perf.training.keras_api import either_keras
-from tfx_perf.training.loop import Loop, fit_steps, turns
+from tfx_perf.training.loop import FitLoop, fit_steps, turns
 from tfx_perf.training.measuring import memory
 from tfx_perf.training.measuring.communication import CommunicationMeter
-from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.replicas.sync import Sync
+from tfx_perf.training.speedups.plan import TrainingPlan
 
 pytestmark = pytest.mark.each_choice
 
@@ -174,7 +174,7 @@ def test_a_timer_ends_fit(keras):
     call = interception.capture_fit(
         lambda: model_cases.dense(keras).fit(model_cases.regression(), epochs=5, verbose=0)
     )
-    loop = Loop(call)
+    loop = FitLoop(call)
     _, timer = loop.try_out(
         TrainingPlan(steps_per_execution=1),
         model_cases.regression(),
@@ -193,7 +193,7 @@ def test_what_callbacks_take_is_not_the_train_functions(keras):
             model_cases.regression(), epochs=2, verbose=0, callbacks=[slow]
         )
     )
-    _, timer = Loop(call).fit(TrainingPlan(steps_per_execution=1))
+    _, timer = FitLoop(call).fit(TrainingPlan(steps_per_execution=1))
     assert timer.host_share() > 0.5
     assert np.median(timer.steady_seconds()) > 0.05  # a step's time has it all the same
 
@@ -275,7 +275,7 @@ def slow_under_xla(keras):
 def loop_and_weights(keras):
     model, data = slow_under_xla(keras)
     call = captured(model, data, epochs=1, steps_per_epoch=STEPS)
-    return Loop(call), model, plain_fit(call)[1]
+    return FitLoop(call), model, plain_fit(call)[1]
 
 
 @pytest.mark.one_case

@@ -11,8 +11,8 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.core import interception
 from tfx_perf.tf_internals.graphs import QuickFunction
 from tfx_perf.training import advice, session
-from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.record import XlaAccount
+from tfx_perf.training.speedups.plan import TrainingPlan
 
 pytestmark = pytest.mark.each_choice
 

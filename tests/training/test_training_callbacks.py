@@ -18,8 +18,8 @@ from model_cases import assert_same_history, session_with, without_autotune
 
 from tfx_perf.core import interception
 from tfx_perf.training.keras_api import variables
-from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
-from tfx_perf.training.recovery.checkpoint import CapturedPoint
+from tfx_perf.training.recovery.checkpoint import MemorySnapshot
+from tfx_perf.training.speedups.plan import PLAIN_FIT, TrainingPlan
 
 pytestmark = [pytest.mark.one_case, pytest.mark.usefixtures("no_flops")]
 
@@ -335,4 +335,4 @@ def test_the_weights_that_a_training_began_with_are_let_go(keras):
     with interception.intercepting_fit(session.fit):
         model.fit(data(), epochs=2, verbose=0, validation_data=other_data())
     gc.collect()
-    assert not [each for each in gc.get_objects() if isinstance(each, CapturedPoint)]
+    assert not [each for each in gc.get_objects() if isinstance(each, MemorySnapshot)]

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import cache_key, interception
-from tfx_perf.training.loop import Loop
+from tfx_perf.training.loop import FitLoop
 from tfx_perf.training.recovery import training_fingerprint
 
 pytestmark = pytest.mark.one_case
@@ -142,7 +142,7 @@ def names_of(keras, source=SOURCE, loss="loss"):
 
 
 def of_call(call):
-    loop = Loop(call)
+    loop = FitLoop(call)
     found = training_fingerprint.of(
         call, keras_api=loop.keras_api, train_length=loop.train_length, settings=PerfConfig()
     )

@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 from model_cases import captured, settings_that_try
 
-from tfx_perf.training.loop import Loop, turns
-from tfx_perf.training.trials import choosing, starting_point
+from tfx_perf.training.loop import FitLoop, turns
+from tfx_perf.training.tuning import choosing, initial_state
 
 pytestmark = pytest.mark.each_choice
 
@@ -35,7 +35,7 @@ def tried(call):
 def choice_of(call):
     """Makes trials of a few quick plans; returns what was chosen."""
     settings = settings_that_try(tuning_seconds=60)
-    return choosing.choose_and_restore(call, Loop(call), settings=settings)
+    return choosing.choose_and_restore(call, FitLoop(call), settings=settings)
 
 
 @pytest.fixture(autouse=True)
@@ -87,7 +87,7 @@ def test_a_cache_in_a_file_is_written_by_the_training_alone(keras, tmp_path):
 
 
 def test_where_too_much_is_held_beside_the_model_nothing_is_tried_here(keras, monkeypatch):
-    monkeypatch.setattr(starting_point, "_MOST_BYTES", 100)
+    monkeypatch.setattr(initial_state, "_MOST_BYTES", 100)
     large = tf.Variable(tf.zeros([1000]))
     assert tried(call_of(keras)) == []
     del large
@@ -102,8 +102,8 @@ def test_what_a_strategy_keeps_on_each_device_is_kept_part_by_part():
             aggregation=tf.VariableAggregation.SUM,
         )
     (part,) = whole.values
-    found = starting_point.variables_outside(beside=[])
+    found = initial_state.variables_outside(beside=[])
     assert any(each is part for each in found)
     assert not any(each is whole for each in found)
-    found = starting_point.variables_outside(beside=[whole])
+    found = initial_state.variables_outside(beside=[whole])
     assert not any(each is part for each in found)

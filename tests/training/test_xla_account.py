@@ -14,11 +14,11 @@ from model_cases import captured
 from tfx_perf.config import PerfConfig
 from tfx_perf.gate import run as runs
 from tfx_perf.training import model_flops, recording
-from tfx_perf.training.loop import Loop
-from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.loop import FitLoop
 from tfx_perf.training.session import TrainingSession
-from tfx_perf.training.trials.choice import PlanChoice
-from tfx_perf.training.trials.plan_key import fit_key
+from tfx_perf.training.speedups.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.tuning.choice import PlanChoice
+from tfx_perf.training.tuning.plan_key import fit_key
 from tfx_perf.xla import hlo
 
 pytestmark = pytest.mark.each_choice
@@ -37,7 +37,7 @@ def ragged():
 
 
 def trained(call, plan=COMPILED):
-    choice = PlanChoice(plan=plan, plan_reason="for the test", fit=fit_key(call, Loop(call)))
+    choice = PlanChoice(plan=plan, plan_reason="for the test", fit=fit_key(call, FitLoop(call)))
     session = TrainingSession(PerfConfig(), choice=choice)
     session.fit(call)
     assert session.record.plan == plan
@@ -68,7 +68,7 @@ def test_known_shapes_are_one_program_and_products_are_counted_once(keras):
 
 
 def test_a_call_of_another_length_is_another_program(keras):
-    loop = Loop(captured(model_cases.dense(keras), rows().batch(8, drop_remainder=True)))
+    loop = FitLoop(captured(model_cases.dense(keras), rows().batch(8, drop_remainder=True)))
     for steps_per_execution in (2, 4):
         plan = TrainingPlan(steps_per_execution=steps_per_execution, xla_loop=True)
         loop.fit(plan)
@@ -78,7 +78,7 @@ def test_a_call_of_another_length_is_another_program(keras):
 def test_keras_own_compiled_step_is_read_too(keras):
     call = captured(model_cases.dense(keras), ragged())
     call.model.jit_compile = True
-    account = recording.xla_account(call.model, Loop(call), PLAIN_FIT, next(iter(ragged())))
+    account = recording.xla_account(call.model, FitLoop(call), PLAIN_FIT, next(iter(ragged())))
     assert account.compiled_shapes is None
     assert account.fusion_count > 0
 

@@ -22,9 +22,9 @@ from tfx_perf.core import interception
 from tfx_perf.tf_internals import autograph
 from tfx_perf.training import model_flops
 from tfx_perf.training.keras_api import either_keras
-from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.replicas import strategies
 from tfx_perf.training.session import TrainingSession
+from tfx_perf.training.speedups.plan import TrainingPlan
 from tfx_perf.training.step.slices import slicing_obstacle
 
 UNITS = 1000

@@ -77,8 +77,8 @@ def _record(
 ) -> None:
     """Writes the decision on a run to the gate's ledger."""
     from tfx_perf.gate import history
-    from tfx_perf.gate.ledger import Act, Ledger
-    from tfx_perf.gate.ledger_store import LedgerArtifacts, Mirror
+    from tfx_perf.gate.ledger import Ledger, Override
+    from tfx_perf.gate.ledger_store import LedgerArtifacts, LedgerFolder
     from tfx_perf.gate.run import Run
 
     if not reason.strip():
@@ -89,7 +89,9 @@ def _record(
             "Name the ledger that the gate reads."
         )
     # The first is the one to write to.
-    places: list[Mirror | LedgerArtifacts] = [Mirror(baseline_uri)] if baseline_uri else []
+    places: list[LedgerFolder | LedgerArtifacts] = (
+        [LedgerFolder(baseline_uri)] if baseline_uri else []
+    )
     if source:
         source = history.resolved(source)
         places.append(LedgerArtifacts(source, pipeline=pipeline))
@@ -100,7 +102,7 @@ def _record(
     # After all decisions before, if this clock is behind theirs.
     before = [act.time for act in known.acts if act.is_about(found.key)]
     after = [time + datetime.timedelta(microseconds=1) for time in before]
-    act = Act(
+    act = Override(
         kind=kind,
         run_id=found.run_id,
         pipeline=found.pipeline,

@@ -202,7 +202,7 @@ class DistributionSettings(Section):
         return self
 
     def _check_strategy(self) -> None:
-        wanted, given = self.made_strategy, self.strategy
+        wanted, given = self.effective_strategy, self.strategy
         if given == "parameter_server" and self.servers is None:
             raise SettingError(
                 "parameter_servers with the strategy parameter_server",
@@ -245,7 +245,7 @@ class DistributionSettings(Section):
             )
 
     @property
-    def made_strategy(self) -> str | None:
+    def effective_strategy(self) -> str | None:
         """What is made for the user's code; None if nothing is, or `auto` has to be decided."""
         if self.servers is not None:
             return "parameter_server"

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import pydantic
 
 from tfx_perf.config.base import Count, LocalPath, NotNegative, Positive, PositiveInt, Section
-from tfx_perf.config.rule import FOLLOWERS, LEADER, Rule
+from tfx_perf.config.rule import DERIVED, PRIMARY, Rule
 from tfx_perf.core import metrics
 from tfx_perf.core.validation import SettingError
 
@@ -175,12 +175,12 @@ class GateSettings(Section):
             rules |= {key: DEFAULT_EVALUATION_RULE for key in keys if _has_default(key)}
             if self.price_per_hour is None:
                 del rules[_COST]
-            leader = self.rules.get(LEADER)
+            leader = self.rules.get(PRIMARY)
             if leader is not None:
                 rules |= {
                     key: rule.loosened(key, leader=leader)
                     for key, rule in rules.items()
-                    if rule and key in FOLLOWERS
+                    if rule and key in DERIVED
                 }
         for key, rule in self.rules.items():
             default = rules.get(key)

@@ -18,10 +18,8 @@ _OF_TOLERANCE = ("max_regression", "expected_std", "min_baseline")
 _LARGEST_SHARE = 10.0
 _DIRECTIONS = {"lower": Direction.LOWER, "higher": Direction.HIGHER}
 
-LEADER = "step_time_seconds"
-FOLLOWERS = {
-    key: exponent for key, exponent in metrics.STEP_TIME_EXPONENTS.items() if key != LEADER
-}
+PRIMARY = "step_time_seconds"
+DERIVED = {key: exponent for key, exponent in metrics.STEP_TIME_EXPONENTS.items() if key != PRIMARY}
 """What follows from the step time is the same measurement in other units."""
 
 
@@ -125,7 +123,7 @@ class Rule(Section):
         if leader.tolerance is None or self.tolerance is None:
             return self
         tolerance, max_regression = (
-            abs((1 + slower) ** FOLLOWERS[key] - 1)
+            abs((1 + slower) ** DERIVED[key] - 1)
             for slower in (leader.tolerance, leader.largest_change)
         )
         return Rule(

@@ -18,7 +18,7 @@ from tfx_perf.config.base import (
 )
 from tfx_perf.core import storage
 
-Speedup = Literal["xla", "fused_update", "xla_loop", "onednn"]
+SpeedupName = Literal["xla", "fused_update", "xla_loop", "onednn"]
 
 
 class TrainingSettings(Section):
@@ -59,7 +59,7 @@ class TrainingSettings(Section):
 
     tuning_seconds: NotNegative = 120.0
     steps_per_execution: PositiveInts = (10, 50)
-    excluded_speedups: Several[Literal[Speedup, "inexact"]] = ()
+    excluded_speedups: Several[Literal[SpeedupName, "inexact"]] = ()
     loss_tolerance: Positive = 0.01
     margin: NotNegative = 0.02
     seed: Seed | None = None

@@ -10,7 +10,7 @@ from tfx_perf.core import records, storage
 FILE_NAME = "unmeasured.json"
 
 
-class Unmeasured(records.Record):
+class MissingMeasurement(records.Record):
     """Why there are no figures, in an artifact that would have them.
 
     `reason` is a sentence without its full stop; if it `may_pass`, another try may have figures.
@@ -25,4 +25,4 @@ class Unmeasured(records.Record):
 def reason_in(folder: str | pathlib.Path | upath.UPath) -> str | None:
     """Returns why a folder has no figures; None if nothing says so. UserError: it is damaged."""
     path = storage.path(folder) / FILE_NAME
-    return Unmeasured.read(path).reason if storage.exists(path) else None
+    return MissingMeasurement.read(path).reason if storage.exists(path) else None

@@ -12,7 +12,7 @@ from tfx_perf.core.interception import FitCall
 from tfx_perf.distribute import reduction, replicas, together
 from tfx_perf.distribute.model_parallel.placing import over_devices
 from tfx_perf.training.fit.fit_arguments import callback_list, in_given
-from tfx_perf.training.keras_api import either_keras, random_layers, row_draws
+from tfx_perf.training.keras_api import either_keras, per_row_rng, random_layers
 from tfx_perf.training.keras_api.base_api import KerasApi, Tensors, traced_apart
 from tfx_perf.training.measuring.accounts import Placement
 from tfx_perf.training.replicas import strategies
@@ -90,7 +90,7 @@ def over_replicas(
 
 @contextlib.contextmanager
 def drawing_by_rows(model: Any, keras_api: KerasApi) -> Iterator[None]:
-    """Has random layers draw by rows in the context, see `row_draws`; UserError if impossible."""
+    """Has random layers draw by rows in the context, see `per_row_rng`; UserError if impossible."""
     if keras_api.overrides_train_step(model):
         raise errors.UserError(
             "Expected Keras' own train_step, to draw random numbers by the row. Received: "
@@ -100,7 +100,7 @@ def drawing_by_rows(model: Any, keras_api: KerasApi) -> Iterator[None]:
     is_keras3 = keras_api.package == "keras"
     with (
         traced_apart(model),
-        row_draws.lasting(),
+        per_row_rng.lasting(),
         replicas.drawing_by_rows() if is_keras3 else random_layers.drawing_by_rows(model),
     ):
         yield

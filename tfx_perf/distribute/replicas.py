@@ -16,7 +16,7 @@ import tensorflow as tf
 from tfx_perf.core import interception
 from tfx_perf.core.interception import Replacement
 from tfx_perf.distribute.reduction import summed
-from tfx_perf.training.keras_api import row_draws
+from tfx_perf.training.keras_api import per_row_rng
 from tfx_perf.training.keras_api.base_api import traced_apart
 
 _SEEDS_APART = 7919  # a prime: users seed their layers with 1, 2, 3
@@ -33,7 +33,7 @@ def as_one_device(
     replaced = [
         *replacements(reduction_dtype),
         (keras.layers.BatchNormalization, "_moments", _moments_of_rows),
-        (generator, "next", row_draws.noted),
+        (generator, "next", per_row_rng.noted),
         *([] if draws_by_rows else [(generator, "next", _own_seeds)]),
     ]
     with interception.replacing_all(replaced), traced_apart(model):
@@ -41,10 +41,10 @@ def as_one_device(
 
 
 def drawing_by_rows() -> contextlib.AbstractContextManager[None]:
-    """Returns a context in which Keras 3 draws by rows; see `row_draws`."""
+    """Returns a context in which Keras 3 draws by rows; see `per_row_rng`."""
     module = importlib.import_module("keras.src.backend.tensorflow.random")
-    drawing = [(module, name, row_draws.drawing) for name in _DRAWS_OF_SHAPES]
-    return interception.replacing_all([*drawing, (module, "dropout", row_draws.dropping)])
+    drawing = [(module, name, per_row_rng.drawing) for name in _DRAWS_OF_SHAPES]
+    return interception.replacing_all([*drawing, (module, "dropout", per_row_rng.dropping)])
 
 
 def _moments_of_rows(own: Callable[..., Any]) -> Callable[..., Any]:

@@ -15,7 +15,7 @@ from tfx_perf.tf_internals import clusters, devices
 
 
 def _made(settings: DistributionSettings) -> tf.distribute.Strategy:
-    name = settings.made_strategy
+    name = settings.effective_strategy
     if name == "mirrored":
         return tf.distribute.MirroredStrategy(devices.computing())
     if name == "model_parallel":

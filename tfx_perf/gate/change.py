@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from tfx_perf.config.rule import FOLLOWERS, LEADER, Rule
+from tfx_perf.config.rule import DERIVED, PRIMARY, Rule
 from tfx_perf.core import formatting, metrics
 from tfx_perf.gate import noise
-from tfx_perf.gate.decision import Outcome, Shortness, Verdict
+from tfx_perf.gate.decision import RuleResult, Shortness, Verdict
 from tfx_perf.gate.noise import OwnErrors, PredictiveDistribution, predict
 
 # A run passes if a change beyond max_regression is ruled out with 95 % confidence.
@@ -160,7 +160,7 @@ class Change:
         tolerance = self.rule.smallest_change * self.scale
         return tolerance if self.is_exact else max(tolerance, self.prediction.half_width(level))
 
-    def outcome(self, *, level: float, smallest_level: float) -> Outcome:
+    def outcome(self, *, level: float, smallest_level: float) -> RuleResult:
         """Returns the answer at `level`; the `smallest_level` tells what is detectable."""
         lowest, highest = metrics.lookup(self.key).bounds
         allowed = self.baseline + self.sign * self.threshold(level)
@@ -171,7 +171,7 @@ class Change:
         if not self.is_exact:
             detectable = self.prediction.detectable(detectable)
         verdict, reason = self._judge(allowed, interval, level=level)
-        return Outcome(
+        return RuleResult(
             metric=self.key,
             kind="change",
             verdict=verdict,
@@ -273,15 +273,17 @@ class Change:
 
 
 def beside_step_time(
-    outcome: Outcome, found: Mapping[str, Change], *, leader: Outcome | None
-) -> Outcome:
+    outcome: RuleResult, found: Mapping[str, Change], *, leader: RuleResult | None
+) -> RuleResult:
     """Returns another answer where the step time, with the answer `leader`, explains it."""
     if outcome.metric in found:
         outcome = _left_to_the_median(outcome, found[outcome.metric], leader=leader)
     return _of_shorter_steps(outcome, found)
 
 
-def _left_to_the_median(outcome: Outcome, change: Change, *, leader: Outcome | None) -> Outcome:
+def _left_to_the_median(
+    outcome: RuleResult, change: Change, *, leader: RuleResult | None
+) -> RuleResult:
     """Returns the outcome, not checked where only the shortness of the training leaves it open.
 
     In a training of a tenth of a second one stall of the machine halves the mean rate, and MFU and
@@ -289,7 +291,7 @@ def _left_to_the_median(outcome: Outcome, change: Change, *, leader: Outcome | N
     move.
     """
     is_open = outcome.kind == "change" and outcome.verdict is Verdict.INCONCLUSIVE
-    if not (is_open and outcome.metric in FOLLOWERS):
+    if not (is_open and outcome.metric in DERIVED):
         return outcome
     if leader is None or leader.verdict is not Verdict.PASS:
         return outcome
@@ -302,9 +304,9 @@ def _left_to_the_median(outcome: Outcome, change: Change, *, leader: Outcome | N
     return outcome.model_copy(update={"verdict": Verdict.SKIPPED, "reason": reason})
 
 
-def _of_shorter_steps(outcome: Outcome, found: Mapping[str, Change]) -> Outcome:
+def _of_shorter_steps(outcome: RuleResult, found: Mapping[str, Change]) -> RuleResult:
     """Returns the outcome, passed where a share rose only because the steps are shorter."""
-    step = found.get(LEADER)
+    step = found.get(PRIMARY)
     if outcome.metric not in metrics.SHARES_OF_A_STEP or outcome.value is None or step is None:
         return outcome
     if step.value >= step.baseline or outcome.kind == "limit":

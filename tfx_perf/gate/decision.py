@@ -65,7 +65,7 @@ class Remedy(records.Record):
         return f"{self.setting} is {self.value}: {self.suggestion}."
 
 
-class Outcome(records.Record):
+class RuleResult(records.Record):
     """A rule's answer with the figures it rests on, in the metric's unit; None where there is none.
 
     Changes are relative to the baseline, or to the rule's `min_baseline` where that is larger.
@@ -144,16 +144,16 @@ class Outcome(records.Record):
         return refusal and self.metric in metrics.STEP_TIME_EXPONENTS
 
 
-def remedies(outcomes: Iterable[Outcome]) -> dict[Remedy, list[Outcome]]:
+def remedies(outcomes: Iterable[RuleResult]) -> dict[Remedy, list[RuleResult]]:
     """Returns what to do, each thing once, with the refusals that it answers."""
-    found: dict[Remedy, list[Outcome]] = {}
+    found: dict[Remedy, list[RuleResult]] = {}
     for outcome in outcomes:
         if outcome.remedy:
             found.setdefault(outcome.remedy, []).append(outcome)
     return found
 
 
-class Remeasured(records.Record):
+class AbRerun(records.Record):
     """The candidate's step time over a blessed run's, with its 95 % interval; None for a reason."""
 
     against: str | None = None
@@ -172,7 +172,7 @@ class Remeasured(records.Record):
             f"to {high}).{passes}"
         )
 
-    def settle(self, outcome: Outcome, rule: Rule, *, baseline: Sequence[Run]) -> Outcome:
+    def settle(self, outcome: RuleResult, rule: Rule, *, baseline: Sequence[Run]) -> RuleResult:
         """Returns another answer to a rule if the interval is clear, else the same.
 
         An open question becomes a regression if the whole interval is beyond the tolerance, and
@@ -196,7 +196,7 @@ class Remeasured(records.Record):
         )
 
     @staticmethod
-    def _judge_change(least: float, most: float, outcome: Outcome, rule: Rule) -> Verdict:
+    def _judge_change(least: float, most: float, outcome: RuleResult, rule: Rule) -> Verdict:
         is_open = outcome.verdict is Verdict.INCONCLUSIVE
         if least > rule.smallest_change:
             return Verdict.REGRESSION
@@ -205,7 +205,7 @@ class Remeasured(records.Record):
         return outcome.verdict
 
     def _judge_drift(
-        self, factors: tuple[float, float], outcome: Outcome, baseline: Sequence[Run]
+        self, factors: tuple[float, float], outcome: RuleResult, baseline: Sequence[Run]
     ) -> Verdict:
         """Answers by the blessed run's expected figure with this run's code."""
         blessed = next(run for run in baseline if run.run_id == self.against)
@@ -240,17 +240,18 @@ class GateRecord(records.Record):
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.gate/2"
+    RENAMED: ClassVar[Mapping[str, str]] = {"remeasured": "ab_rerun"}
 
     blessed: bool
     headline: str
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[RuleResult, ...]
     candidate: Run
     baseline_runs: tuple[Run, ...]
     differences: dict[str, tuple[str, str]]
     false_alarm_rate: float
     host_factor: pydantic.FiniteFloat = 1.0
     unread: tuple[str, ...] = ()
-    remeasured: Remeasured | None = None
+    ab_rerun: AbRerun | None = None
 
     @property
     def verdict(self) -> Verdict:

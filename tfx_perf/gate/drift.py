@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from tfx_perf.config.rule import LEADER, Rule
+from tfx_perf.config.rule import PRIMARY, Rule
 from tfx_perf.core import cache_key, formatting, metrics
 from tfx_perf.gate import noise
 from tfx_perf.gate import run as run_lib
 from tfx_perf.gate.baseline import Case, since_decision
 from tfx_perf.gate.change import Change
-from tfx_perf.gate.decision import Outcome, Verdict
+from tfx_perf.gate.decision import RuleResult, Verdict
 from tfx_perf.gate.run import Run
 
 # The best level is the best median of so many runs in a row: the best single run is luck.
@@ -32,7 +32,7 @@ _PER_EXAMPLE = frozenset(
 _OF_WORK = ("seconds", "bytes", "joules")
 
 
-def drift(change: Change, *, pinned: str | None, level: float) -> Iterator[Outcome]:
+def drift(change: Change, *, pinned: str | None, level: float) -> Iterator[RuleResult]:
     """Checks for a change since the reference that is beyond both `max_regression` and the noise.
 
     The reference is the run `pinned` if it is comparable, else the best level that five runs in a
@@ -63,7 +63,7 @@ def best_level(figures: Sequence[float], *, sign: float) -> float:
     return float(sign * np.min(sign * np.median(windows, axis=1)))
 
 
-def _since(change: Change, *, reference: float, name: str, runs: float, level: float) -> Outcome:
+def _since(change: Change, *, reference: float, name: str, runs: float, level: float) -> RuleResult:
     scale = max(abs(reference), change.rule.min_baseline)
     allowed = change.rule.largest_change * scale
     if not change.is_exact:
@@ -86,7 +86,7 @@ def _since(change: Change, *, reference: float, name: str, runs: float, level: f
         formatting.format_value(change.key, figure) for figure in (change.value, reference, bound)
     )
     amount = "" if relative is None else f"{formatting.signed_percent(relative)}% "
-    return Outcome(
+    return RuleResult(
         metric=change.key,
         kind="drift",
         verdict=Verdict.REGRESSION if refused else Verdict.PASS,
@@ -103,7 +103,7 @@ def _since(change: Change, *, reference: float, name: str, runs: float, level: f
     )
 
 
-def far_worse(key: str, rule: Rule, case: Case) -> Outcome | None:
+def far_worse(key: str, rule: Rule, case: Case) -> RuleResult | None:
     """Returns a refusal of a figure without comparable runs that is too bad to be blessed unseen.
 
     The difference may explain a factor: a step on a hundred times the batch may take a hundred
@@ -136,7 +136,7 @@ def far_worse(key: str, rule: Rule, case: Case) -> Outcome | None:
     before = float(np.median([run.figures.get(key, figure) for run, figure in recent]))
     # If none is comparable, the headline says what differs.
     told = f" ({_changed(last, candidate)})" if case.comparable else ""
-    return Outcome(
+    return RuleResult(
         metric=key,
         kind="change",
         verdict=Verdict.INCOMPARABLE,
@@ -176,7 +176,7 @@ def _factor(key: str, run: Run, candidate: Run) -> float:
         trained = (run.trained_steps or 0.0), (candidate.trained_steps or 0.0)
         return trained[0] / trained[1] / batch if all(trained) else 1.0
     if key in metrics.SHARES_OF_A_STEP:
-        return (run.figure(LEADER) or 0.0) / (candidate.figure(LEADER) or 1.0)
+        return (run.figure(PRIMARY) or 0.0) / (candidate.figure(PRIMARY) or 1.0)
     if unit not in _OF_WORK and key not in _PER_EXAMPLE:
         return 1.0
     # Nobody knows the work of a step without its FLOPs: then of more examples, each in full.

@@ -13,7 +13,7 @@ from tfx_perf.core import errors, metrics, storage
 from tfx_perf.gate import decision as decisions
 from tfx_perf.gate.decision import GateRecord
 from tfx_perf.gate.ledger import Ledger
-from tfx_perf.gate.ledger_store import LedgerArtifacts, Mirror
+from tfx_perf.gate.ledger_store import LedgerArtifacts, LedgerFolder
 from tfx_perf.gate.run import Run, completed
 from tfx_perf.mlmd import runs as recorded_runs
 from tfx_perf.mlmd import store as metadata_store
@@ -70,7 +70,7 @@ def read_ledger(source: str, *, pipeline: str | None = None) -> Ledger:
         )
     if storage.is_file(source):
         return Ledger.read(source)
-    ledger = Mirror(source).read()
+    ledger = LedgerFolder(source).read()
     if not ledger.runs:  # it usually is not the folder that was meant
         raise errors.UserError(
             "Expected ML Metadata or a ledger. "

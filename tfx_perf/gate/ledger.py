@@ -18,7 +18,7 @@ FILE_NAME = "ledger.json"
 _ENVIRONMENTS = 5
 
 
-class Act(records.Record):
+class Override(records.Record):
     """One decision of a person, who outweighs the gate; empty pipeline and node stand for any.
 
     With `bless` the run counts as baseline from then on; with `unbless` it no longer does.
@@ -59,7 +59,7 @@ class Ledger(records.Record):
 
     entries: tuple[Run, ...] = ()
     withdrawn: tuple[Run, ...] = ()
-    acts: tuple[Act, ...] = ()
+    acts: tuple[Override, ...] = ()
 
     @property
     def runs(self) -> tuple[Run, ...]:
@@ -172,7 +172,7 @@ class Ledger(records.Record):
         )
 
 
-def _place_of_act(act: Act) -> tuple[datetime.datetime, str, str]:
+def _place_of_act(act: Override) -> tuple[datetime.datetime, str, str]:
     # At the very same time "unbless" comes after "bless", and so prevails.
     return act.time, act.kind, act.model_dump_json()
 

@@ -14,7 +14,7 @@ from tfx_perf.config.gate import GateSettings
 from tfx_perf.core import cache_key, errors, storage
 from tfx_perf.gate import ledger as ledgers
 from tfx_perf.gate.decision import GateRecord
-from tfx_perf.gate.ledger import Act, Ledger
+from tfx_perf.gate.ledger import Ledger, Override
 from tfx_perf.gate.run import Run
 from tfx_perf.mlmd import runs as recorded_runs
 from tfx_perf.mlmd import store as metadata_store
@@ -34,7 +34,7 @@ def known(settings: GateSettings, before: Iterable[Ledger] = ()) -> Ledger:
     """Returns the merge of the ledgers of runs before and the one at `baseline_uri`."""
     found = list(before)
     if settings.baseline_uri:
-        found.append(Mirror(settings.baseline_uri).read())
+        found.append(LedgerFolder(settings.baseline_uri).read())
     return Ledger().merge(*found).last(settings.ledger_size, pinned=settings.reference_run)
 
 
@@ -49,13 +49,13 @@ def extended(before: Ledger, decision: GateRecord, *, settings: GateSettings) ->
         decision.candidate, keep=settings.ledger_size, pinned=settings.reference_run
     )
     if settings.baseline_uri:
-        mirror = Mirror(settings.baseline_uri)
+        mirror = LedgerFolder(settings.baseline_uri)
         mirror.add(updated)
         mirror.prune(decision.candidate, keep=settings.ledger_size, pinned=settings.reference_run)
     return updated
 
 
-class Mirror:
+class LedgerFolder:
     """A folder of ledgers whose merge is the ledger.
 
     Each writer adds a file of its own, with what the folder does not hold yet, and never changes
@@ -121,7 +121,7 @@ class Mirror:
 
     def _put(self, ledger: Ledger) -> None:
         text = ledger.to_text().encode()
-        items: tuple[Run | Act, ...] = (*ledger.runs, *ledger.acts)
+        items: tuple[Run | Override, ...] = (*ledger.runs, *ledger.acts)
         newest = max(item.time for item in items)
         # The same content has the same name, so that a repeated write changes nothing.
         name = f"{newest:%Y%m%dT%H%M%S}-{cache_key.digest(text)}.json"

@@ -5,11 +5,11 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from tfx_perf.config.gate import GateSettings
-from tfx_perf.config.rule import LEADER, REGRESSION_TOLERANCES, Rule
+from tfx_perf.config.rule import PRIMARY, REGRESSION_TOLERANCES, Rule
 from tfx_perf.core import formatting, metrics
 from tfx_perf.gate import run as run_lib
 from tfx_perf.gate.baseline import Case
-from tfx_perf.gate.decision import GateRecord, Outcome, Remedy, Verdict, remedies
+from tfx_perf.gate.decision import GateRecord, Remedy, RuleResult, Verdict, remedies
 from tfx_perf.gate.run import Run
 from tfx_perf.training import scaling
 
@@ -32,7 +32,7 @@ _LEADING = (
 _MOST_REFUSALS = 5
 
 
-def headline(outcomes: Sequence[Outcome], case: Case) -> str:
+def headline(outcomes: Sequence[RuleResult], case: Case) -> str:
     """Returns the decision and its grounds; first that a run is comparable with no blessed one."""
     sentences = [_decision(outcomes)]
     if any(item.refuses and item.may_be_settled for item in outcomes):
@@ -54,7 +54,7 @@ def headline(outcomes: Sequence[Outcome], case: Case) -> str:
     return " ".join(sentences)
 
 
-def _decision(outcomes: Sequence[Outcome]) -> str:
+def _decision(outcomes: Sequence[RuleResult]) -> str:
     if not outcomes:
         return "Refused: the gate has no rule, so nothing was checked."
     count = formatting.counted(len(outcomes), "check")
@@ -127,7 +127,7 @@ def _slower_peaks(candidate: Run, baseline: Sequence[Run]) -> tuple[float, float
     return own, min(known)
 
 
-def _slower_steps(case: Case, outcomes: Sequence[Outcome]) -> Iterator[str]:
+def _slower_steps(case: Case, outcomes: Sequence[RuleResult]) -> Iterator[str]:
     """Yields that the steps of a model of another size take longer, and what can refuse that.
 
     Only its owner can say how long they may take, and must not think that the run was compared.
@@ -135,7 +135,7 @@ def _slower_steps(case: Case, outcomes: Sequence[Outcome]) -> Iterator[str]:
     """
     if case.before is None:
         return
-    seconds, before = case.candidate.figure(LEADER), case.before.figure(LEADER)
+    seconds, before = case.candidate.figure(PRIMARY), case.before.figure(PRIMARY)
     sizes, others = (
         run_lib.sizes(run.environment) for run in (case.candidate, case.before)
     )
@@ -145,13 +145,13 @@ def _slower_steps(case: Case, outcomes: Sequence[Outcome]) -> Iterator[str]:
         return
     work = _WORK[field].format(f"{sizes[field] / others[field]:.3g}")
     found = f"{work} {seconds / before:.3g} times as long"
-    of_step = [item for item in outcomes if item.metric == LEADER]
+    of_step = [item for item in outcomes if item.metric == PRIMARY]
     if not any(item.refuses or item.kind == "limit" for item in of_step):
-        found += f"; not refused for it: rules: {{{LEADER}: {{max: SECONDS}}}} would set a limit"
+        found += f"; not refused for it: rules: {{{PRIMARY}: {{max: SECONDS}}}} would set a limit"
     yield f"{found}."
 
 
-def remedy(outcome: Outcome, rule: Rule, *, of_rule: Sequence[Outcome], case: Case) -> Remedy:
+def remedy(outcome: RuleResult, rule: Rule, *, of_rule: Sequence[RuleResult], case: Case) -> Remedy:
     """Returns the setting that decides on a refusal, and the value for all answers to its rule."""
     setting, value, words = _suggested(outcome, rule, of_rule=of_rule, settings=case.settings)
     is_doubtful = outcome.verdict is Verdict.INCONCLUSIVE or _slower_peaks(
@@ -166,7 +166,7 @@ def remedy(outcome: Outcome, rule: Rule, *, of_rule: Sequence[Outcome], case: Ca
 
 
 def _suggested(
-    outcome: Outcome, rule: Rule, *, of_rule: Sequence[Outcome], settings: GateSettings
+    outcome: RuleResult, rule: Rule, *, of_rule: Sequence[RuleResult], settings: GateSettings
 ) -> tuple[str, str, str]:
     of_key = f"gate.rules.{outcome.metric}"
     if outcome.verdict is Verdict.LIMIT:
@@ -211,7 +211,7 @@ def _suggested(
     return f"{of_key}.optional", f"{bool(own and own.optional)}".lower(), words
 
 
-def _tolerating(rule: Rule, outcomes: Sequence[Outcome]) -> str:
+def _tolerating(rule: Rule, outcomes: Sequence[RuleResult]) -> str:
     """Returns the tolerance and max_regression that let the run pass; empty without any."""
     changes = [item for item in outcomes if item.kind == "change"]
     drifts = [item for item in outcomes if item.kind == "drift"]
@@ -238,7 +238,7 @@ def _tolerating(rule: Rule, outcomes: Sequence[Outcome]) -> str:
     return f"; the rule {{{fields}}} would let it pass"
 
 
-def _worse(outcome: Outcome, rule: Rule, change: float | None) -> float:
+def _worse(outcome: RuleResult, rule: Rule, change: float | None) -> float:
     return rule.worse_sign(outcome.metric) * (change or 0.0)
 
 
@@ -261,8 +261,8 @@ def lines(
     figures = ", ".join(_figures(decision))
     if figures:
         yield f"  {figures}"
-    if decision.blessed and decision.remeasured:  # of a refused run the reasons have it
-        yield f"  {decision.remeasured.answer(decision.verdict)}"
+    if decision.blessed and decision.ab_rerun:  # of a refused run the reasons have it
+        yield f"  {decision.ab_rerun.answer(decision.verdict)}"
     speedup = run.figure("replica_speedup_ratio")
     if speedup is not None and 0 < speedup < scaling.SURELY_SLOWER:
         whose = "the training's" if run.is_of_script else "OptimizedTrainer's"
@@ -296,7 +296,7 @@ def _figures(decision: GateRecord) -> Iterator[str]:
             yield f"{shown}{_change(compared.get(key))}"
 
 
-def _change(outcome: Outcome | None) -> str:
+def _change(outcome: RuleResult | None) -> str:
     if outcome is None or outcome.from_baseline is None:
         return ""
     change = outcome.from_baseline.value

@@ -4,12 +4,12 @@ import math
 from typing import Literal
 
 from tfx_perf.config.gate import GateSettings, Policy
-from tfx_perf.config.rule import LEADER, Rule
+from tfx_perf.config.rule import PRIMARY, Rule
 from tfx_perf.core import errors, formatting, metrics
 from tfx_perf.gate import baseline, drift, messages, noise
 from tfx_perf.gate.baseline import Case
 from tfx_perf.gate.change import Change, beside_step_time
-from tfx_perf.gate.decision import GateRecord, Outcome, Remeasured, Verdict
+from tfx_perf.gate.decision import AbRerun, GateRecord, RuleResult, Verdict
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.run import Run
 
@@ -30,7 +30,7 @@ def evaluate(
     *,
     ledger: Ledger,
     settings: GateSettings,
-    remeasured: Remeasured | None = None,
+    ab_rerun: AbRerun | None = None,
 ) -> GateRecord:
     """Decides whether a run may be pushed; see docs/gate.md.
 
@@ -42,13 +42,13 @@ def evaluate(
     _check_reference_run(settings.reference_run, ledger, candidate=candidate)
     case = Case(candidate, ledger.without(candidate), settings)
     found, changes, host_factor = _answers(case)
-    if remeasured:
+    if ab_rerun:
         found = [
-            remeasured.settle(item, case.rules[item.metric], baseline=case.compared)
+            ab_rerun.settle(item, case.rules[item.metric], baseline=case.compared)
             for item in found
         ]
     of_changes = {item.metric: item for item in found if item.kind == "change"}
-    found = [beside_step_time(item, changes, leader=of_changes.get(LEADER)) for item in found]
+    found = [beside_step_time(item, changes, leader=of_changes.get(PRIMARY)) for item in found]
     quality_holds = any(
         item.kind == "change"
         and item.verdict is Verdict.PASS
@@ -77,11 +77,11 @@ def evaluate(
         false_alarm_rate=settings.false_alarm_rate,
         host_factor=host_factor,
         unread=settings.unruled(candidate.evaluation),
-        remeasured=remeasured,
+        ab_rerun=ab_rerun,
     )
 
 
-def _answers(case: Case) -> tuple[list[Outcome], dict[str, Change], float]:
+def _answers(case: Case) -> tuple[list[RuleResult], dict[str, Change], float]:
     """Returns each rule's own answers, the comparisons, and the host's factor for times."""
     candidate, settings = case.candidate, case.settings
     problems = {
@@ -104,7 +104,7 @@ def _answers(case: Case) -> tuple[list[Outcome], dict[str, Change], float]:
     holm = noise.holm_levels(p_values, rate=settings.false_alarm_rate)
     levels = dict(zip(tested, holm, strict=True))
     smallest_level = min(holm, default=settings.false_alarm_rate)
-    found: list[Outcome] = []
+    found: list[RuleResult] = []
     for key, rule in case.rules.items():
         if problem := problems[key]:
             found.append(problem)
@@ -122,7 +122,7 @@ def _answers(case: Case) -> tuple[list[Outcome], dict[str, Change], float]:
     return found, changes, host_factor
 
 
-def _uncompared(key: str, rule: Rule, case: Case) -> Outcome:
+def _uncompared(key: str, rule: Rule, case: Case) -> RuleResult:
     """Returns why a figure was not compared; a refusal where it is far worse all the same."""
     verdict, reason = Verdict.NO_BASELINE, "No blessed run has this figure yet."
     if baseline.is_of_a_part(key, case.candidate):
@@ -137,10 +137,10 @@ def _uncompared(key: str, rule: Rule, case: Case) -> Outcome:
     elif case.having(key):
         verdict, reason = Verdict.INCOMPARABLE, "No blessed run that has it is comparable."
     value = case.candidate.figure(key)
-    return Outcome(metric=key, kind="change", verdict=verdict, value=value, reason=reason)
+    return RuleResult(metric=key, kind="change", verdict=verdict, value=value, reason=reason)
 
 
-def check_limits(key: str, value: float, *, rule: Rule) -> Outcome:
+def check_limits(key: str, value: float, *, rule: Rule) -> RuleResult:
     """Checks a figure against a rule's `min` and `max`, which are inclusive."""
 
     def shown(bound: float) -> str:
@@ -157,7 +157,7 @@ def check_limits(key: str, value: float, *, rule: Rule) -> Outcome:
         passes = verdict is Verdict.PASS
         wanted = "as it has to be" if passes else f"and has to be {shown(1 - value)}"
         reason = f"The answer is {shown(value)}, {wanted}."
-    return Outcome(
+    return RuleResult(
         metric=key,
         kind="limit",
         verdict=verdict,
@@ -168,15 +168,15 @@ def check_limits(key: str, value: float, *, rule: Rule) -> Outcome:
     )
 
 
-def _impossible(key: str, candidate: Run) -> Outcome | None:
+def _impossible(key: str, candidate: Run) -> RuleResult | None:
     """Returns the refusal of a figure that no run can reach; None of any other."""
     if key in candidate.not_finite:
         reason = "It is NaN or infinite, so that it counts as not measured."
-        return Outcome(metric=key, kind="limit", verdict=Verdict.INVALID, reason=reason)
+        return RuleResult(metric=key, kind="limit", verdict=Verdict.INVALID, reason=reason)
     if key not in candidate.impossible:
         return None
     value, (lowest, highest) = candidate.figure(key), candidate.impossible[key]
-    return Outcome(
+    return RuleResult(
         metric=key,
         kind="limit",
         verdict=Verdict.INVALID,
@@ -190,7 +190,7 @@ def _impossible(key: str, candidate: Run) -> Outcome | None:
     )
 
 
-def _problem(key: str, rule: Rule, case: Case) -> Outcome | None:
+def _problem(key: str, rule: Rule, case: Case) -> RuleResult | None:
     """Returns why a figure cannot be judged, None if it can.
 
     A loss, or a metric of Evaluator's, that the node's last blessed run had must not be NaN or
@@ -218,18 +218,18 @@ def _problem(key: str, rule: Rule, case: Case) -> Outcome | None:
             verdict, reason = Verdict.SKIPPED, f"{reason}; the rule is optional."
         else:
             verdict, reason = Verdict.INVALID, f"{reason}, and a rule without its figure refuses."
-        return Outcome(metric=key, kind=kind, verdict=verdict, reason=reason)
+        return RuleResult(metric=key, kind=kind, verdict=verdict, reason=reason)
     steps = candidate.figure("train_step_count")
     if key in PER_STEP and steps is not None and steps < settings.minimum_steps:
         since = " since the training was interrupted" if candidate.is_resumed else ""
         reason = f"It rests on {steps:.0f} steps{since}, and needs {settings.minimum_steps}."
-        return Outcome(
+        return RuleResult(
             metric=key, kind=kind, verdict=Verdict.INVALID, value=value, reason=reason
         )
     return None
 
 
-def _refuses(policy: Policy, outcome: Outcome, *, quality_holds: bool) -> bool:
+def _refuses(policy: Policy, outcome: RuleResult, *, quality_holds: bool) -> bool:
     """Whether a verdict refuses: a limit does, and one that the policy does not know does not."""
     if outcome.verdict is Verdict.LIMIT:
         return True

@@ -7,7 +7,7 @@ import time
 from tfx_perf.core import formatting
 from tfx_perf.input import measure
 from tfx_perf.input.diagnosis import Diagnosis
-from tfx_perf.input.record import FinalComparison
+from tfx_perf.input.record import Confirmation
 
 _MEASURED = 0.86  # of the time, after which nothing more is measured
 
@@ -55,7 +55,7 @@ class Gain:
         seconds = self._preparation_seconds(diagnosis)
         return max(0.0, self._most_seconds(diagnosis) - self.expected_runs * seconds)
 
-    def left_seconds(self, final: FinalComparison) -> float:
+    def left_seconds(self, final: Confirmation) -> float:
         """Returns the most that yet another input can save in place of one that was compared."""
         if final.fed_ratio is None:
             return math.inf

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tfx_perf.core import formatting, statistics
 from tfx_perf.input import measure
-from tfx_perf.input.record import DEFAULT, CandidateOutcome, FinalComparison
+from tfx_perf.input.record import DEFAULT, CandidateOutcome, Confirmation
 
 NOT_WORTH_IT = "not examined: it would take longer than what is left to gain"
 """Why a candidate is not looked at where the search ends before."""
@@ -23,7 +23,7 @@ class Choice:
 
     name: str
     reason: str
-    final: FinalComparison | None = None
+    final: Confirmation | None = None
     was_searched: bool = True  # else a search would not have paid
 
 
@@ -120,7 +120,7 @@ def without_memory(
     )
 
 
-def too_few_rounds(final: FinalComparison | None = None) -> Choice:
+def too_few_rounds(final: Confirmation | None = None) -> Choice:
     """Returns the default where the time ended before the last comparison was proof."""
     reason = (
         f"There was time for {final.rounds if final else 0} of the {measure.MIN_ROUNDS} rounds "
@@ -138,7 +138,7 @@ def none_is_faster(margin: float) -> Choice:
     return Choice(DEFAULT, reason)
 
 
-def verdict(final: FinalComparison, *, margin: float) -> Choice:
+def verdict(final: Confirmation, *, margin: float) -> Choice:
     """Returns what is chosen after the last comparison.
 
     The default stays unless the whole interval of the ratio lies above 1 + margin. If the time
@@ -162,11 +162,11 @@ def verdict(final: FinalComparison, *, margin: float) -> Choice:
     return Choice(DEFAULT, reason, final)
 
 
-def comparison(samples: measure.Samples, name: str, *, on_train_step: bool) -> FinalComparison:
+def comparison(samples: measure.Samples, name: str, *, on_train_step: bool) -> Confirmation:
     """Returns how a candidate did beside the default, and a free input if there was one."""
     rates = {each: measure.rates(taken) for each, taken in samples.items()}
     fed = rates.get(REPEATED)
-    return FinalComparison(
+    return Confirmation(
         candidate=name,
         on_train_step=on_train_step,
         default_examples_per_second=statistics.median_interval(rates[DEFAULT]),

@@ -45,7 +45,7 @@ class CandidateOutcome(records.Record):
     shuffle: ShuffleQuality | None = None
 
 
-class FinalComparison(records.Record):
+class Confirmation(records.Record):
     """The best candidate against the default on new samples, whose number does not depend on them.
 
     `fed_ratio` compares it with one repeated batch from memory: 1 means that no faster input could
@@ -113,7 +113,7 @@ class TuningRecord(records.Record):
     expected_runs: int | None = None
     diagnosis: Diagnosis | None = None
     advice: tuple[Advice, ...] = ()
-    final: FinalComparison | None = None
+    final: Confirmation | None = None
     key: dict[str, str] = pydantic.Field(default_factory=dict)
     reused_from: str | None = None
     measured_on: MeasuredData | None = None

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfx_perf.config import InputSettings
 from tfx_perf.core import console, errors
 from tfx_perf.hardware import host
-from tfx_perf.input import apply, choice, diagnosis, examination, measure
+from tfx_perf.input import apply, candidate_check, choice, diagnosis, measure
 from tfx_perf.input.budget import Gain, TimeBudget
 from tfx_perf.input.candidates import Autotune
 from tfx_perf.input.candidates.candidate import DEFAULT, Candidate
@@ -64,14 +64,14 @@ class Search:
             settings.memory_budget_bytes or host.available_memory_bytes() // 2
         )
         began = time.monotonic()
-        self._examination = examination.Examination(
+        self._candidate_check = candidate_check.CandidateCheck(
             source,
             memory_budget_bytes=self.memory_budget_bytes,
             reference_seconds=_REFERENCE * settings.tuning_seconds,
             allow_weaker_shuffle=settings.allow_weaker_shuffle,
         )
         self._default_seconds = time.monotonic() - began  # to read and check the default
-        self.reference = self._examination.reference
+        self.reference = self._candidate_check.reference
         is_whole = self.reference.complete
         self.example_count = self.reference.digest.count if is_whole else example_count
         self.trained_example_count = (
@@ -84,7 +84,9 @@ class Search:
             preparation_seconds=_MAKING_SECONDS,
             split_example_count=self.example_count or 0,
         )
-        self.outcomes: dict[str, CandidateOutcome] = {DEFAULT: self._examination.default.outcome}
+        self.outcomes: dict[str, CandidateOutcome] = {
+            DEFAULT: self._candidate_check.default.outcome
+        }
         self._contenders: dict[str, tf.data.Dataset] = {}  # endless; the default is not among them
         self.batch_size = train.batch_size if train else source.options.batch_size
         self.rounds = 0
@@ -216,27 +218,27 @@ class Search:
         is_fed = final.fed_ratio is not None and final.fed_ratio.value >= _ENOUGH_RATIO
         return is_fed or self._gain.left_seconds(final) < search_seconds
 
-    def _examine(self, candidate: Candidate, found: examination.Prepared | None = None) -> bool:
+    def _examine(self, candidate: Candidate, found: candidate_check.Prepared | None = None) -> bool:
         """Prepares (unless `found`) and checks a candidate, once; says if it can be measured."""
         if candidate.name not in self.outcomes:
             console.set_status(f"examining {candidate.name}")
-            found = found or self._examination.examine(
+            found = found or self._candidate_check.examine(
                 candidate, deadline_seconds=self._budget.until(_PREPARED)
             )
             if found.dataset is not None and not self._budget.left_seconds:
-                found = examination.dropped(candidate, "not measured: the time was up")
+                found = candidate_check.dropped(candidate, "not measured: the time was up")
             try:
                 if found.dataset is not None:
                     dataset = self._as_trained_on(candidate, found.dataset)
                     self._contenders[candidate.name] = dataset
             except Exception as error:  # of the user's code, which must not cost the search
-                found = examination.dropped(candidate, errors.in_one_line(error))
+                found = candidate_check.dropped(candidate, errors.in_one_line(error))
             self.outcomes[candidate.name] = found.outcome
         return candidate.name in self._contenders
 
     def _drop(self, candidates: Sequence[Candidate]) -> None:
         for candidate in candidates:
-            skipped = examination.dropped(candidate, choice.NOT_WORTH_IT)
+            skipped = candidate_check.dropped(candidate, choice.NOT_WORTH_IT)
             self.outcomes[candidate.name] = skipped.outcome
 
     def _compared(
@@ -265,7 +267,7 @@ class Search:
         outcome = self.outcomes[candidate.name].model_copy(
             update={"name": variant.name, "description": variant.description}
         )
-        found = examination.Prepared(outcome, self._contenders[candidate.name])
+        found = candidate_check.Prepared(outcome, self._contenders[candidate.name])
         return [variant.name] if self._examine(variant, found) else []
 
     def _has_time(self, turns: int) -> bool:

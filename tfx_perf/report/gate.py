@@ -10,7 +10,7 @@ import numpy as np
 
 from tfx_perf.core import cache_key, formatting, metrics
 from tfx_perf.gate import baseline
-from tfx_perf.gate.decision import GateRecord, Outcome, Verdict, remedies
+from tfx_perf.gate.decision import GateRecord, RuleResult, Verdict, remedies
 from tfx_perf.report import page, plots, step_parts
 
 _REFUSED_FILE_NAME = "refused.html"
@@ -62,7 +62,7 @@ def report_on(record: GateRecord) -> page.Report:
     return report
 
 
-def _add_remedies(report: page.Report, outcomes: list[Outcome], *, is_of_script: bool) -> None:
+def _add_remedies(report: page.Report, outcomes: list[RuleResult], *, is_of_script: bool) -> None:
     note = "A setting is changed where the rule is wrong; where the run is, find out why"
     report.add_table(
         "What to do",
@@ -90,7 +90,7 @@ def _how_it_was_checked(record: GateRecord) -> str:
 
 
 def _add_checks(
-    report: page.Report, title: str, outcomes: Sequence[Outcome], *, note: str
+    report: page.Report, title: str, outcomes: Sequence[RuleResult], *, note: str
 ) -> None:
     rows = []
     for outcome in outcomes:
@@ -102,7 +102,7 @@ def _add_checks(
     report.add_table(title, columns=_COLUMNS, rows=[list(row.values()) for row in rows], note=note)
 
 
-def _cells(outcome: Outcome) -> dict[str, str]:
+def _cells(outcome: RuleResult) -> dict[str, str]:
     """Returns what there is to say of an outcome, by `_COLUMNS`."""
     cells = (
         outcome.metric,
@@ -117,7 +117,7 @@ def _cells(outcome: Outcome) -> dict[str, str]:
     return dict(zip(_COLUMNS, cells, strict=True))
 
 
-def change_in_words(outcome: Outcome) -> str:
+def change_in_words(outcome: RuleResult) -> str:
     """Returns the change with its interval, e.g. `+3.1 % (+1.0 to +5.2)`."""
     if outcome.from_baseline is None:
         return formatting.MISSING
@@ -126,7 +126,7 @@ def change_in_words(outcome: Outcome) -> str:
     return f"{value} %" if change.low == change.high else f"{value} % ({low} to {high})"
 
 
-def allowed_in_words(outcome: Outcome) -> str:
+def allowed_in_words(outcome: RuleResult) -> str:
     """Returns the values that pass, e.g. `≤ 3.30 ms`, or the answer that does.
 
     One that is inconclusive is among them, and may in truth be beyond its max_regression.
@@ -156,7 +156,7 @@ def _add_detectable(report: page.Report, record: GateRecord) -> None:
     )
 
 
-def _add_trend(report: page.Report, outcome: Outcome, record: GateRecord) -> None:
+def _add_trend(report: page.Report, outcome: RuleResult, record: GateRecord) -> None:
     if outcome.value is None or outcome.baseline is None:
         return
     report.add_figure(
@@ -179,7 +179,7 @@ def _add_trend(report: page.Report, outcome: Outcome, record: GateRecord) -> Non
     )
 
 
-def _baseline_in_words(outcome: Outcome, record: GateRecord) -> str:
+def _baseline_in_words(outcome: RuleResult, record: GateRecord) -> str:
     """Returns the name of a figure's baseline for the legend."""
     if record.candidate.gain(outcome.metric) is not None:
         return "Evaluator's baseline\nmodel"
@@ -188,7 +188,7 @@ def _baseline_in_words(outcome: Outcome, record: GateRecord) -> str:
     return "mean of the blessed runs\nat their latest level"
 
 
-def _noise(outcome: Outcome) -> float:
+def _noise(outcome: RuleResult) -> float:
     """Returns half the 90 % interval of the change, in the metric's unit; 0 where it is unknown."""
     difference = (outcome.value or 0.0) - (outcome.baseline or 0.0)
     if not outcome.change or outcome.change_high is None:  # equal, so that no scale can be told

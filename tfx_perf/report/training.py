@@ -8,7 +8,7 @@ from tfx_perf.report import page, plots
 from tfx_perf.training import advice, scaling
 from tfx_perf.training.measuring.accounts import CommunicationAccount, DevicePart, Placement
 from tfx_perf.training.record import TrainingRecord, XlaAccount
-from tfx_perf.training.trials.choice import TrialRecord
+from tfx_perf.training.tuning.choice import TrialRecord
 
 TITLE = "OptimizedTrainer: how the model was trained"
 
@@ -337,7 +337,7 @@ def _first_lines(record: TrainingRecord, *, runs_are_planned: bool) -> list[str]
     )
     if cost:
         said.append(cost)
-    took_turns = any(each.plan.is_plain_fit and each.plan.optimizations for each in record.trials)
+    took_turns = any(each.plan.is_plain_fit and each.plan.speedups for each in record.trials)
     if cost and took_turns:
         said.append(_BESIDE_BUDGET)
     speed = figures["examples_per_second"]

@@ -19,7 +19,7 @@ def operation_seeds() -> random.Random | None:
     return getattr(context.context(), "_rng", None)
 
 
-def put_back(seeds: random.Random, state: tuple) -> None:
+def restore(seeds: random.Random, state: tuple) -> None:
     """Has operations outside of graphs draw on from `state`; traces anew, which takes seconds."""
     seeds.setstate(state)
     context.context().clear_kernel_cache()

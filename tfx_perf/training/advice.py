@@ -9,7 +9,7 @@ from tfx_perf.core.records import Advice
 from tfx_perf.input.record import DEFAULT
 from tfx_perf.tf_internals import datasets
 from tfx_perf.training.record import TrainingRecord
-from tfx_perf.training.trials.choice import TrialRecord
+from tfx_perf.training.tuning.choice import TrialRecord
 
 _WAIT_SHARE = 0.1  # of a step
 _HOST_SHARE = 0.1  # of a step

@@ -12,9 +12,9 @@ from tfx_perf.hardware import devices, energy
 from tfx_perf.training import recording
 from tfx_perf.training.fit.timer import StepTimer
 from tfx_perf.training.measuring import collector, memory
-from tfx_perf.training.optimizations.plan import PLAIN_FIT
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.replicas import strategies
+from tfx_perf.training.speedups.plan import PLAIN_FIT
 
 _NOT_COUNTED = "FLOPs are not counted in a loop of your own"
 _OTHERS_NOT_COUNTED = "the other workers' hosts are not counted in a loop of your own"
@@ -37,7 +37,7 @@ class Meter:
                 "Expected model to have trainable_variables, which are counted. Received: "
                 f"model={type(model).__name__}. Leave it out, or give a tf.Module that holds all."
             )
-        self._held = memory.HeldMemory.now()
+        self._held = memory.MemoryBaseline.now()
         self._began = time.perf_counter()
         self._timer = StepTimer()
         self._batch_sizes: collections.Counter[int] = collections.Counter()

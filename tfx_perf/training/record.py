@@ -9,7 +9,7 @@ from tfx_perf.core import formatting, metrics, records, statistics
 from tfx_perf.core.records import Advice
 from tfx_perf.memory.growth import MemoryGrowth
 from tfx_perf.training.measuring.accounts import CommunicationAccount, Placement, RunBefore
-from tfx_perf.training.trials.choice import PlanChoice
+from tfx_perf.training.tuning.choice import PlanChoice
 
 FILE_NAME = "metrics.json"
 

@@ -14,14 +14,14 @@ from tfx_perf.memory import batches, growth
 from tfx_perf.tf_internals import datasets
 from tfx_perf.training import advice, model_flops
 from tfx_perf.training.fit.timer import StepTimer, percentile
-from tfx_perf.training.loop import FitResult, Loop
+from tfx_perf.training.loop import FitLoop, FitResult
 from tfx_perf.training.measuring import memory as memory_lib
-from tfx_perf.training.measuring.memory import HeldMemory, MemoryWatch
-from tfx_perf.training.optimizations import precision
-from tfx_perf.training.optimizations.plan import TrainingPlan
+from tfx_perf.training.measuring.memory import MemoryBaseline, MemoryWatch
 from tfx_perf.training.record import TrainingRecord, XlaAccount
 from tfx_perf.training.replicas import strategies
-from tfx_perf.training.trials.choice import PlanChoice, TrialRecord
+from tfx_perf.training.speedups import precision
+from tfx_perf.training.speedups.plan import TrainingPlan
+from tfx_perf.training.tuning.choice import PlanChoice, TrialRecord
 from tfx_perf.xla import fusions, hlo
 
 _PLOTTED_STEPS = 400
@@ -47,7 +47,7 @@ class EndedTraining:
     call: FitCall
     choice: PlanChoice
     result: FitResult
-    loop: Loop
+    loop: FitLoop
     known: dict[str, Any]  # fields of the record that were measured elsewhere or at the end
 
     @property
@@ -140,9 +140,9 @@ def ended(
     choice: PlanChoice,
     result: FitResult,
     *,
-    loop: Loop,
+    loop: FitLoop,
     memory: MemoryWatch,
-    held: HeldMemory,
+    held: MemoryBaseline,
     is_traced: bool,
     started: float,
     trial_trace_count: int = 0,
@@ -185,13 +185,13 @@ def ended(
     )
 
 
-def _trace_count(loop: Loop, plan: TrainingPlan, *, before: int) -> int | None:
+def _trace_count(loop: FitLoop, plan: TrainingPlan, *, before: int) -> int | None:
     """Returns how often a training traced its steps; what trials traced for it counts as one."""
     count = loop.trace_count(plan)
     return count and max(1, count - before)
 
 
-def peaks(held: HeldMemory, memory: MemoryWatch, *, leftover_bytes: int) -> dict[str, Any]:
+def peaks(held: MemoryBaseline, memory: MemoryWatch, *, leftover_bytes: int) -> dict[str, Any]:
     """Returns the fields on the most memory of a training that has just ended."""
     return {
         "peak_memory_bytes": memory_lib.peak_memory_bytes(),
@@ -249,7 +249,7 @@ def _losses(history: Any) -> dict[str, tuple[float, ...]]:
     }
 
 
-def xla_account(model: Any, loop: Loop, plan: TrainingPlan, batch: Any) -> XlaAccount | None:
+def xla_account(model: Any, loop: FitLoop, plan: TrainingPlan, batch: Any) -> XlaAccount | None:
     """Returns XLA's part of an ended training, compiled once more to be read; None without XLA."""
     part = None
     if not plan.uses_xla and not (plan.is_plain_fit and getattr(model, "jit_compile", False)):

@@ -1,4 +1,4 @@
-"""Recovery: trains through kills, blow-ups and plans that fail."""
+"""Recovery: trains through kills, divergence and plans that fail."""
 
 import gc
 import logging
@@ -17,17 +17,17 @@ from tfx_perf.tf_internals.datasets import row_count
 from tfx_perf.training.fit.fit_arguments import callback_list
 from tfx_perf.training.fit.timer import StepTimer
 from tfx_perf.training.keras_api.base_api import put_trainable
-from tfx_perf.training.loop import FitResult, Loop, eligibility
-from tfx_perf.training.optimizations.plan import TrainingPlan
+from tfx_perf.training.loop import FitLoop, FitResult, eligibility
 from tfx_perf.training.recovery import shortage, training_fingerprint
-from tfx_perf.training.recovery.blow_up import BlowUp, NumericsCheck
 from tfx_perf.training.recovery.callback_state import CallbackState
-from tfx_perf.training.recovery.checkpoint import Checkpoint, ResumePoint, SavedPoint
+from tfx_perf.training.recovery.checkpoint import Checkpoint, DiskSnapshot, ResumePoint
 from tfx_perf.training.recovery.checkpoint_store import MOST_ATTEMPTS, CheckpointStore
+from tfx_perf.training.recovery.checkpoint_writer import CheckpointSchedule
+from tfx_perf.training.recovery.divergence import DivergenceError, NumericsCheck
 from tfx_perf.training.recovery.guard import Guard, Task
-from tfx_perf.training.recovery.saver import SaveClock
 from tfx_perf.training.recovery.shortage import Shortages
 from tfx_perf.training.recovery.training_state import StateMismatchError, TrainingState, Writers
+from tfx_perf.training.speedups.plan import TrainingPlan
 
 # Checkpoints of other trainings that are kept in the same folder: the code may be changed back.
 _OTHERS_KEPT = 2
@@ -55,11 +55,11 @@ class Recovery:
     def __init__(
         self,
         call: FitCall,
-        loop: Loop,
+        loop: FitLoop,
         *,
         settings: PerfConfig,
         folder: pathlib.Path | None,
-        clock: SaveClock,
+        clock: CheckpointSchedule,
     ) -> None:
         """Looks for a checkpoint; without a folder the last good state is kept in memory alone."""
         self._call = call
@@ -119,7 +119,7 @@ class Recovery:
         """
         try:
             return self._fit(plan, plain_step_seconds)
-        except (BlowUp, errors.UserError):
+        except (DivergenceError, errors.UserError):
             self._forget_attempts()
             raise
         except Exception:
@@ -149,13 +149,13 @@ class Recovery:
             except StateMismatchError as mismatch:
                 self._begin_anew(mismatch)
                 continue
-            except BlowUp as blow_up:
+            except DivergenceError as divergence:
                 if not self._can_go_back(guard):
                     raise
                 better = plan.safer if trials_left else None
                 if better is None:
-                    return self._checked(blow_up, guard, plan)
-                is_short, what = False, str(blow_up)
+                    return self._checked(divergence, guard, plan)
+                is_short, what = False, str(divergence)
             except Exception as error:
                 # A callback's, an evaluation's, Keras' own are none of the plan's.
                 if error is not guard.failure or not self._can_go_back(guard):
@@ -267,9 +267,9 @@ class Recovery:
             return self._saved_point(*found)
         return guard.snapshot or self._point
 
-    def _saved_point(self, folder: pathlib.Path, checkpoint: Checkpoint) -> SavedPoint:
+    def _saved_point(self, folder: pathlib.Path, checkpoint: Checkpoint) -> DiskSnapshot:
         is_others = checkpoint.writers != self._writers
-        return SavedPoint(checkpoint, folder, self._sync, is_others=is_others)
+        return DiskSnapshot(checkpoint, folder, self._sync, is_others=is_others)
 
     def _go_back(self, guard: Guard) -> None:
         self._point, self._is_back = self._last_good(guard), True
@@ -365,22 +365,26 @@ class Recovery:
                 )
         return None
 
-    def _checked(self, blow_up: BlowUp, guard: Guard, plan: TrainingPlan) -> FitResult:
-        """Trains again from the last good state; a UserError names a second blow-up's step."""
+    def _checked(self, divergence: DivergenceError, guard: Guard, plan: TrainingPlan) -> FitResult:
+        """Trains again from the last good state; a UserError names the step of a second one."""
         self._save_seconds += guard.save_seconds
         self._go_back(guard)
-        _LOGGER.warning("%s with %s: goes back to step %s, to see why.", blow_up, plan, self.step)
-        where = f"{blow_up.what} in one of the steps {blow_up.first_step} to {blow_up.last_step}"
+        _LOGGER.warning("%s with %s: back to step %s to find why.", divergence, plan, self.step)
+        steps = f"{divergence.first_step} to {divergence.last_step}"
+        where = f"{divergence.what} in one of the steps {steps}"
         remedy = "Lower the learning rate or clip the gradients (clipnorm of the optimizer)."
         again = self._guard(plan.plain)
         numerics_check = NumericsCheck(
-            self._call.model, self._loop.keras_api, blow_up=blow_up, steps_done=lambda: again.step
+            self._call.model,
+            self._loop.keras_api,
+            divergence=divergence,
+            steps_done=lambda: again.step,
         )
         try:
             history, timer = self._loop.fit(
                 plan.plain, guard=again, numerics_check=numerics_check, data=self._data
             )
-        except BlowUp as found:
+        except DivergenceError as found:
             where, bad = f"{found.what} in step {found.last_step}", numerics_check.found
             if bad is not None:
                 where = f"NaN or Inf in step {bad.step}, first in {bad}"
@@ -388,15 +392,15 @@ class Recovery:
         except Exception as error:
             if error is not again.failure:  # not of the steps: what Keras' `fit` raises, too
                 raise
-            _LOGGER.warning("The blow-up could not be examined.", exc_info=True)
+            _LOGGER.warning("The cause of the divergence could not be found.", exc_info=True)
         else:
             self._note(
-                f"{blow_up} with {plan}: went back to step {self.step}; it did not come again."
+                f"{divergence} with {plan}: went back to step {self.step}; it did not come again."
             )
             return self._result(history, timer, plan.plain, guard=again)
         raise errors.UserError(
             f"Expected the training to stay finite. Received: {where} (with {plan}). {remedy}"
-        ) from blow_up
+        ) from divergence
 
     def _forget_attempts(self) -> None:
         if self._attempts:

@@ -18,26 +18,26 @@ from tfx_perf.hardware import energy
 from tfx_perf.training import recording
 from tfx_perf.training.fit import callback_hooks
 from tfx_perf.training.keras_api import array_data, either_keras
-from tfx_perf.training.loop import FitGuard, FitResult, Loop
+from tfx_perf.training.loop import FitGuard, FitLoop, FitResult
 from tfx_perf.training.loop.eligibility import obstacle, recovery_obstacle
 from tfx_perf.training.measuring import collector, memory
 from tfx_perf.training.measuring.accounts import CommunicationAccount, Placement
 from tfx_perf.training.measuring.communication import CommunicationMeter
 from tfx_perf.training.monitoring.live_training import LiveTraining
 from tfx_perf.training.monitoring.serving import announcing, serving
-from tfx_perf.training.optimizations import OPTIMIZATIONS
-from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.recovery import generators
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
+from tfx_perf.training.recovery.checkpoint_writer import CheckpointSchedule
 from tfx_perf.training.recovery.folder_lock import FolderLock
-from tfx_perf.training.recovery.saver import SaveClock
 from tfx_perf.training.replicas import strategies
 from tfx_perf.training.replicas.sync import LostWorkerError
 from tfx_perf.training.retrying import Recovery
-from tfx_perf.training.trials import choosing, families
-from tfx_perf.training.trials.choice import PlanChoice, plain
-from tfx_perf.training.trials.trials_together import TrialsTogether
+from tfx_perf.training.speedups import SPEEDUPS
+from tfx_perf.training.speedups.plan import TrainingPlan
+from tfx_perf.training.tuning import choosing, families
+from tfx_perf.training.tuning.choice import PlanChoice, plain
+from tfx_perf.training.tuning.tuning_together import TrialsTogether
 
 NO_FIT = "Model.fit was not called, and no step of a custom loop was marked (tfx_perf.measured)"
 """The gap where nothing is known of what the code trained."""
@@ -67,7 +67,7 @@ def built_under(settings: DistributionSettings) -> Iterator[Callable[[_Handler],
 
     Yields what has a handler of `fit` run as behind a `with` block of that strategy.
     """
-    if settings.made_strategy in (None, strategies.ONE_DEVICE):  # which needs no scope
+    if settings.effective_strategy in (None, strategies.ONE_DEVICE):  # which needs no scope
         yield lambda handler: handler
         return
     from tfx_perf.distribute.strategies import StrategyScope
@@ -106,7 +106,7 @@ class TrainingSession:
         settings: config.PerfConfig,
         *,
         choice: PlanChoice | None = None,
-        choose: Callable[[FitCall, Loop], PlanChoice] | None = None,
+        choose: Callable[[FitCall, FitLoop], PlanChoice] | None = None,
         on_anew: Callable[[], None] = lambda: None,
         block: str = "",
     ) -> None:
@@ -131,15 +131,15 @@ class TrainingSession:
         self._block = block
         self._longest: recording.EndedTraining | None = None
         self._custom: TrainingRecord | None = None
-        self._loop: Loop | None = None
+        self._loop: FitLoop | None = None
         self._fit_count = 0
         self._fit_errors: tuple[str, ...] = ()
         self._beside_count = 0  # trainings in other threads, which Keras' own step made
-        self._clock = SaveClock()
+        self._clock = CheckpointSchedule()
         self._communication = CommunicationMeter()
         folder = settings.training.checkpoint_folder
         self._lock = FolderLock(folder) if folder else None
-        self._held = memory.HeldMemory.now()
+        self._held = memory.MemoryBaseline.now()
         self._began: float | None = time.perf_counter()
 
     @functools.cached_property
@@ -201,7 +201,7 @@ class TrainingSession:
         if self._lock is not None and self._folder_of(0) and workers.this().is_chief:
             self._lock.acquire()
 
-    def observe(self, call: FitCall) -> Any:
+    def measure_only(self, call: FitCall) -> Any:
         """Carries out `call` as it is, timed by a callback; returns Keras' History.
 
         Others are compared with this, so it serves no metrics.
@@ -218,7 +218,7 @@ class TrainingSession:
         loop = self._loop_for(call)
         choice = plain("only observed")
         with memory.watching() as watched:
-            result = FitResult(*loop.observe(), plan=choice.plan)
+            result = FitResult(*loop.measure_only(), plan=choice.plan)
         seconds = {"started": started, "fit_time_seconds": time.perf_counter() - started}
         self._keep(call, choice, result, loop=loop, memory=watched, **seconds)
         return result.history
@@ -349,7 +349,7 @@ class TrainingSession:
 
     def _train(
         self,
-        loop: Loop,
+        loop: FitLoop,
         *,
         choice: PlanChoice,
         recovery: FitGuard | None,
@@ -361,7 +361,7 @@ class TrainingSession:
             result = recovery.fit(choice.plan, plain_step_seconds=plain_step_seconds)
             return dataclasses.replace(result, notes=(*notes, *result.notes))
         if choice.plan.is_plain_fit and not choice.trials and loop.told is None:
-            return FitResult(*loop.observe(), plan=choice.plan, notes=notes)
+            return FitResult(*loop.measure_only(), plan=choice.plan, notes=notes)
         ended = loop.fit(choice.plan, plain_step_seconds=plain_step_seconds)
         return FitResult(*ended, plan=choice.plan, notes=notes)
 
@@ -408,7 +408,7 @@ class TrainingSession:
             self._lock.release()
 
     def _recovery(
-        self, call: FitCall, loop: Loop
+        self, call: FitCall, loop: FitLoop
     ) -> tuple[FitGuard | None, tuple[str, ...]]:
         """Returns the training's guard, None if there can be none, and notes for the record."""
         folder = self._folder_of(self._fit_count)
@@ -439,14 +439,14 @@ class TrainingSession:
             return None
         return pathlib.Path(folder, self._block, f"fit-{fit_index}")
 
-    def _loop_for(self, call: FitCall) -> Loop:
+    def _loop_for(self, call: FitCall) -> FitLoop:
         """Returns the last `fit`'s loop, with its traces, if it can go on, or a new one."""
         if self._loop is None or not self._loop.goes_on_with(call):
-            self._loop = Loop(call, observer=self._communication)
+            self._loop = FitLoop(call, observer=self._communication)
         return self._loop
 
     def _is_told_first(
-        self, call: FitCall, loop: Loop, recovery: FitGuard | None
+        self, call: FitCall, loop: FitLoop, recovery: FitGuard | None
     ) -> bool:
         """Whether callbacks may change the model before its steps are tried or traced."""
         module = loop.keras_api.callbacks
@@ -456,7 +456,7 @@ class TrainingSession:
         is_resumed = recovery is not None and recovery.step is not None
         return is_resumed or (has_plans and obstacle(call, loop) is None)
 
-    def _choose(self, call: FitCall, loop: Loop) -> PlanChoice:
+    def _choose(self, call: FitCall, loop: FitLoop) -> PlanChoice:
         """Returns the plan; whatever goes wrong, Keras fit trains on."""
         if strategies.servers_of(call.model.distribute_strategy):
             return choosing.for_parameter_servers(call, loop, settings=self._settings)
@@ -474,7 +474,7 @@ class TrainingSession:
         return choosing.with_recompute(call, loop, choice, settings=self._settings)
 
     def _gone_on_with(
-        self, plan: TrainingPlan, call: FitCall, loop: Loop, *, step: int | None
+        self, plan: TrainingPlan, call: FitCall, loop: FitLoop, *, step: int | None
     ) -> PlanChoice:
         """Returns the choice of an interrupted training's plan, with the results of its trials."""
         known = self._known_to_all(call, loop)
@@ -483,7 +483,7 @@ class TrainingSession:
             return PlanChoice(plan=plan, plan_reason=reason)
         return known.model_copy(update={"plan": plan})
 
-    def _known_to_all(self, call: FitCall, loop: Loop) -> PlanChoice | None:
+    def _known_to_all(self, call: FitCall, loop: FitLoop) -> PlanChoice | None:
         """Returns the choice of `_known` if all workers have the same; else None."""
         sync = loop.sync
         # To see whether a choice holds may build the model, which takes all workers.
@@ -491,7 +491,7 @@ class TrainingSession:
         choice = self._known(call, loop) if all_found else None
         return choice if sync.all_equal(choice and choice.plan) else None
 
-    def _known(self, call: FitCall, loop: Loop) -> PlanChoice | None:
+    def _known(self, call: FitCall, loop: FitLoop) -> PlanChoice | None:
         """Returns the choice given, or found for an equal earlier `fit`; None if neither."""
         for found in self._found:
             choice = choosing.as_given(call, loop, found)
@@ -499,10 +499,10 @@ class TrainingSession:
                 return choice
         return None
 
-    def _as_set(self, plan: TrainingPlan, loop: Loop) -> TrainingPlan:
-        """Returns a plan with the set reduction type, and only with allowed optimizations."""
+    def _as_set(self, plan: TrainingPlan, loop: FitLoop) -> TrainingPlan:
+        """Returns a plan with the set reduction type, and only with allowed speedups."""
         fit = loop.described(self._settings)
-        update = {"reduction_dtype": OPTIMIZATIONS["reduction_dtype"].always(fit)}
+        update = {"reduction_dtype": SPEEDUPS["reduction_dtype"].always(fit)}
         return families.allowed(plan.model_copy(update=update), self._settings)
 
 
@@ -522,7 +522,7 @@ def _plain_step_seconds(choice: PlanChoice) -> float | None:
 
 
 def _told(
-    call: FitCall, loop: Loop, recovery: FitGuard | None
+    call: FitCall, loop: FitLoop, recovery: FitGuard | None
 ) -> contextlib.AbstractContextManager[callback_hooks.Told]:
     """Returns the context in which callbacks have been told of the training."""
     saved = recovery if isinstance(recovery, Recovery) else None

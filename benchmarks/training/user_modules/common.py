@@ -12,7 +12,7 @@ from tfx_bsl.public import tfxio
 
 from benchmarks.training.clock import Clock
 from tfx_perf.core import interception
-from tfx_perf.training.loop import Loop
+from tfx_perf.training.loop import FitLoop
 
 LABEL_KEY = "label"
 
@@ -64,8 +64,8 @@ def _calling_when_it_trains(start: Callable[[], None]) -> Iterator[list[Any]]:
         yield [tf.keras.callbacks.LambdaCallback(on_train_begin=lambda logs: start())]
         return
     with (
-        interception.replacing(Loop, "fit", starting),
-        interception.replacing(Loop, "observe", starting),
+        interception.replacing(FitLoop, "fit", starting),
+        interception.replacing(FitLoop, "measure_only", starting),
     ):
         yield []
 

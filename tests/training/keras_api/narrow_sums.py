@@ -17,9 +17,9 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.core import errors, interception
 from tfx_perf.distribute import reduction
 from tfx_perf.training import model_flops
-from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.session import TrainingSession
-from tfx_perf.training.trials.choice import PlanChoice
+from tfx_perf.training.speedups.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.tuning.choice import PlanChoice
 
 # By how much two roundings, of a term and of the sum, may change it: twice half a last place.
 ROUNDINGS = {"bfloat16": 2.0**-7, "float16": 2.0**-10}

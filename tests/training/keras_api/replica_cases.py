@@ -16,10 +16,10 @@ import tensorflow as tf
 
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import interception
-from tfx_perf.training.optimizations import fused_update, precision
-from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.session import TrainingSession
-from tfx_perf.training.trials.choice import PlanChoice
+from tfx_perf.training.speedups import fused_update, precision
+from tfx_perf.training.speedups.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.tuning.choice import PlanChoice
 
 BATCH, EPOCHS, STEPS = 48, 2, 10  # divided by 2, 3 and 4
 ROWS = 240

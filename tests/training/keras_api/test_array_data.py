@@ -12,9 +12,9 @@ from tfx_perf.core import interception
 from tfx_perf.tf_internals import ancestry, datasets
 from tfx_perf.training.keras_api import array_data
 from tfx_perf.training.loop.eligibility import obstacle
-from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.session import TrainingSession
-from tfx_perf.training.trials.choice import PlanChoice, plain
+from tfx_perf.training.speedups.plan import TrainingPlan
+from tfx_perf.training.tuning.choice import PlanChoice, plain
 
 pytestmark = [pytest.mark.one_case, pytest.mark.usefixtures("no_flops", "saves_at_once")]
 

@@ -1,7 +1,7 @@
 """Several replicas train as one device does (`tfx_perf.distribute.as_one_device`), also with plans.
 
 So do `replicas` and `as_one_device`. Each replica counts what its
-`replica_part` of a batch does, and may draw by the row (`row_draws`). What they sum in a call of
+`replica_part` of a batch does, and may draw by the row (`per_row_rng`). What they sum in a call of
 several steps keeps its shape (`constant_shapes`). They evaluate as one device does, too
 (`evaluation`, `keras3_api.evaluating`), with the averages of all (`distribute.together`), and sum
 gradients in a narrower type if the plan says so (`reduction_dtype`, `reduction`).

@@ -15,19 +15,19 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.core import errors, interception, workers
 from tfx_perf.core.interception import FitCall
 from tfx_perf.distribute.parameter_server.fit_data import FitData
-from tfx_perf.distribute.parameter_server.handing_out import HandingOut, evaluated
+from tfx_perf.distribute.parameter_server.step_dispatcher import StepDispatcher, evaluated
 from tfx_perf.tf_internals import clusters
 from tfx_perf.tf_internals.built_optimizer import build_optimizer
 from tfx_perf.training.fit.fit_arguments import callback_list, in_given
 from tfx_perf.training.keras_api import slots
 from tfx_perf.training.keras_api.base_api import all_layers
-from tfx_perf.training.loop import FitResult, Loop
-from tfx_perf.training.optimizations.plan import TrainingPlan
+from tfx_perf.training.loop import FitLoop, FitResult
 from tfx_perf.training.recovery import training_fingerprint
 from tfx_perf.training.recovery.checkpoint import Checkpoint
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
-from tfx_perf.training.recovery.saver import SaveClock, Saver
+from tfx_perf.training.recovery.checkpoint_writer import CheckpointSchedule, CheckpointWriter
 from tfx_perf.training.recovery.training_fingerprint import TrainingFingerprint
+from tfx_perf.training.speedups.plan import TrainingPlan
 
 # They update all rows of an embedding, also those of which another worker has noted the first
 # moment and not yet the second, by which they divide. Some are put in order.
@@ -46,11 +46,11 @@ class AsynchronousFit:
     def __init__(
         self,
         call: FitCall,
-        loop: Loop,
+        loop: FitLoop,
         *,
         settings: PerfConfig,
         folder: pathlib.Path | None,
-        clock: SaveClock,
+        clock: CheckpointSchedule,
     ) -> None:
         """Looks in `folder` (None: no checkpoints) for a checkpoint of this `fit`.
 
@@ -117,10 +117,10 @@ class AsynchronousFit:
         begin, length = self.step or 0, self._data.length
         worker_count = len(self._cluster["worker"])
         notes = self._hazards(worker_count)
-        saver = Saver(self._store, clock=self._clock, settings=self._settings)
+        saver = CheckpointWriter(self._store, clock=self._clock, settings=self._settings)
         saver.step = begin
         passed_epochs, passed_steps = divmod(begin, length)
-        handing_out = HandingOut(
+        step_dispatcher = StepDispatcher(
             model,
             self._loop.keras_api,
             worker_count=worker_count,
@@ -128,12 +128,12 @@ class AsynchronousFit:
             passed_steps=passed_steps,
             on_look=functools.partial(self._save_if_due, saver, plan),
         )
-        self._loop.timer = handing_out.timer
+        self._loop.timer = step_dispatcher.timer
         host = self._cluster[workers.COORDINATOR][0].rpartition(":")[0]
-        callbacks = [handing_out.callback(), *callback_list(arguments["callbacks"])]
+        callbacks = [step_dispatcher.callback(), *callback_list(arguments["callbacks"])]
         with (
             self._data.served(host=host, step=begin) as found,
-            handing_out.taken_over(steps_per_execution=plan.steps_per_execution),
+            step_dispatcher.taken_over(steps_per_execution=plan.steps_per_execution),
             ordered(model.optimizer),
             evaluated(model, worker_count=worker_count),
             in_given(arguments["callbacks"], callbacks, model=model) as used,
@@ -145,7 +145,7 @@ class AsynchronousFit:
             )
         return FitResult(
             history,
-            handing_out.timer,
+            step_dispatcher.timer,
             plan=plan,
             notes=(*notes, *([saver.note.rstrip(".")] if saver.note else [])),
             resumed_step=self.step,
@@ -169,7 +169,7 @@ class AsynchronousFit:
         _LOGGER.warning("%s.", note)
         return (note,)
 
-    def _save_if_due(self, saver: Saver, plan: TrainingPlan, trained: int) -> None:
+    def _save_if_due(self, saver: CheckpointWriter, plan: TrainingPlan, trained: int) -> None:
         step, store = (self.step or 0) + trained, self._store
         if store is not None and saver.is_due(step, is_last=False):
             began = time.perf_counter()

@@ -6,7 +6,7 @@ from typing import Any
 from tfx_perf.core import errors
 from tfx_perf.training.fit.fit_arguments import length_of
 from tfx_perf.training.keras_api.base_api import KerasApi
-from tfx_perf.training.step.step_runner import Countdown
+from tfx_perf.training.step.step_runner import EpochStepCounter
 from tfx_perf.training.step.steps import MultiStep
 
 
@@ -70,7 +70,7 @@ class TestFunction:
     def __init__(self, model: Any, keras_api: KerasApi) -> None:
         self._model, self._keras_api = model, keras_api
         self._function: MultiStep | None = None
-        self._countdown = Countdown()
+        self._countdown = EpochStepCounter()
         self._length: int | None = None  # steps of an evaluation
         self.steps_per_execution = 1
 

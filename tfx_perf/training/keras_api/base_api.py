@@ -13,8 +13,8 @@ from tfx_perf.core import interception
 from tfx_perf.tf_internals.iterators import FitIterators
 from tfx_perf.training.keras_api import variables
 from tfx_perf.training.keras_api.keras_function import KerasFunction, KerasFunctions, TracedNumbers
+from tfx_perf.training.keras_api.per_row_rng import Rows
 from tfx_perf.training.keras_api.private_attributes import is_of_package, overrides
-from tfx_perf.training.keras_api.row_draws import Rows
 
 Tensors = Any  # a nested structure of tensors
 Function = Callable[[Any], dict[str, Any]]  # iterator to logs

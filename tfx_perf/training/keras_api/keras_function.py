@@ -44,7 +44,7 @@ class TracedNumbers:
 
         return tf.autograph.experimental.do_not_convert(traced)
 
-    def put_back(self) -> None:
+    def restore(self) -> None:
         """Sets the objects' numbers to the values last read, for the next tracing."""
         for holder, attributes in self._attributes:
             vars(holder).update(attributes)

@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf.training.keras_api import row_draws
+from tfx_perf.training.keras_api import per_row_rng
 from tfx_perf.training.keras_api.base_api import all_layers
 
 _LEGACY, _STATEFUL = "legacy_stateful", "stateful"
@@ -104,8 +104,8 @@ def _drawing_from(generator: Any, next_seed: Callable[[], tf.Tensor]) -> Iterato
         return make(functools.partial(getattr(type(generator), name), generator))
 
     vars(generator).update(
-        {name: method(name, row_draws.drawing) for name in _DRAWS_OF_SHAPES},
-        dropout=method("dropout", row_draws.dropping),
+        {name: method(name, per_row_rng.drawing) for name in _DRAWS_OF_SHAPES},
+        dropout=method("dropout", per_row_rng.dropping),
         make_seed_for_stateless_op=next_seed,
         _rng_type=backend.RandomGenerator.RNG_STATELESS,  # which gives each draw a seed
         _built=True,

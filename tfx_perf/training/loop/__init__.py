@@ -32,21 +32,21 @@ from tfx_perf.training.keras_api.base_api import all_layers
 from tfx_perf.training.keras_api.random_layers import SaveableRandomLayers
 from tfx_perf.training.loop.fit_steps import (
     FirstBatch,
+    KerasFallback,
     KerasSteps,
     NotingFirstBatch,
-    OpenEpochs,
-    SpeedWatch,
     StepFunction,
+    UnknownLengthEpochs,
 )
 from tfx_perf.training.loop.turns import Schedule, Turn, Turns
 from tfx_perf.training.measuring.communication import CommunicationMeter
-from tfx_perf.training.optimizations.optimization import Fit
-from tfx_perf.training.optimizations.plan import PLAIN_FIT, TrainingPlan
-from tfx_perf.training.optimizations.train_functions import TrainFunctions
-from tfx_perf.training.recovery.blow_up import NumericsCheck
+from tfx_perf.training.recovery.divergence import NumericsCheck
 from tfx_perf.training.recovery.guard import Guard
 from tfx_perf.training.replicas.sync import Sync
-from tfx_perf.training.step.step_runner import Countdown, StepRunner
+from tfx_perf.training.speedups.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.speedups.speedup import Fit
+from tfx_perf.training.speedups.train_functions import TrainFunctions
+from tfx_perf.training.step.step_runner import EpochStepCounter, StepRunner
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ _ON_TRIAL = {
 
 @dataclasses.dataclass(frozen=True)
 class _Run:
-    """How to run one `fit`; `guard` to `stop_when` are as in `Loop.fit` and `Loop.try_out`."""
+    """How to run one `fit`; `guard` to `stop_when` are those of `FitLoop.fit` and `try_out`."""
 
     plan: TrainingPlan
     guard: Guard | None = None
@@ -102,7 +102,7 @@ class FitGuard(Protocol):
         """Trains to the end."""
 
 
-class Loop:
+class FitLoop:
     """Trains one model with any plan; compiled functions are kept between runs."""
 
     def __init__(self, call: FitCall, *, observer: CommunicationMeter | None = None) -> None:
@@ -110,12 +110,12 @@ class Loop:
         self._model = call.model
         self.keras_api = either_keras.api_of(call.model)
         self.sync = Sync(call.model.distribute_strategy)
-        self._countdown = Countdown()  # of the steps left in an epoch
+        self._countdown = EpochStepCounter()  # of the steps left in an epoch
         self._test_function = TestFunction(self._model, self.keras_api)
         self.functions = TrainFunctions(
             call.model, self.keras_api, renewed=self._test_function.retrace
         )
-        self.speed_watch: SpeedWatch | None = None
+        self.speed_watch: KerasFallback | None = None
         self.plan = PLAIN_FIT  # the plan of the last `fit`
         self.timer: StepTimer | None = None  # of the running or last `fit`
         self.first_batch = FirstBatch()
@@ -166,7 +166,7 @@ class Loop:
         return self._call.arguments["x"].element_spec
 
     def described(self, settings: PerfConfig, *, most_steps_per_execution: int = 1) -> Fit:
-        """Returns the `fit` as optimizations look at it."""
+        """Returns the `fit` as speedups look at it."""
         data = self._call.arguments["x"]
         return Fit(self.functions, data, settings, most_steps_per_execution)
 
@@ -181,7 +181,7 @@ class Loop:
             with self._random_layers(plan):
                 self.functions.of(plan).trace(iterator)
 
-    def observe(self) -> TimedFit:
+    def measure_only(self) -> TimedFit:
         """Runs Keras' `fit` without replacing any function of the model."""
         self.timer = timer = StepTimer(observer=self._observer)
         steps = self.users_steps_per_execution
@@ -316,7 +316,7 @@ class Loop:
                 self._takeover.count_before(guard.begin(iterator, runner))
 
         elif planned_steps is None:
-            countdown = Countdown()  # which no callback begins
+            countdown = EpochStepCounter()  # which no callback begins
         else:
             before_first = runner.trace  # then all variables are there
 
@@ -347,10 +347,10 @@ class Loop:
         else:
             runner = functions.of(plan)
             may_be_plain = users_steps == 1 and not any(
-                each.saves_memory for each in plan.optimizations
+                each.saves_memory for each in plan.speedups
             )
             if run.plain_step_seconds is not None and may_be_plain:
-                runner = self.speed_watch = SpeedWatch(
+                runner = self.speed_watch = KerasFallback(
                     runner, functions.plain_step, plain_step_seconds=run.plain_step_seconds
                 )
         is_tried = plan.is_plain_fit and run.guard is None
@@ -359,7 +359,7 @@ class Loop:
             runner = NotingFirstBatch(runner, self.first_batch, whole=whole)
         if not plan.is_plain_fit and may_run_out(arguments):
             optimizer = self._model.optimizer
-            runner = OpenEpochs(runner, countdown=self._countdown, optimizer=optimizer)
+            runner = UnknownLengthEpochs(runner, countdown=self._countdown, optimizer=optimizer)
         return runner
 
     def _arguments(self, run: _Run, overrides: dict[str, Any]) -> dict[str, Any]:
@@ -470,7 +470,7 @@ class _IteratorMadeError(Exception):
 
 
 def _steps_per_execution(plan: TrainingPlan, arguments: dict[str, Any]) -> int:
-    """Returns the steps of a call: two calls an epoch where it may end early; see `OpenEpochs`."""
+    """Returns the steps of a call: two calls an epoch where it may end early."""
     if may_run_out(arguments):
         return min(plan.steps_per_execution, -(-arguments["steps_per_epoch"] // 2))
     return plan.steps_per_execution

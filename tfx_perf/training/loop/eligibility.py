@@ -7,7 +7,7 @@ import tensorflow as tf
 from tfx_perf.core.interception import FitCall
 from tfx_perf.training.fit import callback_hooks
 from tfx_perf.training.fit.fit_arguments import callback_list, length_of, may_run_out
-from tfx_perf.training.loop import Loop
+from tfx_perf.training.loop import FitLoop
 from tfx_perf.training.replicas import strategies
 
 _STRATEGIES = (
@@ -23,7 +23,7 @@ _UNKNOWN_LENGTH = (
 _FUNCTION_MAKERS = ("make_train_function", "make_test_function")
 
 
-def obstacle(call: FitCall, loop: Loop) -> str | None:
+def obstacle(call: FitCall, loop: FitLoop) -> str | None:
     """Returns why `call` must stay with Keras' `fit`, None if it need not."""
     model, arguments = call.model, call.arguments
     return (
@@ -35,7 +35,7 @@ def obstacle(call: FitCall, loop: Loop) -> str | None:
     )
 
 
-def recovery_obstacle(call: FitCall, loop: Loop) -> str | None:
+def recovery_obstacle(call: FitCall, loop: FitLoop) -> str | None:
     """Returns why `call` can be neither saved nor rolled back, None if it can."""
     arguments = call.arguments
     found = _kind_obstacle(call, loop)
@@ -52,7 +52,7 @@ def recovery_obstacle(call: FitCall, loop: Loop) -> str | None:
     return _model_obstacle(call.model, loop)
 
 
-def _kind_obstacle(call: FitCall, loop: Loop) -> str | None:
+def _kind_obstacle(call: FitCall, loop: FitLoop) -> str | None:
     backend = loop.keras_api.backend
     if backend != "tensorflow":
         return f"Keras trains with {backend}, not with TensorFlow"
@@ -66,7 +66,7 @@ def _kind_obstacle(call: FitCall, loop: Loop) -> str | None:
     return None
 
 
-def _model_obstacle(model: Any, loop: Loop) -> str | None:
+def _model_obstacle(model: Any, loop: FitLoop) -> str | None:
     if getattr(model, "optimizer", None) is None:
         return "the model is not compiled with an optimizer"
     if not hasattr(model.optimizer, "iterations"):  # it may be a list of them
@@ -81,7 +81,7 @@ def _model_obstacle(model: Any, loop: Loop) -> str | None:
     return None
 
 
-def _data_obstacle(call: FitCall, loop: Loop) -> str | None:
+def _data_obstacle(call: FitCall, loop: FitLoop) -> str | None:
     arguments, length = call.arguments, loop.train_length
     if length is None:
         return _UNKNOWN_LENGTH

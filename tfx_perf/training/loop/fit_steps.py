@@ -11,10 +11,10 @@ import tensorflow as tf
 from tfx_perf.core import formatting
 from tfx_perf.tf_internals import iterators
 from tfx_perf.training.fit.timer import StepTimer, wait_for
-from tfx_perf.training.optimizations.train_functions import TrainFunctions
-from tfx_perf.training.recovery.blow_up import NumericsCheck
+from tfx_perf.training.recovery.divergence import NumericsCheck
 from tfx_perf.training.recovery.guard import Guard
-from tfx_perf.training.step.step_runner import Countdown, Logs, StepRunner, StepRunnerWrapper
+from tfx_perf.training.speedups.train_functions import TrainFunctions
+from tfx_perf.training.step.step_runner import EpochStepCounter, Logs, StepRunner, StepRunnerWrapper
 
 _WATCHED_CALLS = 20
 _CLEARLY_SLOWER = 1.2
@@ -33,7 +33,7 @@ class StepFunction:
         runner: StepRunner,
         model: Any,
         *,
-        countdown: Countdown,
+        countdown: EpochStepCounter,
         steps_per_execution: Callable[[], int],
         timer: StepTimer,
         guard: Guard | None,
@@ -109,10 +109,10 @@ class KerasSteps:
         return self._traced.used_variables()
 
 
-class OpenEpochs(StepRunnerWrapper):
+class UnknownLengthEpochs(StepRunnerWrapper):
     """Returns logs of an epoch's first call even if its data end: Keras needs some."""
 
-    def __init__(self, inner: StepRunner, *, countdown: Countdown, optimizer: Any) -> None:
+    def __init__(self, inner: StepRunner, *, countdown: EpochStepCounter, optimizer: Any) -> None:
         super().__init__(inner)
         self._countdown = countdown
         self._optimizer = optimizer
@@ -185,7 +185,7 @@ class NotingFirstBatch(StepRunnerWrapper):
         return self.inner.run(iterator, steps - len(taken)) if steps > len(taken) else logs
 
 
-class SpeedWatch(StepRunnerWrapper):
+class KerasFallback(StepRunnerWrapper):
     """Leaves a plan whose steps take clearly longer than Keras' own did in the trials.
 
     The next calls then run Keras' own steps, and stay with them if they are faster; otherwise the

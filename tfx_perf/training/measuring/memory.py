@@ -73,7 +73,7 @@ def has_memory_for_as_much_again() -> bool:
 
 
 @dataclasses.dataclass(frozen=True)
-class HeldMemory:
+class MemoryBaseline:
     """The host memory of this process before a training."""
 
     anonymous_bytes: int  # memory of no file, after freed memory has been returned
@@ -81,7 +81,7 @@ class HeldMemory:
     kept_bytes: int  # the allocator's, for such tensors, those included
 
     @classmethod
-    def now(cls) -> "HeldMemory":
+    def now(cls) -> "MemoryBaseline":
         """Returns the memory that this process holds; opens no device."""
         gc.collect()
         host.return_freed_memory()

@@ -13,13 +13,13 @@ from tfx_perf.core.interception import FitCall
 from tfx_perf.hardware import devices
 from tfx_perf.memory import batches
 from tfx_perf.training.fit.timer import StepTimer
-from tfx_perf.training.loop import FitGuard, Loop
+from tfx_perf.training.loop import FitGuard, FitLoop
 from tfx_perf.training.measuring import memory
 from tfx_perf.training.measuring.collector import Pauses
 from tfx_perf.training.measuring.communication import Totals
-from tfx_perf.training.optimizations import precision
 from tfx_perf.training.replicas import strategies
-from tfx_perf.training.trials.choice import PlanChoice
+from tfx_perf.training.speedups import precision
+from tfx_perf.training.tuning.choice import PlanChoice
 
 RECENT_CALLS = 200
 """Of so many calls of the train function, the last ones, are the figures of a step."""
@@ -82,7 +82,7 @@ class LiveTraining:
     def __init__(
         self,
         call: FitCall,
-        loop: Loop,
+        loop: FitLoop,
         *,
         choice: PlanChoice,
         recovery: FitGuard | None,

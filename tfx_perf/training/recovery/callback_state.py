@@ -23,7 +23,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
-class Captured:
+class CallbackSnapshot:
     """The callbacks' state at one moment, packed; see `plain_data`."""
 
     history: Packed  # the epochs of the History, and its values
@@ -52,13 +52,13 @@ class CallbackState:
     def begin(self) -> None:
         """Notes the attributes as the training begins, after every `on_train_begin`.
 
-        Only the first time counts. `put_back` restores those that were unchanged in the checkpoint.
+        Only the first time counts. `restore` restores those that were unchanged in the checkpoint.
         """
         if not self._has_begun:
             self._initial = [self._attributes(callback) for callback in self._callbacks]
         self._has_begun = True
 
-    def captured(self, logs: Any = None) -> Captured:
+    def snapshot(self, logs: Any = None) -> CallbackSnapshot:
         """Returns the callbacks' state, and the last call's logs, independent of later changes."""
         callbacks = []
         for callback, initial in zip(self._callbacks, self._initial, strict=True):
@@ -66,17 +66,17 @@ class CallbackState:
             changed = {name: node for name, node in attributes if node != initial.get(name)}
             callbacks.append((type(callback).__name__, changed, self._log_bytes(callback)))
         history = packed((getattr(self.history, "epoch", []), self.history.history))
-        return Captured(history, callbacks, packed(logs))
+        return CallbackSnapshot(history, callbacks, packed(logs))
 
-    def put_back(self, captured: Captured) -> None:
+    def restore(self, snapshot: CallbackSnapshot) -> None:
         """Restores the callbacks' state, after every `on_train_begin`, which resets it."""
         self.history.epoch = []
         self.history.history.clear()
-        with self.noting("History", captured.history):
-            self.history.epoch, values = unpacked(captured.history)
+        with self.noting("History", snapshot.history):
+            self.history.epoch, values = unpacked(snapshot.history)
             self.history.history.update(values)
         for callback, initial, (changed, _) in zip(
-            self._callbacks, self._initial, self._saved(captured), strict=True
+            self._callbacks, self._initial, self._saved(snapshot), strict=True
         ):
             for name, node in self._attributes(callback).items():
                 if name in changed or not node.is_whole:  # a file that was opened stays open
@@ -89,22 +89,22 @@ class CallbackState:
                 self._put_back(callback, name, node)
 
     def write(self, folder: pathlib.Path, logs: Any = None) -> None:
-        """Writes the captured state into a file."""
-        (folder / _FILE).write_bytes(plain_data.dumped(vars(self.captured(logs))))
+        """Writes the snapshot state into a file."""
+        (folder / _FILE).write_bytes(plain_data.dumped(vars(self.snapshot(logs))))
 
     @staticmethod
-    def read(folder: pathlib.Path) -> Captured:
+    def read(folder: pathlib.Path) -> CallbackSnapshot:
         """Returns the state that `write` wrote into a checkpoint's folder."""
         try:
-            return Captured(**plain_data.loaded((folder / _FILE).read_bytes()))
+            return CallbackSnapshot(**plain_data.loaded((folder / _FILE).read_bytes()))
         except Exception as error:
             _LOGGER.warning("the state of callbacks cannot be read: %s", error)
             nothing = packed(None)._replace(is_whole=False)
-            return Captured(nothing, [], nothing)
+            return CallbackSnapshot(nothing, [], nothing)
 
-    def keep_logs(self, captured: Captured) -> None:
-        """Makes CSV loggers go on behind their captured lines; call it before `on_train_begin`."""
-        for index, (_, length) in enumerate(self._saved(captured)):
+    def keep_logs(self, snapshot: CallbackSnapshot) -> None:
+        """Makes CSV loggers go on behind their snapshot lines; call it before `on_train_begin`."""
+        for index, (_, length) in enumerate(self._saved(snapshot)):
             callback = self._callbacks[index]
             if not isinstance(callback, self._module.CSVLogger):
                 continue
@@ -127,12 +127,12 @@ class CallbackState:
     def begin_anew(self) -> None:
         """Restores the first state of the callbacks and the History."""
         self.leave_logs()
-        self.put_back(Captured(packed(([], {})), [], packed({})))
+        self.restore(CallbackSnapshot(packed(([], {})), [], packed({})))
 
-    def _saved(self, captured: Captured) -> list[tuple[dict[str, Packed], int | None]]:
+    def _saved(self, snapshot: CallbackSnapshot) -> list[tuple[dict[str, Packed], int | None]]:
         """Returns what was saved of each callback, found by its class, since code may change."""
         saved = collections.defaultdict(list)
-        for name, attributes, log_bytes in reversed(captured.callbacks):
+        for name, attributes, log_bytes in reversed(snapshot.callbacks):
             saved[name].append((attributes, log_bytes))
         names = [type(callback).__name__ for callback in self._callbacks]
         return [saved[name].pop() if saved[name] else ({}, None) for name in names]

@@ -5,11 +5,11 @@ import pathlib
 from typing import ClassVar
 
 from tfx_perf.core import records
-from tfx_perf.training.optimizations.plan import TrainingPlan
-from tfx_perf.training.recovery.callback_state import CallbackState, Captured
-from tfx_perf.training.recovery.data_position import CapturedPosition, Position
-from tfx_perf.training.recovery.training_state import CapturedState, TrainingState, Writers
+from tfx_perf.training.recovery.callback_state import CallbackSnapshot, CallbackState
+from tfx_perf.training.recovery.data_position import Position, PositionSnapshot
+from tfx_perf.training.recovery.training_state import StateSnapshot, TrainingState, Writers
 from tfx_perf.training.replicas.sync import Sync
+from tfx_perf.training.speedups.plan import TrainingPlan
 
 
 class Checkpoint(records.Record):
@@ -31,7 +31,7 @@ class Checkpoint(records.Record):
 
 
 @dataclasses.dataclass(frozen=True)
-class SavedPoint:
+class DiskSnapshot:
     """A checkpoint on disk, from which the workers of `sync` go on."""
 
     checkpoint: Checkpoint
@@ -44,19 +44,19 @@ class SavedPoint:
         return self.checkpoint.writers.part(self.folder, self.sync.rank)
 
     @property
-    def position(self) -> CapturedPosition:
+    def position(self) -> PositionSnapshot:
         """The place in the data; others divide them differently, and read them again."""
         position = self.checkpoint.data
         if self.is_others:
             position = position.model_copy(update={"is_saved": False})
-        return CapturedPosition.read(position, self._part)
+        return PositionSnapshot.read(position, self._part)
 
-    def put_back(self, state: TrainingState) -> None:
+    def restore(self, state: TrainingState) -> None:
         """Puts variables and generators back; raises StateMismatchError."""
         state.read(self.folder, self.checkpoint.writers)
 
     @property
-    def callbacks(self) -> Captured:
+    def callbacks(self) -> CallbackSnapshot:
         """The state of the callbacks."""
         return CallbackState.read(self._part)
 
@@ -65,18 +65,18 @@ class SavedPoint:
 
 
 @dataclasses.dataclass(frozen=True)
-class CapturedPoint:
+class MemorySnapshot:
     """A point of this process' own training, in memory; its checkpoint has no files."""
 
     checkpoint: Checkpoint
-    state: CapturedState
-    position: CapturedPosition
-    callbacks: Captured
+    state: StateSnapshot
+    position: PositionSnapshot
+    callbacks: CallbackSnapshot
     is_others: ClassVar[bool] = False
 
-    def put_back(self, state: TrainingState) -> None:
+    def restore(self, state: TrainingState) -> None:
         """Puts variables and generators back; raises StateMismatchError."""
-        state.put_back(self.state)
+        state.restore(self.state)
 
 
-ResumePoint = SavedPoint | CapturedPoint
+ResumePoint = DiskSnapshot | MemorySnapshot

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from tfx_perf.core import errors, records
-from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.recovery.checkpoint import Checkpoint
 from tfx_perf.training.replicas.sync import Sync, folder_of
+from tfx_perf.training.speedups.plan import TrainingPlan
 
 KEPT = 3
 # Of attempts of a plan that got no further; one end may be a preempted machine's.

@@ -41,7 +41,7 @@ class Position(records.Record):
 
 
 @dataclasses.dataclass(frozen=True)
-class CapturedPosition:
+class PositionSnapshot:
     """A position with the iterator's state in memory: `tf.variant` [parts]; None if not saved."""
 
     position: Position
@@ -60,7 +60,7 @@ class CapturedPosition:
         return self.position
 
     @classmethod
-    def read(cls, position: Position, folder: pathlib.Path) -> "CapturedPosition":
+    def read(cls, position: Position, folder: pathlib.Path) -> "PositionSnapshot":
         """Returns the position that `write` wrote."""
         if not position.is_saved:
             return cls(position)
@@ -112,7 +112,7 @@ class DataPosition:
         taken = tuple(self._taken.get(number, 0) for number in range(count))
         return Position(taken=taken, current=self._current)
 
-    def captured(self, *, in_memory: bool = False) -> CapturedPosition:
+    def snapshot(self, *, in_memory: bool = False) -> PositionSnapshot:
         """Returns the place; a saved state takes 1 s for 100,000 elements in shuffle buffers.
 
         A place that is kept `in_memory` has no large state, and of data without a seed also one
@@ -120,20 +120,20 @@ class DataPosition:
         """
         state = None if self.note else self._state(in_memory)
         if state is None:
-            return CapturedPosition(self.position, note=self.note)
-        return CapturedPosition(self.position.model_copy(update={"is_saved": True}), state)
+            return PositionSnapshot(self.position, note=self.note)
+        return PositionSnapshot(self.position.model_copy(update={"is_saved": True}), state)
 
-    def put_back(self, captured: CapturedPosition) -> None:
+    def restore(self, snapshot: PositionSnapshot) -> None:
         """Goes to a position; raises StateMismatchError if its state is of other data.
 
         Raises UserError if the data have to be read again, and are not as many as they were.
         """
-        position = captured.position
-        if captured.state is None:
+        position = snapshot.position
+        if snapshot.state is None:
             self._read_again(position)
         else:
             try:
-                iterators_lib.put_back(self._used, captured.state)
+                iterators_lib.restore(self._used, snapshot.state)
             except tf.errors.OpError as error:
                 reason = error.message.partition(" [Op:")[0]
                 raise StateMismatchError(f"the data are made in another way, {reason}") from error

@@ -22,12 +22,12 @@ def states() -> dict[str, Any]:
     }
 
 
-def put_back(found: dict[str, Any]) -> None:
+def restore(found: dict[str, Any]) -> None:
     """Puts the generators into states of `states`."""
     _put_back_pythons(found)
     of_tensorflow = random_state.operation_seeds()
     if of_tensorflow is not None and found["tensorflow"] is not None:
-        random_state.put_back(of_tensorflow, _state(found["tensorflow"]))
+        random_state.restore(of_tensorflow, _state(found["tensorflow"]))
 
 
 @contextlib.contextmanager

@@ -16,17 +16,17 @@ from tfx_perf.isolate.termination import Termination
 from tfx_perf.tf_internals.iterators import FitIterators
 from tfx_perf.training.fit.epochs import StepCounts
 from tfx_perf.training.keras_api.base_api import KerasApi, put_trainable, trainable_flags
-from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.recovery import plain_data
-from tfx_perf.training.recovery.blow_up import BlowUp
 from tfx_perf.training.recovery.callback_state import CallbackState
-from tfx_perf.training.recovery.checkpoint import CapturedPoint, Checkpoint, ResumePoint
+from tfx_perf.training.recovery.checkpoint import Checkpoint, MemorySnapshot, ResumePoint
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
-from tfx_perf.training.recovery.data_position import CapturedPosition, DataPosition
-from tfx_perf.training.recovery.saver import SaveClock, Saver
+from tfx_perf.training.recovery.checkpoint_writer import CheckpointSchedule, CheckpointWriter
+from tfx_perf.training.recovery.data_position import DataPosition, PositionSnapshot
+from tfx_perf.training.recovery.divergence import DivergenceError
 from tfx_perf.training.recovery.training_fingerprint import TrainingFingerprint
 from tfx_perf.training.recovery.training_state import TrainingState, Writers
 from tfx_perf.training.replicas.sync import Sync
+from tfx_perf.training.speedups.plan import TrainingPlan
 from tfx_perf.training.step.step_runner import Logs, StepRunner
 
 _READ_AGAIN = (
@@ -50,7 +50,7 @@ class Task:
     fingerprint: TrainingFingerprint
     store: CheckpointStore | None  # None if nothing is to outlive the process
     sync: Sync
-    clock: SaveClock
+    clock: CheckpointSchedule
     settings: TrainingSettings
     watches: bool  # whether NaN and Inf are an error
     bad_at_first: frozenset[int] = frozenset()  # see `TrainingState.bad_weights`
@@ -63,9 +63,9 @@ class Guard:
         self, task: Task, callbacks: CallbackState, *, resume: ResumePoint | None
     ) -> None:
         self.iterators = FitIterators()
-        self.saver = Saver(task.store, clock=task.clock, settings=task.settings)
+        self.saver = CheckpointWriter(task.store, clock=task.clock, settings=task.settings)
         self.save_seconds = 0.0  # of all saving so far, with its waits
-        self.snapshot: CapturedPoint | None = None  # in memory, where there is no checkpoint
+        self.snapshot: MemorySnapshot | None = None  # in memory, where there is no checkpoint
         self.step = self.run_count = 0  # done in all, and in this run
         self.counts: StepCounts | None = None  # compared before each save
         self.failure: Exception | None = None  # raised by the steps
@@ -131,7 +131,7 @@ class Guard:
             if is_first:  # after every `on_train_begin`, where callbacks forget what they knew
                 self._callbacks.begin()
                 if resume is not None:
-                    self._callbacks.put_back(resume.callbacks)
+                    self._callbacks.restore(resume.callbacks)
             is_first = False
             self._epoch, self._step_in_epoch = epoch, 0
 
@@ -157,8 +157,8 @@ class Guard:
             sync=self._task.sync,
         )
         if resume is not None:
-            self._data.put_back(resume.position)
-            resume.put_back(self._state)  # also the generators that reading may have drawn from
+            self._data.restore(resume.position)
+            resume.restore(self._state)  # also the generators that reading may have drawn from
             checkpoint = resume.checkpoint
             self.step = self.saver.step = self._last_finite_step = checkpoint.step
             self._skip = self._step_in_epoch = checkpoint.step_in_epoch
@@ -169,7 +169,7 @@ class Guard:
                 logs = plain_data.unpacked(packed)
                 self.logs = {} if logs is None else logs
             if not self._skip:
-                self._callbacks.put_back(resume.callbacks)
+                self._callbacks.restore(resume.callbacks)
             if self.counts is not None:  # the optimizer's is another one now
                 self.counts.begin(step_in_epoch=self._skip)
         else:
@@ -190,7 +190,7 @@ class Guard:
         if skipped and not self._skip and self._resume is not None:
             # As they were when the call that was the last one had run, whatever they have made of
             # the calls that were passed over.
-            self._callbacks.put_back(self._resume.callbacks)
+            self._callbacks.restore(self._resume.callbacks)
         return iterator, steps - skipped
 
     def after_call(self, logs: Logs, steps: int) -> None:
@@ -214,19 +214,19 @@ class Guard:
         loss, bound = values.get("loss"), self._task.settings.max_loss
         if bound is not None and loss is not None and loss.ndim == 0 and loss > bound:
             what = f"loss={loss:g}, above max_loss={bound:g},"
-            raise self._blow_up(what, steps)
+            raise self._divergence(what, steps)
         # A loss that is not finite need not spoil the weights: loss scaling skips such a step.
         for name, value in values.items():
             if value is not None and not np.all(np.isfinite(value)) and self._has_bad_weights():
                 shown = f"{value:g}" if value.ndim == 0 else "nan"
-                raise self._blow_up(f"{name}={shown}", steps)
+                raise self._divergence(f"{name}={shown}", steps)
 
     def _check_weights(self) -> None:
-        """Raises BlowUp if the weights are lost. A loss need not show it: ReLU takes NaN for 0."""
+        """Raises DivergenceError if weights are not finite, which ReLU may hide from the loss."""
         if self.step and self._task.watches:
             if self._has_bad_weights():
                 first_step = self._last_finite_step + 1
-                raise BlowUp(
+                raise DivergenceError(
                     "NaN or Inf in the weights", first_step=first_step, last_step=self.step
                 )
             self._last_finite_step = self.step
@@ -235,8 +235,8 @@ class Guard:
         """Whether NaN or Inf has come into a variable; a mask may hold -Inf from the beginning."""
         return bool(self._state.bad_weights() - self._bad_at_first)
 
-    def _blow_up(self, what: str, steps: int) -> BlowUp:
-        return BlowUp(what, first_step=self.step - steps + 1, last_step=self.step)
+    def _divergence(self, what: str, steps: int) -> DivergenceError:
+        return DivergenceError(what, first_step=self.step - steps + 1, last_step=self.step)
 
     def _save_if_due(self) -> None:
         """Saves, or puts it off to where the state is whole.
@@ -273,7 +273,7 @@ class Guard:
         self._check_weights()
         store, write = self._task.store, self._keep
         if store is not None:
-            position = self._data.captured()
+            position = self._data.snapshot()
             self._waits = may_wait and not self._data.note and not position.position.is_saved
             if self._waits:
                 return
@@ -283,7 +283,7 @@ class Guard:
             self.counts.check()
         self.saver.save(self.step, write)
 
-    def _write_checkpoint(self, store: CheckpointStore, position: CapturedPosition) -> None:
+    def _write_checkpoint(self, store: CheckpointStore, position: PositionSnapshot) -> None:
         def fill(folder: pathlib.Path) -> Checkpoint:
             self._state.write(folder)
             self._callbacks.write(folder, self.logs)
@@ -295,13 +295,13 @@ class Guard:
     def _keep(self) -> None:
         """Keeps the state in memory; data of which nothing is trained on yet are read again."""
         here = self._data
-        place = here.captured(in_memory=True) if self.step else CapturedPosition(here.position)
+        place = here.snapshot(in_memory=True) if self.step else PositionSnapshot(here.position)
         self.snapshot = self._task.sync.barrier(
-            lambda: CapturedPoint(
+            lambda: MemorySnapshot(
                 checkpoint=self._checkpoint().model_copy(update={"data": place.position}),
-                state=self._state.captured(),
+                state=self._state.snapshot(),
                 position=place,
-                callbacks=self._callbacks.captured(self.logs),
+                callbacks=self._callbacks.snapshot(self.logs),
             )
         )
 

@@ -13,10 +13,10 @@ from tfx_perf.core.formatting import format_bytes
 from tfx_perf.hardware import devices
 from tfx_perf.memory import batches, peak
 from tfx_perf.tf_internals.datasets import row_count
-from tfx_perf.training.optimizations.plan import TrainingPlan
 from tfx_perf.training.recovery.checkpoint_store import SHORTAGE
 from tfx_perf.training.recovery.training_state import Writers
 from tfx_perf.training.replicas.sync import ShortOfMemoryError, Sync
+from tfx_perf.training.speedups.plan import TrainingPlan
 
 # What TensorFlow calls exhausted, too: a disk under a cache in files, or what the data ask for.
 _NOT_THE_STEP = (os.strerror(errno.ENOSPC), "IteratorGetNext")

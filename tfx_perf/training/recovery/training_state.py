@@ -50,7 +50,7 @@ class StateMismatchError(Exception):
 
 
 @dataclasses.dataclass(frozen=True)
-class CapturedState:
+class StateSnapshot:
     """A state in memory: variables by path, and `generators.states`."""
 
     values: dict[str, tf.Tensor]
@@ -77,16 +77,16 @@ class TrainingState:
         self._used = used
         self._sync = sync or Sync()
 
-    def captured(self) -> CapturedState:
+    def snapshot(self) -> StateSnapshot:
         """Returns the state, on a CPU without copies: an assigned variable gets a new buffer."""
         with tf.device(_HOST):
             values = {name: tf.identity(each) for name, each in self._variables().items()}
-        return CapturedState(values, generators.states())
+        return StateSnapshot(values, generators.states())
 
-    def put_back(self, captured: CapturedState) -> None:
+    def restore(self, snapshot: StateSnapshot) -> None:
         """Puts a state back; raises StateMismatchError, changing nothing, for other variables."""
-        self._assign(captured.values)
-        generators.put_back(captured.generators)
+        self._assign(snapshot.values)
+        generators.restore(snapshot.generators)
 
     def write(self, folder: pathlib.Path) -> None:
         """Writes the state, shared parts by the chief; raises OSError or `tf.errors.OpError`."""
@@ -101,7 +101,7 @@ class TrainingState:
         (folder / _GENERATORS).write_text(json.dumps(generators.states()))
 
     def read(self, folder: pathlib.Path, writers: Writers) -> None:
-        """Puts back what `write` wrote; raises StateMismatchError as `put_back` does."""
+        """Puts back what `write` wrote; raises StateMismatchError as `restore` does."""
         is_others = writers != Writers.of(self._model)
         index = self._sync.rank
         values: dict[str, np.ndarray] = {}  # of one name, the last part's
@@ -113,7 +113,7 @@ class TrainingState:
         self._assign(self._redistributed(copies) if is_others else values)
         if index < writers.workers:
             own = writers.part(folder, index) / _GENERATORS
-            generators.put_back(json.loads(own.read_text()))
+            generators.restore(json.loads(own.read_text()))
 
     def _redistributed(self, copies: Mapping[str, list[np.ndarray]]) -> dict[str, np.ndarray]:
         """Returns values for the replicas here from those of others."""

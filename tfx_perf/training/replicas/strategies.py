@@ -126,7 +126,7 @@ _MADE = {
 def idle_settings(config: PerfConfig, strategy: tf.distribute.Strategy) -> tuple[str, ...]:
     """Returns a sentence, without its full stop, for each setting without effect in a training."""
     found, settings = {}, config.distribution
-    wanted, here = settings.made_strategy, settings.workers_here
+    wanted, here = settings.effective_strategy, settings.workers_here
     under = f"the code has built the model under {in_words(strategy)}"
     if wanted is not None and not _is_built_under(wanted, strategy):
         key = next(key for key in ("strategy", "workers", "job") if getattr(settings, key))

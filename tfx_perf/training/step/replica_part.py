@@ -6,9 +6,9 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf.tf_internals import datasets
-from tfx_perf.training.keras_api import row_draws
+from tfx_perf.training.keras_api import per_row_rng
 from tfx_perf.training.keras_api.base_api import KerasApi, PartOfBatch, Tensors
-from tfx_perf.training.keras_api.row_draws import Rows
+from tfx_perf.training.keras_api.per_row_rng import Rows
 
 
 def part_of(batch: Tensors, *, model: Any, keras_api: KerasApi) -> PartOfBatch | None:
@@ -91,7 +91,7 @@ def computed_from_rows(
         return tf.nest.map_structure(_nothing_like, found[-1])
 
     try:
-        with row_draws.skippable() as skip:
+        with per_row_rng.skippable() as skip:
             return tf.cond(datasets.row_count(batch) > 0, computed, nothing)
     except RuntimeError:  # also TensorFlow's, of a `merge_call` in a branch
         return (asking_others or compute)()

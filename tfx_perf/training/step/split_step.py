@@ -10,9 +10,9 @@ import tensorflow as tf
 
 from tfx_perf.tf_internals import datasets
 from tfx_perf.tf_internals.graphs import QuickFunction
-from tfx_perf.training.keras_api import private_attributes, row_draws
+from tfx_perf.training.keras_api import per_row_rng, private_attributes
 from tfx_perf.training.keras_api.base_api import KerasApi, PartOfBatch, Tensors
-from tfx_perf.training.keras_api.row_draws import Rows
+from tfx_perf.training.keras_api.per_row_rng import Rows
 from tfx_perf.training.step import replica_part, slices
 from tfx_perf.training.step.index_ranges import IndexRanges
 from tfx_perf.training.step.slices import Gradients, GradientSum
@@ -107,7 +107,7 @@ class SplitStep:
         """Returns gradients, predictions, their masks, and whether `ranges` hold."""
         model, keras_api = self._model, self._keras_api
         place = functools.partial(replica_part.place_of, (x, y, weight), part)
-        with self.ranges.watched(), row_draws.of_rows(place), tf.GradientTape() as tape:
+        with self.ranges.watched(), per_row_rng.of_rows(place), tf.GradientTape() as tape:
             y_pred = self._forward(x)
             loss = keras_api.loss(model, x, y, y_pred, weight, part=part)
             if part is not None and part.slice_share is not None:
@@ -170,7 +170,7 @@ class SplitStep:
         of_all, weight = _counts(batch, whole)
         place = replica_part.place_of(batch, whole) or Rows(0, rows, rows)
         # By rows, each slice draws from the seeds of the whole batch.
-        seeds = self._keras_api.seeds(self._model) if row_draws.are_lasting() else []
+        seeds = self._keras_api.seeds(self._model) if per_row_rng.are_lasting() else []
         first_seeds = [tf.identity(tf.convert_to_tensor(seed)) for seed in seeds]
 
         def piece(index: tf.Tensor) -> Gradients:

@@ -42,7 +42,7 @@ class StepRunnerWrapper:
         return self.inner.used_variables()
 
 
-class Countdown:
+class EpochStepCounter:
     """How many steps are left in the running epoch or evaluation.
 
     `fit` hands the train function only an iterator; near the end of an epoch fewer steps

@@ -1,0 +1,141 @@
+"""What an `speedup` says of itself is all that a plan, trials and training know of it.
+
+So of `micro_batches`, `speedups.xla`, `xla_loop`; what runs their steps is a `step_runner`.
+"""
+
+import json
+import types
+
+import model_cases
+import pytest
+import toy_speedup
+
+from tests import contributed, processes
+from tfx_perf.components.optimized_trainer import comparisons
+from tfx_perf.config import PerfConfig
+from tfx_perf.core import errors
+from tfx_perf.hardware import devices
+from tfx_perf.training.loop import FitLoop
+from tfx_perf.training.speedups import SPEEDUPS, onednn
+from tfx_perf.training.speedups.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.tuning import families
+
+
+@pytest.mark.slow_where("tf_keras")
+def test_one_class_is_proposed_named_and_tried(keras):
+    """In a process of its own, where it is there before the plan is."""
+    child = processes.python(toy_speedup.__file__, keras.__name__, contributed.OPTIMIZATION)
+    found = json.loads(processes.last_line(child))
+    assert found["trials"]["Keras fit"] == "reference"
+    tried = [name for name in found["trials"] if name.endswith(", uncollected")]
+    assert {found["trials"][name] for name in tried} <= {"chosen", "slower"} and tried
+    assert "began without NOBODY_SETS=1" in found["without_environment"]
+    assert found["is_read_again"]
+    assert found["step_count"] == 40
+
+
+EVERYTHING = {
+    "steps_per_execution": 50,
+    "xla": True,
+    "micro_batches": 2,
+    "fused_update": True,
+    "gradient_checkpointing": "auto",
+    "precision": "mixed_bfloat16",
+    "xla_loop": False,
+    "onednn": True,
+    "reduction_dtype": "bfloat16",
+}
+
+
+def test_plans_are_written_as_ever():
+    plan = TrainingPlan(**EVERYTHING)
+    assert plan.model_dump_json() == json.dumps(EVERYTHING, separators=(",", ":"))
+    assert TrainingPlan.model_validate(EVERYTHING) == plan
+    assert TrainingPlan.model_validate({}) == PLAIN_FIT  # as old as can be
+    assert TrainingPlan.model_validate({"top_k_ratio": 0.01}) == PLAIN_FIT  # which is gone
+    assert str(plan) == (
+        "50 steps per execution, XLA, 2 micro-batches, fused update, "
+        "gradient checkpointing (auto), mixed_bfloat16, oneDNN, gradients summed in bfloat16"
+    )
+    assert str(plan.plain) == "Keras fit, mixed_bfloat16, oneDNN, gradients summed in bfloat16"
+    in_one = TrainingPlan(steps_per_execution=1, xla_loop=True, precision="mixed_float16")
+    assert str(in_one) == "1 step per execution as an XLA loop, mixed_float16"
+
+
+@pytest.mark.parametrize("name", SPEEDUPS)
+def test_each_is_off_in_plain_fit_and_its_fields_are_those_of_the_plan(name):
+    assert getattr(PLAIN_FIT, name) == SPEEDUPS[name].off
+    assert list(TrainingPlan.model_fields) == list(SPEEDUPS) == list(EVERYTHING)
+
+
+def test_after_a_blow_up_what_may_be_to_blame_goes_first_and_alone():
+    plan = TrainingPlan(**EVERYTHING)
+    assert plan.safer == TrainingPlan(**{**EVERYTHING, "xla": False})
+    assert plan.safer.safer == plan.plain
+    assert plan.safer.safer.safer is None
+
+
+def test_where_memory_runs_out_plans_have_slices_and_no_call_in_one():
+    assert PLAIN_FIT.in_slices(2, steps_per_execution=3) == TrainingPlan(
+        steps_per_execution=3, micro_batches=2
+    )
+    in_one = TrainingPlan(steps_per_execution=5, xla_loop=True, precision="mixed_bfloat16")
+    assert in_one.in_slices(8, steps_per_execution=3) == TrainingPlan(
+        steps_per_execution=5, micro_batches=8, precision="mixed_bfloat16"
+    )
+
+
+# What has a setting of its own, which is off by default, or is no choice.
+OWN_SETTINGS = {
+    "steps_per_execution": "training.steps_per_execution",
+    "micro_batches": "only after out-of-memory",
+    "gradient_checkpointing": "training.gradient_checkpointing",
+    "precision": "training.precision",
+    "reduction_dtype": "distribution.reduction_dtype",
+}
+EXCLUDABLE = SPEEDUPS.keys() - OWN_SETTINGS.keys()
+
+
+def excluding(*names):
+    return PerfConfig.from_dict({"training": {"excluded_speedups": list(names)}})
+
+
+def test_each_has_one_way_to_be_switched_off_and_other_names_are_refused():
+    excluding(*EXCLUDABLE)
+    for name in OWN_SETTINGS:
+        with pytest.raises(errors.UserError, match=f"Received: .*{name}"):
+            excluding(name)
+    with pytest.raises(errors.UserError, match=r"Did you mean fused_update\?"):
+        excluding("fused_updates")
+
+
+@pytest.mark.parametrize("name", sorted(EXCLUDABLE - {"onednn"}))  # which has processes of its own
+def test_what_is_excluded_is_neither_tried_nor_used(keras, name):
+    model = model_cases.dense(keras)
+    model.compile("adam", "mse")
+    call = model_cases.captured(model, model_cases.regression())
+
+    def tried(settings):
+        found, refused = families.families(FitLoop(call), settings=settings, step_seconds=1e-3)
+        plans = [*(plan for family in found for plan in family), *(each.plan for each in refused)]
+        return {each.name for plan in plans for each in plan.speedups}
+
+    assert tried(PerfConfig()) - tried(excluding(name)) == {name}
+    earlier = TrainingPlan(steps_per_execution=5, **{name: True})
+    session = model_cases.session_with(earlier, training={"excluded_speedups": [name]})
+    session.fit(call)
+    assert session.record.plan == TrainingPlan(steps_per_execution=5)
+
+
+def test_less_is_hoped_of_xla_where_only_a_cpu_trains(monkeypatch):
+    def hoped(is_cpu_alone):
+        monkeypatch.setattr(devices, "is_cpu_alone", lambda: is_cpu_alone)
+        return SPEEDUPS["xla"].hoped_saving_seconds(1.0)
+
+    assert 0 < hoped(True) < hoped(False)
+
+
+def test_turns_with_onednn_are_none_where_it_is_excluded(monkeypatch):
+    monkeypatch.setattr(onednn, "is_open", lambda: True)
+    jobs = [types.SimpleNamespace(settings=each) for each in (PerfConfig(), excluding("onednn"))]
+    assert [*map(comparisons.may_try_onednn, jobs)] == [True, False]

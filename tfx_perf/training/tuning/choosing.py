@@ -1,0 +1,251 @@
+"""Chooses the plan for a `fit`; whatever goes wrong, it is Keras' `fit`."""
+
+import contextlib
+import dataclasses
+import logging
+import time
+from collections.abc import Callable, Iterator
+
+from tfx_perf.config import PerfConfig
+from tfx_perf.core import cache_key, errors
+from tfx_perf.core.interception import FitCall
+from tfx_perf.tf_internals import ancestry, autograph
+from tfx_perf.training.fit.takeover import others_wait
+from tfx_perf.training.loop import FitLoop
+from tfx_perf.training.loop.eligibility import obstacle
+from tfx_perf.training.replicas.sync import SyncError
+from tfx_perf.training.speedups.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.tuning import families, initial_state
+from tfx_perf.training.tuning.choice import (
+    TRIALS_OFF,
+    PlanChoice,
+    TrialProgress,
+    failed,
+    plain,
+)
+from tfx_perf.training.tuning.cost_model import Budget, CostModel
+from tfx_perf.training.tuning.earlier import KnownPlan
+from tfx_perf.training.tuning.plan_key import fit_key
+from tfx_perf.training.tuning.plan_tuner import PlanTuner
+
+NEEDS_OWN_PROCESS = (
+    "the data call Python functions, or too much is held beside the model, so that trials might "
+    "change what they must not: what TensorFlow reads by itself, TFRecord files, say, has trials"
+)
+"""Why Keras' `fit` trains where trials have no other process to run in."""
+
+_LOGGER = logging.getLogger(__name__)
+_NOTHING = KnownPlan()
+_PARAMETERS = "parameter_count"
+# Of the numbers of parameters: of models for which trials would find the same, and of those that
+# one plan may train at all.
+_SAME_RATIO, _LARGEST_RATIO = 1.1, 2.0
+
+
+def by_trials(
+    call: FitCall,
+    loop: FitLoop,
+    *,
+    settings: PerfConfig,
+    watch: Callable[[TrialProgress], None] = lambda progress: None,
+    known: KnownPlan = _NOTHING,
+    stop_when: Callable[[float], bool] = lambda step_seconds: False,
+) -> PlanChoice:
+    """Returns the plan that wins the trials, which run here; for other arguments see `PlanTuner`.
+
+    The model stays as it was, except that its variables exist. Raises SyncError if several workers
+    cannot go on with their trials.
+    """
+    began = time.perf_counter()
+    if not settings.training.tuning_seconds:
+        return plain(TRIALS_OFF)
+    budget = Budget(settings.training.tuning_seconds, sync=loop.sync)
+    choice = _without_trials(call, loop, settings=settings, known=known)
+    if choice is not None:
+        return choice
+    end_trial = loop.functions.on_trial()
+    try:
+        loop.prepare()
+        key = fit_key(call, loop)
+        choice = PlanTuner(
+            call,
+            loop,
+            settings=settings,
+            budget=budget,
+            watch=watch,
+            known=known,
+            stop_when=stop_when,
+        ).run()
+    except errors.GIVEN_UP as error:  # the user's training must not depend on ours
+        if autograph.asks_for_conversion(error) or isinstance(error, SyncError):
+            raise
+        _LOGGER.warning("Tuning failed; training with Keras fit.", exc_info=True)
+        end_trial()
+        return failed(errors.in_one_line(error))
+    if choice.plan.is_plain_fit:
+        end_trial()
+    seconds = time.perf_counter() - began
+    return choice.model_copy(update={"fit": key, "trial_time_seconds": seconds})
+
+
+def choose_and_restore(
+    call: FitCall,
+    loop: FitLoop,
+    *,
+    settings: PerfConfig,
+    known: KnownPlan = _NOTHING,
+) -> PlanChoice:
+    """Returns the plan that wins; model, generators and data are as they were before."""
+    if not settings.training.tuning_seconds:
+        return by_trials(call, loop, settings=settings)  # which says so
+    with on_own_data(call, loop, settings=settings, known=known) as own:
+        if own is None:
+            return plain(NEEDS_OWN_PROCESS, is_settled=True)
+        choice = by_trials(own, loop, settings=settings, known=known)
+    if own is call:  # what no digest knows, such as an argument of a script, may decide it
+        return choice.model_copy(update={"is_settled": False})
+    return choice
+
+
+def _without_trials(
+    call: FitCall, loop: FitLoop, *, settings: PerfConfig, known: KnownPlan
+) -> PlanChoice | None:
+    """Returns the choice of Keras' `fit` where nothing can be tried, or nothing may pay.
+
+    That is known before anything is traced or read.
+    """
+    reason = obstacle(call, loop)
+    if reason:
+        return plain(reason, is_settled=True)
+    sync = loop.sync
+    if sync.broadcast(known.previous_plan is not None):
+        return None
+    expected_runs = int(sync.broadcast(float(settings.schedule.run_count())))
+    cost_model = CostModel(step_count=loop.total_length or 0, expected_runs=expected_runs)
+    return cost_model.too_short()
+
+
+@contextlib.contextmanager
+def on_own_data(
+    call: FitCall, loop: FitLoop, *, settings: PerfConfig, known: KnownPlan
+) -> Iterator[FitCall | None]:
+    """Yields the `fit` on data like its own that share nothing with them, to be tried on.
+
+    At the end variables outside of the model that a step may have changed are as they were. Other
+    threads that call the model wait for the end. It yields None if the data call Python functions
+    or need too much memory, and `call` itself if nothing is to be tried.
+    """
+    if _without_trials(call, loop, settings=settings, known=known) is not None:
+        yield call
+        return
+    data = ancestry.independent(call.arguments["x"])
+    if data is None:
+        yield None
+        return
+    if not call.model.built:  # by the numbers that Keras' `fit` would draw
+        with contextlib.suppress(*errors.GIVEN_UP):  # which trials then raise
+            loop.prepare()
+    outside = initial_state.variables_outside(
+        beside=initial_state.variables_of(call.model, loop.keras_api).values()
+    )
+    if outside is None:
+        yield None
+        return
+    kept = initial_state.kept(outside, used=lambda: loop.functions.used_variables)
+    with others_wait(call.model), kept:
+        yield dataclasses.replace(call, arguments={**call.arguments, "x": data})
+
+
+def for_workers(call: FitCall, loop: FitLoop, *, settings: PerfConfig, why: str = "") -> PlanChoice:
+    """Returns the plan where several workers train, the same on each.
+
+    There are no trials, for the reason `why`: a worker that failed alone would have the others wait
+    for ever. So the plan has only speedups that compute the same, no slower, and the fewest
+    steps a call.
+    """
+    plan, reason = PLAIN_FIT, None
+    has_trials = settings.training.tuning_seconds > 0
+    if has_trials:
+        try:
+            reason = obstacle(call, loop)
+            plan = PLAIN_FIT if reason else families.untried(loop, settings=settings)
+        except Exception as error:  # as above
+            _LOGGER.warning("Training with Keras fit.", exc_info=True)
+            reason = errors.in_one_line(error)
+    sync = loop.sync
+    if not sync.all_equal(plan) and not plan.is_plain_fit:
+        # That one has a callback which needs every batch, say.
+        plan, reason = PLAIN_FIT, "another worker cannot train with the same plan"
+    together = f"{sync.size} workers train together, without trials"
+    if not has_trials:
+        return plain(TRIALS_OFF)
+    because = reason or why
+    plan_reason = f"{together}: {because}" if because else together
+    return PlanChoice(plan=plan, plan_reason=plan_reason, is_settled=True)
+
+
+def for_parameter_servers(call: FitCall, loop: FitLoop, *, settings: PerfConfig) -> PlanChoice:
+    """Returns the untried plan of the fewest steps a call, for a parameter servers' coordinator."""
+    if not settings.training.tuning_seconds:
+        return plain(TRIALS_OFF)
+    reason = (
+        "workers train asynchronously, without trials, which would have to keep them as they were"
+    )
+    own = loop.keras_api.get_steps_per_execution(call.model)
+    if own > 1:
+        return plain(f"{reason}: the model has steps_per_execution={own}", is_settled=True)
+    plan = TrainingPlan(steps_per_execution=min(settings.training.steps_per_execution))
+    reason = f"{reason}; set training.steps_per_execution to another number that you want"
+    return PlanChoice(plan=plan, plan_reason=reason, is_settled=True)
+
+
+def as_given(call: FitCall, loop: FitLoop, choice: PlanChoice) -> PlanChoice:
+    """Returns an earlier choice if it holds for this `fit`, else Keras' `fit`.
+
+    Where the model has grown since, the plan trains it once more, watched by a `KerasFallback`; the
+    next run makes new trials.
+    """
+    if not choice.fit:  # Keras fit, because none could be tried
+        return choice
+    try:
+        reason = obstacle(call, loop)
+        if not reason:
+            if not call.model.built:
+                loop.prepare(choice.plan)
+            found = fit_key(call, loop)
+            reason = _mismatch(choice.fit, found)
+    except Exception as error:  # as above
+        reason = errors.in_one_line(error)
+    if not reason:
+        is_same = _ratio(choice.fit, found) <= _SAME_RATIO
+        return choice.model_copy(update={"is_settled": choice.is_settled and is_same})
+    return plain(reason).model_copy(
+        update={"key": choice.key, "trial_time_seconds": choice.trial_time_seconds}
+    )
+
+
+def with_recompute(
+    call: FitCall, loop: FitLoop, choice: PlanChoice, *, settings: PerfConfig
+) -> PlanChoice:
+    """Returns the choice; Keras' `fit` only if no activations are to be computed again."""
+    if not settings.training.gradient_checkpointing or not choice.plan.is_plain_fit:
+        return choice
+    reason = obstacle(call, loop)
+    plan = PLAIN_FIT if reason else families.reference(loop, settings=settings)
+    if plan.is_plain_fit:
+        why = reason or loop.keras_api.splitting_obstacle(call.model)
+        _LOGGER.warning("training.gradient_checkpointing is not used: %s.", why)
+    return choice.model_copy(update={"plan": plan})
+
+
+def _mismatch(tried: dict[str, str], found: dict[str, str]) -> str | None:
+    changes = cache_key.differences(tried, found)
+    if changes.keys() == {_PARAMETERS} and _ratio(tried, found) <= _LARGEST_RATIO:
+        return None
+    return f"the plan is for another fit: {cache_key.describe(changes)}" if changes else None
+
+
+def _ratio(one: dict[str, str], other: dict[str, str]) -> float:
+    """Returns by how much two models of the same code, a vocabulary say, differ in size."""
+    smaller, larger = sorted(int(fit[_PARAMETERS]) for fit in (one, other))
+    return larger / max(smaller, 1)

@@ -1,0 +1,189 @@
+"""Whether trying one more plan saves more than it costs, and whether there is time for it."""
+
+import dataclasses
+import math
+import time
+
+from tfx_perf.core import formatting
+from tfx_perf.training.replicas.sync import Sync
+from tfx_perf.training.speedups.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.tuning.choice import PlanChoice, plain
+
+# Of what Keras' `fit` takes to trace and compile: what a plan takes, without XLA and with it.
+_TRACE_RATIO, _XLA_RATIO = 3.0, 10.0
+# Of the check, and of the reference's that it is held to: their steps, and what stands around them.
+_STEPS, _CHECK_SECONDS = 60, 0.5
+# What a small model takes to trace, the cheapest plan, and what saves most, with its turns.
+_COMPILE_SECONDS, _TURNS_SECONDS = 0.3, 3.0
+_PLANS = TrainingPlan(steps_per_execution=10), TrainingPlan(steps_per_execution=10, xla_loop=True)
+# Blocks of one more plan, where turns are taken.
+_TIMING_SECONDS = 1.0
+# Of a step's time: what turns may still save among plans of which none can be slower.
+_TURNS_SHARE = 0.1
+# Of what is left of the budget: what the check of one plan may take.
+CHECK_SHARE = 0.25
+# Trials keep to their budget but for a compiler, which takes what it takes, or hangs. They are
+# ended from outside after so many budgets and seconds.
+_LIMIT_BUDGETS, _LIMIT_SECONDS = 2, 30
+
+
+@dataclasses.dataclass(frozen=True)
+class CostEstimate:
+    """The cost of trying a plan, and its expected saving in one run."""
+
+    cost_seconds: float
+    saving_seconds: float
+    expected_runs: int
+
+    @property
+    def is_worth_it(self) -> bool:
+        """Whether it is expected to save more than it costs."""
+        return self.expected_runs * self.saving_seconds > self.cost_seconds
+
+    def runs_needed(self, *, beside_seconds: float) -> int | None:
+        """Returns the fewest runs for which it is worth its costs; None if there is no number."""
+        if not self.saving_seconds:
+            return None
+        cost_seconds = self.cost_seconds + beside_seconds
+        return math.floor(cost_seconds / self.saving_seconds) + 1
+
+    @property
+    def in_words(self) -> str:
+        """Both figures, behind "it would cost"."""
+        cost, saving = map(formatting.format_seconds, (self.cost_seconds, self.saving_seconds))
+        return f"about {cost}, and may save {saving} a run"
+
+    def __str__(self) -> str:
+        return f"not tried: it would cost {self.in_words}"
+
+
+@dataclasses.dataclass(frozen=True)
+class CostModel:
+    """The worth of a faster step to a training."""
+
+    step_count: int  # of one training
+    expected_runs: int
+
+    def training_seconds(self, step_seconds: float) -> float:
+        """Returns the time of all runs together."""
+        return self.expected_runs * self.step_count * step_seconds
+
+    def prospect(
+        self,
+        plan: TrainingPlan,
+        *,
+        best: TrainingPlan,
+        step_seconds: float,
+        operation_count: int = 0,
+        compile_seconds: float = 0.0,
+        beside_seconds: float = 0.0,
+    ) -> CostEstimate:
+        """Returns what is expected of a plan over the fastest so far, whose step is known."""
+        added = set(plan.speedups) - set(best.speedups)
+        hoped_seconds = sum(
+            max(
+                each.hoped_saving_seconds(step_seconds),
+                operation_count * each.hoped_operation_seconds,
+            )
+            for each in added
+        )
+        if not all(each.is_never_slower for each in added):
+            beside_seconds += _TIMING_SECONDS
+        ratio = _XLA_RATIO if plan.uses_xla else _TRACE_RATIO
+        return CostEstimate(
+            cost_seconds=(
+                beside_seconds + _CHECK_SECONDS + _STEPS * step_seconds + ratio * compile_seconds
+            ),
+            saving_seconds=self.step_count * min(hoped_seconds, step_seconds),
+            expected_runs=self.expected_runs,
+        )
+
+    def prospect_of_turns(self, turns_seconds: float, *, step_seconds: float) -> CostEstimate:
+        """Returns what is expected of turns between plans of which none can be slower."""
+        return CostEstimate(
+            cost_seconds=turns_seconds,
+            saving_seconds=self.step_count * _TURNS_SHARE * step_seconds,
+            expected_runs=self.expected_runs,
+        )
+
+    def too_short(self, *, step_seconds: float | None = None) -> PlanChoice | None:
+        """Returns Keras' `fit` where no plan may save what its trial costs; None if one may.
+
+        `step_seconds` is the time of a step of Keras' `fit` if that is known; else a plan costs
+        the steps of its check alone.
+        """
+        if step_seconds is None:
+            enough_runs = [_STEPS // self.step_count + 1]
+            if self.expected_runs >= enough_runs[0]:
+                return None
+            steps = f"{self.expected_runs * self.step_count} steps in all planned runs"
+            reason = f"it has {steps}, and to check a plan takes the time of {_STEPS}"
+        else:
+            prospects = [
+                self.prospect(
+                    plan,
+                    best=PLAIN_FIT,
+                    step_seconds=step_seconds,
+                    compile_seconds=_COMPILE_SECONDS,
+                    beside_seconds=seconds,
+                )
+                for plan, seconds in zip(_PLANS, (0.0, _TURNS_SECONDS), strict=True)
+            ]
+            if any(prospect.is_worth_it for prospect in prospects):
+                return None
+            took = formatting.format_seconds(self.step_count * step_seconds)
+            cost = formatting.format_seconds(min(prospect.cost_seconds for prospect in prospects))
+            reason = (
+                f"its steps take about {took} with Keras fit, and trials would take {cost} at least"
+            )
+            counts = [prospect.runs_needed(beside_seconds=0.0) for prospect in prospects]
+            enough_runs = [*filter(None, counts)]
+        choice = plain(f"the training is too short for trials: {reason}", is_settled=True)
+        return choice.model_copy(update={"enough_runs": min(enough_runs, default=None)})
+
+
+class Budget:
+    """The seconds left for trials, from its making on."""
+
+    def __init__(self, seconds: float, *, sync: Sync) -> None:
+        self._end = time.perf_counter() + seconds
+        self._sync = sync
+        self.lack = ""  # what did not fit in, and how it would, in a part of a sentence
+
+    def keep_back(self, seconds: float) -> None:
+        """Reserves seconds for the end."""
+        self._end -= seconds
+
+    @property
+    def left_seconds(self) -> float:
+        """The seconds left by this process's clock, at least 0."""
+        return max(0.0, self._end - time.perf_counter())
+
+    def check_limit(self) -> float:
+        """Returns when a check that begins now must end, on `time.perf_counter`'s clock."""
+        return time.perf_counter() + self.left_seconds * CHECK_SHARE
+
+    def lack_time_for_check(self) -> None:
+        """Notes that a check took longer than it may."""
+        self.lack = (
+            "a check takes more than the quarter of it that it may take; a larger "
+            "training.tuning_seconds has room for it"
+        )
+
+    def has(self, seconds: float, *, what: str) -> bool:
+        """Whether `seconds`, the least for `what`, are left; notes a lack. All workers ask."""
+        left_seconds = self.left_seconds
+        if self._sync.broadcast(seconds < left_seconds):
+            return True
+        left, needed = map(formatting.format_seconds, (left_seconds, seconds))
+        more = math.ceil(max(0.0, seconds - left_seconds)) or 1  # where the chief has less
+        self.lack = (
+            f"{left} of it were left, and {what} needs {needed} at least; "
+            f"training.tuning_seconds has room for that if it is larger by {more}"
+        )
+        return False
+
+
+def limit_seconds(budget_seconds: float) -> float:
+    """Returns the seconds after which trials with this budget count as hung."""
+    return _LIMIT_BUDGETS * budget_seconds + _LIMIT_SECONDS

@@ -1,0 +1,284 @@
+"""EquivalenceCheck: whether a plan reaches Keras' state from equal weights and batches."""
+
+import dataclasses
+import functools
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfx_perf.core import errors
+from tfx_perf.memory.batches import tensor_bytes
+from tfx_perf.tf_internals import datasets
+from tfx_perf.training.fit.timer import StepTimer, percentile
+from tfx_perf.training.keras_api.variables import inner
+from tfx_perf.training.loop import FitLoop
+from tfx_perf.training.speedups.plan import TrainingPlan
+from tfx_perf.training.tuning.choice import TrialRecord
+from tfx_perf.training.tuning.contest import Contender
+from tfx_perf.training.tuning.cost_model import CHECK_SHARE, Budget
+from tfx_perf.training.tuning.initial_state import InitialState, variables_of
+from tfx_perf.training.tuning.state_tolerance import StateTolerance, TrainedState, is_loss
+
+# Steps of a check, calls of Keras fit at the least, and bytes of batches kept for it.
+_STEPS, _MIN_CALLS, _MAX_BYTES = 20, 3, 2**30
+# A look at Keras' own step need not take longer; a check makes all steps.
+_LOOK_SECONDS = 5.0
+# A plan this much slower than Keras fit in its check cannot win; timing it would be waste.
+_HOPELESS = 3.0
+_RANDOM = "random: other draws, of which only the statistics could be compared"
+
+_Logs = Mapping[str, np.ndarray]  # figures by name
+
+
+@dataclasses.dataclass(frozen=True)
+class ShortTraining:
+    """The result of a few steps; its contender has 0 s a step if the first call ended them."""
+
+    contender: Contender
+    step_count: int
+    logs: _Logs
+
+
+class EquivalenceCheck:
+    """Trains a few steps with each plan, all from the same weights on the same batches.
+
+    The reference, as a rule Keras' `fit`, runs once from there, and once from weights that are off
+    by one rounding: see `StateTolerance`. Where that leads far away, it runs a third time, from the
+    same weights, to see whether it is random in a way that nobody can repeat.
+    """
+
+    def __init__(
+        self,
+        loop: FitLoop,
+        reference: TrainingPlan,
+        data: tf.data.Dataset,
+        *,
+        start: InitialState,
+        budget: Budget,
+        loss_tolerance: float,
+        is_exact: bool = False,
+    ) -> None:
+        """Reads batches from endless data: few if they are large or slow to come."""
+        self._is_exact = is_exact
+        self._loop, self._model, self._sync = loop, loop.functions.model, loop.sync
+        self._reference = reference
+        self._start, self._budget = start, budget
+        self._loss_tolerance = loss_tolerance
+        self._hopeless_seconds = 0.0
+        self.training_seconds = 0.0  # of all steps, traced; from `first_look` on
+        self.reference_trainings = 3  # before a plan is held to it; from `first_look` on
+        self._expected: TrainedState  # the reference's, after all steps; from `reference` on
+        self._rounding: StateTolerance  # from `reference` on
+        self._chance: StateTolerance | None = None
+        self._fewest_steps = _MIN_CALLS * loop.users_steps_per_execution  # that tell anything
+        batches = self._read_ahead(data)
+        self._step_count = len(batches)  # of a training that is not stopped
+        self._example_count = sum(int(datasets.row_count(batch)) for batch in batches)
+        self._data = _from_memory(batches, spec=data.element_spec)
+        self.one_batch = _from_memory(batches[:1], spec=data.element_spec).repeat()
+
+    def first_look(self) -> Contender | None:
+        """Returns a first look at the reference; None if the time does not suffice for one.
+
+        Of slow steps it makes a few: it decides whether anything is worth trying.
+        """
+        began, limit = time.perf_counter(), self._budget.check_limit()
+
+        def is_over(timer: StepTimer) -> bool:
+            now = time.perf_counter()
+            took_seconds = now - (timer.first_call_end or now)
+            is_enough = took_seconds > _LOOK_SECONDS and timer.step_count >= self._fewest_steps
+            return is_enough or now > limit
+
+        first = self._train(self._reference, stop_when=is_over)
+        seconds = time.perf_counter() - began
+        if first.step_count < self._fewest_steps:
+            self._budget.lack_time_for_check()
+            self._budget.has(seconds / CHECK_SHARE, what="a first look at Keras fit")
+            return None
+        share = first.step_count / self._step_count
+        self.training_seconds = (seconds - first.contender.compile_seconds) / share
+        if share == 1:
+            self._expect(first)
+            self.reference_trainings -= 1
+        return first.contender
+
+    def reference(self, first: Contender) -> Contender:
+        """Returns the contender that others are held to; `first` is from `first_look`."""
+        if self.reference_trainings > 2:
+            self._expect(self._train_reference(self._start.restore))
+        self._rounding = self._state_tolerance()
+        rounded = self._train_reference(self._start.restore_rounded)
+        reference = rounded.contender
+        self._start.take_rounding_away()
+        if not self._is_exact:
+            self._rounding.allow(self._seen(rounded.logs))
+        if self._sync.broadcast(self._rounding.is_large):
+            again = self._seen(self._train_reference(self._start.restore).logs)
+            if not self._sync.broadcast(self._rounding.repeats(again)):
+                self._rounding.allow(again, by_chance=True)
+        reference.compile_seconds = first.compile_seconds
+        self._hopeless_seconds = _HOPELESS * reference.step_seconds
+        return reference
+
+    def _expect(self, ended: ShortTraining) -> None:
+        self._step_count = ended.step_count  # all others have as many
+        self._expected = self._seen(ended.logs).kept()
+
+    def check(self, plan: TrainingPlan) -> Contender | TrialRecord:
+        """Returns the plan if it is worth timing, else why not; raises SyncError if others end."""
+        try:
+            found = self._check(plan)
+        except errors.GIVEN_UP as error:  # whatever a plan raises, fit goes on
+            with self._sync.after(error):
+                self._sync.all_equal(False)
+            return TrialRecord(plan=plan, status="failed", reason=errors.in_one_line(error))
+        is_good = isinstance(found, Contender)
+        if not self._sync.all_equal(is_good) and is_good:
+            found = TrialRecord(plan=plan, status="failed", reason="another worker objects")
+        return found
+
+    def _check(self, plan: TrainingPlan) -> Contender | TrialRecord:
+        # Step by step, so that it can be stopped.
+        may_be_slow = any(each.may_be_slow for each in plan.speedups)
+        half = self._step_count // 2
+        per_call = 1 if may_be_slow else min(plan.steps_per_execution, half)
+        limit, hopeless_seconds = self._budget.check_limit(), self._hopeless_seconds
+        train = functools.partial(
+            self._train,
+            plan.model_copy(update={"steps_per_execution": per_call}),
+            stop_when=lambda timer: (
+                time.perf_counter() > limit or timer.settled_seconds() > hopeless_seconds
+            ),
+        )
+        ended = train()
+        if ended.contender.step_seconds > hopeless_seconds:  # few steps: it may have been chance
+            compile_seconds = ended.contender.compile_seconds
+            ended = train()
+            ended.contender.compile_seconds = compile_seconds
+        found = ended.contender
+        refused = functools.partial(
+            TrialRecord, plan=plan, compile_time_seconds=found.compile_seconds
+        )
+        if found.step_seconds > hopeless_seconds:
+            ratio = found.step_seconds / hopeless_seconds * _HOPELESS
+            reason = f"{ratio:.0f} times the step time of {self._reference} in the check"
+            return refused(status="slower", reason=reason)
+        if ended.step_count < self._step_count:
+            if time.perf_counter() < limit:
+                steps = f"{ended.step_count} of the {self._step_count} steps of its check"
+                return refused(status="failed", reason=f"it ended after {steps}")
+            # With the same budget a compilation would take too long again.
+            is_compiled = ended.step_count > per_call
+            if is_compiled:
+                self._budget.lack_time_for_check()
+            what = "its check" if is_compiled else f"compiling it ({found.compile_seconds:.0f} s)"
+            return refused(status="failed", reason=f"{what} took too long for the budget")
+        different, found.note = self._compared(plan, ended.logs)
+        if different is not None:
+            return refused(status="different", reason=different, loss=found.loss)
+        return found
+
+    def _compared(self, plan: TrainingPlan, logs: _Logs) -> tuple[str | None, str]:
+        """Returns why a plan's state is a different one, and a remark if it is not."""
+        seen, tolerance = self._seen(logs), self._loss_tolerance
+        state_tolerance = self._rounding
+        found = state_tolerance.exceeded(seen, loss_tolerance=tolerance)
+        # XLA makes other numbers of the same seeds, so that masks cannot agree.
+        other_masks = plan.uses_xla != bool(self._model.jit_compile)
+        other_masks = other_masks and self._start.has_generators and not self._is_exact
+        may_be_masks = other_masks and not state_tolerance.is_random
+        if may_be_masks and self._sync.broadcast(bool(found)):
+            seen = seen.kept()
+            state_tolerance = self._by_chance()
+            found = state_tolerance.exceeded(seen, loss_tolerance=tolerance)
+        return str(found) if found else None, _RANDOM if state_tolerance.is_random else ""
+
+    def _by_chance(self) -> StateTolerance:
+        """Returns the difference between two draws of the model's random numbers."""
+        if self._chance is None:
+            self._chance = self._state_tolerance()
+            for seed in (1, 2):
+                redraw = functools.partial(self._start.restore_redrawn, seed)
+                seen = self._seen(self._train_reference(redraw).logs)
+                self._chance.allow(seen, by_chance=True)
+        return self._chance
+
+    def _state_tolerance(self) -> StateTolerance:
+        counting = {
+            id(inner(variable))
+            for metric in self._model.metrics
+            if not is_loss(metric.name)
+            for variable in metric.variables
+        }
+        variables = variables_of(self._model, self._loop.keras_api)
+        metrics = [name for name, variable in variables.items() if id(variable) in counting]
+        return StateTolerance(
+            self._expected,
+            metrics=metrics,
+            examples=self._example_count,
+            is_exact=self._is_exact,
+        )
+
+    def _seen(self, logs: _Logs) -> TrainedState:
+        """Returns the state after the training that has just ended; it is not copied."""
+        return TrainedState(variables_of(self._model, self._loop.keras_api), logs)
+
+    def _train_reference(self, restore: Callable[[], None]) -> ShortTraining:
+        """Runs the reference to the end, from where `restore` leads."""
+        return self._train(self._reference, restore=restore, stop_when=lambda timer: False)
+
+    def _train(
+        self,
+        plan: TrainingPlan,
+        *,
+        restore: Callable[[], None] | None = None,
+        stop_when: Callable[[StepTimer], bool] | None = None,
+    ) -> ShortTraining:
+        """Trains a few steps, after `restore`, until `stop_when` is true for the chief."""
+        limit = self._budget.check_limit()
+        is_over = stop_when or (lambda timer: time.perf_counter() > limit)
+        (restore or self._start.restore)()
+        history, timer = self._loop.try_out(
+            plan,
+            self._data,
+            step_count=self._step_count,
+            stop_when=lambda timer: self._sync.broadcast(is_over(timer)),
+        )
+        own_seconds = percentile(timer.steady_seconds(), 50) or 0.0
+        step_seconds = self._sync.broadcast(own_seconds)
+        logs = {name: _as_array(values[-1]) for name, values in history.history.items()}
+        contender = Contender(
+            plan=plan,
+            loss=float(np.mean(logs["loss"])) if "loss" in logs else None,
+            compile_seconds=self._sync.broadcast(max(0.0, timer.first_call_seconds - own_seconds)),
+            step_seconds=step_seconds,
+        )
+        return ShortTraining(contender, timer.step_count, logs)
+
+    def _read_ahead(self, data: tf.data.Dataset) -> list[Any]:
+        per_call = self._loop.users_steps_per_execution
+        wanted = max(self._fewest_steps, _STEPS // per_call * per_call)  # whole calls of Keras fit
+        limit = self._budget.check_limit()
+        batches, held_bytes = [], 0
+        for batch in data.take(wanted):
+            batches.append(batch)
+            held_bytes += tensor_bytes(batch)
+            enough = self._sync.broadcast(held_bytes > _MAX_BYTES or time.perf_counter() > limit)
+            if enough and len(batches) >= self._fewest_steps and len(batches) % per_call == 0:
+                break
+        return batches
+
+
+def _from_memory(batches: list[Any], *, spec: Any) -> tf.data.Dataset:
+    data = tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=spec)
+    return datasets.without_autotune(data.cache())
+
+
+def _as_array(value: Any) -> np.ndarray:
+    """Returns a figure of the logs in the precision that Keras computes most of them in."""
+    array = np.asarray(value)
+    return array.astype("float32") if array.dtype.kind == "f" else array

@@ -1,0 +1,139 @@
+"""The plans that trials try against Keras' `fit`."""
+
+import contextlib
+import os
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import get_args
+
+from tfx_perf.config import PerfConfig
+from tfx_perf.config.training import SpeedupName
+from tfx_perf.tf_internals import devices
+from tfx_perf.training.loop import FitLoop
+from tfx_perf.training.measuring.memory import MemoryBaseline
+from tfx_perf.training.speedups import SPEEDUPS
+from tfx_perf.training.speedups.plan import TrainingPlan
+from tfx_perf.training.speedups.speedup import Fit
+from tfx_perf.training.tuning.choice import TrialRecord
+
+Family = tuple[TrainingPlan, ...]  # plans that share a traced function
+
+# In a call that takes this long, the work done in Python (about 1 ms) no longer counts.
+_LONG_CALL_SECONDS = 0.1
+
+
+def longest_call(step_seconds: float) -> int:
+    """Returns how many steps a call may have; more would gain nothing."""
+    return max(1, int(_LONG_CALL_SECONDS / step_seconds))
+
+
+def same_function(plan: TrainingPlan, other: TrainingPlan) -> bool:
+    """Whether two plans differ only in how many steps a call has."""
+    return plan.model_copy(update={"steps_per_execution": other.steps_per_execution}) == other
+
+
+class TuningMemory:
+    """Memory that trials leave in the process that trains, which is no part of the training.
+
+    XLA and TensorFlow do not give back what they took to compile a program, whether or not it is
+    used again; with an LSTM it was 200 MiB. The training needs only its own plan's program.
+    """
+
+    def __init__(self) -> None:
+        self._began = self._now = MemoryBaseline.now().used_bytes
+        self._taken: list[tuple[TrainingPlan, int]] = []
+
+    @contextlib.contextmanager
+    def of(self, plans: Sequence[TrainingPlan]) -> Iterator[None]:
+        """Counts memory that outlasts the context as that of plans that share a traced function."""
+        before = self._now
+        yield
+        self._now = MemoryBaseline.now().used_bytes
+        self._taken += [(plan, self._now - before) for plan in plans]
+
+    def beside(self, plan: TrainingPlan) -> int:
+        """Returns the bytes left by other plans; call it when the trials are over."""
+        own = (taken for tried, taken in self._taken if same_function(tried, plan))
+        return max(0, MemoryBaseline.now().used_bytes - self._began - next(own, 0))
+
+
+def reference(loop: FitLoop, *, settings: PerfConfig) -> TrainingPlan:
+    """Returns the plan to compare with: Keras' `fit`, unless memory may not suffice."""
+    fit = loop.described(settings)
+    values = {
+        name: each.always(fit)
+        for name, each in SPEEDUPS.items()
+        if each.saves_memory or each.in_plain_fit
+    }
+    plan = TrainingPlan(steps_per_execution=loop.users_steps_per_execution, **values)
+    return plan if any(each.saves_memory for each in plan.speedups) else plan.plain
+
+
+def untried(loop: FitLoop, *, settings: PerfConfig) -> TrainingPlan:
+    """Returns a plan that computes the same as Keras' `fit`, no slower, and needs no trial."""
+    fewest = min(*settings.training.steps_per_execution, loop.train_length or 1)
+    return _base(loop.described(settings, most_steps_per_execution=fewest))
+
+
+def families(
+    loop: FitLoop, *, settings: PerfConfig, step_seconds: float
+) -> tuple[list[Family], list[TrialRecord]]:
+    """Returns the plans to try, by family, and the records of those that cannot be."""
+    longest = min(longest_call(step_seconds), loop.train_length or 1)
+    fit = loop.described(settings, most_steps_per_execution=longest)
+    base = _base(fit)
+    compared_with = reference(loop, settings=settings)
+    found, refused = [], []
+    for name, each in SPEEDUPS.items():
+        if name in _excluded(settings):
+            continue
+        plans = [plan for plan in each.plans(fit, base) if _is_new(plan, compared_with)]
+        obstacle = each.obstacle(fit) if plans else None
+        for plan in plans:
+            reason = obstacle or _lacks(plan)
+            if reason:
+                refused.append(TrialRecord(plan=plan, status="untried", reason=reason))
+            else:
+                found.append(plan)
+    return _by_function(found), refused
+
+
+def _base(fit: Fit) -> TrainingPlan:
+    always = {name: each.always(fit) for name, each in SPEEDUPS.items()}
+    return allowed(TrainingPlan(**always), fit.settings)
+
+
+def allowed(plan: TrainingPlan, settings: PerfConfig) -> TrainingPlan:
+    """Returns a plan, perhaps of an earlier run, without speedups that settings exclude."""
+    excluded = _excluded(settings)
+    return plan.only(lambda each: each.name not in excluded)
+
+
+def must_be_exact(settings: PerfConfig) -> bool:
+    """Whether plans must come to Keras' results bit for bit; asks TensorFlow, too."""
+    return "inexact" in settings.training.excluded_speedups or devices.are_deterministic()
+
+
+def _excluded(settings: PerfConfig) -> Collection[str]:
+    if not must_be_exact(settings):
+        return settings.training.excluded_speedups
+    tried = ("precision",) if settings.training.precision == "auto" else ()
+    return (*get_args(SpeedupName), *tried)
+
+
+def _lacks(plan: TrainingPlan) -> str | None:
+    """Returns which variables of its environment this process lacks; None if it has all."""
+    needed = plan.environment.items()
+    lacking = [f"{name}={value}" for name, value in needed if os.environ.get(name) != value]
+    return f"this process began without {', '.join(lacking)}" if lacking else None
+
+
+def _is_new(plan: TrainingPlan, reference: TrainingPlan) -> bool:
+    """Whether a plan differs from the reference."""
+    return plan.steps_per_execution > 1 or not same_function(plan, reference)
+
+
+def _by_function(plans: Iterable[TrainingPlan]) -> list[Family]:
+    found: dict[TrainingPlan, list[TrainingPlan]] = {}
+    for plan in plans:
+        found.setdefault(plan.model_copy(update={"steps_per_execution": 1}), []).append(plan)
+    return [tuple(family) for family in found.values()]

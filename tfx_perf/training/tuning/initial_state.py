@@ -1,0 +1,168 @@
+"""Where trials begin: the model's variables, and others that a step may change."""
+
+import contextlib
+import gc
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfx_perf.training.keras_api.base_api import KerasApi, all_layers, with_numbers
+from tfx_perf.training.keras_api.keras_function import TracedNumbers
+from tfx_perf.training.keras_api.variables import components, inner, with_components
+from tfx_perf.training.recovery import generators
+
+# Where Keras 3 and `tf.random.Generator` keep what their next numbers follow from.
+_GENERATORS = ("seed_generator_state", "StateVar")
+_EPSILONS = {
+    tf.float16: 2.0**-10,
+    tf.bfloat16: 2.0**-7,
+    tf.float32: 2.0**-23,
+    tf.float64: 2.0**-52,
+}
+# Copies of more than that are not made of variables that most steps leave alone.
+_MOST_BYTES = 2**28
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class InitialState:
+    """The values from which every trial begins, exactly or changed a little; kept on the host."""
+
+    def __init__(self, model: Any, keras_api: KerasApi) -> None:
+        self._values: dict[int, tuple[Any, np.ndarray]] = {}
+        self._generators: set[int] = set()
+        for variable in variables_of(model, keras_api).values():
+            for part in _parts(variable, model.distribute_strategy):
+                self._values.setdefault(id(part), (part, part.numpy()))
+                if _is_generator(variable):
+                    self._generators.add(id(part))
+        self._trained = {id(inner(each)) for each in model.trainable_variables}
+        self._epsilon = _epsilon_of_computation(model)
+        self.has_generators = bool(self._generators)  # whether the model draws from variables
+        self._numbers = TracedNumbers(lambda: with_numbers(model))
+
+    def restore(self) -> None:
+        """Puts all values back, and the numbers that tracing changes."""
+        for variable, value in self._values.values():
+            variable.assign(value)
+        self._numbers.restore()
+
+    def restore_rounded(self) -> None:
+        """Puts all values back, the trained ones with an error in the last place.
+
+        It is that of the type that the model computes in, to which the forward pass rounds.
+        """
+        self.restore()
+        for variable, error in self._rounding_errors():
+            variable.assign_add(error)
+
+    def take_rounding_away(self) -> None:
+        """Subtracts the errors of `restore_rounded`, so that only their effects are left."""
+        for variable, error in self._rounding_errors():
+            variable.assign_sub(error)
+
+    def restore_redrawn(self, seed: int) -> None:
+        """Puts all values back, and has the generators of the model draw other numbers."""
+        self.restore()
+        for key in self._generators:
+            variable, value = self._values[key]
+            variable.assign(value + np.asarray(seed, value.dtype))
+
+    def _rounding_errors(self) -> Iterator[tuple[Any, np.ndarray]]:
+        """Yields trained variables with an error of each element, the same ones every time."""
+        random = np.random.default_rng(0)
+        for key, (variable, value) in self._values.items():
+            own = epsilon_of(variable.dtype)
+            if key in self._trained and own:
+                signs = random.integers(0, 2, size=value.shape, dtype=np.int8) * 2 - 1
+                yield variable, value * (max(own, self._epsilon) * signs).astype(value.dtype)
+
+
+def variables_of(model: Any, keras_api: KerasApi) -> dict[str, tf.Variable]:
+    """Returns all variables that a training step may change, by the names that users know."""
+    return _named(keras_api.state(model))
+
+
+def variables_outside(*, beside: Iterable[tf.Variable]) -> list[tf.Variable] | None:
+    """Returns the process's variables `beside` the model's; None if they need too much memory.
+
+    A step may count in one, anneal by one, or draw from a `tf.random.Generator`; which, is not
+    known before it has run. A variable on several devices is returned in its parts: reading it
+    would add them up, with those of all workers, of which another may not hold it any more.
+    """
+    known = {id(part) for variable in beside for part in with_components(variable)}
+    is_variable: dict[type, bool] = {}
+    found, size_bytes = [], 0
+    for each in gc.get_objects():
+        kind = type(each)
+        if kind not in is_variable:
+            is_variable[kind] = issubclass(kind, tf.Variable)
+        if not is_variable[kind] or id(each) in known:
+            continue
+        with contextlib.suppress(Exception):  # of a graph, or deleted
+            if components(each):
+                continue
+            size_bytes += each.shape.num_elements() * max(1, each.dtype.size)
+            found.append(each)
+    return found if size_bytes <= _MOST_BYTES else None
+
+
+@contextlib.contextmanager
+def kept(
+    outside: Iterable[tf.Variable], *, used: Callable[[], Iterable[tf.Variable] | None]
+) -> Iterator[None]:
+    """Restores random generators and used variables; other threads may train the others."""
+    values: list[tuple[tf.Variable, np.ndarray]] = []
+    for variable in outside:
+        with contextlib.suppress(Exception):  # without a value, or on a device that is gone
+            values.append((variable, variable.numpy()))
+    with generators.kept():
+        try:
+            yield
+        finally:
+            known = used()
+            names = known and {id(part) for each in known for part in with_components(each)}
+            for variable, value in values:
+                if names is not None and id(variable) not in names:
+                    continue
+                try:
+                    variable.assign(value)
+                except Exception as error:
+                    _LOGGER.warning("Tuning may have changed %s: %s", variable.name, error)
+
+
+def _parts(variable: Any, strategy: tf.distribute.Strategy) -> Sequence[Any]:
+    """Returns the parts to assign separately: all workers would add up a metric's sum again."""
+    own = inner(variable)
+    if getattr(own, "synchronization", None) == tf.VariableSynchronization.ON_READ:
+        return strategy.experimental_local_results(own)
+    return (variable,)
+
+
+def epsilon_of(dtype: Any) -> float:
+    """Returns the relative distance of neighbouring numbers; 0 for whole numbers."""
+    return _EPSILONS.get(tf.as_dtype(dtype), 0.0)
+
+
+def _epsilon_of_computation(model: Any) -> float:
+    types = {getattr(layer, "compute_dtype", None) for layer in all_layers(model)}
+    return max((epsilon_of(name) for name in types if name), default=0.0)
+
+
+def _is_generator(variable: tf.Variable) -> bool:
+    return variable.name.partition(":")[0].rpartition("/")[2] in _GENERATORS
+
+
+def _named(variables: Iterable[Any]) -> dict[str, tf.Variable]:
+    found: dict[str, tf.Variable] = {}
+    for variable in variables:
+        name = own = getattr(variable, "path", variable.name)
+        for number in range(2, 2 + len(found)):
+            if name not in found:
+                break
+            name = f"{own} ({number})"
+        found[name] = variable
+    return found

@@ -1,0 +1,384 @@
+"""Chooses a plan by short trials on the user's own model and data.
+
+Each plan first trains a few steps from the same weights on the same batches: it must
+reach Keras' weights, slots, metrics and logs. Then all that did are timed in
+interleaved blocks (A B C A B C), and the fastest wins if the whole interval of its speed-up
+lies above 1 + margin: over Keras' `fit`, and for plans that may be slower by nature also over those
+that may not. Where that takes longer than it can save, or than there is time, the check decides
+among those that may not. The variables are put back afterwards.
+
+Workers that train together try the same plan at the same time: the chief's measurements and
+decisions, by its clock and by its knowledge of earlier runs, hold for all of them.
+"""
+
+import inspect
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from tfx_perf.config import PerfConfig
+from tfx_perf.core import console, statistics
+from tfx_perf.core.interception import FitCall
+from tfx_perf.tf_internals import datasets
+from tfx_perf.training.loop import FitLoop
+from tfx_perf.training.loop.turns import Schedule
+from tfx_perf.training.speedups.plan import TrainingPlan
+from tfx_perf.training.tuning import families
+from tfx_perf.training.tuning.choice import (
+    MUST_BEAT,
+    PlanChoice,
+    TrialProgress,
+    TrialRecord,
+    plain,
+)
+from tfx_perf.training.tuning.contest import FEW_ROUNDS, MIN_ROUNDS, Contender, Contest
+from tfx_perf.training.tuning.cost_model import Budget, CostEstimate, CostModel
+from tfx_perf.training.tuning.earlier import KnownPlan
+from tfx_perf.training.tuning.equivalence import EquivalenceCheck
+from tfx_perf.training.tuning.initial_state import InitialState
+
+_MAX_ROUNDS = 12
+# A small gain takes many blocks to tell from noise. They are worth it in a long training.
+_MOST_ROUNDS = 60
+# Few rounds have to do in a training that is so short that one takes more than this share of it.
+_ROUND_SHARE = 0.05
+
+
+def input_wait(reading: Sequence[float], repeated: Sequence[float]) -> float:
+    """Returns the share of a step in which it waits for data; 0 where noise may explain it."""
+    fed, free = map(statistics.median_interval, (reading, repeated))
+    return 1.0 - free.value / fed.value if free.high < fed.low else 0.0
+
+
+class PlanTuner:
+    """The trials for one `fit`."""
+
+    def __init__(
+        self,
+        call: FitCall,
+        loop: FitLoop,
+        *,
+        settings: PerfConfig,
+        budget: Budget,
+        watch: Callable[[TrialProgress], None] = lambda progress: None,
+        known: KnownPlan,
+        stop_when: Callable[[float], bool] = lambda step_seconds: False,
+    ) -> None:
+        """Prepares trials.
+
+        Args:
+            call: the user's `fit`, not yet run, on a `tf.data.Dataset`; all variables exist.
+            loop: will use the plan; it keeps compiled functions.
+            settings: the sections `training`, `compilation`, `schedule` and `distribution`.
+            budget: their time, of which some may be spent.
+            watch: called before each trial that may end the process.
+            known: plans that share a traced function with its `trials` are out. Its previous plan
+                is tried whatever that costs: without it, this run would be slower than that one.
+            stop_when: asked after the reference alone has run, with its seconds per step.
+        """
+        self._model = call.model
+        self._loop, self._sync = loop, loop.sync
+        self._settings, self._budget = settings, budget
+        self._reference = families.reference(loop, settings=settings)
+        self._watch, self._stop_when = watch, stop_when
+        self._previous_plan = known.previous_plan
+        self._cost_model = CostModel(
+            step_count=loop.total_length or 0, expected_runs=settings.schedule.run_count()
+        )
+        self._finished = list(known.trials)
+        self._left_out: list[tuple[families.Family, CostEstimate]] = []
+        self._data = datasets.without_autotune(call.arguments["x"].repeat())
+        self._began = 0.0
+        self._training_seconds = 0.0  # what a short training takes, its function being traced
+        self._decides_by_turns = False
+        self._input_wait: float | None = None
+
+    def run(self) -> PlanChoice:
+        """Runs the trials and restores the model, unless a SyncError ends them."""
+        self._began, began = time.time(), time.perf_counter()
+        self._leftovers = families.TuningMemory()
+        start = InitialState(self._model, self._loop.keras_api)
+        self._budget.keep_back(time.perf_counter() - began)  # to put all back, and look again
+        try:
+            contest = self._tried(start)
+        except BaseException as error:
+            with self._sync.after(error):
+                self._put_back(start)
+            raise
+        self._put_back(start)
+        choice = self._judge(contest)
+        return choice.model_copy(
+            update={"trial_leftover_bytes": self._leftovers.beside(choice.plan)}
+        )
+
+    def _tried(self, start: InitialState) -> Contest | None:
+        """Returns the plans that were worth timing, with their blocks; None without any check."""
+        contest, one_batch = self._checked(start)
+        if contest and contest.others and self._sync.broadcast(self._takes_turns(contest)):
+            self._decides_by_turns = True
+            seconds = self._turns_seconds(contest, rounds=FEW_ROUNDS)
+            if self._budget.has(seconds, what="timing plans in turns"):
+                schedule = self._schedule(contest, one_batch)
+                self._loop.take_turns(schedule, self._data)
+                if inspect.getgeneratorstate(schedule) != inspect.GEN_CLOSED:
+                    self._budget.lack = "`fit` ended in the middle of turns, as its data may do"
+        return contest
+
+    def _put_back(self, start: InitialState) -> None:
+        start.restore()
+        self._model.reset_metrics()
+
+    def _checked(self, start: InitialState) -> tuple[Contest | None, tf.data.Dataset]:
+        """Returns the plans that are worth timing, and data of one batch."""
+        self._try([self._reference], how="trying")
+        equivalence = EquivalenceCheck(
+            self._loop,
+            self._reference,
+            self._data,
+            start=start,
+            budget=self._budget,
+            loss_tolerance=self._settings.training.loss_tolerance,
+            is_exact=families.must_be_exact(self._settings),
+        )
+        with self._leftovers.of([self._reference]):
+            first = equivalence.first_look()
+        if first is None:
+            return None, equivalence.one_batch
+        contest = Contest(first, margin=self._settings.training.margin)
+        if not self._stop_when(first.step_seconds):
+            self._training_seconds = equivalence.training_seconds
+            to_try = self._to_try(step_seconds=first.step_seconds)
+            for number, plans in enumerate(to_try, 1):
+                if not self._is_worth_trying(plans, contest):
+                    continue
+                trainings = 1
+                if contest.reference is first:
+                    trainings += equivalence.reference_trainings
+                seconds = self._needed_seconds(plans, contest, trainings=trainings)
+                if not self._budget.has(seconds, what=f"trying {plans[0]}"):
+                    break
+                if contest.reference is first:
+                    contest.reference = equivalence.reference(first)
+                self._try(plans, how=f"trying plan {number} of {len(to_try)}:")
+                with self._leftovers.of(plans):
+                    found = equivalence.check(plans[0])
+                if isinstance(found, TrialRecord):
+                    self._finished += [found.model_copy(update={"plan": plan}) for plan in plans]
+                else:
+                    contest.add(found, plans)
+        return contest, equivalence.one_batch
+
+    def _is_worth_trying(self, plans: families.Family, contest: Contest) -> bool:
+        """Whether plans of one function may bring more than they cost; if not, notes why."""
+        prospect = self._prospect(plans[0], contest)
+        is_worth_it = prospect.is_worth_it or self._is_previous(plans[0])
+        if not self._sync.broadcast(is_worth_it):
+            self._left_out.append((plans, prospect))
+            return False
+        return True
+
+    def _to_try(self, *, step_seconds: float) -> list[families.Family]:
+        known = [record.plan for record in self._finished]
+        found, refused = families.families(
+            self._loop, settings=self._settings, step_seconds=step_seconds
+        )
+        self._finished += [record for record in refused if record.plan not in known]
+        to_try = [
+            plans
+            for plans in found
+            if not any(families.same_function(plans[0], plan) for plan in known)
+        ]
+        return to_try if self._sync.all_equal(to_try) else []
+
+    def _is_previous(self, plan: TrainingPlan) -> bool:
+        previous = self._previous_plan
+        return previous is not None and families.same_function(plan, previous)
+
+    def _prospect(self, plan: TrainingPlan, contest: Contest) -> CostEstimate:
+        best = contest.first_in_checks
+        # A plan of the kind that needs none decides nothing about turns.
+        needs_turns = not (self._takes_turns(contest) or contest.is_never_slower(plan))
+        return self._cost_model.prospect(
+            plan,
+            best=best.plan,
+            step_seconds=best.step_seconds,
+            operation_count=self._loop.functions.operation_count(best.plan),
+            compile_seconds=contest.reference.compile_seconds,
+            beside_seconds=self._turns_seconds(contest) if needs_turns else 0.0,
+        )
+
+    def _needed_seconds(self, plans: families.Family, contest: Contest, *, trainings: int) -> float:
+        """Returns the least time to judge plans of one function, compiled as the reference."""
+        with_them = contest.joined_by(plans)
+        seconds = contest.reference.compile_seconds + trainings * self._training_seconds
+        if self._takes_turns(with_them):
+            seconds += self._turns_seconds(with_them, rounds=FEW_ROUNDS)
+        return seconds
+
+    def _takes_turns(self, contest: Contest) -> bool:
+        """Whether the plans are timed: if one may be slower, or if that is worth its time."""
+        if not all(contest.is_never_slower(other.plan) for other in contest.others):
+            return True
+        return bool(contest.others) and self._prospect_of_turns(contest).is_worth_it
+
+    def _prospect_of_turns(self, contest: Contest) -> CostEstimate:
+        step_seconds = contest.first_in_checks.step_seconds
+        return self._cost_model.prospect_of_turns(
+            self._turns_seconds(contest), step_seconds=step_seconds
+        )
+
+    def _turns_seconds(self, contest: Contest, *, rounds: int = MIN_ROUNDS) -> float:
+        """Returns the time of turns, the look at the wait for input included."""
+        # They begin as a training does.
+        look_seconds = self._look_seconds(contest.contenders[-1:], rounds=rounds)
+        return self._training_seconds + rounds * contest.round_seconds + look_seconds
+
+    def _look_seconds(
+        self, possible_winners: Sequence[Contender], *, rounds: int = MIN_ROUNDS
+    ) -> float:
+        """Returns the time of the look at the wait for input, whoever wins."""
+        longest_seconds = max(each.block_seconds for each in possible_winners)
+        return self._training_seconds + 2 * rounds * longest_seconds
+
+    def _untried(self) -> list[TrialRecord]:
+        return [
+            TrialRecord(plan=plan, status="untried", reason=str(prospect))
+            for plans, prospect in self._left_out
+            for plan in plans
+        ]
+
+    def _enough_runs(self, contest: Contest) -> int | None:
+        """Returns for how many planned runs the next one had better try all of it again."""
+        beside_seconds = time.time() - self._began
+        prospects = [prospect for _, prospect in self._left_out]
+        if contest.others and not self._decides_by_turns:
+            prospects.append(self._prospect_of_turns(contest))
+        counts = [each.runs_needed(beside_seconds=beside_seconds) for each in prospects]
+        return min(filter(None, counts), default=None)
+
+    def _try(self, plans: Iterable[TrainingPlan], *, how: str) -> None:
+        running = tuple(plans)
+        console.set_status(f"{how} {'; '.join(map(str, running))}")
+        self._watch(
+            TrialProgress(began=self._began, running=running, finished=tuple(self._finished))
+        )
+
+    def _schedule(self, contest: Contest, one_batch: tf.data.Dataset) -> Schedule:
+        """Fills the contenders' blocks until decided, then measures the wait for input."""
+        # The checks read from memory; on the real data a step may take longer.
+        contest.limit_calls(families.longest_call((yield self._loop.turn(self._reference))))
+        contenders = contest.contenders
+        turns = [self._loop.turn(contender.plan) for contender in contenders]
+        began = time.perf_counter()
+        for round_index in range(_MOST_ROUNDS):
+            spent_seconds = time.perf_counter() - began
+            if round_index >= _MAX_ROUNDS and not self._sync.broadcast(
+                self._may_pay(contest, spent_seconds)
+            ):
+                break
+            round_began, blocks = time.perf_counter(), []
+            for contender, turn in zip(contenders, turns, strict=True):
+                self._try(
+                    [contender.plan],
+                    how=f"timing {len(contenders)} plans in turns: round {round_index + 1},",
+                )
+                blocks.append((yield turn))
+            contest.add_round(blocks)
+            round_seconds = time.perf_counter() - round_began
+            is_decided = self._is_decided(
+                contest,
+                round_seconds=round_seconds,
+                spent_seconds=time.perf_counter() - began,
+            )
+            if self._sync.broadcast(is_decided):
+                break
+            lack = self._budget.lack
+            seconds = round_seconds + self._look_seconds(contenders)
+            if not self._budget.has(seconds, what="a round of turns more"):
+                if contest.fastest() is None:
+                    return
+                self._budget.lack = lack  # it suffices
+                break
+        # Not in turns with the real data: their buffers would fill up in the meantime. But at about
+        # the same time, since a host is now faster and now slower.
+        winner = contest.fastest() or contest.reference
+        self._try([winner.plan], how="measuring the wait for data:")
+        iterator = self._loop.iterator_over(one_batch)
+        reading, repeated = [], []
+        rounds = min(MIN_ROUNDS, contest.round_count)
+        for _ in range(rounds):
+            reading.append((yield self._loop.turn(winner.plan)))
+        for _ in range(rounds):
+            repeated.append((yield self._loop.turn(winner.plan, iterator=iterator)))
+        self._input_wait = input_wait(reading, repeated)
+
+    def _may_pay(self, contest: Contest, spent_seconds: float) -> bool:
+        """Whether the seemingly fastest plan, if it is, saves more than telling has cost."""
+        saved_seconds = contest.possible_gain_seconds() * self._cost_model.step_count
+        return saved_seconds > spent_seconds
+
+    def _is_decided(self, contest: Contest, *, round_seconds: float, spent_seconds: float) -> bool:
+        """Whether one is surely the fastest, after as many rounds as the training is worth."""
+        best = contest.fastest()
+        if best is None:
+            return False
+        if contest.round_count >= MIN_ROUNDS:
+            return not self._may_pay(contest, spent_seconds)
+        training_seconds = self._cost_model.training_seconds(float(np.median(best.blocks)))
+        return round_seconds > _ROUND_SHARE * training_seconds
+
+    def _judge(self, contest: Contest | None) -> PlanChoice:
+        lack = self._budget.lack
+        if contest is None:
+            return plain(f"the budget ended before the first check: {lack}", budget_lack=lack)
+        reference, others = contest.reference, contest.others
+        winner, ended = contest.fastest(), ""
+        if winner is None:
+            if lack:
+                ended = f"the budget ended before a plan had surely beaten it: {lack}"
+            if contest.round_count < MIN_ROUNDS:
+                winner = contest.needing_no_turns()
+        decides_by_checks = others and not self._decides_by_turns
+        if decides_by_checks:  # which was the same for all of them, in calls of a few steps
+            others = [max(others, key=lambda contender: contender.plan.steps_per_execution or 1)]
+        if winner:
+            reason = MUST_BEAT
+        elif decides_by_checks:
+            reason = "nothing beat it in the checks"
+        elif ended:
+            reason = ended
+        elif self._left_out and not (others or self._has_tried()):
+            cost = self._cost_left_out
+            reason = f"the training is too short for trials of what may be faster: {cost}"
+        else:
+            reason = "nothing beat it"
+        first = reference.reference_record(reason)
+        records = [other.record(reference, chosen=other is winner) for other in others]
+        chosen = next((record for record in records if record.status == "chosen"), first)
+        said = [chosen.reason, ended] if winner and ended else [chosen.reason]
+        return PlanChoice(
+            plan=chosen.plan,
+            plan_reason="; ".join(said),
+            trials=(first, *map(self._with_shapes, (*records, *self._finished)), *self._untried()),
+            input_wait_ratio=self._input_wait,
+            # Of a few steps, one sample each, it may have been chance.
+            is_settled=not lack and (bool(winner) or not decides_by_checks),
+            budget_lack=lack,
+            expected_runs=self._cost_model.expected_runs,
+            enough_runs=self._enough_runs(contest),
+        )
+
+    @property
+    def _cost_left_out(self) -> str:
+        prospect = max((each for _, each in self._left_out), key=lambda each: each.saving_seconds)
+        return f"one would cost {prospect.in_words}"
+
+    def _has_tried(self) -> bool:
+        return any(record.status in ("slower", "different") for record in self._finished)
+
+    def _with_shapes(self, record: TrialRecord) -> TrialRecord:
+        traced = self._loop.functions.used_by(record.plan)
+        shapes = None if traced is None else traced.compiled_shapes
+        return record.model_copy(update={"compiled_shapes": shapes}) if shapes else record

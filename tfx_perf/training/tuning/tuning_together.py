@@ -1,0 +1,142 @@
+"""Trials that the workers make together, each at the same time as the others."""
+
+import time
+from collections.abc import Sequence
+
+from tfx_perf.config import PerfConfig
+from tfx_perf.core import time_limit
+from tfx_perf.core.interception import FitCall
+from tfx_perf.training.loop import FitLoop
+from tfx_perf.training.replicas.sync import FailedAloneError
+from tfx_perf.training.speedups.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.tuning import choosing, cost_model, earlier, families
+from tfx_perf.training.tuning.choice import PlanChoice, TrialProgress, TrialRecord, lost
+from tfx_perf.training.tuning.earlier import KnownPlan
+
+_OWN_LOG = "/dev/stderr"  # the worker's
+_NOT_STARTED_AGAIN = (
+    "a trial may end a worker, and nobody would start these again; start them with tfx-perf launch "
+    "--restarts 1, and they try plans"
+)
+
+
+class TrialsTogether:
+    """Chooses the plan of a training on several workers.
+
+    A worker that fails alone in a trial, or hangs, takes the others with it: they wait for each
+    other in every step. So trials are made once, and only where somebody starts all workers again:
+    then they find a plan that needs none.
+    """
+
+    def __init__(
+        self,
+        settings: PerfConfig,
+        *,
+        known: KnownPlan | None = None,
+        folder: str | None = None,
+        why_none: str = _NOT_STARTED_AGAIN,
+    ) -> None:
+        """Tries nothing yet; without a `folder` for workers started again there are no trials."""
+        self._settings = settings
+        self._known, self._folder = known or KnownPlan(), folder
+        self._why_none = why_none if folder is None else ""
+
+    def choose(self, call: FitCall, loop: FitLoop) -> PlanChoice:
+        """Returns the plan for a `fit`, the same on each worker that its model was built for."""
+        sync = loop.sync
+        if sync.size == 1:
+            choice = choosing.choose_and_restore(
+                call, loop, settings=self._settings, known=self._known
+            )
+            return self._known.held_against(choice)
+        untried = choosing.for_workers(call, loop, settings=self._settings, why=self._why_none)
+        if self._folder is None:  # but another run may be one that tries
+            return self._known.held_against(untried.model_copy(update={"is_settled": False}))
+        if untried.plan.is_plain_fit:
+            return self._known.held_against(untried)
+        known, settings = self._known, self._settings
+        with choosing.on_own_data(call, loop, settings=settings, known=known) as own:
+            if not sync.all_equal(own is None) or own is None:
+                return self._known.held_against(_because(untried, choosing.NEEDS_OWN_PROCESS))
+            seconds = cost_model.limit_seconds(settings.training.tuning_seconds)
+            with time_limit.ended_after(seconds, log_path=_OWN_LOG):
+                choice = self._tried(own, loop, untried=untried)
+                if not sync.all_equal(choice.plan):
+                    choice = _because(untried, "the workers' trials came to different plans")
+                choice = self._known.held_against(choice)
+        if sync.is_chief:
+            earlier.keep(self._folder, choice)
+        return choice
+
+    def _tried(self, call: FitCall, loop: FitLoop, *, untried: PlanChoice) -> PlanChoice:
+        """Returns the result of trials; if they end a worker, all begin again without them."""
+        running = TrialProgress(began=time.time(), running=(), finished=())
+
+        def note(progress: TrialProgress) -> None:
+            nonlocal running
+            running = progress
+            if loop.sync.is_chief:
+                earlier.keep(self._folder, self._known.held_against(_cut_off(untried, progress)))
+
+        note(running)
+        try:
+            choice = choosing.by_trials(
+                call,
+                loop,
+                settings=self._settings,
+                watch=note,
+                known=self._known,
+            )
+        except FailedAloneError as error:
+            found = _cut_off(untried, running, cause=str(error))
+            earlier.keep(self._folder, self._known.held_against(found))
+            raise
+        return _or_untried(choice, untried)
+
+
+def _because(untried: PlanChoice, reason: str) -> PlanChoice:
+    return untried.model_copy(update={"plan_reason": f"{untried.plan_reason}: {reason}"})
+
+
+def _cut_off(
+    untried: PlanChoice, progress: TrialProgress, *, cause: str | None = None
+) -> PlanChoice:
+    """Returns what trains after trials that have ended a worker.
+
+    `cause` is that of the end, if it would come again; None: perhaps no plan's fault.
+    """
+    culprits = [plan for plan in progress.running if not plan.is_plain_fit]
+    reason = cause or "a worker ended in it, or did not go on"
+    trials = (*progress.finished, *(lost(plan, reason) for plan in culprits))
+    plan = untried.plan if _may_train(untried.plan, trials) else PLAIN_FIT
+    return untried.model_copy(
+        update={
+            "plan": plan,
+            "plan_reason": "trials of it have ended the workers",
+            "trials": trials,
+            "is_settled": cause is not None,
+        }
+    )
+
+
+def _or_untried(choice: PlanChoice, untried: PlanChoice) -> PlanChoice:
+    """Returns what trials chose; else the plan that needs none, unless it lost or failed."""
+    if not choice.plan.is_plain_fit or not _may_train(untried.plan, choice.trials):
+        return choice
+    reason = f"it computes the same as Keras fit, no slower, and {choice.plan_reason}"
+    is_settled = choice.is_settled and bool(choice.fit)  # else any `fit` would be trained so
+    update = {"plan": untried.plan, "plan_reason": reason, "is_settled": is_settled}
+    return choice.model_copy(update=update)
+
+
+def _may_train(plan: TrainingPlan, trials: Sequence[TrialRecord]) -> bool:
+    """Whether no trial speaks against a plan that needs none."""
+    against = (each.plan for each in trials if _speaks_against(each))
+    return not any(families.same_function(other, plan) for other in against)
+
+
+def _speaks_against(trial: TrialRecord) -> bool:
+    if trial.status == "slower":  # or not surely faster
+        return trial.speedup is None or trial.speedup.value < 1.0
+    has_failed = trial.status == "failed" and trial.compile_time_seconds is None
+    return has_failed or trial.status == "different"
