@@ -208,7 +208,7 @@ def _line(stream: IO[str], children: Sequence[isolate.Child]) -> str:
         while time.monotonic() < deadline and all(child.poll() is None for child in children):
             time.sleep(_POLL_SECONDS)
         _raise_errors(children)
-        raise errors.MeasurementError("A training ended before it was told to.")
+        raise errors.MeasurementError("A training ended early.")
     return line.strip()
 
 

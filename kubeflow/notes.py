@@ -27,8 +27,8 @@ _NATIVE_STRATEGIES = (
 # What follows where an input stays empty, by its name.
 _CONSEQUENCES = {
     "baseline_model": "checks its absolute thresholds only",
-    "previous_metrics": "makes its trials anew in each run",
-    "previous_plans": "searches anew in each run",
+    "previous_metrics": "tunes again in each run",
+    "previous_plans": "searches again in each run",
 }
 # Of properties that are paths, also where they are relative.
 _PATH_KEYS = {"baseDirectory", "base_directory", "baseline_uri", "checkpoint_folder", "input_base"}
@@ -84,7 +84,7 @@ def _of_root(root: str, settings: KubeflowSettings) -> Iterator[str]:
     is_seen = "://" in root and root.partition("://")[0] in SCHEMES[settings.target]
     if root and not settings.pipeline_root and not is_seen:
         yield (
-            f"pipeline_root={root} is left out, since no pod sees it: that of the run counts, or "
+            f"pipeline_root={root} is dropped, since no pod sees it: that of the run counts, or "
             "the server's own. Give the settings a pipeline_root in an object store."
         )
 
@@ -96,7 +96,7 @@ def _of_resolvers(nodes: Sequence[base_node.BaseNode], target: str) -> Iterator[
             then = _CONSEQUENCES.get(key)
             empty.append(f"{node.id}.{key} stays empty" + (f", and it {then}" if then else ""))
         yield (
-            f"The resolver {removed} is left out, since {target.capitalize()} has none such: "
+            f"The resolver {removed} is dropped, since {target.capitalize()} has no resolvers: "
             f"{'; '.join(empty) or 'no node reads it'}."
         )
 

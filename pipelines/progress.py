@@ -39,8 +39,8 @@ _RUN = constants.PIPELINE_RUN_CONTEXT_TYPE_NAME
 # They have no executor, and look again in every run.
 _WITHOUT_CACHE = {importer.Importer.get_class_type(), resolver.Resolver.get_class_type()}
 _NOTHING_NEW = (
-    "Nothing has changed: all nodes are from TFX's cache, and found then what follows. To train "
-    "anew: another run_label of OptimizedTrainer; in our templates --label NAME."
+    "Nothing has changed: all nodes are from TFX's cache, with the findings below. To train again, "
+    "use another run_label of OptimizedTrainer; in our templates --label NAME."
 )
 _LOGGER = logging.getLogger(__name__)
 
@@ -274,7 +274,7 @@ def _recording(launch: _Launch) -> _Launch:
             try:
                 _mark_run(node)
             except Exception:  # what has come is to be seen
-                _LOGGER.warning("ML Metadata was not told of the interruption.", exc_info=True)
+                _LOGGER.warning("The interruption was not recorded in ML Metadata.", exc_info=True)
             raise
 
     return recording

@@ -102,3 +102,11 @@ def test_pages_have_a_row_for_each_candidate_and_default_rule() -> None:
         rows = re.findall(r"^\| (`.+?) \|", text, re.MULTILINE)
         named = {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
         assert set(keys) <= named, f"docs/{page}.md has no row for {set(keys) - named}"
+
+
+def test_settings_that_are_deep_inside_are_found() -> None:
+    told = {setting: default for setting, default, _ in generate.settings(PerfConfig)}
+    assert told["training.steps_per_execution"] == "`[10, 50]`"
+    assert told["distribution.job.worker_count"] == "required"
+    assert told["gate.rules.METRIC.tolerance"] == "`null`"
+    assert told["gate.policy.incomparable"] == "`if quality holds`"

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 import tfx_perf
 from tfx_perf import script
-from tfx_perf.training.recovery import saver
+from tfx_perf.training.recovery import checkpoint_writer
 
 pytestmark = [pytest.mark.each_choice, pytest.mark.usefixtures("quick_traces")]
 
@@ -29,7 +29,7 @@ def keras(request):
 
 @pytest.fixture(autouse=True)
 def new_process(monkeypatch):
-    monkeypatch.setattr(saver, "_SAVE_SHARE", 0)  # else too short for any checkpoint
+    monkeypatch.setattr(checkpoint_writer, "_SAVE_SHARE", 0)  # else too short for any checkpoint
     monkeypatch.setattr(script, "_ENDED", script._ENDED.copy())
     script._ENDED.clear()
 

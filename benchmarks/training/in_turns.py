@@ -134,5 +134,5 @@ class _Runner:
     def _read(self) -> tuple[int, float]:
         if self._training.done():
             self._training.result()
-            raise errors.MeasurementError("A training ended before it was told to.")
+            raise errors.MeasurementError("A training ended early.")
         return self._clock.read()

@@ -147,7 +147,7 @@ class _Planning:
         run_fn = self._run_fn
         if run_fn is None:
             return None, ""
-        console.set_status("running the training code up to its fit")
+        console.set_status("building the model")
         arguments = trainer_args.fn_args(
             self._inputs, trainer_args.outputs_in(tempfile.mkdtemp(dir=folder)), self._properties
         )

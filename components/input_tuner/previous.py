@@ -150,7 +150,7 @@ def _newest_first(
 def _data_differ(plan: record.TuningRecord, key: Mapping[str, str]) -> bool:
     """Whether the plan is for other data; raises `NotApplicable` if it holds for no data here."""
     if not plan.key or plan.is_searched_again:
-        raise candidate.NotApplicable("its search did not come to an end")
+        raise candidate.NotApplicable("its search did not finish")
     candidates.make(plan.chosen)  # refuses one that only an earlier version had
     changes = cache_key.differences(plan.key, key)
     if changes.keys() - {_DATA}:

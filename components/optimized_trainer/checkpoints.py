@@ -55,7 +55,7 @@ def folder_for(
         return None
     if storage.is_remote(working):
         _LOGGER.warning(
-            "A training that is interrupted will begin anew: checkpoints need a disk, and this "
+            "An interrupted training will start from scratch: checkpoints need a disk, and this "
             "node works in %s. Set training.checkpoint_folder to a folder that is mounted here.",
             working.partition("/.system")[0],
         )
@@ -124,7 +124,7 @@ class KeptModelRun:
                 shutil.rmtree(kept, ignore_errors=True)
             kept.mkdir(parents=True, exist_ok=True)
         except OSError as error:  # as for the checkpoints themselves, the training goes on
-            _LOGGER.warning("What callbacks write is not kept for another run: %s", error)
+            _LOGGER.warning("Files of callbacks are not kept for another run: %s", error)
             self._kept = None
             return self._arguments
         _LOGGER.info("While it trains, model_run_dir is %s.", kept)

@@ -77,7 +77,7 @@ def train(
             if not isinstance(answer, str):
                 return TrainingResult.model_validate(answer).record
             if answer == "conversion":
-                _LOGGER.warning("Training again, or on, with all libraries converted by AutoGraph.")
+                _LOGGER.warning("AutoGraph is required: restarting with full conversion.")
                 converts_libraries = True
             elif answer == "onednn":
                 trials.try_onednn()
@@ -126,7 +126,7 @@ class _SupervisedTrials:
         """Notes what a process has left that was lost in its trials; chooses if it is the last."""
         order = self._order
         _LOGGER.warning(
-            "The trials were cut off: %s. Another process trains, or goes on from the last "
+            "The trials were cut off: %s. Another process trains, or resumes from the last "
             "checkpoint. Log: %s",
             error.cause,
             order.log_path,
@@ -152,7 +152,7 @@ class _SupervisedTrials:
         """Has separate processes choose; it is Keras' `fit` if they cannot make trials."""
         began = time.time()
         while self._order.known.choice is None:
-            console.set_status("running the training code up to its fit, for the trials")
+            console.set_status("building the model, for tuning")
             order = self.begin()
             try:
                 found = _in_child(

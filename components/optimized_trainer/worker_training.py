@@ -44,7 +44,7 @@ def train(folder: pathlib.Path, worker: Worker) -> None:
         why_none=why_none,
     )
     if worker.is_chief:
-        console.set_status("running the training code up to its fit")
+        console.set_status("building the model")
     record = child.run(
         job,
         trainer_args.outputs_in(str(saved)),
@@ -62,8 +62,8 @@ def _why_no_trials(distribution: DistributionSettings, *, checkpoint_folder: str
     """Returns why the workers try no plans, and what to do; empty if they do."""
     if not distribution.restarts:
         return (
-            "a trial may end a worker, and with distribution.restarts=0 nobody would start it "
-            "again; leave that out, or set it to 1"
+            "a trial may end a worker, which would not be restarted with distribution.restarts=0; "
+            "remove that, or set it to 1"
         )
     if checkpoint_folder is None:
         return (

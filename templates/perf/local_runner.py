@@ -12,7 +12,7 @@ def main() -> None:
     """Runs it; a new label trains anew though nothing has changed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--set", action="append", default=[], metavar="PARAMETER=VALUE")
-    parser.add_argument("--label", help="train anew though nothing has changed")
+    parser.add_argument("--label", help="train again although nothing has changed")
     arguments = parser.parse_args()
     database = configs.OUTPUT / "metadata.sqlite"
     # What TFX, TensorFlow and others say goes into the log, also while they are imported.

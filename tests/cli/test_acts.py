@@ -102,7 +102,7 @@ def entries(ledger):
 @pytest.mark.usefixtures("root")
 def test_a_refused_run_that_a_person_blesses_is_in_the_next_ledger(database, act):
     said = act("bless", "2026-run-b", "--metadata", database)
-    expected = "2026-run-b counts as baseline from now on. Recorded in ML Metadata."
+    expected = "2026-run-b is blessed: later runs are compared with it. Recorded in ML Metadata."
     assert " ".join(said.split()) == expected
 
     ledger = LedgerArtifacts(str(database), pipeline="taxi").read()
@@ -130,7 +130,7 @@ def test_a_refused_run_that_a_person_blesses_is_in_the_next_ledger(database, act
 @pytest.mark.usefixtures("root")
 def test_an_unblessed_run_counts_no_longer_until_it_is_blessed_again(database, act):
     place = LedgerArtifacts(str(database), pipeline="taxi")
-    assert "no longer counts" in act("revoke", "2026-run-a", "--metadata", database)
+    assert "is no longer blessed" in act("revoke", "2026-run-a", "--metadata", database)
     assert entries(place.read()) == []
     again = " ".join(act("revoke", "2026-run-a", "--metadata", database).split())
     assert "is not blessed, so it does not count as baseline anyway" in again
@@ -190,7 +190,7 @@ def test_a_run_that_nobody_knows_is_answered_with_the_nearest_names(
         ("revoke 2027", "2027-run-c is not blessed, so it does not count as baseline anyway"),
         ("revoke unjudged", "unjudged is not blessed, so it does not count as baseline anyway"),
         ("revoke ancient", "ancient is no longer in the ledger, so it does not count as"),
-        ("bless 2026-run-a", "2026-run-a counts as baseline anyway"),
+        ("bless 2026-run-a", "2026-run-a is blessed already"),
     ],
 )
 def test_a_decision_that_changes_nothing_is_answered_and_not_recorded(
@@ -241,7 +241,7 @@ def test_history_shows_the_runs_though_their_files_are_damaged(root, database, c
     runs = history.read(str(database))
     assert [run.blessed for run in runs] == [False, False, True]
     assert [bool(run.environment) for run in runs] == [True, True, False]
-    assert "What people decided is not shown: Expected a JSON file" in caplog.text
+    assert "Decisions of people are not shown: Expected a JSON file" in caplog.text
 
 
 def test_what_cannot_be_recorded_changes_nothing(root, database, act):

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.each_choice
 # Such a training is too short for a save to be a small share of it.
 TRAIN = """
     import os
-    from tfx_perf.training.recovery import saver
+    from tfx_perf.training.recovery import checkpoint_writer
     checkpoint_writer._SAVE_SHARE = 0
     class Fuse(keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None):

@@ -68,7 +68,7 @@ def test_a_model_of_keras_3_is_refused(trainer):
 # What the coordinator kills once, where it is alone with those that serve it.
 KILLS = """
     import json, os, psutil, signal
-    from tfx_perf.training.recovery import saver
+    from tfx_perf.training.recovery import checkpoint_writer
     checkpoint_writer._SAVE_SHARE = 0
 
     def killed(kind):

@@ -30,7 +30,7 @@ def test_the_outer_key_may_be_there_or_not():
 def test_a_section_beside_the_outer_key_is_refused_since_it_would_hold_for_nothing(tmp_path):
     path = tmp_path / "perf.yaml"
     path.write_text("tensorflow_optimization:\n  training: {seed: 3}\ngate: {reference_run: x}\n")
-    message = rf"below tensorflow_optimization in {path}, line 3\. Received: gate, which stands"
+    message = rf"below tensorflow_optimization in {path}, line 3\. Received: gate, which is beside"
     with pytest.raises(errors.UserError, match=message):
         PerfConfig.from_yaml(path)
 

@@ -49,7 +49,7 @@ class Checker(failures.Checker):
             expected = self._oracle(case)
             return _prefixed("survived", difference(case, expected, first, resumed=went_back))
         found = self._trainings.run(case, folder, role="again")
-        resumed = "goes on from step" in found.output
+        resumed = "resumes from step" in found.output
         wrong = difference(case, expected, found, resumed=resumed)
         if wrong:
             return _prefixed(f"rerun ({'resumed' if resumed else 'anew'})", wrong)

@@ -55,7 +55,7 @@ def test_a_worker_that_leaves_the_others_is_told(monkeypatch):
 @pytest.mark.parametrize(
     ("lost", "failed", "words"),
     [
-        ((1, 2), None, ["because memory ran out. The others go on without it."]),
+        ((1, 2), None, ["because memory ran out. The others continue without it."]),
         ((1,), "worker 1", []),
     ],
 )

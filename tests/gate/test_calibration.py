@@ -62,7 +62,7 @@ def test_of_a_few_runs_no_rate_is_told(later, said, tmp_path):
     done = CliRunner().invoke(calibrate.command, [str(tmp_path / "ledger.json")])
     (title,) = [line for line in done.stdout.splitlines() if "replayed" in line]
     assert said in title
-    assert "1 refused. These are too few to say" in title
+    assert "1 refused. At least ten runs are needed" in title
     assert "%" not in title
 
 

@@ -66,14 +66,14 @@ def test_junit_survives_what_xml_cannot_hold(refused):
 
 def test_a_refusal_leads_to_what_would_let_the_run_pass(refused):
     html, text = report_on(refused).render(), markdown_of(refused)
-    assert html.index("<h2>What to do</h2>") < html.index("<h2>Checks</h2>")
+    assert html.index("<h2>Remedies</h2>") < html.index("<h2>Checks</h2>")
     assert '<a href="refused.html">What to do about a refusal</a>' in html
     (refusal,) = [outcome for outcome in refused.outcomes if outcome.refuses]
     assert refusal.remedy.suggestion in html
-    assert text.endswith(f"What to do:\n\n- {refusal.remedy}\n")
+    assert text.endswith(f"Remedies:\n\n- {refusal.remedy}\n")
     blessed = evaluate(refused.candidate, ledger=Ledger(), settings=SETTINGS)
     assert blessed.blessed
-    assert "What to do" not in report_on(blessed).render() + markdown_of(blessed)
+    assert "Remedies" not in report_on(blessed).render() + markdown_of(blessed)
 
 
 def test_the_page_on_refusals_needs_no_other_file():

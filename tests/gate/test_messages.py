@@ -36,7 +36,7 @@ def test_of_many_refusals_the_report_has_the_rest():
         settings=only(**{key: {"min": 0.1} for key in keys}),
     )
     lines = list(messages.lines(decision))
-    assert sum(line.startswith("  What to do: ") for line in lines) == 5
+    assert sum(line.startswith("  Remedy: ") for line in lines) == 5
     assert "  and 2 more, see the report" in lines
 
 

@@ -96,7 +96,7 @@ def tune(source, *candidates, **settings):
 def test_faster_candidate_is_chosen(make_source, tmp_path):
     with sayings.kept() as said:
         record = tune(slowed(make_source(), 0.02), Columns())
-    assert {"finding out what holds training up", "examining columns"} < set(said)
+    assert {"diagnosing the input pipeline", "examining columns"} < set(said)
     assert any(text.startswith("measuring default, columns") for text in said)
     assert record.chosen == "columns"
     chosen = record.outcome(record.chosen)
@@ -260,7 +260,7 @@ def test_what_wins_beyond_doubt_is_chosen_without_the_train_step(make_source):
     assert record.outcome("twin").reason.startswith("not examined")
     assert record.came_to_an_end
     assert record.saving_seconds is None  # which only the train step tells
-    assert "nobody (batches only taken)" in input_report.report_on(record).render()
+    assert "none (batches are only read)" in input_report.report_on(record).render()
 
 
 @pytest.mark.parametrize("waits", [True, False])

@@ -272,7 +272,7 @@ def test_nothing_that_the_child_has_started_survives(tmp_path, is_forked, killed
     [
         ("die", {"number": signal.SIGKILL}, "memory ran out"),
         ("die", {"number": signal.SIGSEGV}, r"crashed \(SIGSEGV\)"),
-        ("die", {"number": signal.SIGTERM}, r"was told to end \(SIGTERM\)"),
+        ("die", {"number": signal.SIGTERM}, r"was ended \(SIGTERM\)"),
         ("leave", {}, "exit code 3"),
     ],
 )

@@ -276,12 +276,12 @@ def test_what_a_run_will_do_without_is_logged_a_line_each(tmp_path, caplog):
     resolvers, paths = said[:3], said[3:]
     for line, words in zip(
         resolvers,
-        ["InputTuner.previous_plans stays empty, and it searches anew",
+        ["InputTuner.previous_plans stays empty, and it searches again",
          "PerfEvaluator.ledger stays empty.",
-         "OptimizedTrainer.previous_metrics stays empty, and it makes its trials anew"],
+         "OptimizedTrainer.previous_metrics stays empty, and it tunes again"],
         strict=True,
     ):  # fmt: skip
-        assert "is left out, since Kubeflow has none such" in line
+        assert "is dropped, since Kubeflow has no resolvers" in line
         assert words in line
     for line, words in zip(
         paths,
@@ -305,7 +305,7 @@ def test_what_a_pod_sees_is_not_noted_and_a_gate_without_a_ledger_is():
     assert _notes(pipeline_of(gen)) == []
     gen = tfx.components.CsvExampleGen(input_base="gs://bucket/data")
     (line,) = _notes(pipeline_of(gen), pipeline_root=None)
-    assert line.startswith("pipeline_root=/tmp/not-there is left out")
+    assert line.startswith("pipeline_root=/tmp/not-there is dropped")
 
 
 def test_an_input_of_a_node_outside_of_the_pipeline_is_named(tmp_path, caplog):

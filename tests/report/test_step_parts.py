@@ -61,7 +61,7 @@ def test_what_is_not_known_of_both_is_in_the_rest_and_the_page_says_so(of_both):
         run(0.02, python_overhead_ratio=0.1, **waits),
         run(0.01, python_overhead_ratio=0.1, input_wait_ratio=0.5),
     )
-    assert ("What waits for input is not known of both" in html) != of_both
+    assert ("The wait for input is not known for both runs" in html) != of_both
     assert ("waiting for input" in texts(html)) == of_both
     assert ("18.0 ms" in texts(html)) != of_both
     assert "last blessed run" in texts(html)

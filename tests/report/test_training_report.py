@@ -140,8 +140,8 @@ def test_the_first_lines_say_what_several_replicas_bring():
     found = of_two(communication=WAITING)
     assert training_report.report_on(found).verdict.endswith(
         "The replicas wait for each other in 56% of a step, and so are at most 0.88 times as fast "
-        "as one replica alone: here one replica trains faster. Why: the workers share the "
-        "processor of one machine. What to do: train in one process on one device, without "
+        "as one replica alone: one replica is faster on this machine. Why: the workers share the "
+        "processor of one machine. Remedy: train in one process on one device, without "
         "tfx-perf launch or distribution.workers, e.g. with distribution.strategy: one_device."
     )
     before = [
@@ -157,7 +157,7 @@ def test_the_first_lines_say_what_several_replicas_bring():
     again = scaling.held_against(found, [("/runs/5", of_two(one_replica=alone))])
     assert again.one_replica == alone
     verdict = training_report.report_on(of_two(one_replica=alone)).verdict
-    words = "The replicas train 0.50 times as fast as the last run on one replica (/runs/2): here"
+    words = "The replicas train 0.50 times as fast as the last run on one replica (/runs/2): one"
     assert words in verdict
     faster = of_two(one_replica=alone, mean_step_time_seconds=0.0002)
     (said,) = scaling.in_words(faster)
@@ -176,14 +176,14 @@ def test_where_one_replica_trains_faster_the_first_lines_say_why_and_what_to_do(
     report = training_report.report_on(found)
     assert report.tone == "neutral"
     assert scaling.in_words(found) == [
-        "The replicas train 4.00 times slower than the last run on one replica (/runs/2): here one "
-        "replica trains faster.",
+        "The replicas train 4.00 times slower than the last run on one replica (/runs/2): one "
+        "replica is faster on this machine.",
         "Why: the beginnings of epochs take 50% of the time: longer epochs have fewer; they wait "
         "for each other in 56% of a step; the workers share the processor of one machine.",
-        "What to do: train in one process on one device, without tfx-perf launch or "
+        "Remedy: train in one process on one device, without tfx-perf launch or "
         "distribution.workers, e.g. with distribution.strategy: one_device.",
     ]
-    assert "<p>What to do: train in one process" in report.render()
+    assert "<p>Remedy: train in one process" in report.render()
     *_, apart = scaling.in_words(found.model_copy(update={"host_count": 2}))
     assert apart.endswith("give each replica a larger batch, or a faster network.")
 

@@ -4,7 +4,7 @@ import pytest
 
 from tests import busy_machine
 from tfx_perf.training import model_flops
-from tfx_perf.training.recovery import saver
+from tfx_perf.training.recovery import checkpoint_writer
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -28,7 +28,7 @@ def no_flops(monkeypatch):
 @pytest.fixture
 def saves_at_once(monkeypatch):
     """Has checkpoints written when they are due, whatever share of a short training they take."""
-    monkeypatch.setattr(saver, "_SAVE_SHARE", 0)
+    monkeypatch.setattr(checkpoint_writer, "_SAVE_SHARE", 0)
 
 
 @pytest.fixture

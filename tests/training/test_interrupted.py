@@ -52,7 +52,7 @@ def test_kills_and_a_damaged_checkpoint_change_nothing(trainings, tmp_path):
     ended_by(trainings(kill_at=6, **plan), signal.SIGKILL)
     # Calls of 4, 4 and 2 steps, saved as they end: 8, and then, from there, 14.
     again = ended_by(trainings(kill_at=14, **plan), signal.SIGKILL)
-    assert "goes on from step 8" in again
+    assert "resumes from step 8" in again
     assert newest(folder).name.startswith("checkpoint-000000000014")
 
     file = newest(folder) / "variables.data-00000-of-00001"
@@ -60,7 +60,7 @@ def test_kills_and_a_damaged_checkpoint_change_nothing(trainings, tmp_path):
     skipped = newest(folder)
     terminated = ended_by(trainings(terminate_at=21, **plan), signal.SIGTERM)
     assert f"{skipped} is damaged" in terminated
-    assert "goes on from step 8" in terminated
+    assert "resumes from step 8" in terminated
 
     last = ended(trainings(**plan))
     assert last["resumed_step"] == 24  # SIGTERM came after step 24 and let the call end

@@ -125,7 +125,7 @@ def test_others_go_on_in_another_number(tmp_path, package, before, after):
     assert killed.returncode == 128 + 9, killed.stderr
     (found, *_), _ = launched(package, tmp_path / "found", options, workers=after)
     assert found["resumed_step"] >= 10
-    (note,) = [note for note in found["notes"] if "divided anew" in note]
+    (note,) = [note for note in found["notes"] if "divided again" in note]
     assert note.startswith(f"{after} worker" if after > 1 else "one device")
     assert found["outcome"]["iterations"] == (10 if package == "keras" else 30)
     assert_near(found["outcome"], expected["outcome"])
@@ -161,7 +161,7 @@ def test_where_one_runs_out_of_memory_all_go_on_in_slices(tmp_path, package, beg
         assert (found["oom_count"], found["slices"]) == (1, 2)
         assert found["plan"].replace(", 2 micro-batches", "") == found["plan_of_next_run"]
         (note,) = [note for note in found["notes"] if "out of memory" in note]
-        assert note.startswith("Worker 1 had run out of memory: all went on from step ")
+        assert note.startswith("Worker 1 had run out of memory: all resumed at step ")
         assert_near(found["outcome"], expected["outcome"])
     assert not (tmp_path / "found" / "checkpoints" / "fit-0").exists()
 
@@ -212,7 +212,7 @@ def test_a_full_disk_costs_the_checkpoints_only(tmp_path, package, frees):
     for worker, each in enumerate(found):
         assert each["outcome"]["iterations"] == 30
         assert [note for note in each["notes"] if "could not be written" in note], each["notes"]
-        told = [line for line in done.stdout.splitlines() if "Training goes on." in line]
+        told = [line for line in done.stdout.splitlines() if "Training continues." in line]
         assert len([line for line in told if line.startswith(f"{worker}: ")]) == 1, told
         assert bool(each["saved_steps"]) == (frees is not None)
 

@@ -1,6 +1,6 @@
 """NaN, full disks and unreadable data.
 
-A `guard` has a `saver` write checkpoints, and raises a `divergence`; `retrying` goes back and on.
+A `guard` has a `checkpoint_writer` write, and raises a `divergence`; `retrying` goes back and on.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from model_cases import (
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import errors, interception
 from tfx_perf.training.loop import FitLoop
-from tfx_perf.training.recovery import checkpoint_store, saver
+from tfx_perf.training.recovery import checkpoint_store, checkpoint_writer
 from tfx_perf.training.recovery.checkpoint import MemorySnapshot
 from tfx_perf.training.recovery.training_state import StateMismatchError
 from tfx_perf.training.session import TrainingSession
@@ -377,7 +377,7 @@ def test_what_trials_found_is_known_of_a_training_that_goes_on(keras, tmp_path, 
         TrainingSession(settings, choice=found).fit(
             captured(model_of_two(keras), numbers(), callbacks=callbacks)
         )
-    assert "The next run goes on from step" in caplog.text
+    assert "The next run resumes from step" in caplog.text
     if not is_same:
         longer = PLAN.model_copy(update={"steps_per_execution": 5})
         found = found.model_copy(update={"plan": longer})
@@ -394,7 +394,7 @@ def test_what_trials_found_is_known_of_a_training_that_goes_on(keras, tmp_path, 
 def test_no_checkpoint_is_due_for_the_time_that_choosing_a_plan_took(
     keras, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(saver, "_SAVE_SHARE", 1000)  # of the first save's seconds: 40 s
+    monkeypatch.setattr(checkpoint_writer, "_SAVE_SHARE", 1000)  # of the first save's seconds: 40 s
     session = session_with(checkpoint_folder=str(tmp_path))
     ahead = time.perf_counter
     spent = [0.0]
@@ -411,7 +411,7 @@ def test_no_checkpoint_is_due_for_the_time_that_choosing_a_plan_took(
 
 
 def test_fits_in_a_loop_trace_once_and_leave_no_folders(keras, tmp_path, monkeypatch):
-    monkeypatch.setattr(saver, "_SAVE_SHARE", 1e6)  # they are short, also on a busy machine
+    monkeypatch.setattr(checkpoint_writer, "_SAVE_SHARE", 1e6)  # also where it is busy
     model = model_of_two(keras)
     session = session_with(PLAIN_FIT, checkpoint_folder=str(tmp_path))
     traced = []

@@ -153,7 +153,7 @@ def test_a_training_that_begins_anew_remembers_nothing(keras, tmp_path):
 
     (model, expected, _), (found, history, session) = resumed(keras, make, tmp_path / "saved")
     assert session.record.resumed_step is None
-    assert "began anew" in session.record.notes[0]
+    assert "started from scratch" in session.record.notes[0]
     assert_same(Snapshot(found), Snapshot(model))
     assert_same_history(history, expected)
     assert len(file.read_text().splitlines()) == 1 + EPOCHS

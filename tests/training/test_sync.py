@@ -146,8 +146,8 @@ def test_a_checkpoint_that_a_lost_worker_lacks_ends_the_training(tmp_path, monke
     monkeypatch.setattr(sync, "all_gather", lambda own: lose())
     store = CheckpointStore(tmp_path, sync=sync)
     with pytest.raises(LostWorkerError, match="does not answer"):
-        saver = CheckpointWriter(store, clock=CheckpointSchedule(), settings=TrainingSettings())
-        saver.save(3, lambda: store.save(lambda folder: None))
+        writer = CheckpointWriter(store, clock=CheckpointSchedule(), settings=TrainingSettings())
+        writer.save(3, lambda: store.save(lambda folder: None))
 
 
 def lose():

@@ -29,8 +29,8 @@ _OPTIONS = (
         "--baseline-uri", metavar="URI",
         help="The gate's baseline_uri. Without it, a new PerfLedger is put into ML Metadata.",
     ),
-    click.option("--pipeline", metavar="NAME", help="If there are several."),
-    click.option("--node", metavar="ID", help="Of the PerfEvaluator, if there are several."),
+    click.option("--pipeline", metavar="NAME", help="Pipeline, if there are several."),
+    click.option("--node", metavar="ID", help="PerfEvaluator node, if there are several."),
     click.option("--who", metavar="NAME", help="Who decides; by default you, at this machine."),
     click.option("--json", "as_json", is_flag=True, help="JSON, not a sentence."),
 )  # fmt: skip
@@ -118,11 +118,12 @@ def _record(
         return
     if changes:
         counting = {
-            "bless": "counts as baseline from now on", "unbless": "no longer counts as baseline"
-        }  # fmt: skip
+            "bless": "is blessed: later runs are compared with it",
+            "unbless": "is no longer blessed: later runs are not compared with it",
+        }
         said = f"{counting[kind]}. Recorded in {baseline_uri or 'ML Metadata'}."
     elif kind == "bless":
-        said = "counts as baseline anyway; nothing was recorded."
+        said = "is blessed already; nothing was recorded."
     else:
         # The ledger keeps only the last blessed runs.
         is_blessed = getattr(found, "blessed", None)

@@ -66,7 +66,7 @@ def _findings(found: "Calibration", *, run_count: int, settings_path: str | None
     if not found.replayed:
         yield "No run has a comparable run before it, so there is nothing to replay."
     elif found.replayed < _FEWEST_REPLAYED:
-        few = "These are too few to say how often the gate is wrong; ten runs on record can"
+        few = "At least ten runs are needed to estimate how often the gate is wrong"
         yield f"{of_them}. {few}"
     else:
         yield f"{of_them} ({found.false_alarm_rate:.1%})"

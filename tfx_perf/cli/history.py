@@ -81,7 +81,7 @@ def command(
                 terminal.show(_trends(those[::-1], keys or _DEFAULT_METRICS))
     else:
         whose = f" of {pipeline}" if pipeline else ""
-        terminal.show(markup.escape(f"{source} holds no runs{whose}."))
+        terminal.show(markup.escape(f"No runs{whose} found in {source}."))
 
 
 def _key(name: str) -> str:

@@ -20,7 +20,8 @@ _LOOK_SECONDS = 1.0  # whether the terminal is silent
 
 @click.command("launch", cls=options.ScriptCommand)
 @click.option(
-    "--workers", "count", type=options.WholeNumber(min=1), required=True, help="How many train."
+    "--workers", "count", type=options.WholeNumber(min=1), required=True,
+    help="Number of worker processes.",
 )
 @click.option(
     "--ps",
@@ -36,7 +37,7 @@ _LOOK_SECONDS = 1.0  # whether the terminal is silent
     type=click.Choice(["none", "exclusive"]),
     default="none",
     show_default=True,
-    help="Whether each worker has CPUs to itself, and no others.",
+    help="Pin each worker to its own CPUs.",
 )
 @click.option(
     "--restarts",
@@ -51,7 +52,7 @@ _LOOK_SECONDS = 1.0  # whether the terminal is silent
     metavar="SECONDS",
     default=DistributionSettings().heartbeat_timeout_seconds,
     show_default=True,
-    help="After which parameter servers and their workers that are stopped or hang are killed.",
+    help="Kill a parameter server or worker that sends no heartbeat for this long.",
 )
 @click.option("--log", "log_folder", metavar="FOLDER", help="By default SCRIPT's name with .logs.")
 @click.option(
@@ -129,7 +130,7 @@ def command(
             say=_say,
         )
         if termination.requested:
-            _say("All have ended, as they were told to.")
+            _say("All have ended on request.")
     if as_json:
         terminal.show_json({"exit_codes": last.exit_codes, "logs": str(logs)})
     _say(last.in_words if last.cause else f"Logs: {logs}")

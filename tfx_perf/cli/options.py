@@ -12,8 +12,8 @@ import click
 from tfx_perf.core import errors
 
 _WHOSE = (
-    "Options stand before SCRIPT. What stands behind it is the script's own, as with `python "
-    "SCRIPT`: also an option that this command has, too."
+    "Options come before SCRIPT. Everything after it belongs to the script, as with `python "
+    "SCRIPT`."
 )
 
 
@@ -88,8 +88,8 @@ class ScriptCommand(click.Command):
             if not misplaced:
                 raise
             raise errors.UserError(
-                f"Expected {misplaced[0]} before the script: what stands behind it is the "
-                f"script's own. Received: {' '.join(given)}."
+                f"Expected {misplaced[0]} before the script: everything after it belongs "
+                f"to the script. Received: {' '.join(given)}."
             ) from error
 
 

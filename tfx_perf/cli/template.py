@@ -34,7 +34,7 @@ def list_templates(*, as_json: bool) -> None:
 @click.option("--model", required=True, metavar="NAME", help="A template, see `template list`.")
 @click.option("--pipeline-name", "--pipeline_name", required=True, metavar="NAME")
 @click.option("--destination-path", "--destination_path", required=True, metavar="DIR")
-@click.option("--json", "as_json", is_flag=True, help="What was written, as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="The written files as JSON.")
 def copy(*, model: str, pipeline_name: str, destination_path: str, as_json: bool) -> None:
     """Copies a template into a new folder."""
     from tfx_perf.templates import copying

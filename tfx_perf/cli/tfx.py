@@ -51,7 +51,7 @@ def command(*, install: bool, restore: bool, arguments: tuple[str, ...]) -> None
     """
     if install or restore:
         if arguments or (install and restore):
-            raise click.UsageError("--install and --restore stand alone.")
+            raise click.UsageError("Use --install or --restore alone.")
         written = write_script(repaired=install)
         terminal.show(f"{written}: {'repaired' if install else 'TFX own'}")
         return

@@ -86,7 +86,7 @@ class Settings(Section):
         if beside:  # which would hold for nothing
             raise errors.UserError(
                 f"Expected every key below {cls.ROOT_KEY} in {place_of((beside[0],))}. "
-                f"Received: {beside[0]}, which stands beside it. Move it there."
+                f"Received: {beside[0]}, which is beside it. Move it there."
             )
         return validation.validated(
             cls,

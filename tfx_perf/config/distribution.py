@@ -172,7 +172,7 @@ class DistributionSettings(Section):
             raise SettingError(
                 "bfloat16 or float16",
                 remedy="Leave distribution.reduction_dtype out: gradients are then summed in "
-                "their own type, which is float32 as a rule.",
+                "their own type, usually float32.",
             )
         return dtype
 

@@ -266,7 +266,7 @@ class Group:
             return
         self._given_up.append(name)
         if len(self._given_up) < len(self._may_be_lost):
-            self._say(f"{how}. The others go on without it.")
+            self._say(f"{how}. The others continue without it.")
 
     def _tell_of_those_that_run(self, ended: Sequence[str]) -> None:
         now = time.monotonic()

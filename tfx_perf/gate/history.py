@@ -129,7 +129,7 @@ def judged_runs(
             folder = run.folders["PerfEvaluation"]
             runs[folder] = read_judged(folder)
         except (KeyError, errors.UserError) as error:
-            _LOGGER.warning("The run %s is left out: %s", run.run_id, error)
+            _LOGGER.warning("Skipping run %s: %s", run.run_id, error)
     return list(runs.values())
 
 
@@ -201,7 +201,7 @@ def _decisions(source: str, pipeline: str) -> Ledger:
     try:
         return read_ledger(source, pipeline=pipeline)
     except errors.UserError as error:  # must not hide the runs
-        _LOGGER.warning("What people decided is not shown: %s", error)
+        _LOGGER.warning("Decisions of people are not shown: %s", error)
         return Ledger()
 
 

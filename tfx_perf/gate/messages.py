@@ -111,7 +111,7 @@ def _compared_with(case: Case, compared: Sequence[str]) -> str:
     if not count and of_evaluator:
         return f"Compared with Evaluator's baseline model: {', '.join(of_evaluator)}."
     if not count:
-        return "Nothing was compared: no blessed run is on record yet."
+        return "No baseline yet: only absolute limits were checked."
     said = f"Compared with {formatting.counted(count, 'blessed run')}"
     if count == 1:
         return f"{said}."
@@ -181,7 +181,7 @@ def _suggested(
         words = words if can_fire else "with advisory: true it is only reported"
         return f"{of_key}.{name}", f"{limit:g}", words
     if outcome.verdict is Verdict.REGRESSION:
-        words = "if the change is meant, bless the run"
+        words = "if the change is intended, bless the run"
         # A counter that rises at all has changed.
         if not metrics.lookup(outcome.metric).is_deterministic:
             words += _tolerating(rule, of_rule)
@@ -276,7 +276,7 @@ def lines(
         if outcome is not refusals[0]:  # which the headline has
             yield f"  {outcome.metric} ({outcome.verdict.value}): {outcome.reason}"
         if outcome.remedy and advice[outcome.remedy][0] is outcome:
-            yield f"  What to do: {outcome.remedy}"
+            yield f"  Remedy: {outcome.remedy}"
     if refusals[_MOST_REFUSALS:]:
         yield f"  and {len(refusals) - _MOST_REFUSALS} more, see the report"
     if refusals:

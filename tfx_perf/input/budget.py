@@ -66,7 +66,7 @@ class Gain:
         """Returns why there is no search, the shortest of which takes `search_seconds`."""
         if not self._most_seconds(diagnosis):
             return (
-                "Training is as fast as if its input cost nothing, so no faster one was looked for."
+                "Training is as fast as with free input, so no search was made."
             )
         rate, what = diagnosis.together_examples_per_second, "Reading and training take"
         if rate is None:

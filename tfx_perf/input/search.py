@@ -104,7 +104,7 @@ class Search:
 
         First what training reads alone, then the first candidate alone, then all on the train step.
         """
-        console.set_status("finding out what holds training up")
+        console.set_status("diagnosing the input pipeline")
         if self._train:
             self.diagnosis = diagnosis.alone(self._default, batch_size=self.batch_size)
             found = self._as_ordered() or self._decided_alone(candidates)

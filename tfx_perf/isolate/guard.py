@@ -63,7 +63,7 @@ def in_words(code: int) -> str:
     if code == -signal.SIGALRM:
         return "ran out of time (SIGALRM)"
     if code == -signal.SIGTERM:
-        return "was told to end (SIGTERM)"
+        return "was ended (SIGTERM)"
     if code < 0:
         return f"crashed ({signal.Signals(-code).name})"
     return f"ended with exit code {code}"

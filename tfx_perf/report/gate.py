@@ -65,7 +65,7 @@ def report_on(record: GateRecord) -> page.Report:
 def _add_remedies(report: page.Report, outcomes: list[RuleResult], *, is_of_script: bool) -> None:
     note = "A setting is changed where the rule is wrong; where the run is, find out why"
     report.add_table(
-        "What to do",
+        "Remedies",
         columns=["refused by", "setting", "it is", "what to do"],
         rows=[
             [", ".join(dict.fromkeys(f"{item.metric} ({item.verdict.value})" for item in answered)),
@@ -262,7 +262,7 @@ def markdown_of(record: GateRecord) -> str:
             cells["verdict"] = f"**{outcome.verdict.value}**"
         lines.append(f"| {' | '.join(_escaped(cells[column]) for column in columns)} |")
     if advice := [f"- {_escaped(str(remedy))}" for remedy in remedies(record.outcomes)]:
-        lines += ["", "What to do:", "", *advice]
+        lines += ["", "Remedies:", "", *advice]
     return "\n".join(lines) + "\n"
 
 

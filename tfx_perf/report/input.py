@@ -47,8 +47,8 @@ def _used_again(record: record_lib.TuningRecord) -> str:
     was = record.measured_on
     if was is None:
         return (
-            "Nothing was measured: the data, the code, the host and the versions are those of an "
-            f"earlier plan, {record.reused_from}. What follows was measured then."
+            "From cache: data, code, host and versions are those of an earlier plan, "
+            f"{record.reused_from}, which was measured as follows."
         )
     if record.chosen == record_lib.DEFAULT:
         check = "TFXIO's default needs no check on these."
@@ -84,7 +84,7 @@ def _add_diagnosis(report: page.Report, diagnosis: diagnosis_lib.Diagnosis) -> N
         "both together": diagnosis.together_examples_per_second,
     }
     report.add_figure(
-        "What holds up training, with TFXIO's default",
+        "Bottleneck with TFXIO's default",
         svg=plots.interval_bars(
             [(name, rate) for name, rate in rates.items() if rate],
             xlabel=f"examples per second, {diagnosis.pipeline_examples_per_second.name}",
@@ -135,7 +135,7 @@ def _add_final(report: page.Report, record: record_lib.TuningRecord) -> None:
     final = record.final
     if final is None:
         return
-    consumer = "the train step" if final.on_train_step else "nobody (batches only taken)"
+    consumer = "the train step" if final.on_train_step else "none (batches are only read)"
     rows = [
         ("candidate", final.candidate),
         ("consumer", consumer),

@@ -31,7 +31,7 @@ def report_on(record: ProfileRecord) -> page.Report:
         largest_bytes = max(step.peak_bytes or 0 for step in measured)
         scale, unit = (2**20, "MiB") if largest_bytes >= 2**20 else (2**10, "KiB")
         report.add_figure(
-            "What a training step holds at its peak",
+            "Memory at the peak of a training step",
             svg=plots.stacked_bars(
                 {
                     _name(step): {part: size / scale for part, size in record.parts(step).items()}
@@ -58,7 +58,7 @@ def report_on(record: ProfileRecord) -> page.Report:
         )
     if record.footprints:  # else nobody knows what the module trains with
         report.add_table(
-            "What training took",
+            "Memory of training",
             columns=["batch size", "ended", "took", "remark"],
             rows=[
                 (f"{item.batch_size:,}", item.status, formatting.format_bytes(item.taken_bytes),

@@ -10,7 +10,7 @@ from tfx_perf.gate.run import Run
 from tfx_perf.report import page
 
 # What is in none of the parts that are known.
-_REST, _REST_WITH_INPUT = "compute (the rest)", "compute and input (not told apart)"
+_REST, _REST_WITH_INPUT = "compute (the rest)", "compute and input (not separated)"
 _INPUT, _HOST = "waiting for input", "host (Keras, callbacks)"
 _OTHERS = "waiting for other replicas"  # which only replicas have
 # Each part to the shares that it is the sum of. First what was measured in the training itself: it
@@ -21,8 +21,8 @@ _PARTS = {
     _INPUT: ("input_wait_ratio",),
 }
 _UNKNOWN = {
-    _INPUT: "What waits for input is not known of both, and is in the rest.",
-    _HOST: "What the host takes is not known of both, and is in the rest.",
+    _INPUT: "The wait for input is not known for both runs; it is part of the rest.",
+    _HOST: "The time in Python is not known for both runs; it is part of the rest.",
 }
 
 

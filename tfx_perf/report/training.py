@@ -60,8 +60,8 @@ def report_on(
         "Trials",
         columns=["plan", "outcome", "why", "loss in the check", "trace and compile"],
         rows=[_trial_row(trial) for trial in record.trials],
-        note="Every plan first trains the same steps from the same weights and must come to plain "
-        "fit's weights and figures.",
+        note="Every plan first trains the same steps from the same weights and must produce "
+        "those of Keras' fit.",
     )
     _add_start(report, record)
     if record.placement:
@@ -288,10 +288,10 @@ def _add_placement(report: page.Report, placement: Placement) -> None:
             for part in placement.parts
             for sizes in [(part.weight_bytes, part.placed_bytes, part.capacity_bytes)]
         ],
-        note="The devices compute one after the other. What training takes beside weights are "
-        "gradients, what the optimizer keeps, and the outputs of layers. "
+        note="The devices compute one after the other. Beside weights, training needs "
+        "memory for gradients, optimizer state and the outputs of layers. "
         + (
-            "What crosses between devices is not known of a subclassed model."
+            "Transfers between devices are unknown for a subclassed model."
             if crossing is None
             else f"In a step {formatting.format_bytes(crossing)} cross between devices."
         ),
@@ -305,7 +305,7 @@ def _placed(part: DevicePart) -> str:
 
 
 def _add_xla(report: page.Report, account: XlaAccount) -> None:
-    title, note = "What XLA compiled", "A batch of another shape is compiled anew."
+    title, note = "What XLA compiled", "A batch of another shape is compiled again."
     if account.compiled_shapes is None:
         untold = "Keras does not tell for which shapes its own step was compiled."
         report.add_text(title, note=f"{note} {untold}")

@@ -186,7 +186,7 @@ def _of_widths(weights: Sequence[Any]) -> Iterator[tuple[str, str]]:
         yield (
             "alignment",
             f"Widths of large layers, with the next multiples of {_LARGE_WIDTH}: "
-            f"{', '.join(uneven)}. Processors multiply matrices of such widths faster as a rule, "
+            f"{', '.join(uneven)}. Processors usually multiply matrices of such widths faster, "
             "those with tensor cores most of all: compare the steps with both.",
         )
 

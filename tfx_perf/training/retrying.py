@@ -90,7 +90,7 @@ class Recovery:
         self._is_back = False  # in this process, where the weights are spoilt
         if self._point is not None and self._point.is_others:
             before = self._point.checkpoint.writers
-            self._note(f"{self._writers} went on where {before} had trained; data are divided anew")
+            self._note(f"{self._writers} resumed a training of {before}; data are divided again")
         self._save_seconds = 0.0
         self._are_logs_kept = False
         self._shortages = Shortages(own_folder, sync=self._sync, writers=self._writers)
@@ -181,7 +181,7 @@ class Recovery:
             ) from mismatch
         self._note(
             f"The checkpoint of {self._point} does not fit: {mismatch}. "
-            "The training began anew."
+            "The training started from scratch."
         )
         self._point = self._resumed_step = None
         self._loop.functions.retrace()  # callbacks are told of the training once more
@@ -241,7 +241,7 @@ class Recovery:
             raise errors.UserError(
                 "Expected data that can be read again, to go back after a step that ran out of "
                 f"memory. Received: a generator that gives each element once, and {plan}. Make the "
-                "batch smaller, or give from_generator a function that begins anew."
+                "batch smaller, or give from_generator a function that can be called again."
             ) from error
         self.oom_count += 1
         slices = min(2 * plan.micro_batches, most)
@@ -256,13 +256,13 @@ class Recovery:
             steps = self._loop.users_steps_per_execution
             plan = plan.in_slices(2 * left.micro_batches, steps_per_execution=steps)
         self._note(
-            f"Worker {left.worker} had run out of memory: all went on from step {self.step or 0} "
+            f"Worker {left.worker} had run out of memory: all resumed at step {self.step or 0} "
             f"with {plan}"
         )
         return plan
 
     def _last_good(self, guard: Guard) -> ResumePoint | None:
-        found = self._store.latest() if self._store and guard.saver.count else None
+        found = self._store.latest() if self._store and guard.writer.count else None
         if found is not None:
             return self._saved_point(*found)
         return guard.snapshot or self._point
@@ -336,11 +336,11 @@ class Recovery:
             return None
         found = self._store.latest()
         if not self._sync.all_equal(found and found[0].name):
-            _LOGGER.warning("The workers do not find the same checkpoint; training begins anew.")
+            _LOGGER.warning("Workers disagree on the latest checkpoint; starting from scratch.")
             return None
         if found is not None:
             folder, checkpoint = found
-            _LOGGER.warning("Training goes on from step %d: %s", checkpoint.step, folder)
+            _LOGGER.warning("Training resumes from step %d: %s", checkpoint.step, folder)
             return self._saved_point(folder, checkpoint)
         if not self._sync.is_chief:
             return None
@@ -410,7 +410,7 @@ class Recovery:
         found = self._store.latest() if self._store else None
         if found:
             _LOGGER.error(
-                "The training failed. The next run goes on from step %d: %s",
+                "The training failed. The next run resumes from step %d: %s",
                 found[1].step,
                 found[0],
             )

@@ -95,9 +95,9 @@ def in_words(record: TrainingRecord) -> list[str]:
     apart = record.host_count > 1
     remedy = "give each replica a larger batch, or a faster network" if apart else _ALONE
     return [
-        f"{said}: here one replica trains faster.",
+        f"{said}: one replica is faster on this machine.",
         *([f"Why: {causes}."] if causes else []),
-        f"What to do: {remedy}.",
+        f"Remedy: {remedy}.",
     ]
 
 

@@ -183,7 +183,7 @@ class TrainingSession:
     def gap(self) -> str:
         """Why there is no record, in a sentence without its full stop."""
         if self._fit_errors:
-            return f"Model.fit raised {self._fit_errors[0]}, and run_fn went on without it"
+            return f"Model.fit raised {self._fit_errors[0]}, and run_fn continued without it"
         if self._fit_count:
             return "Model.fit trained, but could not be measured; the log says why"
         if self._beside_count:
@@ -309,7 +309,7 @@ class TrainingSession:
         communication = self._communicated(call, result)
         if sync.size > 1:
             taken = _asked(lambda: energy.of_all_hosts(used, sync), what="energy")
-            used = taken or energy.Energy(reason="not all of the workers have told")
+            used = taken or energy.Energy(reason="not all workers have reported it")
         left = loop.speed_watch and loop.speed_watch.note
         if loop.single_steps_note:
             result = dataclasses.replace(result, notes=(*result.notes, loop.single_steps_note))
@@ -427,7 +427,7 @@ class TrainingSession:
         try:
             return Recovery(call, loop, settings=settings, folder=folder, clock=clock), ()
         except Exception as error:  # something of the user's that nobody has thought of
-            _LOGGER.warning("The training goes on without recovery.", exc_info=True)
+            _LOGGER.warning("Checkpointing is disabled for this run.", exc_info=True)
             return None, (f"no checkpoints: {type(error).__name__}: {error}",)
 
     def _folder_of(self, fit_index: int) -> pathlib.Path | None:
@@ -479,7 +479,7 @@ class TrainingSession:
         """Returns the choice of an interrupted training's plan, with the results of its trials."""
         known = self._known_to_all(call, loop)
         if known is None or known.plan.in_whole_batches != plan.in_whole_batches:
-            reason = f"it went on from step {step} of a training that was interrupted"
+            reason = f"it resumed an interrupted training at step {step}"
             return PlanChoice(plan=plan, plan_reason=reason)
         return known.model_copy(update={"plan": plan})
 
@@ -542,7 +542,7 @@ def _asked(ask: Callable[[], _T], *, what: str) -> _T | None:
     try:
         return ask()
     except LostWorkerError as error:  # this one has trained to the end
-        _LOGGER.warning("Not all of the workers tell of %s: %s.", what, error)
+        _LOGGER.warning("Could not collect %s from all workers: %s.", what, error)
     except Exception:
         _LOGGER.warning("Could not be measured: %s.", what, exc_info=True)
     return None

@@ -117,8 +117,8 @@ class AsynchronousFit:
         begin, length = self.step or 0, self._data.length
         worker_count = len(self._cluster["worker"])
         notes = self._hazards(worker_count)
-        saver = CheckpointWriter(self._store, clock=self._clock, settings=self._settings)
-        saver.step = begin
+        writer = CheckpointWriter(self._store, clock=self._clock, settings=self._settings)
+        writer.step = begin
         passed_epochs, passed_steps = divmod(begin, length)
         step_dispatcher = StepDispatcher(
             model,
@@ -126,7 +126,7 @@ class AsynchronousFit:
             worker_count=worker_count,
             epoch_length=length,
             passed_steps=passed_steps,
-            on_look=functools.partial(self._save_if_due, saver, plan),
+            on_look=functools.partial(self._save_if_due, writer, plan),
         )
         self._loop.timer = step_dispatcher.timer
         host = self._cluster[workers.COORDINATOR][0].rpartition(":")[0]
@@ -147,7 +147,7 @@ class AsynchronousFit:
             history,
             step_dispatcher.timer,
             plan=plan,
-            notes=(*notes, *([saver.note.rstrip(".")] if saver.note else [])),
+            notes=(*notes, *([writer.note.rstrip(".")] if writer.note else [])),
             resumed_step=self.step,
             checkpoint_time_seconds=self._save_seconds,
         )
@@ -169,11 +169,11 @@ class AsynchronousFit:
         _LOGGER.warning("%s.", note)
         return (note,)
 
-    def _save_if_due(self, saver: CheckpointWriter, plan: TrainingPlan, trained: int) -> None:
+    def _save_if_due(self, writer: CheckpointWriter, plan: TrainingPlan, trained: int) -> None:
         step, store = (self.step or 0) + trained, self._store
-        if store is not None and saver.is_due(step, is_last=False):
+        if store is not None and writer.is_due(step, is_last=False):
             began = time.perf_counter()
-            saver.save(step, lambda: store.save(functools.partial(self._fill, step, plan)))
+            writer.save(step, lambda: store.save(functools.partial(self._fill, step, plan)))
             self._save_seconds += time.perf_counter() - began
 
     def _fill(self, step: int, plan: TrainingPlan, folder: pathlib.Path) -> Checkpoint:

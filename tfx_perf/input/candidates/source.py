@@ -88,7 +88,7 @@ class RecordSource:
     def need_parse(self) -> Parse:
         """Returns `parse`; NotApplicable if there is none."""
         if self.parse is None:
-            raise NotApplicable("nobody knows how to parse these records")
+            raise NotApplicable("no parser for these records is known")
         return self.parse
 
     @functools.cached_property

@@ -35,8 +35,8 @@ _REMARKS = {
     "communication_share_ratio": _BETWEEN_SCRAPES,
     "load_imbalance_ratio": _BETWEEN_SCRAPES,
     "input_wait_ratio": "As the trials measured it before the training.",
-    "train_loss": "Here of the epoch that runs, as far as it is.",
-    "train_step_count": "Begins anew after a rollback.",
+    "train_loss": "Here of the running epoch so far.",
+    "train_step_count": "Restarts after a rollback.",
 }
 
 
@@ -150,7 +150,7 @@ class Exposition:
         yield _by_replica(
             CounterMetricFamily(
                 f"{_PREFIX}reduced_bytes",
-                "What a replica has given to reductions, gradients mostly.",
+                "Bytes that a replica has contributed to reductions, mostly gradients.",
                 labels=["replica"],
             ),
             found.totals,
@@ -192,7 +192,7 @@ class Exposition:
 
     def _info(self) -> Iterator[Metric]:
         yield InfoMetricFamily(
-            f"{_PREFIX}training", "What is trained, and how.", value=self._training.labels
+            f"{_PREFIX}training", "The model and how it is trained.", value=self._training.labels
         )
 
 

@@ -80,7 +80,7 @@ class CheckpointWriter:
                 reason = getattr(error, "message", str(error)).rpartition("}} ")[2]
                 place = "memory" if self._store is None else self._store.folder
                 self.note = f"A checkpoint could not be written to {place}: {reason}"
-                _LOGGER.warning("%s. Training goes on.", self.note.rstrip("."))
+                _LOGGER.warning("%s. Training continues.", self.note.rstrip("."))
         else:
             self.step = step
             self.count += 1

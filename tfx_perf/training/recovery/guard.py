@@ -30,8 +30,8 @@ from tfx_perf.training.speedups.plan import TrainingPlan
 from tfx_perf.training.step.step_runner import Logs, StepRunner
 
 _READ_AGAIN = (
-    "a training that goes on reads its data again up to where it was, which is exact if they come "
-    "in the same order every time"
+    "a resumed training reads its data again up to the checkpoint, which is exact if their order "
+    "is fixed"
 )
 _PERIOD_SECONDS = 1.0  # between two times that several workers ask each other
 _MOST_CALLS = 1000
@@ -63,7 +63,7 @@ class Guard:
         self, task: Task, callbacks: CallbackState, *, resume: ResumePoint | None
     ) -> None:
         self.iterators = FitIterators()
-        self.saver = CheckpointWriter(task.store, clock=task.clock, settings=task.settings)
+        self.writer = CheckpointWriter(task.store, clock=task.clock, settings=task.settings)
         self.save_seconds = 0.0  # of all saving so far, with its waits
         self.snapshot: MemorySnapshot | None = None  # in memory, where there is no checkpoint
         self.step = self.run_count = 0  # done in all, and in this run
@@ -95,7 +95,7 @@ class Guard:
             note = self._resume.position.note if self._resume else None
         saved = [f"{_READ_AGAIN}: {note}"] if note else []
         lost = [f"{name} is not what it was at the checkpoint" for name in self._callbacks.lost]
-        return [*filter(None, [self.saver.note]), *saved, *lost]
+        return [*filter(None, [self.writer.note]), *saved, *lost]
 
     @property
     def history(self) -> Any:
@@ -160,7 +160,7 @@ class Guard:
             self._data.restore(resume.position)
             resume.restore(self._state)  # also the generators that reading may have drawn from
             checkpoint = resume.checkpoint
-            self.step = self.saver.step = self._last_finite_step = checkpoint.step
+            self.step = self.writer.step = self._last_finite_step = checkpoint.step
             self._skip = self._step_in_epoch = checkpoint.step_in_epoch
             place = self._data.position
             taken_before = place.taken[place.current] - self._skip
@@ -248,7 +248,7 @@ class Guard:
         ends_epoch = self._step_in_epoch == task.epoch_length
         is_last = ends_epoch and self._epoch == task.epochs - 1
         self._decisions.take(
-            is_due=self.saver.is_due(self.step, is_last=is_last), must=is_last
+            is_due=self.writer.is_due(self.step, is_last=is_last), must=is_last
         )
         if self._decisions.is_ending and (is_last or not ends_epoch):
             self._save()
@@ -267,7 +267,7 @@ class Guard:
     def _write(self, *, may_wait: bool) -> None:
         """Saves; may put it off to the next epoch if later passes do not follow from the state."""
         self._waits = False
-        if self.step == self.saver.step:
+        if self.step == self.writer.step:
             self._is_due = False
             return
         self._check_weights()
@@ -281,7 +281,7 @@ class Guard:
         self._is_due = False
         if self.counts is not None:
             self.counts.check()
-        self.saver.save(self.step, write)
+        self.writer.save(self.step, write)
 
     def _write_checkpoint(self, store: CheckpointStore, position: PositionSnapshot) -> None:
         def fill(folder: pathlib.Path) -> Checkpoint:

@@ -110,7 +110,7 @@ class Shortages:
                 "share it."
             ) from error
         raise ShortOfMemoryError(
-            f"{said} Started again, all workers go on in smaller slices."
+            f"{said} After a restart, all workers continue with smaller slices."
         ) from error
 
     def _refused(self, plan: TrainingPlan) -> str | None:

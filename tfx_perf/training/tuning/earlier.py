@@ -144,7 +144,7 @@ def keep(folder: str | None, choice: PlanChoice | StrategyChoice | Comparison) -
         pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
         choice.write(pathlib.Path(folder, _FILES[type(choice)]))
     except OSError as error:  # it costs trials, not the training
-        _LOGGER.warning("What was chosen could not be kept in %s: %s", folder, error)
+        _LOGGER.warning("Could not save the tuning result to %s: %s", folder, error)
 
 
 def forget(folder: str | None) -> None:

@@ -15,8 +15,8 @@ from tfx_perf.training.tuning.earlier import KnownPlan
 
 _OWN_LOG = "/dev/stderr"  # the worker's
 _NOT_STARTED_AGAIN = (
-    "a trial may end a worker, and nobody would start these again; start them with tfx-perf launch "
-    "--restarts 1, and they try plans"
+    "a trial may end a worker, which would not be restarted; with tfx-perf launch --restarts 1 "
+    "they try plans"
 )
 
 
@@ -106,7 +106,7 @@ def _cut_off(
     `cause` is that of the end, if it would come again; None: perhaps no plan's fault.
     """
     culprits = [plan for plan in progress.running if not plan.is_plain_fit]
-    reason = cause or "a worker ended in it, or did not go on"
+    reason = cause or "a worker ended in it, or hung"
     trials = (*progress.finished, *(lost(plan, reason) for plan in culprits))
     plan = untried.plan if _may_train(untried.plan, trials) else PLAIN_FIT
     return untried.model_copy(
