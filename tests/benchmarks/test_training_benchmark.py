@@ -118,7 +118,7 @@ def test_only_one_training_runs_at_a_time(paced, tmp_path):
 
 
 def test_a_training_that_ends_too_soon_is_an_error(paced):
-    with pytest.raises(errors.MeasurementError, match="ended before it was told to"):
+    with pytest.raises(errors.MeasurementError, match="A training ended early"):
         in_turns.train_in_turns([paced(0.002, 5)], rounds=1, start_seconds=60)
 
 

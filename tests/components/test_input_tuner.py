@@ -265,7 +265,7 @@ class TestReuse:
         update = {"reused_from": plans[1].uri, "tuning_time_seconds": found.tuning_time_seconds}
         assert found == read(plans[1]).model_copy(update=update)
         html = input_report.report_on(found).render()
-        assert "Nothing was measured: the data" in html
+        assert "From cache: data" in html
         assert "other data" not in html
         found = self.find([*plans, made("d", reused_from="/first")], source)
         assert found.reused_from == "/first"  # it goes on naming the run that measured
@@ -347,7 +347,7 @@ class TestReuse:
         html = input_report.report_on(found).render()
         assert "which was measured on other data" in html
         assert ("gives the same 100 examples as the default" in html) == (not is_default)
-        assert "Nothing was measured: the data" not in html
+        assert "From cache: data" not in html
 
     @pytest.mark.one_case
     @pytest.mark.parametrize("name", ["columns", "columns+autotune"])

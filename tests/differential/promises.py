@@ -24,7 +24,8 @@ def numbers(case: Case, *, plan_used: str, resumed: bool) -> tuple[str, str]:
         plan_used: the plan in words, as the record has it; plain where the plan was refused.
         resumed: whether a checkpoint was gone on from.
     """
-    plan = dict(case.plan) if plan_used != "Keras fit" else {}
+    # Of two fits the record has one; the other may have taken the plan.
+    plan = dict(case.plan) if plan_used != "Keras fit" or case.fits == "two" else {}
     draws = {"dropout", "seeded", "noise"} & set(case.parts)
     if resumed:
         reason = inexact_resumption(case, plan_used=plan_used)

@@ -154,7 +154,7 @@ def test_there_is_none_where_training_is_fed():
     fed = diagnosis(pipeline=900, train=100, together=100)
     endless = Gain(math.inf)
     assert endless.possible_seconds(fed) == 0
-    assert "as fast as if its input cost nothing" in endless.too_little(fed, search_seconds=9)
+    assert "as fast as with free input" in endless.too_little(fed, search_seconds=9)
 
 
 def test_one_round_does_not_say_that_training_is_fed():

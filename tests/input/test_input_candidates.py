@@ -133,7 +133,7 @@ def test_columns_are_not_copied_into_the_graph(split_folder):
 def test_needs_a_parser(make_source):
     source = make_source()
     unparsed = type(source)(source.file_patterns, source.default_factory, source.options)
-    with pytest.raises(candidate.NotApplicable, match="how to parse"):
+    with pytest.raises(candidate.NotApplicable, match="no parser for these records"):
         build("block_reader", unparsed)
 
 

@@ -66,7 +66,7 @@ def test_what_users_wrote_knows_what_it_knew(keras, in_file, tmp_path):
         restored = put_into(keras, other, state=state, folder=tmp_path)
     else:
         restored = state_of(keras, other)
-        restored.restore(state.captured())
+        restored.restore(state.snapshot())
     assert other.given == {"best": (1, {"loss": 0.5})}
     assert other.rows is rows  # others may hold it
     assert rows == [[1, 2.0]]
@@ -97,13 +97,13 @@ def test_what_has_not_changed_is_as_the_code_now_gives_it(keras, tmp_path):
 def test_going_back_takes_back_what_has_changed_since(keras):
     one = mine_of(keras)()
     state = state_of(keras, one)
-    start = state.captured()
+    start = state.snapshot()
     advance(one)
     state.restore(start)
     assert (one.given, one.rows, one._private, one.when) == ({}, [], 0, None)
     assert not hasattr(one, "late")
     advance(one)
-    later = state.captured()
+    later = state.snapshot()
     advance(one)
     state.restore(later)
     assert one._private == 1

@@ -40,7 +40,7 @@ def read(data, folder, *, epoch_length, makes_new, stop_at=None, resume=None, fo
             position.took(1)
             if len(found) == stop_at:
                 time.sleep(0.01)  # prefetching comes as far as it can
-                captured = position.captured()
+                captured = position.snapshot()
                 if forgets:
                     where = captured.position.model_copy(update={"is_saved": False})
                     captured = PositionSnapshot(where)

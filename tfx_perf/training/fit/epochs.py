@@ -1,5 +1,6 @@
 """Evaluates in `fit`, and checks that each epoch has as many steps as it should."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -78,10 +79,13 @@ class TestFunction:
         """Begins a `fit` with these arguments."""
         if self._function is None:
             self._function = MultiStep(self._model, self._keras_api, method="test_step")
-        self._length = length_of(arguments["validation_data"], arguments["validation_steps"])
-        self.steps_per_execution = self._steps_per_execution(
-            arguments, most=most_steps_per_execution
-        )
+        data, steps = arguments["validation_data"], arguments["validation_steps"]
+        self._length = length_of(data, steps)
+        self.steps_per_execution = most_steps_per_execution
+        if self._length is None:
+            self.steps_per_execution = 1  # nobody knows where to cut a call short
+        elif self._keras_api.overcounts and steps:
+            self._count_as_keras_3(steps, length_of(data, None), most=most_steps_per_execution)
 
     def begin(self) -> None:
         """Begins an evaluation."""
@@ -97,19 +101,23 @@ class TestFunction:
         if self._function is not None:
             self._function.retrace()
 
-    def _steps_per_execution(self, arguments: dict[str, Any], *, most: int) -> int:
-        data, steps = arguments["validation_data"], arguments["validation_steps"]
-        if self._length is None:
-            return 1  # nobody knows where to cut a call short
-        batches = length_of(data, None)
-        if not (self._keras_api.overcounts and steps and batches):
-            return most
-        # Keras 3 begins the data anew, which shuffles them once more, where it has counted all
-        # batches; a short last call counts as a full one.
+    def _count_as_keras_3(self, steps: int, batches: int | None, *, most: int) -> None:
+        """Evaluates the batches that Keras 3 does, by as many steps per execution as may be.
+
+        It runs whole calls of the steps per execution that `compile` was given, whatever
+        `validation_steps` says. Where it has counted all batches, it begins the data anew, which
+        shuffles them once more; a short last call counts as a full one.
+        """
         users_steps = self._keras_api.get_steps_per_execution(self._model)
 
-        def counts_all(per_call: int) -> bool:
-            return -(-steps // per_call) * per_call >= batches
+        def counted(per_call: int) -> int:
+            return -(-steps // per_call) * per_call
 
-        alike = (n for n in range(most, 1, -1) if counts_all(n) == counts_all(users_steps))
-        return next(alike, 1)
+        whole, every = counted(users_steps), batches or math.inf
+        self._length = length = int(min(whole, every))
+        alike = (
+            number
+            for number in range(most, 1, -1)
+            if counted(number) >= length and (counted(number) >= every) is (whole >= every)
+        )
+        self.steps_per_execution = next(alike, users_steps)
