@@ -60,14 +60,14 @@ with tfx_perf.optimized(folder=f"perf-{index}"):
 _ENDING = """
 import os, signal
 from tfx_perf.core import workers
-from tfx_perf.training.tuning import trials
+from tfx_perf.training.tuning import plan_tuner
 
 def ending(*_):
     if workers.this().index == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     own(*_)
 
-own, trials.PlanTuner._checked = trials.PlanTuner._checked, ending
+own, plan_tuner.PlanTuner._checked = plan_tuner.PlanTuner._checked, ending
 """
 
 

@@ -54,7 +54,7 @@ TOLD_UNDER_XLA = ABORTS_UNDER_XLA.replace(
 )  # fmt: skip
 # Trials that are given up soon.
 SOON = """
-from tfx_perf.training.tuning import worth
+from tfx_perf.training.tuning import cost_model
 
 cost_model._LIMIT_BUDGETS, cost_model._LIMIT_SECONDS = 0, 2
 """

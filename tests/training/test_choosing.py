@@ -15,7 +15,7 @@ from tfx_perf.training.loop import FitLoop, turns
 from tfx_perf.training.replicas.sync import Sync
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.speedups.plan import PLAIN_FIT, TrainingPlan
-from tfx_perf.training.tuning import choosing, equivalence, plan_key, trials
+from tfx_perf.training.tuning import choosing, equivalence, plan_key, plan_tuner
 from tfx_perf.training.tuning.choice import TRIALS_OFF, PlanChoice, TrialRecord, plain
 from tfx_perf.training.tuning.contest import Contender, Contest
 from tfx_perf.training.tuning.cost_model import Budget
@@ -281,9 +281,9 @@ def test_trials_keep_their_budget(keras, monkeypatch, budget_seconds):
 
 
 def test_a_wait_for_input_is_what_noise_does_not_explain():
-    assert trials.input_wait([1.0, 1.1, 1.2], [0.5, 0.55, 0.6]) == pytest.approx(0.5)
-    assert trials.input_wait([1.0, 1.1, 1.2], [0.7, 0.9, 1.05]) == 0.0
-    assert trials.input_wait([1.0, 1.1, 1.2], [1.3, 1.4, 1.5]) == 0.0
+    assert plan_tuner.input_wait([1.0, 1.1, 1.2], [0.5, 0.55, 0.6]) == pytest.approx(0.5)
+    assert plan_tuner.input_wait([1.0, 1.1, 1.2], [0.7, 0.9, 1.05]) == 0.0
+    assert plan_tuner.input_wait([1.0, 1.1, 1.2], [1.3, 1.4, 1.5]) == 0.0
 
 
 def test_trials_without_enough_time_are_not_settled(keras):

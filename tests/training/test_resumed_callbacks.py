@@ -23,7 +23,7 @@ from model_cases import (
 
 from tfx_perf.core import interception
 from tfx_perf.training.recovery import plain_data
-from tfx_perf.training.recovery.callback_state import CallbackState, Captured
+from tfx_perf.training.recovery.callback_state import CallbackSnapshot, CallbackState
 from tfx_perf.training.speedups.plan import TrainingPlan
 
 pytestmark = [pytest.mark.one_case, pytest.mark.usefixtures("no_flops", "saves_at_once")]
@@ -167,7 +167,7 @@ def test_logs_that_do_not_come_back_do_not_end_a_training(keras, what, tmp_path,
         monkeypatch.setattr(plain_data, "loaded", lambda data, objects=(): 1 / 0)
     else:
         of_a_graph = plain_data.Packed(b'{"lost": [1]}', b"[]", is_whole=False)
-        captured = Captured(history=of_a_graph, callbacks=[], logs=of_a_graph)
+        captured = CallbackSnapshot(history=of_a_graph, callbacks=[], logs=of_a_graph)
         monkeypatch.setattr(CallbackState, "read", lambda folder: captured)
     _, history, session = fit(keras, [], folder=tmp_path)
     assert session.record.resumed_step is not None
