@@ -7,16 +7,18 @@ import pytest
 from tests.test_names import setting_exists
 from tfx_perf.config import PerfConfig, base
 from tfx_perf.core import errors
-from tfx_perf.gate.decision import Verdict
+from tfx_perf.gate.decision import RuleResult, Verdict
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.training.speedups.plan import TrainingPlan
 
 
-def test_earlier_settings_are_read_and_say_their_new_names(caplog):
+def test_earlier_settings_are_read_and_say_their_new_names_once(caplog):
+    base._warn.cache_clear()
     with caplog.at_level(logging.WARNING):
         settings = PerfConfig.from_dict({
             "schedule": {"planned_runs": 3},
-            "training": {"steps_per_call": [7], "recompute": "auto"},
+            "training": {"steps_per_call": [7], "recompute": "auto",
+                         "excluded_speedups": ["xla_call"]},
             "gate": {"rules": {
                 "step_time_seconds": {"margin": 0.1, "budget": 0.2},
                 "input_fed_ratio": {"min": 0.5},
@@ -29,6 +31,9 @@ def test_earlier_settings_are_read_and_say_their_new_names(caplog):
     assert (rule.tolerance, rule.max_regression) == (0.1, 0.2)
     assert settings.gate.rules["input_efficiency_ratio"].min == 0.5
     assert len(caplog.messages) == 6
+    PerfConfig.from_dict({"schedule": {"planned_runs": 3}})
+    assert len(caplog.messages) == 6
+    assert settings.training.excluded_speedups == ("xla_loop",)
     expected = "The setting gate.rules.METRIC.margin is called tolerance now."
     assert expected in caplog.messages
 
@@ -50,6 +55,8 @@ def test_earlier_plans_figures_and_verdicts_are_read():
     plan = TrainingPlan.model_validate({"steps_per_call": 5, "xla_call": True})
     assert plan == TrainingPlan(steps_per_execution=5, xla_loop=True)
     assert Verdict("not comparable") is Verdict.INCOMPARABLE
+    result = {"metric": "steps_per_call", "kind": "change", "verdict": "pass", "reason": ""}
+    assert RuleResult.model_validate(result).metric == "steps_per_execution"
     entry = {
         "run_id": "a", "time": "2026-01-01T00:00:00Z", "environment": {},
         "figures": {"host_share_ratio": 0.5},

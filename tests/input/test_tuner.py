@@ -337,7 +337,7 @@ def test_the_winner_is_proven_on_the_train_step(make_source):
     figures = metrics.checked(record.figures())
     assert figures["input_training_speedup_ratio"] == record.final.ratio.value
     assert "on the train step" in record.reason
-    assert "What holds up training" in input_report.report_on(record).render()
+    assert "Bottleneck with TFXIO's default" in input_report.report_on(record).render()
 
 
 @pytest.mark.slow
@@ -484,7 +484,7 @@ def test_one_noisy_round_does_not_say_that_training_is_fed(make_source, monkeypa
     assert record.batch_size == 48
     assert record.diagnosis.rounds >= measure.MIN_ROUNDS
     assert record.diagnosis.headroom_ratio.value == 3.0
-    assert "as fast as if" not in record.reason
+    assert "as fast as with free input" not in record.reason
 
 
 def test_autotune_is_left_on_where_that_serves_the_users_own_stages(make_source, monkeypatch):

@@ -88,7 +88,7 @@ def _key(name: str) -> str:
     # Which metrics Evaluator has only the runs can say.
     if metrics.is_evaluation(name):
         return name
-    return names.pick(name, list(metrics.CATALOGUE), what="metric")
+    return names.pick(metrics.new_key(name), list(metrics.CATALOGUE), what="metric")
 
 
 def _write_page(runs: "Sequence[RecordedRun]", keys: Sequence[str], path: str) -> None:

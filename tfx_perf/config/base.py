@@ -1,6 +1,7 @@
 """The bases of all settings: one section, what a file of them holds, and kinds of values."""
 
 import datetime
+import functools
 import logging
 import numbers
 import os
@@ -214,6 +215,7 @@ RENAMED: dict[str, str] = {
     "gate.policy.not_compared": "no_baseline",
     "gate.rules.host_share_ratio": "python_overhead_ratio",
     "gate.rules.input_fed_ratio": "input_efficiency_ratio",
+    "gate.rules.steps_per_call": "steps_per_execution",
     "gate.rules.*.budget": "max_regression",
     "gate.rules.*.margin": "tolerance",
     "gate.rules.*.noise": "expected_std",
@@ -231,11 +233,13 @@ RENAMED: dict[str, str] = {
 
 
 def with_new_names(values: Any, *, section: str = "") -> Any:
-    """Returns settings with their names of today, and logs a warning for each earlier one.
+    """Returns settings with their names of today, and logs a warning for each earlier one, once.
 
     Raises:
         UserError: a setting has both names.
     """
+    if section == "training.excluded_speedups." and isinstance(values, list | tuple):
+        return ["xla_loop" if value == "xla_call" else value for value in values]
     if not isinstance(values, Mapping):
         return values
     renamed = {}
@@ -248,7 +252,12 @@ def with_new_names(values: Any, *, section: str = "") -> Any:
                     f"Expected {place}{name} alone. Received: {key}, its earlier name, beside it. "
                     f"Remove {key}."
                 )
-            _LOGGER.warning("The setting %s%s is called %s now.", place, key, name)
+            _warn(f"{place}{key}", name)
         below = f"{section}*." if section == "gate.rules." else f"{section}{name}."
         renamed[name] = with_new_names(value, section=below)
     return renamed
+
+
+@functools.cache
+def _warn(earlier: str, name: str) -> None:
+    _LOGGER.warning("The setting %s is called %s now.", earlier, name)

@@ -17,6 +17,7 @@ ValueT = TypeVar("ValueT")
 _RENAMED = {  # keys of earlier versions
     "host_share_ratio": "python_overhead_ratio",
     "input_fed_ratio": "input_efficiency_ratio",
+    "steps_per_call": "steps_per_execution",
 }
 
 
@@ -276,9 +277,14 @@ def is_unread(key: str) -> bool:
     return is_evaluation(key) and metric_names.meaning(name) is None
 
 
+def new_key(key: str) -> str:
+    """Returns the key of today for that of an earlier version."""
+    return _RENAMED.get(key, key)
+
+
 def under_new_names(figures: Mapping[str, ValueT]) -> dict[str, ValueT]:
     """Returns what is known by key, with the keys of today for those of earlier versions."""
-    return {_RENAMED.get(key, key): value for key, value in figures.items()}
+    return {new_key(key): value for key, value in figures.items()}
 
 
 def lookup(key: str) -> Metric:

@@ -3,7 +3,7 @@
 import enum
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import pydantic
 
@@ -89,7 +89,7 @@ class RuleResult(records.Record):
 
     RENAMED: ClassVar[Mapping[str, str]] = {"margin": "tolerance"}
 
-    metric: str
+    metric: Annotated[str, pydantic.BeforeValidator(metrics.new_key)]
     kind: Literal["limit", "change", "drift"]
     verdict: Verdict
     reason: str

@@ -72,7 +72,7 @@ class Run(records.Record):
     @pydantic.field_validator("figures", mode="before")
     @classmethod
     def _under_their_names(cls, figures: Any) -> Any:
-        return metrics.under_new_names(figures)
+        return metrics.under_new_names(figures) if isinstance(figures, Mapping) else figures
 
     @pydantic.field_validator("environment")
     @classmethod
