@@ -14,7 +14,7 @@ import pydantic
 import pydantic_core
 
 from tfx_perf.config import yaml_file
-from tfx_perf.core import errors, validation
+from tfx_perf.core import errors, metrics, validation
 
 _LOGGER = logging.getLogger(__name__)
 _LAST_PORT = 65535
@@ -206,16 +206,14 @@ REMOVED: dict[str, str] = {
     "gate.policy.limit": "Drop the limit, or make its rule `advisory`.",
 }
 
-# Settings that have another name since version 0.2, by their earlier one; `*` is any metric.
+# Settings that had another name in version 0.1.0, by that one; `*` is any metric.
 RENAMED: dict[str, str] = {
     "gate.anchor": "reference_run",
     "gate.escalate_seconds": "rerun_seconds",
     "gate.kept_runs": "ledger_size",
     "gate.policy.not_comparable": "incomparable",
     "gate.policy.not_compared": "no_baseline",
-    "gate.rules.host_share_ratio": "python_overhead_ratio",
-    "gate.rules.input_fed_ratio": "input_efficiency_ratio",
-    "gate.rules.steps_per_call": "steps_per_execution",
+    **{f"gate.rules.{earlier}": key for earlier, key in metrics.RENAMED.items()},
     "gate.rules.*.budget": "max_regression",
     "gate.rules.*.margin": "tolerance",
     "gate.rules.*.noise": "expected_std",

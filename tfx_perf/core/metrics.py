@@ -14,7 +14,7 @@ from tfx_perf.core import metric_names
 
 ValueT = TypeVar("ValueT")
 
-_RENAMED = {  # keys of earlier versions
+RENAMED = {  # keys of earlier versions
     "host_share_ratio": "python_overhead_ratio",
     "input_fed_ratio": "input_efficiency_ratio",
     "steps_per_call": "steps_per_execution",
@@ -279,7 +279,7 @@ def is_unread(key: str) -> bool:
 
 def new_key(key: str) -> str:
     """Returns the key of today for that of an earlier version."""
-    return _RENAMED.get(key, key)
+    return RENAMED.get(key, key)
 
 
 def under_new_names(figures: Mapping[str, ValueT]) -> dict[str, ValueT]:
