@@ -6,8 +6,9 @@ import pathlib
 import click
 from matplotlib import figure, patches
 
+from tfx_perf.cli import demo
+
 _TRAINERS = {"stock Trainer": "#9aa7b4", "by hand": "#5b7c99", "tfx-perf": "#d98a29"}
-_CHAIN = ("InputTuner", "MemoryProfiler", "OptimizedTrainer")
 
 
 @click.command()
@@ -19,8 +20,7 @@ def main(summary: pathlib.Path, path: str) -> None:
     drawing = figure.Figure(figsize=(9, 1.3 + 1.1 * len(runs)), layout="constrained")
     waiting, training = drawing.subplots(1, 2)
     for row, run in enumerate(runs):
-        seconds = run["node_time_seconds"]
-        waits = (seconds["StockTrainer"], seconds["TrainerByHand"], sum(map(seconds.get, _CHAIN)))
+        waits = demo.wall_times(run["node_time_seconds"])
         rates = [run[key]["examples_per_second"] for key in ("stock", "by_hand", "optimized")]
         speeds = [rate / rates[0] for rate in rates]
         for axes, values, unit in ((waiting, waits, " s"), (training, speeds, " times")):

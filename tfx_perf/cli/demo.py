@@ -191,14 +191,19 @@ def _summary(
     }
 
 
+def wall_times(node_seconds: dict[str, float]) -> tuple[float, float, float]:
+    """Returns the seconds that one waits: for the stock Trainer, by hand, and for the chain."""
+    chain_seconds = sum(node_seconds[name] for name in _CHAIN)
+    return node_seconds[_STOCK], node_seconds[_BY_HAND], chain_seconds
+
+
 def _show(summary: dict[str, Any]) -> None:
     rows = terminal.figures_table(
         f"Batch size {summary['batch_size']}", "metric", "stock Trainer", "by hand", "tfx-perf",
         "ratio to stock",
     )  # fmt: skip
     seconds = summary["node_time_seconds"]
-    chain = [seconds[name] for name in _CHAIN]
-    waits = (seconds[_STOCK], seconds[_BY_HAND], sum(chain))
+    waits = wall_times(seconds)
     rows.add_row(
         "wall time", *map(formatting.format_seconds, waits), f"{waits[-1] / waits[0]:.2f}"
     )
@@ -213,8 +218,7 @@ def _show(summary: dict[str, Any]) -> None:
             formatting.MISSING if ratio is None else f"{ratio:.2f}",
         )
     terminal.show(rows)
-    parts = map(formatting.format_seconds, chain)
-    shares = " + ".join(f"{name} {part}" for name, part in zip(_CHAIN, parts, strict=True))
+    shares = " + ".join(f"{name} {formatting.format_seconds(seconds[name])}" for name in _CHAIN)
     terminal.show(f"Wall time with tfx-perf: {shares}.")
     terminal.show("By hand: steps_per_execution=50, and examples in memory by cache().")
     terminal.show(f"Log: {markup.escape(summary['log'])}\n")
