@@ -1,12 +1,12 @@
 """Messages are in plain words: none has a construction that was taken out of all of them."""
 
 import ast
+import functools
 import re
-from collections.abc import Iterator
 
 import pytest
 
-from tests.test_names import python_files
+from tests.test_names import python_files, strings
 
 # Each with what is said instead.
 BANNED = {
@@ -26,21 +26,17 @@ BANNED = {
 }
 
 
-def messages() -> Iterator[tuple[str, str]]:
-    """Yields where, and the text of, every string of several words that is no docstring."""
+@functools.cache
+def messages() -> list[tuple[str, str]]:
+    """Returns where, and the text of, every string that stands in an expression."""
+    found = []
     for path in python_files():
-        if "benchmarks" in path.parts:
-            continue
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        others = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-        for node in ast.walk(tree):
-            if isinstance(node, ast.JoinedStr):
-                others |= {id(value) for value in node.values}
-                parts = (value.value if isinstance(value, ast.Constant) else "{}"
-                         for value in node.values)  # fmt: skip
-                yield f"{path.name}:{node.lineno}", "".join(map(str, parts))
-            elif id(node) not in others and isinstance(text := getattr(node, "value", 0), str):
-                yield f"{path.name}:{node.lineno}", text
+        nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        statements = [node.value for node in nodes if isinstance(node, ast.Expr)]
+        docs = {node.value for node in statements if isinstance(node, ast.Constant)}
+        if "benchmarks" not in path.parts:
+            found += [(path.name, text) for text in strings(path) if text not in docs]
+    return found
 
 
 @pytest.mark.parametrize("construction", BANNED)
