@@ -9,6 +9,7 @@ import tensorflow as tf
 from tfx_perf.tf_internals import ancestry
 from tfx_perf.tf_internals.ancestry import ArrayDataset
 from tfx_perf.tf_internals.datasets import blank
+from tfx_perf.tf_internals.iterators import saved
 
 NUMBERS = np.arange(12.0).reshape(6, 2)
 
@@ -177,3 +178,35 @@ def test_blank_data_have_the_structure_asked_for():
     assert element["dense"].shape == (1, 3)
     assert element["sparse"].shape == (1, 5)
     assert element["ragged"].nrows() == 0
+
+
+def random(_):
+    return tf.random.uniform([], seed=9)
+
+
+def in_python(number):
+    return tf.numpy_function(lambda value: value, [number], tf.int64)
+
+
+NUMBERED = tf.data.Dataset.range(4)
+
+
+@pytest.mark.parametrize(
+    ("data", "state"),
+    [
+        (NUMBERED.map(random).shuffle(3).batch(2).repeat(), "RandomUniform is stateful"),
+        (NUMBERED.map(in_python).shuffle(3).shuffle(4), "PyFunc is stateful"),
+        (NUMBERED.shuffle(3).map(random), None),  # TensorFlow says it when it saves
+        (NUMBERED.map(lambda number: number + 1).shuffle(3), None),
+    ],
+    ids=["random", "python", "after", "none"],
+)
+def test_a_state_in_front_of_a_shuffle_is_found(data, state):
+    assert ancestry.state_before_shuffles(data) == state
+
+
+def test_tensorflow_itself_does_not_see_a_state_in_front_of_a_shuffle():
+    """Once it does, `state_before_shuffles` can go."""
+    saved(iter(NUMBERED.map(random).shuffle(3, seed=1)))
+    with pytest.raises(tf.errors.FailedPreconditionError):
+        saved(iter(NUMBERED.map(random)))

@@ -114,10 +114,8 @@ def is_of_arrays(dataset: tf.data.Dataset) -> bool:
 def reshuffle_count(dataset: tf.data.Dataset) -> int:
     """Returns how many shuffles, of those that a dataset was made of, draw seeds for each pass."""
     # None, which TensorFlow takes for True, is kept as it is by newer ones.
-    return sum(
-        getattr(each, "_reshuffle_each_iteration", False) is not False
-        for each in _holders(dataset)
-    )
+    shuffles = filter(_is_shuffle, _holders(dataset))
+    return sum(each._reshuffle_each_iteration is not False for each in shuffles)
 
 
 def is_unseeded(dataset: tf.data.Dataset) -> bool:
@@ -126,6 +124,37 @@ def is_unseeded(dataset: tf.data.Dataset) -> bool:
     if any(int(each._seed) == int(each._seed2) == 0 for each in shuffles):
         return True
     return is_of_arrays(dataset) and random_state.global_seed() is None
+
+
+def state_before_shuffles(dataset: tf.data.Dataset) -> str | None:
+    """Returns the state that a map, say, in front of a shuffle has and that no iterator saves.
+
+    TensorFlow's own check does not look at a shuffle's input. None if there is no such state.
+    """
+    shuffled = [one for each in lineage(dataset) if _is_shuffle(each) for one in inputs(each)]
+    for each in shuffled:
+        if not any(one._functions() for one in lineage(each)):
+            continue
+        try:
+            tf.raw_ops.DatasetToGraphV2(
+                input_dataset=each._variant_tensor,
+                external_state_policy=tf.data.experimental.ExternalStatePolicy.FAIL.value,
+            )
+        except tf.errors.FailedPreconditionError as error:
+            return gist(error)
+        except tf.errors.OpError:  # it holds more than a graph can: 2 GB
+            continue
+    return None
+
+
+def gist(error: tf.errors.OpError) -> str:
+    """Returns what is wrong, of "{{function_node ...}} EagerPyFunc is stateful. [Op:...]"."""
+    sentence = error.message.rpartition("}} ")[2].partition(".")[0]
+    return str(sentence.rpartition(": ")[2] or error.message)
+
+
+def _is_shuffle(dataset: tf.data.Dataset) -> bool:
+    return hasattr(dataset, "_reshuffle_each_iteration")
 
 
 def held_bytes(dataset: tf.data.Dataset) -> int:

@@ -85,6 +85,7 @@ class DataPosition:
 
     def __init__(self, iterators: FitIterators) -> None:
         self.note: str | None = None  # why the state cannot be saved
+        self._is_checked = False  # whether TensorFlow would tell if the state were not whole
         self._keras_iterator: Any = None  # the last one that Keras handed over
         self._iterators = iterators
         self._offset = 0  # of the iterators' numbers here, after those of another process
@@ -155,14 +156,19 @@ class DataPosition:
         if in_memory and ancestry.held_bytes(dataset) > _LARGEST_KEPT_BYTES:
             self.note = "the state of the data may be too large to be kept in memory"
             return None
-        is_free = in_memory and ancestry.is_unseeded(dataset)
+        is_unseeded = ancestry.is_unseeded(dataset)
+        # Without a seed the order, which can only be saved, counts for more than random numbers.
+        if not is_unseeded and not self._is_checked:
+            self._is_checked, self.note = True, ancestry.state_before_shuffles(dataset)
+            if self.note:
+                return None
+        is_free = in_memory and is_unseeded
         # The random operations in Keras' datasets of arrays have drawn what the state holds.
         is_whole = not (is_free and ancestry.is_of_arrays(dataset))
         try:
             state = iterators_lib.saved(self._used, is_whole=is_whole)
         except (tf.errors.FailedPreconditionError, tf.errors.UnimplementedError) as error:
-            # "{{function_node ...}} EagerPyFunc is stateful. [Op:SerializeIterator]"
-            self.note = error.message.partition("}} ")[2].partition(".")[0] or error.message
+            self.note = ancestry.gist(error)
             return None
         as_bytes = tf.io.serialize_tensor(state).numpy()
         if len(as_bytes) > (_LARGEST_KEPT_BYTES if in_memory else _LARGEST_BYTES):
