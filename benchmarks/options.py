@@ -14,6 +14,4 @@ DATA = click.option(
 JSON = click.option(
     "--json", "json_path", type=PATH, show_default="in --data", help="Where to write the figures."
 )
-ADD = click.option(
-    "--add", is_flag=True, help="Keep the other cells that are in the JSON file."
-)
+ADD = click.option("--add", is_flag=True, help="Keep the other cells that are in the JSON file.")

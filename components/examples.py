@@ -113,33 +113,33 @@ def record_source(
                 f"Expected one of the examples' splits {splits}. Received: split={split!r}. "
                 "Set InputTuner(split=...)."
             )
-    found = RecordSource(
+    source = RecordSource(
         file_patterns=split_patterns(examples, split),
         default_factory=default_factory(examples),
         options=dataset_options.TensorFlowDatasetOptions(batch_size=batch_size),
         schema=schema,
     )
-    if not found.files:
+    if not source.files:
         raise errors.UserError(
             f"Expected files of examples. Received: split={split!r}, which has none in "
             f"{', '.join(item.uri for item in examples)}. Check the component before."
         )
     try:
-        names = sorted(found.element_spec)
+        names = sorted(source.element_spec)
     except Exception as error:  # assertions, ValueErrors and others, depending on the format
         raise errors.UserError(
             "Expected examples that TFXIO's dataset factory can read. Received: "
-            f"file_patterns={list(found.file_patterns)} ({errors.in_one_line(error)})."
+            f"file_patterns={list(source.file_patterns)} ({errors.in_one_line(error)})."
         ) from error
     if label_key is not None and label_key not in names:
         raise errors.UserError(
             f"Expected one of the features {names}. Received: label_key={label_key!r}. "
             "Transformed features often have a suffix such as `_xf`."
         )
-    options = found.options._replace(label_key=label_key)
+    options = source.options._replace(label_key=label_key)
     make_parse = parser_for(examples)
     return dataclasses.replace(
-        found, options=options, parse=make_parse(schema, options) if make_parse else None
+        source, options=options, parse=make_parse(schema, options) if make_parse else None
     )
 
 
@@ -200,9 +200,7 @@ def _parse_examples(serialized: tf.Tensor, schema: Any) -> _Features:
         column = tensor_representation_util.GetSourceValueColumnFromTensorRepresentation(
             representation
         ).initial_step()
-        kind = tensor_representation_util.CreateTfExampleParserConfig(
-            representation, types[column]
-        )
+        kind = tensor_representation_util.CreateTfExampleParserConfig(representation, types[column])
         # These name their columns themselves; a key of their own cannot clash with a column.
         names_columns = isinstance(kind, tf.io.SparseFeature | tf.io.RaggedFeature)
         key = f"{name}/{column}/" if names_columns else column

@@ -169,11 +169,11 @@ def _blocks_in_turns(
     rounds: tuple[int, int | None],
 ) -> list[tuple[list[float], float]]:
     """Returns each stream's seconds per step by block, and how many seconds its blocks took."""
-    found: list[list[float]] = [[] for _ in streams]
+    block_seconds: list[list[float]] = [[] for _ in streams]
     spent_seconds = [0.0 for _ in streams]
     fewest, most = rounds
     for count in itertools.count():
-        is_enough = count == most or (count >= fewest and decided(found))
+        is_enough = count == most or (count >= fewest and decided(block_seconds))
         if is_enough or time.monotonic() > deadline:
             break
         # What a training leaves running when its block ends strikes each of them as often.
@@ -190,10 +190,10 @@ def _blocks_in_turns(
         except TimeoutError:  # the rounds before may be enough
             break
         for index, seconds in blocks.items():
-            found[index].append(seconds)
-    if len(found[0]) < MIN_ROUNDS:
+            block_seconds[index].append(seconds)
+    if len(block_seconds[0]) < MIN_ROUNDS:
         raise TimeoutError
-    return list(zip(found, spent_seconds, strict=True))
+    return list(zip(block_seconds, spent_seconds, strict=True))
 
 
 def _line(stream: IO[str], children: Sequence[isolate.Child]) -> str:

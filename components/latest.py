@@ -49,13 +49,13 @@ class LatestStrategy(tfx.dsl.experimental.ResolverStrategy):
 
     def resolve_artifacts(self, store: Any, input_dict: _Inputs) -> _Inputs:
         """Returns the newest artifacts for each key."""
-        found = {**input_dict}
+        resolved = {**input_dict}
         for key in input_dict.keys() - {self._source}:
             items = input_dict[key]
             if self._source and items:
                 items = self._before(store, items, source=input_dict[self._source])
-            found[key] = sorted(items, key=lambda item: item.id)[-self._count :]
-        return found
+            resolved[key] = sorted(items, key=lambda item: item.id)[-self._count :]
+        return resolved
 
     def _before(
         self, store: Any, items: list[artifact.Artifact], *, source: list[artifact.Artifact]
@@ -182,7 +182,7 @@ def _failures(store: metadata_store.MetadataStore, execution_info: data_types.Ex
     context = store.get_context_by_type_and_name(constants.NODE_CONTEXT_TYPE_NAME, node)
     if context is None:
         return 0
-    own = {item.id for items in execution_info.input_dict.values() for item in items}
+    input_ids = {item.id for items in execution_info.input_dict.values() for item in items}
     ids = [execution.id for execution in store.get_executions_by_context(context.id)]
     read: dict[int, set[int]] = {id_: set() for id_ in ids}
     made: dict[int, set[int]] = {id_: set() for id_ in ids}
@@ -190,6 +190,6 @@ def _failures(store: metadata_store.MetadataStore, execution_info: data_types.Ex
         kind = {mlmd.Event.INPUT: read, mlmd.Event.OUTPUT: made}.get(event.type)
         if kind is not None:
             kind[event.execution_id].add(event.artifact_id)
-    of_these = {item for id_ in ids if read[id_] == own for item in made[id_]}
-    found = store.get_artifacts_by_id(list(of_these))
-    return sum(artifacts.MAY_PASS in item.custom_properties for item in found)
+    of_these = {item for id_ in ids if read[id_] == input_ids for item in made[id_]}
+    outputs = store.get_artifacts_by_id(list(of_these))
+    return sum(artifacts.MAY_PASS in item.custom_properties for item in outputs)

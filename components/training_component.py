@@ -78,7 +78,7 @@ class TrainingComponent(base_component.BaseComponent):
         construct = vars(cls).get("__init__")
         if construct is None:
             return
-        itself, *own = inspect.signature(construct).parameters.values()
+        itself, *parameters = inspect.signature(construct).parameters.values()
         required = TrainingArguments.__required_keys__
         given = [
             inspect.Parameter(
@@ -89,7 +89,7 @@ class TrainingComponent(base_component.BaseComponent):
             )
             for name, annotation in get_type_hints(TrainingArguments).items()
         ]
-        others = [each for each in own if each.kind is inspect.Parameter.KEYWORD_ONLY]
+        others = [each for each in parameters if each.kind is inspect.Parameter.KEYWORD_ONLY]
         construct.__signature__ = inspect.Signature([itself, *given, *others])
 
     def __init__(self, given: TrainingArguments, **others: Any) -> None:

@@ -57,8 +57,8 @@ class TrainingJob(records.Record):
 
     def with_settings(self, section: str, **values: Any) -> "TrainingJob":
         """Returns the same training with other values in a section of its settings."""
-        own = getattr(self.settings, section).model_copy(update=values)
-        config = self.settings.model_copy(update={section: own}).to_json()
+        changed = getattr(self.settings, section).model_copy(update=values)
+        config = self.settings.model_copy(update={section: changed}).to_json()
         return self.model_copy(
             update={"exec_properties": {**self.exec_properties, "config": config}}
         )
@@ -111,8 +111,8 @@ class TrainingJob(records.Record):
             either_keras.set_random_seed(self.settings.training.seed)
 
         def on_datasets(call: FitCall) -> Any:
-            with as_one_device(array_data.on_datasets(call), distribution) as (found, _):
-                return answer(found)
+            with as_one_device(array_data.on_datasets(call), distribution) as (given, _):
+                return answer(given)
 
         with contextlib.ExitStack() as scopes:
             scopes.enter_context(precision.policy(self.precision))
@@ -151,7 +151,7 @@ def for_all_workers(expected: DistributionSettings) -> Iterator[Callable[[_Fit],
 
         return carry_out
 
-    with interception.replacing(tf.distribute.MirroredStrategy, "__init__", lambda own: refuse):
+    with interception.replacing(tf.distribute.MirroredStrategy, "__init__", lambda init: refuse):
         yield checking
 
 

@@ -63,12 +63,12 @@ def compile_pipeline(
         )
     _check_name(pipeline.pipeline_info.pipeline_name)
     _check_nodes(pipeline, settings)
-    kept = _Part(pipeline, _without_resolvers(pipeline.components, settings.target))
-    document = _build(kept, settings)
+    part = _Part(pipeline, _without_resolvers(pipeline.components, settings.target))
+    document = _build(part, settings)
     root = _pipeline_root(pipeline, settings)
     if root:
         document["defaultPipelineRoot"] = root
-    written = parameters.written(kept.components)
+    written = parameters.written(part.components)
     spec.add_defaults(document, {name: value.default for name, value in written.items()})
     spec.drop_unresolved(document)
     documents = [document]
@@ -80,10 +80,10 @@ def compile_pipeline(
         spec.rename(document)
         platform = spec.platform_spec(nodes)
         documents += [platform] if platform else []
-        found = lint.problems(documents)
-        if found:
+        problems = lint.problems(documents)
+        if problems:
             raise errors.UserError(
-                f"Expected a pipeline that Kubeflow accepts. Received: {found[0]}."
+                f"Expected a pipeline that Kubeflow accepts. Received: {problems[0]}."
             )
     for note in notes.notes(pipeline, settings):
         _LOGGER.warning("%s", note)
@@ -114,9 +114,9 @@ def _check_name(name: str) -> None:
 
 def _check_nodes(pipeline: tfx.dsl.Pipeline, settings: KubeflowSettings) -> None:
     validation.check_nodes(settings.nodes, sorted(node.id for node in pipeline.components))
-    own = {"defaults": settings.defaults}
-    own |= {f"nodes.{node_id}": of_node for node_id, of_node in settings.nodes.items()}
-    for where, given in own.items():
+    by_place = {"defaults": settings.defaults}
+    by_place |= {f"nodes.{node_id}": of_node for node_id, of_node in settings.nodes.items()}
+    for where, given in by_place.items():
         if settings.target == "vertex" and not given.is_plain:
             raise errors.UserError(
                 "Expected only image, resources, accelerator, environment, retries and cache for "
@@ -140,8 +140,8 @@ def _without_resolvers(
     nodes: Sequence[base_node.BaseNode], target: str
 ) -> list[base_node.BaseNode]:
     removed = notes.left_out(nodes, target)
-    kept = [node for node in nodes if node.id not in removed]
-    for node, key, producer in notes.inputs_from(kept, removed | notes.missing(nodes)):
+    remaining = [node for node in nodes if node.id not in removed]
+    for node, key, producer in notes.inputs_from(remaining, removed | notes.missing(nodes)):
         declared = node.spec.INPUTS.get(key)  # none for what a dynamic property needs
         if declared is None or not declared.optional:
             source = (
@@ -153,7 +153,7 @@ def _without_resolvers(
                 "Expected inputs that another node puts out. "
                 f"Received: {node.id}.{key} from {source}; {node.id} cannot do without."
             )
-    return kept
+    return remaining
 
 
 def _build(part: _Part, settings: KubeflowSettings) -> dict[str, Any]:
@@ -186,5 +186,5 @@ def _pipeline_root(pipeline: tfx.dsl.Pipeline, settings: KubeflowSettings) -> st
                 f"Received: pipeline_root={settings.pipeline_root}."
             )
         return settings.pipeline_root
-    own = str(pipeline.pipeline_info.pipeline_root)
-    return own if own.partition("://")[0] in schemes and "://" in own else None
+    root = str(pipeline.pipeline_info.pipeline_root)
+    return root if root.partition("://")[0] in schemes and "://" in root else None

@@ -28,9 +28,7 @@ _PAUSE_SECONDS = 1.0
 class _Retry(urllib3.Retry):
     """Tries again what changes nothing; what changes something only if it was not begun."""
 
-    def is_retry(
-        self, method: str, status_code: int, has_retry_after: bool = False
-    ) -> bool:
+    def is_retry(self, method: str, status_code: int, has_retry_after: bool = False) -> bool:
         del has_retry_after
         return status_code in _NOT_BEGUN or (method == "GET" and status_code in _UNKNOWN)
 

@@ -42,8 +42,8 @@ def run(argv: Sequence[str], *, staging_root: pathlib.Path = pathlib.Path("/")) 
         source = outputs.get(ui.shown_by(name))
         if source:  # else it is the launcher's own, e.g. executor-logs
             ui.write(target["type"]["schemaTitle"], source[0], target)
-            kept = {key: target[key] for key in ("name", "uri", "metadata") if key in target}
-            described["artifacts"][name] = {"artifacts": [kept]}
+            artifact = {key: target[key] for key in ("name", "uri", "metadata") if key in target}
+            described["artifacts"][name] = {"artifacts": [artifact]}
     path = pathlib.Path(invocation.output_file)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(staging.restored(described), allow_nan=False), encoding="utf-8")

@@ -39,10 +39,10 @@ PARAMETER_TYPES: dict[str, type] = {
 def read(path: str | pathlib.Path) -> dict[str, Any]:
     """Returns the pipeline spec in a YAML file, if the server and `kfp.Client` accept it."""
     documents = documents_in(path)
-    if found := problems(documents):
-        others = f" And {len(found) - 1} more." if len(found) > 1 else ""
+    if broken := problems(documents):
+        others = f" And {len(broken) - 1} more." if len(broken) > 1 else ""
         raise errors.UserError(
-            f"Expected a pipeline that Kubeflow accepts. Received: {path} ({found[0]}).{others}"
+            f"Expected a pipeline that Kubeflow accepts. Received: {path} ({broken[0]}).{others}"
         )
     import kfp.components
 
@@ -78,27 +78,27 @@ def _refused_by_parser(documents: Sequence[_Spec]) -> list[str]:
         (pipeline_spec_pb2.PipelineDeploymentConfig(), documents[0]["deploymentSpec"]),
         *((pipeline_spec_pb2.PlatformSpec(), document) for document in documents[1:]),
     ]
-    found = []
+    problems = []
     for parsed, document in parts:
         try:
             json_format.ParseDict(document, parsed)
         except json_format.ParseError as error:
-            found.append(f"not a {type(parsed).__name__}: {' '.join(str(error).split())}")
-    return found
+            problems.append(f"not a {type(parsed).__name__}: {' '.join(str(error).split())}")
+    return problems
 
 
 def _broken_rules(documents: Sequence[_Spec]) -> list[str]:
     if not 1 <= len(documents) <= 2 or not all(isinstance(item, Mapping) for item in documents):
         return ["a pipeline is one YAML document, or two with the platform spec"]
     spec = documents[0]
-    found = [problem for rule in _OUTER_RULES for problem in rule(spec)]
-    if not found:
-        found = [problem for rule in _INNER_RULES for problem in rule(spec)]
-    if not found:
-        found = list(_inputs(spec))
-    if not found and len(documents) == 2:
-        found = list(_platform(spec, documents[1]))
-    return found
+    broken = [problem for rule in _OUTER_RULES for problem in rule(spec)]
+    if not broken:
+        broken = [problem for rule in _INNER_RULES for problem in rule(spec)]
+    if not broken:
+        broken = list(_inputs(spec))
+    if not broken and len(documents) == 2:
+        broken = list(_platform(spec, documents[1]))
+    return broken
 
 
 def _job(spec: _Spec) -> _Problems:

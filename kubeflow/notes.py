@@ -120,12 +120,10 @@ def _of_missing_nodes(nodes: Sequence[base_node.BaseNode]) -> Iterator[str]:
         )
 
 
-def _of_paths(
-    nodes: Sequence[base_node.BaseNode], settings: KubeflowSettings
-) -> Iterator[str]:
+def _of_paths(nodes: Sequence[base_node.BaseNode], settings: KubeflowSettings) -> Iterator[str]:
     for node in nodes:
-        own = settings.for_node(node.id)
-        mounts = (*own.volumes, *own.secret_volumes)
+        node_settings = settings.for_node(node.id)
+        mounts = (*node_settings.volumes, *node_settings.secret_volumes)
         volume = f", mount a volume there (nodes.{node.id}.volumes)"
         remedy = volume if settings.target == "kubeflow" else ""
         for name, path in _paths(node.exec_properties):
@@ -148,4 +146,3 @@ def _paths(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             is_relative = value and key in _PATH_KEYS and "://" not in value
             if value.startswith("/") or is_relative:
                 yield key, value
-

@@ -182,9 +182,7 @@ class PipelineServer:
             link=self._run_link(run_id),
         )
 
-    def wait(
-        self, run_id: str, *, timeout_seconds: float, poll_seconds: float = 10.0
-    ) -> RunState:
+    def wait(self, run_id: str, *, timeout_seconds: float, poll_seconds: float = 10.0) -> RunState:
         """Returns the state of a run when it has finished or, if it goes on, after the time."""
         deadline = time.monotonic() + timeout_seconds
         while not (state := self.state(run_id)).finished:

@@ -195,5 +195,5 @@ class KubeflowSettings(Settings):
 
     def for_node(self, node_id: str) -> NodeSettings:
         """Returns the settings of one node."""
-        own = self.nodes.get(node_id, NodeSettings())
-        return NodeSettings(image=self.image).overridden_by(self.defaults).overridden_by(own)
+        node = self.nodes.get(node_id, NodeSettings())
+        return NodeSettings(image=self.image).overridden_by(self.defaults).overridden_by(node)

@@ -23,9 +23,9 @@ _TYPES = {
 
 def declared(pipeline: pipeline_pb2.Pipeline) -> dict[str, type]:
     """Returns the type of each runtime parameter of a compiled pipeline that a run may set."""
-    found = {parameter.name: _TYPES[parameter.type] for parameter in _parameters(pipeline)}
-    found.pop(constants.PIPELINE_RUN_ID_PARAMETER_NAME, None)  # the runner's own
-    return found
+    types = {parameter.name: _TYPES[parameter.type] for parameter in _parameters(pipeline)}
+    types.pop(constants.PIPELINE_RUN_ID_PARAMETER_NAME, None)  # the runner's own
+    return types
 
 
 def written(nodes: Iterable[base_node.BaseNode]) -> dict[str, data_types.RuntimeParameter]:

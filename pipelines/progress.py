@@ -105,7 +105,7 @@ class _View:
     def launching(self, launch: _Launch) -> _Launch:
         def launching(node: launcher.Launcher) -> data_types.ExecutionInfo | None:
             name, began = node._pipeline_node.node_info.id, time.monotonic()
-            state, decisions, found = _FAILED, [], []
+            state, decisions, closing_lines = _FAILED, [], []
 
             def say(what: str) -> None:
                 self._say(f"  {name:<24}{time.monotonic() - began:7.1f} s  {what}")
@@ -122,7 +122,7 @@ class _View:
                     state = _SKIPPED
                 else:
                     state, made = _outcome(node, result)
-                    found = list(_closing(name, made, database=_database(node)))
+                    closing_lines = list(_closing(name, made, database=_database(node)))
                     # The rest of it stands at the end.
                     decisions = [re.split("[:.]", line)[0] for line in _decided(made)]
                 return result
@@ -130,7 +130,7 @@ class _View:
                 say(state)
                 for decision in decisions:
                     self._say(f"    {decision}")
-                self.ended.append(NodeRun(name, state, time.monotonic() - began, found))
+                self.ended.append(NodeRun(name, state, time.monotonic() - began, closing_lines))
                 may_cache = node._pipeline_node.node_info.type.name not in _WITHOUT_CACHE
                 self._has_cached |= state == _CACHED
                 self._has_news |= state != _CACHED and (may_cache or state != _DONE)
@@ -165,13 +165,13 @@ def _database(node: launcher.Launcher) -> str:
 
 
 def _closing(name: str, made: Sequence[mlmd.Artifact], *, database: str) -> Iterator[str]:
-    found = _outcome_lines(made, database=database) or [*_decided(made)]
-    headline = " ".join(found[:1])
-    said = [remark for remark in remarks(made) if remark not in headline]
-    if found or said:
+    lines = _outcome_lines(made, database=database) or [*_decided(made)]
+    headline = " ".join(lines[:1])
+    others = [remark for remark in remarks(made) if remark not in headline]
+    if lines or others:
         yield f"{name}: {headline}".rstrip()
-        yield from found[1:]
-        yield from (f"  remark: {remark}" for remark in said)
+        yield from lines[1:]
+        yield from (f"  remark: {remark}" for remark in others)
         yield from (f"  {report}" for report in reports(made))
 
 

@@ -176,9 +176,7 @@ def _pipeline(
     return pipeline
 
 
-def run_in_process(
-    *, folder: str, settings: str, **run: Any
-) -> dict[str, float]:
+def run_in_process(*, folder: str, settings: str, **run: Any) -> dict[str, float]:
     """Runs the pipeline from plain values, for `isolate.run`; returns the seconds of each node.
 
     A new `label` trains anew; the same one takes finished nodes from cache. The lines of the nodes

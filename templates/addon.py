@@ -89,17 +89,17 @@ def addition(target: pathlib.Path) -> Addition:
         str((path.parent / name).relative_to(project)): text
         for name, text in copying.contents(copying.PERF_ADDON, pipeline_name="").items()
     }
-    kept = [name for name in wanted if (project / name).exists()]
-    files = {name: text for name, text in wanted.items() if name not in kept}
-    _check_own(project / name for name in kept)
+    present = [name for name in wanted if (project / name).exists()]
+    files = {name: text for name, text in wanted.items() if name not in present}
+    _check_own(project / name for name in present)
     changed = str(path.relative_to(project))
     if step is None:
-        return Addition(project, files, changed=None, kept=(*kept, changed), notes=())
+        return Addition(project, files, changed=None, kept=(*present, changed), notes=())
     package = ".".join(path.parent.relative_to(root).parts)
     module = f"from {package} import {_MODULE}" if package else f"import {_MODULE}"
     files[changed] = _changed(step, module)
     added = Addition(
-        project, files, changed, tuple(kept), notes=_notes(step), encoding=step.source.encoding
+        project, files, changed, tuple(present), notes=_notes(step), encoding=step.source.encoding
     )
     return dataclasses.replace(added, notes=(*added.notes, *_encoding_notes(added)))
 

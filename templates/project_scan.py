@@ -77,31 +77,31 @@ def find(project: pathlib.Path) -> TrainingStep:
             f"Expected a TFX project or its pipeline's file. Received: project={project}, "
             "which does not exist."
         )
-    found, called = [], []
+    trainers, called = [], []
     for source in sources(project):
         if "Trainer" in source.text:
             module = _parsed(source)
-            found += [(source, module, *trainer) for trainer in _trainers(module)]
+            trainers += [(source, module, *trainer) for trainer in _trainers(module)]
             calls = (node for node in ast.walk(module) if _is_call_of(node, "Trainer"))
             called += [f"{source.path}:{call.lineno}" for call in calls]
-    if called and not found:
+    if called and not trainers:
         raise errors.UserError(
             "Expected a Trainer that is assigned to a name, with nothing after its parenthesis. "
             f"Received: {', '.join(called)}. Write trainer = Trainer(...), and what follows it, "
             "such as trainer.with_id(...), in a line of its own."
         )
-    if not found:
+    if not trainers:
         unread = "".join(f"; not read, for its encoding: {path}" for path in _unread(project))
         raise errors.UserError(
             "Expected a pipeline that assigns a Trainer, e.g. trainer = Trainer(...). "
             f"Received: project={project}, in which there is none{unread}."
         )
-    if len(found) > 1:
-        places = ", ".join(f"{source.path}:{at.lineno}" for source, _, at, _ in found)
+    if len(trainers) > 1:
+        places = ", ".join(f"{source.path}:{at.lineno}" for source, _, at, _ in trainers)
         raise errors.UserError(
             f"Expected one Trainer. Received: {places}. Name the file of the one that you mean."
         )
-    return _step(*found[0])
+    return _step(*trainers[0])
 
 
 def import_root(project: pathlib.Path, path: pathlib.Path) -> pathlib.Path:

@@ -26,9 +26,7 @@ _NAME = re.compile(r"(?<![\w/.-])tfx_perf(?:\.[A-Za-z_]\w*)+(?![\w/])")
 _COMMAND = re.compile(r"`(?:\.venv/bin/)?tfx-perf ([^`]+)`")
 _COMMAND_LINE = re.compile(r"^ *(?:\$ )?(?:\.venv/bin/)?tfx-perf (.+)$", re.MULTILINE)
 _KNOWN_COMMAND = re.compile(rf"\btfx-perf ((?:{'|'.join(main.SUBCOMMANDS)})\b[^`'\";:]*)")
-_SETTING = re.compile(
-    rf"`((?:{'|'.join(PerfConfig.model_fields)})(?:\.\w+)+)(?=`|: |=)", re.ASCII
-)
+_SETTING = re.compile(rf"`((?:{'|'.join(PerfConfig.model_fields)})(?:\.\w+)+)(?=`|: |=)", re.ASCII)
 _TARGET = re.compile(r"`make ([a-z][a-z-]*)`|^make ([a-z][a-z-]*)", re.MULTILINE)
 _FILE = re.compile(r"`((?:[\w.][\w./-]*/)?[\w.-]+\.(?:py|md|toml|sh)|[\w.][\w./-]*/)`")
 _MEMBER = re.compile(r"`([A-Z]\w+)\.([a-z_]\w*)(?=[`(.])")

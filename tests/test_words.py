@@ -43,3 +43,17 @@ def messages() -> list[tuple[str, str]]:
 def test_no_message_has_it(construction):
     found = [f"{where}: {text}" for where, text in messages() if re.search(construction, text)]
     assert not found, f"say instead: {BANNED[construction]}"
+
+
+@pytest.mark.parametrize("name", ["found", "kept", "own", "said"])
+def test_no_local_name_says_only_that_it_holds_something(name):
+    places = [
+        f"{path.name}:{node.lineno}"
+        for path in python_files()
+        if "benchmarks" not in path.parts
+        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(function, ast.FunctionDef | ast.Lambda)
+        for node in ast.walk(function)
+        if name in (getattr(node, "id", ""), isinstance(node, ast.arg) and node.arg)
+    ]
+    assert not places, "name it by what it holds"

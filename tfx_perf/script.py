@@ -135,7 +135,7 @@ def optimized(
 
         session = TrainingSession(settings, choice=choice, choose=choose, block=_block(name))
 
-        def found() -> TrainingRecord | None:
+        def figures() -> TrainingRecord | None:
             with console.sifted(output.log):  # it compiles steps for their memory
                 record = session.record
             if record is None:
@@ -155,11 +155,11 @@ def optimized(
             if isinstance(error, SystemExit) and not error.code:
                 exit_of_code = error  # as `absl.app.run` and click end a program
             else:
-                _keep_figures(training, error, found=found, output=output)
+                _keep_figures(training, error, figures=figures, output=output)
                 raise
         session.close()
         _ENDED[name] += 1
-        training.record = found()
+        training.record = figures()
         training.decision = _published(training.record, output, gap=session.gap)
         if exit_of_code is not None:
             raise exit_of_code
@@ -233,8 +233,8 @@ def _trials(settings: config.PerfConfig, *, log: pathlib.Path | None) -> Iterato
     if not seconds:
         yield
         return
-    said = f"Trying faster ways to run this fit, for at most {seconds:g} s ..."
-    sign = threading.Timer(_SILENT_SECONDS, _say, [said])
+    message = f"Trying faster ways to run this fit, for at most {seconds:g} s ..."
+    sign = threading.Timer(_SILENT_SECONDS, _say, [message])
     sign.start()
     try:
         with console.sifted(log):  # the same lines in the training are the user's
@@ -247,12 +247,12 @@ def _keep_figures(
     training: ScriptTraining,
     error: BaseException,
     *,
-    found: Callable[[], TrainingRecord | None],
+    figures: Callable[[], TrainingRecord | None],
     output: "_Output",
 ) -> None:
     """Keeps what was found before an error of the user's, as far as it goes; hides none."""
     try:
-        training.record = found()
+        training.record = figures()
         if training.record is not None:
             output.keep(training.record, error)
     except errors.GIVEN_UP:
@@ -260,9 +260,7 @@ def _keep_figures(
         _LOGGER.warning("The figures are lost, after %s.", kind, exc_info=True)
 
 
-def _published(
-    record: TrainingRecord | None, output: "_Output", *, gap: str
-) -> GateRecord | None:
+def _published(record: TrainingRecord | None, output: "_Output", *, gap: str) -> GateRecord | None:
     if record is None:
         _say(f"Nothing was measured: {gap}.")
         return None
@@ -317,11 +315,11 @@ class _Output:
         if not workers.this().is_chief:
             return
         report = self._written_training(training, self._report_on(training))
-        kept = "run.record, of `optimized(…) as run`, has its figures"
+        outcome = "run.record, of `optimized(…) as run`, has its figures"
         if report is not None:
-            kept = f"its figures and its plan are kept. Report: {report}"
+            outcome = f"its figures and its plan are kept. Report: {report}"
         unjudged = " The gate has not judged it." if self.settings.gate.baseline_uri else ""
-        _say(f"model.fit had ended before {type(error).__name__} was raised: {kept}.{unjudged}")
+        _say(f"model.fit had ended before {type(error).__name__} was raised: {outcome}.{unjudged}")
 
     def _report_on(self, training: TrainingRecord) -> report_page.Report:
         runs_are_planned = self.settings.schedule.expected_runs is not None
@@ -416,10 +414,10 @@ def _output(
 def _settings(given: Any) -> config.PerfConfig:
     """Returns the settings with absolute folders: the user's code may change the working folder."""
     is_file = isinstance(given, str | pathlib.Path)
-    found = config.PerfConfig.from_yaml(given) if is_file else config.PerfConfig.of(given)
-    training = _absolute(found.training, "checkpoint_folder")
-    return found.model_copy(
-        update={"training": training, "gate": _absolute(found.gate, "baseline_uri")}
+    read = config.PerfConfig.from_yaml(given) if is_file else config.PerfConfig.of(given)
+    training = _absolute(read.training, "checkpoint_folder")
+    return read.model_copy(
+        update={"training": training, "gate": _absolute(read.gate, "baseline_uri")}
     )
 
 

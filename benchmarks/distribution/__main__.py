@@ -91,9 +91,7 @@ def main(
     click.echo(f"\nWrote {json_path}")
 
 
-def _trained(
-    name: str, package: str, *, worker_count: int, rounds: int
-) -> dict[str, list[float]]:
+def _trained(name: str, package: str, *, worker_count: int, rounds: int) -> dict[str, list[float]]:
     """Returns what the first worker has measured."""
     said = worker_processes.last_line_of_first(
         worker_job.__name__,
@@ -116,9 +114,7 @@ def _row(cell: CellResult) -> str:
         1e3 * statistics.median_interval(times).value
         for times in (cell.plain_step_seconds, cell.planned_step_seconds)
     )
-    return _LINE.format(
-        cell.model, cell.package, f"{plain:.2f}", f"{planned:.2f}", cell.speedup
-    )
+    return _LINE.format(cell.model, cell.package, f"{plain:.2f}", f"{planned:.2f}", cell.speedup)
 
 
 if __name__ == "__main__":

@@ -103,9 +103,7 @@ def main(
     click.echo(f"\nWrote {json_path}")
 
 
-def _trained(
-    count: int, package: str, *, steps: int, bits_per_second: int
-) -> CommunicationAccount:
+def _trained(count: int, package: str, *, steps: int, bits_per_second: int) -> CommunicationAccount:
     """Returns what the workers have measured."""
     with shaped_network.links(count, bits_per_second=bits_per_second) as places:
         said = worker_processes.last_line_of_first(

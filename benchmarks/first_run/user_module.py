@@ -71,17 +71,13 @@ def wide_deep(keras: Any) -> Any:
         deep = layers.BatchNormalization()(layers.Dense(units, "relu")(deep))
         deep = layers.Dropout(0.1)(deep)
     output = layers.Dense(1)(layers.Concatenate()([wide, deep]))
-    return _compiled(
-        keras, keras.Model({"numbers": numbers, "categories": categories}, output)
-    )
+    return _compiled(keras, keras.Model({"numbers": numbers, "categories": categories}, output))
 
 
 def embeddings(keras: Any) -> Any:
     """Returns a network on two large embeddings."""
     layers = keras.layers
-    inputs = {
-        name: keras.Input((1,), dtype="int64", name=name) for name in ("user", "item")
-    }
+    inputs = {name: keras.Input((1,), dtype="int64", name=name) for name in ("user", "item")}
     parts = [
         layers.Flatten()(layers.Embedding(data.ID_COUNT, 64)(each)) for each in inputs.values()
     ]
@@ -119,9 +115,7 @@ def train_step(keras: Any) -> Any:
                 predicted = self(x, training=True)
                 loss = self.compute_loss(x=x, y=y, y_pred=predicted)
             gradients = tape.gradient(loss, self.trainable_variables)
-            self.optimizer.apply_gradients(
-                zip(gradients, self.trainable_variables, strict=True)
-            )
+            self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
             return {"loss": loss, **self.compute_metrics(x, y, predicted, None)}
 
     numbers = x = _numbers(keras)
@@ -130,7 +124,5 @@ def train_step(keras: Any) -> Any:
     return _compiled(keras, Own({"numbers": numbers}, keras.layers.Dense(1)(x)))
 
 
-MODELS = {
-    each.__name__: each for each in (dense, wide_deep, embeddings, cnn, lstm, train_step)
-}
+MODELS = {each.__name__: each for each in (dense, wide_deep, embeddings, cnn, lstm, train_step)}
 """What trains, by the name in `custom_config`."""

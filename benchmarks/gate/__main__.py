@@ -136,9 +136,7 @@ def _versions(python: pathlib.Path) -> dict[str, str]:
 
 
 def _output(*command: object) -> str:
-    done = subprocess.run(
-        [*map(str, command)], stdout=subprocess.PIPE, text=True, check=True
-    )
+    done = subprocess.run([*map(str, command)], stdout=subprocess.PIPE, text=True, check=True)
     return done.stdout
 
 

@@ -61,9 +61,7 @@ class Histories:
 def cells() -> Iterator[Cell]:
     """Yields the grid."""
     for (run_sd, autocorrelation), runs, effect in itertools.product(_NOISE, _RUNS, _EFFECTS):
-        yield Cell(
-            run_sd=run_sd, autocorrelation=autocorrelation, runs=runs, effect=effect
-        )
+        yield Cell(run_sd=run_sd, autocorrelation=autocorrelation, runs=runs, effect=effect)
 
 
 def simulate(cell: Cell, *, count: int, seed: int) -> Histories:

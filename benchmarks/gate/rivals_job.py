@@ -41,17 +41,13 @@ def asv_compare(runs: np.ndarray) -> bool:
         value, summary = statistics.compute_stats(samples, 1)
         found.append((value, (summary, samples)))
     (before, before_stats), (after, after_stats) = found
-    return bool(
-        compare._is_result_better(before, after, before_stats, after_stats, _FACTOR)
-    )
+    return bool(compare._is_result_better(before, after, before_stats, after_stats, _FACTOR))
 
 
 def otava(runs: np.ndarray) -> bool:
     """A change point for the worse at the last run, in the series of the runs' medians."""
     series = np.median(runs, axis=-1).tolist()
-    points, _ = analysis.compute_change_points(
-        series, window_len=_WINDOW, max_pvalue=_P_VALUE
-    )
+    points, _ = analysis.compute_change_points(series, window_len=_WINDOW, max_pvalue=_P_VALUE)
     last = len(series) - 1
     return any(point.index == last and series[-1] > np.mean(series[:-1]) for point in points)
 

@@ -60,9 +60,7 @@ def run(*, name: str, slowdown: float, held_bytes: int, steps: int) -> dict[str,
     model.compile("adam", loss)
     session = TrainingSession(PerfConfig())
     with interception.intercepting_fit(session.measure_only):
-        model.fit(
-            data, steps_per_epoch=steps, verbose=0, callbacks=[_Fault(slowdown, held_bytes)]
-        )
+        model.fit(data, steps_per_epoch=steps, verbose=0, callbacks=[_Fault(slowdown, held_bytes)])
     return Run(
         run_id=name,
         time=datetime.datetime.now(datetime.timezone.utc),

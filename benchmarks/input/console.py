@@ -19,8 +19,7 @@ def heading(host: str, cells: Sequence[results.Cell], *, tuning_seconds: float |
     """
     names = dict.fromkeys(cell.workload for cell in cells)
     layouts = {
-        consumer: sum(cell.consumer == consumer for cell in cells)
-        for consumer in results.CONSUMERS
+        consumer: sum(cell.consumer == consumer for cell in cells) for consumer in results.CONSUMERS
     }
     return "\n".join(
         [
@@ -50,9 +49,7 @@ def line(position: str, result: results.CellResult, *, seconds: float) -> str:
         result: what was measured.
         seconds: wall time of the whole cell.
     """
-    fed = [
-        result.ratio(name, results.REPEATED) for name in (results.DEFAULT, results.TUNED)
-    ]
+    fed = [result.ratio(name, results.REPEATED) for name in (results.DEFAULT, results.TUNED)]
     return _LINE.format(
         position,
         str(result.cell),

@@ -45,9 +45,7 @@ def guide(
     )
 
 
-def serial(
-    source: source_lib.RecordSource, decode: workload.Decode | None
-) -> tf.data.Dataset:
+def serial(source: source_lib.RecordSource, decode: workload.Decode | None) -> tf.data.Dataset:
     """Returns the pipeline without parallelism and prefetch, also none added by tf.data."""
     batches = (
         tf.data.TFRecordDataset(list(source.files), source.compression)

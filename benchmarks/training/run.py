@@ -62,9 +62,7 @@ def measure(cell: results.Cell, settings: Settings) -> results.CellResult:
     if settings.regret:
         # What pays depends on the kernels: those that the training took.
         kernels = OneDnn().environment() if runs[results.OPTIMIZED].uses_onednn else {}
-        found = _in_child(
-            cell, settings, "regret_job", environment=kernels, rounds=_REGRET_ROUNDS
-        )
+        found = _in_child(cell, settings, "regret_job", environment=kernels, rounds=_REGRET_ROUNDS)
         regret = results.Regret.model_validate(found)
     return results.CellResult(
         cell=cell,

@@ -21,9 +21,7 @@ _TUNING_SECONDS = 20.0
 _SETTINGS = PerfConfig.from_dict({"training": {"seed": taxi.SEED}})
 
 
-def run(
-    workload: str, *, kind: str, steps: int, clock: str, data_folder: str
-) -> dict[str, Any]:
+def run(workload: str, *, kind: str, steps: int, clock: str, data_folder: str) -> dict[str, Any]:
     """Trains and returns the plan, in words, the seconds of its trials and the last loss.
 
     Args:

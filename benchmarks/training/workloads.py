@@ -33,9 +33,7 @@ def _run_fn(name: str) -> str:
 
 
 WORKLOADS = {
-    "dense": Workload(
-        "4 x 2,048 units, Fashion-MNIST", "fashion-raw", 256, _run_fn("dense")
-    ),
+    "dense": Workload("4 x 2,048 units, Fashion-MNIST", "fashion-raw", 256, _run_fn("dense")),
     "cnn": Workload("2 convolutions, Fashion-MNIST", "fashion-raw", 128, _run_fn("cnn")),
     "transformer": Workload(
         "4 layers of width 128, 64 words", "text-sparse", 32, _run_fn("transformer")

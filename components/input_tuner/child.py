@@ -46,8 +46,8 @@ def plan_split(
     planning = _Planning(artifacts, exec_properties)
     obstacle = examples_lib.reading_obstacle(artifacts["examples"], split=exec_properties["split"])
     if obstacle:
-        found = unmeasured.MissingMeasurement(reason=obstacle)
-        found.write(pathlib.Path(folder, unmeasured.FILE_NAME))
+        missing = unmeasured.MissingMeasurement(reason=obstacle)
+        missing.write(pathlib.Path(folder, unmeasured.FILE_NAME))
         return
     plan = planning.plan(folder)
     plan.write(pathlib.Path(folder, record.FILE_NAME))
@@ -103,11 +103,11 @@ class _Planning:
             plan = tune(source, train=None, spent_seconds=time.monotonic() - began)
         plan = previous.keyed(plan, key, plans=plans, failures=self._failures)
         if not plan.came_to_an_end:
-            kept = previous.kept(
+            plan_before = previous.kept(
                 plans, source=source, settings=self._settings, example_count=example_count
             )
-            if kept:
-                return kept.model_copy(
+            if plan_before:
+                return plan_before.model_copy(
                     update={
                         "key": plan.key,
                         "undecided_count": plan.undecided_count,

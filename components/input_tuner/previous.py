@@ -87,17 +87,17 @@ def find(
     began = time.monotonic()
     for uri, plan in _newest_first(plans):
         try:
-            found, also = plan, ""
+            newest, also = plan, ""
             if _data_differ(plan, key):
                 also = ", on other data"
-                found = _for_other_data(
+                newest = _for_other_data(
                     plan, source, settings=settings, example_count=example_count
                 )
         except candidate.NotApplicable as refusal:
             _LOGGER.info("The plan in %s is not used again: %s.", uri, refusal)
             continue
         _LOGGER.info("The plan in %s is used again%s.", uri, also)
-        return _used_again(found, uri, began=began, key=dict(key))
+        return _used_again(newest, uri, began=began, key=dict(key))
     return None
 
 
@@ -121,13 +121,11 @@ def kept(
         return None
     plain = plan.model_copy(update={"service_address": None})
     try:
-        found = _for_other_data(
-            plain, source, settings=settings, example_count=example_count
-        )
+        usable = _for_other_data(plain, source, settings=settings, example_count=example_count)
     except candidate.NotApplicable as refusal:
         _LOGGER.info("The plan in %s is not kept: %s.", uri, refusal)
         return None
-    return _used_again(found, uri, began=began, key={}, training_digest="")
+    return _used_again(usable, uri, began=began, key={}, training_digest="")
 
 
 def _used_again(
@@ -190,9 +188,7 @@ def _for_other_data(
         "example_count": example_count,
     }
     if plan.chosen == record.DEFAULT:  # of which there is nothing to prove
-        return plan.model_copy(
-            update={**facts, "checked_example_count": 0, "examined_state": ""}
-        )
+        return plan.model_copy(update={**facts, "checked_example_count": 0, "examined_state": ""})
     endless = source.replace_options(num_epochs=None, shuffle=True, batch_size=plan.batch_size)
     examined_state = endless.files_digest
     examined = candidate_check.CandidateCheck(
@@ -201,13 +197,13 @@ def _for_other_data(
         reference_seconds=_REFERENCE_SHARE * settings.tuning_seconds,
         allow_weaker_shuffle=settings.allow_weaker_shuffle,
     )
-    found = examined.examine(
+    examination = examined.examine(
         candidates.make(plan.chosen, service_address=plan.service_address),
         deadline_seconds=time.monotonic() + settings.tuning_seconds,
     )
-    if found.dataset is None:
+    if examination.dataset is None:
         raise candidate.NotApplicable(
-            f"on these data {plan.chosen} does not hold: {found.outcome.reason}"
+            f"on these data {plan.chosen} does not hold: {examination.outcome.reason}"
         )
     reference = examined.reference
     if reference.complete:

@@ -52,10 +52,10 @@ def measure_footprint(
     settings = PerfConfig.from_json(exec_properties["config"])
     footprints: list[record.Footprint] = []
 
-    def note(found: record.Footprint) -> None:
-        if found.status != "not run":
-            footprints.append(found)
-        found.write(pathlib.Path(folder, footprint_file(found.batch_size)))
+    def note(taken: record.Footprint) -> None:
+        if taken.status != "not run":
+            footprints.append(taken)
+        taken.write(pathlib.Path(folder, footprint_file(taken.batch_size)))
 
     with precision.policy(precision.fixed(settings.training.precision)):
         call = _captured(inputs, exec_properties, folder)

@@ -46,34 +46,34 @@ class Executor(base_executor.BaseExecutor):
         origin = artifacts.origin_of(self._context, input_dict)
         with tempfile.TemporaryDirectory(prefix="memory-profiler-") as name:
             folder = pathlib.Path(name)
-            found = Attempts(
+            measured = Attempts(
                 json_utils.dumps(input_dict), exec_properties, settings=settings, folder=folder
             ).profile()
-            if isinstance(found, unmeasured.MissingMeasurement):
+            if isinstance(measured, unmeasured.MissingMeasurement):
                 artifacts.publish_unmeasured(
                     target,
-                    found.reason,
+                    measured.reason,
                     title=memory_report.TITLE,
-                    labels={"not_measured": found.reason},
-                    may_pass=found.may_pass,
+                    labels={"not_measured": measured.reason},
+                    may_pass=measured.may_pass,
                     origin=origin,
                 )
             else:
                 artifacts.publish(
                     target,
-                    found,
+                    measured,
                     file_name=record.FILE_NAME,
-                    figures=found.figures(),
+                    figures=measured.figures(),
                     labels={
-                        "keras": found.keras,
-                        "device": found.device,
+                        "keras": measured.keras,
+                        "device": measured.device,
                         "batch_sizes": "; ".join(
-                            f"{size}: {status}" for size, status in found.endings.items()
+                            f"{size}: {status}" for size, status in measured.endings.items()
                         ),
                     },
-                    page=memory_report.report_on(found),
+                    page=memory_report.report_on(measured),
                     origin=origin,
-                    remark=found.remark,
+                    remark=measured.remark,
                 )
             for log in sorted(folder.glob("*.log")):
                 storage.copy(log, target.uri)
@@ -110,10 +110,10 @@ class Attempts:
         if nothing.exists():
             return unmeasured.MissingMeasurement.read(nothing)
         try:
-            found = profile.completed(ProfileProgress.read(self._progress_file))
+            profiled = profile.completed(ProfileProgress.read(self._progress_file))
         except errors.MeasurementError as error:
             return unmeasured.MissingMeasurement(reason=str(error), may_pass=True)
-        return self._completed(found)
+        return self._completed(profiled)
 
     @property
     def _progress_file(self) -> pathlib.Path:
@@ -167,41 +167,41 @@ class Attempts:
                 before = reached
         return None
 
-    def _completed(self, found: ProfileRecord) -> ProfileRecord:
+    def _completed(self, profiled: ProfileRecord) -> ProfileRecord:
         """Returns the record with the footprints of training and the largest batch by these."""
-        counts = filter(None, [self._example_count, found.epoch_example_count])
+        counts = filter(None, [self._example_count, profiled.epoch_example_count])
         most = min(counts, default=largest_batch.ENOUGH)
-        steps = [step for step in found.steps if step.plan == "plain"]
-        taken, remark = self._footprints(found, most=most)
+        steps = [step for step in profiled.steps if step.plan == "plain"]
+        taken, remark = self._footprints(profiled, most=most)
         limits = filter(None, (item.limit_bytes for item in taken))
-        limit_bytes = min([found.memory_limit_bytes, *limits])
-        said = largest_batch.claim(taken, limit_bytes=limit_bytes, most=most, steps=steps)
-        return found.model_copy(
+        limit_bytes = min([profiled.memory_limit_bytes, *limits])
+        claim = largest_batch.claim(taken, limit_bytes=limit_bytes, most=most, steps=steps)
+        return profiled.model_copy(
             update={
                 "footprints": tuple(sorted(taken, key=lambda item: item.batch_size)),
-                "largest_batch_size": said.largest,
-                "largest_is_lower_bound": said.is_lower_bound,
-                "largest_remark": said.remark + remark,
+                "largest_batch_size": claim.largest,
+                "largest_is_lower_bound": claim.is_lower_bound,
+                "largest_remark": claim.remark + remark,
                 "memory_limit_bytes": limit_bytes,
             }
         )
 
-    def _footprints(self, found: ProfileRecord, *, most: int) -> tuple[Sequence[Footprint], str]:
+    def _footprints(self, profiled: ProfileRecord, *, most: int) -> tuple[Sequence[Footprint], str]:
         """Returns footprints of batches up to `most`, and why none is larger."""
         most = max(self._settings.batch_sizes, default=most)
-        steps = [step for step in found.steps if step.plan == "plain"]
-        taken, plan = list(found.footprints), found.trained_plan or "plain"
+        steps = [step for step in profiled.steps if step.plan == "plain"]
+        taken, plan = list(profiled.footprints), profiled.trained_plan or "plain"
         if taken:  # in a process that did more
             self._took_seconds = next((item.seconds for item in taken if item.seconds), 0.0)
         else:
             ran = [step.batch_size for step in steps if step.status == "measured"]
             if not ran:
                 return [], ""
-            own = found.module_batch_size
-            taken += self._taken(own if own in ran else max(ran), plan=plan, most=most)
+            user_size = profiled.module_batch_size
+            taken += self._taken(user_size if user_size in ran else max(ran), plan=plan, most=most)
         for _ in range(_MOST_PROCESSES):
             limits = filter(None, (item.limit_bytes for item in taken))
-            limit_bytes = min([found.memory_limit_bytes, *limits])
+            limit_bytes = min([profiled.memory_limit_bytes, *limits])
             size = largest_batch.next_size(taken, limit_bytes=limit_bytes, most=most, steps=steps)
             if size is None:
                 return taken, ""
@@ -229,10 +229,10 @@ class Attempts:
             )
         except errors.ChildError as error:
             ended = {"status": _status_of(error), "reason": f"its process {error.cause}"}
-        found = [*map(Footprint.read, self._folder.glob(child.footprint_file("*")))]
+        read = [*map(Footprint.read, self._folder.glob(child.footprint_file("*")))]
         return [
             item.model_copy(update=ended) if item.status == "not run" else item
-            for item in found or [Footprint(batch_size=size, status="not run")]
+            for item in read or [Footprint(batch_size=size, status="not run")]
         ]
 
     def _affordable(self, size: int, last: Footprint) -> int | None:

@@ -35,9 +35,7 @@ _IRRELEVANT_INPUTS = {"previous_metrics"}
 _IRRELEVANT_SECTIONS = ("monitoring", "distribution", "gate")
 
 
-def folder_for(
-    job: TrainingJob, context: base_executor.BaseExecutor.Context | None
-) -> str | None:
+def folder_for(job: TrainingJob, context: base_executor.BaseExecutor.Context | None) -> str | None:
     """Returns a folder that the same training finds again in any pipeline run; None without a disk.
 
     That of the settings, if they name one; for a job on Kubernetes one that its workers share. TFX
@@ -116,20 +114,20 @@ class KeptModelRun:
 
     def begin(self) -> fn_args_utils.FnArgs:
         """Returns `run_fn`'s arguments with the folder, empty unless a checkpoint belongs to it."""
-        kept = self._kept
-        if kept is None:
+        folder = self._kept
+        if folder is None:
             return self._arguments
         try:
-            if not any(kept.parent.glob("fit-*/*/checkpoint-*")):
-                shutil.rmtree(kept, ignore_errors=True)
-            kept.mkdir(parents=True, exist_ok=True)
+            if not any(folder.parent.glob("fit-*/*/checkpoint-*")):
+                shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:  # as for the checkpoints themselves, the training goes on
             _LOGGER.warning("Files of callbacks are not kept for another run: %s", error)
             self._kept = None
             return self._arguments
-        _LOGGER.info("While it trains, model_run_dir is %s.", kept)
+        _LOGGER.info("While it trains, model_run_dir is %s.", folder)
         arguments = copy.copy(self._arguments)
-        arguments.model_run_dir = str(kept)
+        arguments.model_run_dir = str(folder)
         return arguments
 
     def begin_anew(self) -> None:

@@ -219,13 +219,13 @@ class _TrialsHere:
             others = {"may_ask_for_onednn": False, "spent_seconds": 0.0}
             order = order.model_copy(update=others)
         settings = settings_of(self._job)
-        with choosing.on_own_data(call, loop, settings=settings, known=order.known) as own:
-            if own is None and not may_lack:
+        with choosing.on_own_data(call, loop, settings=settings, known=order.known) as tried_call:
+            if tried_call is None and not may_lack:
                 return plain(choosing.NEEDS_OWN_PROCESS, is_settled=True)
-            if own is None:
+            if tried_call is None:
                 self.lack = "trials apart"
                 raise interception.AbandonedError
-            choice = _by_trials(own, loop, order=order, job=self._job)
+            choice = _by_trials(tried_call, loop, order=order, job=self._job)
         if choice is None:
             self.lack = "onednn"
             raise interception.AbandonedError

@@ -121,9 +121,7 @@ def compare(
         _LOGGER.warning("%s could not be tried. %s", " and ".join(plans), error)
         return Comparison.failed([*plans.values()], error, seconds=seconds)
     by_plan = dict(zip(plans.values(), others, strict=True))
-    return Comparison.of(
-        without, by_plan, settings=job.settings.training, most_seconds=seconds
-    )
+    return Comparison.of(without, by_plan, settings=job.settings.training, most_seconds=seconds)
 
 
 def _in_turns(
@@ -164,10 +162,10 @@ def strategy(
     if choice is not None:
         return StrategyChoice(name=_ONE, reason=choice.plan_reason)
     began = time.monotonic()
-    found = one_or_several(job, log_folder=log_folder)
-    found = found.model_copy(update={"key": known.key, "seconds": time.monotonic() - began})
-    keep(earlier.folder, found)
-    return found
+    chosen = one_or_several(job, log_folder=log_folder)
+    chosen = chosen.model_copy(update={"key": known.key, "seconds": time.monotonic() - began})
+    keep(earlier.folder, chosen)
+    return chosen
 
 
 def device_count(*, exec_properties: dict[str, Any]) -> int:

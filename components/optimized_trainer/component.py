@@ -20,9 +20,7 @@ class OptimizedTrainerSpec(standard_component_specs.TrainerSpec):
     INPUTS = {
         **standard_component_specs.TrainerSpec.INPUTS,
         "input_plan": component_spec.ChannelParameter(type=types.InputPlan, optional=True),
-        "previous_metrics": component_spec.ChannelParameter(
-            type=types.PerfMetrics, optional=True
-        ),
+        "previous_metrics": component_spec.ChannelParameter(type=types.PerfMetrics, optional=True),
     }
     OUTPUTS = {
         **standard_component_specs.TrainerSpec.OUTPUTS,

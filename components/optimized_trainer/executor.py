@@ -77,14 +77,14 @@ class Executor(base_executor.BaseExecutor):
                     log_folder=log_folder,
                 )
             else:
-                found = supervision.train(job, output_dict, known=known, log_folder=log_folder)
-                published(found)
+                trained = supervision.train(job, output_dict, known=known, log_folder=log_folder)
+                published(trained)
 
 
 def publish(
     job: TrainingJob,
     outputs: _Artifacts,
-    found: TrainingRecord | MissingMeasurement,
+    trained: TrainingRecord | MissingMeasurement,
     *,
     strategy: StrategyChoice | None,
     origin: Origin,
@@ -95,32 +95,32 @@ def publish(
     )
     folder = path_utils.serving_model_dir(model.uri)
     notes = _aot_export(folder, job.settings.compilation.aot_signature)
-    if isinstance(found, MissingMeasurement):
+    if isinstance(trained, MissingMeasurement):
         # The model is good; losing it because nothing was measured would help nobody.
         artifacts.publish_unmeasured(
             target,
-            found.reason,
+            trained.reason,
             title=training_report.TITLE,
-            labels={"plan": f"not measured: {found.reason}"},
+            labels={"plan": f"not measured: {trained.reason}"},
             origin=origin,
         )
         return
-    found = scaling.held_against(found, plans.of_node(target))
-    found = found.model_copy(update={"notes": (*found.notes, *notes), "strategy": strategy})
+    trained = scaling.held_against(trained, plans.of_node(target))
+    trained = trained.model_copy(update={"notes": (*trained.notes, *notes), "strategy": strategy})
     if strategy is not None:
-        found = found.after_trials(strategy.seconds)
+        trained = trained.after_trials(strategy.seconds)
     runs_are_planned = job.settings.schedule.expected_runs is not None
     artifacts.publish(
         target,
-        found,
+        trained,
         file_name=record.FILE_NAME,
-        figures=found.figures(),
-        labels={"plan": found.trained_with, "reused_from": found.reused_from},
-        page=training_report.report_on(found, runs_are_planned=runs_are_planned),
+        figures=trained.figures(),
+        labels={"plan": trained.trained_with, "reused_from": trained.reused_from},
+        page=training_report.report_on(trained, runs_are_planned=runs_are_planned),
         origin=origin,
-        remark=found.remark,
+        remark=trained.remark,
     )
-    job.with_plan(found.plan).write(storage.path(target.uri) / training_job.FILE_NAME)
+    job.with_plan(trained.plan).write(storage.path(target.uri) / training_job.FILE_NAME)
 
 
 def _aot_export(folder: str, signature: str | None) -> list[str]:

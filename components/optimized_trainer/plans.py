@@ -94,16 +94,16 @@ def of_node(target: artifact.Artifact) -> Iterator[tuple[str, record.TrainingRec
     TFX has a folder for each execution of a node, named by its number. Unlike `latest_metrics`,
     this includes runs on the same examples.
     """
-    own = storage.path(target.uri)
-    if not own.name.isdecimal():
+    here = storage.path(target.uri)
+    if not here.name.isdecimal():
         return
     try:
-        beside = [int(each.name) for each in own.parent.iterdir() if each.name.isdecimal()]
+        beside = [int(each.name) for each in here.parent.iterdir() if each.name.isdecimal()]
     except Exception as error:  # whatever a store raises: the model is trained
         _LOGGER.warning("Runs before are not looked at: %s", errors.in_one_line(error))
         return
-    for number in sorted((each for each in beside if each < int(own.name)), reverse=True)[:_RUNS]:
-        file = own.parent / str(number) / record.FILE_NAME
+    for number in sorted((each for each in beside if each < int(here.name)), reverse=True)[:_RUNS]:
+        file = here.parent / str(number) / record.FILE_NAME
         with contextlib.suppress(errors.UserError):  # unmeasured, or of another version
             yield str(file.parent), record.TrainingRecord.read(file)
 

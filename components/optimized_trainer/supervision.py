@@ -115,9 +115,9 @@ class _SupervisedTrials:
         return self._order
 
     def try_onednn(self) -> None:
-        found = comparisons.with_onednn(self.job, log_folder=self._log_folder)
-        self.job, self.plan = self.job.after_trials(found.seconds), found.plan
-        self._note(known=self._order.known.within(found), may_ask_for_onednn=False)
+        compared = comparisons.with_onednn(self.job, log_folder=self._log_folder)
+        self.job, self.plan = self.job.after_trials(compared.seconds), compared.plan
+        self._note(known=self._order.known.within(compared), may_ask_for_onednn=False)
 
     def _note(self, **fields: Any) -> None:
         self._order = self._order.model_copy(update=fields)
@@ -155,7 +155,7 @@ class _SupervisedTrials:
             console.set_status("building the model, for tuning")
             order = self.begin()
             try:
-                found = _in_child(
+                chosen = _in_child(
                     child.try_plans,
                     {
                         "job": self.job.with_plan(self.plan).model_dump(mode="json"),
@@ -168,10 +168,10 @@ class _SupervisedTrials:
                     ),
                     log_path=order.log_path,
                 )
-                if found is None:
+                if chosen is None:
                     self.try_onednn()
                 else:
-                    self._choose(PlanChoice.model_validate(found))
+                    self._choose(PlanChoice.model_validate(chosen))
             except errors.ChildError as error:
                 if self.are_running:
                     self.after_loss(error)

@@ -26,16 +26,16 @@ def train(folder: pathlib.Path, worker: Worker) -> None:
     if distribution.workers and not worker.is_chief:  # of one machine, whose port is the chief's
         job = job.with_settings("monitoring", metrics_port=None)
     servers = workers.these_servers()
-    found = servers.worker_count if servers else worker.count
-    if (servers, found) != (distribution.servers, distribution.worker_count):
+    worker_count = servers.worker_count if servers else worker.count
+    if (servers, worker_count) != (distribution.servers, distribution.worker_count):
         raise errors.UserError(
             f"Expected the processes that the settings in distribution say, "
             f"{_in_words(distribution.servers, distribution.worker_count)}. Received: "
-            f"{_in_words(servers, found)} in {workers.VARIABLE}."
+            f"{_in_words(servers, worker_count)} in {workers.VARIABLE}."
         )
     saved = exchange.begin(worker)
     known, checkpoint_folder = exchange.known_plan, job.checkpoint_folder
-    kept = Earlier(known.key, folder=checkpoint_folder)
+    earlier_choices = Earlier(known.key, folder=checkpoint_folder)
     why_none = _why_no_trials(distribution, checkpoint_folder=checkpoint_folder)
     trials = TrialsTogether(
         child.settings_of(job),
@@ -48,7 +48,7 @@ def train(folder: pathlib.Path, worker: Worker) -> None:
     record = child.run(
         job,
         trainer_args.outputs_in(str(saved)),
-        choice=known.choice or kept.plan(expected_runs=job.expected_runs),
+        choice=known.choice or earlier_choices.plan(expected_runs=job.expected_runs),
         choose=trials.choose,
         worker_count=worker.count,
     )

@@ -142,9 +142,9 @@ def _has_blessed(infra_blessing: artifact.Artifact) -> bool:
 
 def _kept(evaluation: upath.UPath) -> upath.UPath:
     """Copies the evaluation to where TFX does not delete it with the failed execution's outputs."""
-    kept = evaluation.parent.with_name("refused") / evaluation.name
-    storage.copy_tree(evaluation, kept)
-    return kept
+    copy = evaluation.parent.with_name("refused") / evaluation.name
+    storage.copy_tree(evaluation, copy)
+    return copy
 
 
 def read_run(
@@ -167,8 +167,8 @@ def read_run(
     evaluation: dict[str, float] = {}
     gains: dict[str, float] = {}
     for item in input_dict.get("model_evaluation") or []:
-        found, gained = overall_metrics(item.uri)
-        evaluation |= found
+        of_item, gained = overall_metrics(item.uri)
+        evaluation |= of_item
         gains |= gained
     run_id = context.pipeline_run_id if context else None
     node = context.pipeline_node if context else None
@@ -207,7 +207,7 @@ def overall_metrics(uri: str) -> tuple[dict[str, float], dict[str, float]]:
             "Expected the evaluation that TFX's Evaluator has written, with metrics of the "
             f"candidate. Received: uri={uri}, which has none."
         )
-    found: dict[str, float] = {}
+    values: dict[str, float] = {}
     gains: dict[str, float] = {}
     for slice_key, outputs in result.slicing_metrics:
         if slice_key:
@@ -215,13 +215,13 @@ def overall_metrics(uri: str) -> tuple[dict[str, float], dict[str, float]]:
         for output, by_class in outputs.items():
             for name, value in by_class.get("", {}).items():
                 number = float(value.get("doubleValue", math.nan))
-                own = name.removesuffix(_DIFFERENCE)
-                is_gain = own != name and own in by_class[""]  # not a metric of that name
+                metric = name.removesuffix(_DIFFERENCE)
+                is_gain = metric != name and metric in by_class[""]  # not a metric of that name
                 if math.isfinite(number):
-                    key = own if is_gain else name
-                    group = gains if is_gain else found
+                    key = metric if is_gain else name
+                    group = gains if is_gain else values
                     group[f"{output}/{key}" if output else key] = number
-    return found, gains
+    return values, gains
 
 
 def _ledgers_in(resolved: Sequence[artifact.Artifact]) -> Iterator[Ledger]:
@@ -265,21 +265,19 @@ def measure(
     On a busy host that goes on beyond the usual number of blocks, until more measurements would
     change no answer (`is_clear`). `seconds` includes imports and compilation.
     """
-    own = _job_of(candidate)
+    candidate_job = _job_of(candidate)
     # Code is run from there, and a ledger may be shared with others.
     jobs_before = (
-        (run.run_id, _job_of(run))
-        for run in reversed(baseline)
-        if _are_in_one_root(run, candidate)
+        (run.run_id, _job_of(run)) for run in reversed(baseline) if _are_in_one_root(run, candidate)
     )
-    against, other = next((found for found in jobs_before if found[1]), (None, None))
-    if own is None or other is None:
-        whose = "this run" if own is None else "any blessed run"
+    against, other = next((measured for measured in jobs_before if measured[1]), (None, None))
+    if candidate_job is None or other is None:
+        whose = "this run" if candidate_job is None else "any blessed run"
         return AbRerun(reason=f"what it takes to train {whose} again is gone or has changed")
     _LOGGER.info("Training this run and %s in turns, for at most %.0f s.", against, seconds)
     try:
-        found = in_turns.train(
-            {"in-turns-candidate": own, "in-turns-baseline": other},
+        measured = in_turns.train(
+            {"in-turns-candidate": candidate_job, "in-turns-baseline": other},
             seconds=seconds,
             setting="gate.rerun_seconds",
             log_folder=log_folder,
@@ -289,7 +287,7 @@ def measure(
     except processes.FAILURES as error:
         # Whatever fails here changes nothing; the run has its answer all the same.
         return AbRerun(reason=str(error).rstrip("."))
-    ratio = statistics.ratio_interval(*(trained.step_seconds for trained in found))
+    ratio = statistics.ratio_interval(*(trained.step_seconds for trained in measured))
     return AbRerun(against=against, ratio=ratio)
 
 

@@ -21,11 +21,11 @@ SKIPPED = 99
 NOTE = "note: "
 
 
-def decode(found):
+def decode(value):
     """Turns JSON's form of a duration into a `timedelta`."""
-    if found.keys() == {"duration_seconds"}:
-        return datetime.timedelta(seconds=found["duration_seconds"])
-    return found
+    if value.keys() == {"duration_seconds"}:
+        return datetime.timedelta(seconds=value["duration_seconds"])
+    return value
 
 
 def show_note(context, result):

@@ -116,11 +116,11 @@ def find_dags_folder(given: str | os.PathLike[str] | None = None) -> pathlib.Pat
     config = configparser.ConfigParser(interpolation=None, strict=False)
     config.read(home / "airflow.cfg")
     _check_database(home, config)
-    own = home / "dags"
+    default = home / "dags"
     setting = _setting(config, "core", "dags_folder")
-    folder = pathlib.Path(os.path.expandvars(setting)).expanduser() if setting else own
-    if folder == own:
-        own.mkdir(exist_ok=True)  # Airflow writes it into its settings, and does not make it
+    folder = pathlib.Path(os.path.expandvars(setting)).expanduser() if setting else default
+    if folder == default:
+        default.mkdir(exist_ok=True)  # Airflow writes it into its settings, and does not make it
     return _writable(folder)
 
 

@@ -115,12 +115,12 @@ def _connection(config: Any) -> Any:
 
 def _note_on(store: metadata_store.MetadataStore, execution: mlmd.Execution) -> str:
     """Returns in one line: from cache or not, a gate's decision, remarks, the reports' places."""
-    said = ["taken from cache"] if execution.last_known_state == mlmd.Execution.CACHED else []
+    sentences = ["taken from cache"] if execution.last_known_state == mlmd.Execution.CACHED else []
     outputs = progress.outputs_of(store, execution.id)
-    said += [
+    sentences += [
         *progress.decisions(outputs), *progress.remarks(outputs), *progress.reports(outputs)
     ]  # fmt: skip
-    return " ".join("; ".join(said).split())
+    return " ".join("; ".join(sentences).split())
 
 
 def _reason(execution: mlmd.Execution) -> str:
@@ -168,14 +168,14 @@ def _begin_attempt(store: metadata_store.MetadataStore, node: pipeline_pb2.Pipel
 
 def _attempts(store: metadata_store.MetadataStore, *, run: str) -> dict[str, list[_Attempt]]:
     """Returns the attempts of a run by the name of the node's context, the oldest first."""
-    found: dict[str, list[_Attempt]] = {}
+    attempts: dict[str, list[_Attempt]] = {}
     context = store.get_context_by_type_and_name(_RUN, run)
     executions = store.get_executions_by_context(context.id) if context else []
     for execution in sorted(executions, key=lambda item: item.id):
         names = {item.type: item.name for item in store.get_contexts_by_execution(execution.id)}
         attempt = _Attempt(execution, name=names.get(_ATTEMPT, ""))
-        found.setdefault(names.get(_NODE, ""), []).append(attempt)
-    return found
+        attempts.setdefault(names.get(_NODE, ""), []).append(attempt)
+    return attempts
 
 
 def _newest(attempts: Sequence[_Attempt]) -> _Attempt | None:

@@ -68,8 +68,8 @@ class TaskSettings(Section):
 
     def arguments(self) -> dict[str, Any]:
         """Returns the operator's arguments that are set."""
-        own = self.model_dump(exclude=_OF_OURS, exclude_none=True)
-        return {**own, **self.operator_arguments}
+        set_here = self.model_dump(exclude=_OF_OURS, exclude_none=True)
+        return {**set_here, **self.operator_arguments}
 
 
 class ContainerSettings(Section):

@@ -113,15 +113,15 @@ def _node(
     node: pipeline_pb2.PipelineNode, ir: pipeline_pb2.Pipeline, settings: AirflowSettings
 ) -> dict[str, Any]:
     node_id = node.node_info.id
-    own = settings.nodes.get(node_id, TaskSettings())
-    environment = {**settings.default_args.environment, **own.environment}
+    node_settings = settings.nodes.get(node_id, TaskSettings())
+    environment = {**settings.default_args.environment, **node_settings.environment}
     if settings.python_path:
         environment["PYTHONPATH"] = os.pathsep.join(settings.python_path)
     described = {
         "id": node_id,
         "upstream": list(node.upstream_nodes),
         "environment": environment,
-        "arguments": own.arguments(),
+        "arguments": node_settings.arguments(),
     }
     if settings.container:
         # A container has no dags folder to read pipeline.json from.

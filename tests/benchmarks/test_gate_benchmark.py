@@ -62,9 +62,7 @@ def test_real_runs_are_judged_against_the_unchanged_ones_before_them():
             for number in range(8)
         ]
 
-    settings = GateSettings(
-        rules={"step_time_seconds": Rule(tolerance=0.03)}, use_defaults=False
-    )
+    settings = GateSettings(rules={"step_time_seconds": Rule(tolerance=0.03)}, use_defaults=False)
     judged = real.judge({real.SAME: runs(1.0), "slow": runs(1.1)}, settings)
     assert judged[real.SAME] == {"runs": 5, "refused": 0}
     assert judged["slow"] == {"runs": 5, "refused": 5, "step_time_seconds: regression": 5}

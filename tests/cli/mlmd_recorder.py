@@ -13,9 +13,7 @@ class Recorder:
     def __init__(self, path: pathlib.Path) -> None:
         connection = mlmd.ConnectionConfig()
         connection.sqlite.filename_uri = str(path)
-        connection.sqlite.connection_mode = (
-            mlmd.SqliteMetadataSourceConfig.READWRITE_OPENCREATE
-        )
+        connection.sqlite.connection_mode = mlmd.SqliteMetadataSourceConfig.READWRITE_OPENCREATE
         self._store = metadata_store.MetadataStore(connection)
 
     def execute(

@@ -155,9 +155,7 @@ def test_without_ml_metadata_an_evaluation_goes_into_the_folder(tmp_path, act):
 
 
 @pytest.mark.usefixtures("root")
-def test_with_both_places_the_folder_is_written_and_overrules_the_artifact(
-    database, tmp_path, act
-):
+def test_with_both_places_the_folder_is_written_and_overrules_the_artifact(database, tmp_path, act):
     uri = str(tmp_path / "baseline")
     before = database.read_bytes()
     act("revoke", "2026-run-a", "--metadata", database, "--baseline-uri", uri)

@@ -62,9 +62,7 @@ def test_a_function_is_deployed_with_settings(command, project):
         ("no_module:x", "No module named"),
     ],
 )
-def test_what_is_no_pipeline_is_one_line_and_exit_code_2(
-    run_command, project, reference, received
-):
+def test_what_is_no_pipeline_is_one_line_and_exit_code_2(run_command, project, reference, received):
     done = run_command(
         "airflow", "deploy", reference, "--project", project, "--dags-folder", project / "dags"
     )

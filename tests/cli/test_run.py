@@ -11,7 +11,7 @@ import pytest
 from tests import processes
 
 _COMPONENTS = pathlib.Path(__file__).parents[1] / "pipelines"
-_SCRIPT = '''
+_SCRIPT = """
 import subprocess
 import sys
 import runner_components
@@ -38,7 +38,7 @@ tfx.orchestration.LocalDagRunner().run(tfx.dsl.Pipeline(
 ))
 if sys.argv[1] == "quits":
     sys.exit(eval(sys.argv[2]))
-'''
+"""
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from tests import processes
 
 pytestmark = pytest.mark.slow
 
-_COMPONENTS = '''
+_COMPONENTS = """
 from tfx import v1 as tfx
 from tfx.types import standard_artifacts
 
@@ -32,7 +32,7 @@ def pipeline(folder):
         f"{folder}/metadata.sqlite"
     )
     return tfx.dsl.Pipeline("light", f"{folder}/root", connection, [Count(number=number)])
-'''
+"""
 _RUNNERS = {
     "local": "from tfx_perf.pipelines import local_runner\nlocal_runner.run({0})\n",
     "airflow": "from tfx_perf.pipelines import airflow\nairflow.deploy({0})\n",

@@ -7,9 +7,7 @@ import pytest
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import errors
 
-_MOUNTED = {
-    "spec": {"containers": [{"name": "tensorflow", "volumeMounts": [{"mountPath": "/a"}]}]}
-}
+_MOUNTED = {"spec": {"containers": [{"name": "tensorflow", "volumeMounts": [{"mountPath": "/a"}]}]}}
 _ON_NODE = {"spec": {"containers": [{"name": "node", "resources": {"limits": {"memory": "2Gi"}}}]}}
 
 

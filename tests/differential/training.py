@@ -136,9 +136,7 @@ def _fits(
             before = index * (end - begin) * case.epoch_length if case.fits == "two" else 0
             last = interruption.callback(keras, case, is_armed=is_first, steps_before=before)
             used = [*own, *waiting, *([last] if case.interruption else [])]
-            history = model.fit(
-                **given, initial_epoch=begin, epochs=end, callbacks=used, verbose=0
-            )
+            history = model.fit(**given, initial_epoch=begin, epochs=end, callbacks=used, verbose=0)
             histories.append(history)
     return histories
 

@@ -84,9 +84,7 @@ class Checker(failures.Checker):
                 call, shuffle=False, num_epochs=1, drop_final_batch=False, batch_size=50
             )
             epoch = reading.epoch(serving.reader(case, whole, split, factory=factory))
-        found = serving.reader(
-            case, call, split, factory=factory, epoch_rows=epoch.total()
-        ).read()
+        found = serving.reader(case, call, split, factory=factory, epoch_rows=epoch.total()).read()
         if found.error:
             self.remarks[f"TFXIO raises {found.error[0]}: {gist(found.error[1])}"] += 1
         elif not epoch:  # what is read in order is compared with itself

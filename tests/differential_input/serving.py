@@ -32,9 +32,7 @@ def factory_of(case: Case, candidate: Any) -> Any:
     )
 
 
-def reader(
-    case: Case, call: Call, split: Split, *, factory: Any, epoch_rows: int = 0
-) -> Reader:
+def reader(case: Case, call: Call, split: Split, *, factory: Any, epoch_rows: int = 0) -> Reader:
     return Reader(
         factory=factory,
         schema=schema_of(case),

@@ -42,9 +42,7 @@ def night(name, *, minute=0, loss="", **changed):
         if metrics.is_evaluation(key)
     }
     figures = {key: value for key, value in found.items() if not metrics.is_evaluation(key)}
-    return run(name, minute=minute, evaluation=quality, **figures).model_copy(
-        update={"loss": loss}
-    )
+    return run(name, minute=minute, evaluation=quality, **figures).model_copy(update={"loss": loss})
 
 
 LEDGER = Ledger(entries=tuple(night(f"r{i}", minute=i) for i in range(8)))
@@ -95,9 +93,7 @@ def test_nor_is_it_compared_with(found):
 @given(st.sampled_from(KEYS), st.floats(0, 1))
 @settings(max_examples=100, deadline=None)
 def test_what_is_possible_is_not_called_impossible(key, share):
-    lowest, highest = (
-        min(max(end, -1e6), 1e6) for end in metrics.lookup(key).possible
-    )
+    lowest, highest = (min(max(end, -1e6), 1e6) for end in metrics.lookup(key).possible)
     value = min(max(lowest + share * (highest - lowest), lowest), highest)
     assert not night("new", **{key: value}).impossible
 

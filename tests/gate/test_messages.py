@@ -163,9 +163,7 @@ def test_of_rules_and_histories_drawn_at_random_none_is_refused_again():
         if draw.random() < 0.3:
             rule["max"] = round(draw.uniform(0.05, 0.95), 2)
         usual, spread = draw.choice([0.3, 0.5, 0.9]), draw.choice([0, 0.01, 0.05])
-        figures = [
-            min(1.0, usual * (1 + draw.gauss(0, spread))) for _ in range(draw.randint(1, 9))
-        ]
+        figures = [min(1.0, usual * (1 + draw.gauss(0, spread))) for _ in range(draw.randint(1, 9))]
         value = min(1.0, usual * draw.choice([0.5, 0.8, 1, 1.05, 1.3, 2]))
         settings, ledger = only(**{key: rule}), ledger_of(key, figures)
         decision = evaluate(run("new", **{key: value}), ledger=ledger, settings=settings)

@@ -44,9 +44,6 @@ def test_what_judging_takes_does_not_grow_with_the_runs_on_record(tmp_path, monk
     # Counted and not timed: what is read and compared, with 3 pipelines of at most 5 runs.
     settings = GateSettings(baseline_runs=5, ledger_size=5)
     monkeypatch.setattr(many_runs, "GateSettings", lambda: settings)
-    held = [
-        len(list(tmp_path.glob("*.json")))
-        for _ in many_runs.judge(tmp_path, count=90)
-    ]
+    held = [len(list(tmp_path.glob("*.json"))) for _ in many_runs.judge(tmp_path, count=90)]
     assert max(held) <= 3 * 5 + 1
     assert held[-1] >= 3 * 5 - 1

@@ -20,9 +20,7 @@ def slow(dataset: tf.data.Dataset, seconds: float) -> tf.data.Dataset:
 
 def slowed(source: source_lib.RecordSource, seconds: float) -> source_lib.RecordSource:
     original = source.default_factory
-    return dataclasses.replace(
-        source, default_factory=lambda *args: slow(original(*args), seconds)
-    )
+    return dataclasses.replace(source, default_factory=lambda *args: slow(original(*args), seconds))
 
 
 class Training:

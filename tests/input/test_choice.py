@@ -111,9 +111,7 @@ def test_who_is_not_chosen_though_it_looks_faster_is_told_why():
 
 
 def diagnosis(**rates):
-    return judge(
-        {name: [measure.Sample(rate, 0.0)] * 5 for name, rate in rates.items()}
-    )
+    return judge({name: [measure.Sample(rate, 0.0)] * 5 for name, rate in rates.items()})
 
 
 def test_it_is_what_training_takes_beyond_a_free_input():

@@ -51,9 +51,7 @@ def test_the_machine_may_drift():
 
 
 def test_verdict_names_numbers_and_remedy():
-    found = judge(
-        samples(pipeline=[54_321] * 3, train=[912_345] * 3, together=[53_667] * 3)
-    )
+    found = judge(samples(pipeline=[54_321] * 3, train=[912_345] * 3, together=[53_667] * 3))
     stages = [
         Stage(name=name, seconds_per_example=share, share=share, examples_per_second=1,
               bytes_per_second=1)
@@ -75,13 +73,9 @@ def test_fed_says_to_change_nothing():
 
 def test_other_verdicts():
     contention = samples(pipeline=[500] * 3, train=[400] * 3, together=[200] * 3)
-    assert "together they reach 200; a free input would be 2 times" in (
-        judge(contention).verdict
-    )
+    assert "together they reach 200; a free input would be 2 times" in (judge(contention).verdict)
     unknown = samples(pipeline=[500] * 2, train=[9.876] * 2, together=[9] * 2)
-    assert "after 2 rounds: the step alone trains 9.88 examples/s" in (
-        judge(unknown).verdict
-    )
+    assert "after 2 rounds: the step alone trains 9.88 examples/s" in (judge(unknown).verdict)
 
 
 def test_slow_input_is_measured_as_such(make_source, tmp_path, monkeypatch):

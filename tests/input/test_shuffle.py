@@ -110,9 +110,7 @@ def test_too_few_that_differ_tell_nothing(in_order, tells):
     assert Permutation(in_order).tells is tells
 
 
-@pytest.mark.parametrize(
-    ("files", "expected"), [([1, 1], 0.75), ([9, 1], 0.27), ([1], 0), ([], 0)]
-)
+@pytest.mark.parametrize(("files", "expected"), [([1, 1], 0.75), ([9, 1], 0.27), ([1], 0), ([], 0)])
 def test_file_order_deviation_is_as_theory_says(files, expected):
     # Two files of shares p and q swap or not: displacement 2pq or 0, over 1/3.
     assert file_order_deviation(files) == pytest.approx(expected, rel=0.02)
@@ -125,8 +123,9 @@ def test_planted_weak_shuffles_are_found(files, epochs):
     assert "mixing" in shortfall(by_file(files, epochs=epochs), default, files=files)
     assert "ratio" in shortfall(buffered(100, epochs=epochs), default, files=files)
     frozen_files = blocks(COUNT // 100, epochs=epochs)
-    shuffled_files = [order[at] for order, at in zip(frozen_files, by_file(100, epochs=epochs),
-                                                     strict=True)]
+    shuffled_files = [
+        order[at] for order, at in zip(frozen_files, by_file(100, epochs=epochs), strict=True)
+    ]
     assert "displacement" in shortfall(frozen_files, shuffled_files, files=100)
 
 

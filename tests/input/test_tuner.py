@@ -111,8 +111,9 @@ def test_faster_candidate_is_chosen(make_source, tmp_path):
     with_train_step = {
         "input_training_speedup_ratio", "input_efficiency_ratio", "input_headroom_ratio",
     }  # fmt: skip
-    assert {key for key, metric in metrics.CATALOGUE.items() if metric.component == "InputTuner"} \
-        == set(figures) | with_train_step
+    assert {
+        key for key, metric in metrics.CATALOGUE.items() if metric.component == "InputTuner"
+    } == set(figures) | with_train_step
     assert figures["input_speedup_ratio"] == chosen.ratio.value
     assert figures["tuned_examples_per_second"] > figures["default_examples_per_second"]
 
@@ -442,9 +443,7 @@ def test_what_was_proven_stays_where_looking_at_others_proves_nothing(
 
 
 @pytest.mark.parametrize("failing", [0, 1])
-def test_user_code_that_fails_with_a_candidate_drops_that_alone(
-    failing, make_source, monkeypatch
-):
+def test_user_code_that_fails_with_a_candidate_drops_that_alone(failing, make_source, monkeypatch):
     source = make_source(batch_size=32)
     train = Training(source, example_count=1e6)
     own, factories = train.dataset, []

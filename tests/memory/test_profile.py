@@ -247,9 +247,7 @@ def test_one_round_says_nothing_of_how_much_a_peak_varies(steps_of):
 @pytest.mark.parametrize(
     ("example_count", "sizes"), [(None, [4, 8, 16, 128]), (60, [4, 8, 16, 60])]
 )
-def test_no_larger_batch_than_the_split_has_examples_is_trained_on(
-    example_count, sizes, steps_of
-):
+def test_no_larger_batch_than_the_split_has_examples_is_trained_on(example_count, sizes, steps_of):
     assert [*steps_of(jit_compile=False, example_count=example_count)] == sizes
 
 

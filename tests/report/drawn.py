@@ -14,9 +14,7 @@ def ticks(svg, axis="y"):
     group = svg.partition(f'<g id="matplotlib.axis_{number}">')[2]
     group = group.partition('<g id="matplotlib.axis_2">')[0] if number == 1 else group
     return [
-        texts(tick)[0]
-        for tick in re.split(rf'<g id="{axis}tick_\d+">', group)[1:]
-        if texts(tick)
+        texts(tick)[0] for tick in re.split(rf'<g id="{axis}tick_\d+">', group)[1:] if texts(tick)
     ]
 
 

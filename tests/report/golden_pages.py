@@ -59,9 +59,7 @@ def lines():
     for name in ("memory", "memory_unmeasured"):
         found[name] = _shown(memory_report.report_on(_read(ProfileRecord, name)).render())
     keys = ["step_time_seconds", "train_loss"]
-    found["history"] = _shown(
-        history_report.report_on(_history(), keys, folder=_FOLDER).render()
-    )
+    found["history"] = _shown(history_report.report_on(_history(), keys, folder=_FOLDER).render())
     reports = {name: training_report.report_on(made) for name, made in _trainings()}
     for name in ("input", "input_reused"):
         reports[name] = input_report.report_on(_read(TuningRecord, name))

@@ -14,7 +14,6 @@ def interval(value, low, high):
     return Interval(value=value, low=low, high=high)
 
 
-
 DRAWINGS = {
     "interval_bars": lambda: plots.interval_bars(
         [("plain & simple", interval(3.0, 2.5, 3.5)), ("fast", interval(1.0, 1.0, 1.0))],

@@ -289,9 +289,7 @@ def test_figures_are_derived_from_what_was_measured():
     assert figures["xla_enabled"] == 0  # what Keras would have done is of no account
     assert record(jit_compile=True, plan=PLAIN_FIT).figures()["xla_enabled"] == 1
     assert set(figures) == {
-        key
-        for key, metric in metrics.CATALOGUE.items()
-        if metric.component == "OptimizedTrainer"
+        key for key, metric in metrics.CATALOGUE.items() if metric.component == "OptimizedTrainer"
     }
 
 

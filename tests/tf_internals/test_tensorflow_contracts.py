@@ -285,9 +285,7 @@ def test_saved_model_cli_compiles_ahead_of_time():
     assert saved_model_cli.__name__ == graphs.SAVED_MODEL_CLI
     folders = ["--dir", "in", "--output_prefix", "out"]
     of_model = ["--tag_set", "serve", "--signature_def_key", "own", "--cpp_class", "a::B"]
-    arguments = saved_model_cli.create_parser().parse_args(
-        ["aot_compile_cpu", *folders, *of_model]
-    )
+    arguments = saved_model_cli.create_parser().parse_args(["aot_compile_cpu", *folders, *of_model])
     assert arguments.func is saved_model_cli.aot_compile_cpu
 
 

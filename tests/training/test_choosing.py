@@ -61,9 +61,7 @@ def trials_of(call, budget_seconds=60.0, loop=None):
 
 
 def contender(plan, step_seconds, blocks=()):
-    return Contender(
-        plan, 0.0, compile_seconds=0.0, step_seconds=step_seconds, blocks=list(blocks)
-    )
+    return Contender(plan, 0.0, compile_seconds=0.0, step_seconds=step_seconds, blocks=list(blocks))
 
 
 def small(keras, *, model=None, batch_size=8, steps=40):

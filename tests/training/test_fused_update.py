@@ -141,9 +141,7 @@ def test_sparse_gradients_take_keras_own_way(keras):
         [layers.Input((1,)), layers.Embedding(5, 4), layers.Flatten(), layers.Dense(1)]
     )
     model.compile("adam", "mse")
-    data = numeric_models.batched(
-        numeric_models.integers(5, 1), numeric_models.floats(1)
-    )
+    data = numeric_models.batched(numeric_models.integers(5, 1), numeric_models.floats(1))
     assert kernels(keras, model, data) == ["ResourceApplyAdam"] * 2  # of Dense
     assert_equal_to_plain_fit(
         keras, lambda keras: (model, data), [FUSED], slot_tolerance=SLOT_TOLERANCE

@@ -161,4 +161,3 @@ def test_each_plan_is_spared_what_it_has_left_itself():
         assert leftovers.beside(plan) == pytest.approx(of_plain.nbytes, abs=NEARLY)
     del of_plain, of_xla
     assert leftovers.beside(PLAIN_FIT) == 0
-

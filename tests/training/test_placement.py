@@ -56,9 +56,7 @@ def data():
 def call_of(keras, *, clipnorm=None, regularizer=None, **compiled):
     with ON_HOST.scope():
         tokens = keras.Input((6,), dtype="int32")
-        table = keras.layers.Embedding(
-            1000, 16, embeddings_regularizer=regularizer, name="table"
-        )
+        table = keras.layers.Embedding(1000, 16, embeddings_regularizer=regularizer, name="table")
         flat = keras.layers.Flatten()(table(tokens))
         model = keras.Model(tokens, keras.layers.Dense(1)(flat))
         model.compile(keras.optimizers.Adam(clipnorm=clipnorm), "mse", **compiled)

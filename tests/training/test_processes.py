@@ -383,9 +383,7 @@ def test_what_it_takes_besides_is_a_cost():
     assert besides.cost_seconds == pytest.approx(alone.cost_seconds + 3.0)
 
 
-@pytest.mark.parametrize(
-    ("step_count", "is_worth_it"), [(10_000, False), (100_000, True)]
-)
+@pytest.mark.parametrize(("step_count", "is_worth_it"), [(10_000, False), (100_000, True)])
 def test_turns_between_plans_that_cannot_be_slower_decide_little(step_count, is_worth_it):
     cost_model = CostModel(step_count=step_count, expected_runs=1)
     assert cost_model.prospect_of_turns(5.0, step_seconds=1e-3).is_worth_it is is_worth_it

@@ -290,7 +290,6 @@ def test_what_plain_fit_raises_too_is_raised(keras):
     x, y = model_cases.features(4), model_cases.features(1)
     data = tf.data.Dataset.from_tensor_slices((x, y)).batch(8)
 
-
     def checked(x, y):
         tf.debugging.assert_less(x, 1.5, message="too large")
         return x, y
@@ -391,9 +390,7 @@ def test_what_trials_found_is_known_of_a_training_that_goes_on(keras, tmp_path, 
     assert (failed in record.trials) is is_same
 
 
-def test_no_checkpoint_is_due_for_the_time_that_choosing_a_plan_took(
-    keras, tmp_path, monkeypatch
-):
+def test_no_checkpoint_is_due_for_the_time_that_choosing_a_plan_took(keras, tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint_writer, "_SAVE_SHARE", 1000)  # of the first save's seconds: 40 s
     session = session_with(checkpoint_folder=str(tmp_path))
     ahead = time.perf_counter

@@ -193,9 +193,7 @@ def test_a_loss_that_the_optimizer_scales_in_its_own_way_is_not_sliced():
     model = model_cases.dense(keras3)
     model.compile(Own(0.01), "mse")
     trained_as_plain_fit_does(model)
-    assert "scales the loss in its own way" in slicing_obstacle(
-        model, either_keras.api_of(model)
-    )
+    assert "scales the loss in its own way" in slicing_obstacle(model, either_keras.api_of(model))
 
 
 def test_an_own_compute_metrics_sees_whole_batches(keras):

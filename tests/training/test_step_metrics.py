@@ -30,9 +30,7 @@ def test_masked_predictions(keras):
     model = keras.Model(tokens, outputs)
     model.compile("sgd", {"a": "mse", "b": "mae"}, metrics={"a": ["mae"], "b": ["mse"]})
     targets = {"a": numeric_models.floats(5, 1), "b": numeric_models.floats(5, 1, seed=1)}
-    data = numeric_models.batched(
-        numeric_models.integers(7, 5), (targets["a"], targets["b"])
-    )
+    data = numeric_models.batched(numeric_models.integers(7, 5), (targets["a"], targets["b"]))
     compare(captured(model, data), PLANS)
 
 

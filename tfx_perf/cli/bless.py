@@ -96,23 +96,23 @@ def _record(
         source = history.resolved(source)
         places.append(LedgerArtifacts(source, pipeline=pipeline))
     known = Ledger().merge(*(place.read() for place in places))
-    found = _find(kind, run, known=known, source=source, pipeline=pipeline, node=node)
-    counts = any(entry.key == found.key for entry in known.entries)
+    chosen = _find(kind, run, known=known, source=source, pipeline=pipeline, node=node)
+    counts = any(entry.key == chosen.key for entry in known.entries)
     changes = counts is (kind == "unbless")
     # After all decisions before, if this clock is behind theirs.
-    before = [act.time for act in known.acts if act.is_about(found.key)]
+    before = [act.time for act in known.acts if act.is_about(chosen.key)]
     after = [time + datetime.timedelta(microseconds=1) for time in before]
     act = Override(
         kind=kind,
-        run_id=found.run_id,
-        pipeline=found.pipeline,
-        node=found.node,
+        run_id=chosen.run_id,
+        pipeline=chosen.pipeline,
+        node=chosen.node,
         who=who or _whoever(),
         time=max([datetime.datetime.now(datetime.timezone.utc), *after]),
         reason=reason.strip(),
     )
-    if changes and isinstance(found, Run):
-        places[0].add(Ledger(entries=(found,), acts=(act,)))
+    if changes and isinstance(chosen, Run):
+        places[0].add(Ledger(entries=(chosen,), acts=(act,)))
     if as_json:
         terminal.show_json({**act.model_dump(mode="json"), "recorded": changes})
         return
@@ -121,15 +121,15 @@ def _record(
             "bless": "is blessed: later runs are compared with it",
             "unbless": "is no longer blessed: later runs are not compared with it",
         }
-        said = f"{counting[kind]}. Recorded in {baseline_uri or 'ML Metadata'}."
+        outcome = f"{counting[kind]}. Recorded in {baseline_uri or 'ML Metadata'}."
     elif kind == "bless":
-        said = "is blessed already; nothing was recorded."
+        outcome = "is blessed already; nothing was recorded."
     else:
         # The ledger keeps only the last blessed runs.
-        is_blessed = getattr(found, "blessed", None)
+        is_blessed = getattr(chosen, "blessed", None)
         why = "is no longer in the ledger" if is_blessed else "is not blessed"
-        said = f"{why}, so it does not count as baseline anyway; nothing was recorded."
-    terminal.show(markup.escape(f"{found.run_id} {said}"))
+        outcome = f"{why}, so it does not count as baseline anyway; nothing was recorded."
+    terminal.show(markup.escape(f"{chosen.run_id} {outcome}"))
 
 
 def _whoever() -> str:
@@ -164,12 +164,12 @@ def _find(
         and ("", "", run.run_id) not in in_ledger  # as in ledgers of earlier versions
     ]
     runs: list[Run | RecordedRun] = [*others, *known.runs]
-    found = names.pick_run(name, runs, pipeline=pipeline, node=node)
-    if isinstance(found, Run) or kind == "unbless":
-        return found
-    if "PerfEvaluation" not in found.folders:
+    chosen = names.pick_run(name, runs, pipeline=pipeline, node=node)
+    if isinstance(chosen, Run) or kind == "unbless":
+        return chosen
+    if "PerfEvaluation" not in chosen.folders:
         raise errors.UserError(
-            f"Expected a run that PerfEvaluator has judged. Received: run={found.run_id}, which "
-            f"is {found.state} and has no evaluation."
+            f"Expected a run that PerfEvaluator has judged. Received: run={chosen.run_id}, which "
+            f"is {chosen.state} and has no evaluation."
         )
-    return history.read_judged(found.folders["PerfEvaluation"])
+    return history.read_judged(chosen.folders["PerfEvaluation"])

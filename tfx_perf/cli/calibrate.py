@@ -39,19 +39,19 @@ def command(
 
     settings = PerfConfig.from_yaml(settings_path) if settings_path else PerfConfig()
     runs = history.judged_runs(source, pipeline=pipeline, with_refused=refused)
-    found = calibration.replay(runs, settings.gate)
+    replayed = calibration.replay(runs, settings.gate)
     if as_json:
-        document = found.model_dump(mode="json")
-        terminal.show_json({**document, "false_alarm_rate": found.false_alarm_rate})
+        document = replayed.model_dump(mode="json")
+        terminal.show_json({**document, "false_alarm_rate": replayed.false_alarm_rate})
         return
-    terminal.show("\n".join(_findings(found, run_count=len(runs), settings_path=settings_path)))
-    if not found.metrics:
+    terminal.show("\n".join(_findings(replayed, run_count=len(runs), settings_path=settings_path)))
+    if not replayed.metrics:
         return
     rows = terminal.figures_table(
         "", "metric", "beyond\nlimit", "com-\npared", "regres-\nsions", "incon-\nclusive",
         "noise", "smallest\ndetectable\nchange",
     )  # fmt: skip
-    for item in found.metrics:
+    for item in replayed.metrics:
         rows.add_row(
             item.metric, str(item.beyond_limit), str(item.compared), str(item.regressions),
             str(item.inconclusive), _percent(item.noise), _percent(item.detectable),
@@ -59,24 +59,24 @@ def command(
     terminal.show(rows)
 
 
-def _findings(found: "Calibration", *, run_count: int, settings_path: str | None) -> Iterator[str]:
+def _findings(replay: "Calibration", *, run_count: int, settings_path: str | None) -> Iterator[str]:
     """Yields lines on what was replayed, by which rules, and what was refused."""
-    replayed = formatting.counted(found.replayed, "run")
-    of_them = f"{replayed} replayed, each against the runs before it: {found.refused} refused"
-    if not found.replayed:
+    replayed = formatting.counted(replay.replayed, "run")
+    of_them = f"{replayed} replayed, each against the runs before it: {replay.refused} refused"
+    if not replay.replayed:
         yield "No run has a comparable run before it, so there is nothing to replay."
-    elif found.replayed < _FEWEST_REPLAYED:
+    elif replay.replayed < _FEWEST_REPLAYED:
         few = "At least ten runs are needed to estimate how often the gate is wrong"
         yield f"{of_them}. {few}"
     else:
-        yield f"{of_them} ({found.false_alarm_rate:.1%})"
+        yield f"{of_them} ({replay.false_alarm_rate:.1%})"
     if settings_path is None:
         yield "By the default rules; --config YAML replays by those of a pipeline or a script"
     else:
         yield f"By the rules of {markup.escape(settings_path)}"
-    if found.beyond_limit:
+    if replay.beyond_limit:
         of_all = formatting.counted(run_count, "run")
-        yield f"{found.beyond_limit} of {of_all} refused by an absolute limit"
+        yield f"{replay.beyond_limit} of {of_all} refused by an absolute limit"
 
 
 def _percent(share: float | None) -> str:

@@ -50,11 +50,11 @@ def command(
     evaluation.json or metrics.json, or of its folder.
     """
     runs = [_find(name, source=source, pipeline=pipeline, node=node) for name in (before, after)]
-    found = compare(*runs)
+    compared = compare(*runs)
     if as_json:
-        terminal.show_json(_as_json(runs, found))
+        terminal.show_json(_as_json(runs, compared))
     else:
-        _show(runs, found)
+        _show(runs, compared)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,18 +147,18 @@ def _after_first_step(runs: Sequence[Mapping[str, float]]) -> list[dict[str, flo
     if None in means or not all("train_step_count" in run for run in runs):
         return [{"further steps, and what is between them": seconds} for seconds in whole]
     parts = step_parts.known_parts(runs)
-    found = []
+    times = []
     for run, seconds, mean in zip(runs, whole, means, strict=True):
         # Those after the steps of the first call.
         further = max(0.0, run["train_step_count"] - run.get("steps_per_execution", 1.0))
         in_steps = min(seconds, (mean or 0.0) * further)
         saving = min(seconds - in_steps, run.get("checkpoint_time_seconds", 0.0))
         divided = step_parts.divided(in_steps, run, parts=parts)
-        found.append(
+        times.append(
             {f"further steps: {part}": time for part, time in divided.items()}
             | {"saving checkpoints": saving, _BETWEEN: seconds - in_steps - saving}
         )
-    return found
+    return times
 
 
 def _sum(figures: Mapping[str, float], terms: Mapping[str, int]) -> float:
@@ -180,38 +180,38 @@ def _find(
     return names.pick_run(name, history.read(source, pipeline=pipeline), node=node)
 
 
-def _as_json(runs: "Sequence[RecordedRun]", found: Comparison) -> dict[str, Any]:
-    document = dataclasses.asdict(found)
+def _as_json(runs: "Sequence[RecordedRun]", diffs: Comparison) -> dict[str, Any]:
+    document = dataclasses.asdict(diffs)
     for key in ("figures", "times"):
-        for values, difference in zip(document[key], getattr(found, key), strict=True):
+        for values, difference in zip(document[key], getattr(diffs, key), strict=True):
             values["ratio"] = difference.ratio
-    return {"runs": [run.run_id for run in runs], "comparable": not found.environment, **document}
+    return {"runs": [run.run_id for run in runs], "comparable": not diffs.environment, **document}
 
 
-def _show(runs: "Sequence[RecordedRun]", found: Comparison) -> None:
+def _show(runs: "Sequence[RecordedRun]", compared: Comparison) -> None:
     for heading, run in zip(("before", "after"), runs, strict=True):
         terminal.show(f"{heading:<7} {markup.escape(run.run_id)}")
-    _show_values("Plan", found.plans)
-    _show_values("Environment: not comparable", found.environment)
-    if found.times:
+    _show_values("Plan", compared.plans)
+    _show_values("Environment: not comparable", compared.environment)
+    if compared.times:
         rows = terminal.figures_table(
             "Time of training, largest difference first", "", "before", "after", "difference"
         )
-        for part in found.times:
+        for part in compared.times:
             sign = "-" if part.seconds < 0 else "+"
             shown = (part.before or 0.0, part.after or 0.0, abs(part.seconds))
             before, after, difference = map(formatting.format_seconds, shown)
             rows.add_row(part.name, before, after, sign + difference)
         terminal.show(rows)
-    if found.figures:
+    if compared.figures:
         rows = terminal.figures_table(
             "Figures, those of the gate first", "", "before", "after", "change"
         )
-        for changed in found.figures:
+        for changed in compared.figures:
             rows.add_row(*_row(changed))
         terminal.show(rows)
-    equal = "figure is" if found.equal_count == 1 else "figures are"
-    terminal.show(f"{found.equal_count} further {equal} equal.")
+    equal = "figure is" if compared.equal_count == 1 else "figures are"
+    terminal.show(f"{compared.equal_count} further {equal} equal.")
 
 
 def _show_values(title: str, values: Mapping[str, tuple[str, str]]) -> None:

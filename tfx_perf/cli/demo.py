@@ -144,9 +144,7 @@ def _completed_runs(folder: pathlib.Path) -> int:
     return sum(run.state == "complete" for run in runs)
 
 
-def _summary(
-    folder: pathlib.Path, *, batch_size: int, log_path: pathlib.Path
-) -> dict[str, Any]:
+def _summary(folder: pathlib.Path, *, batch_size: int, log_path: pathlib.Path) -> dict[str, Any]:
     from tfx_perf.mlmd import runs as recorded_runs
     from tfx_perf.training import record as training_record
 
@@ -204,9 +202,7 @@ def _show(summary: dict[str, Any]) -> None:
     )  # fmt: skip
     seconds = summary["node_time_seconds"]
     waits = wall_times(seconds)
-    rows.add_row(
-        "wall time", *map(formatting.format_seconds, waits), f"{waits[-1] / waits[0]:.2f}"
-    )
+    rows.add_row("wall time", *map(formatting.format_seconds, waits), f"{waits[-1] / waits[0]:.2f}")
     for key in _COMPARED:
         ratio = summary["ratio"][key]
         rows.add_row(

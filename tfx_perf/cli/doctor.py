@@ -270,12 +270,12 @@ def optional(extra: str, distribution: str) -> Finding:
     requirement = next(item for item in declared if item.name == distribution)
     if requirement.marker and not requirement.marker.evaluate({"extra": extra}):
         return Finding(extra, "not available", "missing", f"only with {requirement.marker}")
-    found = versions.installed(distribution)[distribution]
-    if found is None:
+    version = versions.installed(distribution)[distribution]
+    if version is None:
         return Finding(extra, "not installed", "missing", f"optional: extra tfx-perf[{extra}]")
-    supported = requirement.specifier.contains(found, prereleases=True)
+    supported = requirement.specifier.contains(version, prereleases=True)
     remark = "" if supported else f"expected {distribution}{requirement.specifier}"
-    return Finding(extra, found, "ok" if supported else "broken", remark)
+    return Finding(extra, version, "ok" if supported else "broken", remark)
 
 
 def _output_of(*command: str) -> str | None:

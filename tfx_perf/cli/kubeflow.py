@@ -102,11 +102,11 @@ def compile_command(*, target: str, settings_path: str, output: str, as_json: bo
         settings = KubeflowSettings.from_yaml(settings_path)
         pipeline = options.load_pipeline(target, pathlib.Path.cwd())
         path = compile_pipeline(pipeline, output=output, settings=settings)
-        found = notes.notes(pipeline, settings)
+        remarks = notes.notes(pipeline, settings)
     if as_json:
-        terminal.show_json({"path": str(path), "target": settings.target, "notes": found})
+        terminal.show_json({"path": str(path), "target": settings.target, "notes": remarks})
     else:
-        for note in found:
+        for note in remarks:
             click.echo(f"Note: {note}", err=True)
         terminal.show(f"Compiled for {settings.target}: {markup.escape(str(path))}")
 
@@ -120,12 +120,12 @@ def lint_command(ctx: click.Context, *, path: str, as_json: bool) -> None:
     with console.libraries():
         from tfx_perf.kubeflow import lint
 
-        found = lint.problems(lint.documents_in(path))
+        problems = lint.problems(lint.documents_in(path))
     if as_json:
-        terminal.show_json({"path": path, "problems": found})
+        terminal.show_json({"path": path, "problems": problems})
     else:
-        terminal.show("\n".join(map(markup.escape, found)) or "No problems.")
-    ctx.exit(1 if found else 0)
+        terminal.show("\n".join(map(markup.escape, problems)) or "No problems.")
+    ctx.exit(1 if problems else 0)
 
 
 @command.command("upload")

@@ -24,26 +24,16 @@ _LOOK_SECONDS = 1.0  # whether the terminal is silent
     help="Number of worker processes.",
 )
 @click.option(
-    "--ps",
-    "server_count",
-    type=options.WholeNumber(min=0),
-    default=0,
-    show_default=True,
+    "--ps", "server_count", type=options.WholeNumber(min=0), default=0, show_default=True,
     help="How many parameter servers hold the weights; tf_keras only.",
 )
 @click.option(
-    "--cpu-binding",
-    "binding",
-    type=click.Choice(["none", "exclusive"]),
-    default="none",
-    show_default=True,
+    "--cpu-binding", "binding", type=click.Choice(["none", "exclusive"]),
+    default="none", show_default=True,
     help="Pin each worker to its own CPUs.",
 )
 @click.option(
-    "--restarts",
-    type=options.WholeNumber(min=0),
-    default=0,
-    show_default=True,
+    "--restarts", type=options.WholeNumber(min=0), default=0, show_default=True,
     help="How often all are started again after one has failed.",
 )
 @click.option(

@@ -58,8 +58,8 @@ def main() -> None:
         if versions.has_tfx():
             raise
         needs = "Expected TFX, which this command needs"
-        found = f"no package {error.name}" if error.name else str(error).rstrip(".")
-        text = f"{needs}. Received: {found}. {errors.INSTALL_TFX}"
+        missing = f"no package {error.name}" if error.name else str(error).rstrip(".")
+        text = f"{needs}. Received: {missing}. {errors.INSTALL_TFX}"
         console.tell_error(text, program="tfx-perf")
         code = console.EXIT_USER_ERROR
     except (click.Abort, KeyboardInterrupt):

@@ -18,15 +18,15 @@ def pick(name: str, known: Sequence[str], *, what: str = "run") -> str:
     """Returns the one known name that is or begins with `name`; the likeliest ones come first."""
     if name in known:
         return name
-    found = list(dict.fromkeys(item for item in known if item.startswith(name)))
-    if len(found) == 1:
-        return found[0]
-    if found:
-        more = f" and {len(found) - _SHOWN} more" if found[_SHOWN:] else ""
-        listed = ", ".join(found[:_SHOWN]) + more
+    matches = list(dict.fromkeys(item for item in known if item.startswith(name)))
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        more = f" and {len(matches) - _SHOWN} more" if matches[_SHOWN:] else ""
+        listed = ", ".join(matches[:_SHOWN]) + more
         raise errors.UserError(
             f"Expected the beginning of one {what}'s name. Received: {what}={name}, with which "
-            f"{len(found)} begin: {listed}."
+            f"{len(matches)} begin: {listed}."
         )
     near = difflib.get_close_matches(name, known, n=_SHOWN) or list(known)
     known_ones = f"one {what} on record, e.g. {', '.join(near[:_SHOWN])}"
@@ -48,13 +48,13 @@ def pick_run(
         if pipeline in (None, run.pipeline or pipeline) and node in (None, run.node or node)
     ]
     run_id = pick(name, [run.run_id for run in runs])
-    found: dict[tuple[str, str], RunT] = {}
+    gates: dict[tuple[str, str], RunT] = {}
     for run in runs:
         if run.run_id == run_id:
-            found.setdefault((run.pipeline, run.node), run)
-    if len(found) > 1:
-        places = "; ".join(f"--pipeline {its} --node {gate}" for its, gate in sorted(found))
+            gates.setdefault((run.pipeline, run.node), run)
+    if len(gates) > 1:
+        places = "; ".join(f"--pipeline {its} --node {gate}" for its, gate in sorted(gates))
         raise errors.UserError(
-            f"Expected one run. Received: run={run_id}, of which there are {len(found)}: {places}."
+            f"Expected one run. Received: run={run_id}, of which there are {len(gates)}: {places}."
         )
-    return next(iter(found.values()))
+    return next(iter(gates.values()))

@@ -31,9 +31,7 @@ class Group(click.Group):
 class WholeNumber(click.IntRange):
     """A whole number within limits, whose error is worded as all of tfx-perf's."""
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Any:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Returns the number, if it is one within the limits."""
         try:
             return super().convert(value, param, ctx)
@@ -51,7 +49,7 @@ def load_pipeline(reference: str, folder: pathlib.Path) -> Any:
     module_name, _, name = reference.partition(":")
     sys.path.insert(0, str(folder))
     try:
-        found = getattr(importlib.import_module(module_name), name)
+        attribute = getattr(importlib.import_module(module_name), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise errors.UserError(
             "Expected MODULE:NAME of a pipeline, e.g. my_project.pipeline:create_pipeline, "
@@ -59,7 +57,7 @@ def load_pipeline(reference: str, folder: pathlib.Path) -> Any:
         ) from error
     from tfx import v1 as tfx
 
-    made = found() if callable(found) else found
+    made = attribute() if callable(attribute) else attribute
     if not isinstance(made, tfx.dsl.Pipeline):
         raise errors.UserError(
             "Expected a Pipeline, or a function without arguments that returns one. "

@@ -114,5 +114,5 @@ def _complaint(script: str, log: pathlib.Path) -> str:
         return ""
     name = os.path.basename(script)
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    said = [line for line in lines if line.startswith((f"{name}: ", f"{name} "))]
-    return said[-1].removeprefix(name).lstrip(": ").removeprefix("error: ") if said else ""
+    errors = [line for line in lines if line.startswith((f"{name}: ", f"{name} "))]
+    return errors[-1].removeprefix(name).lstrip(": ").removeprefix("error: ") if errors else ""

@@ -64,9 +64,7 @@ class Settings(Section):
         return cls._validated(values, lambda _: "settings")
 
     @classmethod
-    def of(
-        cls: type[SettingsT], settings: SettingsT | Mapping[str, Any] | None
-    ) -> SettingsT:
+    def of(cls: type[SettingsT], settings: SettingsT | Mapping[str, Any] | None) -> SettingsT:
         """Returns the settings, made by `from_dict` if need be; UserError if one is wrong."""
         if isinstance(settings, cls):
             return settings

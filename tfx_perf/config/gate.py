@@ -138,9 +138,9 @@ class GateSettings(Section):
 
     @pydantic.model_validator(mode="after")
     def _is_coherent(self) -> "GateSettings":
-        for key, own in self.rules.items():
+        for key, given in self.rules.items():
             has_default = self.use_defaults and _has_default(key)
-            rule = own.beside(_default(key)) if own and has_default else own
+            rule = given.beside(_default(key)) if given and has_default else given
             if rule and rule.lacks:
                 raise SettingError(f"a rule for {key!r} with {rule.lacks}", "rules", key)
         if self.rules.get(_COST) and self.price_per_hour is None:

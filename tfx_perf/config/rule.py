@@ -99,19 +99,19 @@ class Rule(Section):
 
         A limit takes no tolerance away, and what the default only reports does not refuse.
         """
-        own = self.model_fields_set
-        fields = {name: getattr(self, name) for name in own}
-        if "optional" not in own:
+        given = self.model_fields_set
+        fields = {name: getattr(self, name) for name in given}
+        if "optional" not in given:
             fields["optional"] = default.optional
         if default.advisory and not self.advisory and not self.lacks:
             return Rule(**fields)
-        if "advisory" not in own:
+        if "advisory" not in given:
             fields["advisory"] = default.advisory
-        if "tolerance" not in own:
-            fields |= default.model_dump(include={"tolerance", *_OF_TOLERANCE} - own)
-        elif self.tolerance is not None and "min_baseline" not in own:
+        if "tolerance" not in given:
+            fields |= default.model_dump(include={"tolerance", *_OF_TOLERANCE} - given)
+        elif self.tolerance is not None and "min_baseline" not in given:
             fields["min_baseline"] = default.min_baseline
-        fields |= default.model_dump(include={"min", "max"} - own)
+        fields |= default.model_dump(include={"min", "max"} - given)
         return Rule(**fields)
 
     def loosened(self, key: str, *, leader: "Rule") -> "Rule":

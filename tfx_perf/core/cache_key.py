@@ -25,10 +25,10 @@ _SAMPLED_BYTES = 64 * 2**10
 
 def digest(*parts: bytes) -> str:
     """Returns 16 hexadecimal digits for bytes, as a value that is too long to be compared whole."""
-    found = hashlib.sha256()
+    hashed = hashlib.sha256()
     for part in parts:
-        found.update(part)
-    return found.hexdigest()[:_DIGEST_LENGTH]
+        hashed.update(part)
+    return hashed.hexdigest()[:_DIGEST_LENGTH]
 
 
 def differences(a: Mapping[str, str], b: Mapping[str, str]) -> dict[str, tuple[str, str]]:

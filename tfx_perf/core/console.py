@@ -150,8 +150,8 @@ def leave_standard_error_to_libraries(log_path: str) -> TextIO:
         name = failed.thread.name if failed.thread else "that has ended"
         print(f"Exception in thread {name}:", file=log)
         traceback.print_exception(error, file=log)
-        said = errors.in_one_line(error)
-        print(f"Thread {name} has failed: {said}. Log: {log_path}", file=sys.stderr)
+        reason = errors.in_one_line(error)
+        print(f"Thread {name} has failed: {reason}. Log: {log_path}", file=sys.stderr)
 
     threading.excepthook = traceback_into_log
     logging.captureWarnings(True)
@@ -258,14 +258,14 @@ def _say_last_words() -> None:
 def _redirected(*streams: int, to: int) -> Iterator[list[int]]:
     """Has descriptors be copies of another; yields copies of what they were."""
     _flush()
-    kept = [os.dup(stream) for stream in streams]
+    copies = [os.dup(stream) for stream in streams]
     for stream in streams:
         os.dup2(to, stream)
     try:
-        yield kept
+        yield copies
     finally:
         _flush()
-        for stream, before in zip(streams, kept, strict=True):
+        for stream, before in zip(streams, copies, strict=True):
             os.dup2(before, stream)
             os.close(before)
 

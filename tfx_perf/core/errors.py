@@ -47,9 +47,7 @@ class ChildError(MeasurementError):
     try may come to a result: it was killed, say.
     """
 
-    def __init__(
-        self, target: str, cause: str, *, log: str = "", may_pass: bool = True
-    ) -> None:
+    def __init__(self, target: str, cause: str, *, log: str = "", may_pass: bool = True) -> None:
         """Takes what the process was asked to do, and the path of its output if it has its own."""
         self.cause, self.may_pass = cause, may_pass
         super().__init__(f"{target} {cause}.{log and f' Log: {log}'}")

@@ -42,8 +42,8 @@ def together(*, worker_count: int, replica_count: int, server_count: int) -> str
         (server_count, "parameter server", server_count),
         (replica_count, "replica", replica_count > worker_count),
     ]
-    found = [counted(count, thing) for count, thing, is_told in told if is_told]
-    return " and ".join(found) or counted(replica_count, "replica")
+    counts = [counted(count, thing) for count, thing, is_told in told if is_told]
+    return " and ".join(counts) or counted(replica_count, "replica")
 
 
 def compared_speed(ratio: float, *, is_upper_bound: bool = False) -> str:

@@ -89,16 +89,16 @@ def replacing(
         make: from the function as it was to the one in its place.
     """
     before = getattr(owner, name)  # first of all: a module may load it only here
-    own, made = vars(owner).get(name), make(before)
+    attribute, made = vars(owner).get(name), make(before)
     setattr(owner, name, made)
     try:
         yield
     finally:
         is_ours = vars(owner).get(name) is made  # else what others have put there stays
-        if is_ours and own is None:  # inherited: removing ours uncovers it again
+        if is_ours and attribute is None:  # inherited: removing ours uncovers it again
             delattr(owner, name)
         elif is_ours:
-            setattr(owner, name, own)
+            setattr(owner, name, attribute)
 
 
 Replacement = tuple[Any, str, Callable[..., Any]]
@@ -201,8 +201,8 @@ def _named(bound: inspect.BoundArguments) -> dict[str, Any]:
 
 def _signature(original: Callable[..., Any]) -> inspect.Signature:
     """Returns the signature of `fit`, also if others have replaced it by one without names."""
-    found = inspect.signature(original)
-    return found if _SHARED.keys() <= found.parameters.keys() else _KNOWN
+    signature = inspect.signature(original)
+    return signature if _SHARED.keys() <= signature.parameters.keys() else _KNOWN
 
 
 class AbandonedError(SystemExit):
@@ -212,12 +212,12 @@ class AbandonedError(SystemExit):
 _captures = 0
 
 
-def _quiet_if_abandoned(own: Callable[[Any], None]) -> Callable[[Any], None]:
+def _quiet_if_abandoned(original: Callable[[Any], None]) -> Callable[[Any], None]:
     """Returns what is told how a thread ended; Python's own lets pass only SystemExit itself."""
 
     def told(arguments: Any) -> None:
         if not issubclass(arguments.exc_type, AbandonedError):
-            own(arguments)
+            original(arguments)
 
     return told
 
@@ -227,9 +227,7 @@ def is_capturing() -> bool:
     return _captures > 0
 
 
-def capture_fit(
-    run: Callable[[], Any], look: Callable[[FitCall], Any] = lambda call: call
-) -> Any:
+def capture_fit(run: Callable[[], Any], look: Callable[[FitCall], Any] = lambda call: call) -> Any:
     """Runs the user's code up to its first `Model.fit`; returns that `FitCall`, not carried out.
 
     Args:
@@ -241,12 +239,12 @@ def capture_fit(
     Raises:
         NoFitError: `run` came to its end without calling `fit`.
     """
-    found: list[Any] = []
+    answers: list[Any] = []
     global _captures  # noqa: PLW0603 (of this process, as what it replaces is)
 
     def stop(call: FitCall) -> None:
-        if not found:
-            found.append(look(call))
+        if not answers:
+            answers.append(look(call))
         raise AbandonedError
 
     _captures += 1
@@ -259,12 +257,12 @@ def capture_fit(
     except AbandonedError:
         pass
     except Exception:
-        if not found:
+        if not answers:
             raise
     finally:
         _captures -= 1
-    if found:
-        return found[0]
+    if answers:
+        return answers[0]
     raise errors.NoFitError(
         "Expected the training code to call Keras' Model.fit. Received: it ended without. "
         "A custom training loop is not made faster; put it into the model's train_step and call "

@@ -104,23 +104,23 @@ def meaning(name: str) -> Meaning | None:
 
 
 def _of(words: str) -> Meaning | None:
-    found = max(_matches(words), key=lambda match: match[:2], default=None)
-    if found is None:
+    longest = max(_matches(words), key=lambda match: match[:2], default=None)
+    if longest is None:
         return None
-    _, _, begin, said = found
+    _, _, begin, meaning = longest
     # A negated error, as scikit-learn has them; the precision of a negative class is one still.
-    if said.better == "lower" and _IS_NEGATED.search(words[:begin]):
+    if meaning.better == "lower" and _IS_NEGATED.search(words[:begin]):
         return Meaning("higher")
-    if said.bounds == _SHARE and _IS_IN_PERCENT.search(words):
-        return Meaning(said.better, (0.0, 100.0))
-    return said
+    if meaning.bounds == _SHARE and _IS_IN_PERCENT.search(words):
+        return Meaning(meaning.better, (0.0, 100.0))
+    return meaning
 
 
 def _matches(words: str) -> Iterator[tuple[int, int, int, Meaning]]:
     """Yields what is found: its end, its length, where it begins, and what it says."""
-    for pattern, said in _PATTERNS:
+    for pattern, meaning in _PATTERNS:
         for match in pattern.finditer(words):
-            yield match.end(), match.end() - match.start(), match.start(), said
+            yield match.end(), match.end() - match.start(), match.start(), meaning
 
 
 def _in_words(name: str) -> str:

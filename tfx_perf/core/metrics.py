@@ -50,8 +50,8 @@ class Metric:
         if self.unit == "loss":
             return -math.inf, math.inf
         if self.unit == "score":
-            said = metric_names.meaning(self.key.removeprefix(EVALUATION_PREFIX))
-            return said.bounds if said else (-math.inf, math.inf)
+            meaning = metric_names.meaning(self.key.removeprefix(EVALUATION_PREFIX))
+            return meaning.bounds if meaning else (-math.inf, math.inf)
         return 0.0, 1.0 if self.unit in ("ratio", "flag") else math.inf
 
     @property
@@ -295,8 +295,8 @@ def lookup(key: str) -> Metric:
     """
     if not is_evaluation(key):
         return CATALOGUE[key]
-    said = metric_names.meaning(key.removeprefix(EVALUATION_PREFIX))
-    way = _WAYS[said.better] if said else _NONE
+    meaning = metric_names.meaning(key.removeprefix(EVALUATION_PREFIX))
+    way = _WAYS[meaning.better] if meaning else _NONE
     return Metric(key, "score", way, "Evaluator", "A metric of Evaluator's output.")
 
 

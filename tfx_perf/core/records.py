@@ -66,11 +66,11 @@ class Record(pydantic.BaseModel):
                 f"Expected a file of schema {cls.SCHEMA}. Received: schema={schema} in {source}."
             )
         if cls.SEALED:
-            found = document.pop(_CHECKSUM, None)
-            if found != _checksum({"schema": schema, **document}):
+            checksum = document.pop(_CHECKSUM, None)
+            if checksum != _checksum({"schema": schema, **document}):
                 raise errors.UserError(
                     f"Expected a checksum that fits the content of {source}, which has been "
-                    f"changed or damaged since it was written. Received: {_CHECKSUM}={found}."
+                    f"changed or damaged since it was written. Received: {_CHECKSUM}={checksum}."
                 )
         try:
             return cls.model_validate(document)

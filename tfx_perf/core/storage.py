@@ -37,8 +37,8 @@ def path(uri: str | pathlib.Path | upath.UPath, *, name: str = "uri") -> upath.U
         return upath.UPath(uri)
     try:
         # Connects to nothing, but says here what is not installed.
-        found = upath.UPath(uri, skip_instance_cache=True, use_listings_cache=False)
-        _ = found.fs
+        at_uri = upath.UPath(uri, skip_instance_cache=True, use_listings_cache=False)
+        _ = at_uri.fs
     except Exception as error:  # each driver has exceptions of its own
         extra = _EXTRAS.get(str(uri).partition("://")[0])
         remedy = f"Install the extra tfx-perf[{extra}]." if extra else "Correct it."
@@ -46,7 +46,7 @@ def path(uri: str | pathlib.Path | upath.UPath, *, name: str = "uri") -> upath.U
             "Expected a local folder, or a URL whose fsspec driver is installed. "
             f"Received: {name}={uri} ({errors.in_one_line(error)}). {remedy}"
         ) from error
-    return found
+    return at_uri
 
 
 def is_remote(uri: str | pathlib.Path | upath.UPath) -> bool:
@@ -116,8 +116,8 @@ def is_file(file: str | pathlib.Path | upath.UPath) -> bool:
 def modified_time(file: str | pathlib.Path | upath.UPath) -> datetime.datetime:
     """Returns when a file was last written; raises as `exists`."""
     with _readable(file):
-        found = path(file)
-        return found.fs.modified(found.path)
+        at_path = path(file)
+        return at_path.fs.modified(at_path.path)
 
 
 def make_folder(uri: str | upath.UPath) -> upath.UPath:

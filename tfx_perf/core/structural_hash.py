@@ -96,15 +96,15 @@ class Describer:
         # By its number, for it may contain itself.
         self._met[id(value)] = value, f"{type(value).__name__} {len(self._met)}"
         try:
-            found = self._of(value)
+            parts = self._of(value)
             is_constant = _is_constant(value)
         except Exception:  # a property of somebody's, say, that raises
-            found, is_constant = type(value).__name__, False
+            parts, is_constant = type(value).__name__, False
         if isinstance(value, _CODE):
-            self._met[id(value)] = value, found if isinstance(found, str) else digest(found)
+            self._met[id(value)] = value, parts if isinstance(parts, str) else digest(parts)
         elif is_constant:  # whether equal ones are one object depends on where they were compiled
-            self._met[id(value)] = value, found
-        return found
+            self._met[id(value)] = value, parts
+        return parts
 
     def at(self, name: str, value: Any, description_of: Callable[[Any], Any] | None = None) -> Any:
         """Returns the description, by `of` or another function, of what users call by a name."""
@@ -192,9 +192,9 @@ class Describer:
                 for key, item in sorted(vars(cls).items())
                 if key not in _NOT_CODE and not key.startswith(_NOT_CODE_PREFIXES)
             }
-        found = [name, [self.of(base) for base in cls.__bases__], parts]
-        self.code[name] = digest(found)
-        return found
+        description = [name, [self.of(base) for base in cls.__bases__], parts]
+        self.code[name] = digest(description)
+        return description
 
     def _of_function(self, function: types.FunctionType) -> Any:
         code, defaults = function.__code__, function.__defaults__ or ()

@@ -241,9 +241,7 @@ def _below(value: Any, part: int | str) -> Any:
         return None
 
 
-def _fields_at(
-    model: type[pydantic.BaseModel], location: Location
-) -> Mapping[str, FieldInfo]:
+def _fields_at(model: type[pydantic.BaseModel], location: Location) -> Mapping[str, FieldInfo]:
     """Returns the fields of the model that stands at a location within another one, if one does."""
     kind: Any = model
     for part in location:

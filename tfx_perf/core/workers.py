@@ -56,12 +56,12 @@ class _Task:
             config = json.loads(text)
             cluster, task = config["cluster"], config["task"]
             hosts = {kind: list(cluster.get(kind) or []) for kind in (COORDINATOR, *_NAMES)}
-            found = cls(hosts, task["type"], int(task["index"]))
-            if not 0 <= found.index < len(cluster.get(found.kind) or []):
-                raise IndexError(f"no {found.kind} {found.index}")
+            task_config = cls(hosts, task["type"], int(task["index"]))
+            if not 0 <= task_config.index < len(cluster.get(task_config.kind) or []):
+                raise IndexError(f"no {task_config.kind} {task_config.index}")
         except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
             raise ValueError(str(error)) from error
-        return found
+        return task_config
 
     @property
     def servers(self) -> ParameterServers | None:
@@ -167,8 +167,8 @@ def configs_of(hosts: Sequence[str], *, server_count: int = 0) -> dict[str, str]
         name_of(kind, index): json.dumps(
             {"cluster": cluster, "task": {"type": kind, "index": index}}
         )
-        for kind, found in cluster.items()
-        for index in range(len(found))
+        for kind, addresses in cluster.items()
+        for index in range(len(addresses))
     }
 
 

@@ -58,12 +58,12 @@ def _together(call: FitCall, keras_api: KerasApi, sync: Sync) -> FitCall:
     @functools.wraps(call.original)
     def fit(model: Any, **arguments: Any) -> Any:
         given = arguments["callbacks"]
-        own = [
+        watched = [
             together.averaging(model, keras_api, sync),
             *callback_list(given),
             together.stopping_together(model, keras_api, sync),
         ]
-        with in_given(given, own, model=model) as used, together.checking_share(sync):
+        with in_given(given, watched, model=model) as used, together.checking_share(sync):
             return call.original(model, **{**arguments, "callbacks": used})
 
     return dataclasses.replace(call, original=fit)
@@ -116,10 +116,10 @@ def _counting_rows(model: Any, keras_api: KerasApi) -> Iterator[None]:
         yield
         return
 
-    def of_parts(own: Callable[..., Any]) -> Callable[..., Any]:
+    def of_parts(original: Callable[..., Any]) -> Callable[..., Any]:
         def train_step(self: Any, data: Tensors) -> dict[str, Any]:
             if self is not model or keras_api.parts_obstacle(model):
-                return own(self, data)
+                return original(self, data)
             return SplitStep(model, keras_api).run(data)
 
         return train_step

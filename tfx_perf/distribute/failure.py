@@ -66,8 +66,8 @@ class WorkerFailure(records.Record):
 
 def left_in(folder: pathlib.Path) -> dict[str, WorkerFailure]:
     """Returns what workers have left in a folder, by their names."""
-    found = map(WorkerFailure.read, folder.glob(f"{_PREFIX}*.json"))
-    return {failure.name: failure for failure in found}
+    failures = map(WorkerFailure.read, folder.glob(f"{_PREFIX}*.json"))
+    return {failure.name: failure for failure in failures}
 
 
 def forget(folder: pathlib.Path) -> None:
@@ -123,13 +123,13 @@ def cause_of(
     The later ones mostly fail because they have lost a worker. What code has raised would come
     again, and so would an exit of its own (`exited`); a signal may not.
     """
-    own = [each for each in failures.values() if not each.may_pass]
+    certain = [each for each in failures.values() if not each.may_pass]
     silent = [name for name in endings if name not in failures]  # an exit code says it all
-    if silent and not own:
+    if silent and not certain:
         name = min(silent, key=lambda each: each in exited)
         return WorkerFailure(name=name, message=endings[name], may_pass=name not in exited)
     unknown = WorkerFailure(name="", message=message, may_pass=True)
-    return min(own or failures.values(), key=lambda each: each.seconds, default=unknown)
+    return min(certain or failures.values(), key=lambda each: each.seconds, default=unknown)
 
 
 def failed(
@@ -151,11 +151,11 @@ def failed_threads(log_folder: pathlib.Path, *, names: Sequence[str]) -> tuple[s
     for name in names:
         path = log_folder / workers.log_file(name)
         with path.open(encoding="utf-8", errors="replace") as log:
-            threads = sorted({found[1] for line in log if (found := _THREAD_FAILED.match(line))})
+            threads = sorted({match[1] for line in log if (match := _THREAD_FAILED.match(line))})
         if threads:
-            said = f"threads of {name} have failed ({', '.join(threads)}); see {path}"
-            _LOGGER.warning("%s.", said[:1].upper() + said[1:])
-            notes.append(said)
+            sentence = f"threads of {name} have failed ({', '.join(threads)}); see {path}"
+            _LOGGER.warning("%s.", sentence[:1].upper() + sentence[1:])
+            notes.append(sentence)
     return tuple(notes)
 
 

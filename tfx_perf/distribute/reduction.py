@@ -29,9 +29,7 @@ def summed(
 
     def sum_of(weight: Any) -> Callable[[Gradient], Gradient]:
         def sum_one(gradient: Gradient) -> Gradient:
-            (total,) = narrow_sum(
-                [gradient], lambda given: sum_up(given, [weight]), dtype=dtype
-            )
+            (total,) = narrow_sum([gradient], lambda given: sum_up(given, [weight]), dtype=dtype)
             return total
 
         return sum_one
@@ -42,10 +40,10 @@ def summed(
     if others:
         sums |= zip(others, summed_of(others), strict=True)
     if changing:
-        found = constant_shapes.summed(
+        of_changing = constant_shapes.summed(
             [gradients[n] for n in changing], [sum_of(weights[n]) for n in changing]
         )
-        sums |= zip(changing, found, strict=True)
+        sums |= zip(changing, of_changing, strict=True)
     return [sums[n] for n in range(len(gradients))]
 
 
@@ -63,13 +61,13 @@ def of_tf_keras(
                 "distribution.reduction_dtype out."
             )
 
-    def summed_by_us(own: Callable[..., Any]) -> Callable[..., Any]:
+    def summed_by_us(original: Callable[..., Any]) -> Callable[..., Any]:
         def sum_gradients(grads_and_vars: Any) -> Any:
             pairs = list(grads_and_vars)
             gradients, variables = [each for each, _ in pairs], [each for _, each in pairs]
 
             def sum_up(given: Any, weights: Any) -> Any:
-                return [total for total, _ in own(zip(given, weights, strict=True))]
+                return [total for total, _ in original(zip(given, weights, strict=True))]
 
             sums = summed(gradients, variables, sum_up=sum_up, dtype=dtype)
             return list(zip(sums, variables, strict=True))

@@ -47,26 +47,26 @@ def drawing_by_rows() -> contextlib.AbstractContextManager[None]:
     return interception.replacing_all([*drawing, (module, "dropout", per_row_rng.dropping)])
 
 
-def _moments_of_rows(own: Callable[..., Any]) -> Callable[..., Any]:
+def _moments_of_rows(original: Callable[..., Any]) -> Callable[..., Any]:
     """A replica without rows, as a short last batch leaves one, keeps the moving averages."""
 
     def moments(layer: Any, inputs: Any, mask: Any) -> Any:
-        kept = tf.convert_to_tensor(layer.moving_mean), tf.convert_to_tensor(layer.moving_variance)
+        averages = map(tf.convert_to_tensor, (layer.moving_mean, layer.moving_variance))
         has_rows = tf.size(inputs) > 0
-        found = own(layer, inputs, mask)
+        computed = original(layer, inputs, mask)
         return tuple(
             tf.where(has_rows, new, tf.cast(old, new.dtype))
-            for new, old in zip(found, kept, strict=True)
+            for new, old in zip(computed, averages, strict=True)
         )
 
     return moments
 
 
-def _own_seeds(own: Callable[..., Any]) -> Callable[..., Any]:
+def _own_seeds(original: Callable[..., Any]) -> Callable[..., Any]:
     """Has each replica draw other numbers; Keras drops the same units in all of them."""
 
     def next_seed(generator: Any, *arguments: Any, **named: Any) -> tf.Tensor:
-        seed = own(generator, *arguments, **named)
+        seed = original(generator, *arguments, **named)
         context = tf.distribute.get_replica_context()
         if context is None or context.num_replicas_in_sync == 1:
             return seed
@@ -90,7 +90,7 @@ def replacements(reduction_dtype: str | None) -> Iterator[Replacement]:
 def in_some_steps() -> Iterator[Replacement]:
     """Yields what optimizers need to update in some steps only, where Keras fails."""
     optimizer = importlib.import_module("keras").optimizers.Optimizer
-    yield optimizer, "_all_reduce_sum_gradients", lambda own: _as_they_are
+    yield optimizer, "_all_reduce_sum_gradients", lambda original: _as_they_are
     yield optimizer, "_overwrite_model_variables_with_average_value", _across_replicas
     yield importlib.import_module("keras.src.optimizers.base_optimizer"), "ops", _Operations
 
@@ -119,47 +119,47 @@ class _SummingOnce:
         self._inner: list[Any] = []  # optimizers that get what was summed
         self._weights: dict[int, list[Any]] = {}  # by the id of the optimizer that trains them
 
-    def scaled(self, own: Callable[..., Any]) -> Callable[..., Any]:
+    def scaled(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Returns what sums, and then does what `apply` does, of one that scales the loss."""
 
         def apply(optimizer: Any, grads: Any, trainable_variables: Any = None) -> Any:
             if _several() and not self._looks_first(optimizer):
                 self._inner.append(optimizer.inner_optimizer)
                 grads = self._summed(list(grads), trainable_variables or ())
-            return own(optimizer, grads, trainable_variables)
+            return original(optimizer, grads, trainable_variables)
 
         return apply
 
-    def checked(self, own: Callable[..., Any]) -> Callable[..., Any]:
+    def checked(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Returns what has all replicas take a step, or none, of one that scales the loss."""
 
         def check_finite(optimizer: Any, grads: Any) -> tf.Tensor:
-            found = own(optimizer, grads)
+            is_finite = original(optimizer, grads)
             if not (_several() and self._looks_first(optimizer)):
-                return found
+                return is_finite
             context = tf.distribute.get_replica_context()
-            overflows = tf.cast(tf.logical_not(found), tf.int32)
+            overflows = tf.cast(tf.logical_not(is_finite), tf.int32)
             return context.all_reduce(tf.distribute.ReduceOp.SUM, overflows) == 0
 
         return check_finite
 
-    def noted(self, own: Callable[..., Any]) -> Callable[..., Any]:
+    def noted(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Returns what notes which weights an optimizer's gradients are of, and applies them."""
 
         def backend_apply_gradients(optimizer: Any, grads: Any, trainable_variables: Any) -> Any:
             self._weights[id(optimizer)] = list(trainable_variables)
-            return own(optimizer, grads, trainable_variables)
+            return original(optimizer, grads, trainable_variables)
 
         return backend_apply_gradients
 
-    def clipped(self, own: Callable[..., Any]) -> Callable[..., Any]:
+    def clipped(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Returns what sums, if that was not done before, and clips."""
 
         def clip(optimizer: Any, grads: Any) -> Any:
             is_summed = any(optimizer is inner for inner in self._inner)
             if _several() and not is_summed:
                 grads = self._summed(grads, self._weights[id(optimizer)])
-            return own(optimizer, grads)
+            return original(optimizer, grads)
 
         return clip
 
@@ -173,10 +173,10 @@ class _SummingOnce:
             return context.all_reduce(tf.distribute.ReduceOp.SUM, given)
 
         present = [n for n, each in enumerate(grads) if each is not None]
-        own = [weights[n] for n in present] if weights else [None] * len(present)
-        sums = summed([grads[n] for n in present], own, sum_up=sum_up, dtype=self._dtype)
-        found = dict(zip(present, sums, strict=True))
-        return [found.get(n) for n in range(len(grads))]
+        weighed = [weights[n] for n in present] if weights else [None] * len(present)
+        sums = summed([grads[n] for n in present], weighed, sum_up=sum_up, dtype=self._dtype)
+        by_number = dict(zip(present, sums, strict=True))
+        return [by_number.get(n) for n in range(len(grads))]
 
 
 def _as_they_are(optimizer: Any, grads_and_vars: Any) -> Any:
@@ -184,15 +184,15 @@ def _as_they_are(optimizer: Any, grads_and_vars: Any) -> Any:
     return list(grads_and_vars)
 
 
-def _across_replicas(own: Callable[..., Any]) -> Callable[..., Any]:
+def _across_replicas(original: Callable[..., Any]) -> Callable[..., Any]:
     """Has an optimizer's method, which changes the state of all replicas, called once for all."""
 
     def once(optimizer: Any, variables: Any) -> None:
         if _under_strategy():
             context = tf.distribute.get_replica_context()
-            context.merge_call(lambda strategy: own(optimizer, variables))
+            context.merge_call(lambda strategy: original(optimizer, variables))
         else:
-            own(optimizer, variables)
+            original(optimizer, variables)
 
     return once
 
@@ -200,8 +200,8 @@ def _across_replicas(own: Callable[..., Any]) -> Callable[..., Any]:
 class _Operations:
     """Keras' operations for optimizers, with conditions that all replicas share."""
 
-    def __init__(self, own: Any) -> None:
-        self._own = own
+    def __init__(self, original: Any) -> None:
+        self._own = original
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._own, name)

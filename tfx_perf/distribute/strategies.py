@@ -113,11 +113,11 @@ class StrategyScope:
 
         return handle
 
-    def _giving_way(self, own: Callable[..., Any]) -> Callable[..., Any]:
+    def _giving_way(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def scope(strategy: tf.distribute.Strategy) -> Any:
             if self._is_open and strategy is not self._strategy:
                 self._leave()
-            return own(strategy)
+            return original(strategy)
 
         return scope
 

@@ -64,23 +64,23 @@ def tasks(
     computing = [name for name in configs if name.startswith("worker")]
     shares = cpu_binding.shares(worker_count) if are_bound else [None] * worker_count
     cpus = dict(zip(computing, shares, strict=True))
-    found = []
+    processes = []
     for name, config in configs.items():
-        own = {**environment, workers.VARIABLE: config}
+        task_environment = {**environment, workers.VARIABLE: config}
         heartbeats = folder / f"{name}.heartbeats" if workers.only_serves(config) else None
         if heartbeats:
-            own[heartbeat.VARIABLE] = str(heartbeats)
-        found.append(
+            task_environment[heartbeat.VARIABLE] = str(heartbeats)
+        processes.append(
             Task(
                 name,
                 name if servers else name.removeprefix("worker "),
-                own,
+                task_environment,
                 heartbeats=heartbeats,
                 may_be_lost=servers is not None and name in computing,
                 cpus=cpus.get(name),
             )
         )
-    return found
+    return processes
 
 
 @dataclasses.dataclass(frozen=True)

@@ -49,11 +49,11 @@ def check_same_start(call: FitCall, sync: Sync) -> None:
     )
 
 
-def _compare(own: Mapping[str, Any], *, sync: Sync, remedy: str) -> None:
-    if not own:  # nothing is built, and TensorFlow gathers no empty tensors
+def _compare(values: Mapping[str, Any], *, sync: Sync, remedy: str) -> None:
+    if not values:  # nothing is built, and TensorFlow gathers no empty tensors
         return
-    said = sync.all_gather([zlib.crc32(_bytes(value)) for value in own.values()])
-    for name, of_all in zip(own, said.T, strict=True):
+    of_all_replicas = sync.all_gather([zlib.crc32(_bytes(value)) for value in values.values()])
+    for name, of_all in zip(values, of_all_replicas.T, strict=True):
         others = np.flatnonzero(of_all != of_all[0])
         if len(others):
             raise errors.UserError(
@@ -136,8 +136,8 @@ class _Averages:
 
     def become_one(self) -> None:
         """Gives each replica the mean over all; LostWorkerError if not all workers are there."""
-        kept = [variables.inner(each) for each in self._model.non_trainable_weights]
-        differing = self._differing([each for each in kept if each.dtype.is_floating])
+        states = [variables.inner(each) for each in self._model.non_trainable_weights]
+        differing = self._differing([each for each in states if each.dtype.is_floating])
         if not differing:
             return
         if [id(each) for each in differing] != [id(each) for each in self._averaged]:
@@ -145,13 +145,13 @@ class _Averages:
             self._average = _to_means(differing, self._model.distribute_strategy)
         self._average()
 
-    def _differing(self, kept: list[tf.Variable]) -> list[tf.Variable]:
+    def _differing(self, states: list[tf.Variable]) -> list[tf.Variable]:
         """Returns those that are not the same on all replicas."""
-        if not kept:
+        if not states:
             return []
-        said = self._sync.all_gather([_digest(each) for each in kept])
-        is_same = np.all((said == said[0]) & (said >= 0), axis=0)
-        return [variable for variable, same in zip(kept, is_same, strict=True) if not same]
+        digests = self._sync.all_gather([_digest(each) for each in states])
+        is_same = np.all((digests == digests[0]) & (digests >= 0), axis=0)
+        return [variable for variable, same in zip(states, is_same, strict=True) if not same]
 
 
 def _to_means(differing: list[tf.Variable], strategy: tf.distribute.Strategy) -> Any:
@@ -171,5 +171,5 @@ def _to_means(differing: list[tf.Variable], strategy: tf.distribute.Strategy) ->
 def _digest(variable: tf.Variable) -> int:
     """Returns a number for the value; a negative one if replicas of this process have several."""
     parts = variables.components(variable) or (variable,)
-    found = {zlib.crc32(part.numpy().tobytes()) for part in parts}
-    return found.pop() if len(found) == 1 else -1
+    checksums = {zlib.crc32(part.numpy().tobytes()) for part in parts}
+    return checksums.pop() if len(checksums) == 1 else -1

@@ -102,13 +102,13 @@ class Case:
 
 def changes(rules: Mapping[str, Rule], case: Case) -> tuple[dict[str, Change], float]:
     """Returns the comparisons by metric, and the host's factor for times."""
-    found = {}
+    by_metric = {}
     for key, rule in rules.items():
         value = case.candidate.figure(key)
         blessed = case.comparable_for(key)
         history = _history(key, rule, case=case, blessed=blessed)
         if history and value is not None:
-            found[key] = Change(
+            by_metric[key] = Change(
                 key,
                 value,
                 history=history,
@@ -116,12 +116,12 @@ def changes(rules: Mapping[str, Rule], case: Case) -> tuple[dict[str, Change], f
                 rule=rule,
                 own_errors=noise.own_errors(key, candidate=case.candidate, blessed=blessed),
             )
-    found = _at_one_level(found)
+    by_metric = _at_one_level(by_metric)
     factors = {
         kind: noise.host_factor(
             [
                 (change.level, math.hypot(change.prior, change.prediction.usual_error))
-                for change in found.values()
+                for change in by_metric.values()
                 if noise.kind(change.key) is kind and change.is_tested
             ]
         )
@@ -129,25 +129,25 @@ def changes(rules: Mapping[str, Rule], case: Case) -> tuple[dict[str, Change], f
     }
     return {
         key: dataclasses.replace(change, host_factor=factors[noise.kind(key)])
-        for key, change in found.items()
+        for key, change in by_metric.items()
     }, factors[noise.Kind.TIME]
 
 
-def _at_one_level(found: Mapping[str, Change]) -> dict[str, Change]:
+def _at_one_level(by_metric: Mapping[str, Change]) -> dict[str, Change]:
     """Returns the comparisons, with all figures of a step compared with the same runs.
 
     Some derive from a median, others from a mean, so that only one of them may show a change of
     level, and one would say that a run is faster, the other that it is slower. A run is of the
     present level if it is so by each figure.
     """
-    own = {key: found[key] for key in _OF_A_STEP if key in found}
+    of_step = {key: by_metric[key] for key in _OF_A_STEP if key in by_metric}
     runs: list[str] = []
-    for change in own.values():
+    for change in of_step.values():
         common = [run for run in change.own_level_runs if run in runs]
         # Where they have none in common, the first one is right: no stall moves a median.
         runs = common or runs or list(change.own_level_runs)
-    shared = {key: dataclasses.replace(change, level_runs=runs) for key, change in own.items()}
-    return {**found, **shared}
+    shared = {key: dataclasses.replace(change, level_runs=runs) for key, change in of_step.items()}
+    return {**by_metric, **shared}
 
 
 def is_of_a_part(key: str, run: Run) -> bool:
@@ -159,15 +159,13 @@ def _trains_alike(run: Run, other: Run) -> bool:
     batch_sizes = {each.environment.get("global_batch_size") for each in (run, other)}
     if len(batch_sizes) > 1 or run.loss != other.loss:
         return False
-    own, others = run.trained_steps, other.trained_steps
-    if not own or not others:
-        return own == others
-    return max(own, others) <= _STEPS_RATIO * min(own, others)
+    steps, others = run.trained_steps, other.trained_steps
+    if not steps or not others:
+        return steps == others
+    return max(steps, others) <= _STEPS_RATIO * min(steps, others)
 
 
-def _history(
-    key: str, rule: Rule, *, case: Case, blessed: Sequence[Run]
-) -> dict[str, float]:
+def _history(key: str, rule: Rule, *, case: Case, blessed: Sequence[Run]) -> dict[str, float]:
     """Returns the figures of the comparable runs, by run id, oldest first."""
     gain, value = case.candidate.gain(key), case.candidate.figure(key)
     if gain is not None and value is not None:  # on the same examples, so free of their variation
@@ -225,11 +223,11 @@ def at_size_of(
     way = _EXPONENTS.get(metrics.lookup(key).unit, 0.0)
     field = "parameter_count" if noise.kind(key) is noise.Kind.MEMORY else "flops_per_step"
     field = field if field in sizes(environment) else "parameter_count"
-    own = sizes(environment).get(field)
+    size = sizes(environment).get(field)
     others = [sizes(one).get(field) for one in environments]
-    if not way or own is None or None in others or min(figures, default=0.0) <= 0:
+    if not way or size is None or None in others or min(figures, default=0.0) <= 0:
         return list(figures), 0.0
-    x, y = np.log(np.asarray(others) / own), np.log(figures)
+    x, y = np.log(np.asarray(others) / size), np.log(figures)
     x_centred = x - np.mean(x)
     weight, usual = (prior / _USUAL_SLOPE) ** 2, way * _USUAL_SLOPE
     slope = (usual * weight + x_centred @ y) / (weight + x_centred @ x_centred)

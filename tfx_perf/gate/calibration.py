@@ -63,7 +63,7 @@ def replay(runs: Sequence[Run], settings: GateSettings) -> Calibration:
     ]
     compared = [decision for decision in decisions if decision.baseline_runs]
     keys = dict.fromkeys(item.metric for decision in compared for item in decision.outcomes)
-    found = [
+    replays = [
         _metric(key, settings.rules.get(key), compared, beyond_limit=len(beyond.get(key, ())))
         for key in {**keys, **beyond}
     ]
@@ -71,21 +71,21 @@ def replay(runs: Sequence[Run], settings: GateSettings) -> Calibration:
         replayed=len(compared),
         refused=sum(not decision.blessed for decision in compared),
         beyond_limit=len(set().union(*beyond.values())),
-        metrics=tuple(item for item in found if item.compared or item.beyond_limit),
+        metrics=tuple(item for item in replays if item.compared or item.beyond_limit),
     )
 
 
 def _beyond_limits(settings: GateSettings, runs: Sequence[Run]) -> dict[str, set[int]]:
     """Returns the runs, by their places, that the limits of each metric refuse."""
-    found: dict[str, set[int]] = {}
+    by_metric: dict[str, set[int]] = {}
     for number, run in enumerate(runs):
         for key, rule in settings.rules_for(run.evaluation).items():
             value = run.figure(key)
             if value is None or rule.advisory or (rule.min, rule.max) == (None, None):
                 continue
             if check_limits(key, value, rule=rule).verdict is Verdict.LIMIT:
-                found.setdefault(key, set()).add(number)
-    return found
+                by_metric.setdefault(key, set()).add(number)
+    return by_metric
 
 
 def _changes_only(settings: GateSettings, runs: Sequence[Run]) -> GateSettings:

@@ -103,7 +103,7 @@ class Change:
         """The distribution of a run that is no worse."""
         prior = self.host_factor * self.prior
         usual_errors = self.own_errors.usual
-        found = predict(
+        predicted = predict(
             self.level,
             prior=prior,
             errors=self._errors(self._runs_of_level),
@@ -112,12 +112,12 @@ class Change:
             own_error=self.own_errors.candidate * max(abs(self.value), self._usual),
         )
         if not self.varies_with_the_data:
-            return found
+            return predicted
         # Data vary in the long run as they do now, unlike hosts. From a few runs, of which those
         # with the worst data may have been refused, their variation would look too small.
         ever = [self.history[run] for run in self._since_change(list(self.history))]
         wider = predict(ever, prior=prior)
-        return dataclasses.replace(found, spread=wider.spread, degrees=wider.degrees)
+        return dataclasses.replace(predicted, spread=wider.spread, degrees=wider.degrees)
 
     @functools.cached_property
     def p_value(self) -> float:
@@ -191,11 +191,11 @@ class Change:
     def _judge(self, allowed: float, interval: float, *, level: float) -> tuple[Verdict, str]:
         shown = functools.partial(formatting.format_value, self.key)
         name = "last blessed run's" if self.is_exact else "baseline"
-        found = f"{shown(self.value)} is {self._against(f'the {name}', shown(self.baseline))}"
+        comparison = f"{shown(self.value)} is {self._against(f'the {name}', shown(self.baseline))}"
         is_worse = self.worse > self.rule.smallest_change * self.scale
         if is_worse and (self.is_exact or self.p_value <= level):
             because = "the tolerance allows" if self.is_exact else "tolerance and noise allow"
-            return Verdict.REGRESSION, f"{found}, beyond what {because} ({shown(allowed)})."
+            return Verdict.REGRESSION, f"{comparison}, beyond what {because} ({shown(allowed)})."
         # By how much it may be worse; a rate falls to 0 at the most.
         lowest, highest = metrics.lookup(self.key).bounds
         most = highest - self.baseline if self.sign > 0 else self.baseline - lowest
@@ -204,10 +204,10 @@ class Change:
         must_be_ruled_out = not (self.is_exact or is_best or self.varies_with_the_data)
         if must_be_ruled_out and worst > self.rule.largest_change * self.scale:
             return Verdict.INCONCLUSIVE, (
-                f"{found}; {self._doubt(worst)}, and {self.rule.largest_change:.1%} must "
+                f"{comparison}; {self._doubt(worst)}, and {self.rule.largest_change:.1%} must "
                 "be ruled out."
             )
-        return Verdict.PASS, f"{found}{', which noise explains' if is_worse else ''}."
+        return Verdict.PASS, f"{comparison}{', which noise explains' if is_worse else ''}."
 
     def _doubt(self, worst: float) -> str:
         """Returns why the figure may be so much worse."""
@@ -273,12 +273,12 @@ class Change:
 
 
 def beside_step_time(
-    outcome: RuleResult, found: Mapping[str, Change], *, leader: RuleResult | None
+    outcome: RuleResult, by_metric: Mapping[str, Change], *, leader: RuleResult | None
 ) -> RuleResult:
     """Returns another answer where the step time, with the answer `leader`, explains it."""
-    if outcome.metric in found:
-        outcome = _left_to_the_median(outcome, found[outcome.metric], leader=leader)
-    return _of_shorter_steps(outcome, found)
+    if outcome.metric in by_metric:
+        outcome = _left_to_the_median(outcome, by_metric[outcome.metric], leader=leader)
+    return _of_shorter_steps(outcome, by_metric)
 
 
 def _left_to_the_median(
@@ -304,9 +304,9 @@ def _left_to_the_median(
     return outcome.model_copy(update={"verdict": Verdict.SKIPPED, "reason": reason})
 
 
-def _of_shorter_steps(outcome: RuleResult, found: Mapping[str, Change]) -> RuleResult:
+def _of_shorter_steps(outcome: RuleResult, by_metric: Mapping[str, Change]) -> RuleResult:
     """Returns the outcome, passed where a share rose only because the steps are shorter."""
-    step = found.get(PRIMARY)
+    step = by_metric.get(PRIMARY)
     if outcome.metric not in metrics.SHARES_OF_A_STEP or outcome.value is None or step is None:
         return outcome
     if step.value >= step.baseline or outcome.kind == "limit":

@@ -146,11 +146,11 @@ class RuleResult(records.Record):
 
 def remedies(outcomes: Iterable[RuleResult]) -> dict[Remedy, list[RuleResult]]:
     """Returns what to do, each thing once, with the refusals that it answers."""
-    found: dict[Remedy, list[RuleResult]] = {}
+    by_remedy: dict[Remedy, list[RuleResult]] = {}
     for outcome in outcomes:
         if outcome.remedy:
-            found.setdefault(outcome.remedy, []).append(outcome)
-    return found
+            by_remedy.setdefault(outcome.remedy, []).append(outcome)
+    return by_remedy
 
 
 class AbRerun(records.Record):

@@ -186,14 +186,14 @@ def _factor(key: str, run: Run, candidate: Run) -> float:
 
 
 def _changed(last: Run, candidate: Run) -> str:
-    found = cache_key.differences(last.environment, candidate.environment)
+    changes = cache_key.differences(last.environment, candidate.environment)
     before, now = (
         cache_key.ABSENT if steps is None else f"{steps:g}"
         for steps in (last.trained_steps, candidate.trained_steps)
     )
     if before != now:
-        found["trained steps"] = before, now
-    return run_lib.differences_in_words(found)
+        changes["trained steps"] = before, now
+    return run_lib.differences_in_words(changes)
 
 
 def _against(key: str, value: float, before: float) -> str:

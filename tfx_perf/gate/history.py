@@ -54,8 +54,8 @@ def read(
         runs = recorded_runs.read_runs(source, pipeline=pipeline, limit=limit)
         known = {name: _decisions(source, name) for name in {run.pipeline for run in runs}}
         return [_decided(_completed(run), known[run.pipeline]) for run in runs]
-    found = [read_artifact(source)] if _is_artifact(source) else _of_ledger(read_ledger(source))
-    return [run for run in found if pipeline is None or run.pipeline in ("", pipeline)][:limit]
+    on_record = [read_artifact(source)] if _is_artifact(source) else _of_ledger(read_ledger(source))
+    return [run for run in on_record if pipeline is None or run.pipeline in ("", pipeline)][:limit]
 
 
 def read_ledger(source: str, *, pipeline: str | None = None) -> Ledger:
@@ -85,8 +85,8 @@ def read_artifact(path: str) -> RecordedRun:
     """Returns the run in `evaluation.json` or `metrics.json`, or in the newer one of a folder."""
     file = storage.path(path)
     if not storage.is_file(file):
-        found = [file / name for name in _ARTIFACTS if storage.exists(file / name)]
-        file = max(found, key=storage.modified_time, default=file / _ARTIFACTS[0])
+        files = [file / name for name in _ARTIFACTS if storage.exists(file / name)]
+        file = max(files, key=storage.modified_time, default=file / _ARTIFACTS[0])
     if _schema(file) != TrainingRecord.SCHEMA:
         decision = GateRecord.read(file)
         run = _of_ledger(Ledger(entries=(decision.candidate,)))[0]
@@ -144,32 +144,32 @@ def resolved(source: str) -> str:
     folder = pathlib.Path(source)
     if "://" in source or not folder.is_dir():
         return source
-    found: list[pathlib.Path] = []
+    files: list[pathlib.Path] = []
     for depth in range(_DEPTH):
-        found = found or [each for name in _DATABASES for each in folder.glob("*/" * depth + name)]
+        files = files or [each for name in _DATABASES for each in folder.glob("*/" * depth + name)]
     is_mirror = any(folder.glob("*.json")) or not any(folder.iterdir())
-    if not found and is_mirror:
+    if not files and is_mirror:
         return source
-    found = found or [each for name in _DATABASES for each in folder.parent.glob(name)]
-    if not found:
+    files = files or [each for name in _DATABASES for each in folder.parent.glob(name)]
+    if not files:
         raise errors.UserError(
             f"{_EXPECTED}, or a folder that has {' or '.join(_DATABASES)} in it or beside it. "
             f"Received: path={source}, which has neither. {_remedy(folder)}"
         )
-    if len(found) > 1:
-        names = ", ".join(map(str, sorted(found)))
+    if len(files) > 1:
+        names = ", ".join(map(str, sorted(files)))
         raise errors.UserError(
             f"Expected one database of ML Metadata. Received: path={source}, which holds several. "
             f"Give one of them: {names}."
         )
-    return str(found[0])
+    return str(files[0])
 
 
 def _remedy(folder: pathlib.Path) -> str:
     """Returns a suggestion in the place of a folder that stands for nothing."""
-    found = {str(file.parent) for name in _ARTIFACTS for file in folder.glob(f"*/{name}")}
-    if found:
-        return f"Give the folder of a run's figures, e.g. {', '.join(sorted(found)[:_SHOWN])}."
+    folders = {str(file.parent) for name in _ARTIFACTS for file in folder.glob(f"*/{name}")}
+    if folders:
+        return f"Give the folder of a run's figures, e.g. {', '.join(sorted(folders)[:_SHOWN])}."
     return (
         "Give the file that the pipeline's metadata_connection_config names, or the folder= of "
         "tfx_perf.optimized in a script."
@@ -183,9 +183,7 @@ def is_metadata(source: str) -> bool:
     if "://" in source:
         return False
     if not storage.exists(source):
-        raise errors.UserError(
-            f"{_EXPECTED}. Received: path={source}, which does not exist."
-        )
+        raise errors.UserError(f"{_EXPECTED}. Received: path={source}, which does not exist.")
     return storage.is_file(source) and not source.endswith(".json")
 
 
@@ -215,9 +213,9 @@ def _completed(run: RecordedRun) -> RecordedRun:
     ):
         if kind in run.folders:
             with contextlib.suppress(errors.UserError):  # gone, or e.g. of an older version
-                found = read_artifact(str(storage.path(run.folders[kind]) / file_name))
-                figures |= found.metrics
-                environment |= found.environment
+                judged = read_artifact(str(storage.path(run.folders[kind]) / file_name))
+                figures |= judged.metrics
+                environment |= judged.environment
     return dataclasses.replace(run, metrics=figures, environment=environment)
 
 

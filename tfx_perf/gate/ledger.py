@@ -68,10 +68,10 @@ class Ledger(records.Record):
 
     @functools.cached_property
     def _by_key(self) -> Mapping[Any, list[Run]]:
-        found: dict[Any, list[Run]] = collections.defaultdict(list)
+        by_key: dict[Any, list[Run]] = collections.defaultdict(list)
         for run in self.runs:
-            found[run.key].append(run)
-        return found
+            by_key[run.key].append(run)
+        return by_key
 
     def append(self, entry: Run, *, keep: int, pinned: str | None = None) -> "Ledger":
         """Returns a ledger with a run that the gate has blessed, trimmed as by `last`.
@@ -120,7 +120,7 @@ class Ledger(records.Record):
         push each other out. A node keeps at most five times as many.
         """
         newer: collections.Counter[Any] = collections.Counter()
-        kept = []
+        newest = []
         for entry in reversed(self.entries):
             node = entry.pipeline, entry.node
             sizes = runs.sizes(entry.environment)
@@ -128,11 +128,11 @@ class Ledger(records.Record):
             environment = frozenset(others.items())
             newer[node, environment] += 1
             if entry.run_id == pinned:
-                kept.append(entry)
+                newest.append(entry)
             elif newer[node, environment] <= keep and newer[node] < _ENVIRONMENTS * keep:
                 newer[node] += 1
-                kept.append(entry)
-        return self.model_copy(update={"entries": tuple(reversed(kept))})
+                newest.append(entry)
+        return self.model_copy(update={"entries": tuple(reversed(newest))})
 
     def without(self, run: Run) -> "Ledger":
         """Returns a ledger without the entries of a run's training, for judging it."""

@@ -32,10 +32,10 @@ _COUNT = 10  # as many as latest_ledger() resolves
 
 def known(settings: GateSettings, before: Iterable[Ledger] = ()) -> Ledger:
     """Returns the merge of the ledgers of runs before and the one at `baseline_uri`."""
-    found = list(before)
+    ledgers = list(before)
     if settings.baseline_uri:
-        found.append(LedgerFolder(settings.baseline_uri).read())
-    return Ledger().merge(*found).last(settings.ledger_size, pinned=settings.reference_run)
+        ledgers.append(LedgerFolder(settings.baseline_uri).read())
+    return Ledger().merge(*ledgers).last(settings.ledger_size, pinned=settings.reference_run)
 
 
 def extended(before: Ledger, decision: GateRecord, *, settings: GateSettings) -> Ledger:
@@ -103,10 +103,10 @@ class LedgerFolder:
                     "which is a file; name its folder, or one that does not exist yet."
                 )
             try:
-                found = self._store.ls(self._folder, detail=False)
+                listed = self._store.ls(self._folder, detail=False)
             except FileNotFoundError:
                 return {}
-            paths = sorted(path for path in found if path.endswith(".json"))
+            paths = sorted(path for path in listed if path.endswith(".json"))
             new = [path for path in paths if path not in self._parts]
             # All at a time. Unlike cat(), it takes no path with a * or [ for a pattern.
             texts = self._store.cat_ranges(new, None, None, on_error="return")
@@ -189,8 +189,8 @@ class LedgerArtifacts:
             last_known_state=mlmd.proto.Execution.COMPLETE,
         )
         for key in ("kind", "run_id", "who", "reason"):
-            said = "; ".join(str(getattr(act, key)) for act in ledger.acts)
-            execution.custom_properties[key].string_value = said
+            reasons = "; ".join(str(getattr(act, key)) for act in ledger.acts)
+            execution.custom_properties[key].string_value = reasons
         event = mlmd.proto.Event(type=mlmd.proto.Event.OUTPUT)
         event.path.steps.add().key = _OUTPUT_KEY
         event.path.steps.add().index = 0
@@ -209,29 +209,29 @@ class LedgerArtifacts:
     def _latest(self, store: mlmd.MetadataStore) -> list[mlmd.proto.Artifact]:
         context = store.get_context_by_type_and_name(_CONTEXT_TYPE, self._pipeline)
         artifacts = store.get_artifacts_by_context(context.id) if context else []
-        found = [
+        ledgers = [
             item
             for item in artifacts
             if item.type == _TYPE and item.state == mlmd.proto.Artifact.LIVE
         ]
-        for item in found:
+        for item in ledgers:
             item.uri = metadata_store.located(item.uri, self._source)
-        return sorted(found, key=lambda item: item.id)[-_COUNT:]
+        return sorted(ledgers, key=lambda item: item.id)[-_COUNT:]
 
 
 def _only_pipeline(source: str) -> str:
-    found = recorded_runs.pipelines(source)
-    if len(found) != 1:
+    names = recorded_runs.pipelines(source)
+    if len(names) != 1:
         raise errors.UserError(
-            f"Expected the name of a pipeline, one of {', '.join(found) or 'none yet'}. "
+            f"Expected the name of a pipeline, one of {', '.join(names) or 'none yet'}. "
             "Received: pipeline=None."
         )
-    return found[0]
+    return names[0]
 
 
 def _merged(artifacts: list[mlmd.proto.Artifact]) -> Ledger:
     paths = [storage.path(item.uri) / ledgers.FILE_NAME for item in artifacts]
-    found = [path for path in paths if storage.exists(path)]
-    if paths and not found:
+    present = [path for path in paths if storage.exists(path)]
+    if paths and not present:
         _LOGGER.warning("The ledgers are gone, the last one from %s.", paths[-1])
-    return Ledger().merge(*map(Ledger.read, found))
+    return Ledger().merge(*map(Ledger.read, present))

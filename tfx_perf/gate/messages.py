@@ -64,8 +64,8 @@ def _decision(outcomes: Sequence[RuleResult]) -> str:
         first = refusals[0]
         if first.verdict is Verdict.INCOMPARABLE:  # of which some say more
             first = next((item for item in refusals if item.is_far_worse), first)
-        said = f"{first.metric} ({first.verdict.value}): {first.reason}"
-        return f"Refused by {len(refusals)} of {count}. {said}"
+        sentence = f"{first.metric} ({first.verdict.value}): {first.reason}"
+        return f"Refused by {len(refusals)} of {count}. {sentence}"
     if not checked:
         return f"Blessed unchecked: none of {count} applies yet."
     decision = f"Blessed: {checked} of {count} made, none refused."
@@ -112,19 +112,19 @@ def _compared_with(case: Case, compared: Sequence[str]) -> str:
         return f"Compared with Evaluator's baseline model: {', '.join(of_evaluator)}."
     if not count:
         return "No baseline yet: only absolute limits were checked."
-    said = f"Compared with {formatting.counted(count, 'blessed run')}"
+    sentence = f"Compared with {formatting.counted(count, 'blessed run')}"
     if count == 1:
-        return f"{said}."
-    return f"{said}: a figure with their mean at its present level, a counter with the last."
+        return f"{sentence}."
+    return f"{sentence}: a figure with their mean at its present level, a counter with the last."
 
 
 def _slower_peaks(candidate: Run, baseline: Sequence[Run]) -> tuple[float, float] | None:
     """Returns this run's FLOP/s and the blessed runs' lowest; None if not lower, as on any GPU."""
-    own = candidate.figure(_PEAK)
+    here = candidate.figure(_PEAK)
     known = [peak for run in baseline if (peak := run.figure(_PEAK)) is not None]
-    if own is None or not known or own >= _SLOWER * min(known):
+    if here is None or not known or here >= _SLOWER * min(known):
         return None
-    return own, min(known)
+    return here, min(known)
 
 
 def _slower_steps(case: Case, outcomes: Sequence[RuleResult]) -> Iterator[str]:
@@ -136,19 +136,17 @@ def _slower_steps(case: Case, outcomes: Sequence[RuleResult]) -> Iterator[str]:
     if case.before is None:
         return
     seconds, before = case.candidate.figure(PRIMARY), case.before.figure(PRIMARY)
-    sizes, others = (
-        run_lib.sizes(run.environment) for run in (case.candidate, case.before)
-    )
+    sizes, others = (run_lib.sizes(run.environment) for run in (case.candidate, case.before))
     field = next((field for field in _WORK if field in case.differences), None)
     is_of_size_alone = case.differences.keys() <= sizes.keys() & others.keys()
     if not (field and is_of_size_alone and seconds and before and seconds > before):
         return
     work = _WORK[field].format(f"{sizes[field] / others[field]:.3g}")
-    found = f"{work} {seconds / before:.3g} times as long"
+    told = f"{work} {seconds / before:.3g} times as long"
     of_step = [item for item in outcomes if item.metric == PRIMARY]
     if not any(item.refuses or item.kind == "limit" for item in of_step):
-        found += f"; not refused for it: rules: {{{PRIMARY}: {{max: SECONDS}}}} would set a limit"
-    yield f"{found}."
+        told += f"; not refused for it: rules: {{{PRIMARY}: {{max: SECONDS}}}} would set a limit"
+    yield f"{told}."
 
 
 def remedy(outcome: RuleResult, rule: Rule, *, of_rule: Sequence[RuleResult], case: Case) -> Remedy:
@@ -207,8 +205,8 @@ def _suggested(
         words = "train for more steps, or lower it"
         return "gate.minimum_steps", f"{settings.minimum_steps}", words
     words = "find out why the figure is missing; with true in a rule of yours it may be"
-    own = settings.rules.get(outcome.metric)
-    return f"{of_key}.optional", f"{bool(own and own.optional)}".lower(), words
+    given = settings.rules.get(outcome.metric)
+    return f"{of_key}.optional", f"{bool(given and given.optional)}".lower(), words
 
 
 def _tolerating(rule: Rule, outcomes: Sequence[RuleResult]) -> str:

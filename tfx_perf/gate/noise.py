@@ -226,9 +226,9 @@ def predict(
     """
     freedom = len(samples) - 1
     degrees = PRIOR_DEGREES + freedom
-    own = np.square(errors) if len(errors) else np.zeros(len(samples))
+    variances = np.square(errors) if len(errors) else np.zeros(len(samples))
     deviations = np.asarray(samples) - np.mean(samples)
-    between = max(0.0, float(np.sum(deviations**2) - freedom * np.mean(own)))
+    between = max(0.0, float(np.sum(deviations**2) - freedom * np.mean(variances)))
     variance = (PRIOR_DEGREES * prior**2 + between) / degrees
     weights = np.ones(len(samples))
     if variance and len(usual_errors):
@@ -240,8 +240,8 @@ def predict(
         degrees=degrees,
         count=1 / float(weights @ weights),
         own_error=own_error,
-        usual_error=math.sqrt(float(np.mean(own))),
-        centre_error=math.sqrt(float(weights**2 @ own)),
+        usual_error=math.sqrt(float(np.mean(variances))),
+        centre_error=math.sqrt(float(weights**2 @ variances)),
     )
 
 
@@ -277,11 +277,11 @@ def holm_levels(p_values: Sequence[float], *, rate: float) -> list[float]:
     tests depend on each other (Holm, "A simple sequentially rejective multiple test procedure",
     Scand. J. Statist. 6, 1979).
     """
-    found = [0.0] * len(p_values)
+    levels = [0.0] * len(p_values)
     left = len(p_values)
     for index in sorted(range(len(p_values)), key=p_values.__getitem__):
-        found[index] = rate / left
+        levels[index] = rate / left
         # After the first that does not reject, the others are held to its level.
-        if p_values[index] <= found[index] and left > 1:
+        if p_values[index] <= levels[index] and left > 1:
             left -= 1
-    return found
+    return levels

@@ -127,15 +127,15 @@ class Run(records.Record):
     @functools.cached_property
     def impossible(self) -> Mapping[str, tuple[float, float]]:
         """Figures that no measurement can reach: key to the expected range."""
-        found = {}
+        ranges = {}
         for key, value in self.known_figures.items():
             metric = metrics.lookup(key)
             if metric.unit == "loss" and self.loss:
                 metric = metrics.lookup(metrics.EVALUATION_PREFIX + self.loss)
             lowest, highest = metric.possible
             if not lowest <= value <= highest:
-                found[key] = lowest, highest
-        return found
+                ranges[key] = lowest, highest
+        return ranges
 
     @property
     def trained_steps(self) -> float | None:
@@ -180,34 +180,34 @@ def completed(environment: Mapping[str, str]) -> dict[str, str]:
     if "strategy" not in environment:
         return dict(environment)
     strategy = _FORMER_NAMES.get(environment["strategy"], environment["strategy"])
-    found = {
+    known = {
         "parameter_server_count": "0",
         "worker_count": "1",
         "host_count": "1",  # of several workers in old records nobody knows better
         **environment,
         "strategy": strategy,
     }
-    has_one_device = found.get("device_count") == "1"
-    if strategy in _OF_ONE_REPLICA or (has_one_device and found["worker_count"] == "1"):
-        found.setdefault("replica_count", "1")
+    has_one_device = known.get("device_count") == "1"
+    if strategy in _OF_ONE_REPLICA or (has_one_device and known["worker_count"] == "1"):
+        known.setdefault("replica_count", "1")
     elif has_one_device and strategy == _OF_WORKERS:
-        found.setdefault("replica_count", found["worker_count"])
-    return found
+        known.setdefault("replica_count", known["worker_count"])
+    return known
 
 
 def sizes(
     environment: Mapping[str, str], *, fields: Sequence[str] = SIZE_FIELDS
 ) -> dict[str, float]:
     """Returns the fields of an environment that are sizes."""
-    found = {}
+    numbers = {}
     for field in fields:
         try:
             number = float(environment[field])
         except (KeyError, ValueError):
             continue
         if number > 0 and math.isfinite(number):
-            found[field] = number
-    return found
+            numbers[field] = number
+    return numbers
 
 
 def differences(a: Mapping[str, str], b: Mapping[str, str]) -> dict[str, tuple[str, str]]:
@@ -221,12 +221,12 @@ def differences(a: Mapping[str, str], b: Mapping[str, str]) -> dict[str, tuple[s
         for field in size.keys() & other_size.keys()
         if abs(math.log(size[field] / other_size[field])) <= math.log(LARGEST_SIZE_RATIO)
     }
-    found = cache_key.differences(a, b)
-    return {field: values for field, values in found.items() if field not in alike}
+    changes = cache_key.differences(a, b)
+    return {field: values for field, values in changes.items() if field not in alike}
 
 
 def differences_in_words(differences: Mapping[str, Sequence[str]]) -> str:
     """Returns the first differences, field to both values; the report has all."""
-    found = [f"{field} {old} -> {new}" for field, (old, new) in differences.items()]
-    rest = [f"and {len(found) - _MOST_NAMED} more"] if found[_MOST_NAMED:] else []
-    return "; ".join([*found[:_MOST_NAMED], *rest])
+    changes = [f"{field} {old} -> {new}" for field, (old, new) in differences.items()]
+    rest = [f"and {len(changes) - _MOST_NAMED} more"] if changes[_MOST_NAMED:] else []
+    return "; ".join([*changes[:_MOST_NAMED], *rest])

@@ -41,29 +41,29 @@ def evaluate(
     """
     _check_reference_run(settings.reference_run, ledger, candidate=candidate)
     case = Case(candidate, ledger.without(candidate), settings)
-    found, changes, host_factor = _answers(case)
+    results, changes, host_factor = _answers(case)
     if ab_rerun:
-        found = [
+        results = [
             ab_rerun.settle(item, case.rules[item.metric], baseline=case.compared)
-            for item in found
+            for item in results
         ]
-    of_changes = {item.metric: item for item in found if item.kind == "change"}
-    found = [beside_step_time(item, changes, leader=of_changes.get(PRIMARY)) for item in found]
+    of_changes = {item.metric: item for item in results if item.kind == "change"}
+    results = [beside_step_time(item, changes, leader=of_changes.get(PRIMARY)) for item in results]
     quality_holds = any(
         item.kind == "change"
         and item.verdict is Verdict.PASS
         and not case.rules[item.metric].advisory
         and noise.kind(item.metric) is noise.Kind.QUALITY
-        for item in found
+        for item in results
     )
     outcomes = []
-    for outcome in found:
+    for outcome in results:
         rule, remedy = case.rules[outcome.metric], None
         refuses = not rule.advisory and _refuses(
             settings.policy, outcome, quality_holds=quality_holds
         )
         if refuses:
-            of_rule = [item for item in found if item.metric == outcome.metric]
+            of_rule = [item for item in results if item.metric == outcome.metric]
             remedy = messages.remedy(outcome, rule, of_rule=of_rule, case=case)
         update = {"refuses": refuses, "advisory": rule.advisory, "remedy": remedy}
         outcomes.append(outcome.model_copy(update=update))
@@ -97,29 +97,29 @@ def _answers(case: Case) -> tuple[list[RuleResult], dict[str, Change], float]:
     # Small losses against each day's baseline model add up, so that the reference run is no gain's.
     of_gains = {key: rule for key, rule in judged.items() if candidate.gain(key) is not None}
     alone = candidate.model_copy(update={"evaluation_gains": {}})
-    own, _ = baseline.changes(of_gains, Case(alone, case.ledger, settings))
-    since_anchor = {**changes, **dict.fromkeys(of_gains), **own}
+    of_gain, _ = baseline.changes(of_gains, Case(alone, case.ledger, settings))
+    since_anchor = {**changes, **dict.fromkeys(of_gains), **of_gain}
     tested = [key for key, change in changes.items() if change.is_tested]
     p_values = [changes[key].p_value for key in tested]
     holm = noise.holm_levels(p_values, rate=settings.false_alarm_rate)
     levels = dict(zip(tested, holm, strict=True))
     smallest_level = min(holm, default=settings.false_alarm_rate)
-    found: list[RuleResult] = []
+    results: list[RuleResult] = []
     for key, rule in case.rules.items():
         if problem := problems[key]:
-            found.append(problem)
+            results.append(problem)
             continue
         value = candidate.figure(key)
         if value is not None and (rule.min is not None or rule.max is not None):
-            found.append(check_limits(key, value, rule=rule))
+            results.append(check_limits(key, value, rule=rule))
         if key in changes:
             level = levels.get(key, smallest_level)
-            found.append(changes[key].outcome(level=level, smallest_level=smallest_level))
+            results.append(changes[key].outcome(level=level, smallest_level=smallest_level))
             if since := since_anchor[key]:
-                found += drift.drift(since, pinned=settings.reference_run, level=smallest_level)
+                results += drift.drift(since, pinned=settings.reference_run, level=smallest_level)
         elif rule.tolerance is not None:
-            found.append(_uncompared(key, rule, case))
-    return found, changes, host_factor
+            results.append(_uncompared(key, rule, case))
+    return results, changes, host_factor
 
 
 def _uncompared(key: str, rule: Rule, case: Case) -> RuleResult:
@@ -206,9 +206,9 @@ def _problem(key: str, rule: Rule, case: Case) -> RuleResult | None:
         if candidate.unmeasured and component == "OptimizedTrainer":
             reason = f"Nothing was measured: {candidate.unmeasured}"
         is_missed = before is not None and before.figure(key) is not None
-        own = settings.rules.get(key)
+        given = settings.rules.get(key)
         is_served = candidate.environment.get("parameter_server_count", "0") != "0"
-        if is_missed and noise.kind(key) is noise.Kind.QUALITY and not (own and own.optional):
+        if is_missed and noise.kind(key) is noise.Kind.QUALITY and not (given and given.optional):
             verdict = Verdict.INVALID
             reason = f"{reason}, and the blessed runs have it."
         elif key in _PER_PROCESS and rule.tolerance is not None and is_served:

@@ -27,8 +27,7 @@ def shares(count: int) -> list[Cpus]:
         )
     ends = [len(units) * index // count for index in range(count + 1)]
     return [
-        frozenset().union(*units[begin:end])
-        for begin, end in zip(ends, ends[1:], strict=False)
+        frozenset().union(*units[begin:end]) for begin, end in zip(ends, ends[1:], strict=False)
     ]
 
 

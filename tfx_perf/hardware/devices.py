@@ -32,11 +32,11 @@ def device_kind(device: tf.config.PhysicalDevice) -> str:
 
 def describe() -> dict[str, str]:
     """Returns the parts of a run's environment that must agree for the gate to compare runs."""
-    found = accelerators()
+    devices = accelerators()
     packages = versions.installed("keras", "tf-keras")
     return {
-        "device_kind": ", ".join(sorted({device_kind(device) for device in found})),
-        "device_count": str(len(found)),
+        "device_kind": ", ".join(sorted({device_kind(device) for device in devices})),
+        "device_count": str(len(devices)),
         "cpu_model": host.cpu_model(),
         "cpu_count": str(host.cpu_count()),
         "cpu_features": " ".join(host.cpu_features()),
@@ -52,16 +52,16 @@ def describe() -> dict[str, str]:
 
 def key_parts(*packages: str) -> dict[str, str]:
     """Returns the machine's parts of a cache key, with the versions of further `packages`."""
-    found = describe()
-    memory = formatting.format_bytes(int(found["memory_class_bytes"]))
+    parts = describe()
+    memory = formatting.format_bytes(int(parts["memory_class_bytes"]))
     machine = [
-        f"{found['cpu_count']} x {found['cpu_model']}",
-        found["cpu_features"],
+        f"{parts['cpu_count']} x {parts['cpu_model']}",
+        parts["cpu_features"],
         f"memory below {memory}",
-        f"{found['device_count']} x {found['device_kind']}",
+        f"{parts['device_count']} x {parts['device_kind']}",
     ]
     installed = {
-        "tensorflow": found["tensorflow"], **versions.installed(*packages, "tfx-perf")
+        "tensorflow": parts["tensorflow"], **versions.installed(*packages, "tfx-perf")
     }  # fmt: skip
     return {
         "host": ", ".join(machine),

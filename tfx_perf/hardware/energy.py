@@ -96,23 +96,23 @@ class Energy:
         return sum(self.by_meter.values()) if self.by_meter else None
 
 
-def of_all_hosts(own: Energy, sync: Any) -> Energy:
+def of_all_hosts(here: Energy, sync: Any) -> Energy:
     """Returns what all hosts took (`Sync`), each meter once; every worker calls it."""
     if sync.size == 1:
-        return own
-    readings = [(_number_of(meter), int(_MILLI * each)) for meter, each in own.by_meter.items()]
+        return here
+    readings = [(_number_of(meter), int(_MILLI * each)) for meter, each in here.by_meter.items()]
     readings += [(0, 0)] * (len(COUNTERS) - len(readings))
-    said = sync.all_gather([not own.reason, *(part for each in readings for part in each)])
-    found = Energy()
-    if not said[:, 0].all():
-        found.reason = own.reason or "other workers have not counted everything"
-    if not said[:, 1].all():  # the first meter's name
-        return found
-    for meter, millijoules in said[:, 1:].reshape(-1, 2).tolist():
+    gathered = sync.all_gather([not here.reason, *(part for each in readings for part in each)])
+    total = Energy()
+    if not gathered[:, 0].all():
+        total.reason = here.reason or "other workers have not counted everything"
+    if not gathered[:, 1].all():  # the first meter's name
+        return total
+    for meter, millijoules in gathered[:, 1:].reshape(-1, 2).tolist():
         if meter:  # two that share it do not begin and end at the same time
-            joules = max(millijoules / _MILLI, found.by_meter.get(str(meter), 0.0))
-            found.by_meter[str(meter)] = joules
-    return found
+            joules = max(millijoules / _MILLI, total.by_meter.get(str(meter), 0.0))
+            total.by_meter[str(meter)] = joules
+    return total
 
 
 def _number_of(meter: str) -> int:

@@ -82,8 +82,8 @@ def reset_resident_peak() -> None:
 def resident_peak_bytes() -> int | None:
     """Returns the peak of the resident set since `reset_resident_peak`, None if not on Linux."""
     with contextlib.suppress(OSError, AttributeError):
-        found = _PEAK_RESIDENT.search(_STATUS.read_text())
-        return int(found[1]) * 1024 if found else None  # written in KiB
+        match = _PEAK_RESIDENT.search(_STATUS.read_text())
+        return int(match[1]) * 1024 if match else None  # written in KiB
     return None
 
 

@@ -57,13 +57,13 @@ class Check:
 
 def installed(*names: str) -> dict[str, str | None]:
     """Returns the versions of distributions, None for those that are not installed."""
-    found: dict[str, str | None] = {}
+    by_name: dict[str, str | None] = {}
     for name in names:
         try:
-            found[name] = metadata.version(name)
+            by_name[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            found[name] = None
-    return found
+            by_name[name] = None
+    return by_name
 
 
 def has_tfx() -> bool:
@@ -103,8 +103,8 @@ def check() -> list[Check]:
     if library == "glibc" and has_tfx():
         checks.append(_check("glibc", glibc, line.glibc))
     packages = line.packages if has_tfx() else WITHOUT_TFX
-    found = installed(*packages)
-    checks.extend(_check(name, found[name], wanted) for name, wanted in packages.items())
+    present = installed(*packages)
+    checks.extend(_check(name, present[name], wanted) for name, wanted in packages.items())
     return checks
 
 
@@ -117,8 +117,8 @@ def problems(checks: Sequence[Check]) -> list[str]:
     ]
 
 
-def _check(name: str, found: str | None, expected: str) -> Check:
-    return Check(name, found, expected, passed=found is not None and _satisfies(found, expected))
+def _check(name: str, actual: str | None, expected: str) -> Check:
+    return Check(name, actual, expected, passed=actual is not None and _satisfies(actual, expected))
 
 
 def _satisfies(version: str, expected: str) -> bool:

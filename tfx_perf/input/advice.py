@@ -33,19 +33,19 @@ def advise(
 ) -> tuple[Advice, ...]:
     """Returns what to change; where training is fed, only what changes the training itself."""
     rates = [diagnosis.pipeline_examples_per_second, *trial_rates]
-    found = [
+    advices = [
         *_of_shuffling(source, example_count=example_count, mixing_ratio=mixing_ratio),
         *_of_dropping(source.options, example_count=example_count),
         *_of_noise(rates),
     ]
     if diagnosis.is_fed:
-        return tuple(found)
+        return tuple(advices)
     worst = diagnosis.bottleneck
     if worst and worst.name in _READING:
-        found += _of_files(source, worst)
+        advices += _of_files(source, worst)
     if worst and worst.name in _PER_BATCH:
-        found += _of_batches(source.options.batch_size, worst)
-    return tuple(found)
+        advices += _of_batches(source.options.batch_size, worst)
+    return tuple(advices)
 
 
 def _of_files(source: RecordSource, worst: Stage) -> Iterator[Advice]:

@@ -77,9 +77,7 @@ def serving(
             own_limits = limits(meter)
             dataset = candidate.build(source, limits=own_limits)
             if dataset.element_spec != source.element_spec:
-                raise NotApplicable(
-                    f"its element spec would be {dataset.element_spec}"
-                )
+                raise NotApplicable(f"its element spec would be {dataset.element_spec}")
             state = source.files_digest
             if state not in examined:
                 equivalence.check_beginning(

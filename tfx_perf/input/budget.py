@@ -65,9 +65,7 @@ class Gain:
     def too_little(self, diagnosis: Diagnosis, *, search_seconds: float) -> str:
         """Returns why there is no search, the shortest of which takes `search_seconds`."""
         if not self._most_seconds(diagnosis):
-            return (
-                "Training is as fast as with free input, so no search was made."
-            )
+            return "Training is as fast as with free input, so no search was made."
         rate, what = diagnosis.together_examples_per_second, "Reading and training take"
         if rate is None:
             rate, what = diagnosis.pipeline_examples_per_second, "Reading takes"

@@ -31,18 +31,18 @@ def ratios(samples: measure.Samples) -> dict[str, statistics.Interval]:
     """Returns how many times as fast as the default each is, the default among them."""
     default = measure.rates(samples[DEFAULT])
     return {
-        name: statistics.ratio_interval(measure.rates(own), default)
-        for name, own in samples.items()
+        name: statistics.ratio_interval(measure.rates(of_candidate), default)
+        for name, of_candidate in samples.items()
     }
 
 
 def with_figures(outcome: CandidateOutcome, samples: measure.Samples) -> CandidateOutcome:
     """Returns the outcome with what was measured of it beside the default."""
-    own = samples[outcome.name]
-    cpu_seconds = [sample.cpu_seconds_per_example for sample in own]
+    taken = samples[outcome.name]
+    cpu_seconds = [sample.cpu_seconds_per_example for sample in taken]
     return outcome.model_copy(
         update={
-            "examples_per_second": statistics.median_interval(measure.rates(own)),
+            "examples_per_second": statistics.median_interval(measure.rates(taken)),
             "ratio": ratios(samples)[outcome.name],
             "cpu_seconds_per_example": statistics.median_interval(cpu_seconds).value,
         }
@@ -51,12 +51,12 @@ def with_figures(outcome: CandidateOutcome, samples: measure.Samples) -> Candida
 
 def is_decided(samples: measure.Samples) -> bool:
     """Whether one's interval lies above those of all others; of few rounds, far above."""
-    found = ratios(samples)
-    best = max(found, key=lambda name: found[name].value)
-    highest_other = max(ratio.high for name, ratio in found.items() if name != best)
+    by_name = ratios(samples)
+    best = max(by_name, key=lambda name: by_name[name].value)
+    highest_other = max(ratio.high for name, ratio in by_name.items() if name != best)
     if len(samples[best]) < measure.MIN_ROUNDS:
-        return best != DEFAULT and found[best].low > measure.BEYOND_DOUBT * highest_other
-    return found[best].surely_above(highest_other)
+        return best != DEFAULT and by_name[best].low > measure.BEYOND_DOUBT * highest_other
+    return by_name[best].surely_above(highest_other)
 
 
 def takes_less_cpu(samples: measure.Samples, name: str) -> bool:
@@ -79,9 +79,7 @@ def best_of(outcomes: Iterable[CandidateOutcome], *, margin: float) -> Candidate
     return min(as_fast, key=lambda item: item.cpu_seconds_per_example or 0.0)
 
 
-def none_measured(
-    outcomes: Sequence[CandidateOutcome], *, memory_budget_bytes: float
-) -> Choice:
+def none_measured(outcomes: Sequence[CandidateOutcome], *, memory_budget_bytes: float) -> Choice:
     """Returns the default where every candidate was dropped."""
     names: dict[str, list[str]] = {}
     for outcome in outcomes:
@@ -92,17 +90,14 @@ def none_measured(
         "No candidate could be measured, so the default stays.",
         *filter(None, [memory]),
         *(
-            f"{', '.join(found)}: "
-            f"{textwrap.shorten(reason, _REASON_LENGTH, placeholder=' …')}."
-            for reason, found in names.items()
+            f"{', '.join(dropped)}: {textwrap.shorten(reason, _REASON_LENGTH, placeholder=' …')}."
+            for reason, dropped in names.items()
         ),
     ]
     return Choice(DEFAULT, " ".join(reasons))
 
 
-def without_memory(
-    outcomes: Iterable[CandidateOutcome], *, memory_budget_bytes: float
-) -> str:
+def without_memory(outcomes: Iterable[CandidateOutcome], *, memory_budget_bytes: float) -> str:
     """Returns which candidates the budget left out and what would let one in; empty if none."""
     over = {
         outcome.name: outcome.needed_bytes
@@ -147,8 +142,7 @@ def verdict(final: Confirmation, *, margin: float) -> Choice:
     """
     where = "on the train step" if final.on_train_step else "with nothing else running"
     figures = (
-        f"{final.ratio.value:.3g} times as fast as TFXIO's default {where} "
-        f"({final.ratio.spread})"
+        f"{final.ratio.value:.3g} times as fast as TFXIO's default {where} ({final.ratio.spread})"
     )
     is_beyond_doubt = final.rounds > 1 and final.ratio.surely_above(measure.BEYOND_DOUBT)
     if final.rounds < measure.MIN_ROUNDS and not is_beyond_doubt:

@@ -173,8 +173,8 @@ def diagnose(
     turn_seconds = diagnosis.round_time_seconds / len(timed_datasets)
     if left_seconds <= turn_seconds:  # of which filling the buffers takes a part
         return diagnosis
-    found = measure_stages(source, seconds=left_seconds, train=train)
-    return diagnosis.model_copy(update={"stages": found})
+    stages = measure_stages(source, seconds=left_seconds, train=train)
+    return diagnosis.model_copy(update={"stages": stages})
 
 
 def judge(samples: measure.Samples, *, seconds: float = 0.0) -> Diagnosis:
@@ -182,8 +182,8 @@ def judge(samples: measure.Samples, *, seconds: float = 0.0) -> Diagnosis:
 
     `seconds` is what measuring them took.
     """
-    rates = {name: measure.rates(own) for name, own in samples.items()}
-    intervals = {name: statistics.median_interval(own) for name, own in rates.items()}
+    rates = {name: measure.rates(taken) for name, taken in samples.items()}
+    intervals = {name: statistics.median_interval(taken) for name, taken in rates.items()}
     return Diagnosis(
         pipeline_examples_per_second=intervals[_PIPELINE],
         train_examples_per_second=intervals.get(_TRAIN),

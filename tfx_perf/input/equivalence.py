@@ -71,9 +71,7 @@ class Equivalence:
 
     def __init__(self, source: RecordSource, *, seconds: float) -> None:
         """Reads the unshuffled default for `seconds`; of larger data, also the first files."""
-        self._in_order = source.replace_options(
-            num_epochs=1, shuffle=False, drop_final_batch=False
-        )
+        self._in_order = source.replace_options(num_epochs=1, shuffle=False, drop_final_batch=False)
         self._epochs_seconds = _EPOCHS_SHARE * seconds
         self.reference = prefix(self._in_order.default(), seconds=seconds)
         self._sample = (
@@ -104,22 +102,22 @@ class Equivalence:
                 raise
             return None
         batch_size, unshuffled = sample.source.options.batch_size, sample.unshuffled
-        ratios, found = [], None
+        ratios, quality = [], None
         for epoch in self._epochs(batches, seconds=seconds):
             _check_same(epoch, sample.digest)
             if not unshuffled.tells:
                 return None
             ratios.append(unshuffled.ratios(epoch.fingerprints, batch_size=batch_size))
-            found = ShuffleQuality.of_epochs(ratios, example_count=unshuffled.example_count)
-            if found.is_certain(file_order_deviation=self._file_order_deviation):
+            quality = ShuffleQuality.of_epochs(ratios, example_count=unshuffled.example_count)
+            if quality.is_certain(file_order_deviation=self._file_order_deviation):
                 break
-        return found
+        return quality
 
-    def shortfall(self, found: ShuffleQuality | None, default: ShuffleQuality | None) -> str:
+    def shortfall(self, quality: ShuffleQuality | None, default: ShuffleQuality | None) -> str:
         """Says how `found` falls short of the default's; empty if not, or if unknown."""
-        if found is None or default is None:
+        if quality is None or default is None:
             return ""
-        return found.shortfall(default, file_order_deviation=self._file_order_deviation)
+        return quality.shortfall(default, file_order_deviation=self._file_order_deviation)
 
     @functools.cached_property
     def _file_order_deviation(self) -> float:
@@ -143,12 +141,12 @@ class Equivalence:
         while count < len(files):
             part = dataclasses.replace(self._in_order, file_patterns=files[:count])
             try:
-                found = prefix(part.default(), seconds=deadline - time.monotonic())
+                beginning = prefix(part.default(), seconds=deadline - time.monotonic())
             except tf.errors.OpError:  # a damage that the default would only meet later
                 break
-            if not found.complete:
+            if not beginning.complete:
                 break
-            sample, count = _sample(part, found), 2 * count
+            sample, count = _sample(part, beginning), 2 * count
         return sample
 
 
@@ -157,8 +155,8 @@ def check_beginning(source: RecordSource, build: Build) -> None:
     in_order = source.replace_options(
         num_epochs=1, shuffle=False, drop_final_batch=False, batch_size=_BEGINNING
     )
-    found, expected = map(_first_batch, (build(in_order), in_order.default()))
-    _check_same(found, expected.digest)
+    beginning, expected = map(_first_batch, (build(in_order), in_order.default()))
+    _check_same(beginning, expected.digest)
 
 
 def digest(dataset: tf.data.Dataset) -> Digest:
@@ -181,19 +179,19 @@ def of_batches(dataset: tf.data.Dataset) -> tf.data.Dataset:
     )
 
 
-def _sample(in_order: RecordSource, found: Prefix) -> _Sample:
+def _sample(in_order: RecordSource, prefix: Prefix) -> _Sample:
     return _Sample(
         source=in_order.replace_options(shuffle=True),
-        digest=found.digest,
-        unshuffled=Permutation(found.fingerprints),
+        digest=prefix.digest,
+        unshuffled=Permutation(prefix.fingerprints),
     )
 
 
-def _check_same(found: Prefix, expected: Digest) -> None:
-    if not found.complete:
+def _check_same(prefix: Prefix, expected: Digest) -> None:
+    if not prefix.complete:
         raise NotApplicable("the time budget ended while it was being checked")
-    if found.digest != expected:
-        count = found.fingerprints.size
+    if prefix.digest != expected:
+        count = prefix.fingerprints.size
         raise NotApplicable(
             "its examples are not those of the default: "
             f"{count} examples against {expected.count}"
@@ -212,14 +210,14 @@ def _first_batch(dataset: tf.data.Dataset) -> Prefix:
 def _read(fingerprints: tf.data.Dataset, *, seconds: float) -> Prefix:
     """Reads what `of_batches` returned, which can be read several times."""
     deadline = time.monotonic() + seconds
-    found = [np.empty(0, np.int64)]
+    batches = [np.empty(0, np.int64)]
     complete = True
     for batch in fingerprints.as_numpy_iterator():
-        if len(found) > 1 and time.monotonic() > deadline:
+        if len(batches) > 1 and time.monotonic() > deadline:
             complete = False
             break
-        found.append(batch)
-    return Prefix(np.concatenate(found), len(found) - 1, complete)
+        batches.append(batch)
+    return Prefix(np.concatenate(batches), len(batches) - 1, complete)
 
 
 def _of_examples(batch: tuple[Any, ...]) -> tf.Tensor:

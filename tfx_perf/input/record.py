@@ -153,8 +153,8 @@ class TuningRecord(records.Record):
         lacked_memory = any(outcome.needed_bytes is not None for outcome in others)
         lacked = lacked_memory or not was_compared or self.undecided_count
         stays = self.chosen == DEFAULT and lacked
-        said = (self.reason if stays else "", self.training_remark)
-        return " ".join(filter(None, said))
+        sentences = (self.reason if stays else "", self.training_remark)
+        return " ".join(filter(None, sentences))
 
     @property
     def chosen_on_train_step(self) -> bool:

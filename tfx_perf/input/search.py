@@ -107,9 +107,9 @@ class Search:
         console.set_status("diagnosing the input pipeline")
         if self._train:
             self.diagnosis = diagnosis.alone(self._default, batch_size=self.batch_size)
-            found = self._as_ordered() or self._decided_alone(candidates)
-            if found:
-                return found
+            decided = self._as_ordered() or self._decided_alone(candidates)
+            if decided:
+                return decided
             self._train.prepare()
             if self._budget.left_seconds < self.diagnosis.round_time_seconds:
                 return choice.too_few_rounds()
@@ -123,8 +123,8 @@ class Search:
         )
         if rates.is_fed:
             return Choice(DEFAULT, rates.verdict, was_searched=False)
-        if found := self._as_ordered():
-            return found
+        if decided := self._as_ordered():
+            return decided
         if not self._is_worth_it(rates):
             return self._too_little(self.least_seconds(rates))
         most_seconds = _SEARCH_SHARE * self._gain.possible_seconds(rates)
@@ -171,10 +171,10 @@ class Search:
             if self._budget.left_seconds >= shortest_seconds and self._examine(first):
                 samples = self._turns([first.name], max_rounds=_FEWEST_ROUNDS, turn_share=_BRIEF)
                 final = choice.comparison(samples, first.name, on_train_step=False)
-                found = choice.verdict(final, margin=self._margin)
-                if found.name == first.name and choice.takes_less_cpu(samples, first.name):
+                leader = choice.verdict(final, margin=self._margin)
+                if leader.name == first.name and choice.takes_less_cpu(samples, first.name):
                     self._drop(others)
-                    return found
+                    return leader
             shortest_seconds = least_seconds
         if possible_seconds < least_seconds:
             return self._too_little(shortest_seconds)
@@ -199,41 +199,41 @@ class Search:
         if not usable:
             return choice.none_measured(examined, memory_budget_bytes=budget_bytes)
         rounds = self.rounds
-        found = self._compared(usable)
-        if found.name == DEFAULT and proven and proven.name != DEFAULT:
+        decided = self._compared(usable)
+        if decided.name == DEFAULT and proven and proven.name != DEFAULT:
             self.rounds = max(rounds, self.rounds)
             return proven
         without = choice.without_memory(examined, memory_budget_bytes=budget_bytes)
-        if found.name == DEFAULT and without:
-            return dataclasses.replace(found, reason=f"{found.reason} {without}")
-        return found
+        if decided.name == DEFAULT and without:
+            return dataclasses.replace(decided, reason=f"{decided.reason} {without}")
+        return decided
 
-    def _is_enough(self, found: Choice, *, search_seconds: float) -> bool:
+    def _is_enough(self, decided: Choice, *, search_seconds: float) -> bool:
         """Returns whether looking at another one, which takes as long, is too late or too much."""
         if self._budget.left_seconds < search_seconds:
             return True
-        final = found.final
-        if found.name == DEFAULT or final is None:
+        final = decided.final
+        if decided.name == DEFAULT or final is None:
             return False
         is_fed = final.fed_ratio is not None and final.fed_ratio.value >= _ENOUGH_RATIO
         return is_fed or self._gain.left_seconds(final) < search_seconds
 
-    def _examine(self, candidate: Candidate, found: candidate_check.Prepared | None = None) -> bool:
+    def _examine(self, candidate: Candidate, ready: candidate_check.Prepared | None = None) -> bool:
         """Prepares (unless `found`) and checks a candidate, once; says if it can be measured."""
         if candidate.name not in self.outcomes:
             console.set_status(f"examining {candidate.name}")
-            found = found or self._candidate_check.examine(
+            ready = ready or self._candidate_check.examine(
                 candidate, deadline_seconds=self._budget.until(_PREPARED)
             )
-            if found.dataset is not None and not self._budget.left_seconds:
-                found = candidate_check.dropped(candidate, "not measured: the time was up")
+            if ready.dataset is not None and not self._budget.left_seconds:
+                ready = candidate_check.dropped(candidate, "not measured: the time was up")
             try:
-                if found.dataset is not None:
-                    dataset = self._as_trained_on(candidate, found.dataset)
+                if ready.dataset is not None:
+                    dataset = self._as_trained_on(candidate, ready.dataset)
                     self._contenders[candidate.name] = dataset
             except Exception as error:  # of the user's code, which must not cost the search
-                found = candidate_check.dropped(candidate, errors.in_one_line(error))
-            self.outcomes[candidate.name] = found.outcome
+                ready = candidate_check.dropped(candidate, errors.in_one_line(error))
+            self.outcomes[candidate.name] = ready.outcome
         return candidate.name in self._contenders
 
     def _drop(self, candidates: Sequence[Candidate]) -> None:
@@ -267,8 +267,8 @@ class Search:
         outcome = self.outcomes[candidate.name].model_copy(
             update={"name": variant.name, "description": variant.description}
         )
-        found = candidate_check.Prepared(outcome, self._contenders[candidate.name])
-        return [variant.name] if self._examine(variant, found) else []
+        prepared = candidate_check.Prepared(outcome, self._contenders[candidate.name])
+        return [variant.name] if self._examine(variant, prepared) else []
 
     def _has_time(self, turns: int) -> bool:
         """Returns whether there is time for turns, and for the last comparison after them."""

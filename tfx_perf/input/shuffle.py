@@ -74,12 +74,12 @@ class ShuffleQuality(records.Record):
         less than theory demands, because a few epochs may be alike by luck.
         """
         for name, floor in (("displacement", file_order_deviation), ("mixing", 0.0)):
-            own, own_error = self._estimate(name, floor)
+            ratio, own_error = self._estimate(name, floor)
             others, others_error = default._estimate(name, floor)
             error = _STANDARD_ERRORS * math.hypot(own_error, others_error)
-            if own + error < _TOLERATED_SHARE * min(1, others):
+            if ratio + error < _TOLERATED_SHARE * min(1, others):
                 return (
-                    f"it shuffles worse than the default: {name} ratio {own:.2g} against "
+                    f"it shuffles worse than the default: {name} ratio {ratio:.2g} against "
                     f"{others:.2g}, where a full shuffle has 1"
                 )
         return ""

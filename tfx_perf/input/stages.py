@@ -107,7 +107,7 @@ def measure_stages(
         turn_share=turn_share,
     )
     return divide(
-        {name: [1 / rate for rate in measure.rates(own)] for name, own in samples.items()},
+        {name: [1 / rate for rate in measure.rates(taken)] for name, taken in samples.items()},
         compressed_bytes=source.stored_record_bytes,
         record_bytes=source.record_bytes,
     )

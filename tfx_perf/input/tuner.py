@@ -53,19 +53,19 @@ def tune(
         expected_runs=expected_runs,
         keeps_order=keeps_order and source.options.shuffle,
     )
-    found = search.decide(candidates or _all_candidates(settings.service_address))
+    decided = search.decide(candidates or _all_candidates(settings.service_address))
     diagnosis = search.diagnosis
     default = search.outcomes[DEFAULT]
     if default.examples_per_second is None:  # else it was measured beside the others
         rate = diagnosis.pipeline_examples_per_second
         search.outcomes[DEFAULT] = default.model_copy(update={"examples_per_second": rate})
-    outcomes = choice.judged(search.outcomes, chosen=found.name, margin=settings.margin)
-    reason = found.reason
-    if found.name == DEFAULT and found.was_searched:
+    outcomes = choice.judged(search.outcomes, chosen=decided.name, margin=settings.margin)
+    reason = decided.reason
+    if decided.name == DEFAULT and decided.was_searched:
         reason = f"{reason} {diagnosis.bottleneck_in_words}".strip()
     shuffle = search.outcomes[DEFAULT].shuffle
     record = TuningRecord(
-        chosen=found.name,
+        chosen=decided.name,
         reason=reason,
         service_address=settings.service_address,
         outcomes=outcomes,
@@ -89,11 +89,11 @@ def tune(
             mixing_ratio=shuffle.mixing_ratio if shuffle else None,
             trial_rates=[each.examples_per_second for each in outcomes if each.examples_per_second],
         ),
-        final=found.final,
+        final=decided.final,
         tuning_time_seconds=budget.elapsed_seconds,
         expected_runs=expected_runs,
     )
-    if not found.was_searched or record.came_to_an_end:
+    if not decided.was_searched or record.came_to_an_end:
         return record
     more_time = (
         "The time ended with what a faster input may save: a larger schedule.expected_runs "

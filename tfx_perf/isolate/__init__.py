@@ -81,7 +81,7 @@ def started(
         folder = pathlib.Path(
             until.enter_context(tempfile.TemporaryDirectory(prefix="tfx-perf-child-"))
         )
-        own, mark = _environment(), folder.name
+        inherited, mark = _environment(), folder.name
         request = {
             "target": target,
             "arguments": dict(arguments),
@@ -91,7 +91,7 @@ def started(
             # Drivers of accelerators do not survive a fork, and no import is known never to open
             # them.
             "is_forked": is_forked and not host.may_have_accelerators(),
-            "environment": {**own, **(environment or {}), guard.MARK: guard.with_mark(mark)},
+            "environment": {**inherited, **(environment or {}), guard.MARK: guard.with_mark(mark)},
             "path": [os.path.abspath(folder) for folder in sys.path],
             "cwd": os.getcwd(),
             "cpus": None if cpus is None else sorted(cpus),
@@ -106,7 +106,7 @@ def started(
                 writer = until_it_runs.enter_context(until.enter_context(_shown(show)))
                 streams = writer.fileno(), streams[1]
             child = _SERVER.start(
-                request, environment=own, path=folder / "request", streams=streams
+                request, environment=inherited, path=folder / "request", streams=streams
             )
         until.callback(child.end)  # also on Ctrl-C, which does not reach another session
         yield child

@@ -62,9 +62,9 @@ def batch_of(dataset: tf.data.Dataset, size: int) -> Any:
 
 def repeated(call: interception.FitCall, batch: Any) -> tf.data.Dataset:
     """Returns a batch for ever; its spec leaves the size open, unless `fit`'s own data tell it."""
-    own = call.arguments["x"]
+    data = call.arguments["x"]
     is_dense = all(isinstance(part, tf.Tensor) for part in tf.nest.flatten(batch))
-    insists = isinstance(own, tf.data.Dataset) and _static_batch_size(own) == batch_size_of(batch)
+    insists = isinstance(data, tf.data.Dataset) and _static_batch_size(data) == batch_size_of(batch)
     if insists or not is_dense:
         return datasets.repeated(batch)
     opened = tf.nest.map_structure(

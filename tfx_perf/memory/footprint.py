@@ -123,13 +123,13 @@ class FootprintMeter:
             more_seconds = min(seconds[_BRIEF:]) - step_seconds
             step_seconds = max(0.0, more_seconds / (_FITS[-1] - _FITS[1]))
         began, self._began = self._began, time.perf_counter()
-        found = ended(
+        taken = ended(
             taken_bytes=taken_bytes, seconds=self._began - began, step_seconds=step_seconds
         )
         # The lowest, because a step's last tensors may not be freed yet when it is read.
         idle = min(idle_bytes[1:])
         shown = peaks_bytes[1:] if is_brief else peaks_bytes[_BRIEF:]
-        return Measured(found, batch_bytes, tuple(each - idle for each in shown))
+        return Measured(taken, batch_bytes, tuple(each - idle for each in shown))
 
     def _look(self, ended: Callable[..., Footprint], may_end: bool) -> None:
         grown_bytes = host.anonymous_memory_bytes() - self._before.anonymous_bytes

@@ -7,7 +7,6 @@ Econometrica 13, 1945; slope after Sen, "Estimates of the regression coefficient
 tau", JASA 63, 1968) must not be chance, must matter, and must not be coming to rest.
 """
 
-
 import numpy as np
 from scipy import stats
 
@@ -33,9 +32,7 @@ class MemoryGrowth(records.Record):
     is_leak: bool
 
 
-def growth_of(
-    seconds: Samples, steps: Samples, memory_bytes: Samples
-) -> MemoryGrowth | None:
+def growth_of(seconds: Samples, steps: Samples, memory_bytes: Samples) -> MemoryGrowth | None:
     """Returns how memory grew by steps; None if the training was too short to tell."""
     done, sizes = np.asarray(steps, dtype=float), np.asarray(memory_bytes, dtype=float)
     if not done.size:

@@ -198,13 +198,13 @@ def _endings(tried: Sequence[Attempt], base: float) -> list[str]:
         (item for item in tried if item.status not in ("measured", "not run")),
         key=lambda item: item.batch_size,
     )
-    said: list[str] = []
+    endings: list[str] = []
     for item in ended:
         if item.batch_size > base and item.reason.startswith(_RAISED):
-            said.append(
+            endings.append(
                 f"above {base:,} rows, at {item.batch_size:,} at the latest, the model raises "
                 f"{item.reason.removeprefix(_RAISED)}"
             )
             break
-        said.append(f"batch {item.batch_size:,}: {item.reason}")
-    return said
+        endings.append(f"batch {item.batch_size:,}: {item.reason}")
+    return endings

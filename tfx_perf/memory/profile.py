@@ -90,7 +90,7 @@ class _Profiling:
         self._meter = footprint.FootprintMeter(
             call,
             max_utilization=settings.max_device_utilization,
-            note=lambda found: self._note(self._progress.with_footprint(found)),
+            note=lambda measured: self._note(self._progress.with_footprint(measured)),
         )
         self._has_trained = False
         self._own = self._meter.batch_size
@@ -147,22 +147,22 @@ class _Profiling:
         # Where its process was ended at the limit, the allocator may still tell of the step.
         was_ended = any(item.batch_size == size for item in progress.footprints)
         has_footprint = self._trained_plan == "plain" and not was_ended
-        found = self._meter.take(size, is_brief=is_brief, may_end=has_footprint)
-        row = self._row(found)
+        measured = self._meter.take(size, is_brief=is_brief, may_end=has_footprint)
+        row = self._row(measured)
         progress = self._progress
-        if has_footprint and found.footprint.status == "measured":
-            progress = progress.with_footprint(found.footprint)
+        if has_footprint and measured.footprint.status == "measured":
+            progress = progress.with_footprint(measured.footprint)
         self._note(progress.with_step(row))
 
-    def _row(self, found: footprint.Measured) -> StepMemory:
+    def _row(self, measured: footprint.Measured) -> StepMemory:
         """Returns the step's row; the first one that trains also tells of the state."""
-        taken = found.footprint
+        taken = measured.footprint
         row = StepMemory(
             plan="plain",
             batch_size=taken.batch_size,
             status=taken.status,
             reason=taken.reason,
-            input_batch_bytes=found.batch_bytes,
+            input_batch_bytes=measured.batch_bytes,
         )
         if taken.status != "measured":
             return row
@@ -174,9 +174,9 @@ class _Profiling:
             return row.model_copy(update={"status": "failed", "reason": gap})
         state = draft.state  # nothing else in the process counts
         resident_bytes = state.weights_bytes + state.optimizer_state_bytes
-        *others, highest_bytes = sorted(found.rises_bytes)
+        *others, highest_bytes = sorted(measured.rises_bytes)
         figures = {
-            "peak_bytes": resident_bytes + (found.batch_bytes or 0) + highest_bytes,
+            "peak_bytes": resident_bytes + (measured.batch_bytes or 0) + highest_bytes,
             "scatter_bytes": highest_bytes - others[0] if others else None,
         }
         return row.model_copy(update=figures)
@@ -257,10 +257,10 @@ def _not_run(progress: ProfileProgress) -> Iterable[StepMemory]:
             yield StepMemory(plan=plan, batch_size=size, status="not run", reason=reason)
 
 
-def _over_limit(size: int, expected: float, found: devices.MemoryLimit) -> StepMemory:
+def _over_limit(size: int, expected: float, limit: devices.MemoryLimit) -> StepMemory:
     reason = (
         f"predicted to take {formatting.format_bytes(expected)}, over the limit of "
-        f"{formatting.format_bytes(found.bytes)} ({found.source})"
+        f"{formatting.format_bytes(limit.bytes)} ({limit.source})"
     )
     return StepMemory(plan="plain", batch_size=size, status="not run", reason=reason)
 

@@ -175,18 +175,18 @@ class ProfileRecord(records.Record):
                 if size > most and item.status == "failed":
                     break  # larger ones raise for the same reason, in words of their own
         ended = [
-            f"batch{'es' if len(found) > 1 else ''} {', '.join(found)}: {reason}"
-            for reason, found in sizes.items()
+            f"batch{'es' if len(batches) > 1 else ''} {', '.join(batches)}: {reason}"
+            for reason, batches in sizes.items()
         ]
         return f"Not all was measured: {'; '.join(ended)}." if ended else ""
 
     @property
     def _worst(self) -> dict[int, Attempt]:
-        found: dict[int, Attempt] = {}
+        by_size: dict[int, Attempt] = {}
         for item in (*self.footprints, *(step for step in self.steps if step.plan == "plain")):
-            if item.batch_size not in found or found[item.batch_size].status == "measured":
-                found[item.batch_size] = item
-        return dict(sorted(found.items()))
+            if item.batch_size not in by_size or by_size[item.batch_size].status == "measured":
+                by_size[item.batch_size] = item
+        return dict(sorted(by_size.items()))
 
     @property
     def advice(self) -> tuple[Advice, ...]:

@@ -92,10 +92,10 @@ class RecordedRun:
 
 def by_who_trained(runs: Iterable[RecordedRun]) -> dict[str, list[RecordedRun]]:
     """Returns runs whose times may be compared, by `trained_on`, in the order that they have."""
-    found: dict[str, list[RecordedRun]] = {}
+    groups: dict[str, list[RecordedRun]] = {}
     for run in runs:
-        found.setdefault(run.trained_on, []).append(run)
-    return found
+        groups.setdefault(run.trained_on, []).append(run)
+    return groups
 
 
 def pipelines(database: str | pathlib.Path) -> list[str]:
@@ -160,22 +160,22 @@ def _runs(
     }
     made: dict[str, set[int]] = {}  # by a gate
     given: dict[str, set[int]] = {}
-    for execution_id, found in outputs.items():
-        if any(artifact.type == _EVALUATION_TYPE for artifact in found):
+    for execution_id, outputs_of_it in outputs.items():
+        if any(artifact.type == _EVALUATION_TYPE for artifact in outputs_of_it):
             gate = nodes[execution_id]
-            made.setdefault(gate, set()).update(artifact.id for artifact in found)
+            made.setdefault(gate, set()).update(artifact.id for artifact in outputs_of_it)
             given.setdefault(gate, set()).update(inputs[execution_id])
     parts = {next(iter(made), ""): list(outputs.values())}
     if len(made) > 1:
         parts = {
             gate: [
                 # What a node makes of the gate's outputs belongs to it, too: the pushed model.
-                found
-                if own & inputs[id_]
-                else [item for item in found if item.id in own | given[gate]]
-                for id_, found in outputs.items()
+                outputs_of_it
+                if of_gate & inputs[id_]
+                else [item for item in outputs_of_it if item.id in of_gate | given[gate]]
+                for id_, outputs_of_it in outputs.items()
             ]
-            for gate, own in made.items()
+            for gate, of_gate in made.items()
         }
     created = datetime.datetime.fromtimestamp(
         context.create_time_since_epoch / 1000, tz=datetime.timezone.utc
@@ -199,9 +199,9 @@ def _results(
     """Returns the fields of a run that its executions' outputs tell, oldest execution first."""
     figures: dict[str, float] = {}
     fields: dict[str, Any] = {"blessed": None, "pushed": None, "folders": {}, "plans": {}}
-    for found in outputs:
-        by_type = {artifact.type: artifact for artifact in found}
-        for artifact in found:
+    for artifacts in outputs:
+        by_type = {artifact.type: artifact for artifact in artifacts}
+        for artifact in artifacts:
             if artifact.type in _FIGURE_TYPES:
                 figures |= _figures(artifact)
                 folder = stores.located(artifact.uri, database)
@@ -227,8 +227,8 @@ def _artifacts(
     """Returns each execution's outputs and input ids, which a context's artifacts would mix."""
     events = store.get_events_by_execution_ids(execution_ids)
     made = [event for event in events if event.type == mlmd.proto.Event.OUTPUT]
-    found = store.get_artifacts_by_id(list({event.artifact_id for event in made}))
-    artifacts = {artifact.id: artifact for artifact in found}
+    read = store.get_artifacts_by_id(list({event.artifact_id for event in made}))
+    artifacts = {artifact.id: artifact for artifact in read}
     outputs: dict[int, list[mlmd.proto.Artifact]] = {id_: [] for id_ in execution_ids}
     inputs: dict[int, set[int]] = {id_: set() for id_ in execution_ids}
     for event in made:

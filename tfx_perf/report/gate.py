@@ -198,12 +198,12 @@ def _noise(outcome: RuleResult) -> float:
 
 def _add_step_times(report: page.Report, record: GateRecord) -> None:
     known = [run.step_times for run in record.baseline_runs if run.step_times]
-    own = record.candidate.step_times
-    if not own:
+    step_times = record.candidate.step_times
+    if not step_times:
         return
-    shares = np.linspace(0, 1, len(own)).tolist()
-    series = {"this run": ([1e3 * seconds for seconds in own], shares)}
-    same = [times for times in known if len(times) == len(own)]
+    shares = np.linspace(0, 1, len(step_times)).tolist()
+    series = {"this run": ([1e3 * seconds for seconds in step_times], shares)}
+    same = [times for times in known if len(times) == len(step_times)]
     if same:
         typical = 1e3 * np.median(np.asarray(same), axis=0)
         series["blessed runs, median of each quantile"] = (typical.tolist(), shares)
@@ -217,8 +217,8 @@ def _add_step_times(report: page.Report, record: GateRecord) -> None:
 
 
 def _add_environment(report: page.Report, record: GateRecord) -> None:
-    own = record.candidate.environment
-    if not own:  # nothing was recorded, and the decision says so
+    values = record.candidate.environment
+    if not values:  # nothing was recorded, and the decision says so
         return
     report.add_table(
         "Why nothing was compared",
@@ -231,15 +231,15 @@ def _add_environment(report: page.Report, record: GateRecord) -> None:
         report.add_table(
             "Environment",
             columns=["property", "this run"],
-            rows=[[field, own.get(field, cache_key.ABSENT)] for field in sorted(own)],
+            rows=[[field, values.get(field, cache_key.ABSENT)] for field in sorted(values)],
             note=agreement,
         )
 
 
 def files_beside(record: GateRecord) -> dict[str, str]:
     """Returns the texts beside a pipeline's page, by their file names."""
-    found = {"evaluation.md": markdown_of(record), "junit.xml": junit_of(record)}
-    return found if record.blessed else {**found, _REFUSED_FILE_NAME: refused_page()}
+    texts = {"evaluation.md": markdown_of(record), "junit.xml": junit_of(record)}
+    return texts if record.blessed else {**texts, _REFUSED_FILE_NAME: refused_page()}
 
 
 def markdown_of(record: GateRecord) -> str:

@@ -54,9 +54,7 @@ def report_on(
     return report
 
 
-def _linked(
-    text: str, run: RecordedRun, kind: str, *, folder: pathlib.Path
-) -> str | page.Link:
+def _linked(text: str, run: RecordedRun, kind: str, *, folder: pathlib.Path) -> str | page.Link:
     if not text or kind not in run.folders:
         return text
     file = storage.path(run.folders[kind]) / page.FILE_NAME

@@ -98,8 +98,7 @@ def _add_diagnosis(report: page.Report, diagnosis: diagnosis_lib.Diagnosis) -> N
             svg=plots.stacked_bars(
                 {
                     "default": {
-                        stage.name: stage.seconds_per_example * 1e6
-                        for stage in diagnosis.stages
+                        stage.name: stage.seconds_per_example * 1e6 for stage in diagnosis.stages
                     }
                 },
                 xlabel="microseconds per example",

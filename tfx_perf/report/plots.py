@@ -139,7 +139,7 @@ def trend(points: Sequence[tuple[float, str]], *, key: str, kinds: Mapping[str, 
     values = [value for value, _ in points]
     axes.plot(range(1, len(points) + 1), values, color=_COLOURS[4], linewidth=1, zorder=2)
     for kind, colour in kinds.items():
-        places = [place for place, (_, found) in enumerate(points, start=1) if found == kind]
+        places = [place for place, (_, of_point) in enumerate(points, start=1) if of_point == kind]
         if places:
             axes.scatter(places, [values[place - 1] for place in places], color=colour, label=kind,
                          zorder=3, clip_on=False)  # fmt: skip
@@ -230,15 +230,15 @@ def _ticks(low: float, high: float, *, key: str) -> dict[float, str]:
     unit = 1.0
     if metric.unit == "bytes" and high >= 1:
         unit = 1024.0 ** (math.log2(high) // 10)
-    found: dict[float, str] = {}
+    texts: dict[float, str] = {}
     for count in range(_MOST_TICKS, 0, -1):
         locator = ticker.MaxNLocator(count, integer=metric.unit in ("count", "flag"))
         places = unit * np.asarray(locator.tick_values(low / unit, high / unit))
-        found = {
+        texts = {
             place: formatting.format_value(key, place)
             for place in places.tolist()
             if low <= place <= high
         }
-        if len(set(found.values())) == len(found):
+        if len(set(texts.values())) == len(texts):
             break
-    return found
+    return texts

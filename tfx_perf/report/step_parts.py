@@ -51,11 +51,11 @@ def divided(
 
 def _cut(seconds: float, parts: Mapping[str, float]) -> dict[str, float]:
     """Returns the rest and the parts, none larger than the parts before it leave."""
-    found: dict[str, float] = {}
-    for part, own in parts.items():
-        found[part] = min(own, seconds - sum(found.values()))
+    parts_left: dict[str, float] = {}
+    for part, part_seconds in parts.items():
+        parts_left[part] = min(part_seconds, seconds - sum(parts_left.values()))
     rest = _REST if _INPUT in parts else _REST_WITH_INPUT
-    return {rest: seconds - sum(found.values()), **found}
+    return {rest: seconds - sum(parts_left.values()), **parts_left}
 
 
 def _share(part: str, figures: Mapping[str, float]) -> float | None:
@@ -69,19 +69,19 @@ def add_to(report: page.Report, record: GateRecord) -> None:
     """Adds a picture of both to PerfEvaluator's report, where there is something to split."""
     from tfx_perf.report import plots  # with matplotlib, which `tfx-perf compare` does without
 
-    own = record.candidate
+    this = record.candidate
     known = [run for run in record.baseline_runs if mean_seconds(run.figures) is not None]
-    if mean_seconds(own.figures) is None or not known:
+    if mean_seconds(this.figures) is None or not known:
         return
-    parts = known_parts([run.figures for run in (own, *known)])
+    parts = known_parts([run.figures for run in (this, *known)])
     if not parts:
         return
-    before, now = _median(known, parts), _median([own], parts)
+    before, now = _median(known, parts), _median([this], parts)
     name = "last blessed run" if len(known) == 1 else f"{len(known)} blessed runs, median"
     report.add_figure(
         "Where a step's time goes",
         svg=plots.stacked_bars(
-            {f"{name}\n{_plan_of(known)}": before, f"this run\n{_plan_of([own])}": now},
+            {f"{name}\n{_plan_of(known)}": before, f"this run\n{_plan_of([this])}": now},
             xlabel="time of a step, mean after warm-up",
             format_size=formatting.format_seconds,
         ),
@@ -106,15 +106,15 @@ def _note(before: Mapping[str, float], now: Mapping[str, float], parts: Sequence
             "The wait for input is the share that trials of the plan measured, before the training "
             "or, where the plan is used again, in an earlier run."
         )
-    return " ".join([*sentences, *(said for part, said in _UNKNOWN.items() if part not in parts)])
+    sentences += [reason for part, reason in _UNKNOWN.items() if part not in parts]
+    return " ".join(sentences)
 
 
 def _median(runs: Sequence[Run], parts: Sequence[str]) -> dict[str, float]:
     means = [mean_seconds(run.figures) or 0.0 for run in runs]
     of_parts = {
         part: [
-            mean * (_share(part, run.figures) or 0.0)
-            for run, mean in zip(runs, means, strict=True)
+            mean * (_share(part, run.figures) or 0.0) for run, mean in zip(runs, means, strict=True)
         ]
         for part in parts
     }

@@ -196,17 +196,11 @@ def _loss_note(drawn: Mapping[str, Sequence[float]], epochs: int) -> str:
     return " ".join(sentences)
 
 
-def _add_plans(
-    report: page.Report, record: TrainingRecord, timed: Sequence[TrialRecord]
-) -> None:
+def _add_plans(report: page.Report, record: TrainingRecord, timed: Sequence[TrialRecord]) -> None:
     report.add_figure(
         "Step time of the plans",
         svg=plots.interval_bars(
-            [
-                (str(trial.plan), trial.step_time.scaled(1e3))
-                for trial in timed
-                if trial.step_time
-            ],
+            [(str(trial.plan), trial.step_time.scaled(1e3)) for trial in timed if trial.step_time],
             xlabel="milliseconds per step, median and 95 % interval",
             highlight=str(record.plan),
         ),
@@ -322,7 +316,7 @@ def _first_lines(record: TrainingRecord, *, runs_are_planned: bool) -> list[str]
     figures = record.figures()
     again = ", as in an earlier run" if record.reused_from else ""
     where = f" on {record.trained_on}" if record.trained_on else ""
-    said = [f"Trained with {record.trained_with}{where}{again}: {record.plan_reason}."]
+    lines = [f"Trained with {record.trained_with}{where}{again}: {record.plan_reason}."]
     # What trains because it needs no trial was not timed.
     has_tried = any(
         trial.status in _TRIED or (trial.status == "chosen" and trial.step_time)
@@ -336,19 +330,19 @@ def _first_lines(record: TrainingRecord, *, runs_are_planned: bool) -> list[str]
         is_planned=runs_are_planned,
     )
     if cost:
-        said.append(cost)
+        lines.append(cost)
     took_turns = any(each.plan.is_plain_fit and each.plan.speedups for each in record.trials)
     if cost and took_turns:
-        said.append(_BESIDE_BUDGET)
+        lines.append(_BESIDE_BUDGET)
     speed = figures["examples_per_second"]
     if speed is not None:
         shown = formatting.format_value("examples_per_second", speed).removesuffix("/s")
-        said.append(f"{shown} examples/s after warm-up.")
-    said += advice.reasons_for_own(record)
-    said += scaling.in_words(record)
+        lines.append(f"{shown} examples/s after warm-up.")
+    lines += advice.reasons_for_own(record)
+    lines += scaling.in_words(record)
     if record.strategy:
-        said.append(f"Strategy {record.strategy.name}: {record.strategy.reason}.")
-    return [*said, *record.warnings]
+        lines.append(f"Strategy {record.strategy.name}: {record.strategy.reason}.")
+    return [*lines, *record.warnings]
 
 
 def _trial_row(trial: TrialRecord) -> tuple[str, ...]:

@@ -66,8 +66,8 @@ def _digest(arrays: Any) -> str:
 
 def _content(part: Any) -> bytes:
     if hasattr(part, "tocoo"):  # a sparse matrix of SciPy
-        found = part.tocoo()
-        return b"".join(map(_content, (found.data, found.row, found.col)))
+        coordinates = part.tocoo()
+        return b"".join(map(_content, (coordinates.data, coordinates.row, coordinates.col)))
     shape = tuple(getattr(part, "shape", ()))
     about = f"{type(part).__name__} {getattr(part, 'dtype', '')} {shape}".encode()
     if getattr(part, "dtype", None) == tf.variant:  # of sparse and ragged tensors
@@ -131,19 +131,18 @@ def state_before_shuffles(dataset: tf.data.Dataset) -> str | None:
 
     TensorFlow's own check does not look at a shuffle's input. None if there is no such state.
     """
-    shuffled = [one for each in lineage(dataset) if _is_shuffle(each) for one in inputs(each)]
-    for each in shuffled:
-        if not any(one._functions() for one in lineage(each)):
-            continue
-        try:
-            tf.raw_ops.DatasetToGraphV2(
-                input_dataset=each._variant_tensor,
-                external_state_policy=tf.data.experimental.ExternalStatePolicy.FAIL.value,
-            )
-        except tf.errors.FailedPreconditionError as error:
-            return gist(error)
-        except tf.errors.OpError:  # it holds more than a graph can: 2 GB
-            continue
+    for each in filter(_is_shuffle, lineage(dataset)):
+        (shuffled,) = inputs(each)
+        if any(one._functions() for one in lineage(shuffled)):
+            try:
+                tf.raw_ops.DatasetToGraphV2(
+                    input_dataset=shuffled._variant_tensor,
+                    external_state_policy=tf.data.experimental.ExternalStatePolicy.FAIL.value,
+                )
+            except tf.errors.FailedPreconditionError as error:
+                return gist(error)
+            except tf.errors.OpError:
+                pass  # it holds more than a graph can: 2 GB
     return None
 
 
@@ -173,8 +172,8 @@ def held_bytes(dataset: tf.data.Dataset) -> int:
 
 def _holders(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
     """Returns the buffers and caches that a dataset, or what it is a copy of, was made of."""
-    found = (held for each in lineage(dataset) for held in getattr(each, "_copied", [each]))
-    return [each for each in found if hasattr(each, "_buffer_size") or hasattr(each, "_filename")]
+    holders = (held for each in lineage(dataset) for held in getattr(each, "_copied", [each]))
+    return [each for each in holders if hasattr(each, "_buffer_size") or hasattr(each, "_filename")]
 
 
 def batch_size(dataset: tf.data.Dataset) -> int | None:
@@ -207,7 +206,7 @@ class Ancestor:
 
 def ancestors(dataset: tf.data.Dataset) -> list[Ancestor]:
     """Returns the datasets that decide on the elements and their order, the last one first."""
-    found: list[Ancestor] = []
+    decisive: list[Ancestor] = []
     for each in lineage(dataset):
         if type(each).__name__ in _ORDERLY:
             continue
@@ -216,11 +215,11 @@ def ancestors(dataset: tf.data.Dataset) -> list[Ancestor]:
         functions = [function._func for function in wrapped if hasattr(function, "_func")]
         name = type(each).__name__.replace("Parallel", "")
         if isinstance(each, ArrayDataset):
-            return [*found, Ancestor(f"arrays {each.content}", [each.batch_size], [])]
+            return [*decisive, Ancestor(f"arrays {each.content}", [each.batch_size], [])]
         if tensors := getattr(each, "_tensors", None):
             name += f" of {_digest(tensors)}"
-        found.append(Ancestor(name, [int(n) for n in sizes if n is not None], functions))
-    return found
+        decisive.append(Ancestor(name, [int(n) for n in sizes if n is not None], functions))
+    return decisive
 
 
 def is_stream(dataset: tf.data.Dataset) -> bool:

@@ -21,9 +21,7 @@ def made_once(strategy: tf.distribute.ParameterServerStrategy) -> Iterator[None]
     def given(cls: Any, *args: Any, **kwargs: Any) -> Any:
         return strategy
 
-    def partitioned(
-        self: Any, cluster_resolver: Any, variable_partitioner: Any = None
-    ) -> None:
+    def partitioned(self: Any, cluster_resolver: Any, variable_partitioner: Any = None) -> None:
         self.extended._variable_partitioner = variable_partitioner
 
     made = _Strategy.__init__

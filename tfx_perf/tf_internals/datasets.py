@@ -85,10 +85,10 @@ def _value(spec: tf.TypeSpec, *, open_size: int) -> Any:
         return tf.SparseTensor(empty, tf.zeros([0], spec.dtype), shape)
     if isinstance(spec, tf.RaggedTensorSpec):
         inner = tf.TensorSpec([0, *spec.shape[spec.ragged_rank + 1 :]], spec.dtype)
-        found = _zeros(inner, open_size)
+        value = _zeros(inner, open_size)
         for _ in range(spec.ragged_rank):
-            found = tf.RaggedTensor.from_row_splits(found, tf.zeros([1], spec.row_splits_dtype))
-        return found
+            value = tf.RaggedTensor.from_row_splits(value, tf.zeros([1], spec.row_splits_dtype))
+        return value
     raise TypeError(
         "Expected data of dense, sparse or ragged tensors. "
         f"Received: element_spec with a {type(spec).__name__}."

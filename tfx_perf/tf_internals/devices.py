@@ -14,12 +14,12 @@ def are_open() -> bool:
 
 def allocator_limit_bytes(device: str) -> int:
     """Returns how much the allocator of a device, e.g. `GPU:0`, may take."""
-    (found,) = (
+    (limit_bytes,) = (
         item.memory_limit
         for item in device_lib.list_local_devices()
         if item.name == f"/device:{device}"
     )
-    return found
+    return limit_bytes
 
 
 def uses_onednn() -> bool:
@@ -34,5 +34,5 @@ def are_deterministic() -> bool:
 
 def computing() -> list[str]:
     """Returns this machine's GPUs, or else CPUs; afterwards devices cannot be configured."""
-    found = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
-    return [device.name for device in found]
+    devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
+    return [device.name for device in devices]

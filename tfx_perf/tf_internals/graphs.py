@@ -82,10 +82,10 @@ def hides_draws(function: Any) -> bool:
 
 
 def _hides_draws(kind: str) -> bool:
-    found = op_def_registry.get(kind)
-    if found is None or not found.is_stateful:
+    op_def = op_def_registry.get(kind)
+    if op_def is None or not op_def.is_stateful:
         return False
-    return "seed2" in {attribute.name for attribute in found.attr}
+    return "seed2" in {attribute.name for attribute in op_def.attr}
 
 
 def with_constants(function: Any) -> Callable[..., Any]:

@@ -34,9 +34,7 @@ def saved(iterator: Any, *, is_whole: bool = True) -> tf.Tensor:
 
 def restore(iterator: Any, state: tf.Tensor) -> None:
     """Puts an iterator into a state of `saved`; OpError if it iterates over other data."""
-    tf.raw_ops.DeserializeIterator(
-        resource_handle=iterator._iterator_resource, serialized=state
-    )
+    tf.raw_ops.DeserializeIterator(resource_handle=iterator._iterator_resource, serialized=state)
 
 
 def next_parts(

@@ -28,17 +28,17 @@ def restore(seeds: random.Random, state: tuple) -> None:
 @contextlib.contextmanager
 def other_operation_seeds() -> Iterator[None]:
     """Has operations outside of graphs use other seeds and kernels, which do not count later."""
-    of_process, own, seed = context.context(), operation_seeds(), global_seed()
-    if own is None:
+    of_process, seeds, seed = context.context(), operation_seeds(), global_seed()
+    if seeds is None:
         yield
         return
     other = random.Random()
-    other.setstate(own.getstate())
+    other.setstate(seeds.getstate())
     of_process._rng = random.Random(other.getrandbits(64))
     try:
         yield
     finally:  # whatever was set inside
-        of_process._rng, of_process._seed = own, seed
+        of_process._rng, of_process._seed = seeds, seed
 
 
 def global_generator_state() -> tf.Variable | None:

@@ -27,12 +27,10 @@ _KERNEL_SHARE = 0.1  # of all kernels' entries
 _PYTHON_OPS = ("PyFunc", "EagerPyFunc", "GeneratorDataset")
 
 
-def advise(
-    record: TrainingRecord, data: Any, *, weights: Sequence[Any] = ()
-) -> tuple[Advice, ...]:
+def advise(record: TrainingRecord, data: Any, *, weights: Sequence[Any] = ()) -> tuple[Advice, ...]:
     """Returns what the user should change; nothing if the figures give no reason."""
-    found = (*_found(record, data), *_of_widths(weights))
-    return tuple(Advice(code=code, message=text) for code, text in found)
+    remarks = (*_found(record, data), *_of_widths(weights))
+    return tuple(Advice(code=code, message=text) for code, text in remarks)
 
 
 def _found(record: TrainingRecord, data: Any) -> Iterator[tuple[str, str]]:
@@ -113,11 +111,11 @@ def _for_faster_input(tuned: str | None) -> str:
     if not tuned:
         return "tune it with InputTuner and give its input_plan to OptimizedTrainer."
     if tuned == DEFAULT:  # nothing was faster, or the search failed
-        found, said = "InputTuner has left it as it is", "why"
+        known, shown = "InputTuner has left it as it is", "why"
     else:
-        found, said = f"it is InputTuner's choice already ({tuned})", "what else was tried"
+        known, shown = f"it is InputTuner's choice already ({tuned})", "what else was tried"
     return (
-        f"{found}; its report says {said} and, if its time budget sufficed for that, where the "
+        f"{known}; its report says {shown} and, if its time budget sufficed for that, where the "
         "default's time goes."
     )
 
@@ -199,9 +197,9 @@ def reasons_for_own(record: TrainingRecord) -> list[str]:
     """Returns a sentence for each other precision tried, on why the model keeps its own."""
     if record.plan.precision is not None:
         return []
-    own = record.environment.get("precision", "the model's own precision")
+    precision = record.environment.get("precision", "the model's own precision")
     names = dict.fromkeys(each.plan.precision for each in record.trials if each.plan.precision)
-    return [f"{own} stays: {name} {_outcome(name, record.trials)}." for name in names]
+    return [f"{precision} stays: {name} {_outcome(name, record.trials)}." for name in names]
 
 
 def _outcome(name: str, trials: Sequence[TrialRecord]) -> str:
@@ -219,6 +217,6 @@ def _ratios(trial: TrialRecord, trials: Sequence[TrialRecord]) -> Iterator[float
     if trial.status != "slower" or trial.step_time is None:
         return
     own_plan = trial.plan.model_copy(update={"precision": None})
-    for own in trials:
-        if own.plan == own_plan and own.step_time is not None:
-            yield own.step_time.value / trial.step_time.value
+    for trial_before in trials:
+        if trial_before.plan == own_plan and trial_before.step_time is not None:
+            yield trial_before.step_time.value / trial.step_time.value

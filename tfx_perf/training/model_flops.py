@@ -59,12 +59,12 @@ def count_flops(model: Any, batch: Any) -> Flops:
         per_step = hlo.count_flops(_step_hlo(model, batch))
     except hlo.NotCompilable as error:
         return Flops(None, None, None, f"FLOPs not counted: {error}")
-    found = devices.accelerators()
-    roof = peak.peak_flops(found[0], tf.float32)
+    accelerators = devices.accelerators()
+    roof = peak.peak_flops(accelerators[0], tf.float32)
     if roof.flops_per_second is None:
         return Flops(per_step, None, roof.source)
     hosts = strategies.host_count(model.distribute_strategy)
-    peak_per_second = roof.flops_per_second * len(found) * hosts
+    peak_per_second = roof.flops_per_second * len(accelerators) * hosts
     return Flops(per_step, peak_per_second, roof.source)
 
 
@@ -80,10 +80,10 @@ def typical_batch(call: FitCall, first: Any) -> tuple[Any, bool]:
     if again is None:  # who reads it once more may take what others need
         return first, False
     try:
-        found = _median(again.take(_LOOKED_AT))
+        median = _median(again.take(_LOOKED_AT))
     except tf.errors.OpError:  # what the training did not read may be damaged
-        found = None
-    return (first, False) if found is None else (found, True)
+        median = None
+    return (first, False) if median is None else (median, True)
 
 
 def _median(data: tf.data.Dataset) -> Any:

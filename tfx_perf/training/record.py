@@ -115,12 +115,12 @@ class TrainingRecord(PlanChoice):
         """The number of replicas and their strategy; empty for one replica alone."""
         if not self.is_of_several:
             return ""
-        found = formatting.together(
+        replicas = formatting.together(
             worker_count=self.worker_count,
             replica_count=self.replica_count,
             server_count=self.parameter_server_count,
         )
-        return f"{found} ({self.environment['strategy']})"
+        return f"{replicas} ({self.environment['strategy']})"
 
     @property
     def is_of_several(self) -> bool:
@@ -130,8 +130,8 @@ class TrainingRecord(PlanChoice):
     @property
     def remark(self) -> str:
         """Sentences on failures in spite of which there is a model; empty without any."""
-        said = [f"Trained with {self.plan}: {self.plan_reason}."] if self.trials_failed else []
-        return " ".join([*said, *self.warnings])
+        sentences = [f"Trained with {self.plan}: {self.plan_reason}."] if self.trials_failed else []
+        return " ".join([*sentences, *self.warnings])
 
     @property
     def warnings(self) -> list[str]:
@@ -143,13 +143,13 @@ class TrainingRecord(PlanChoice):
 
     def figures(self) -> dict[str, float | None]:
         """Returns the metrics, in the order of the catalogue; many are fields of the same name."""
-        found: dict[str, float | None] = {
+        values: dict[str, float | None] = {
             key: getattr(self, key) for key in metrics.CATALOGUE if key in type(self).model_fields
         }
-        found |= self._step_figures() | self._memory_figures() | self._xla_figures()
+        values |= self._step_figures() | self._memory_figures() | self._xla_figures()
         account = self.communication
         chosen = next((trial for trial in self.trials if trial.status == "chosen"), None)
-        found |= {
+        values |= {
             "compile_share_ratio": self.compile_time_seconds / self.fit_time_seconds,
             "plan_speedup_ratio": chosen.speedup.value if chosen and chosen.speedup else None,
             "steps_per_execution": self.plan.steps_per_execution or 1,
@@ -159,7 +159,7 @@ class TrainingRecord(PlanChoice):
             "train_loss": _last(self.losses, "loss"),
             "validation_loss": _last(self.losses, "val_loss"),
         }
-        return {key: found[key] for key in metrics.CATALOGUE if key in found}
+        return {key: values[key] for key in metrics.CATALOGUE if key in values}
 
     def _step_figures(self) -> dict[str, float | None]:
         step, mean, batch_size = self.step_time, self.mean_step_time_seconds, self.global_batch_size
@@ -213,14 +213,15 @@ class TrainingRecord(PlanChoice):
         return tuple(np.quantile(steady, np.linspace(0, 1, _QUANTILES)).tolist())
 
     def _xla_figures(self) -> dict[str, float | None]:
-        own = self.xla.compiled_shapes if self.xla else None
+        sizes = self.xla.compiled_shapes if self.xla else None
         tried = [trial for trial in self.trials if trial.compiled_shapes is not None]
-        attempts = sum(max(1, len(trial.compiled_shapes or ())) for trial in tried) + len(own or ())
+        attempts = len(sizes or ())
+        attempts += sum(max(1, len(trial.compiled_shapes or ())) for trial in tried)
         failures = sum(trial.compile_time_seconds is None for trial in tried)
         is_own_step = self.plan.is_plain_fit
         return {
             "xla_enabled": int(self.jit_compile if is_own_step else self.plan.uses_xla),
-            "xla_compile_count": None if own is None else len(own),
+            "xla_compile_count": None if sizes is None else len(sizes),
             "xla_compile_success_ratio": 1 - failures / attempts if attempts else None,
             "xla_fusion_count": self.xla.fusion_count if self.xla else None,
             "xla_fusion_saved_bytes": self.xla.fusion_saved_bytes if self.xla else None,

@@ -114,8 +114,8 @@ class EndedTraining:
             **known,
         )
         weights = call.model.trainable_weights
-        found = advice.advise(record, call.arguments["x"], weights=weights)
-        return record.model_copy(update={"advice": found})
+        advices = advice.advise(record, call.arguments["x"], weights=weights)
+        return record.model_copy(update={"advice": advices})
 
 
 def loss_name(model: Any) -> str:
@@ -157,14 +157,14 @@ def ended(
     traced = loop.functions.used_by(result.plan)
     # Before anything else of ours takes memory.
     left = choice.trial_leftover_bytes if is_traced else 0  # else in another process
-    found = peaks(held, memory, leftover_bytes=left)
+    peak_fields = peaks(held, memory, leftover_bytes=left)
     return EndedTraining(
         call,
         choice,
         result,
         loop,
         known={
-            **found,
+            **peak_fields,
             **memory_along(
                 memory,
                 timer,
@@ -265,11 +265,11 @@ def xla_account(model: Any, loop: FitLoop, plan: TrainingPlan, batch: Any) -> Xl
         after = hlo.model_step_hlo(model, batch, optimized=True, step=part).hlo_module
     except hlo.NotCompilable as error:
         return XlaAccount(compiled_shapes=shapes, note=str(error))
-    found = fusions.count_fusions(after)
+    fused = fusions.count_fusions(after)
     return XlaAccount(
         compiled_shapes=shapes,
-        fusion_count=found.count,
-        fusion_saved_bytes=found.saved_bytes,
+        fusion_count=fused.count,
+        fusion_saved_bytes=fused.saved_bytes,
         # Optimised, some products are no longer written as dots; XLA may also recompute.
         executed_flops=max(map(hlo.count_flops, (before, after))),
     )
@@ -279,9 +279,7 @@ def _unread(xla: XlaAccount | None) -> list[str]:
     return [f"fusions not counted: {xla.note}"] if xla and xla.note else []
 
 
-def _compile_seconds(
-    trials: Sequence[TrialRecord], plan: TrainingPlan, timer: StepTimer
-) -> float:
+def _compile_seconds(trials: Sequence[TrialRecord], plan: TrainingPlan, timer: StepTimer) -> float:
     """Returns the time to trace and compile the used functions, in trials here or in fit."""
     for record in trials:
         if record.plan == plan and record.compile_time_seconds is not None:

@@ -262,9 +262,9 @@ class Recovery:
         return plan
 
     def _last_good(self, guard: Guard) -> ResumePoint | None:
-        found = self._store.latest() if self._store and guard.writer.count else None
-        if found is not None:
-            return self._saved_point(*found)
+        latest = self._store.latest() if self._store and guard.writer.count else None
+        if latest is not None:
+            return self._saved_point(*latest)
         return guard.snapshot or self._point
 
     def _saved_point(self, folder: pathlib.Path, checkpoint: Checkpoint) -> DiskSnapshot:
@@ -334,33 +334,33 @@ class Recovery:
         """Returns the newest checkpoint of this training; tells of those of others."""
         if self._store is None:
             return None
-        found = self._store.latest()
-        if not self._sync.all_equal(found and found[0].name):
+        latest = self._store.latest()
+        if not self._sync.all_equal(latest and latest[0].name):
             _LOGGER.warning("Workers disagree on the latest checkpoint; starting from scratch.")
             return None
-        if found is not None:
-            folder, checkpoint = found
+        if latest is not None:
+            folder, checkpoint = latest
             _LOGGER.warning("Training resumes from step %d: %s", checkpoint.step, folder)
             return self._saved_point(folder, checkpoint)
         if not self._sync.is_chief:
             return None
-        own = self._store.folder
+        folder_here = self._store.folder
         others = sorted(
-            (path for path in own.parent.glob("*/") if path != own),
+            (path for path in folder_here.parent.glob("*/") if path != folder_here),
             key=lambda path: path.stat().st_mtime,
         )
         for path in others[:-_OTHERS_KEPT]:
             _LOGGER.warning("The checkpoints of another training are removed: %s", path)
             shutil.rmtree(path, ignore_errors=True)
         for path in others[-1:]:
-            found = CheckpointStore(path).latest()
-            if found is not None:
-                changes = cache_key.differences(found[1].fingerprint, self._fingerprint.fields)
+            latest = CheckpointStore(path).latest()
+            if latest is not None:
+                changes = cache_key.differences(latest[1].fingerprint, self._fingerprint.fields)
                 values = training_fingerprint.differing_values(
-                    found[1].values, self._fingerprint.values
+                    latest[1].values, self._fingerprint.values
                 )
                 self._note(
-                    f"The checkpoint {found[0]} is of another training and is not used: "
+                    f"The checkpoint {latest[0]} is of another training and is not used: "
                     f"{cache_key.describe(changes)}. {values}".rstrip(" .")
                 )
         return None
@@ -384,8 +384,8 @@ class Recovery:
             history, timer = self._loop.fit(
                 plan.plain, guard=again, numerics_check=numerics_check, data=self._data
             )
-        except DivergenceError as found:
-            where, bad = f"{found.what} in step {found.last_step}", numerics_check.found
+        except DivergenceError as diverged:
+            where, bad = f"{diverged.what} in step {diverged.last_step}", numerics_check.found
             if bad is not None:
                 where = f"NaN or Inf in step {bad.step}, first in {bad}"
                 remedy = bad.remedy
@@ -407,12 +407,12 @@ class Recovery:
             self._attempts.forget_attempts()
 
     def _tell_of_checkpoint(self) -> None:
-        found = self._store.latest() if self._store else None
-        if found:
+        latest = self._store.latest() if self._store else None
+        if latest:
             _LOGGER.error(
                 "The training failed. The next run resumes from step %d: %s",
-                found[1].step,
-                found[0],
+                latest[1].step,
+                latest[0],
             )
 
 

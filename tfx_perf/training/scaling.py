@@ -34,12 +34,12 @@ def held_against(
     """Returns the record with the last run before of the same training on one replica, if any."""
     if not record.is_of_several:
         return record
-    for source, found in before:
-        if not _is_same_training(record, found):
+    for source, earlier in before:
+        if not _is_same_training(record, earlier):
             continue
-        speed = found.figures()["examples_per_second"]
-        alone = found.one_replica
-        if not found.is_of_several and speed:
+        speed = earlier.figures()["examples_per_second"]
+        alone = earlier.one_replica
+        if not earlier.is_of_several and speed:
             alone = RunBefore(source=source, examples_per_second=speed)
         if alone:
             return record.model_copy(update={"one_replica": alone})
@@ -49,8 +49,8 @@ def held_against(
 def _is_same_training(record: TrainingRecord, other: TrainingRecord) -> bool:
     different = set(cache_key.differences(record.environment, other.environment))
     if record.host_count == 1 < record.worker_count:  # which may have a share of its CPUs each
-        own, others = (int(each.environment.get("cpu_count", 0)) for each in (record, other))
-        if own * record.worker_count <= others:
+        cpu_count, others = (int(each.environment.get("cpu_count", 0)) for each in (record, other))
+        if cpu_count * record.worker_count <= others:
             different.discard("cpu_count")
     codes = {each.key["code"] for each in (record, other) if "code" in each.key}
     return different <= _OF_REPLICAS and len(codes) <= 1
@@ -80,22 +80,22 @@ def in_words(record: TrainingRecord) -> list[str]:
     speedup = record.figures()["replica_speedup_ratio"]
     if alone is not None and speedup is not None:
         before = f"the last run on one replica ({alone.source})"
-        said = f"The replicas train {formatting.compared_speed(speedup)} {before}"
+        comparison = f"The replicas train {formatting.compared_speed(speedup)} {before}"
     elif account is not None:
         bound = formatting.compared_speed(_largest_speedup(account), is_upper_bound=True)
-        said = (
+        comparison = (
             f"The replicas wait for each other in {account.wait_share:.0%} of a step, and so are "
             f"{bound} one replica alone"
         )
     else:
         return []
     if not is_one_faster(record):
-        return [f"{said}."]
+        return [f"{comparison}."]
     causes = "; ".join(_causes(record))
     apart = record.host_count > 1
     remedy = "give each replica a larger batch, or a faster network" if apart else _ALONE
     return [
-        f"{said}: one replica is faster on this machine.",
+        f"{comparison}: one replica is faster on this machine.",
         *([f"Why: {causes}."] if causes else []),
         f"Remedy: {remedy}.",
     ]

@@ -87,8 +87,8 @@ def as_one_device(
         return
     from tfx_perf.distribute.as_one_device import trained
 
-    with trained(call, settings) as found:
-        yield found
+    with trained(call, settings) as as_one:
+        yield as_one
 
 
 class TrainingSession:
@@ -156,14 +156,14 @@ class TrainingSession:
             return None
         try:
             with generators.kept():
-                found = self._longest.record()
-            others = tuple(each for each in self._ended.values() if each.fit != found.fit)
+                longest = self._longest.record()
+            others = tuple(each for each in self._ended.values() if each.fit != longest.fit)
             update = {
                 "fit_errors": self._fit_errors,
                 "other_choices": others,
-                "notes": (*found.notes, *self._beside_notes),
+                "notes": (*longest.notes, *self._beside_notes),
             }
-            return found.model_copy(update=update)
+            return longest.model_copy(update=update)
         except errors.UserError as error:  # no step was trained, say
             _LOGGER.warning("The training could not be measured. %s", error)
         except Exception:  # the model is trained; losing it would help nobody
@@ -365,15 +365,13 @@ class TrainingSession:
         ended = loop.fit(choice.plan, plain_step_seconds=plain_step_seconds)
         return FitResult(*ended, plan=choice.plan, notes=notes)
 
-    def add(self, found: TrainingRecord) -> None:
+    def add(self, record: TrainingRecord) -> None:
         """Adds the record of a custom training loop; the training with the most steps counts."""
         self.__dict__.pop("record", None)
-        if self._custom is None or found.train_step_count > self._custom.train_step_count:
-            self._custom = found
+        if self._custom is None or record.train_step_count > self._custom.train_step_count:
+            self._custom = record
 
-    def _keep(
-        self, call: FitCall, choice: PlanChoice, result: FitResult, **measured: Any
-    ) -> None:
+    def _keep(self, call: FitCall, choice: PlanChoice, result: FitResult, **measured: Any) -> None:
         self.__dict__.pop("record", None)
         if choice.fit:
             self._ended[str(choice.fit)] = choice
@@ -407,9 +405,7 @@ class TrainingSession:
         if self._lock is not None:
             self._lock.release()
 
-    def _recovery(
-        self, call: FitCall, loop: FitLoop
-    ) -> tuple[FitGuard | None, tuple[str, ...]]:
+    def _recovery(self, call: FitCall, loop: FitLoop) -> tuple[FitGuard | None, tuple[str, ...]]:
         """Returns the training's guard, None if there can be none, and notes for the record."""
         folder = self._folder_of(self._fit_count)
         self._fit_count += 1
@@ -445,9 +441,7 @@ class TrainingSession:
             self._loop = FitLoop(call, observer=self._communication)
         return self._loop
 
-    def _is_told_first(
-        self, call: FitCall, loop: FitLoop, recovery: FitGuard | None
-    ) -> bool:
+    def _is_told_first(self, call: FitCall, loop: FitLoop, recovery: FitGuard | None) -> bool:
         """Whether callbacks may change the model before its steps are tried or traced."""
         module = loop.keras_api.callbacks
         if not callback_hooks.may_change_the_model(call.arguments["callbacks"], module):
@@ -463,14 +457,14 @@ class TrainingSession:
         choice = self._known_to_all(call, loop)
         if choice is None:
             choice = self._try(call, loop)
-            unspent = sum(found.trial_time_seconds for found in self._found)
+            unspent = sum(each.trial_time_seconds for each in self._found)
             seconds = choice.trial_time_seconds + unspent
             choice = choice.model_copy(update={"trial_time_seconds": seconds})
             if choice.fit:
                 self._found.append(choice)
         # Spent once.
         spent = {"trial_time_seconds": 0.0}
-        self._found = [found.model_copy(update=spent) for found in self._found]
+        self._found = [each.model_copy(update=spent) for each in self._found]
         return choosing.with_recompute(call, loop, choice, settings=self._settings)
 
     def _gone_on_with(
@@ -487,15 +481,15 @@ class TrainingSession:
         """Returns the choice of `_known` if all workers have the same; else None."""
         sync = loop.sync
         # To see whether a choice holds may build the model, which takes all workers.
-        all_found = sync.all_equal([(found.plan, found.fit) for found in self._found])
+        all_found = sync.all_equal([(each.plan, each.fit) for each in self._found])
         choice = self._known(call, loop) if all_found else None
         return choice if sync.all_equal(choice and choice.plan) else None
 
     def _known(self, call: FitCall, loop: FitLoop) -> PlanChoice | None:
         """Returns the choice given, or found for an equal earlier `fit`; None if neither."""
-        for found in self._found:
-            choice = choosing.as_given(call, loop, found)
-            if choice.fit or not found.fit:
+        for earlier in self._found:
+            choice = choosing.as_given(call, loop, earlier)
+            if choice.fit or not earlier.fit:
                 return choice
         return None
 

@@ -52,7 +52,7 @@ def count_fusions(module: hlo_pb2.HloModuleProto) -> Fusions:
     outer = [computation for computation in fused if computation.id not in inner]
     return Fusions(
         count=len(outer),
-        saved_bytes=sum(_bytes(item) for own in outer for item in _intermediates(own)),
+        saved_bytes=sum(_bytes(item) for each in outer for item in _intermediates(each)),
     )
 
 

@@ -43,9 +43,7 @@ def build(transform: tft.TFTransformOutput) -> keras.Model:
     for name in features.CATEGORICAL:
         size = transform.vocabulary_size_by_name(name) + 1  # one for all that is unknown
         inputs[name] = keras.Input((1,), name=name, dtype=tf.int64)
-        parts.append(
-            keras.layers.CategoryEncoding(size, output_mode="one_hot")(inputs[name])
-        )
+        parts.append(keras.layers.CategoryEncoding(size, output_mode="one_hot")(inputs[name]))
     hidden = keras.layers.concatenate(parts)
     for _ in range(2):
         hidden = keras.layers.Dense(HIDDEN_UNITS, activation="relu")(hidden)

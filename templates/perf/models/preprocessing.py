@@ -33,7 +33,5 @@ def preprocessing_fn(inputs: dict) -> dict[str, tf.Tensor]:
 def _dense(column: tf.Tensor | tf.SparseTensor, missing: float | int | str) -> tf.Tensor:
     if isinstance(column, tf.SparseTensor):
         shape = [column.dense_shape[0], 1]
-        column = tf.sparse.to_dense(
-            tf.SparseTensor(column.indices, column.values, shape), missing
-        )
+        column = tf.sparse.to_dense(tf.SparseTensor(column.indices, column.values, shape), missing)
     return tf.reshape(column, [-1, 1])

@@ -66,9 +66,7 @@ def eval_config() -> tfma.EvalConfig:
     )
     accuracy = tfma.MetricConfig(class_name="BinaryAccuracy", threshold=threshold)
     return tfma.EvalConfig(
-        model_specs=[
-            tfma.ModelSpec(signature_name="serving_default", label_key=features.LABEL)
-        ],
+        model_specs=[tfma.ModelSpec(signature_name="serving_default", label_key=features.LABEL)],
         slicing_specs=[tfma.SlicingSpec()],
         metrics_specs=[tfma.MetricsSpec(metrics=[accuracy])],
     )

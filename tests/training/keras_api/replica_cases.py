@@ -324,8 +324,7 @@ def main(package, replicas, names):
                 for name, result in results.items()
             }
         found[case] = {
-            name: difference(result, expected[of_plan[name]])
-            for name, result in results.items()
+            name: difference(result, expected[of_plan[name]]) for name, result in results.items()
         }
     print(json.dumps(found))
 

@@ -50,15 +50,13 @@ class CatchingHandler(beam_handler.BeamHandler):
         with contextlib.ExitStack() as stack:
             for module in self.modules:
                 owner = importlib.import_module(module)
-                stack.enter_context(
-                    interception.replacing(owner, self.function, lambda _: called)
-                )
+                stack.enter_context(interception.replacing(owner, self.function, lambda _: called))
             module, _, name = self.runner.partition(":")
             with contextlib.suppress(ImportError):
                 runner = getattr(importlib.import_module(module), name)
                 stack.enter_context(
                     interception.replacing(
-                        runner, "run", lambda _: lambda own, pipeline: called(pipeline, runner=own)
+                        runner, "run", lambda _: lambda its, pipeline: called(pipeline, runner=its)
                     )
                 )
             yield context

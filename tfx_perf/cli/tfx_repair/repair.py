@@ -40,10 +40,10 @@ def repair() -> None:
 
 def package_names() -> list[str]:
     """Returns the names of the installed distributions, with Airflow if its command is on PATH."""
-    found = {item.metadata["Name"] for item in metadata.distributions() if item.metadata["Name"]}
+    names = {item.metadata["Name"] for item in metadata.distributions() if item.metadata["Name"]}
     if shutil.which("airflow"):
-        found.add(_AIRFLOW)
-    return sorted(found)
+        names.add(_AIRFLOW)
+    return sorted(names)
 
 
 def _checked_handler(flags_dict: dict[str, Any]) -> base_handler.BaseHandler:
@@ -68,8 +68,8 @@ def _checked_handler(flags_dict: dict[str, Any]) -> base_handler.BaseHandler:
     for name in ("airflow", "kubeflow"):
         if engine in (name, "auto") and (name != "kubeflow" or has_kfp):
             # TFX's factory then takes it from the package.
-            own = importlib.import_module(f"{__package__}.{name}")
-            setattr(handler, f"{name}_handler", own)
+            ours = importlib.import_module(f"{__package__}.{name}")
+            setattr(handler, f"{name}_handler", ours)
     if engine == "airflow":  # whether there is an Airflow here matters to runs only
         return handler.airflow_handler.AirflowHandler(flags_dict)
     return _create_handler(flags_dict)

@@ -79,15 +79,15 @@ class JobApi:
         """Returns a reference to this process's pod, with whose end the cluster may end a job."""
         if self._pod is None:
             return None
-        found = self._call(
+        pod = self._call(
             self._core.read_namespaced_pod,
             name=self._pod,
             namespace=self._namespace,
             missing=True,
         )
-        if found is None:  # e.g. on the machine's own network, where the host's name is another
+        if pod is None:  # e.g. on the machine's own network, where the host's name is another
             return None
-        metadata = found.metadata
+        metadata = pod.metadata
         return {"apiVersion": "v1", "kind": "Pod", "name": metadata.name, "uid": metadata.uid}
 
     def set_owners(self, name: str, owners: list[dict[str, Any]]) -> None:
@@ -111,24 +111,24 @@ class JobApi:
 
     def pods(self, name: str, *, is_patient: bool = True) -> list[Pod]:
         """Returns a job's pods, those of a kind by their indices; tries again if `is_patient`."""
-        found = self._call(
+        listed = self._call(
             self._core.list_namespaced_pod,
             namespace=self._namespace,
             label_selector=f"{self.kind.job_label}={name}",
             attempts=_ATTEMPTS if is_patient else 1,
         )
-        pods = [Pod.of(item, self.kind) for item in found.items]
+        pods = [Pod.of(item, self.kind) for item in listed.items]
         return sorted(pods, key=lambda pod: (len(pod.task), pod.task))
 
     def events(self, name: str) -> list[str]:
         """Returns the reasons and messages of the cluster's last events about a job, in order."""
-        found = self._call(
+        listed = self._call(
             self._core.list_namespaced_event,
             namespace=self._namespace,
             field_selector=f"involvedObject.kind={self.kind.name},involvedObject.name={name}",
         )
-        said = sorted(found.items, key=lambda each: str(each.last_timestamp or each.event_time))
-        return [f"{each.reason} {each.message}" for each in said][-_EVENTS:]
+        last = sorted(listed.items, key=lambda each: str(each.last_timestamp or each.event_time))
+        return [f"{each.reason} {each.message}" for each in last][-_EVENTS:]
 
     def log(self, pod: Pod, *, line_count: int, is_patient: bool = True) -> str:
         """Returns the last lines of a worker's output; tries again if `is_patient`."""

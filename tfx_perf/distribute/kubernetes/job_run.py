@@ -76,19 +76,19 @@ class JobRun:
 
     def _start(self, prepare: Callable[[], None]) -> str:
         """Returns the identifier of the job that runs now."""
-        found = self._api.get(self._name)
-        if found is not None and not self._is_ours(found):
+        job = self._api.get(self._name)
+        if job is not None and not self._is_ours(job):
             raise errors.UserError(
                 f"Expected a name that is not taken. Received: {self._title} of another training "
                 "is there. Delete it."
             )
         self._is_begun = True
         owner = self._owner()
-        if found is not None and self._can_be_used(found):
-            self._take_over(found, owner)
+        if job is not None and self._can_be_used(job):
+            self._take_over(job, owner)
             _LOGGER.info("%s is there from an attempt before; waiting for it.", self._title)
-            return found["metadata"]["uid"]
-        if found is not None:
+            return job["metadata"]["uid"]
+        if job is not None:
             _LOGGER.info("%s of an attempt before is of no use and deleted.", self._title)
             self._delete(_END_SECONDS)
         if not self._is_prepared:
@@ -96,11 +96,11 @@ class JobRun:
             self._is_prepared = True
         if owner:
             self._manifest["metadata"]["ownerReferences"] = [owner]
-        found = self._api.create(self._manifest) or self._api.get(self._name)
-        if found is None:
+        job = self._api.create(self._manifest) or self._api.get(self._name)
+        if job is None:
             self._raise_gone()
         _LOGGER.info("%s is created.", self._title)
-        return found["metadata"]["uid"]
+        return job["metadata"]["uid"]
 
     def _owner(self) -> dict[str, str] | None:
         """Returns this pod, with which the job ends if nobody is left to delete it."""
@@ -110,9 +110,9 @@ class JobRun:
             _LOGGER.warning("%s would outlive this pod if that is deleted. %s", self._title, error)
             return None
 
-    def _take_over(self, found: dict[str, Any], owner: dict[str, str] | None) -> None:
+    def _take_over(self, job: dict[str, Any], owner: dict[str, str] | None) -> None:
         """Makes this pod an owner of the job, which then outlives the pod that created it."""
-        owners = found["metadata"].get("ownerReferences", [])
+        owners = job["metadata"].get("ownerReferences", [])
         if owner is None or any(each["uid"] == owner["uid"] for each in owners):
             return
         try:
@@ -122,17 +122,17 @@ class JobRun:
                 "%s ends when the pod of the attempt before is deleted. %s", self._title, error
             )
 
-    def _can_be_used(self, found: dict[str, Any]) -> bool:
-        if "deletionTimestamp" in found["metadata"] or not self._folder.exists():
+    def _can_be_used(self, job: dict[str, Any]) -> bool:
+        if "deletionTimestamp" in job["metadata"] or not self._folder.exists():
             return False
-        state, _ = self._state(found)
+        state, _ = self._state(job)
         if state == self._kind.succeeded:
             return self._has_result()
         return state != "Failed"
 
-    def _is_ours(self, found: dict[str, Any]) -> bool:
-        own = self._manifest["metadata"]["labels"][manifests.DIGEST_LABEL]
-        return found["metadata"].get("labels", {}).get(manifests.DIGEST_LABEL) == own
+    def _is_ours(self, job: dict[str, Any]) -> bool:
+        digest = self._manifest["metadata"]["labels"][manifests.DIGEST_LABEL]
+        return job["metadata"].get("labels", {}).get(manifests.DIGEST_LABEL) == digest
 
     def _wait(self, uid: str) -> None:
         if self._deadline is None:
@@ -140,10 +140,10 @@ class JobRun:
         self._logs = WorkerLogs(self._api, self._name)
         shown = None
         while True:
-            found = self._api.get(self._name)
-            if found is None or found["metadata"]["uid"] != uid:
+            job = self._api.get(self._name)
+            if job is None or job["metadata"]["uid"] != uid:
                 self._raise_gone()
-            state, message = self._state(found)
+            state, message = self._state(job)
             if state != shown:
                 _LOGGER.info("%s: %s", self._title, " ".join(f"{state}. {message}".split()))
                 shown = state
@@ -158,9 +158,9 @@ class JobRun:
                 self._raise_late(state)
             self._api.pause(_POLL_SECONDS)
 
-    def _state(self, found: dict[str, Any]) -> tuple[str, str]:
+    def _state(self, job: dict[str, Any]) -> tuple[str, str]:
         """Returns the type of the condition that holds now, and its message."""
-        conditions = found.get("status", {}).get("conditions") or []
+        conditions = job.get("status", {}).get("conditions") or []
         holding = [each for each in conditions if each.get("status") == "True"]
         for each in holding:
             if each["type"] in ("Failed", self._kind.succeeded):
@@ -207,13 +207,13 @@ class JobRun:
         """Returns the circumstances in sentences where no worker is known to have failed."""
         seen = ", ".join(f"{pod.name} (last seen {pod.state})" for pod in self._logs.pods)
         if not seen:
-            said = "None of its pods has been seen."
+            account = "None of its pods has been seen."
         elif self._logs.gone:
-            said = f"The pods were gone before their logs could be read to the end: {seen}."
+            account = f"The pods were gone before their logs could be read to the end: {seen}."
         else:
-            said = f"None of its pods is known to have failed: {seen}."
+            account = f"None of its pods is known to have failed: {seen}."
         events = self._logs.events()
-        return f"{said} Its events: {events}." if events else said
+        return f"{account} Its events: {events}." if events else account
 
     def _delete(self, patience_seconds: float) -> bool:
         """Deletes the job and waits a little for its end; returns whether it is deleted."""

@@ -49,11 +49,9 @@ def manifest(
 def _tf_job_spec(
     settings: DistributionSettings, job: ClusterJob, *, digest: str, command: list[str]
 ) -> dict[str, Any]:
-    def replicas(
-        count: int, restart_policy: str, *, only_serves: bool = False
-    ) -> dict[str, Any]:
+    def replicas(count: int, restart_policy: str, *, only_serves: bool = False) -> dict[str, Any]:
         timeout_seconds = math.ceil(settings.heartbeat_timeout_seconds)
-        own = {
+        replica = {
             "metadata": {
                 "labels": _labels(digest),
                 "annotations": {"sidecar.istio.io/inject": "false"},  # it would never end
@@ -63,7 +61,7 @@ def _tf_job_spec(
         return {
             "replicas": count,
             "restartPolicy": restart_policy,
-            "template": _merged(own, job.pod_template),
+            "template": _merged(replica, job.pod_template),
         }
 
     servers = job.servers
@@ -166,14 +164,14 @@ def _watched(timeout_seconds: int) -> dict[str, Any]:
     }
 
 
-def _merged(own: Any, given: Any) -> Any:
+def _merged(ours: Any, given: Any) -> Any:
     """Returns the user's values on top of the made ones; lists are merged by names."""
-    if isinstance(own, dict) and isinstance(given, dict):
-        both = {key: _merged(own[key], given[key]) for key in own.keys() & given.keys()}
-        return {**own, **given, **both}
-    is_of_lists = isinstance(own, list) and isinstance(given, list)
-    if is_of_lists and all(isinstance(each, dict) and "name" in each for each in (*own, *given)):
-        by_name = {each["name"]: each for each in own}
+    if isinstance(ours, dict) and isinstance(given, dict):
+        both = {key: _merged(ours[key], given[key]) for key in ours.keys() & given.keys()}
+        return {**ours, **given, **both}
+    is_of_lists = isinstance(ours, list) and isinstance(given, list)
+    if is_of_lists and all(isinstance(each, dict) and "name" in each for each in (*ours, *given)):
+        by_name = {each["name"]: each for each in ours}
         for each in given:
             by_name[each["name"]] = _merged(by_name.get(each["name"], {}), each)
         return [*by_name.values()]

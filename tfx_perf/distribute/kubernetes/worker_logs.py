@@ -62,12 +62,12 @@ class WorkerLogs:
 
     def _read(self, *, line_count: int, is_patient: bool) -> None:
         try:
-            found = self._api.pods(self._job_name, is_patient=is_patient)
+            pods = self._api.pods(self._job_name, is_patient=is_patient)
         except _FAILURES as error:
             self._warn(f"The pods of {self._job_name} cannot be listed.", error)
             return
-        self._present = {pod.uid for pod in found}
-        for pod in found:
+        self._present = {pod.uid for pod in pods}
+        for pod in pods:
             before = self._pods.get(pod.task, pod)
             if before.uid != pod.uid:
                 self._texts.pop(pod.task, None)

@@ -50,14 +50,14 @@ def divided(
     """
     tables = _Tables(layers, model, keras_api, devices)
 
-    def saving(own: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(own)
+    def saving(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
         def save(saved: Any, *args: Any, **kwargs: Any) -> Any:
             if saved is not model or not tables.are_divided:
-                return own(saved, *args, **kwargs)
+                return original(saved, *args, **kwargs)
             tables.put_together()
             try:
-                return own(saved, *args, **kwargs)
+                return original(saved, *args, **kwargs)
             finally:
                 tables.divide()
 
@@ -86,11 +86,11 @@ class _Tables:
         # divided.
         self._attributes: list[tuple[Any, str, Any, Any]] = []
         whole = list(model.trainable_variables)
-        kept = [slots.lists_of(each, whole) for each in optimizers(model)]
+        slot_lists = [slots.lists_of(each, whole) for each in optimizers(model)]
         for layer in layers:
             self._divide_layer(layer)
         parts = {id(table): parts for table, parts in self._cut}
-        for optimizer, lists in zip(optimizers(model), kept, strict=True):
+        for optimizer, lists in zip(optimizers(model), slot_lists, strict=True):
             self._divide_optimizer(optimizer, lists, whole=whole, parts=parts)
 
     def divide(self) -> None:
@@ -132,12 +132,12 @@ class _Tables:
         parts: dict[int, list[Any]],
     ) -> None:
         for name, held in lists.items():
-            own = {
+            in_parts = {
                 id(slot): self._parts(slot)
                 for table, slot in zip(whole, held, strict=True)
                 if id(table) in parts and slot is not None
             }
-            self._attributes.append((optimizer, name, held, _replaced(held, own)))
+            self._attributes.append((optimizer, name, held, _replaced(held, in_parts)))
         trained = _replaced(whole, parts)
         for name, divided in slots.order_of(optimizer, trained).items():
             self._attributes.append((optimizer, name, vars(optimizer)[name], divided))
@@ -165,8 +165,8 @@ def _lookup(layer: Any, rows: Any) -> Callable[[Any], Any]:
     @tf.autograph.experimental.do_not_convert
     def call(inputs: Any) -> Any:
         ids = inputs if tf.as_dtype(inputs.dtype).is_integer else tf.cast(inputs, tf.int32)
-        found = tf.nn.embedding_lookup(rows, ids)  # gathers each part's rows where they are
-        return tf.cast(found, layer.compute_dtype)
+        gathered = tf.nn.embedding_lookup(rows, ids)  # gathers each part's rows where they are
+        return tf.cast(gathered, layer.compute_dtype)
 
     return call
 

@@ -78,22 +78,22 @@ class LayerChain:
 
 def chain_of(model: Any, keras_api: KerasApi, *, batch_size: int) -> LayerChain:
     """Returns a built model's layers, those of inner models too; unknown dimensions count as 1."""
-    kept = _kept_by_optimizers(model)
+    slots_by_id = _kept_by_optimizers(model)
     placed: set[int] = set()
     layers = []
     calls = list(_calls(model, keras_api))
     for call in calls:
-        own, trained = _weights(call.layer)
-        new = [variable for variable in own if id(variable) not in placed]
+        weights, trained = _weights(call.layer)
+        new = [variable for variable in weights if id(variable) not in placed]
         placed |= set(map(id, new))
-        found = [slot for variable in new for slot in kept.get(id(variable), ())]
+        new_slots = [slot for variable in new for slot in slots_by_id.get(id(variable), ())]
         layers.append(
             PlacedLayer(
                 call.layer,
-                tuple(map(variables.innermost, (*new, *found))),
+                tuple(map(variables.innermost, (*new, *new_slots))),
                 weight_bytes=sum(map(_size, new)),
                 gradient_bytes=sum(_size(each) for each in new if id(each) in trained),
-                slot_bytes=sum(map(_size, found)),
+                slot_bytes=sum(map(_size, new_slots)),
                 activation_bytes=2 * sum(_size(each, batch_size) for each in call.outputs),
             )
         )
@@ -156,12 +156,13 @@ def _weights(layer: Any) -> tuple[list[tf.Variable], set[int]]:
 
 def _kept_by_optimizers(model: Any) -> dict[int, list[tf.Variable]]:
     """Returns what the optimizers keep of each variable, by its id."""
-    found: dict[int, list[tf.Variable]] = {}
+    slots_by_id: dict[int, list[tf.Variable]] = {}
     for optimizer in optimizers(model):
-        kept = slots.all_of(optimizer, model.trainable_variables)
-        for variable, own in zip(model.trainable_variables, kept, strict=True):
-            found.setdefault(id(variables.inner(variable)), []).extend(map(variables.inner, own))
-    return found
+        slot_lists = slots.all_of(optimizer, model.trainable_variables)
+        for variable, its in zip(model.trainable_variables, slot_lists, strict=True):
+            of_variable = slots_by_id.setdefault(id(variables.inner(variable)), [])
+            of_variable.extend(map(variables.inner, its))
+    return slots_by_id
 
 
 def _size(tensor: Any, batch_size: int = 1) -> int:
@@ -200,8 +201,8 @@ def assigned(
                 if held > capacity:
                     break
                 cost = before[0] + crossing[begin][end], max(before[1], held / capacity)
-                found = costs[end]
-                if found is None or cost < found:
+                lowest = costs[end]
+                if lowest is None or cost < lowest:
                     costs[end], begin_of[end] = cost, begin
         best = costs
         begins.append(begin_of)
@@ -225,7 +226,7 @@ def crossing_bytes(links: Sequence[Link], devices: Sequence[int]) -> int:
 
 def _crossing(count: int, links: Sequence[Link]) -> list[list[int]]:
     """Returns, by begin and end of a part, the bytes that come into it from layers before."""
-    found = [[0] * (count + 1) for _ in range(count + 1)]
+    crossing = [[0] * (count + 1) for _ in range(count + 1)]
     for begin in range(count):
         # A link comes in with the first of its targets that is in the part.
         added = [0] * count
@@ -234,5 +235,5 @@ def _crossing(count: int, links: Sequence[Link]) -> list[list[int]]:
             if link.source < begin and first < math.inf:
                 added[int(first)] += link.bytes
         for end in range(begin, count):
-            found[begin][end + 1] = found[begin][end] + added[end]
-    return found
+            crossing[begin][end + 1] = crossing[begin][end] + added[end]
+    return crossing

@@ -67,9 +67,7 @@ def over_devices(call: FitCall, settings: DistributionSettings) -> Iterator[Plac
     with (
         _traced_anew(model),
         moved(variables),
-        divided_tables.divided(
-            [table.layer for table in tables], model, keras_api, devices=names
-        ),
+        divided_tables.divided([table.layer for table in tables], model, keras_api, devices=names),
         _computed(chain, devices, keras_api),
         placed(model.distribute_strategy, names),
     ):
@@ -90,8 +88,8 @@ class _TableShare:
         weight_bytes = taken = 0
         for table in tables:
             (whole,) = table.layer.weights
-            own = rows[table.layer.name] = divided_tables.row_counts(whole, count)[index]
-            share = own / whole.shape[0]
+            row_count = rows[table.layer.name] = divided_tables.row_counts(whole, count)[index]
+            share = row_count / whole.shape[0]
             weight_bytes += round(share * table.weight_bytes)
             taken += round(share * table.state_bytes)
         return cls(rows, weight_bytes, taken)
@@ -180,13 +178,13 @@ def _computed(
         for layer, device in reversed(list(zip(chain.layers, devices, strict=True)))
     }
 
-    def calling(own: Callable[..., Any]) -> Callable[..., Any]:
+    def calling(original: Callable[..., Any]) -> Callable[..., Any]:
         def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
             device = device_of.get(id(layer))
             if device is None:
-                return own(layer, *args, **kwargs)
+                return original(layer, *args, **kwargs)
             with scope(device):
-                return own(layer, *args, **kwargs)
+                return original(layer, *args, **kwargs)
 
         return call
 
@@ -236,12 +234,12 @@ def placed(strategy: tf.distribute.Strategy, devices: Sequence[str]) -> Iterator
     """
 
     def device_of(operation: tf.Operation) -> str:
-        found = _SCOPE.search(operation.name)
-        if operation.device or not found:
+        match = _SCOPE.search(operation.name)
+        if operation.device or not match:
             return operation.device or _source(operation.inputs)
-        return devices[int(found[1])]
+        return devices[int(match[1])]
 
-    def running(own: Callable[..., Any]) -> Callable[..., Any]:
+    def running(original: Callable[..., Any]) -> Callable[..., Any]:
         def run(fn: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
             @tf.autograph.experimental.do_not_convert
             def on_devices(*args: Any, **kwargs: Any) -> Any:
@@ -249,7 +247,7 @@ def placed(strategy: tf.distribute.Strategy, devices: Sequence[str]) -> Iterator
                 with tf.device(None), tf.compat.v1.device(device_of):
                     return fn(*args, **kwargs)
 
-            return own(on_devices, *arguments, **options)
+            return original(on_devices, *arguments, **options)
 
         return run
 
@@ -301,8 +299,8 @@ def moved(variables: Mapping[str, list[tf.Variable]]) -> Iterator[None]:
     """
     left = []  # and the copies, which nothing else keeps alive
     try:
-        for device, found in variables.items():
-            for variable in found:
+        for device, moving in variables.items():
+            for variable in moving:
                 with tf.init_scope(), tf.device(device):
                     copy = tf.Variable(variable.read_value())
                 left.append((variable, variable._handle, copy))

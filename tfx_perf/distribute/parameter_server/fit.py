@@ -132,14 +132,14 @@ class AsynchronousFit:
         host = self._cluster[workers.COORDINATOR][0].rpartition(":")[0]
         callbacks = [step_dispatcher.callback(), *callback_list(arguments["callbacks"])]
         with (
-            self._data.served(host=host, step=begin) as found,
+            self._data.served(host=host, step=begin) as served,
             step_dispatcher.taken_over(steps_per_execution=plan.steps_per_execution),
             ordered(model.optimizer),
             evaluated(model, worker_count=worker_count),
             in_given(arguments["callbacks"], callbacks, model=model) as used,
         ):
             history = self._call.proceed(
-                **found,
+                **served,
                 callbacks=used,
                 initial_epoch=arguments["initial_epoch"] + passed_epochs,
             )
@@ -206,8 +206,8 @@ def is_orderable(optimizer: Any) -> bool:
     """Returns whether `ordered` changes the updates of an optimizer."""
     optimizers = importlib.import_module("tf_keras.optimizers")
     known = (optimizers.Adam.update_step, optimizers.AdamW.update_step)
-    found = getattr(type(optimizer), "update_step", None)  # legacy ones have none
-    return found in known and not optimizer.amsgrad
+    update_step = getattr(type(optimizer), "update_step", None)  # legacy ones have none
+    return update_step in known and not optimizer.amsgrad
 
 
 @contextlib.contextmanager
@@ -217,12 +217,12 @@ def ordered(optimizer: Any) -> Iterator[None]:
         yield
         return
 
-    def ordering(own: Callable[..., None]) -> Callable[..., None]:
+    def ordering(original: Callable[..., None]) -> Callable[..., None]:
         def update_step(gradient: Any, variable: Any) -> None:
             if isinstance(gradient, tf.IndexedSlices):
                 _update(optimizer, gradient, variable)
             else:
-                own(gradient, variable)
+                original(gradient, variable)
 
         return update_step
 

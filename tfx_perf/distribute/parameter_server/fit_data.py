@@ -60,13 +60,13 @@ class FitData:
 
         A dataset's own place is not exact: workers had taken batches that they never trained on.
         """
-        data, found = self.arguments["x"], dict[str, Any](steps_per_epoch=self.length)
+        data, changed = self.arguments["x"], dict[str, Any](steps_per_epoch=self.length)
         with contextlib.ExitStack() as stack:
             if isinstance(data, tf.data.Dataset):
                 batches = length_of(data, None)
                 endless = data.repeat().skip(step % batches if batches else step)
-                found["x"] = stack.enter_context(served(endless, host=host))
-            yield found
+                changed["x"] = stack.enter_context(served(endless, host=host))
+            yield changed
 
 
 def _is_endless(data: Any) -> bool:
@@ -86,7 +86,7 @@ def served(data: tf.data.Dataset, *, host: str) -> Iterator[tf.data.Dataset]:
     port = address.rpartition(":")[2]
     is_open = True
     gate = data.take_while(lambda *batch: tf.numpy_function(lambda: is_open, [], tf.bool))
-    found = gate.apply(
+    endless = gate.apply(
         service.distribute(
             service.ShardingPolicy.OFF,  # one reader has all
             f"grpc://{host}:{port}",
@@ -95,10 +95,10 @@ def served(data: tf.data.Dataset, *, host: str) -> Iterator[tf.data.Dataset]:
         )
     )
     try:
-        yield found
+        yield endless
     finally:
         is_open = False
         with contextlib.suppress(tf.errors.OpError):  # of the data; `fit` has raised it
-            collections.deque(found, maxlen=0)
+            collections.deque(endless, maxlen=0)
         reader.stop()
         dispatcher.stop()

@@ -62,8 +62,8 @@ class StepDispatcher:
         model.train_function = None  # what was traced before knows nothing of this context
         self._steps_per_execution = keras_api.get_steps_per_execution(model)
 
-        def making(own: Callable[..., Any]) -> Callable[..., Any]:
-            return lambda force=False: self._around(own(force))
+        def making(original: Callable[..., Any]) -> Callable[..., Any]:
+            return lambda force=False: self._around(original(force))
 
         try:
             with interception.replacing(model, _MAKER, making):
@@ -137,11 +137,11 @@ def evaluated(model: Any, *, worker_count: int) -> Iterator[None]:
         def sync(self) -> None:
             sender.wait()
 
-    def choosing(own: Callable[..., Any]) -> Callable[..., Any]:
+    def choosing(original: Callable[..., Any]) -> Callable[..., Any]:
         def choose(*args: Any, **kwargs: Any) -> Any:
             is_evaluation = "pss_evaluation_shards" in kwargs
             if not is_evaluation or kwargs["model"] is not model:
-                return own(*args, **kwargs)
+                return original(*args, **kwargs)
             given = {**kwargs, "x": _of_this_cluster(kwargs["x"])}
             return Handler(*args, **{**given, "steps_per_execution": one, "distribute": False})
 
@@ -152,7 +152,7 @@ def evaluated(model: Any, *, worker_count: int) -> Iterator[None]:
     try:
         with (
             interception.replacing(module, "get_data_handler", choosing),
-            interception.replacing(model, "make_test_function", lambda own: sender.making),
+            interception.replacing(model, "make_test_function", lambda original: sender.making),
         ):
             yield
     finally:

@@ -103,9 +103,7 @@ def _with_row_count(value: Any, spec: tf.TypeSpec) -> Any:
         return value
     if isinstance(value, tf.SparseTensor):
         sizes = zip(spec.shape, tf.unstack(value.dense_shape, spec.shape.rank), strict=True)
-        shape = [
-            found if known is None else tf.constant(known, tf.int64) for known, found in sizes
-        ]
+        shape = [size if known is None else tf.constant(known, tf.int64) for known, size in sizes]
         return tf.SparseTensor(value.indices, value.values, tf.stack(shape))
     splits = tf.ensure_shape(value.row_splits, [spec.shape[0] + 1])
     return tf.RaggedTensor.from_row_splits(value.values, splits, validate=False)
@@ -121,15 +119,15 @@ def joined(
     )
 
     def step(state: tuple[tf.Tensor, ...], item: tuple[tf.Tensor, ...]) -> tuple[Any, tf.Tensor]:
-        kept, row_count, size_bytes = state
+        strings, row_count, size_bytes = state
         vector, is_last = item
-        kept = tf.raw_ops.TensorListPushBack(input_handle=kept, tensor=vector)
+        strings = tf.raw_ops.TensorListPushBack(input_handle=strings, tensor=vector)
         row_count += tf.size(vector, tf.int64)
         size_bytes += tf.reduce_sum(row_size.of(vector))
         return tf.cond(
             is_last | (row_count >= rows) | (size_bytes >= int(limit_bytes)),
-            lambda: (_nothing(), _concatenated(kept)),
-            lambda: ((kept, row_count, size_bytes), tf.constant([], tf.string)),
+            lambda: (_nothing(), _concatenated(strings)),
+            lambda: ((strings, row_count, size_bytes), tf.constant([], tf.string)),
         )
 
     return marked.scan(_nothing(), step).filter(lambda block: tf.size(block) > 0)
@@ -150,15 +148,15 @@ def cut(blocks: tf.data.Dataset, *, limit_bytes: float, row_size: RowSize) -> tf
 
 
 def _nothing() -> tuple[tf.Tensor, ...]:
-    kept = tf.raw_ops.EmptyTensorList(
+    strings = tf.raw_ops.EmptyTensorList(
         element_shape=[-1], max_num_elements=-1, element_dtype=tf.string
     )
-    return kept, tf.constant(0, tf.int64), tf.constant(0, tf.int64)
+    return strings, tf.constant(0, tf.int64), tf.constant(0, tf.int64)
 
 
-def _concatenated(kept: tf.Tensor) -> tf.Tensor:
+def _concatenated(strings: tf.Tensor) -> tf.Tensor:
     block, _ = tf.raw_ops.TensorListConcatV2(
-        input_handle=kept, element_shape=[-1], leading_dims=tf.constant([], tf.int64),
+        input_handle=strings, element_shape=[-1], leading_dims=tf.constant([], tf.int64),
         element_dtype=tf.string,
     )  # fmt: skip
     return block

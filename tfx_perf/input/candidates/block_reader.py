@@ -64,8 +64,8 @@ class BlockReader(Candidate):
 
         def vectors(worker: Worker) -> tf.data.Dataset:
             if not options.shuffle:
-                own = source.records().shard(worker.count, worker.index)
-                return join(own.batch(turn)).repeat(options.num_epochs).prefetch(1)
+                shard = source.records().shard(worker.count, worker.index)
+                return join(shard.batch(turn)).repeat(options.num_epochs).prefetch(1)
 
             def epoch(seed: tf.Tensor) -> tf.data.Dataset:
                 blocks = join(_in_random_order(source, worker, seed=seed, turn=turn))

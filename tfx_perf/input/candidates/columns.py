@@ -48,9 +48,9 @@ class Columns(Candidate):
     @property
     def claimed_bytes(self) -> float:
         """Size of these, and of tables of changed files that datasets still read."""
-        kept = [table for _, table in self._tables.values()]
+        tables = [table for _, table in self._tables.values()]
         used = self._in_use.values()
-        return sum({id(table): table.held_bytes for table in (*kept, *used)}.values())
+        return sum({id(table): table.held_bytes for table in (*tables, *used)}.values())
 
     @tf.autograph.experimental.do_not_convert  # ours: that reads whole files of source
     def build(self, source: RecordSource, *, limits: Limits) -> tf.data.Dataset:

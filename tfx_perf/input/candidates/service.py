@@ -79,9 +79,7 @@ class Service(Candidate):
             seconds = max(0.1, min(_CONNECT_SECONDS, limits.remaining_seconds))
             socket.create_connection(base.grpc_address(self._address), seconds).close()
         except (OSError, ValueError) as error:
-            raise NotApplicable(
-                f"no dispatcher answers at {self._address}: {error}"
-            ) from error
+            raise NotApplicable(f"no dispatcher answers at {self._address}: {error}") from error
 
 
 def _training_workers() -> int:

@@ -57,10 +57,10 @@ def split(pipeline: Callable[[Worker], tf.data.Dataset]) -> tf.data.Dataset:
     (of a shuffle, columns) has to be a dataset made outside of `pipeline`.
     """
     tickets = tf.data.Dataset.from_tensor_slices(tf.range(_TICKETS, dtype=tf.int64))
-    own = tickets.flat_map(tf.data.Dataset.from_tensors).batch(2, drop_remainder=True).take(1)
+    ticket = tickets.flat_map(tf.data.Dataset.from_tensors).batch(2, drop_remainder=True).take(1)
 
     def made(first_two: tf.Tensor) -> tf.data.Dataset:
         first, second = tf.unstack(first_two)
         return pipeline(Worker(index=first, count=second - first))
 
-    return datasets.mapped(own, made).flat_map(lambda dataset: dataset)
+    return datasets.mapped(ticket, made).flat_map(lambda dataset: dataset)

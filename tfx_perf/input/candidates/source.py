@@ -60,8 +60,8 @@ class FileState(NamedTuple):
     def of(cls, path: str) -> "FileState":
         """Returns the state of a file; tf.errors.OpError or OSError if it cannot be reached."""
         if storage.is_remote(path):
-            found = tf.io.gfile.stat(path)
-            return cls(path, found.length, found.mtime_nsec)
+            status = tf.io.gfile.stat(path)
+            return cls(path, status.length, status.mtime_nsec)
         local = os.stat(path)  # of which TensorFlow hands on the seconds only
         return cls(path, local.st_size, local.st_mtime_ns, local.st_ino, local.st_ctime_ns)
 
@@ -119,19 +119,17 @@ class RecordSource:
         """`GZIP` or empty, by the files' names; NotApplicable if they differ (TFXIO fails too)."""
         examples = {"GZIP" if name.endswith(".gz") else "": name for name in self.files}
         if len(examples) > 1:
-            raise NotApplicable(
-                f"{examples['GZIP']} is gzip by its name and {examples['']} is not"
-            )
+            raise NotApplicable(f"{examples['GZIP']} is gzip by its name and {examples['']} is not")
         return next(iter(examples), "")
 
     @functools.cached_property
     def record_bytes(self) -> float:
         """Mean size of serialised records, from some files; NotApplicable without examples."""
         with tf.init_scope():
-            found = mean_record_bytes(self.files, compression=self.compression)
-        if found is None:
+            mean_bytes = mean_record_bytes(self.files, compression=self.compression)
+        if mean_bytes is None:
             raise NotApplicable("there are no examples")
-        return found
+        return mean_bytes
 
     @functools.cached_property
     def example_size(self) -> RowSize:
@@ -247,12 +245,12 @@ def beginnings(
 ) -> Iterator[tf.Tensor]:
     """Yields serialised records, 64 KiB or one record, from the beginning of each of some files."""
     count = max(1, min(_RECORDS_AT_ONCE, int(_PARSED_BYTES / max(record_bytes, 1))))
-    found = False
+    has_records = False
     for names in (_spread(files), files):
-        if not found:
+        if not has_records:
             for name in names:
                 for vector in tf.data.TFRecordDataset(name, compression).batch(count).take(1):
-                    found = True
+                    has_records = True
                     yield vector
 
 
@@ -264,14 +262,14 @@ def _spread(files: Sequence[str]) -> list[str]:
 
 def _lengths(file: str, *, compression: str) -> list[int]:
     records = tf.data.TFRecordDataset(file, compression, buffer_size=_SAMPLED_BYTES)
-    found: list[int] = []
+    sizes: list[int] = []
     # A length at a time: of large records a vector of a few would take more than is allowed.
     lengths = records.take(_SAMPLED_RECORDS).map(tf.strings.length).batch(_RECORDS_AT_ONCE)
     for vector in lengths:
-        found += vector.numpy().tolist()
-        if sum(found) > _SAMPLED_BYTES:
+        sizes += vector.numpy().tolist()
+        if sum(sizes) > _SAMPLED_BYTES:
             break
-    return found
+    return sizes
 
 
 def _of_any_batch_size(spec: tf.TypeSpec) -> tf.TypeSpec:

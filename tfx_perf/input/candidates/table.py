@@ -112,14 +112,14 @@ class _RepeatedStrings(Column):
     def _encoded(self, value: tf.Tensor, numbers: dict[bytes, int]) -> tf.Tensor:
         """Returns the numbers of strings: int32, of their shape."""
         distinct, places = tf.unique(tf.reshape(value, [-1]))
-        found = []
+        codes = []
         for string in distinct.numpy().tolist():
             if string not in numbers:
                 numbers[string] = len(numbers)
                 self._distinct_bytes += len(string)
-            found.append(numbers[string])
+            codes.append(numbers[string])
         self._count += int(tf.size(places))
-        return tf.reshape(tf.gather(tf.constant(found, tf.int32), places), tf.shape(value))
+        return tf.reshape(tf.gather(tf.constant(codes, tf.int32), places), tf.shape(value))
 
 
 def of_spec(spec: tf.TypeSpec) -> Column:
@@ -287,18 +287,18 @@ def _needed_bytes(columns: list[Column]) -> int:
 
 def packed(specs: Sequence[tf.TypeSpec]) -> tuple[Pack, ...]:
     """Divides columns into packs of one dtype whose rows fill at most a cache line."""
-    found: list[list[int]] = []
+    packs: list[list[int]] = []
     filling: dict[tf.DType, tuple[list[int], int]] = {}  # by dtype: the pack, its row's bytes
     for number, spec in enumerate(specs):
         width = _row_bytes(spec)
         pack, filled_bytes = filling.get(spec.dtype, ([], _CACHE_LINE_BYTES))
         if width is None or filled_bytes + width > _CACHE_LINE_BYTES:
             pack, filled_bytes = [], 0
-            found.append(pack)
+            packs.append(pack)
         pack.append(number)
         if width is not None:
             filling[spec.dtype] = pack, filled_bytes + width
-    return tuple(map(tuple, found))
+    return tuple(map(tuple, packs))
 
 
 def _row_bytes(spec: tf.TypeSpec) -> int | None:
@@ -324,9 +324,7 @@ def _held_specs(specs: Sequence[tf.TypeSpec], coded: Sequence[int]) -> list[tf.T
     ]
 
 
-def _take(
-    parts: tuple[tf.Tensor, ...], rows: tf.Tensor, specs: Sequence[tf.TypeSpec]
-) -> list[Any]:
+def _take(parts: tuple[tf.Tensor, ...], rows: tf.Tensor, specs: Sequence[tf.TypeSpec]) -> list[Any]:
     *splits, values = parts
     if not splits:
         return unpacked(tf.gather(values, rows), specs)
@@ -348,13 +346,9 @@ def unpacked(rows: tf.Tensor, specs: Sequence[tf.TensorSpec]) -> list[tf.Tensor]
     ]
 
 
-def _take_lists(
-    splits: Sequence[tf.Tensor], values: tf.Tensor, rows: tf.Tensor
-) -> tf.RaggedTensor:
+def _take_lists(splits: Sequence[tf.Tensor], values: tf.Tensor, rows: tf.Tensor) -> tf.RaggedTensor:
     """Gathers lists without `tf.gather`'s check of the whole column's splits at each call."""
     outer, *inner = splits
     taken = tf.ragged.range(tf.gather(outer, rows), tf.gather(outer, rows + 1))
-    content = (
-        _take_lists(inner, values, taken.values) if inner else tf.gather(values, taken.values)
-    )
+    content = _take_lists(inner, values, taken.values) if inner else tf.gather(values, taken.values)
     return tf.RaggedTensor.from_row_splits(content, taken.row_splits, validate=False)

@@ -38,8 +38,8 @@ def obstacle(callbacks: Any, module: Any) -> str | None:
 def is_keras_own(callback: Any, hook: str, module: Any) -> bool:
     """Whether a hook of a callback is Keras' own code."""
     # As Keras calls it: it may be the instance's, and come from anywhere.
-    found = getattr(callback, hook, None)
-    if getattr(found, "__func__", None) is getattr(module.Callback, hook):
+    method = getattr(callback, hook, None)
+    if getattr(method, "__func__", None) is getattr(module.Callback, hook):
         return True
     is_of_keras = getattr(module, type(callback).__name__, None) is type(callback)
     return is_of_keras and hook not in getattr(callback, "__dict__", {})

@@ -45,19 +45,19 @@ class StepCounts:
         """Raises a StepCountError if the counts differ."""
         if not self._before:
             return
-        found = {name: count() - self._before[name] for name, count in self._counts.items()}
-        recorded, others = found["recorded"], self._others_calls() - self._before["others"]
-        if (others or self._length is None) and "optimizer" in found:
+        counted = {name: count() - self._before[name] for name, count in self._counts.items()}
+        recorded, others = counted["recorded"], self._others_calls() - self._before["others"]
+        if (others or self._length is None) and "optimizer" in counted:
             # Others' steps count, too; so do those of a call in which the data end.
-            found["optimizer"] = min(found["optimizer"], recorded)
+            counted["optimizer"] = min(counted["optimizer"], recorded)
         if self._model.optimizer is not self._optimizer:  # of which the steps may know nothing
-            found.pop("optimizer", None)
+            counted.pop("optimizer", None)
         if is_end:
             self._before = {}  # until the next epoch: callbacks may train now
         is_whole = is_end and self._length is not None and not self._model.stop_training
         expected = self._length - self._in_epoch if is_whole and self._length else recorded
-        if any(count != expected for count in found.values()):
-            counts = ", ".join(f"{name}_steps={count}" for name, count in found.items())
+        if any(count != expected for count in counted.values()):
+            counts = ", ".join(f"{name}_steps={count}" for name, count in counted.items())
             raise errors.StepCountError(
                 f"Expected {expected} training steps in this epoch. Received: {counts}. The "
                 "weights are not those of the whole training. Set training.tuning_seconds to "

@@ -55,12 +55,12 @@ def in_given(given: Any, callbacks: list[Any], *, model: Any) -> Iterator[Any]:
     if not is_container(given) or not all(any(a is b for b in callbacks) for a in given.callbacks):
         yield callbacks
         return
-    own, given.callbacks = given.callbacks, callbacks
+    before, given.callbacks = given.callbacks, callbacks
     for callback in callbacks:
-        if not any(callback is one for one in own):
+        if not any(callback is one for one in before):
             callback.set_params(getattr(given, "params", None) or {})
             callback.set_model(model)
     try:
         yield given
     finally:
-        given.callbacks = own
+        given.callbacks = before

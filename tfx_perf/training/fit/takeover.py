@@ -24,12 +24,12 @@ def others_wait(model: Any) -> Iterator[None]:
     """
     thread, is_over = threading.get_ident(), threading.Event()
 
-    def waiting(own: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(own)
+    def waiting(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
         def method(called: Any, *args: Any, **kwargs: Any) -> Any:
             if called is model and threading.get_ident() != thread:
                 is_over.wait()
-            return own(called, *args, **kwargs)
+            return original(called, *args, **kwargs)
 
         return method
 
@@ -56,12 +56,12 @@ def direct_iterators(
     strategy, thread = model.distribute_strategy, threading.get_ident()
     has_replicas = strategy.num_replicas_in_sync > 1
 
-    def replacement(own: Callable[..., Any]) -> Callable[..., Any]:
-        direct = own if has_replicas else functools.partial(keras_api.read_directly, own, strategy)
+    def replacement(new: Callable[..., Any]) -> Callable[..., Any]:
+        direct = new if has_replicas else functools.partial(keras_api.read_directly, new, strategy)
         ours = direct if make is None else functools.partial(make, direct)
 
         def made(*args: Any, **kwargs: Any) -> Any:
-            return (ours if threading.get_ident() == thread else own)(*args, **kwargs)
+            return (ours if threading.get_ident() == thread else new)(*args, **kwargs)
 
         return made
 
@@ -134,9 +134,7 @@ class Takeover:
     def _install(self) -> None:
         self._model.train_function, self._model.test_function = self._ours
 
-    def container(
-        self, callbacks: Any, arguments: dict[str, Any], *, told: Told | None
-    ) -> Any:
+    def container(self, callbacks: Any, arguments: dict[str, Any], *, told: Told | None) -> Any:
         """Returns the value of `callbacks` for a `fit` in `installed`, which has these arguments.
 
         It is Keras' `CallbackList` of a list of callbacks, or a given one as it is, and tells us of

@@ -65,9 +65,9 @@ class StepTimer:
             self.end_call(steps_per_execution, logs)
 
         def telling(tell: Callable[..., None]) -> Callable[[Callable[..., None]], Any]:
-            def making(own: Callable[..., None]) -> Callable[..., None]:
+            def making(original: Callable[..., None]) -> Callable[..., None]:
                 def hook(container: Any, *args: Any, **kwargs: Any) -> None:
-                    own(container, *args, **kwargs)
+                    original(container, *args, **kwargs)
                     if any(each is callback for each in container.callbacks):
                         tell(*args, **kwargs)
 

@@ -85,9 +85,7 @@ def _of_tf_keras(
     )
 
 
-def _known(
-    dataset: tf.data.Dataset, *, arrays: Any, batch_size: int, length: int
-) -> ArrayDataset:
+def _known(dataset: tf.data.Dataset, *, arrays: Any, batch_size: int, length: int) -> ArrayDataset:
     asserted = dataset.apply(tf.data.experimental.assert_cardinality(length))
     return ArrayDataset(asserted, arrays=arrays, batch_size=batch_size)
 

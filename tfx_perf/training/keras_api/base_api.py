@@ -148,15 +148,15 @@ class KerasApi(abc.ABC):
     @contextlib.contextmanager
     def begun_anew(self, model: Any) -> Iterator[None]:
         """Has `fit` begin at its first epoch, whatever epoch a resumption has left in the model."""
-        own = getattr(model, self._resumption, None)
-        if own is None:
+        epoch_before = getattr(model, self._resumption, None)
+        if epoch_before is None:
             yield
             return
         setattr(model, self._resumption, None)
         try:
             yield
         finally:
-            setattr(model, self._resumption, own)
+            setattr(model, self._resumption, epoch_before)
 
     def first_epoch(self, model: Any, initial_epoch: int, *, steps: int | None) -> int:
         """Returns the epoch at which `fit` begins once callbacks know that it does."""
@@ -211,7 +211,7 @@ class KerasApi(abc.ABC):
 
     def leaving_results_out(self, model: Any) -> contextlib.AbstractContextManager[None]:
         """Returns a context in which Keras' own steps update metrics and return no results."""
-        return interception.replacing(model, "get_metrics_result", lambda own: dict)
+        return interception.replacing(model, "get_metrics_result", lambda original: dict)
 
     def named_state(self, model: Any) -> dict[str, tf.Variable]:
         """Returns every variable that a training step may change, by its path in the model.
@@ -257,8 +257,8 @@ class KerasApi(abc.ABC):
             train = model.train_function
         model.make_test_function(force=True)
         steps = functools.partial(self.execution_steps, model)
-        own = KerasFunction(train, inner, numbers=numbers, execution_steps=steps)
-        return KerasFunctions(own, model.test_function)
+        train_function = KerasFunction(train, inner, numbers=numbers, execution_steps=steps)
+        return KerasFunctions(train_function, model.test_function)
 
     @abc.abstractmethod
     def _traceable(self, model: Any, numbers: TracedNumbers) -> Any:
@@ -297,9 +297,7 @@ class KerasApi(abc.ABC):
         named = self.named_state(model)
         return [each for name, each in named.items() if self.is_seed(name, each)]
 
-    def counting(
-        self, model: Any, part: PartOfBatch
-    ) -> contextlib.AbstractContextManager[None]:
+    def counting(self, model: Any, part: PartOfBatch) -> contextlib.AbstractContextManager[None]:
         """Returns a context in which metrics that count batches count only a part of one."""
         return contextlib.nullcontext()
 
@@ -325,15 +323,9 @@ class KerasApi(abc.ABC):
 
     @abc.abstractmethod
     def loss(
-        self,
-        model: Any,
-        x: Tensors,
-        y: Tensors,
-        y_pred: Tensors,
-        weight: Tensors,
-        *,
+        self, model: Any, x: Tensors, y: Tensors, y_pred: Tensors, weight: Tensors, *,
         part: PartOfBatch | None = None,
-    ) -> Any:
+    ) -> Any:  # fmt: skip
         """Returns the loss, not scaled, and updates the loss metrics.
 
         `part` is the rows' part of a batch, None for a whole one; raises UserError if its mean

@@ -41,8 +41,8 @@ def summed(
     context = tf.distribute.get_replica_context()
     index, count = context.replica_id_in_sync_group, context.num_replicas_in_sync
     rows = tf.stack([tf.shape(gradient.indices)[0] for gradient in gradients])
-    own = tf.one_hot(index, count, dtype=tf.float64)[:, None] * tf.cast(rows, tf.float64)
-    all_rows = tf.cast(context.all_reduce(tf.distribute.ReduceOp.SUM, own), tf.int32)
+    counts = tf.one_hot(index, count, dtype=tf.float64)[:, None] * tf.cast(rows, tf.float64)
+    all_rows = tf.cast(context.all_reduce(tf.distribute.ReduceOp.SUM, counts), tf.int32)
     return [
         _summed(gradient, sum_up, rows=all_rows[:, position])
         for position, (gradient, sum_up) in enumerate(zip(gradients, sums, strict=True))

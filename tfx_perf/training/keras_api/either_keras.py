@@ -20,8 +20,8 @@ def api_of(model: Any) -> KerasApi:
 def apis() -> list[KerasApi]:
     """Returns the Keras APIs that are installed and compute with TensorFlow."""
     packages = {cls.__module__.partition(".")[0] for cls in interception.model_classes()}
-    found: list[KerasApi] = [Keras3(), TfKeras()]
-    return [each for each in found if each.package in packages and each.backend == "tensorflow"]
+    both: list[KerasApi] = [Keras3(), TfKeras()]
+    return [each for each in both if each.package in packages and each.backend == "tensorflow"]
 
 
 def set_random_seed(seed: int) -> None:

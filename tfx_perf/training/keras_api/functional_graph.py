@@ -24,8 +24,8 @@ def runs_its_graph(model: Any, keras_api: KerasApi) -> bool:
 
 def graph_of(layer: Any) -> Any | None:
     """Returns the functional model that a layer or operation is, or has inside; None if neither."""
-    found = getattr(layer, "_functional", None) or layer
-    return found if getattr(found, "_nodes_by_depth", None) else None
+    model = getattr(layer, "_functional", None) or layer
+    return model if getattr(model, "_nodes_by_depth", None) else None
 
 
 def nodes_of(model: Any) -> Nodes:

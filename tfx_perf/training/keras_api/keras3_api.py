@@ -52,8 +52,8 @@ class Keras3(KerasApi):
 
     @override
     def variable_like(self, variable: Any, value: tf.Tensor) -> Any:
-        own = importlib.import_module("keras").Variable
-        return own(value, dtype=variable.dtype, trainable=variable.trainable, name=variable.name)
+        kind = importlib.import_module("keras").Variable
+        return kind(value, dtype=variable.dtype, trainable=variable.trainable, name=variable.name)
 
     @override
     def is_seed(self, name: str, variable: tf.Variable) -> bool:
@@ -78,16 +78,16 @@ class Keras3(KerasApi):
         """
         compiled = model._compile_loss
 
-        def weighing(own: Callable[..., Any]) -> Callable[..., Any]:
+        def weighing(original: Callable[..., Any]) -> Callable[..., Any]:
             def update(value: Any, sample_weight: Any = None) -> Any:
                 is_given = sample_weight is not None
-                return own(value, sample_weight=sample_weight if is_given else part.counts_as)
+                return original(value, sample_weight=sample_weight if is_given else part.counts_as)
 
             return update
 
         is_counted = part.counts_as is not None and compiled is not None
-        found = compiled.metrics if is_counted else ()
-        with interception.replacing_all((each, "update_state", weighing) for each in found):
+        counted = compiled.metrics if is_counted else ()
+        with interception.replacing_all((each, "update_state", weighing) for each in counted):
             yield
 
     @override
@@ -105,15 +105,9 @@ class Keras3(KerasApi):
 
     @override
     def loss(
-        self,
-        model: Any,
-        x: Tensors,
-        y: Tensors,
-        y_pred: Tensors,
-        weight: Tensors,
-        *,
+        self, model: Any, x: Tensors, y: Tensors, y_pred: Tensors, weight: Tensors, *,
         part: PartOfBatch | None = None,
-    ) -> Any:
+    ) -> Any:  # fmt: skip
         # Under tf.distribute the loss is already divided by the replicas; the metric is not.
         count = tf.distribute.get_strategy().num_replicas_in_sync
         is_slice = part is not None and part.slice_share is not None
@@ -212,23 +206,23 @@ def evaluating() -> Iterator[None]:
 def _scaling_scalars(losses: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Divides a mean that a loss function itself returns by the replicas, as Keras does its own."""
 
-    def scaling(own: Callable[..., Any]) -> Callable[..., Any]:
-        signature = inspect.signature(own)  # which is another one in every version
+    def scaling(original: Callable[..., Any]) -> Callable[..., Any]:
+        signature = inspect.signature(original)  # which is another one in every version
 
         def reduce_values(values: Any, *arguments: Any, **named: Any) -> Any:
-            found = own(values, *arguments, **named)
+            reduced = original(values, *arguments, **named)
             given = signature.bind(values, *arguments, **named)
             given.apply_defaults()
             is_mean = given.arguments["reduction"] not in (None, "none", "sum")
             is_done = not is_mean or len(values.shape)
-            return found if is_done else losses.scale_loss_for_distribution(found)
+            return reduced if is_done else losses.scale_loss_for_distribution(reduced)
 
         return reduce_values
 
     return scaling
 
 
-def _building_locally(own: Callable[..., Any]) -> Callable[..., Any]:
+def _building_locally(original: Callable[..., Any]) -> Callable[..., Any]:
     """Builds from one replica's batch; Keras would add up the batches of all."""
 
     def build(model: Any, iterator: Any = None, data_batch: Any = None) -> Any:
@@ -238,18 +232,18 @@ def _building_locally(own: Callable[..., Any]) -> Callable[..., Any]:
             iterator, data_batch = None, tf.nest.map_structure(
                 lambda value: strategy.experimental_local_results(value)[0], next(batches)
             )
-        return own(model, iterator=iterator, data_batch=data_batch)
+        return original(model, iterator=iterator, data_batch=data_batch)
 
     return build
 
 
-def _reducing_scalars(own: Callable[..., Any]) -> Callable[..., Any]:
+def _reducing_scalars(original: Callable[..., Any]) -> Callable[..., Any]:
     """Reduces logs, which are scalars, over the workers; Keras would take the mean over an axis."""
 
     def reduce_per_replica(values: Any, strategy: Any, reduction: str) -> Any:
         is_of_workers = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
         if reduction != "auto" or not is_of_workers:
-            return own(values, strategy, reduction)
+            return original(values, strategy, reduction)
         return tf.nest.map_structure(
             lambda value: strategy.reduce("MEAN", value, axis=None), values
         )

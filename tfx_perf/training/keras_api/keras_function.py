@@ -39,8 +39,8 @@ class TracedNumbers:
         @functools.wraps(function)
         def traced(*args: Any, **kwargs: Any) -> Any:
             self.read()
-            found = tf.autograph.to_graph(function) if is_converted else function
-            return found(*args, **kwargs)
+            converted = tf.autograph.to_graph(function) if is_converted else function
+            return converted(*args, **kwargs)
 
         return tf.autograph.experimental.do_not_convert(traced)
 
@@ -59,13 +59,13 @@ class KerasFunction:
 
     def __init__(
         self,
-        own: Callable[[Any], Any],
+        wrapped: Callable[[Any], Any],
         graph_function: Any,
         *,
         numbers: TracedNumbers,  # as of the last trace
         execution_steps: Callable[[], Any],
     ) -> None:
-        self.own = own
+        self.wrapped = wrapped
         self._graph_function = graph_function
         self.numbers = numbers
         self._execution_steps = execution_steps
@@ -79,7 +79,7 @@ class KerasFunction:
 
     def __call__(self, iterator: Any) -> Any:
         """Runs the steps of one call."""
-        return self.own(iterator)
+        return self.wrapped(iterator)
 
     def trace(self, iterator: Any) -> None:
         """Traces the steps for an iterator without running any."""

@@ -77,32 +77,32 @@ def skippable() -> Iterator[Callable[[], None]]:
         _HERE.drawn = before
 
 
-def noted(own: Callable[..., Any]) -> Callable[..., Any]:
+def noted(original: Callable[..., Any]) -> Callable[..., Any]:
     """Wraps a seed generator's `next` so that each call is noted."""
 
     def next_seed(generator: Any, *arguments: Any, **named: Any) -> Any:
         if _HERE.drawn is not None:
             _HERE.drawn.append(generator)
-        return own(generator, *arguments, **named)
+        return original(generator, *arguments, **named)
 
     return next_seed
 
 
-def drawing(own: Callable[..., Any]) -> Callable[..., Any]:
+def drawing(original: Callable[..., Any]) -> Callable[..., Any]:
     """Wraps a function that draws numbers: it draws by rows where `of_rows` says which."""
 
     def draw(shape: Any, *arguments: Any, **named: Any) -> Any:
         lengths = _lengths_of(shape)
         rows = _rows_of(lengths)
         if rows is None:
-            return own(shape, *arguments, **named)
-        whole = own((rows.of_all, *lengths[1:]), *arguments, **named)
+            return original(shape, *arguments, **named)
+        whole = original((rows.of_all, *lengths[1:]), *arguments, **named)
         return whole[rows.first : rows.first + rows.count]
 
     return draw
 
 
-def dropping(own: Callable[..., Any]) -> Callable[..., Any]:
+def dropping(original: Callable[..., Any]) -> Callable[..., Any]:
     """Wraps a function that drops units: it draws by rows where `of_rows` says which."""
 
     def dropout(inputs: Any, rate: Any, noise_shape: Any = None, **named: Any) -> Any:
@@ -111,9 +111,9 @@ def dropping(own: Callable[..., Any]) -> Callable[..., Any]:
         shape = [lengths[axis] if each is None else each for axis, each in enumerate(known)]
         rows = _rows_of(shape)
         if rows is None:
-            return own(inputs, rate, noise_shape=noise_shape, **named)
+            return original(inputs, rate, noise_shape=noise_shape, **named)
         ones = tf.ones((rows.of_all, *shape[1:]), inputs.dtype)
-        factors = own(ones, rate, **named)
+        factors = original(ones, rate, **named)
         return inputs * factors[rows.first : rows.first + rows.count]
 
     return dropout

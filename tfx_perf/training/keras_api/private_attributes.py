@@ -23,8 +23,8 @@ OF_EVERY_CALLBACK = frozenset({"params", "model", "_model"})
 
 def overrides(instance: Any, name: str, base: type) -> bool:
     """Whether an object's method differs from that of a base class."""
-    own = inspect.getattr_static(type(instance), name, None)
-    return name in vars(instance) or own is not inspect.getattr_static(base, name, None)
+    method = inspect.getattr_static(type(instance), name, None)
+    return name in vars(instance) or method is not inspect.getattr_static(base, name, None)
 
 
 def is_of_package(instance: Any, name: str, package: str) -> bool:

@@ -23,9 +23,9 @@ def momentum(optimizer: Any, variable: Any) -> Any:
 def lists_of(optimizer: Any, variables: Sequence[Any]) -> dict[str, list[Any]]:
     """Returns an optimizer's lists of an entry, or None, for each of these variables, by name."""
     return {
-        name: kept
-        for name, kept in vars(optimizer).items()
-        if isinstance(kept, list) and len(kept) == len(variables) and name not in _OTHER_LISTS
+        name: values
+        for name, values in vars(optimizer).items()
+        if isinstance(values, list) and len(values) == len(variables) and name not in _OTHER_LISTS
     }
 
 
@@ -33,8 +33,8 @@ def all_of(optimizer: Any, variables: Sequence[Any]) -> list[list[Any]]:
     """Returns the lists of `lists_of`, without their names."""
     lists = lists_of(optimizer, variables).values()
     return [
-        [slot for slot in kept if slot is not None]
-        for kept in (zip(*lists, strict=True) if lists else [()] * len(variables))
+        [slot for slot in of_variable if slot is not None]
+        for of_variable in (zip(*lists, strict=True) if lists else [()] * len(variables))
     ]
 
 

@@ -79,10 +79,10 @@ class TfKeras(KerasApi):
 
     @override
     def _traceable(self, model: Any, numbers: TracedNumbers) -> Any:
-        own = model.train_function
-        if not is_graph_function(own):
+        function = model.train_function
+        if not is_graph_function(function):
             return None
-        quick = QuickFunction(numbers.read_before(own.python_function), reduce_retracing=True)
+        quick = QuickFunction(numbers.read_before(function.python_function), reduce_retracing=True)
         model.train_function = model.train_tf_function = quick  # the second one for TensorBoard
         return quick
 
@@ -113,12 +113,12 @@ class TfKeras(KerasApi):
 
     @override
     def parts_obstacle(self, model: Any) -> str | None:
-        found = super().parts_obstacle(model)
+        obstacle = super().parts_obstacle(model)
         for optimizer in optimizers(model):
             if not all(is_of_package(optimizer, name, "tf_keras") for name in _GRADIENT_METHODS):
                 name = type(optimizer).__name__
-                found = found or f"the optimizer {name} computes gradients in its own way"
-        return found
+                obstacle = obstacle or f"the optimizer {name} computes gradients in its own way"
+        return obstacle
 
     @override
     def losses(self, model: Any) -> list[Any]:
@@ -127,15 +127,9 @@ class TfKeras(KerasApi):
 
     @override
     def loss(
-        self,
-        model: Any,
-        x: Tensors,
-        y: Tensors,
-        y_pred: Tensors,
-        weight: Tensors,
-        *,
+        self, model: Any, x: Tensors, y: Tensors, y_pred: Tensors, weight: Tensors, *,
         part: PartOfBatch | None = None,
-    ) -> Any:
+    ) -> Any:  # fmt: skip
         loss = model.compute_loss(x, y, y_pred, weight)  # all its metrics count rows
         model._validate_target_and_loss(y, loss)
         return loss

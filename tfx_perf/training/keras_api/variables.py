@@ -57,7 +57,7 @@ def named_variables(roots: Mapping[str, Any]) -> dict[str, tf.Variable]:
     The first object that holds it gives the name; the same code gives the same paths in another
     process. Variables of Keras 3 appear as the `tf.Variable` inside.
     """
-    found: dict[str, tf.Variable] = {}
+    by_path: dict[str, tf.Variable] = {}
     seen: set[int] = set()
     alive: list[Any] = []  # what is made on the way must not leave its id to something else
     queue = collections.deque(roots.items())
@@ -68,12 +68,12 @@ def named_variables(roots: Mapping[str, Any]) -> dict[str, tf.Variable]:
         seen.add(id(item))
         alive.append(item)
         if isinstance(item, tf.Variable):
-            found[path] = item
+            by_path[path] = item
         elif isinstance(item, tf.random.Generator):
             queue.append((f"{path}/state", item._state_var))
         else:
             queue.extend((f"{path}/{name}", part) for name, part in _parts(item))
-    return found
+    return by_path
 
 
 def inner(variable: Any) -> tf.Variable:
@@ -83,8 +83,8 @@ def inner(variable: Any) -> tf.Variable:
 
 def innermost(variable: Any) -> tf.Variable:
     """Returns the variable of TensorFlow itself: also inside one of tf_keras that casts."""
-    found = inner(variable)
-    return getattr(found, "_variable", found)
+    held = inner(variable)
+    return getattr(held, "_variable", held)
 
 
 def with_components(variable: tf.Variable) -> list[tf.Variable]:
@@ -97,9 +97,9 @@ def components(variable: tf.Variable) -> tuple[tf.Variable, ...]:
     return tuple(getattr(variable, "values", ()))
 
 
-def in_order_of_creation(found: Iterable[tf.Variable]) -> list[tf.Variable]:
+def in_order_of_creation(given: Iterable[tf.Variable]) -> list[tf.Variable]:
     """Returns variables in an order that is the same in every process of the same code."""
-    return sorted(found, key=lambda each: int(each._unique_id.rpartition("_")[2]))
+    return sorted(given, key=lambda each: int(each._unique_id.rpartition("_")[2]))
 
 
 def _parts(item: Any) -> Iterator[tuple[str, Any]]:

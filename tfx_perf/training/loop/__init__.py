@@ -157,8 +157,8 @@ class FitLoop:
 
     def trace_count(self, plan: TrainingPlan) -> int | None:
         """Returns how often a plan's steps were traced; None for Keras' `fit`."""
-        found = self.functions.used_by(plan)
-        return None if found is None else found.trace_count
+        functions = self.functions.used_by(plan)
+        return None if functions is None else functions.trace_count
 
     @property
     def element_spec(self) -> Any:
@@ -264,6 +264,7 @@ class FitLoop:
 
     def iterator_over(self, data: tf.data.Dataset) -> Any:
         """Returns the iterator that `fit` makes of the data: distributed, with class weights."""
+
         def leave(iterator: Any) -> None:
             raise _IteratorMadeError(iterator)
 
@@ -346,9 +347,7 @@ class FitLoop:
             runner = KerasSteps(functions, numerics_check=run.numerics_check)
         else:
             runner = functions.of(plan)
-            may_be_plain = users_steps == 1 and not any(
-                each.saves_memory for each in plan.speedups
-            )
+            may_be_plain = users_steps == 1 and not any(each.saves_memory for each in plan.speedups)
             if run.plain_step_seconds is not None and may_be_plain:
                 runner = self.speed_watch = KerasFallback(
                     runner, functions.plain_step, plain_step_seconds=run.plain_step_seconds
@@ -447,9 +446,7 @@ class FitLoop:
         if self.keras_api.overcounts and steps and batches and batches != steps:
             arguments["x"] = data.repeat()
 
-    def _proceed(
-        self, run: _Run, arguments: dict[str, Any], timer: StepTimer
-    ) -> Any:
+    def _proceed(self, run: _Run, arguments: dict[str, Any], timer: StepTimer) -> Any:
         history = None if run.guard is None else run.guard.history
         begin_epoch = self.keras_api.callback(on_epoch_begin=timer.on_epoch_begin)
         callbacks = [*callback_list(arguments["callbacks"]), begin_epoch]

@@ -38,9 +38,9 @@ def obstacle(call: FitCall, loop: FitLoop) -> str | None:
 def recovery_obstacle(call: FitCall, loop: FitLoop) -> str | None:
     """Returns why `call` can be neither saved nor rolled back, None if it can."""
     arguments = call.arguments
-    found = _kind_obstacle(call, loop)
-    if found:
-        return found
+    obstacle = _kind_obstacle(call, loop)
+    if obstacle:
+        return obstacle
     resuming = getattr(loop.keras_api.callbacks, "BackupAndRestore", ())
     if any(isinstance(callback, resuming) for callback in callback_list(arguments["callbacks"])):
         return "the callback BackupAndRestore does it"

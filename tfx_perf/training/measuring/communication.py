@@ -113,7 +113,7 @@ class CommunicationMeter:
         was_warm = self._before[0, -1] > 0
         is_known = bool(was_warm and steps > 0 and step_time and sizes.all())
         sync = Sync(strategy)
-        said = sync.all_gather(
+        gathered = sync.all_gather(
             [
                 is_known,
                 int(step_time * _NANO),
@@ -123,20 +123,20 @@ class CommunicationMeter:
                 *(int(wait * _NANO) for wait in seconds),
             ]
         )
-        if not said[:, 0].all():
+        if not gathered[:, 0].all():
             return None
         return CommunicationAccount(
-            step_time_seconds=said[:, 1].mean() / _NANO,
-            epoch_start_seconds=said[:, 2].mean() / _NANO,
-            reduced_bytes_per_step=int(said[:, 4].max()),
+            step_time_seconds=gathered[:, 1].mean() / _NANO,
+            epoch_start_seconds=gathered[:, 2].mean() / _NANO,
+            reduced_bytes_per_step=int(gathered[:, 4].max()),
             replicas=tuple(
                 ReplicaAccount(
                     worker=worker,
                     wait_time_seconds=wait / _NANO,
-                    peak_memory_bytes=int(own[3]) or None,
+                    peak_memory_bytes=int(of_worker[3]) or None,
                 )
-                for worker, own in enumerate(said)
-                for wait in own[-self._replica_count :]
+                for worker, of_worker in enumerate(gathered)
+                for wait in of_worker[-self._replica_count :]
             ),
         )
 
@@ -144,32 +144,32 @@ class CommunicationMeter:
         """Returns seconds and bytes of each replica of this process, and the steps."""
         if self._totals is None:
             return np.array([[0.0] * _COLUMNS + [step_count]])
-        found = tf.raw_ops.ReadVariableOp(resource=self._totals, dtype=tf.float64).numpy()
-        return np.insert(found, _COLUMNS, step_count, axis=1)
+        totals = tf.raw_ops.ReadVariableOp(resource=self._totals, dtype=tf.float64).numpy()
+        return np.insert(totals, _COLUMNS, step_count, axis=1)
 
-    def _all_reduce(self, own: Callable[..., Any]) -> Callable[..., Any]:
+    def _all_reduce(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Returns a replacement for the replica context's method."""
 
         def all_reduce(context: Any, reduce_op: Any, value: Any, options: Any = None) -> Any:
-            return self._timed(value, lambda: own(context, reduce_op, value, options))
+            return self._timed(value, lambda: original(context, reduce_op, value, options))
 
         return all_reduce
 
-    def _all_gather(self, own: Callable[..., Any]) -> Callable[..., Any]:
+    def _all_gather(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Returns a replacement for `all_gather`; gathering by users counts, too."""
 
         def all_gather(context: Any, value: Any, axis: int, options: Any = None) -> Any:
-            return self._timed(value, lambda: own(context, value, axis, options))
+            return self._timed(value, lambda: original(context, value, axis, options))
 
         return all_gather
 
-    def _gradient_sum(self, own: Callable[..., Any]) -> Callable[..., Any]:
+    def _gradient_sum(self, summing: Callable[..., Any]) -> Callable[..., Any]:
         """Returns a replacement for Keras' function, or method, of (gradient, variable) pairs."""
 
         def gradient_sum(*arguments: Any) -> Any:
             *optimizer, grads_and_vars = arguments
             pairs = list(grads_and_vars)
-            return self._timed(_gradients(pairs), lambda: own(*optimizer, pairs), of=_gradients)
+            return self._timed(_gradients(pairs), lambda: summing(*optimizer, pairs), of=_gradients)
 
         return gradient_sum
 
@@ -218,8 +218,8 @@ def _new_totals(shape: tuple[int, int]) -> Any:
 
 def _tensors(value: Any) -> list[tf.Tensor]:
     """Returns the tensors that gradients can be: users may reduce numbers, and rows are counted."""
-    found = tf.nest.flatten(value, expand_composites=True)
-    return [each for each in found if tf.is_tensor(each) and each.dtype.is_floating]
+    parts = tf.nest.flatten(value, expand_composites=True)
+    return [each for each in parts if tf.is_tensor(each) and each.dtype.is_floating]
 
 
 def _timestamp_after(tensors: Sequence[tf.Tensor]) -> tf.Tensor:

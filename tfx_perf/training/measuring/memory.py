@@ -30,8 +30,8 @@ Sample = tuple[float, int]
 
 
 def _allocators() -> list[str]:
-    found = devices.accelerators()
-    return [f"{device.device_type}:{index}" for index, device in enumerate(found)]
+    accelerators = devices.accelerators()
+    return [f"{device.device_type}:{index}" for index, device in enumerate(accelerators)]
 
 
 def _peak(allocator: str) -> int:
@@ -111,8 +111,8 @@ class MemoryBaseline:
 
 def _now_and_peak() -> tuple[int, int]:
     with contextlib.suppress(ValueError):  # without oneDNN it counts nothing, and keeps nothing
-        found = tf.config.experimental.get_memory_info(_ALLOCATOR)
-        return found["current"], found["peak"]
+        allocated = tf.config.experimental.get_memory_info(_ALLOCATOR)
+        return allocated["current"], allocated["peak"]
     return 0, 0
 
 

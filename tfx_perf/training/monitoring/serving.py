@@ -144,8 +144,8 @@ class Exposition:
             )
 
     def _communication(self) -> Iterator[Metric]:
-        found = self._training.communication()
-        if found is None:
+        account = self._training.communication()
+        if account is None:
             return
         yield _by_replica(
             CounterMetricFamily(
@@ -153,10 +153,10 @@ class Exposition:
                 "Bytes that a replica has contributed to reductions, mostly gradients.",
                 labels=["replica"],
             ),
-            found.totals,
-            found.totals.reduced_bytes,
+            account.totals,
+            account.totals.reduced_bytes,
         )
-        shares = found.wait_shares
+        shares = account.wait_shares
         if shares is None:
             return
         yield _by_replica(
@@ -166,10 +166,10 @@ class Exposition:
                 + _BETWEEN_SCRAPES,
                 labels=["replica"],
             ),
-            found.totals,
+            account.totals,
             shares,
         )
-        if found.totals.has_all:  # no worker knows of the others' waits
+        if account.totals.has_all:  # no worker knows of the others' waits
             yield from _families("communication_share_ratio", accounts.communication_share(shares))
             yield from _families("load_imbalance_ratio", accounts.load_imbalance(shares))
 

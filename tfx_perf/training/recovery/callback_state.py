@@ -152,18 +152,18 @@ class CallbackState:
         passed = {*vars(self._module.Callback()), *private_attributes.OF_EVERY_CALLBACK}
         if type(callback) in of_keras:  # a user's may change what it was given
             passed.update(inspect.signature(type(callback).__init__).parameters)
-        found = {name: value for name, value in vars(callback).items() if name not in passed}
+        attributes = {name: value for name, value in vars(callback).items() if name not in passed}
         if type(callback) in of_keras:
             name = type(callback).__name__
             only = private_attributes.ONLY_REMEMBERED.get(name, ())
             also = private_attributes.ALSO_REMEMBERED.get(name, ())
-            found = {
+            attributes = {
                 name: value
-                for name, value in found.items()
+                for name, value in attributes.items()
                 if name in (only or also)
                 or not (only or name.startswith("_") or not _is_state_of_keras(value))
             }
-        return {name: packed(value) for name, value in found.items()}
+        return {name: packed(value) for name, value in attributes.items()}
 
     def _put_back(self, callback: Any, name: str, node: Packed) -> None:
         with self.noting(f"{type(callback).__name__}.{name}", node):

@@ -49,9 +49,7 @@ class CheckpointStore:
         >>> folder, found = store.latest()
     """
 
-    def __init__(
-        self, folder: str | os.PathLike[str], *, sync: Sync | None = None
-    ) -> None:
+    def __init__(self, folder: str | os.PathLike[str], *, sync: Sync | None = None) -> None:
         """Opens a folder that all workers see, if it exists; `sync` None is this process alone."""
         self._folder = pathlib.Path(folder)
         self._sync = sync or Sync()

@@ -22,12 +22,12 @@ def states() -> dict[str, Any]:
     }
 
 
-def restore(found: dict[str, Any]) -> None:
+def restore(saved: dict[str, Any]) -> None:
     """Puts the generators into states of `states`."""
-    _put_back_pythons(found)
+    _put_back_pythons(saved)
     of_tensorflow = random_state.operation_seeds()
-    if of_tensorflow is not None and found["tensorflow"] is not None:
-        random_state.restore(of_tensorflow, _state(found["tensorflow"]))
+    if of_tensorflow is not None and saved["tensorflow"] is not None:
+        random_state.restore(of_tensorflow, _state(saved["tensorflow"]))
 
 
 @contextlib.contextmanager
@@ -41,15 +41,15 @@ def kept() -> Iterator[None]:
             _put_back_pythons(before)
 
 
-def _put_back_pythons(found: dict[str, Any]) -> None:
-    random.setstate(_state(found["python"]))
-    name, keys, *rest = found["numpy"]
+def _put_back_pythons(saved: dict[str, Any]) -> None:
+    random.setstate(_state(saved["python"]))
+    name, keys, *rest = saved["numpy"]
     if not 0 <= rest[0] <= len(keys):  # NumPy would read there
         raise ValueError("the place of NumPy's generator is outside of its numbers")
     np.random.set_state((name, np.array(keys, np.uint32), *rest))
 
 
-def _state(found: Any) -> tuple[Any, ...]:
+def _state(saved: Any) -> tuple[Any, ...]:
     """Returns the argument of `random.Random.setstate`: JSON has no tuples."""
-    version, internal, gauss = found
+    version, internal, gauss = saved
     return version, tuple(internal), gauss

@@ -59,9 +59,7 @@ class Task:
 class Guard:
     """Guards one run of Keras' `fit`."""
 
-    def __init__(
-        self, task: Task, callbacks: CallbackState, *, resume: ResumePoint | None
-    ) -> None:
+    def __init__(self, task: Task, callbacks: CallbackState, *, resume: ResumePoint | None) -> None:
         self.iterators = FitIterators()
         self.writer = CheckpointWriter(task.store, clock=task.clock, settings=task.settings)
         self.save_seconds = 0.0  # of all saving so far, with its waits
@@ -83,9 +81,7 @@ class Guard:
         self._skip = 0
         self.logs: Logs = {}  # of the last call
         self._termination = Termination()
-        self._decisions = Decisions(
-            task.sync, is_told_to_end=lambda: self._termination.requested
-        )
+        self._decisions = Decisions(task.sync, is_told_to_end=lambda: self._termination.requested)
 
     @property
     def notes(self) -> list[str]:
@@ -247,9 +243,7 @@ class Guard:
         task = self._task
         ends_epoch = self._step_in_epoch == task.epoch_length
         is_last = ends_epoch and self._epoch == task.epochs - 1
-        self._decisions.take(
-            is_due=self.writer.is_due(self.step, is_last=is_last), must=is_last
-        )
+        self._decisions.take(is_due=self.writer.is_due(self.step, is_last=is_last), must=is_last)
         if self._decisions.is_ending and (is_last or not ends_epoch):
             self._save()
             self._termination.go_on()
@@ -355,7 +349,7 @@ class Decisions:
             return
         seconds = max(time.perf_counter() - self._since, 1e-6)
         calls = int(np.clip(_PERIOD_SECONDS * self._calls / seconds, 0, _MOST_CALLS))
-        said = self._sync.all_gather([is_due, self._is_told_to_end(), calls])
-        self.is_due, self._all_end = bool(said[:, 0].any()), bool(said[:, 1].any())
-        self._calls_left = int(said[:, 2].min())
+        gathered = self._sync.all_gather([is_due, self._is_told_to_end(), calls])
+        self.is_due, self._all_end = bool(gathered[:, 0].any()), bool(gathered[:, 1].any())
+        self._calls_left = int(gathered[:, 2].min())
         self._calls, self._since = 0, time.perf_counter()

@@ -161,8 +161,8 @@ def _in_place(value: Any, current: Any) -> Any:
 
 
 def _variables(value: Any) -> list[Any]:
-    found = value.variables if hasattr(value, "variables") else [value]
-    return list(found() if callable(found) else found)
+    held = value.variables if hasattr(value, "variables") else [value]
+    return list(held() if callable(held) else held)
 
 
 def _is_variable(value: Any) -> bool:
@@ -217,15 +217,15 @@ def _kind_of(value: Any) -> int:
 def _state_of(value: Any) -> tuple[Any, ...]:
     kind = _kind_of(value)
     is_variable = isinstance(value, tf.Variable)
-    own = (value.trainable, value.name.partition(":")[0]) if is_variable else None
-    return kind, _STATES[kind][1](value), own
+    of_variable = (value.trainable, value.name.partition(":")[0]) if is_variable else None
+    return kind, _STATES[kind][1](value), of_variable
 
 
 def _put_back(saved: tuple[Any, ...], current: Any) -> Any:
     """Returns the object that has taken a state: `current`, or a new variable if that has none."""
-    kind, state, own = saved
-    if current is None and own is not None:
-        trainable, name = own
+    kind, state, of_variable = saved
+    if current is None and of_variable is not None:
+        trainable, name = of_variable
         return tf.Variable(state[0], trainable=trainable, name=name)
     if _kind_of(current) != kind:
         raise ValueError(f"there is nothing to take a state, but {type(current).__name__}")

@@ -47,10 +47,10 @@ def of_one_row(model: Any, batch: Any) -> errors.UserError:
         sizes["one row of the batch"] = batches.tensor_bytes(batch) / int(row_count(batch))
     with contextlib.suppress(ValueError):  # an allocator without statistics
         sizes[f"peak of {device}"] = tf.config.experimental.get_memory_info(device)["peak"]
-    said = ", ".join(f"{name} {format_bytes(size)}" for name, size in sizes.items())
+    allocations = ", ".join(f"{name} {format_bytes(size)}" for name, size in sizes.items())
     return errors.UserError(
         "Expected enough memory for a training step on one row. "
-        f"Received: {said}. Take a smaller model or input, or a device with more memory."
+        f"Received: {allocations}. Take a smaller model or input, or a device with more memory."
     )
 
 
@@ -75,8 +75,8 @@ class Shortages:
     def __init__(self, folder: pathlib.Path | None, *, sync: Sync, writers: Writers) -> None:
         """Looks for a shortage in the checkpoints' folder, which need not exist; all workers do."""
         self._folder, self._sync, self._writers = folder, sync, writers
-        found = None if folder is None or sync.size == 1 else _read(folder, writers)
-        self.left = found if sync.all_equal(found) else None
+        shortage = None if folder is None or sync.size == 1 else _read(folder, writers)
+        self.left = shortage if sync.all_equal(shortage) else None
 
     @property
     def count(self) -> int:
@@ -97,7 +97,7 @@ class Shortages:
         cut (`obstacle`).
         """
         size = "" if batch_rows is None else f" with a batch of {batch_rows} rows"
-        said = (
+        text = (
             "Expected a step that fits into the memory of every worker. Received: "
             f"{errors.in_one_line(error)} on worker {self._sync.rank}{size}, with {plan}."
         )
@@ -106,11 +106,11 @@ class Shortages:
         reason = obstacle or self._refused(plan)
         if reason:
             raise errors.UserError(
-                f"{said} It cannot be cut: {reason}. Make the batch smaller, or have more workers "
+                f"{text} It cannot be cut: {reason}. Make the batch smaller, or have more workers "
                 "share it."
             ) from error
         raise ShortOfMemoryError(
-            f"{said} After a restart, all workers continue with smaller slices."
+            f"{text} After a restart, all workers continue with smaller slices."
         ) from error
 
     def _refused(self, plan: TrainingPlan) -> str | None:
@@ -133,6 +133,6 @@ class Shortages:
 
 def _read(folder: pathlib.Path, writers: Writers) -> Shortage | None:
     with contextlib.suppress(errors.UserError):  # there is none, or it is of another version
-        found = Shortage.read(folder / SHORTAGE)
-        return found if found.writers == writers else None
+        shortage = Shortage.read(folder / SHORTAGE)
+        return shortage if shortage.writers == writers else None
     return None

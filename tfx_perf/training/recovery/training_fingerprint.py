@@ -90,34 +90,34 @@ def differing_values(before: Mapping[str, str], now: Mapping[str, str]) -> str:
 
 
 def _code(
-    model: Any, arguments: dict[str, Any], keras_api: KerasApi, found: Describer
+    model: Any, arguments: dict[str, Any], keras_api: KerasApi, describer: Describer
 ) -> dict[str, str]:
     """Returns the user's code in the training: its arguments, and what it does."""
     compiled = keras_api.compiled_with(model)
-    optimizer = found.at("optimizer", model.optimizer)
+    optimizer = describer.at("optimizer", model.optimizer)
     config = optimizer.pop("config", None) if isinstance(optimizer, dict) else None
     if config is None:  # of a schedule in it, say, users did not write one
         config = _plain_attributes(model.optimizer)
-    of_model = found.at("model", model)
+    of_model = describer.at("model", model)
     ancestors = [
-        [ancestor.name, ancestor.sizes, found.at(ancestor.name, ancestor.functions)]
+        [ancestor.name, ancestor.sizes, describer.at(ancestor.name, ancestor.functions)]
         for ancestor in ancestry.ancestors(arguments["x"])
     ]
     parts = {
         **{f"optimizer {name}": value for name, value in config.items() if name != "name"},
         "optimizer's class": optimizer,
-        "learning rate": found.at("learning rate", learning_rate(model.optimizer)),
-        **{name: found.at(name, compiled.get(name)) for name in _AS_COMPILED},
-        "class_weight": found.at("class_weight", arguments["class_weight"]),
+        "learning rate": describer.at("learning rate", learning_rate(model.optimizer)),
+        **{name: describer.at(name, compiled.get(name)) for name in _AS_COMPILED},
+        "class_weight": describer.at("class_weight", arguments["class_weight"]),
         "data": ancestors,
-        "model": [of_model, *(found.at(x.name, x) for x in all_layers(model))],
+        "model": [of_model, *(describer.at(x.name, x) for x in all_layers(model))],
     }
     if isinstance(of_model, dict) and isinstance(of_model["config"], dict):
         of_model["config"].pop("name", None)  # nothing is known by it
     names = _numbered(parts)
     texts = {name: json.dumps(_plain(part, names)) for name, part in parts.items()}
     return {
-        **{f"code of {name}": digest for name, digest in found.code.items()},
+        **{f"code of {name}": digest for name, digest in describer.code.items()},
         **{
             name: text if len(text) < _SHORT else cache_key.digest(text.encode())
             for name, text in texts.items()

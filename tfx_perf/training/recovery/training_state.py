@@ -112,8 +112,8 @@ class TrainingState:
                 copies[_base_of(name)[0]].append(value)
         self._assign(self._redistributed(copies) if is_others else values)
         if index < writers.workers:
-            own = writers.part(folder, index) / _GENERATORS
-            generators.restore(json.loads(own.read_text()))
+            file = writers.part(folder, index) / _GENERATORS
+            generators.restore(json.loads(file.read_text()))
 
     def _redistributed(self, copies: Mapping[str, list[np.ndarray]]) -> dict[str, np.ndarray]:
         """Returns values for the replicas here from those of others."""
@@ -121,7 +121,7 @@ class TrainingState:
         sums = self._replica_sums()
         replicas = self._model.distribute_strategy.num_replicas_in_sync
         first = self._sync.rank * max(1, replicas // self._sync.size)
-        values = {name: found[0] for name, found in copies.items() if name not in containers}
+        values = {name: parts[0] for name, parts in copies.items() if name not in containers}
         for name in self._variables():
             base, number = _base_of(name)
             variable = containers[base]
@@ -143,11 +143,11 @@ class TrainingState:
         """
         summed = self._replica_sums()
         weights = [variables.inner(variable) for variable in self._model.trainable_variables]
-        found = {id(each) for each in weights if _has(each, _not_finite)}
+        spoiled = {id(each) for each in weights if _has(each, _not_finite)}
         for each in self._keras_api.optimizer_variables(self._model):
             if _has(each, _not_finite if id(each) in summed else tf.math.is_nan):
-                found.add(id(variables.inner(each)))
-        return found
+                spoiled.add(id(variables.inner(each)))
+        return spoiled
 
     def _assign(self, values: Mapping[str, Any]) -> None:
         present = self._variables()
@@ -178,25 +178,23 @@ class TrainingState:
         have a value of their own on each replica here.
         """
         named, same = self._containers()
-        found = {}
+        by_name = {}
         for name, variable in named.items():
             if id(variable) not in same:
                 first, *rest = variables.components(variable) or (variable,)
-                found[name] = first
+                by_name[name] = first
                 for index, part in enumerate(rest, start=1):
-                    found[f"{name}{_REPLICA}{index}"] = part
+                    by_name[f"{name}{_REPLICA}{index}"] = part
             elif not only_own:
-                found[name] = variable
-        return found
+                by_name[name] = variable
+        return by_name
 
     def _containers(self) -> tuple[dict[str, tf.Variable], set[int]]:
         """Returns the variables by name, and the ids of those that are the same for all workers."""
         named = self._keras_api.named_state(self._model)
         for index, state in enumerate(_global_states()):
             named[f"global/{index}"] = state
-        known = {
-            id(part) for each in named.values() for part in variables.with_components(each)
-        }
+        known = {id(part) for each in named.values() for part in variables.with_components(each)}
         others = {id(each): each for each in self._used() if id(each) not in known}
         counts: dict[str, int] = collections.Counter()
         for variable in variables.in_order_of_creation(others.values()):
@@ -252,5 +250,5 @@ def _not_finite(values: tf.Tensor) -> tf.Tensor:
 
 def _global_states() -> list[tf.Variable]:
     """Returns the states of the global generators of TensorFlow and Keras 3, if they exist."""
-    found = (random_state.global_generator_state(), keras3_api.global_generator_state())
-    return [state for state in found if state is not None]
+    states = (random_state.global_generator_state(), keras3_api.global_generator_state())
+    return [state for state in states if state is not None]

@@ -22,8 +22,8 @@ def name(strategy: tf.distribute.Strategy) -> str:
         return "MultiWorkerMirroredStrategy"  # the class's own name is another
     if isinstance(strategy, tf.distribute.ParameterServerStrategy):
         return "ParameterServerStrategy"  # likewise
-    found = type(strategy).__name__
-    return ONE_DEVICE if found == _OUTSIDE_OF_SCOPES else found
+    class_name = type(strategy).__name__
+    return ONE_DEVICE if class_name == _OUTSIDE_OF_SCOPES else class_name
 
 
 def is_of_one_device(strategy: tf.distribute.Strategy) -> bool:
@@ -52,8 +52,8 @@ def environment(strategy: tf.distribute.Strategy) -> dict[str, str]:
 
 def in_words(strategy: tf.distribute.Strategy) -> str:
     """Returns its name for a sentence."""
-    found = name(strategy)
-    return "no strategy" if found == ONE_DEVICE else found
+    strategy_name = name(strategy)
+    return "no strategy" if strategy_name == ONE_DEVICE else strategy_name
 
 
 def of_replicas(strategy: tf.distribute.Strategy, values: Any, *, reduction: str) -> Any:
@@ -71,9 +71,7 @@ def of_workers(strategy: tf.distribute.Strategy, values: Any, *, reduction: str)
     workers = worker_count(strategy)
     if workers == 1 or strategy.num_replicas_in_sync > workers:
         return values
-    return tf.nest.map_structure(
-        lambda value: strategy.reduce(reduction, value, axis=None), values
-    )
+    return tf.nest.map_structure(lambda value: strategy.reduce(reduction, value, axis=None), values)
 
 
 def worker_count(strategy: tf.distribute.Strategy | None) -> int:
@@ -125,7 +123,7 @@ _MADE = {
 
 def idle_settings(config: PerfConfig, strategy: tf.distribute.Strategy) -> tuple[str, ...]:
     """Returns a sentence, without its full stop, for each setting without effect in a training."""
-    found, settings = {}, config.distribution
+    reasons, settings = {}, config.distribution
     wanted, here = settings.effective_strategy, settings.workers_here
     under = f"the code has built the model under {in_words(strategy)}"
     if wanted is not None and not _is_built_under(wanted, strategy):
@@ -135,39 +133,39 @@ def idle_settings(config: PerfConfig, strategy: tf.distribute.Strategy) -> tuple
                 f"; tfx-perf launch --workers {here} starts a script that builds it under "
                 "tf.distribute.MultiWorkerMirroredStrategy"
             )
-        found[key] = under
+        reasons[key] = under
     elif wanted == "mirrored" and strategy.num_replicas_in_sync == 1:
         several = "tf.config.set_logical_device_configuration makes several of its CPU"
-        found["strategy"] = f"the machine has one device; {several}"
+        reasons["strategy"] = f"the machine has one device; {several}"
     if strategy.num_replicas_in_sync == 1:
         alone = "one replica trains, so that there are no others to sum with"
         of_replicas = ["reduction_dtype"]
         if servers_of(strategy):
             alone = "beside parameter servers each worker sums and draws by itself"
             of_replicas.append("sharding_invariant_random")
-        found.update((name, alone) for name in of_replicas if getattr(settings, name))
+        reasons.update((name, alone) for name in of_replicas if getattr(settings, name))
     default = type(settings)()
     of_several = {}
     if not settings.servers:
         of_several["heartbeat_timeout_seconds"] = "there are no parameter servers"
     if not settings.has_others_train:
         of_several |= dict.fromkeys(("restarts", "start_timeout_seconds"), "one process trains")
-    found |= {
+    reasons |= {
         key: reason
         for key, reason in of_several.items()
         if getattr(settings, key) != getattr(default, key)
     }
-    said = [
+    sentences = [
         f"distribution.{key}{'' if key == 'job' else f'={getattr(settings, key)}'} has no effect: "
         f"{reason}"
-        for key, reason in found.items()
+        for key, reason in reasons.items()
     ]
     if config.training.precision == "auto" and (worker_count(strategy) > 1 or servers_of(strategy)):
-        said.append(
+        sentences.append(
             "training.precision=auto has no effect: these workers try no other precision; set the "
             "one that you want, e.g. mixed_bfloat16"
         )
-    return tuple(said)
+    return tuple(sentences)
 
 
 def _is_built_under(wanted: str, strategy: tf.distribute.Strategy) -> bool:

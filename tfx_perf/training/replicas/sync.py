@@ -106,36 +106,36 @@ class Sync:
         """Whether this worker does the work of which one is enough."""
         return self.rank == 0
 
-    def all_gather(self, own: Sequence[int]) -> np.ndarray:
+    def all_gather(self, numbers: Sequence[int]) -> np.ndarray:
         """Returns int64 numbers of all, [workers or more, numbers]; raises LostWorkerError."""
         if self.size == 1:
-            return np.array([own], np.int64)
+            return np.array([numbers], np.int64)
         if self._strategy not in _GATHERING:
             _GATHERING[self._strategy] = _gathering(weakref.proxy(self._strategy))
         try:
-            return _GATHERING[self._strategy](tf.constant([own], tf.int64)).numpy()
+            return _GATHERING[self._strategy](tf.constant([numbers], tf.int64)).numpy()
         except tf.errors.OpError as error:
             raise LostWorkerError("another worker has ended, or does not answer") from error
 
-    def broadcast(self, own: _Number) -> _Number:
+    def broadcast(self, number: _Number) -> _Number:
         """Returns the chief's verdict, or its number to the last bit; the others' do not count."""
-        bits = int(np.float64(own).view(np.int64))
-        return type(own)(self.all_gather([bits])[0, 0].view(np.float64))
+        bits = int(np.float64(number).view(np.int64))
+        return type(number)(self.all_gather([bits])[0, 0].view(np.float64))
 
-    def all_equal(self, own: object) -> bool:
+    def all_equal(self, value: object) -> bool:
         """Returns whether what all have is the same in words."""
-        said = self.all_gather([zlib.crc32(str(own).encode())])
-        return bool(np.all(said == said[0]))
+        checksums = self.all_gather([zlib.crc32(str(value).encode())])
+        return bool(np.all(checksums == checksums[0]))
 
     def barrier(self, action: Callable[[], _T], *, chief_only: bool = False) -> _T | None:
         """Has everyone act, or the chief only; returns the result here when all have done it.
 
         Raises SyncError if another worker could not; its own errors are raised as they are.
         """
-        found, failure = None, None
+        result, failure = None, None
         try:
             if self.is_chief or not chief_only:
-                found = action()
+                result = action()
         except Exception as error:  # the others have to know of it
             failure = error
         succeeded = self.all_gather([failure is None])
@@ -143,7 +143,7 @@ class Sync:
             raise failure
         if not np.all(succeeded):
             raise SyncError("another worker could not do its part; its log says why")
-        return found
+        return result
 
     @contextlib.contextmanager
     def after(self, error: BaseException) -> Iterator[None]:
@@ -157,9 +157,9 @@ class Sync:
         if self.size == 1:
             yield
             return
-        said = errors.in_one_line(error)
+        reason = errors.in_one_line(error)
         if is_short_of_memory(error):
-            raise FailedAloneError(f"{said} on worker {self.rank}") from error
-        _LOGGER.warning("Worker %d has failed in a trial: %s", self.rank, said)
+            raise FailedAloneError(f"{reason} on worker {self.rank}") from error
+        _LOGGER.warning("Worker %d has failed in a trial: %s", self.rank, reason)
         with time_limit.ended_after(_PATIENCE_SECONDS, log_path=os.devnull):
             yield

@@ -80,7 +80,7 @@ def fused(optimizer: Any, keras_api: KerasApi) -> Iterator[None]:
     assert kernel_of is not None  # `is_possible` holds
     kernel = kernel_of(optimizer)
     with interception.replacing(
-        optimizer, "update_step", lambda own: _Update(optimizer, own=own, kernel=kernel)
+        optimizer, "update_step", lambda step: _Update(optimizer, original=step, kernel=kernel)
     ):
         yield
 
@@ -90,7 +90,7 @@ class _Update:
     """An optimizer's `update_step` by a kernel, where that can do it."""
 
     optimizer: Any
-    own: Callable[..., None]
+    original: Callable[..., None]
     kernel: Kernel
 
     def __call__(self, gradient: Any, variable: Any, *learning_rate: Any) -> None:
@@ -99,7 +99,7 @@ class _Update:
 
         dtype = tf.as_dtype(variable.dtype)
         if isinstance(gradient, tf.IndexedSlices) or dtype.name not in _DTYPES:
-            self.own(gradient, variable, *learning_rate)
+            self.original(gradient, variable, *learning_rate)
             return
         rate = learning_rate[0] if learning_rate else self.optimizer.learning_rate
         self.kernel(

@@ -134,22 +134,22 @@ def topological(operations: list[tf.Operation]) -> Iterator[tf.Operation]:
 
 def descendants(first: tf.Operation, order: list[tf.Operation]) -> set[tf.Operation]:
     """Returns the operation and all that depend on it; `order` is topological."""
-    found = {first}
+    dependent = {first}
     for operation in order:
-        if not found.isdisjoint(_sources(operation)):
-            found.add(operation)
-    return found
+        if not dependent.isdisjoint(_sources(operation)):
+            dependent.add(operation)
+    return dependent
 
 
 def static(order: list[tf.Operation]) -> set[tf.Operation]:
     """Returns the operations that depend on constants and shapes only; `order` is topological."""
-    found: set[tf.Operation] = set()
+    constant: set[tf.Operation] = set()
     for operation in order:
         inputs = [tensor.op for tensor in operation.inputs]
-        is_derived = inputs and not operation.op_def.is_stateful and found.issuperset(inputs)
+        is_derived = inputs and not operation.op_def.is_stateful and constant.issuperset(inputs)
         if operation.type in SHAPES or is_derived:
-            found.add(operation)
-    return found
+            constant.add(operation)
+    return constant
 
 
 def _sources(operation: tf.Operation) -> set[tf.Operation]:
@@ -239,12 +239,12 @@ class _Passes:
         }
         for op in copied:
             if op not in self._segments:
-                found = [self._segments.get(t.op) for t in op.inputs if not self._is_light(t)]
-                known = [segment for segment in found if segment is not None]
+                of_inputs = [self._segments.get(t.op) for t in op.inputs if not self._is_light(t)]
+                known = [segment for segment in of_inputs if segment is not None]
                 self._segments[op] = max(known, default=self._last)
 
     def parts(self) -> dict[int, _Part]:
-        found: dict[int, _Part] = {}
+        by_segment: dict[int, _Part] = {}
         for operation in self._order:
             if operation not in self._backward:
                 continue
@@ -252,15 +252,15 @@ class _Passes:
                 if tensor.op in self._backward or not self._is_dropped(tensor):
                     continue
                 segment = self._segments[tensor.op]
-                if segment not in found:
+                if segment not in by_segment:
                     # The first one that reads. Copies that follow this gradient come before all
                     # that read them, so that nothing waits for itself.
                     triggers = [t for t in operation.inputs if t.op in self._backward]
                     if not triggers:
                         continue
-                    found[segment] = _Part(triggers[0])
-                found[segment].readers.append((operation, index))
-        return found
+                    by_segment[segment] = _Part(triggers[0])
+                by_segment[segment].readers.append((operation, index))
+        return by_segment
 
     def copies(self, segment: int, part: _Part, *, xla: bool) -> _ByReference:
         """Copies the operations of a segment that the readers need."""

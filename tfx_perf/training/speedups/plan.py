@@ -65,9 +65,9 @@ class TrainingPlan(_Fields):
 
     def in_slices(self, count: int, *, steps_per_execution: int) -> "TrainingPlan":
         """Returns the plan with as many slices of each batch, which Keras' own step cannot have."""
-        kept = self.only(lambda each: each.name != "xla_loop")
+        sliceable = self.only(lambda each: each.name != "xla_loop")
         steps = self.steps_per_execution or steps_per_execution
-        return kept.model_copy(update={"steps_per_execution": steps, "micro_batches": count})
+        return sliceable.model_copy(update={"steps_per_execution": steps, "micro_batches": count})
 
     @property
     def in_whole_batches(self) -> "TrainingPlan":
@@ -85,10 +85,10 @@ class TrainingPlan(_Fields):
     @property
     def environment(self) -> dict[str, str]:
         """The environment variables that a process needs for it."""
-        found: dict[str, str] = {}
+        variables: dict[str, str] = {}
         for each in self.speedups:
-            found |= each.environment()
-        return found
+            variables |= each.environment()
+        return variables
 
     def only(self, keep: Callable[[Speedup], bool]) -> "TrainingPlan":
         """Returns the plan with those of its speedups for which `keep` returns true."""

@@ -37,8 +37,8 @@ class Precision(Speedup):
 
 def policy_name(model: Any) -> str:
     """Returns the name of the model's dtype policy, e.g. `mixed_bfloat16`."""
-    own = getattr(model, "dtype_policy", None)
-    return getattr(own, "name", None) or str(own)
+    policy = getattr(model, "dtype_policy", None)
+    return getattr(policy, "name", None) or str(policy)
 
 
 def fixed(setting: str | None) -> str | None:
@@ -70,8 +70,8 @@ def policy(name: str | None) -> Iterator[None]:
     try:
         yield
     finally:
-        for module, own in zip(modules, before, strict=True):
-            module.set_global_policy(own)
+        for module, previous in zip(modules, before, strict=True):
+            module.set_global_policy(previous)
 
 
 def notes(model: Any, batch: Any, keras_api: "KerasApi") -> list[str]:
@@ -79,10 +79,10 @@ def notes(model: Any, batch: Any, keras_api: "KerasApi") -> list[str]:
     name = policy_name(model)
     if not name.startswith("mixed_"):
         return []
-    found = []
+    sentences = []
     narrow = sorted({dtype.name for dtype in _output_dtypes(model, batch, keras_api)} - {"float32"})
     if narrow:
-        found.append(
+        sentences.append(
             f"the model's outputs are {', '.join(narrow)}: give the last layer dtype='float32', "
             "so that softmax and loss do not lose digits"
         )
@@ -90,11 +90,11 @@ def notes(model: Any, batch: Any, keras_api: "KerasApi") -> list[str]:
 
     needed = _CPU_FEATURES.get(name, set())
     if devices.is_cpu_alone() and not needed & set(host.cpu_features()):
-        found.append(
+        sentences.append(
             f"this CPU does not compute in {name.removeprefix('mixed_')}, so that {name} is slower "
             f"than float32 on it (it would take one of {', '.join(sorted(needed))})"
         )
-    return found
+    return sentences
 
 
 def _output_dtypes(model: Any, batch: Any, keras_api: "KerasApi") -> list[Any]:

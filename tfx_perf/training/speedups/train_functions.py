@@ -50,8 +50,8 @@ class TrainFunctions:
     @property
     def are_valid(self) -> bool:
         """Whether the model is compiled as when they were made; `compile` drops Keras' own."""
-        own = self._keras and self._keras.train
-        return own is not None and own.is_traceable and self.model.train_function is own.own
+        step = self._keras and self._keras.train
+        return step is not None and step.is_traceable and self.model.train_function is step.wrapped
 
     @property
     def keras(self) -> KerasFunctions:
@@ -113,13 +113,13 @@ class TrainFunctions:
         """Returns the traced functions that run a plan's steps; None before they are made."""
         if plan.is_plain_fit:
             return None
-        kept = (self._kept.get(each.name) for each in plan.speedups)
-        return next(filter(None, kept), None) or self._made.get(_key(plan))
+        functions = (self._kept.get(each.name) for each in plan.speedups)
+        return next(filter(None, functions), None) or self._made.get(_key(plan))
 
     def operation_count(self, plan: TrainingPlan) -> int:
         """Returns about how many operations TensorFlow starts for a plan's step; 0 if unknown."""
-        found = None if plan.is_plain_fit else self._made.get(_key(plan))
-        return 0 if found is None else found.operation_count
+        functions = None if plan.is_plain_fit else self._made.get(_key(plan))
+        return 0 if functions is None else functions.operation_count
 
     def compiled_part(self, plan: TrainingPlan, batch: Any) -> tuple[Callable[[Any], Any], Any]:
         """Returns the part of a plan's step that XLA compiles, and its input for a batch."""
@@ -143,8 +143,8 @@ class TrainFunctions:
         functions: list[MultiStep | KerasFunction] = [*self._made.values()]
         if self._keras is not None:
             functions.append(self._keras.train)
-        found = [list(each.used_variables()) for each in functions]
-        return list(itertools.chain(*found)) if all(found) else None
+        by_function = [list(each.used_variables()) for each in functions]
+        return list(itertools.chain(*by_function)) if all(by_function) else None
 
     @contextlib.contextmanager
     def replaced(self) -> Iterator[None]:
@@ -161,7 +161,7 @@ class TrainFunctions:
 
     def theirs(self) -> tuple[Function, Function]:
         """Returns Keras' own functions for training and evaluation, to be called."""
-        return self.keras.train.own, self.keras.test
+        return self.keras.train.wrapped, self.keras.test
 
     def retrace(self, train: Function | None = None) -> None:
         """Has everything traced anew, since trainable weights may have changed.

@@ -79,8 +79,7 @@ class CompiledCall:
     def compiled_shapes(self) -> tuple[str, ...]:
         """The input shapes that XLA compiled for, one program each."""
         return tuple(
-            shapes_in_words((length, *shape) for shape in shapes)
-            for length, shapes in self._shapes
+            shapes_in_words((length, *shape) for shape in shapes) for length, shapes in self._shapes
         )
 
     @property
@@ -190,9 +189,7 @@ class CompiledCall:
             index: tf.Tensor, state: tuple[tf.Tensor, tf.Tensor]
         ) -> tuple[Logs, tuple[tf.Tensor, tf.Tensor]]:
             held, count = state
-            batch = tf.nest.map_structure(
-                lambda part: None if part is None else part[index], parts
-            )
+            batch = tf.nest.map_structure(lambda part: None if part is None else part[index], parts)
             (logs, holds), _ = steps_lib.in_replicas(
                 self._step.run_in_xla,
                 (batch,),
@@ -218,9 +215,7 @@ class CompiledCall:
     def _iterator_over(self, batches: list[Parts]) -> Any:
         """Returns an iterator of the data's type, so that nothing is traced for it alone."""
         elements = [tf.nest.pack_sequence_as(self._spec, parts) for parts in batches]
-        return iter(
-            tf.data.Dataset.from_generator(lambda: elements, output_signature=self._spec)
-        )
+        return iter(tf.data.Dataset.from_generator(lambda: elements, output_signature=self._spec))
 
 
 class _CompiledSteps(StepRunnerWrapper):

@@ -21,9 +21,7 @@ def as_one_device() -> Iterator[None]:
             if keras_api.package == "keras":
                 undo.enter_context(keras3_api.evaluating())
             counting = functools.partial(_counting_rows, keras_api)
-            undo.enter_context(
-                interception.replacing(keras_api.model_class, "test_step", counting)
-            )
+            undo.enter_context(interception.replacing(keras_api.model_class, "test_step", counting))
         _LASTING.append(True)
         try:
             yield
@@ -31,22 +29,22 @@ def as_one_device() -> Iterator[None]:
             _LASTING.pop()
 
 
-def _counting_rows(keras_api: KerasApi, own: Callable[..., Any]) -> Callable[..., Any]:
+def _counting_rows(keras_api: KerasApi, original: Callable[..., Any]) -> Callable[..., Any]:
     def test_step(model: Any, data: Tensors) -> dict[str, Any]:
         part = replica_part.part_of(data, model=model, keras_api=keras_api)
         if part is None:
-            return own(model, data)
+            return original(model, data)
         if keras_api.overrides_metrics(model):  # a replica without rows has logs, too, of its own
             with keras_api.counting(model, part):
-                return own(model, data)
+                return original(model, data)
 
         def counted() -> dict[str, Any]:
             # Of results, for which tf_keras asks others, there are none without rows.
             with keras_api.counting(model, part), keras_api.leaving_results_out(model):
-                return own(model, data)
+                return original(model, data)
 
         # What asks others has these trace their steps meanwhile, with metrics that are the same.
-        replica_part.computed_from_rows(counted, data, asking_others=lambda: own(model, data))
+        replica_part.computed_from_rows(counted, data, asking_others=lambda: original(model, data))
         return model.get_metrics_result()
 
     return test_step

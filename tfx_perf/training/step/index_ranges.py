@@ -21,9 +21,9 @@ class IndexRanges:
         graph = tf.compat.v1.get_default_graph()
         before = len(graph.get_operations())
         yield
-        found = [check for op in graph.get_operations()[before:] for check in _checks(op)]
-        self._complaints = [complaint for complaint, _ in found]
-        conditions = [tf.reduce_all(condition) for _, condition in found]
+        checks = [check for op in graph.get_operations()[before:] for check in _checks(op)]
+        self._complaints = [complaint for complaint, _ in checks]
+        conditions = [tf.reduce_all(condition) for _, condition in checks]
         self.holds = tf.reduce_all(tf.stack(conditions)) if conditions else None
 
     def assertion(self, holds: tf.Tensor) -> tf.Operation:
@@ -57,9 +57,7 @@ def _checks(operation: tf.Operation) -> Checks:
     return []
 
 
-def _in_range(
-    name: str, indices: tf.Tensor, source: tf.Tensor, *, axis: int
-) -> Checks:
+def _in_range(name: str, indices: tf.Tensor, source: tf.Tensor, *, axis: int) -> Checks:
     """Returns the condition that all indices exist in an axis of a tensor or a variable."""
     if tf.get_static_value(indices) is not None:  # it was looked at when it was written
         return []

@@ -45,8 +45,7 @@ class Preparation:
         if functional_graph.runs_its_graph(model, keras_api):
             self._split()
         self.row_bytes = sum(
-            tf.as_dtype(tensor.dtype).size
-            * (tf.TensorShape(tensor.shape)[1:].num_elements() or 1)
+            tf.as_dtype(tensor.dtype).size * (tf.TensorShape(tensor.shape)[1:].num_elements() or 1)
             for tensor in self._between
         )
 

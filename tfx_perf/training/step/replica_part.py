@@ -19,8 +19,8 @@ def part_of(batch: Tensors, *, model: Any, keras_api: KerasApi) -> PartOfBatch |
     index, count = context.replica_id_in_sync_group, context.num_replicas_in_sync
     rows = tf.cast(datasets.row_count(batch), tf.int32)
     counted = _counted(batch, model=model, keras_api=keras_api)
-    own = tf.one_hot(index, count, dtype=tf.float64) * tf.cast(rows, tf.float64)
-    asked = [own, [0.0 if counted is None else counted]]  # at once, in a type that all devices sum
+    mine = tf.one_hot(index, count, dtype=tf.float64) * tf.cast(rows, tf.float64)
+    asked = [mine, [0.0 if counted is None else counted]]  # at once, in a type that all devices sum
     summed = context.all_reduce(tf.distribute.ReduceOp.SUM, tf.concat(asked, axis=0))
     all_rows = tf.cast(summed[:-1], tf.int32)
     batch_rows = tf.reduce_sum(all_rows)
@@ -77,18 +77,18 @@ def computed_from_rows(
     """
     if not _may_differ(batch) or tf.executing_eagerly():
         return compute()
-    found = list[Any]()  # AutoGraph, which converts it in a user's step, takes no annotation
+    results = list[Any]()  # AutoGraph, which converts it in a user's step, takes no annotation
 
     def computed() -> Any:
-        found.append(compute())
+        results.append(compute())
         operations = tf.compat.v1.get_default_graph().get_operations()
         if any(each.type.startswith("Collective") for each in operations):
             raise _AsksOthersError
-        return found[-1]
+        return results[-1]
 
     def nothing() -> Any:
         skip()
-        return tf.nest.map_structure(_nothing_like, found[-1])
+        return tf.nest.map_structure(_nothing_like, results[-1])
 
     try:
         with per_row_rng.skippable() as skip:

@@ -138,8 +138,8 @@ class SplitStep:
             weights = self._model.trainable_variables
             return list(map(_of_known_shape, gradients, weights)), *others
 
-        gradients, y_pred, found, holds = replica_part.computed_from_rows(compute, batch)
-        private_attributes.put_masks_back(y_pred, found)
+        gradients, y_pred, masks, holds = replica_part.computed_from_rows(compute, batch)
+        private_attributes.put_masks_back(y_pred, masks)
         if self._xla and holds is not None:
             with tf.control_dependencies([self.ranges.assertion(holds)]):
                 gradients = tf.nest.map_structure(_identity, gradients)
@@ -155,9 +155,7 @@ class SplitStep:
         update_metrics()
         return gradients
 
-    def _of_slices(
-        self, batch: Tensors, pieces: tf.Tensor, whole: PartOfBatch | None
-    ) -> Gradients:
+    def _of_slices(self, batch: Tensors, pieces: tf.Tensor, whole: PartOfBatch | None) -> Gradients:
         """Returns the batch's gradients, summed over slices that run one after the other.
 
         A mean over the batch is the sum of its slices' means, each weighted by its share of

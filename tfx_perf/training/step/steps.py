@@ -38,9 +38,7 @@ def in_replicas(
     """
     graph = tf.compat.v1.get_default_graph()
     before = len(graph.get_operations())
-    logs = strategies.of_replicas(
-        strategy, strategy.run(step, args=arguments), reduction=reduction
-    )
+    logs = strategies.of_replicas(strategy, strategy.run(step, args=arguments), reduction=reduction)
     added = graph.get_operations()[before:]
     with tf.control_dependencies([op for op in added if op.op_def.is_stateful]):
         return tf.nest.map_structure(tf.identity, logs), tf.constant(True)
@@ -176,9 +174,7 @@ class MultiStep:
         if self._counter is not None:
             self._counter.assign_add(tf.cast(steps, self._counter.dtype))
 
-    def _run(
-        self, iterator: Any, steps: tf.Tensor, *slicing: tf.Tensor
-    ) -> tuple[Logs, tf.Tensor]:
+    def _run(self, iterator: Any, steps: tf.Tensor, *slicing: tf.Tensor) -> tuple[Logs, tf.Tensor]:
         began = time.perf_counter()  # all of this runs only while it is traced
         strategy, reduction = self._strategy, self._keras_api.reduction
 

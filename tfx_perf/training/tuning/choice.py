@@ -102,28 +102,26 @@ class PlanChoice(records.Record):
         )
         if has_record or not self.trials:
             return self
-        own = TrialRecord(plan=self.plan, status="chosen", reason=self.plan_reason)
+        trial = TrialRecord(plan=self.plan, status="chosen", reason=self.plan_reason)
         tried = next((each for each in self.trials if each.plan == self.plan), None)
         if tried is not None:
             reason = f"{tried.reason}; {self.plan_reason}"
-            own = tried.model_copy(update={"status": "chosen", "reason": reason})
+            trial = tried.model_copy(update={"status": "chosen", "reason": reason})
         references = (
             each.model_copy(update={"reason": MUST_BEAT})
             for each in self.trials
             if each.status == "reference"
         )
         others = (
-            each
-            for each in self.trials
-            if each.status != "reference" and each.plan != self.plan
+            each for each in self.trials if each.status != "reference" and each.plan != self.plan
         )
-        return self.model_copy(update={"trials": (*references, own, *others)})
+        return self.model_copy(update={"trials": (*references, trial, *others)})
 
     def for_another_run(self, source: str, *, expected_runs: int) -> "PlanChoice | None":
         """Returns the choices for a run without trials; None if it needs some for this `fit`."""
         if not self.is_final(expected_runs=expected_runs):
             return None
-        own = PlanChoice(**{name: getattr(self, name) for name in PlanChoice.model_fields})
+        this_choice = PlanChoice(**{name: getattr(self, name) for name in PlanChoice.model_fields})
         first, *others = (
             choice.model_copy(
                 update={
@@ -134,7 +132,7 @@ class PlanChoice(records.Record):
                     "reused_from": choice.reused_from or source,
                 }
             )
-            for choice in own.of_all_fits
+            for choice in this_choice.of_all_fits
             if choice.is_final(expected_runs=expected_runs)
         )
         return first.model_copy(update={"other_choices": tuple(others)})
@@ -164,6 +162,4 @@ def plain(reason: str, *, is_settled: bool = False, budget_lack: str = "") -> Pl
 
 def failed(cause: str) -> PlanChoice:
     """Returns the choice of Keras' `fit` where the trials failed; `cause` is a sentence."""
-    return PlanChoice(
-        plan=PLAIN_FIT, plan_reason=f"the trials failed: {cause}", trials_failed=True
-    )
+    return PlanChoice(plan=PLAIN_FIT, plan_reason=f"the trials failed: {cause}", trials_failed=True)

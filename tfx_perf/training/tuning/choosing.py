@@ -98,11 +98,11 @@ def choose_and_restore(
     """Returns the plan that wins; model, generators and data are as they were before."""
     if not settings.training.tuning_seconds:
         return by_trials(call, loop, settings=settings)  # which says so
-    with on_own_data(call, loop, settings=settings, known=known) as own:
-        if own is None:
+    with on_own_data(call, loop, settings=settings, known=known) as tried_call:
+        if tried_call is None:
             return plain(NEEDS_OWN_PROCESS, is_settled=True)
-        choice = by_trials(own, loop, settings=settings, known=known)
-    if own is call:  # what no digest knows, such as an argument of a script, may decide it
+        choice = by_trials(tried_call, loop, settings=settings, known=known)
+    if tried_call is call:  # what no digest knows, such as an argument of a script, may decide it
         return choice.model_copy(update={"is_settled": False})
     return choice
 
@@ -151,8 +151,8 @@ def on_own_data(
     if outside is None:
         yield None
         return
-    kept = initial_state.kept(outside, used=lambda: loop.functions.used_variables)
-    with others_wait(call.model), kept:
+    state = initial_state.kept(outside, used=lambda: loop.functions.used_variables)
+    with others_wait(call.model), state:
         yield dataclasses.replace(call, arguments={**call.arguments, "x": data})
 
 
@@ -191,9 +191,9 @@ def for_parameter_servers(call: FitCall, loop: FitLoop, *, settings: PerfConfig)
     reason = (
         "workers train asynchronously, without trials, which would have to keep them as they were"
     )
-    own = loop.keras_api.get_steps_per_execution(call.model)
-    if own > 1:
-        return plain(f"{reason}: the model has steps_per_execution={own}", is_settled=True)
+    users_steps = loop.keras_api.get_steps_per_execution(call.model)
+    if users_steps > 1:
+        return plain(f"{reason}: the model has steps_per_execution={users_steps}", is_settled=True)
     plan = TrainingPlan(steps_per_execution=min(settings.training.steps_per_execution))
     reason = f"{reason}; set training.steps_per_execution to another number that you want"
     return PlanChoice(plan=plan, plan_reason=reason, is_settled=True)
@@ -212,12 +212,12 @@ def as_given(call: FitCall, loop: FitLoop, choice: PlanChoice) -> PlanChoice:
         if not reason:
             if not call.model.built:
                 loop.prepare(choice.plan)
-            found = fit_key(call, loop)
-            reason = _mismatch(choice.fit, found)
+            key = fit_key(call, loop)
+            reason = _mismatch(choice.fit, key)
     except Exception as error:  # as above
         reason = errors.in_one_line(error)
     if not reason:
-        is_same = _ratio(choice.fit, found) <= _SAME_RATIO
+        is_same = _ratio(choice.fit, key) <= _SAME_RATIO
         return choice.model_copy(update={"is_settled": choice.is_settled and is_same})
     return plain(reason).model_copy(
         update={"key": choice.key, "trial_time_seconds": choice.trial_time_seconds}
@@ -238,9 +238,9 @@ def with_recompute(
     return choice.model_copy(update={"plan": plan})
 
 
-def _mismatch(tried: dict[str, str], found: dict[str, str]) -> str | None:
-    changes = cache_key.differences(tried, found)
-    if changes.keys() == {_PARAMETERS} and _ratio(tried, found) <= _LARGEST_RATIO:
+def _mismatch(tried: dict[str, str], present: dict[str, str]) -> str | None:
+    changes = cache_key.differences(tried, present)
+    if changes.keys() == {_PARAMETERS} and _ratio(tried, present) <= _LARGEST_RATIO:
         return None
     return f"the plan is for another fit: {cache_key.describe(changes)}" if changes else None
 

@@ -111,9 +111,9 @@ class Contest:
         """The fastest in the few steps of its check."""
         return min(self.contenders, key=lambda each: each.step_seconds)
 
-    def add(self, found: Contender, plans: Sequence[TrainingPlan]) -> None:
+    def add(self, contender: Contender, plans: Sequence[TrainingPlan]) -> None:
         """Adds plans of one function, which has passed its check."""
-        self.others += [dataclasses.replace(found, plan=plan, blocks=[]) for plan in plans]
+        self.others += [dataclasses.replace(contender, plan=plan, blocks=[]) for plan in plans]
 
     def add_round(self, blocks: Sequence[float]) -> None:
         """Adds a round that came to its end: a block of each, in the order of `contenders`."""

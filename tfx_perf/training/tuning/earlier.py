@@ -71,17 +71,17 @@ class Earlier:
 
         None if there is none.
         """
-        kept = self._kept(PlanChoice)
-        if kept is not None:
-            _LOGGER.info("The plan of an interrupted training is used again: %s.", kept.plan)
-            return kept.model_copy(update={"trial_time_seconds": 0.0})
-        for place, found in self.runs() if self.key else ():
-            changes = cache_key.differences(found.key, self.key)
+        interrupted = self._kept(PlanChoice)
+        if interrupted is not None:
+            _LOGGER.info("The plan of an interrupted training is used again: %s.", interrupted.plan)
+            return interrupted.model_copy(update={"trial_time_seconds": 0.0})
+        for place, newest in self.runs() if self.key else ():
+            changes = cache_key.differences(newest.key, self.key)
             if changes:
-                said = cache_key.describe(changes)
-                _LOGGER.info("The plan in %s is not used again: %s.", place, said)
+                described = cache_key.describe(changes)
+                _LOGGER.info("The plan in %s is not used again: %s.", place, described)
                 continue
-            choice = found.for_another_run(place, expected_runs=expected_runs)
+            choice = newest.for_another_run(place, expected_runs=expected_runs)
             # Where it is not used, older ones with this key would not do: it would have used them.
             is_used = "used again" if choice else "not used again: trials may find a better"
             _LOGGER.info("The plan in %s is %s.", place, is_used)
@@ -94,7 +94,7 @@ class Earlier:
 
         What holds for a whole process is left out: whoever starts those of the trials adds it.
         """
-        last = next((found.plan for _, found in self.runs()), None)
+        last = next((run.plan for _, run in self.runs()), None)
         if last is None or last.is_plain_fit:
             return None
         return last.only(lambda each: each.name not in (OneDnn.name, Precision.name))
@@ -102,20 +102,20 @@ class Earlier:
     @property
     def strategy(self) -> StrategyChoice | None:
         """The kept strategy, or the newest measured one, whatever plan trials may find."""
-        kept = self._kept(StrategyChoice)
-        found = (run.strategy for _, run in self.runs())
-        measured = (each for each in found if each is not None and each.speedup is not None)
+        interrupted = self._kept(StrategyChoice)
+        strategies = (run.strategy for _, run in self.runs())
+        measured = (each for each in strategies if each is not None and each.speedup is not None)
         same = (each for each in measured if self.key and each.key == self.key)
-        return kept or next(same, None)
+        return interrupted or next(same, None)
 
     def comparison(self, plans: Collection[TrainingPlan]) -> Comparison | None:
         """Returns the kept comparison, or one of plans in which the code failed in the last run.
 
         It would fail again. None if there is none, or one of the plans may be worth another try.
         """
-        kept = self._kept(Comparison)
-        if kept is not None:
-            return kept.for_another_run()
+        interrupted = self._kept(Comparison)
+        if interrupted is not None:
+            return interrupted.for_another_run()
         last = next((run for _, run in self.runs() if run.key == self.key), None)
         lost = tuple(
             trial

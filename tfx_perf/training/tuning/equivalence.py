@@ -131,15 +131,15 @@ class EquivalenceCheck:
     def check(self, plan: TrainingPlan) -> Contender | TrialRecord:
         """Returns the plan if it is worth timing, else why not; raises SyncError if others end."""
         try:
-            found = self._check(plan)
+            checked = self._check(plan)
         except errors.GIVEN_UP as error:  # whatever a plan raises, fit goes on
             with self._sync.after(error):
                 self._sync.all_equal(False)
             return TrialRecord(plan=plan, status="failed", reason=errors.in_one_line(error))
-        is_good = isinstance(found, Contender)
+        is_good = isinstance(checked, Contender)
         if not self._sync.all_equal(is_good) and is_good:
-            found = TrialRecord(plan=plan, status="failed", reason="another worker objects")
-        return found
+            checked = TrialRecord(plan=plan, status="failed", reason="another worker objects")
+        return checked
 
     def _check(self, plan: TrainingPlan) -> Contender | TrialRecord:
         # Step by step, so that it can be stopped.
@@ -159,12 +159,12 @@ class EquivalenceCheck:
             compile_seconds = ended.contender.compile_seconds
             ended = train()
             ended.contender.compile_seconds = compile_seconds
-        found = ended.contender
+        good = ended.contender
         refused = functools.partial(
-            TrialRecord, plan=plan, compile_time_seconds=found.compile_seconds
+            TrialRecord, plan=plan, compile_time_seconds=good.compile_seconds
         )
-        if found.step_seconds > hopeless_seconds:
-            ratio = found.step_seconds / hopeless_seconds * _HOPELESS
+        if good.step_seconds > hopeless_seconds:
+            ratio = good.step_seconds / hopeless_seconds * _HOPELESS
             reason = f"{ratio:.0f} times the step time of {self._reference} in the check"
             return refused(status="slower", reason=reason)
         if ended.step_count < self._step_count:
@@ -175,27 +175,27 @@ class EquivalenceCheck:
             is_compiled = ended.step_count > per_call
             if is_compiled:
                 self._budget.lack_time_for_check()
-            what = "its check" if is_compiled else f"compiling it ({found.compile_seconds:.0f} s)"
+            what = "its check" if is_compiled else f"compiling it ({good.compile_seconds:.0f} s)"
             return refused(status="failed", reason=f"{what} took too long for the budget")
-        different, found.note = self._compared(plan, ended.logs)
+        different, good.note = self._compared(plan, ended.logs)
         if different is not None:
-            return refused(status="different", reason=different, loss=found.loss)
-        return found
+            return refused(status="different", reason=different, loss=good.loss)
+        return good
 
     def _compared(self, plan: TrainingPlan, logs: _Logs) -> tuple[str | None, str]:
         """Returns why a plan's state is a different one, and a remark if it is not."""
         seen, tolerance = self._seen(logs), self._loss_tolerance
         state_tolerance = self._rounding
-        found = state_tolerance.exceeded(seen, loss_tolerance=tolerance)
+        deviation = state_tolerance.exceeded(seen, loss_tolerance=tolerance)
         # XLA makes other numbers of the same seeds, so that masks cannot agree.
         other_masks = plan.uses_xla != bool(self._model.jit_compile)
         other_masks = other_masks and self._start.has_generators and not self._is_exact
         may_be_masks = other_masks and not state_tolerance.is_random
-        if may_be_masks and self._sync.broadcast(bool(found)):
+        if may_be_masks and self._sync.broadcast(bool(deviation)):
             seen = seen.kept()
             state_tolerance = self._by_chance()
-            found = state_tolerance.exceeded(seen, loss_tolerance=tolerance)
-        return str(found) if found else None, _RANDOM if state_tolerance.is_random else ""
+            deviation = state_tolerance.exceeded(seen, loss_tolerance=tolerance)
+        return str(deviation) if deviation else None, _RANDOM if state_tolerance.is_random else ""
 
     def _by_chance(self) -> StateTolerance:
         """Returns the difference between two draws of the model's random numbers."""

@@ -52,8 +52,8 @@ class TuningMemory:
 
     def beside(self, plan: TrainingPlan) -> int:
         """Returns the bytes left by other plans; call it when the trials are over."""
-        own = (taken for tried, taken in self._taken if same_function(tried, plan))
-        return max(0, MemoryBaseline.now().used_bytes - self._began - next(own, 0))
+        others = (taken for tried, taken in self._taken if same_function(tried, plan))
+        return max(0, MemoryBaseline.now().used_bytes - self._began - next(others, 0))
 
 
 def reference(loop: FitLoop, *, settings: PerfConfig) -> TrainingPlan:
@@ -82,7 +82,7 @@ def families(
     fit = loop.described(settings, most_steps_per_execution=longest)
     base = _base(fit)
     compared_with = reference(loop, settings=settings)
-    found, refused = [], []
+    to_try, refused = [], []
     for name, each in SPEEDUPS.items():
         if name in _excluded(settings):
             continue
@@ -93,8 +93,8 @@ def families(
             if reason:
                 refused.append(TrialRecord(plan=plan, status="untried", reason=reason))
             else:
-                found.append(plan)
-    return _by_function(found), refused
+                to_try.append(plan)
+    return _by_function(to_try), refused
 
 
 def _base(fit: Fit) -> TrainingPlan:
@@ -133,7 +133,7 @@ def _is_new(plan: TrainingPlan, reference: TrainingPlan) -> bool:
 
 
 def _by_function(plans: Iterable[TrainingPlan]) -> list[Family]:
-    found: dict[TrainingPlan, list[TrainingPlan]] = {}
+    by_function: dict[TrainingPlan, list[TrainingPlan]] = {}
     for plan in plans:
-        found.setdefault(plan.model_copy(update={"steps_per_execution": 1}), []).append(plan)
-    return [tuple(family) for family in found.values()]
+        by_function.setdefault(plan.model_copy(update={"steps_per_execution": 1}), []).append(plan)
+    return [tuple(family) for family in by_function.values()]

@@ -75,10 +75,10 @@ class InitialState:
         """Yields trained variables with an error of each element, the same ones every time."""
         random = np.random.default_rng(0)
         for key, (variable, value) in self._values.items():
-            own = epsilon_of(variable.dtype)
-            if key in self._trained and own:
+            rounding = epsilon_of(variable.dtype)
+            if key in self._trained and rounding:
                 signs = random.integers(0, 2, size=value.shape, dtype=np.int8) * 2 - 1
-                yield variable, value * (max(own, self._epsilon) * signs).astype(value.dtype)
+                yield variable, value * (max(rounding, self._epsilon) * signs).astype(value.dtype)
 
 
 def variables_of(model: Any, keras_api: KerasApi) -> dict[str, tf.Variable]:
@@ -95,7 +95,7 @@ def variables_outside(*, beside: Iterable[tf.Variable]) -> list[tf.Variable] | N
     """
     known = {id(part) for variable in beside for part in with_components(variable)}
     is_variable: dict[type, bool] = {}
-    found, size_bytes = [], 0
+    outside, size_bytes = [], 0
     for each in gc.get_objects():
         kind = type(each)
         if kind not in is_variable:
@@ -106,8 +106,8 @@ def variables_outside(*, beside: Iterable[tf.Variable]) -> list[tf.Variable] | N
             if components(each):
                 continue
             size_bytes += each.shape.num_elements() * max(1, each.dtype.size)
-            found.append(each)
-    return found if size_bytes <= _MOST_BYTES else None
+            outside.append(each)
+    return outside if size_bytes <= _MOST_BYTES else None
 
 
 @contextlib.contextmanager
@@ -136,9 +136,9 @@ def kept(
 
 def _parts(variable: Any, strategy: tf.distribute.Strategy) -> Sequence[Any]:
     """Returns the parts to assign separately: all workers would add up a metric's sum again."""
-    own = inner(variable)
-    if getattr(own, "synchronization", None) == tf.VariableSynchronization.ON_READ:
-        return strategy.experimental_local_results(own)
+    held = inner(variable)
+    if getattr(held, "synchronization", None) == tf.VariableSynchronization.ON_READ:
+        return strategy.experimental_local_results(held)
     return (variable,)
 
 
@@ -157,12 +157,12 @@ def _is_generator(variable: tf.Variable) -> bool:
 
 
 def _named(variables: Iterable[Any]) -> dict[str, tf.Variable]:
-    found: dict[str, tf.Variable] = {}
+    by_name: dict[str, tf.Variable] = {}
     for variable in variables:
-        name = own = getattr(variable, "path", variable.name)
-        for number in range(2, 2 + len(found)):
-            if name not in found:
+        name = path = getattr(variable, "path", variable.name)
+        for number in range(2, 2 + len(by_name)):
+            if name not in by_name:
                 break
-            name = f"{own} ({number})"
-        found[name] = variable
-    return found
+            name = f"{path} ({number})"
+        by_name[name] = variable
+    return by_name

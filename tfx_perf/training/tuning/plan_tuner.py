@@ -163,11 +163,11 @@ class PlanTuner:
                     contest.reference = equivalence.reference(first)
                 self._try(plans, how=f"trying plan {number} of {len(to_try)}:")
                 with self._leftovers.of(plans):
-                    found = equivalence.check(plans[0])
-                if isinstance(found, TrialRecord):
-                    self._finished += [found.model_copy(update={"plan": plan}) for plan in plans]
+                    checked = equivalence.check(plans[0])
+                if isinstance(checked, TrialRecord):
+                    self._finished += [checked.model_copy(update={"plan": plan}) for plan in plans]
                 else:
-                    contest.add(found, plans)
+                    contest.add(checked, plans)
         return contest, equivalence.one_batch
 
     def _is_worth_trying(self, plans: families.Family, contest: Contest) -> bool:
@@ -181,13 +181,13 @@ class PlanTuner:
 
     def _to_try(self, *, step_seconds: float) -> list[families.Family]:
         known = [record.plan for record in self._finished]
-        found, refused = families.families(
+        plans_by_family, refused = families.families(
             self._loop, settings=self._settings, step_seconds=step_seconds
         )
         self._finished += [record for record in refused if record.plan not in known]
         to_try = [
             plans
-            for plans in found
+            for plans in plans_by_family
             if not any(families.same_function(plans[0], plan) for plan in known)
         ]
         return to_try if self._sync.all_equal(to_try) else []
@@ -357,10 +357,10 @@ class PlanTuner:
         first = reference.reference_record(reason)
         records = [other.record(reference, chosen=other is winner) for other in others]
         chosen = next((record for record in records if record.status == "chosen"), first)
-        said = [chosen.reason, ended] if winner and ended else [chosen.reason]
+        reasons = [chosen.reason, ended] if winner and ended else [chosen.reason]
         return PlanChoice(
             plan=chosen.plan,
-            plan_reason="; ".join(said),
+            plan_reason="; ".join(reasons),
             trials=(first, *map(self._with_shapes, (*records, *self._finished)), *self._untried()),
             input_wait_ratio=self._input_wait,
             # Of a few steps, one sample each, it may have been chance.

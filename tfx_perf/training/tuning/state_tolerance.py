@@ -121,7 +121,7 @@ class StateTolerance:
         """
         if self._is_exact:
             return self._inexact(other)
-        has_flipped, found = False, []
+        has_flipped, deviations = False, []
         for name, distance in self._distances(other).items():
             factor = self._factor(name)
             allowed = factor * max(self._spread[name], self._least(name))
@@ -136,18 +136,18 @@ class StateTolerance:
             if not distance <= allowed:
                 size = self._sizes[name] or 1.0
                 cause = "chance" if self.is_random else "rounding"
-                found.append(Deviation(name, distance / size, allowed / size, cause))
+                deviations.append(Deviation(name, distance / size, allowed / size, cause))
         # A figure that follows from what was counted differs because that does.
-        found = [each for each in found if not (has_flipped and _is_counted(each.name))]
-        return max(found, key=_excess, default=None)
+        deviations = [each for each in deviations if not (has_flipped and _is_counted(each.name))]
+        return max(deviations, key=_excess, default=None)
 
     def _inexact(self, other: TrainedState) -> Deviation | None:
-        found = [
+        deviations = [
             Deviation(name, distance / (self._sizes[name] or 1.0), 0.0)
             for name, distance in self._distances(other).items()
             if distance
         ]
-        return max(found, key=lambda each: each.relative, default=None)
+        return max(deviations, key=lambda each: each.relative, default=None)
 
     def _factor(self, name: str) -> float:
         """Returns the factor by which a difference may exceed the measured one."""
@@ -208,17 +208,17 @@ def _norm(value: np.ndarray) -> float:
     return float(np.sqrt(total))
 
 
-def _distance(found: Any, expected: np.ndarray) -> float:
+def _distance(actual: Any, expected: np.ndarray) -> float:
     """Returns the norm of the difference; of non-floats, the root of how many differ."""
-    if found is None:
+    if actual is None:
         return np.inf
-    found = np.asarray(found.numpy() if hasattr(found, "numpy") else found)
-    if found.shape != expected.shape:
+    actual = np.asarray(actual.numpy() if hasattr(actual, "numpy") else actual)
+    if actual.shape != expected.shape:
         return np.inf
     if not _epsilon(expected):
-        return float(np.sqrt(np.count_nonzero(found != expected)))
+        return float(np.sqrt(np.count_nonzero(actual != expected)))
     total = 0.0
-    for one, other in zip(_chunks(found), _chunks(expected), strict=True):
+    for one, other in zip(_chunks(actual), _chunks(expected), strict=True):
         same = (one == other) | (np.isnan(one) & np.isnan(other))
         difference = np.subtract(one, other, where=~same, out=np.zeros_like(one))
         total += float(difference @ difference)

@@ -55,12 +55,12 @@ class TrialsTogether:
         if untried.plan.is_plain_fit:
             return self._known.held_against(untried)
         known, settings = self._known, self._settings
-        with choosing.on_own_data(call, loop, settings=settings, known=known) as own:
-            if not sync.all_equal(own is None) or own is None:
+        with choosing.on_own_data(call, loop, settings=settings, known=known) as tried_call:
+            if not sync.all_equal(tried_call is None) or tried_call is None:
                 return self._known.held_against(_because(untried, choosing.NEEDS_OWN_PROCESS))
             seconds = cost_model.limit_seconds(settings.training.tuning_seconds)
             with time_limit.ended_after(seconds, log_path=_OWN_LOG):
-                choice = self._tried(own, loop, untried=untried)
+                choice = self._tried(tried_call, loop, untried=untried)
                 if not sync.all_equal(choice.plan):
                     choice = _because(untried, "the workers' trials came to different plans")
                 choice = self._known.held_against(choice)
@@ -88,8 +88,8 @@ class TrialsTogether:
                 known=self._known,
             )
         except FailedAloneError as error:
-            found = _cut_off(untried, running, cause=str(error))
-            earlier.keep(self._folder, self._known.held_against(found))
+            cut_off = _cut_off(untried, running, cause=str(error))
+            earlier.keep(self._folder, self._known.held_against(cut_off))
             raise
         return _or_untried(choice, untried)
 
