@@ -78,10 +78,12 @@ def _lines(text: str) -> list[str]:
 
 
 def addition(target: pathlib.Path) -> Addition:
-    """Returns the changes to a project, given by its folder or the file of its pipeline."""
-    target = target.absolute()
+    """Returns the changes to a project: its folder, the pipeline's file, or `FILE:LINE`."""
+    file, _, line = str(target.absolute()).rpartition(":")
+    has_line = file.endswith(".py") and line.isdigit()
+    target = pathlib.Path(file) if has_line else target.absolute()
     user = _module_user(target)
-    step = None if user else project_scan.find(target)
+    step = None if user else project_scan.find(target, line=int(line) if has_line else None)
     path = user or step.source.path
     root = project_scan.import_root(target, path)
     project = target if target.is_dir() else root
@@ -145,8 +147,9 @@ def _notes(step: project_scan.TrainingStep) -> tuple[str, ...]:
     for pusher in step.pushers:
         if _has_infra_blessing(pusher):
             notes.append(
-                f"Pusher at line {pusher.lineno} has an infra_blessing already and takes but one: "
-                "decide whether it shall be perf_blessing."
+                f"Pusher at line {pusher.lineno} has an infra_blessing and takes one. The gate "
+                "stops no push until you give Pusher perf_blessing, and PerfEvaluator in "
+                f"{_MODULE}.py the other one, as its infra_blessing."
             )
     return tuple(notes)
 

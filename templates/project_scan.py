@@ -70,8 +70,8 @@ class TrainingStep:
         return ast.unparse(self.assignment.targets[0])
 
 
-def find(project: pathlib.Path) -> TrainingStep:
-    """Returns the only training step of a project, if the rules here cover it."""
+def find(project: pathlib.Path, *, line: int | None = None) -> TrainingStep:
+    """Returns the only training step of a project, or that at a line, if the rules cover it."""
     if not project.exists():
         raise errors.UserError(
             f"Expected a TFX project or its pipeline's file. Received: project={project}, "
@@ -94,14 +94,22 @@ def find(project: pathlib.Path) -> TrainingStep:
         unread = "".join(f"; not read, for its encoding: {path}" for path in _unread(project))
         raise errors.UserError(
             "Expected a pipeline that assigns a Trainer, e.g. trainer = Trainer(...). "
-            f"Received: project={project}, in which there is none{unread}."
+            f"Received: project={project}, in which there is none{unread}.{_of_ours(project)}"
         )
-    if len(trainers) > 1:
-        places = ", ".join(f"{source.path}:{at.lineno}" for source, _, at, _ in trainers)
+    wanted = [trainer for trainer in trainers if line in (None, trainer[2].lineno)]
+    if len(wanted) != 1:
+        places = [f"{source.path}:{at.lineno}" for source, _, at, _ in trainers]
         raise errors.UserError(
-            f"Expected one Trainer. Received: {places}. Name the file of the one that you mean."
+            f"Expected one Trainer. Received: {', '.join(places)}. Name the one that you mean by "
+            f"its line: tfx-perf addon {places[0]}."
         )
-    return _step(*trainers[0])
+    return _step(*wanted[0])
+
+
+def _of_ours(project: pathlib.Path) -> str:
+    """Returns the remedy for a project that has OptimizedTrainer already."""
+    users = [source.path for source in sources(project) if "OptimizedTrainer(" in source.text]
+    return f" {users[0]} has OptimizedTrainer: add PerfEvaluator to it by hand." if users else ""
 
 
 def import_root(project: pathlib.Path, path: pathlib.Path) -> pathlib.Path:

@@ -178,7 +178,17 @@ def test_what_it_cannot_do_is_said(tmp_path):
     assert "no Pusher" in addon.addition(_project(tmp_path / "a", without)).notes[0]
     blessed = _LISTED.replace("push_destination=None", "infra_blessing=validator")
     (note,) = addon.addition(_project(tmp_path / "b", blessed)).notes
-    assert "has an infra_blessing already" in note
+    assert "stops no push until you give Pusher perf_blessing" in note
+
+
+def test_of_several_trainers_one_is_named_by_its_line(tmp_path):
+    project = _project(tmp_path, _LISTED + _LISTED.replace("create_pipeline", "other"))
+    file = project / "pipeline" / "pipeline.py"
+    last = max(n for n, text in enumerate(file.read_text().split("\n"), 1) if "Trainer(" in text)
+    added = addon.addition(file.with_name(f"pipeline.py:{last}"))
+    text = added.files[added.changed]
+    assert text.count("perf_components.train(") == text.count("components.Trainer(") == 1
+    assert text.index("components.Trainer(") < text.index("perf_components.train(")
 
 
 _BREAKS = """def build(push):
@@ -204,7 +214,8 @@ _NONE = "of which none is surely"
         ("trainer = (Trainer(run_fn=x)\n  .with_id(y))\n", r"pipeline\.py:1\. Write trainer = "),
         (_LISTED.replace("trainer, pusher]", "pusher]"), "no list of components takes trainer"),
         (_LISTED.replace("module_file=", "custom_executor_spec=x, module_file="), "own executor"),
-        (_LISTED + _LISTED.replace("create_pipeline", "other"), "Expected one Trainer"),
+        (_LISTED + _LISTED.replace("create_pipeline", "other"), r"addon .*pipeline\.py:\d+\."),
+        ("trainer = OptimizedTrainer(x=1)\n", "add PerfEvaluator to it by hand"),
         ("Trainer = (\n", "Expected Python"),
         (_BREAKS, r"pipeline\.py:3. Break the line before c\.append\(trainer\)"),
         (_LOOPS, r"in the loop at .*pipeline\.py:3"),

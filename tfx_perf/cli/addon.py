@@ -17,7 +17,8 @@ _USUAL_SCRIPT = "local_runner.py"  # which runs the pipeline in a project made o
 def command(*, project: str, apply: bool, as_json: bool) -> None:
     """Says what to change in PROJECT so that its pipeline uses tfx-perf.
 
-    PROJECT is its folder, or the file that defines its pipeline. The output is a patch, for
+    PROJECT is its folder, or the file that defines its pipeline, with the line of the Trainer
+    where there are several: pipeline.py:42. The output is a patch, for
     `git apply` or `patch -p1` in the project's folder; the project's code is read, not run.
     What was added before stays as it is.
     """
