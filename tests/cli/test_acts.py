@@ -101,7 +101,7 @@ def entries(ledger):
 
 @pytest.mark.usefixtures("root")
 def test_a_refused_run_that_a_person_blesses_is_in_the_next_ledger(database, act):
-    said = act("bless", "2026-run-b", "--metadata", database)
+    said = act("bless", "2026-run-b", "--source", database)
     expected = "2026-run-b is blessed: later runs are compared with it. Recorded in ML Metadata."
     assert " ".join(said.split()) == expected
 
@@ -130,12 +130,12 @@ def test_a_refused_run_that_a_person_blesses_is_in_the_next_ledger(database, act
 @pytest.mark.usefixtures("root")
 def test_an_unblessed_run_counts_no_longer_until_it_is_blessed_again(database, act):
     place = LedgerArtifacts(str(database), pipeline="taxi")
-    assert "is no longer blessed" in act("revoke", "2026-run-a", "--metadata", database)
+    assert "is no longer blessed" in act("revoke", "2026-run-a", "--source", database)
     assert entries(place.read()) == []
-    again = " ".join(act("revoke", "2026-run-a", "--metadata", database).split())
+    again = " ".join(act("revoke", "2026-run-a", "--source", database).split())
     assert "is not blessed, so it does not count as baseline anyway" in again
     assert len(place.read().acts) == 1
-    act("bless", "2026-run-a", "--metadata", database)
+    act("bless", "2026-run-a", "--source", database)
     assert entries(place.read()) == ["2026-run-a"]
     assert [one.kind for one in place.read().acts] == ["unbless", "bless"]
 
@@ -158,7 +158,7 @@ def test_without_ml_metadata_an_evaluation_goes_into_the_folder(tmp_path, act):
 def test_with_both_places_the_folder_is_written_and_overrules_the_artifact(database, tmp_path, act):
     uri = str(tmp_path / "baseline")
     before = database.read_bytes()
-    act("revoke", "2026-run-a", "--metadata", database, "--baseline-uri", uri)
+    act("revoke", "2026-run-a", "--source", database, "--baseline-uri", uri)
     assert database.read_bytes() == before
     in_artifacts = LedgerArtifacts(str(database), pipeline="taxi").read()
     assert entries(in_artifacts) == ["2026-run-a"]
@@ -178,7 +178,7 @@ def test_a_run_that_nobody_knows_is_answered_with_the_nearest_names(
     database, act, kind, name, words
 ):
     with pytest.raises(errors.UserError, match=words):
-        act(kind, name, "--metadata", database)
+        act(kind, name, "--source", database)
 
 
 @pytest.mark.usefixtures("root")
@@ -201,10 +201,10 @@ def test_a_decision_that_changes_nothing_is_answered_and_not_recorded(
         outputs={"InfraBlessing": {"blessed": 1}, "tfx_perf.PerfEvaluation": {}},
     )  # fmt: skip
     before = database.read_bytes()
-    said = " ".join(act(kind, name, "--metadata", database).split())
+    said = " ".join(act(kind, name, "--source", database).split())
     assert said.startswith(answer)
     assert said.endswith("; nothing was recorded.")
-    document = json.loads(act(kind, name, "--metadata", database, "--json"))
+    document = json.loads(act(kind, name, "--source", database, "--json"))
     assert document["kind"] == {"bless": "bless", "revoke": "unbless"}[kind]  # as always written
     assert document["recorded"] is False
     assert database.read_bytes() == before
@@ -214,17 +214,17 @@ def test_a_decision_that_changes_nothing_is_answered_and_not_recorded(
 def test_a_run_that_was_never_judged_cannot_be_blessed(database, recorder, act):
     recorder.execute("OptimizedTrainer", run="unjudged", state=mlmd.Execution.FAILED)
     with pytest.raises(errors.UserError, match="run=unjudged, which is failed and has no evalua"):
-        act("bless", "unjudged", "--metadata", database)
+        act("bless", "unjudged", "--source", database)
 
 
 @pytest.mark.usefixtures("root")
 def test_of_several_pipelines_one_must_be_named(database, recorder, act):
     recorder.execute("Trainer", pipeline="other", run="x")
     with pytest.raises(errors.UserError, match="name of a pipeline, one of other, taxi"):
-        act("bless", "2026-run-b", "--metadata", database)
+        act("bless", "2026-run-b", "--source", database)
     with pytest.raises(errors.UserError, match="Received: run=2026-run-b"):
-        act("bless", "2026-run-b", "--metadata", database, "--pipeline", "other")
-    act("bless", "2026-run-b", "--metadata", database, "--pipeline", "taxi")
+        act("bless", "2026-run-b", "--source", database, "--pipeline", "other")
+    act("bless", "2026-run-b", "--source", database, "--pipeline", "taxi")
 
 
 def test_names_that_are_not_listed_are_counted():
@@ -247,8 +247,8 @@ def test_what_cannot_be_recorded_changes_nothing(root, database, act):
     path = root / "ledger" / "2" / "ledger.json"
     path.write_text(path.read_text().replace("run-a", "run-z"))
     with pytest.raises(errors.UserError, match="checksum"):
-        act("bless", "2026-run-b", "--metadata", database)
+        act("bless", "2026-run-b", "--source", database)
     shutil.rmtree(root / "ledger")
     with pytest.raises(errors.UserError, match="a ledger whose folder is at hand"):
-        act("bless", "2026-run-b", "--metadata", database)
+        act("bless", "2026-run-b", "--source", database)
     assert database.read_bytes() == before

@@ -102,7 +102,7 @@ def source(tmp_path):
 def test_runs_of_a_ledger(source, call_command):
     done = call_command("compare", "2026-a", "2026-b", "--source", source)
     assert done.returncode == 0, done.stderr
-    for words in ("Environment: not comparable", "A100", "250 ms", "750 ms", "+200.0%",
+    for words in ("Environment differs", "A100", "250 ms", "750 ms", "+200.0%",
                   "evaluation/accuracy", "+12.5%", "1 further figure is equal."):  # fmt: skip
         assert words in done.stdout
 

@@ -358,7 +358,7 @@ def test_a_ledger_has_a_history_too(ledger, source, tmp_path, said):
     newest, unblessed, _ = json.loads(said("history", path, "--json", "--limit", "3"))
     assert (newest["run_id"], newest["blessed"]) == ("run-3", True)
     assert (unblessed["run_id"], unblessed["blessed"]) == ("run-2", False)
-    assert unblessed["note"] == "unblessed by ada on 2026-01-02: [bold]noisy host"
+    assert unblessed["note"] == "revoked by ada on 2026-01-02: [bold]noisy host"
     assert newest["environment"] == {"device_kind": "CPU"}
 
 

@@ -83,10 +83,10 @@ def test_help_does_not_load_tensorflow_or_tfx():
         (["compare", "a", "b"], "run=a"),
         (["compare", "a", "b", "--source", "no-such-file.db"], "path=no-such-file.db"),
         (["bless", "a"], "--reason"),
-        (["bless", "a", "--reason", "why"], "--metadata"),
+        (["bless", "a", "--reason", "why"], "--source"),
         (["bless", "a", "--reason", " ", "--baseline-uri", "x"], "reason=''"),
         (["revoke", "a", "--reason", "why", "--baseline-uri", "nowhere"], "run=a"),
-        (["revoke", "a", "--reason", "why", "--metadata", "no-such.db"], "path=no-such.db"),
+        (["revoke", "a", "--reason", "why", "--source", "no-such.db"], "path=no-such.db"),
     ],
 )
 @pytest.mark.parametrize("way", ["call_command", "run_command"])

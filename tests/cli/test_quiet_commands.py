@@ -32,7 +32,7 @@ def project(tmp_path_factory):
         ("history", "metadata.sqlite", "--html", "page.html"),
         ("compare", "a", "b", "--source", "metadata.sqlite"),
         ("calibrate", "metadata.sqlite", "--refused"),
-        ("revoke", "a", "--reason", "slow", "--metadata", "metadata.sqlite"),
+        ("revoke", "a", "--reason", "slow", "--source", "metadata.sqlite"),
         ("template", "list"),
         ("addon", "."),
         pytest.param(

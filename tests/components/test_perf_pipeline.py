@@ -63,7 +63,7 @@ def test_what_people_decide_counts_in_the_next_run(project_anywhere):
         project.judge(step_time_seconds, ledger=latest_ledger())
     slow, fast = (run.run_id for run in history.read(project.database))
     for kind, run_id in (("bless", slow), ("unbless", fast)):
-        arguments = [kind, run_id, "--reason", "why", "--metadata", project.database]
+        arguments = [kind, run_id, "--reason", "why", "--source", project.database]
         main.cli.main(arguments, standalone_mode=False)
 
     project.judge(SLOW, ledger=latest_ledger())
@@ -98,7 +98,7 @@ def test_a_cached_training_is_judged_entered_and_pushed_once(project):
     (entry,) = history.read_ledger(project.database).entries
     assert (entry.pipeline, entry.node) == ("test", "PerfEvaluator")
     # What a person decides is not hidden by the cache.
-    arguments = ["revoke", entry.run_id, "--reason", "why", "--metadata", project.database]
+    arguments = ["revoke", entry.run_id, "--reason", "why", "--source", project.database]
     main.cli.main(arguments, standalone_mode=False)
     project.judge_again(ledger=latest_ledger, enable_cache=True)
     assert project.states(PerfEvaluator)[-1] == "COMPLETE"

@@ -112,8 +112,8 @@ def test_a_project_runs_and_its_figures_are_read(user, project):
     for command in (
         ["compare", name, name, "--source", database],
         ["calibrate", database],
-        ["bless", name, "--reason", "a trial", "--metadata", database],
-        ["revoke", name, "--reason", "no more", "--metadata", database],
+        ["bless", name, "--reason", "a trial", "--source", database],
+        ["revoke", name, "--reason", "no more", "--source", database],
     ):
         assert user.call("tfx-perf", *command, below=project)
 

@@ -21,7 +21,7 @@ _OPTIONS = (
     click.argument("run"),
     click.option("--reason", metavar="TEXT", required=True, help="Why; recorded."),
     click.option(
-        "--metadata", "source", metavar="DB",
+        "--source", "--metadata", "source", metavar="SOURCE",
         help="ML Metadata of the pipeline: a SQLite file, a project's folder, mysql://… or "
         "postgresql://….",
     ),
@@ -85,7 +85,7 @@ def _record(
         raise errors.UserError("Expected a reason in words. Received: reason=''.")
     if not (source or baseline_uri):
         raise errors.UserError(
-            "Expected --metadata, --baseline-uri or both. Received: neither. "
+            "Expected --source, --baseline-uri or both. Received: neither. "
             "Name the ledger that the gate reads."
         )
     # The first is the one to write to.

@@ -192,7 +192,7 @@ def _show(runs: "Sequence[RecordedRun]", compared: Comparison) -> None:
     for heading, run in zip(("before", "after"), runs, strict=True):
         terminal.show(f"{heading:<7} {markup.escape(run.run_id)}")
     _show_values("Plan", compared.plans)
-    _show_values("Environment: not comparable", compared.environment)
+    _show_values("Environment differs, so not comparable", compared.environment)
     if compared.times:
         rows = terminal.figures_table(
             "Time of training, largest difference first", "", "before", "after", "difference"

@@ -260,6 +260,8 @@ class Change:
         change = difference / abs(self.baseline) if self.baseline else 0.0
         if not change:  # equal, or no ratio to a baseline of zero
             return f"against {name} {shown}" if self.worse else f"equal to {name}"
+        if abs(change) < 0.0005:  # 0.0%
+            return f"within 0.1% of {name} {shown}"
         if change > 1 and self.baseline > 0:  # per cent are hard to read then
             return f"{1 + change:.1f} times {name} {shown}"
         return f"{abs(change):.1%} {'above' if change > 0 else 'below'} {name} {shown}"

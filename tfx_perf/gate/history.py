@@ -223,10 +223,11 @@ def _decided(run: RecordedRun, ledger: Ledger) -> RecordedRun:
     act = next((act for act in reversed(ledger.acts) if act.is_about(run.key)), None)
     if act is None:
         return run
+    done = "blessed" if act.kind == "bless" else "revoked"
     return dataclasses.replace(
         run,
         blessed=act.kind == "bless",
-        note=f"{act.kind}ed by {act.who} on {act.time:%Y-%m-%d}: {act.reason}",
+        note=f"{done} by {act.who} on {act.time:%Y-%m-%d}: {act.reason}",
     )
 
 

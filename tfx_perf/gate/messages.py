@@ -280,7 +280,7 @@ def lines(
     if refusals:
         node = f" --node {run.node}" if run.node else ""  # a pipeline may have several gates
         recorded = shlex.quote(database) if database else "DB"
-        which = run_to_bless or f"{run.run_id}{node} --reason TEXT --metadata {recorded}"
+        which = run_to_bless or f"{run.run_id}{node} --reason TEXT --source {recorded}"
         yield f"  To let it count as good: tfx-perf bless {which}"
 
 
