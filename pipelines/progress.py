@@ -122,7 +122,8 @@ class _View:
                     state = _SKIPPED
                 else:
                     state, made = _outcome(node, result)
-                    closing_lines = list(_closing(name, made, database=_database(node)))
+                    title = f"{name} (from cache)" if state == _CACHED else name
+                    closing_lines = list(_closing(title, made, database=_database(node)))
                     # The rest of it stands at the end.
                     decisions = [re.split("[:.]", line)[0] for line in _decided(made)]
                 return result
@@ -164,12 +165,12 @@ def _database(node: launcher.Launcher) -> str:
     return "" if is_server else connection.sqlite.filename_uri
 
 
-def _closing(name: str, made: Sequence[mlmd.Artifact], *, database: str) -> Iterator[str]:
+def _closing(title: str, made: Sequence[mlmd.Artifact], *, database: str) -> Iterator[str]:
     lines = _outcome_lines(made, database=database) or [*_decided(made)]
     headline = " ".join(lines[:1])
     others = [remark for remark in remarks(made) if remark not in headline]
     if lines or others:
-        yield f"{name}: {headline}".rstrip()
+        yield f"{title}: {headline}".rstrip()
         yield from lines[1:]
         yield from (f"  remark: {remark}" for remark in others)
         yield from (f"  {report}" for report in reports(made))

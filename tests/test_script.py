@@ -287,11 +287,38 @@ def test_a_model_without_variables_is_refused_at_once():
 
 
 @pytest.mark.parametrize("context", [tfx_perf.optimized, tfx_perf.measured])
-def test_a_folder_that_cannot_be_made_is_refused_before_anything_trains(context, tmp_path):
+@pytest.mark.parametrize("folder", ["file/perf", "gs://bucket/perf"])
+def test_a_folder_that_cannot_be_made_is_refused_before_anything_trains(
+    context, folder, tmp_path, monkeypatch
+):
     (tmp_path / "file").touch()
-    refused = pytest.raises(errors.UserError, match="Received: folder=.*file/perf")
-    with refused, context(folder=tmp_path / "file" / "perf"):
+    monkeypatch.chdir(tmp_path)
+    refused = pytest.raises(errors.UserError, match=f"Received: folder=.*{folder}")
+    with refused, context(folder=folder):
         pytest.fail("it began")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_name_that_is_no_text_is_refused():
+    with pytest.raises(errors.UserError, match="Received: name=5"), tfx_perf.optimized(name=5):
+        pytest.fail("it began")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_ledger_that_cannot_be_written_leaves_the_model(fails, tmp_path, capfd):
+    """The disk is full, or the folder is gone, since the block began."""
+    keras = importlib.import_module("keras")
+    gate = {"baseline_uri": str(tmp_path / "baseline"), "fail_pipeline": fails}
+    raised = pytest.raises(errors.UserError, match="baseline_uri that can be")
+    with raised if fails else contextlib.nullcontext():
+        with tfx_perf.optimized(_NO_TRIALS | {"gate": gate}) as training:
+            _fit(keras)
+            (tmp_path / "baseline").symlink_to(tmp_path / "gone" / "far")
+        assert training.record is not None
+        assert training.decision is None
+        said = capfd.readouterr().err
+        assert "neither blessed nor recorded this run" in said
+        assert "Blessed" not in said
 
 
 @pytest.mark.parametrize("context", [tfx_perf.optimized, tfx_perf.measured])

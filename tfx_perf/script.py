@@ -92,8 +92,8 @@ def optimized(
             `baseline_uri`.
 
     Raises:
-        UserError: a wrong setting, `folder` cannot be made, or `baseline_uri` cannot be read or
-            written.
+        UserError: a wrong setting, `folder` cannot be made, or `baseline_uri` cannot be read. At
+            the end of the block only if `gate.fail_pipeline` is set.
         RefusalError: the gate refuses the run, and `gate.fail_pipeline` is set.
     """
     training = ScriptTraining()
@@ -105,7 +105,7 @@ def optimized(
         training.record = _AROUND[-1].record
         return
     settings = _settings(settings)
-    folder = None if folder is None else os.path.abspath(folder)
+    folder = _local(folder)
     with _output(settings, folder=folder, name=name) as output:
         if output.log is not None:
             with contextlib.suppress(OSError):  # it is not to be written either
@@ -209,7 +209,7 @@ def measured(
         RefusalError: see `optimized`.
     """
     settings = _settings(settings)
-    folder = None if folder is None else os.path.abspath(folder)
+    folder = _local(folder)
     with contextlib.ExitStack() as until:
         output = None
         if not _AROUND:
@@ -269,6 +269,8 @@ def _published(record: TrainingRecord | None, output: "_Output", *, gap: str) ->
 
 def _block(name: str) -> str:
     """Returns the folder of a block's checkpoints; one that was interrupted has it once more."""
+    if not isinstance(name, str):
+        raise errors.UserError(f"Expected a text. Received: name={name!r}.")
     number = _ENDED[name]
     if not (name or number):
         return ""
@@ -308,7 +310,14 @@ class _Output:
             return None
         page = self._report_on(training)
         _say(page.verdict, *_place(self._written_training(training, page)))
-        return self._judge(training) if self.settings.gate.baseline_uri else None
+        gate = self.settings.gate
+        try:
+            return self._judge(training) if gate.baseline_uri else None
+        except errors.UserError as error:  # since the block began; the model is yet to be saved
+            if gate.fail_pipeline:
+                raise
+            _say(f"The gate has neither blessed nor recorded this run: {error}")
+            return None
 
     def keep(self, training: TrainingRecord, error: BaseException) -> None:
         """Writes what was found before the user's code raised an error, and says so in a line."""
@@ -359,6 +368,7 @@ class _Output:
             is_of_script=True,
         )
         decision = verdict.evaluate(run, ledger=known, settings=settings)
+        ledger_store.extended(known, decision, settings=settings)
         self._written(gate_record.FILE_NAME, decision)
         page = gate_report.report_on(decision)
         report = self._written(GATE_REPORT_FILE, page)
@@ -367,7 +377,6 @@ class _Output:
         which = f"{shlex.quote(str(evaluation))} --reason TEXT --baseline-uri {uri}"
         details = [*messages.lines(decision, run_to_bless=which)][1:]
         _say(page.verdict, *details, *_place(report))
-        ledger_store.extended(known, decision, settings=settings)
         if settings.fail_pipeline and not decision.blessed:
             raise errors.RefusalError(decision.headline)
         return decision
@@ -411,8 +420,18 @@ def _output(
                 place.rmdir()
 
 
+def _local(folder: str | pathlib.Path | None) -> str | None:
+    """Returns an absolute path: the user's code may change the working folder."""
+    if folder is not None and storage.is_remote(str(folder)):
+        raise errors.UserError(
+            f"Expected a local folder. Received: folder={str(folder)!r}. Copy it there after the "
+            "block; gate.baseline_uri may be remote."
+        )
+    return None if folder is None else os.path.abspath(folder)
+
+
 def _settings(given: Any) -> config.PerfConfig:
-    """Returns the settings with absolute folders: the user's code may change the working folder."""
+    """Returns the settings with absolute folders."""
     is_file = isinstance(given, str | pathlib.Path)
     read = config.PerfConfig.from_yaml(given) if is_file else config.PerfConfig.of(given)
     training = _absolute(read.training, "checkpoint_folder")

@@ -167,7 +167,7 @@ _RAISES_ONCE = """
 def test_a_fit_that_raises_is_said_though_the_module_goes_on(trainer, when, caplog):
     trainer.run(module={"train": _RAISES_ONCE.format(when=when)}, tuning_seconds=0)
     remark = trainer.perf_metrics.get_string_custom_property("remark")
-    assert "Model.fit raised ValueError: no luck, and run_fn continued" in remark
+    assert "Model.fit raised ValueError: no luck, and your code continued" in remark
     assert remark in caplog.messages
     page = pathlib.Path(trainer.perf_metrics.uri, "report.html").read_text()
     assert "ValueError: no luck" in page.partition('class="verdict')[2].partition("</div>")[0]

@@ -69,7 +69,7 @@ def test_what_is_not_comparable_is_told_from_what_is_worse():
     )
     record = judged(1.0, ledger=known, settings=settings, train_loss=2.0)
     assert record.headline.startswith(
-        "Blessed: 1 of 2 checks made, none refused. Worse, and only reported: train_loss. "
+        "Blessed: 1 of 2 checks made, none refused. Advisory rules not met: train_loss. "
         "Not comparable with a blessed run: step_time_seconds."
     )
 

@@ -17,7 +17,7 @@ _FOLDER = re.compile(r"(?<=[ (=])/\S+/")
 # reported; whether a node works long; and Evaluator's own verdict on random initial weights.
 _DIFFERS = (
     (re.compile(r"^((?:InputTuner|MemoryProfiler|OptimizedTrainer):) .*"), r"\1"),
-    (re.compile(r" Worse, and only reported: [^.]*\."), ""),
+    (re.compile(r" Advisory rules not met: [^.]*\."), ""),
     (re.compile(r"^\S+ # UNIT \.\.\. .*"), ""),
     (re.compile(r"^(Evaluator: )?(blessed|REFUSED)$"), r"\1decided"),
     (re.compile(r"^(Pusher: )?pushed( nothing.*)?$"), r"\1pushed"),

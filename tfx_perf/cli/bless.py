@@ -22,8 +22,8 @@ _OPTIONS = (
     click.option("--reason", metavar="TEXT", required=True, help="Why; recorded."),
     click.option(
         "--source", "--metadata", "source", metavar="SOURCE",
-        help="ML Metadata of the pipeline: a SQLite file, a project's folder, mysql://… or "
-        "postgresql://….",
+        help="ML Metadata of the pipeline (a SQLite file, a project's folder, mysql://… or "
+        "postgresql://…), or a baseline_uri.",
     ),
     click.option(
         "--baseline-uri", metavar="URI",
@@ -92,9 +92,13 @@ def _record(
     places: list[LedgerFolder | LedgerArtifacts] = (
         [LedgerFolder(baseline_uri)] if baseline_uri else []
     )
+    has_metadata = True
     if source:
         source = history.resolved(source)
-        places.append(LedgerArtifacts(source, pipeline=pipeline))
+        has_metadata = history.is_metadata(source)
+        places.append(
+            LedgerArtifacts(source, pipeline=pipeline) if has_metadata else LedgerFolder(source)
+        )
     known = Ledger().merge(*(place.read() for place in places))
     chosen = _find(kind, run, known=known, source=source, pipeline=pipeline, node=node)
     counts = any(entry.key == chosen.key for entry in known.entries)
@@ -117,11 +121,12 @@ def _record(
         terminal.show_json({**act.model_dump(mode="json"), "recorded": changes})
         return
     if changes:
+        place = baseline_uri or ("ML Metadata" if has_metadata else source)
         counting = {
             "bless": "is blessed: later runs are compared with it",
             "unbless": "is no longer blessed: later runs are not compared with it",
         }
-        outcome = f"{counting[kind]}. Recorded in {baseline_uri or 'ML Metadata'}."
+        outcome = f"{counting[kind]}. Recorded in {place}."
     elif kind == "bless":
         outcome = "is blessed already; nothing was recorded."
     else:
@@ -154,7 +159,7 @@ def _find(
     from tfx_perf.gate import history
     from tfx_perf.gate.run import Run
 
-    if kind == "bless" and storage.exists(name):
+    if storage.exists(name):
         return history.read_judged(name)
     in_ledger = {run.key for run in known.runs}
     others = [

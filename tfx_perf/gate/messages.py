@@ -71,7 +71,7 @@ def _decision(outcomes: Sequence[RuleResult]) -> str:
     decision = f"Blessed: {checked} of {count} made, none refused."
     for heading, listed in (
         (
-            "Worse, and only reported",
+            "Advisory rules not met",
             [item for item in outcomes if item.checked and item.verdict is not Verdict.PASS],
         ),
         (

@@ -147,13 +147,21 @@ def _add_detectable(report: page.Report, record: GateRecord) -> None:
         "Smallest detectable change",
         columns=["metric", "smallest detectable change"],
         rows=[
-            [outcome.metric, f"{outcome.detectable:.1%}"]
+            [outcome.metric, _detectable_in_words(outcome)]
             for outcome in record.outcomes
             if outcome.detectable is not None
         ],
         note="A true change for the worse of that size is called a regression in four of five "
         "runs. More blessed runs and a quieter machine make it smaller.",
     )
+
+
+def _detectable_in_words(outcome: RuleResult) -> str:
+    """Returns the change as a share of the baseline; a rate cannot fall by more than all of it."""
+    share, change = outcome.detectable or 0.0, outcome.from_baseline
+    if change is not None and outcome.change:
+        share *= change.value / outcome.change
+    return "none yet" if outcome.lowest is not None and share > 1 else f"{share:.1%}"
 
 
 def _add_trend(report: page.Report, outcome: RuleResult, record: GateRecord) -> None:

@@ -83,15 +83,16 @@ def _add_diagnosis(report: page.Report, diagnosis: diagnosis_lib.Diagnosis) -> N
         "step alone": diagnosis.train_examples_per_second,
         "both together": diagnosis.together_examples_per_second,
     }
-    report.add_figure(
-        "Bottleneck with TFXIO's default",
-        svg=plots.interval_bars(
-            [(name, rate) for name, rate in rates.items() if rate],
-            xlabel=f"examples per second, {diagnosis.pipeline_examples_per_second.name}",
-            highlight="both together",
-        ),
-        note=diagnosis.verdict,
-    )
+    if diagnosis.train_examples_per_second:  # one rate alone compares nothing
+        report.add_figure(
+            "Bottleneck with TFXIO's default",
+            svg=plots.interval_bars(
+                [(name, rate) for name, rate in rates.items() if rate],
+                xlabel=f"examples per second, {diagnosis.pipeline_examples_per_second.name}",
+                highlight="both together",
+            ),
+            note=diagnosis.verdict,
+        )
     if diagnosis.stages:
         report.add_figure(
             "Where the default's time goes",
@@ -162,7 +163,7 @@ def _add_candidates(report: page.Report, record: record_lib.TuningRecord) -> Non
     ]
     if len(rates) > 1:  # else the diagnosis has it
         report.add_figure(
-            "Speed of the candidates with nothing else running",
+            "Speed of the candidates at reading alone, without training",
             svg=plots.interval_bars(
                 rates,
                 xlabel=f"examples per second at batch size {record.batch_size}, "

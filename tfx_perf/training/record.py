@@ -137,7 +137,7 @@ class TrainingRecord(PlanChoice):
     def warnings(self) -> list[str]:
         """Sentences on `fit_errors` and `idle_settings`."""
         return [
-            *(f"A call of Model.fit raised {it}, and run_fn continued." for it in self.fit_errors),
+            *(f"Model.fit raised {it}, and your code continued." for it in self.fit_errors),
             *(f"{it}." for it in self.idle_settings),
         ]
 

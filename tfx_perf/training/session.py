@@ -39,7 +39,10 @@ from tfx_perf.training.tuning import choosing, families
 from tfx_perf.training.tuning.choice import PlanChoice, plain
 from tfx_perf.training.tuning.tuning_together import TrialsTogether
 
-NO_FIT = "Model.fit was not called, and no step of a custom loop was marked (tfx_perf.measured)"
+NO_FIT = (
+    "Model.fit was not called, or an inner block took it over, and no step of a custom loop was "
+    "marked (tfx_perf.measured)"
+)
 """The gap where nothing is known of what the code trained."""
 
 _PLACED = "its layers are on several devices"
@@ -183,7 +186,7 @@ class TrainingSession:
     def gap(self) -> str:
         """Why there is no record, in a sentence without its full stop."""
         if self._fit_errors:
-            return f"Model.fit raised {self._fit_errors[0]}, and run_fn continued without it"
+            return f"Model.fit raised {self._fit_errors[0]}, and your code continued"
         if self._fit_count:
             return "Model.fit trained, but could not be measured; the log says why"
         if self._beside_count:

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_perf.tf_internals.graphs import QuickFunction
-from tfx_perf.training.keras_api.base_api import KerasApi
+from tfx_perf.training.keras_api.base_api import KerasApi, learning_rate
 from tfx_perf.training.replicas import strategies
 
 Logs = dict[str, Any]
@@ -17,6 +17,7 @@ _REMEDIES = {
     "input": "Mend or filter these examples, or replace the values when they are parsed.",
     "target": "Mend or filter these examples.",
     "sample weight": "Mend or filter these examples.",
+    "learning rate": "Give the optimizer, or the callback that sets it, a finite learning rate.",
     "weight": "Lower the learning rate or clip the gradients (clipnorm of the optimizer).",
     "gradient": "Look for a function without a finite slope there (sqrt, log, norm or division "
     "at 0), lower the learning rate or clip the gradients (clipnorm of the optimizer).",
@@ -42,7 +43,7 @@ class BadTensor:
     """The first tensor that is not finite."""
 
     step: int  # counted from 1
-    kind: str  # `input`, `target`, `sample weight`, `output`, `loss`, `gradient`, `weight`
+    kind: str  # as in `_REMEDIES`, `output` or `loss`
     name: str  # of the feature or variable; empty if the kind says all
     bad_count: int  # how many of `size` values are NaN or Inf
     size: int
@@ -121,6 +122,9 @@ class NumericsCheck:
         model, keras_api = self._model, self._keras_api
         x, y, weight = keras_api.unpack(batch)
         tensors = [*_named("input", x), *_named("target", y), *_named("sample weight", weight)]
+        rate = learning_rate(model.optimizer)
+        if not callable(rate):  # a schedule
+            tensors += _named("learning rate", rate)
         if keras_api.splitting_obstacle(model) or keras_api.scales_loss(model):
             logs = model.train_step(batch)
             tensors += _named("loss", logs.get("loss"))

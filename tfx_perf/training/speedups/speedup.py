@@ -27,7 +27,7 @@ class Speedup:
     """One field of a `TrainingPlan`, and everything that the field means.
 
     A subclass sets its name, type and value where it is off, and overrides the methods in which
-    it differs from an speedup that changes nothing. Import TensorFlow in methods only: records
+    it differs from a speed-up that changes nothing. Import TensorFlow in methods only: records
     are read without it.
 
     Attributes:
