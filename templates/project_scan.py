@@ -107,9 +107,13 @@ def find(project: pathlib.Path, *, line: int | None = None) -> TrainingStep:
 
 
 def _of_ours(project: pathlib.Path) -> str:
-    """Returns the remedy for a project that has OptimizedTrainer already."""
+    """Returns what is left to do in a project that has OptimizedTrainer already."""
     users = [source.path for source in sources(project) if "OptimizedTrainer(" in source.text]
-    return f" {users[0]} has OptimizedTrainer: add PerfEvaluator to it by hand." if users else ""
+    if not users:
+        return ""
+    has_gate = any("PerfEvaluator(" in source.text for source in sources(project))
+    rest = "PerfEvaluator, too: nothing is missing" if has_gate else "no PerfEvaluator: add it"
+    return f" {users[0]} has OptimizedTrainer, and {rest}."
 
 
 def import_root(project: pathlib.Path, path: pathlib.Path) -> pathlib.Path:

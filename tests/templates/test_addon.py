@@ -215,7 +215,7 @@ _NONE = "of which none is surely"
         (_LISTED.replace("trainer, pusher]", "pusher]"), "no list of components takes trainer"),
         (_LISTED.replace("module_file=", "custom_executor_spec=x, module_file="), "own executor"),
         (_LISTED + _LISTED.replace("create_pipeline", "other"), r"addon .*pipeline\.py:\d+\."),
-        ("trainer = OptimizedTrainer(x=1)\n", "add PerfEvaluator to it by hand"),
+        ("trainer = OptimizedTrainer(x=1)\n", "no PerfEvaluator: add it"),
         ("Trainer = (\n", "Expected Python"),
         (_BREAKS, r"pipeline\.py:3. Break the line before c\.append\(trainer\)"),
         (_LOOPS, r"in the loop at .*pipeline\.py:3"),

@@ -72,7 +72,7 @@ BLOW_UPS = {
         PLAN, {"bad_batch": 6}, {"activation": "relu"}, {"checkpoint_every_steps": 1000}, IN_B
     ),
     "growing": (PLAIN_FIT, {}, {"rate": 4.0}, {}, r"in step \d+, first in .*learning rate"),
-    "rate": (PLAN, {}, {"rate": float("nan")}, {}, "step 1, first in learning rate.*finite"),
+    "rate": (PLAN, {}, {"rate": float("nan")}, {}, "first in learning rate.*finite"),
     "bound": (
         PLAN, {}, {"rate": 4.0}, {"max_loss": 50.0}, r"above max_loss=50,.* step \d"
     ),

@@ -70,7 +70,8 @@ class Record(pydantic.BaseModel):
             if checksum != _checksum({"schema": schema, **document}):
                 raise errors.UserError(
                     f"Expected a checksum that fits the content of {source}, which has been "
-                    f"changed or damaged since it was written. Received: {_CHECKSUM}={checksum}."
+                    f"changed or damaged since it was written. Received: {_CHECKSUM}={checksum}. "
+                    "Restore or remove it."
                 )
         try:
             return cls.model_validate(document)
