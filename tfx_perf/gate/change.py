@@ -14,6 +14,7 @@ from tfx_perf.gate.decision import RuleResult, Shortness, Verdict
 from tfx_perf.gate.noise import OwnErrors, PredictiveDistribution, predict
 
 # A run passes if a change beyond max_regression is ruled out with 95 % confidence.
+_ROUNDING = 1e-9  # what a mean of equal figures may differ from each
 _BUDGET_LEVEL = 0.05
 # The share of max_regression, or of what the noise between runs leaves of it, that a run's own
 # error may take, so that most runs that are no worse can be told from those beyond max_regression.
@@ -258,8 +259,8 @@ class Change:
     def _against(self, name: str, shown: str) -> str:
         difference = self.value - self.baseline
         change = difference / abs(self.baseline) if self.baseline else 0.0
-        if not change:  # equal, or no ratio to a baseline of zero
-            return f"against {name} {shown}" if self.worse else f"equal to {name}"
+        if abs(change) < _ROUNDING:  # equal, or no ratio to a baseline of zero
+            return f"against {name} {shown}" if self.worse and not change else f"equal to {name}"
         if abs(change) < 0.0005:  # 0.0%
             return f"within 0.1% of {name} {shown}"
         if change > 1 and self.baseline > 0:  # per cent are hard to read then
