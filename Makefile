@@ -98,7 +98,9 @@ benchmark-gate: setup
 	$(BIN)/python -m benchmarks.gate simulated --rival-python $(GATE_TOOLS)/bin/python
 	$(BIN)/python -m benchmarks.gate real
 
+# Here, too, because PYTHONDONTWRITEBYTECODE, set in many images, would have each process compile.
 setup: $(INSTALLED)
+	@$(BIN)/python -m compileall -q tfx_perf components kubeflow pipelines templates tests
 
 # The lock has no address of a registry in it, unlike uv.lock, so that it works behind a mirror.
 # constraints.txt is the same without hashes: with them pip refuses a folder or a wheel.

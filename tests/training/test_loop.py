@@ -77,7 +77,7 @@ def test_the_model_is_left_as_keras_leaves_it(keras, plan, tmp_path):
     history, _ = loop.fit(plan)
     assert model.history is history
     train, test = loop.functions.keras
-    assert model.train_function is train.own
+    assert model.train_function is train.wrapped
     assert model.test_function is test
     assert FitLoop(call).users_steps_per_execution == 1
     loss = model.evaluate(data, verbose=0)[0]

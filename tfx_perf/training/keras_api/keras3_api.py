@@ -118,9 +118,7 @@ class Keras3(KerasApi):
                 "Train in whole batches (micro_batches=1), smaller ones if memory is short."
             )
         with contextlib.nullcontext() if part is None else self.counting(model, part):
-            loss = model._compute_loss(
-                x=x, y=y, y_pred=y_pred, sample_weight=weight, training=True
-            )
+            loss = model._compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=weight, training=True)
         first = next(tensor for tensor in tf.nest.flatten(x) if tensor is not None)
         rows = tf.shape(first)[0] if part is None else part.rows
         model._loss_tracker.update_state(loss * count, sample_weight=rows)
