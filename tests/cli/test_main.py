@@ -79,7 +79,7 @@ def test_help_does_not_load_tensorflow_or_tfx():
         (["history", "x.db", "--limit", "0"], "--limit"),
         (["history", "no-such-file.db"], "path=no-such-file.db"),
         (["doctor", "--nonsense"], "--nonsense"),
-        (["compare", "a"], "RUN"),
+        (["compare", "a"], "RUN'. See tfx-perf compare --help."),
         (["compare", "a", "b"], "run=a"),
         (["compare", "a", "b", "--source", "no-such-file.db"], "path=no-such-file.db"),
         (["bless", "a"], "--reason"),

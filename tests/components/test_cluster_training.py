@@ -52,7 +52,7 @@ def check_published(trainer):
     assert list(pathlib.Path(trainer.model.uri, "Format-Serving").rglob("saved_model.pb"))
 
 
-@pytest.mark.slow_where("*tf_keras")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "line"), [("TFJob", "keras"), ("TFJob", "tf_keras"), ("TrainJob", "tf_keras")]
 )

@@ -72,7 +72,7 @@ def predictions(trainer):
     return loaded.signatures["serving_default"](number=numbers)["predicted"].numpy()
 
 
-@pytest.mark.slow_where("*tf_keras", "multi_worker-*", "model_parallel-*")
+@pytest.mark.slow
 @pytest.mark.parametrize("line", ["keras", "tf_keras"])
 @pytest.mark.parametrize(
     ("distribution", "strategy"),

@@ -29,7 +29,7 @@ def module(strategy, **changes):
     return {**MODULE, "template": template, **changes}
 
 
-@pytest.mark.one_case
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["get_strategy()", _OWN], ids=["none", "own"])
 def test_a_module_trains_beside_parameter_servers(strategy, trainer, monkeypatch):
     monkeypatch.setattr(host, "may_have_accelerators", lambda: False)

@@ -45,6 +45,7 @@ _CALLS = {
 }
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("is_ragged", [False, True])
 @pytest.mark.parametrize("call", _CALLS.values(), ids=_CALLS)
 @pytest.mark.parametrize("name", [*BASES, *(f"{base}+autotune" for base in BASES)])

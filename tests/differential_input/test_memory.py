@@ -19,7 +19,7 @@ def checker():
     made.close()
 
 
-@pytest.mark.one_case
+@pytest.mark.slow
 @pytest.mark.parametrize("example", [
     # The table has numbers of a few long strings: a block goes by what its rows become.
     '{"candidate": "columns", "features": [{"dtype": "bytes", "value_bytes": 2000,'

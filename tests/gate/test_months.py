@@ -26,7 +26,7 @@ def test_healthy_runs_are_blessed_and_none_unchecked(name):
     assert found.unchecked == 0
 
 
-@pytest.mark.one_case
+@pytest.mark.slow
 @pytest.mark.parametrize("slowdown", [1.1, 1.5])
 @pytest.mark.parametrize(
     "name", ["10 % slower from day 60 on", "10 % slower, model grows by 1 % a day"]

@@ -61,6 +61,7 @@ def test_what_is_in_use_counts(name, folds):
     assert all(map(is_the_defaults, in_use[:2], folds))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_what_nobody_uses_makes_room(name, folds):
     candidate, budget_bytes = candidates.make(name), budget(name, folds[0], datasets=1)

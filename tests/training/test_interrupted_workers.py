@@ -67,7 +67,7 @@ _IN_STEPS = {"worker": 0, "step": 14, "signal": "SIGKILL"}
 _ACCUMULATING = {**_KILLED, "accumulates": True, "epochs": 4, "stops": [1, 2]}
 
 
-@pytest.mark.slow_where("*in *", "told*")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("package", "options"),
     [

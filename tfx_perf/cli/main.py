@@ -52,6 +52,8 @@ def main() -> None:
         code = cli.main(prog_name="tfx-perf", standalone_mode=False)
     except (click.ClickException, errors.UserError) as error:
         text = error.format_message() if isinstance(error, click.ClickException) else str(error)
+        if isinstance(error, click.UsageError) and error.ctx:
+            text += f" See {error.ctx.command_path} --help."
         console.tell_error(text, program="tfx-perf")
         code = console.EXIT_USER_ERROR
     except ImportError as error:
