@@ -73,7 +73,7 @@ def test_what_people_decide_counts_in_the_next_run(project_anywhere):
     path = pathlib.Path(runs[0].folders["PerfEvaluation"], "evaluation.json")
     assert [run.run_id for run in GateRecord.read(path).baseline_runs] == [slow]
     assert [run.blessed for run in runs] == [True, True, False]
-    assert [run.note.split(" by ")[0] for run in runs] == ["", "blessed", "unblessed"]
+    assert [run.note.split(" by ")[0] for run in runs] == ["", "blessed", "revoked"]
     assert runs[0].environment == {"device_kind": "CPU", "global_batch_size": "64"}
     # MySQL and PostgreSQL have 32 bits for an integer and 255 characters for a name.
     properties = [
