@@ -334,7 +334,7 @@ def test_a_plan_that_takes_too_long_to_compile_is_named(keras, monkeypatch):
     # A check may take a quarter of the time that is left.
     found = tried(call, watch=watch, tuning_seconds=500)
     record = next(trial for trial in found.trials if trial.plan == TEN)
-    assert record.status == "failed"
+    assert record.status == "stopped"
     seconds = record.compile_time_seconds
     assert record.reason == f"compiling it ({seconds:.0f} s) took too long for the budget"
     assert seconds >= 150

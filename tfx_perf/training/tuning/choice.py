@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 from tfx_perf.core import records, statistics
 from tfx_perf.training.speedups.plan import PLAIN_FIT, TrainingPlan
 
-Status = Literal["reference", "chosen", "slower", "different", "failed", "untried"]
+Status = Literal["reference", "chosen", "slower", "different", "failed", "stopped", "untried"]
 
 MUST_BEAT = "what plans must beat"
 """Why the reference is in the table where another plan trains."""
@@ -20,7 +20,8 @@ class TrialRecord(records.Record):
 
     Of the status, `reference` is Keras fit; `chosen` won, or trains because it needs no trial;
     `slower` lost or tied; `different` did not reach Keras fit's state or, in another precision, its
-    loss; `failed` raised, crashed or ran out of time; `untried` was not worth it, or is impossible.
+    loss; `failed` raised or crashed; `stopped` took too long for the budget; `untried` was not worth
+    it, or is impossible.
     """
 
     plan: TrainingPlan

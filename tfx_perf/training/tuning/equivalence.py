@@ -176,7 +176,7 @@ class EquivalenceCheck:
             if is_compiled:
                 self._budget.lack_time_for_check()
             what = "its check" if is_compiled else f"compiling it ({good.compile_seconds:.0f} s)"
-            return refused(status="failed", reason=f"{what} took too long for the budget")
+            return refused(status="stopped", reason=f"{what} took too long for the budget")
         different, good.note = self._compared(plan, ended.logs)
         if different is not None:
             return refused(status="different", reason=different, loss=good.loss)
