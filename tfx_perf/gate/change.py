@@ -260,7 +260,7 @@ class Change:
         difference = self.value - self.baseline
         change = difference / abs(self.baseline) if self.baseline else 0.0
         if abs(change) < _ROUNDING:  # equal, or no ratio to a baseline of zero
-            return f"against {name} {shown}" if self.worse and not change else f"equal to {name}"
+            return f"worse than {name} {shown}" if self.worse and not change else f"equal to {name}"
         if abs(change) < 0.0005:  # 0.0%
             return f"within 0.1% of {name} {shown}"
         if change > 1 and self.baseline > 0:  # per cent are hard to read then

@@ -291,7 +291,7 @@ class Search:
     ) -> measure.Samples:
         """Measures contenders and the default in turns; on the train step also a free input."""
         datasets = {DEFAULT: self._default, **{name: self._contenders[name] for name in names}}
-        where, consumer = "with nothing else running", measure.take_only
+        where, consumer = "without training", measure.take_only
         if self._train and on_train_step:
             where, consumer = "in training", self._train.consume
             datasets[choice.REPEATED] = self._train.repeated_batch()
