@@ -210,3 +210,16 @@ def test_tensorflow_itself_does_not_see_a_state_in_front_of_a_shuffle():
     saved(iter(NUMBERED.map(random).shuffle(3, seed=1)))
     with pytest.raises(tf.errors.FailedPreconditionError):
         saved(iter(NUMBERED.map(random)))
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda file: tf.data.TFRecordDataset([file]),
+        lambda file: tf.data.TFRecordDataset([file], buffer_size=2**23),
+        lambda file: tf.data.TextLineDataset(file, buffer_size=2**23),
+    ],
+)
+def test_the_buffer_of_bytes_that_reads_a_file_is_no_buffer_of_rows(read, tmp_path):
+    data = read(str(tmp_path / "file")).map(tf.strings.length).shuffle(5).batch(2).prefetch(3)
+    assert ancestry.held_bytes(data) == 5 * 4 + 3 * ancestry._UNKNOWN_BYTES

@@ -220,14 +220,22 @@ def mapped_by_python(x, y):
     return tf.ensure_shape(x, [None, 1]), y
 
 
-@pytest.mark.parametrize("kind", ["arrays", "unseeded", "seeded", "python"])
-def test_rows_come_once_without_a_folder(keras, kind):
+@pytest.mark.parametrize("kind", ["arrays", "unseeded", "seeded", "python", "records"])
+def test_rows_come_once_without_a_folder(keras, kind, tmp_path):
     tf.random.set_seed(None)
     model, visits = visits_of(keras)
     data = tf.data.Dataset.from_tensor_slices((NUMBERS, 0 * NUMBERS))
     data = data.shuffle(ROWS, seed=3 if kind in ("seeded", "python") else None).batch(4)
     if kind == "python":
         data = data.map(mapped_by_python)
+    if kind == "records":
+        with tf.io.TFRecordWriter(str(tmp_path / "rows")) as writer:
+            for number in NUMBERS:
+                writer.write(number.tobytes())
+        data = tf.data.TFRecordDataset([str(tmp_path / "rows")]).shuffle(ROWS, seed=3)
+        data = data.apply(tf.data.experimental.assert_cardinality(ROWS))
+        decoded = data.map(lambda text: tf.reshape(tf.io.decode_raw(text, NUMBERS.dtype), [1]))
+        data = decoded.map(lambda x: (x, 0 * x)).batch(4)
     call = model_cases.captured(model, data)
     if kind == "arrays":
         call.arguments.update(x=NUMBERS, y=0 * NUMBERS, batch_size=4)

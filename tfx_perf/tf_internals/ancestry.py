@@ -171,8 +171,12 @@ def held_bytes(dataset: tf.data.Dataset) -> int:
 
 
 def _holders(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
-    """Returns the buffers and caches that a dataset, or what it is a copy of, was made of."""
-    holders = (held for each in lineage(dataset) for held in getattr(each, "_copied", [each]))
+    """Returns the buffers and caches that a dataset, or what it is a copy of, was made of.
+
+    Not what reads `_filenames`: its buffer is one of bytes.
+    """
+    holders = [held for each in lineage(dataset) for held in getattr(each, "_copied", [each])]
+    holders = [each for each in holders if not hasattr(each, "_filenames")]
     return [each for each in holders if hasattr(each, "_buffer_size") or hasattr(each, "_filename")]
 
 

@@ -20,8 +20,8 @@ class TrialRecord(records.Record):
 
     Of the status, `reference` is Keras fit; `chosen` won, or trains because it needs no trial;
     `slower` lost or tied; `different` did not reach Keras fit's state or, in another precision, its
-    loss; `failed` raised or crashed; `stopped` took too long for the budget; `untried` was not worth
-    it, or is impossible.
+    loss; `failed` raised or crashed; `stopped` took too long for the budget; `untried` was not
+    worth it, or is impossible.
     """
 
     plan: TrainingPlan
