@@ -222,8 +222,8 @@ class KerasApi(abc.ABC):
         return variables.named_variables({"model": model})
 
     def is_random(self, name: str) -> bool:
-        """Whether this path of `named_state` is a `SaveableRandomLayers` generator."""
-        return "/_random_generator/" in name
+        """Whether this name is of a `SaveableRandomLayers` generator, in its layer or out of it."""
+        return "/_random_generator/" in name or name.startswith("used/StateVar:")
 
     def optimizer_variables(self, model: Any) -> list[tf.Variable]:
         """Returns the optimizer's variables, with the loss scale, which tf_keras does not list."""
