@@ -56,6 +56,10 @@ def with_numbers(model: Any) -> list[Any]:
     return [*optimizers(model), *(each for each in generators if hasattr(each, "__dict__"))]
 
 
+RANDOM_SCOPE = "tfx_perf_random_layers"
+"""Scope of the names of `SaveableRandomLayers` variables, unlike those of users' generators."""
+
+
 def learning_rate(optimizer: Any) -> Any:
     """Returns the schedule or the variable that an optimizer has as its learning rate."""
     return getattr(optimizer, "_learning_rate", None)
@@ -223,7 +227,7 @@ class KerasApi(abc.ABC):
 
     def is_random(self, name: str) -> bool:
         """Whether this name is of a `SaveableRandomLayers` generator, in its layer or out of it."""
-        return "/_random_generator/" in name or name.startswith("used/StateVar:")
+        return "/_random_generator/" in name or name.startswith(f"used/{RANDOM_SCOPE}/")
 
     def optimizer_variables(self, model: Any) -> list[tf.Variable]:
         """Returns the optimizer's variables, with the loss scale, which tf_keras does not list."""

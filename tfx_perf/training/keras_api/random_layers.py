@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf.training.keras_api import per_row_rng
-from tfx_perf.training.keras_api.base_api import all_layers
+from tfx_perf.training.keras_api.base_api import RANDOM_SCOPE, all_layers
 
 _LEGACY, _STATEFUL = "legacy_stateful", "stateful"
 _STATE = "_row_seeds"  # in a layer's generator, since the graphs that use it live as long as that
@@ -56,7 +56,8 @@ class SaveableRandomLayers:
             vars(generator).update(self._stateful[id(generator)][1])
             return
         generator._rng_type, generator._built = _STATEFUL, False
-        generator._maybe_init()
+        with tf.name_scope(RANDOM_SCOPE):
+            generator._maybe_init()
         self._stateful[id(generator)] = generator, dict(vars(generator))
 
 
