@@ -368,7 +368,6 @@ class _Output:
             is_of_script=True,
         )
         decision = verdict.evaluate(run, ledger=known, settings=settings)
-        ledger_store.extended(known, decision, settings=settings)
         self._written(gate_record.FILE_NAME, decision)
         page = gate_report.report_on(decision)
         report = self._written(GATE_REPORT_FILE, page)
@@ -376,6 +375,7 @@ class _Output:
         uri = shlex.quote(str(settings.baseline_uri))
         which = f"{shlex.quote(str(evaluation))} --reason TEXT --baseline-uri {uri}"
         details = [*messages.lines(decision, run_to_bless=which)][1:]
+        ledger_store.extended(known, decision, settings=settings)
         _say(page.verdict, *details, *_place(report))
         if settings.fail_pipeline and not decision.blessed:
             raise errors.RefusalError(decision.headline)
@@ -422,7 +422,7 @@ def _output(
 
 def _local(folder: str | pathlib.Path | None) -> str | None:
     """Returns an absolute path: the user's code may change the working folder."""
-    if folder is not None and storage.is_remote(str(folder)):
+    if folder is not None and storage.is_remote(folder):
         raise errors.UserError(
             f"Expected a local folder. Received: folder={str(folder)!r}. Copy it there after the "
             "block; gate.baseline_uri may be remote."
