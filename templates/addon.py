@@ -79,11 +79,11 @@ def _lines(text: str) -> list[str]:
 
 def addition(target: pathlib.Path) -> Addition:
     """Returns the changes to a project: its folder, the pipeline's file, or `FILE:LINE`."""
-    file, _, line = str(target.absolute()).rpartition(":")
-    has_line = file.endswith(".py") and line.isdigit()
-    target = pathlib.Path(file) if has_line else target.absolute()
+    target, line = target.absolute(), None
+    if match := re.fullmatch(r"(.*\.py):(\d+)", str(target)):
+        target, line = pathlib.Path(match[1]), int(match[2])
     user = _module_user(target)
-    step = None if user else project_scan.find(target, line=int(line) if has_line else None)
+    step = None if user else project_scan.find(target, line=line)
     path = user or step.source.path
     root = project_scan.import_root(target, path)
     project = target if target.is_dir() else root
