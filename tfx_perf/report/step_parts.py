@@ -69,19 +69,19 @@ def add_to(report: page.Report, record: GateRecord) -> None:
     """Adds a picture of both to PerfEvaluator's report, where there is something to split."""
     from tfx_perf.report import plots  # with matplotlib, which `tfx-perf compare` does without
 
-    this = record.candidate
+    candidate = record.candidate
     known = [run for run in record.baseline_runs if mean_seconds(run.figures) is not None]
-    if mean_seconds(this.figures) is None or not known:
+    if mean_seconds(candidate.figures) is None or not known:
         return
-    parts = known_parts([run.figures for run in (this, *known)])
+    parts = known_parts([run.figures for run in (candidate, *known)])
     if not parts:
         return
-    before, now = _median(known, parts), _median([this], parts)
+    before, now = _median(known, parts), _median([candidate], parts)
     name = "last blessed run" if len(known) == 1 else f"{len(known)} blessed runs, median"
     report.add_figure(
         "Where a step's time goes",
         svg=plots.stacked_bars(
-            {f"{name}\n{_plan_of(known)}": before, f"this run\n{_plan_of([this])}": now},
+            {f"{name}\n{_plan_of(known)}": before, f"this run\n{_plan_of([candidate])}": now},
             xlabel="time of a step, mean after warm-up",
             format_size=formatting.format_seconds,
         ),

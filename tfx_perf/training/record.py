@@ -213,15 +213,15 @@ class TrainingRecord(PlanChoice):
         return tuple(np.quantile(steady, np.linspace(0, 1, _QUANTILES)).tolist())
 
     def _xla_figures(self) -> dict[str, float | None]:
-        sizes = self.xla.compiled_shapes if self.xla else None
+        shapes = self.xla.compiled_shapes if self.xla else None
         tried = [trial for trial in self.trials if trial.compiled_shapes is not None]
-        attempts = len(sizes or ())
+        attempts = len(shapes or ())
         attempts += sum(max(1, len(trial.compiled_shapes or ())) for trial in tried)
         failures = sum(trial.compile_time_seconds is None for trial in tried)
         is_own_step = self.plan.is_plain_fit
         return {
             "xla_enabled": int(self.jit_compile if is_own_step else self.plan.uses_xla),
-            "xla_compile_count": None if sizes is None else len(sizes),
+            "xla_compile_count": None if shapes is None else len(shapes),
             "xla_compile_success_ratio": 1 - failures / attempts if attempts else None,
             "xla_fusion_count": self.xla.fusion_count if self.xla else None,
             "xla_fusion_saved_bytes": self.xla.fusion_saved_bytes if self.xla else None,

@@ -159,9 +159,9 @@ def _kept_by_optimizers(model: Any) -> dict[int, list[tf.Variable]]:
     slots_by_id: dict[int, list[tf.Variable]] = {}
     for optimizer in optimizers(model):
         slot_lists = slots.all_of(optimizer, model.trainable_variables)
-        for variable, its in zip(model.trainable_variables, slot_lists, strict=True):
+        for variable, values in zip(model.trainable_variables, slot_lists, strict=True):
             of_variable = slots_by_id.setdefault(id(variables.inner(variable)), [])
-            of_variable.extend(map(variables.inner, its))
+            of_variable.extend(map(variables.inner, values))
     return slots_by_id
 
 

@@ -97,7 +97,7 @@ class Shortages:
         cut (`obstacle`).
         """
         size = "" if batch_rows is None else f" with a batch of {batch_rows} rows"
-        text = (
+        message = (
             "Expected a step that fits into the memory of every worker. Received: "
             f"{errors.in_one_line(error)} on worker {self._sync.rank}{size}, with {plan}."
         )
@@ -106,11 +106,11 @@ class Shortages:
         reason = obstacle or self._refused(plan)
         if reason:
             raise errors.UserError(
-                f"{text} It cannot be cut: {reason}. Make the batch smaller, or have more workers "
-                "share it."
+                f"{message} It cannot be cut: {reason}. Make the batch smaller, or have more "
+                "workers share it."
             ) from error
         raise ShortOfMemoryError(
-            f"{text} After a restart, all workers continue with smaller slices."
+            f"{message} After a restart, all workers continue with smaller slices."
         ) from error
 
     def _refused(self, plan: TrainingPlan) -> str | None:

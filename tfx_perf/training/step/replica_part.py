@@ -19,8 +19,9 @@ def part_of(batch: Tensors, *, model: Any, keras_api: KerasApi) -> PartOfBatch |
     index, count = context.replica_id_in_sync_group, context.num_replicas_in_sync
     rows = tf.cast(datasets.row_count(batch), tf.int32)
     counted = _counted(batch, model=model, keras_api=keras_api)
-    mine = tf.one_hot(index, count, dtype=tf.float64) * tf.cast(rows, tf.float64)
-    asked = [mine, [0.0 if counted is None else counted]]  # at once, in a type that all devices sum
+    rows_here = tf.one_hot(index, count, dtype=tf.float64) * tf.cast(rows, tf.float64)
+    # At once, in a type that all devices sum.
+    asked = [rows_here, [0.0 if counted is None else counted]]
     summed = context.all_reduce(tf.distribute.ReduceOp.SUM, tf.concat(asked, axis=0))
     all_rows = tf.cast(summed[:-1], tf.int32)
     batch_rows = tf.reduce_sum(all_rows)
