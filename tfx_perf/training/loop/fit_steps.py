@@ -56,10 +56,14 @@ class StepFunction:
         self._countdown, self._steps_per_execution = countdown, steps_per_execution
         self._timer, self._guard = timer, guard
         self._before_first, self._stop_when = before_first, stop_when
+        self._has_ended = False  # the data, in the last call
 
     def __call__(self, iterator: Any) -> Logs:
         """Runs steps; returns the logs of the last one."""
         timer, guard, countdown = self._timer, self._guard, self._countdown
+        if self._has_ended:
+            self._has_ended = False
+            raise tf.errors.OutOfRangeError(None, None, "End of sequence")
         timer.begin_call()
         taken = countdown.take(self._steps_per_execution())
         if self._before_first is not None:
@@ -74,9 +78,13 @@ class StepFunction:
             logs = self._runner.run(iterator, steps)
         except Exception as error:
             if guard is not None:
+                if steps < taken and isinstance(error, tf.errors.OutOfRangeError):
+                    self._has_ended = True  # as in this call of the interrupted run
+                    return guard.before_end()
                 guard.failure = error
             raise
-        if countdown.last_call_steps < taken:  # the data have ended
+        self._has_ended = countdown.last_call_steps < taken
+        if self._has_ended:
             steps = countdown.last_call_steps
         if guard is not None:
             guard.after_call(logs, steps)
@@ -116,13 +124,9 @@ class UnknownLengthEpochs(StepRunnerWrapper):
         super().__init__(inner)
         self._countdown = countdown
         self._optimizer = optimizer
-        self._has_ended = False
 
     def run(self, iterator: Any, steps: int) -> Logs:
-        """Runs steps, at least one."""
-        if self._has_ended:
-            self._has_ended = False
-            raise tf.errors.OutOfRangeError(None, None, "End of sequence")
+        """Runs steps, at least one; sets the counter's `last_call_steps` if the data end."""
         if self._countdown.call_count > 1 or steps == 1:
             return self.inner.run(iterator, steps)
         before = self._steps_done()
@@ -130,7 +134,6 @@ class UnknownLengthEpochs(StepRunnerWrapper):
         try:
             return self.inner.run(iterator, steps - 1)
         except tf.errors.OutOfRangeError:
-            self._has_ended = True
             self._countdown.last_call_steps = self._steps_done() - before
             return logs  # in which Keras puts the metrics' results
 

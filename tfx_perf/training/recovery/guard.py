@@ -189,6 +189,12 @@ class Guard:
             self._callbacks.restore(self._resume.callbacks)
         return iterator, steps - skipped
 
+    def before_end(self) -> Logs:
+        """Goes back to the checkpoint from a step that found no data; returns the last logs."""
+        if self._resume is not None:
+            self._resume.restore(self._state)
+        return self.logs
+
     def after_call(self, logs: Logs, steps: int) -> None:
         """Watches and saves what the steps of a call have made."""
         self.logs = logs
