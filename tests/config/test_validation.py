@@ -47,6 +47,7 @@ from tfx_perf.pipelines.airflow import AirflowSettings
         ({"monitoring": {"metrics_port": 65536}}, ["65535", "monitoring.metrics_port=65536"]),
         ({"monitoring": {"metrics_port": True}}, ["whole number", "monitoring.metrics_port=True"]),
         ({"monitoring": {"metrics_host": ""}}, ["monitoring.metrics_host=''"]),
+        ({"gate": {"baseline_uri": ""}}, ["gate.baseline_uri=''"]),
         ({"distribution": {"job": {"kind": "TFJob"}}}, ["key worker_count", "Set distribution."]),
         ({"distribution": {"job": {"shared": 1}}}, ["worker_count", "Received: distribution.job"]),
         (["a list"], ["Received: settings=['a list']"]),

@@ -37,6 +37,11 @@ def test_a_file_that_is_no_yaml_is_refused_in_one_line(tmp_path, text, reason):
             yaml_file.read_documents(path)
 
 
+def test_an_alias_within_what_it_stands_for_is_refused(tmp_path):
+    with pytest.raises(errors.UserError, match="line 1: found unconstructable recursive node"):
+        yaml_file.read(_written(tmp_path, "training: &x {seed: *x}"))
+
+
 def test_all_documents_of_a_file_are_read(tmp_path):
     path = _written(tmp_path, "a: 1\n---\n[2]\n")
     assert yaml_file.read_documents(path) == [{"a": 1}, [2]]

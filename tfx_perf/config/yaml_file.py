@@ -61,6 +61,7 @@ def read(path: str | pathlib.Path) -> YamlFile:
     """Reads a YAML file of one document; UserError if it cannot be read or is not YAML."""
     with _errors_of(path):
         loader = _OnceLoader(pathlib.Path(path).read_bytes())  # it finds out the encoding
+        loader.deep_construct = True  # refuses an alias within what it stands for
         node = loader.get_single_node()
         return YamlFile(path, node and loader.construct_document(node), node)
 
