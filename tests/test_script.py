@@ -140,6 +140,45 @@ def test_without_a_fit_or_a_marked_step_nothing_is_measured_and_that_is_said(
     assert not (tmp_path / "perf").exists()
 
 
+@pytest.mark.parametrize("context", [tfx_perf.optimized, tfx_perf.measured])
+def test_a_gate_that_may_fail_the_script_refuses_that_nothing_was_measured(context, tmp_path):
+    gate = {"baseline_uri": str(tmp_path / "baseline"), "fail_pipeline": True}
+    with pytest.raises(errors.RefusalError, match="Nothing was measured"), context({"gate": gate}):
+        pass
+
+
+@pytest.mark.parametrize("context", [tfx_perf.optimized, tfx_perf.measured])
+@pytest.mark.parametrize(
+    "gate", [{"fail_pipeline": True}, {"rules": {"step_time_seconds": {"max": 1.0}}}]
+)
+def test_a_gate_without_a_folder_of_blessed_runs_is_refused(context, gate):
+    refused = pytest.raises(errors.UserError, match="Received: gate.baseline_uri=None")
+    with refused, context({"gate": gate}):
+        pytest.fail("it began")
+
+
+@pytest.mark.parametrize("stream", ["/dev/full", None])
+def test_a_terminal_that_is_full_or_closed_leaves_the_model(stream, monkeypatch):
+    keras = importlib.import_module("keras")
+    with open(stream or "/dev/null", "w") as terminal:
+        if stream is None:
+            terminal.close()
+        monkeypatch.setattr(sys, "stderr", terminal)
+        with tfx_perf.optimized(_NO_TRIALS) as training:
+            _fit(keras)
+        monkeypatch.undo()
+        assert training.record is not None
+        with contextlib.suppress(OSError):  # what is left to write
+            terminal.close()
+
+
+def test_a_folder_in_the_users_home_is_there(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with tfx_perf.measured(folder="~/perf") as meter, meter.step(examples=1):
+        pass
+    assert (tmp_path / "perf" / "report.html").exists()
+
+
 def test_wrong_settings_are_refused_before_anything_trains():
     before = [each.fit for each in interception.model_classes()]
     wrong = tfx_perf.optimized({"training": {"trial_budget_second": 1}})
@@ -287,7 +326,7 @@ def test_a_model_without_variables_is_refused_at_once():
 
 
 @pytest.mark.parametrize("context", [tfx_perf.optimized, tfx_perf.measured])
-@pytest.mark.parametrize("folder", ["file/perf", "gs://bucket/perf"])
+@pytest.mark.parametrize("folder", ["file/perf", "gs://bucket/perf", ""])
 def test_a_folder_that_cannot_be_made_is_refused_before_anything_trains(
     context, folder, tmp_path, monkeypatch
 ):

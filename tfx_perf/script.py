@@ -160,7 +160,7 @@ def optimized(
         session.close()
         _ENDED[name] += 1
         training.record = figures()
-        training.decision = _published(training.record, output, gap=session.gap)
+        training.decision = output.publish(training.record, gap=session.gap)
         if exit_of_code is not None:
             raise exit_of_code
 
@@ -218,12 +218,13 @@ def measured(
         with meter.watching():
             yield meter
         meter.record = meter.to_record()
-        if meter.record is None:
-            _say("Nothing was measured: no step was marked with meter.step.")
-        elif output is None:
+        gap = "no step was marked with meter.step"
+        if output is not None:
+            meter.decision = output.publish(meter.record, gap=gap)
+        elif meter.record is not None:
             _AROUND[-1].add(meter.record)
         else:
-            meter.decision = output.publish(meter.record)
+            _say(f"Nothing was measured: {gap}.")
 
 
 @contextlib.contextmanager
@@ -260,13 +261,6 @@ def _keep_figures(
         _LOGGER.warning("The figures are lost, after %s.", kind, exc_info=True)
 
 
-def _published(record: TrainingRecord | None, output: "_Output", *, gap: str) -> GateRecord | None:
-    if record is None:
-        _say(f"Nothing was measured: {gap}.")
-        return None
-    return output.publish(record)
-
-
 def _block(name: str) -> str:
     """Returns the folder of a block's checkpoints; one that was interrupted has it once more."""
     if not isinstance(name, str):
@@ -301,16 +295,23 @@ class _Output:
         """File of what libraries log while plans are tried."""
         return None if self.folder is None else self.folder / LOG_FILE
 
-    def publish(self, training: TrainingRecord) -> GateRecord | None:
+    def publish(self, training: TrainingRecord | None, *, gap: str) -> GateRecord | None:
         """Writes and says what was found; returns the gate's decision if there is a gate.
 
-        Of several workers the first one does.
+        Of several workers the first one does. Without a training `gap` says why it is missing,
+        which a gate that may fail the script refuses.
         """
         if not workers.this().is_chief:
             return None
+        gate = self.settings.gate
+        if training is None:
+            message = f"Nothing was measured: {gap}."
+            if gate.fail_pipeline:
+                raise errors.RefusalError(message)
+            _say(message)
+            return None
         page = self._report_on(training)
         _say(page.verdict, *_place(self._written_training(training, page)))
-        gate = self.settings.gate
         try:
             return self._judge(training) if gate.baseline_uri else None
         except errors.UserError as error:  # since the block began; the model is yet to be saved
@@ -387,7 +388,8 @@ def _place(report: pathlib.Path | None) -> list[str]:
 
 
 def _say(*lines: str) -> None:
-    print(*lines, sep="\n", file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError, ValueError):  # full or closed; the model is yet to be saved
+        print(*lines, sep="\n", file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
@@ -398,7 +400,13 @@ def _output(
 
     The folder goes again if nothing was written. Of several workers the first one has it.
     """
-    ledger_store.known(settings.gate)
+    gate = settings.gate
+    if not gate.baseline_uri and (gate.rules or gate.fail_pipeline):
+        raise errors.UserError(
+            "Expected a folder of blessed runs, for gate.rules and gate.fail_pipeline of a script. "
+            f"Received: gate.baseline_uri={gate.baseline_uri!r}."
+        )
+    ledger_store.known(gate)
     if folder is None or not workers.this().is_chief:
         yield _Output(settings, name, None)
         return
@@ -422,12 +430,14 @@ def _output(
 
 def _local(folder: str | pathlib.Path | None) -> str | None:
     """Returns an absolute path: the user's code may change the working folder."""
-    if folder is not None and storage.is_remote(folder):
+    if folder is None:
+        return None
+    if not str(folder) or storage.is_remote(folder):
         raise errors.UserError(
-            f"Expected a local folder. Received: folder={str(folder)!r}. Copy it there after the "
-            "block; gate.baseline_uri may be remote."
+            f"Expected a local folder. Received: folder={str(folder)!r}. Copy it to a store after "
+            "the block; gate.baseline_uri may be remote."
         )
-    return None if folder is None else os.path.abspath(folder)
+    return os.path.abspath(os.path.expanduser(folder))
 
 
 def _settings(given: Any) -> config.PerfConfig:
