@@ -83,9 +83,9 @@ def has_examples(patterns: Sequence[str], record_batch_factory: Any) -> bool:
     return first is not None and bool(first.num_rows)
 
 
-def reading_obstacle(examples: Examples, *, split: str) -> str | None:
+def reading_obstacle(inputs: Mapping[str, Examples], *, split: str) -> str | None:
     """Returns why TFXIO cannot read a split; None if it can, or if there is no such split."""
-    items = list(examples)
+    items = list(inputs["examples"])
     if any(split not in artifact_utils.decode_split_names(item.split_names) for item in items):
         return None
     try:
@@ -93,6 +93,8 @@ def reading_obstacle(examples: Examples, *, split: str) -> str | None:
         has_examples(split_patterns(items, split), factory)
     except Exception as error:  # assertions, TensorFlow's and others, depending on the format
         return f"TFXIO cannot read the examples ({errors.in_one_line(error)})"
+    if read_schema(inputs) is None and _payload_and_view(items)[1] is None:
+        return "the pipeline gives InputTuner neither transform_graph nor schema, to parse them by"
     return None
 
 
@@ -144,19 +146,14 @@ def record_source(
 
 
 def read_schema(inputs: Mapping[str, Examples]) -> _Schema:
-    """Returns the schema, the transformed one if it exists; None for examples with a data view."""
+    """Returns the schema, the transformed one if it exists; None without both."""
     if transform_graph := inputs.get("transform_graph"):
         output = tft.TFTransformOutput(artifact_utils.get_single_uri(list(transform_graph)))
         return output.transformed_metadata.schema
     if schema := inputs.get("schema"):
         folder = artifact_utils.get_single_uri(list(schema))
         return io_utils.SchemaReader().read(io_utils.get_only_uri_in_dir(folder))
-    if _payload_and_view(inputs["examples"])[1] is not None:
-        return None
-    raise errors.UserError(
-        "Expected a schema, to parse the examples with. Received: schema=None and "
-        "transform_graph=None. Give `transform_graph` for transformed examples, else `schema`."
-    )
+    return None
 
 
 def parser_for(examples: Examples) -> apply.ParserFor | None:

@@ -44,7 +44,7 @@ def plan_split(
     logging.getLogger("tfx_perf").setLevel(logging.INFO)
     artifacts = json_utils.loads(inputs)
     planning = _Planning(artifacts, exec_properties)
-    obstacle = examples_lib.reading_obstacle(artifacts["examples"], split=exec_properties["split"])
+    obstacle = examples_lib.reading_obstacle(artifacts, split=exec_properties["split"])
     if obstacle:
         missing = unmeasured.MissingMeasurement(reason=obstacle)
         missing.write(pathlib.Path(folder, unmeasured.FILE_NAME))

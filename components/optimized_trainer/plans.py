@@ -110,11 +110,8 @@ def of_node(target: artifact.Artifact) -> Iterator[tuple[str, record.TrainingRec
 
 def _schema_digest(input_dict: _Artifacts) -> str:
     """Returns a digest of the form of the examples, empty if they have no schema."""
-    try:
-        schema = examples_lib.read_schema(input_dict)
-    except errors.UserError:  # a module that knows its data needs none
-        schema = None
-    if schema is None:
+    schema = examples_lib.read_schema(input_dict)
+    if schema is None:  # a module that knows its data needs none
         return ""
     return cache_key.digest(_form(schema).SerializeToString(deterministic=True))
 

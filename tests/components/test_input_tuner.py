@@ -160,15 +160,12 @@ def test_a_mistake_of_the_user_comes_out_of_the_child_as_one(inputs, tmp_path):
 @pytest.mark.parametrize(
     ("properties", "message"),
     [
-        ({"without_schema": True}, "Expected a schema"),
         ({"split": "empty"}, "Expected files of examples. Received: split='empty'"),
         ({"label_key": "label"}, "Received: label_key='label'"),
         ({"module_file": "no_such_module.py"}, "Received: module_file=no_such_module.py"),
     ],
 )
 def test_bad_input(properties, message, inputs, plan_split):
-    if properties.pop("without_schema", False):
-        del inputs["schema"]
     with pytest.raises(errors.UserError, match=message) as caught:
         plan_split(inputs, **properties)
     assert "\n" not in str(caught.value)
