@@ -61,6 +61,19 @@ def test_what_a_step_counts_and_draws_outside_of_its_model_is_put_back(keras):
     assert np.array_equal(generator.state, before)
 
 
+def test_data_that_cannot_be_tried_may_be_others_in_the_next_run_of_the_same_code(keras):
+    def rows():
+        yield from zip(X, X[:, :1], strict=True)
+
+    specs = tf.TensorSpec(4), tf.TensorSpec(1)
+    data = tf.data.Dataset.from_generator(rows, output_signature=specs).batch(16).repeat()
+    model = keras.Sequential([keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    choice = choice_of(captured(model, data, steps_per_epoch=50))
+    assert choice.plan_reason == choosing.NEEDS_OWN_PROCESS
+    assert not choice.is_settled
+
+
 def test_code_that_exits_under_a_plan_has_failed_there(keras):
     class Exiting(keras.Model):
         def train_step(self, *given):

@@ -29,8 +29,9 @@ from tfx_perf.training.tuning.plan_key import fit_key
 from tfx_perf.training.tuning.plan_tuner import PlanTuner
 
 NEEDS_OWN_PROCESS = (
-    "the data call Python functions, or too much is held beside the model, so that trials might "
-    "change what they must not: what TensorFlow reads by itself, TFRecord files, say, has trials"
+    "the data call Python functions, which trials would call as well, or more than 256 MiB of "
+    "variables stand beside the model; data that TensorFlow reads by itself, such as TFRecord "
+    "files, can be tuned"
 )
 """Why Keras' `fit` trains where trials have no other process to run in."""
 
@@ -100,9 +101,10 @@ def choose_and_restore(
         return by_trials(call, loop, settings=settings)  # which says so
     with on_own_data(call, loop, settings=settings, known=known) as tried_call:
         if tried_call is None:
-            return plain(NEEDS_OWN_PROCESS, is_settled=True)
+            return plain(NEEDS_OWN_PROCESS)
         choice = by_trials(tried_call, loop, settings=settings, known=known)
-    if tried_call is call:  # what no digest knows, such as an argument of a script, may decide it
+    # Where nothing was tried, what no digest knows, such as an argument of a script, may be why.
+    if not choice.fit:
         return choice.model_copy(update={"is_settled": False})
     return choice
 
