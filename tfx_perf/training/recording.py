@@ -48,7 +48,8 @@ class EndedTraining:
     choice: PlanChoice
     result: FitResult
     loop: FitLoop
-    known: dict[str, Any]  # fields of the record that were measured elsewhere or at the end
+    first_batch: Any  # of one replica; None where it was not noted
+    measured: dict[str, Any]  # fields of the record that were measured elsewhere or at the end
 
     @property
     def step_count(self) -> int:
@@ -58,9 +59,9 @@ class EndedTraining:
     def record(self) -> TrainingRecord:
         """Returns the record, with advice; takes a second or more to compile the step anew."""
         call, choice, result, loop = self.call, self.choice, self.result, self.loop
-        timer, known = result.timer, dict(self.known)
+        timer, measured = result.timer, dict(self.measured)
         times = step_times(timer)
-        batch, is_repeatable = model_flops.typical_batch(call, known.pop("first_batch"))
+        batch, is_repeatable = model_flops.typical_batch(call, self.first_batch)
         mean_seconds = times["mean_step_time_seconds"]
         flops = model_flops.count_flops(call.model, batch if timer.step_count else None)
         xla = xla_account(call.model, loop, result.plan, batch)
@@ -71,10 +72,10 @@ class EndedTraining:
         parameters = sum(int(tf.size(weight)) for weight in call.model.trainable_weights)
         batch_size = None if batch is None else batches.batch_size_of(batch)
         strategy = call.model.distribute_strategy
-        servers, is_placed = strategies.servers_of(strategy), bool(known.get("placement"))
+        servers, is_placed = strategies.servers_of(strategy), bool(measured.get("placement"))
         if servers:
-            known |= {**dict.fromkeys(_OF_THIS_PROCESS), "memory_series": ()}
-            known |= {"energy_joules": None, "energy_gap": "the workers' hosts are not counted"}
+            measured |= {**dict.fromkeys(_OF_THIS_PROCESS), "memory_series": ()}
+            measured |= {"energy_joules": None, "energy_gap": "the workers' hosts are not counted"}
             times["python_overhead_ratio"] = None
         record = TrainingRecord(
             **dict(choice),
@@ -106,12 +107,13 @@ class EndedTraining:
             notes=(
                 *result.notes,
                 *imprecise,
-                *filter(None, [flops.note, *_unread(xla)]),
+                *filter(None, [flops.note]),
+                *([f"fusions not counted: {xla.note}"] if xla and xla.note else []),
                 *([] if batch is None or is_repeatable else [_OF_FIRST_BATCH]),
             ),
             resumed_step=result.resumed_step,
             checkpoint_time_seconds=result.checkpoint_time_seconds,
-            **known,
+            **measured,
         )
         weights = call.model.trainable_weights
         advices = advice.advise(record, call.arguments["x"], weights=weights)
@@ -146,7 +148,7 @@ def ended(
     is_traced: bool,
     started: float,
     trial_trace_count: int = 0,
-    **known: Any,
+    **measured: Any,
 ) -> EndedTraining:
     """Measures what can only be measured at the end of a training.
 
@@ -163,7 +165,8 @@ def ended(
         choice,
         result,
         loop,
-        known={
+        first_batch=first.batch,
+        measured={
             **peak_fields,
             **memory_along(
                 memory,
@@ -174,13 +177,12 @@ def ended(
             "compile_time_seconds": _compile_seconds(
                 choice.trials if is_traced else (), choice.plan, timer
             ),
-            "first_batch": first.batch,
             "first_batch_seconds": first.seconds,
             "trace_count": _trace_count(loop, result.plan, before=trial_trace_count),
             "trace_time_seconds": None if traced is None else traced.trace_seconds,
             "oom_count": result.oom_count,
             "micro_batches": result.plan.micro_batches,
-            **known,
+            **measured,
         },
     )
 
@@ -273,10 +275,6 @@ def xla_account(model: Any, loop: FitLoop, plan: TrainingPlan, batch: Any) -> Xl
         # Optimised, some products are no longer written as dots; XLA may also recompute.
         executed_flops=max(map(hlo.count_flops, (before, after))),
     )
-
-
-def _unread(xla: XlaAccount | None) -> list[str]:
-    return [f"fusions not counted: {xla.note}"] if xla and xla.note else []
 
 
 def _compile_seconds(trials: Sequence[TrialRecord], plan: TrainingPlan, timer: StepTimer) -> float:
