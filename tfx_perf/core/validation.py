@@ -128,9 +128,10 @@ class _Complaint:
     def line(self, place_of: PlaceOf) -> str:
         """Returns what was expected, where, what was received, and the remedy."""
         location = self._location[:-1] if self._kind == "missing" else self._location
+        given = textwrap.shorten(repr(self._given), _VALUE_LENGTH, placeholder=" ...")
         return (
             f"Expected {self._expectation()} in {place_of(location)}. "
-            f"Received: {_name(location)}={_brief(self._given)}. {self._remedy()}"
+            f"Received: {_name(location)}={given}. {self._remedy()}"
         ).rstrip()
 
     def _here(self) -> Iterator[Mapping[str, Any]]:
@@ -219,19 +220,12 @@ class _Complaint:
         default = field.get_default(call_default_factory=True)
         if isinstance(default, pydantic.BaseModel):
             return f"Leave {_name(key)} out for the defaults."
-        return f"Leave {_name(key)} out for the default, {_shown(default)}."
+        shown = default if isinstance(default, str) else json.dumps(default, default=str)
+        return f"Leave {_name(key)} out for the default, {shown}."
 
 
 def _name(location: Location) -> str:
     return ".".join(map(str, location)) or "settings"
-
-
-def _brief(value: Any) -> str:
-    return textwrap.shorten(repr(value), _VALUE_LENGTH, placeholder=" ...")
-
-
-def _shown(default: Any) -> str:
-    return default if isinstance(default, str) else json.dumps(default, default=str)
 
 
 def _below(value: Any, part: int | str) -> Any:

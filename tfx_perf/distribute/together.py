@@ -41,7 +41,9 @@ def check_same_start(call: FitCall, sync: Sync) -> None:
     )
     _compare(
         {
-            f"weights in {getattr(variable, 'path', variable.name)}": _value(variable)
+            f"weights in {getattr(variable, 'path', variable.name)}": np.asarray(
+                tf.convert_to_tensor(variable)
+            )
             for variable in weights
         },
         sync=sync,
@@ -64,10 +66,6 @@ def _compare(values: Mapping[str, Any], *, sync: Sync, remedy: str) -> None:
 
 def _bytes(value: Any) -> Any:
     return np.ascontiguousarray(value) if isinstance(value, np.ndarray) else str(value).encode()
-
-
-def _value(variable: Any) -> np.ndarray:
-    return tf.convert_to_tensor(variable).numpy()
 
 
 @contextlib.contextmanager

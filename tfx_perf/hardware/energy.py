@@ -100,7 +100,10 @@ def of_all_hosts(here: Energy, sync: Any) -> Energy:
     """Returns what all hosts took (`Sync`), each meter once; every worker calls it."""
     if sync.size == 1:
         return here
-    readings = [(_number_of(meter), int(_MILLI * each)) for meter, each in here.by_meter.items()]
+    readings = [
+        (int(cache_key.digest(meter.encode())[:_DIGITS], 16), int(_MILLI * each))
+        for meter, each in here.by_meter.items()
+    ]
     readings += [(0, 0)] * (len(COUNTERS) - len(readings))
     gathered = sync.all_gather([not here.reason, *(part for each in readings for part in each)])
     total = Energy()
@@ -113,10 +116,6 @@ def of_all_hosts(here: Energy, sync: Any) -> Energy:
             joules = max(millijoules / _MILLI, total.by_meter.get(str(meter), 0.0))
             total.by_meter[str(meter)] = joules
     return total
-
-
-def _number_of(meter: str) -> int:
-    return int(cache_key.digest(meter.encode())[:_DIGITS], 16)
 
 
 @contextlib.contextmanager
