@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from tfx_perf.config.gate import GateSettings
-from tfx_perf.config.rule import PRIMARY, REGRESSION_TOLERANCES, Rule
+from tfx_perf.config.rule import DERIVED, PRIMARY, REGRESSION_TOLERANCES, Rule
 from tfx_perf.core import formatting, metrics
 from tfx_perf.gate import run as run_lib
 from tfx_perf.gate.baseline import Case
@@ -115,7 +115,7 @@ def _compared_with(case: Case, compared: Sequence[str]) -> str:
     sentence = f"Compared with {formatting.counted(count, 'blessed run')}"
     if count == 1:
         return f"{sentence}."
-    return f"{sentence}: a figure with their mean at its present level, a counter with the last."
+    return f"{sentence}: figures with their mean since the last change, counters with the last."
 
 
 def _slower_peaks(candidate: Run, baseline: Sequence[Run]) -> tuple[float, float] | None:
@@ -269,6 +269,13 @@ def lines(
             f"{whose} report says why, and what to do"
         )
     refusals = [outcome for outcome in decision.outcomes if outcome.refuses]
+    if any(item.metric == PRIMARY and item.verdict is Verdict.REGRESSION for item in refusals):
+        # Figures that follow from the step time need no answer of their own then.
+        refusals = [
+            item
+            for item in refusals
+            if item.metric not in DERIVED or item.verdict is not Verdict.INCONCLUSIVE
+        ]
     advice = remedies(refusals)
     for outcome in refusals[:_MOST_REFUSALS]:
         if outcome is not refusals[0]:  # which the headline has
