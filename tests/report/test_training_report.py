@@ -6,7 +6,7 @@ import pytest
 from drawn import texts
 from perf_records import training_record
 
-from tfx_perf.core import metrics
+from tfx_perf.core import formatting, metrics
 from tfx_perf.core.statistics import Interval
 from tfx_perf.gate import verdict
 from tfx_perf.report import training as training_report
@@ -234,8 +234,10 @@ def test_trials_that_went_before_count():
 
 def test_every_figure_is_there():
     html = training_report.report_on(record(notes=("FLOPs not counted: why",))).render()
-    for key in record().figures():
-        assert metrics.CATALOGUE[key].description.replace("'", "&#39;") in html
+    missing = html.partition("Without a value: ")[2].partition("</")[0]
+    for key, value in record().figures().items():
+        description = metrics.CATALOGUE[key].description.replace("'", "&#39;")
+        assert (formatting.label(key) in missing) if value is None else (description in html)
     assert "measured: here" in html
     assert "FLOPs not counted: why" in html
 

@@ -39,7 +39,7 @@ def report_on(
             "From cache",
             note="There were no trials: the code, the schema, the input plan, the settings, the "
             f"host and the versions are those of an earlier run, {record.reused_from}. The "
-            "trials shown are its.",
+            "trials below are from that run.",
         )
     if record.communication:
         _add_replicas(report, record.communication)
@@ -68,6 +68,8 @@ def report_on(
         _add_placement(report, record.placement)
     if record.xla:
         _add_xla(report, record.xla)
+    figures = record.figures()
+    missing = ", ".join(formatting.label(key) for key, value in figures.items() if value is None)
     report.add_table(
         "Figures",
         columns=["metric", "value", "what it is"],
@@ -77,10 +79,12 @@ def report_on(
                 formatting.format_value(key, value),
                 metrics.CATALOGUE[key].description,
             )
-            for key, value in record.figures().items()
+            for key, value in figures.items()
+            if value is not None
         ],
         note=f"Peak FLOP/s: {record.peak_source or 'unknown'}."
-        + (f" Energy: {record.energy_gap}." if record.energy_gap else ""),
+        + (f" Energy: {record.energy_gap}." if record.energy_gap else "")
+        + (f" Without a value: {missing}." if missing else ""),
     )
     report.add_table(
         "Notes",
