@@ -253,6 +253,9 @@ class GateRecord(records.Record):
     unread: tuple[str, ...] = ()
     ab_rerun: AbRerun | None = None
 
+    def __str__(self) -> str:
+        return self.headline
+
     @property
     def verdict(self) -> Verdict:
         """The most serious verdict that refuses."""
