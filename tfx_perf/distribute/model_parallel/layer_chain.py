@@ -98,7 +98,8 @@ def chain_of(model: Any, keras_api: KerasApi, *, batch_size: int) -> LayerChain:
             )
         )
     is_known = graph_of(model) is not None
-    links = _links(calls, batch_size) if is_known else _unknown_links(len(calls))
+    unknown = (Link(index, frozenset({index + 1}), 1) for index in range(len(calls) - 1))
+    links = _links(calls, batch_size) if is_known else unknown
     return LayerChain(tuple(layers), tuple(links), is_known)
 
 
@@ -140,10 +141,6 @@ def _links(calls: Sequence[NodeParts], batch_size: int) -> Iterator[Link]:
                 ways = 2 if tf.as_dtype(tensor.dtype).is_floating else 1
                 size = ways * _size(tensor, batch_size)
                 yield Link(sources[id(tensor)], frozenset(taken), size)
-
-
-def _unknown_links(count: int) -> Iterator[Link]:
-    return (Link(index, frozenset({index + 1}), 1) for index in range(count - 1))
 
 
 def _weights(layer: Any) -> tuple[list[tf.Variable], set[int]]:

@@ -8,6 +8,8 @@ import tensorflow as tf
 
 from tfx_perf.tf_internals import graphs
 
+_NUMBERS = (int, float)
+
 
 class TracedNumbers:
     """The numbers in attributes of optimizers and random layers that tracing changes.
@@ -24,7 +26,7 @@ class TracedNumbers:
     def read(self) -> None:
         """Reads the numbers anew."""
         self._attributes = [
-            (holder, {name: each for name, each in vars(holder).items() if _is_number(each)})
+            (holder, {name: each for name, each in vars(holder).items() if type(each) in _NUMBERS})
             for holder in self._holders()
         ]
 
@@ -48,10 +50,6 @@ class TracedNumbers:
         """Sets the objects' numbers to the values last read, for the next tracing."""
         for holder, attributes in self._attributes:
             vars(holder).update(attributes)
-
-
-def _is_number(attribute: Any) -> bool:
-    return type(attribute) in (int, float)
 
 
 class KerasFunction:

@@ -142,7 +142,9 @@ class SplitStep:
         private_attributes.put_masks_back(y_pred, masks)
         if self._xla and holds is not None:
             with tf.control_dependencies([self.ranges.assertion(holds)]):
-                gradients = tf.nest.map_structure(_identity, gradients)
+                gradients = tf.nest.map_structure(
+                    lambda each: None if each is None else tf.identity(each), gradients
+                )
         if part is not None and part.share is not None:
             # Not the loss: forward and backward pass need not wait for what other replicas have.
             gradients = [_times(each, part.share) for each in gradients]
@@ -237,7 +239,3 @@ def _times(gradient: Any, factor: tf.Tensor) -> Any:
         return gradient * tf.cast(factor, gradient.dtype)
     values = gradient.values * tf.cast(factor, gradient.dtype)
     return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
-
-
-def _identity(gradient: Any) -> Any:
-    return None if gradient is None else tf.identity(gradient)
