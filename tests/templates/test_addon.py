@@ -376,7 +376,7 @@ def test_the_settings_are_the_defaults_but_for_what_measures_more():
         gate=PerfConfig().gate.model_copy(update={"rerun_seconds": 120.0}),
         schedule=ScheduleSettings(expected_runs=30),
     )
-    assert "but for two of them" in lines[0]  # this one and expected_runs
+    assert "except for expected_runs and rerun_seconds" in lines[0]
 
 
 def test_a_new_project_tunes_as_long_as_by_default():

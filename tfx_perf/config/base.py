@@ -126,13 +126,13 @@ Several = Annotated[tuple[ItemT, ...], pydantic.Field(strict=False)]
 
 
 def _no_truth_value(value: Any) -> Any:
-    if isinstance(value, bool):  # else a second or none
+    if isinstance(value, bool):  # which pydantic reads as one second or none
         raise pydantic_core.PydanticKnownError("time_delta_type")
     return value
 
 
 def _no_number(value: Any) -> Any:
-    if isinstance(value, (int, float)):  # else seconds since 1970
+    if isinstance(value, (int, float)):  # which pydantic reads as seconds since 1970
         raise pydantic_core.PydanticKnownError("datetime_type")
     return value
 
@@ -150,7 +150,7 @@ Time = Annotated[
 
 
 def _listed(value: Any) -> Any:
-    return (value,) if type(value) is int else value  # which true is not
+    return (value,) if type(value) is int else value  # not isinstance: True is an int, too
 
 
 # A single number stands for a list of one.

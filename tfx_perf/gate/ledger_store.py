@@ -108,7 +108,7 @@ class LedgerFolder:
                 return {}
             paths = sorted(path for path in listed if path.endswith(".json"))
             new = [path for path in paths if path not in self._parts]
-            # All at a time. Unlike cat(), it takes no path with a * or [ for a pattern.
+            # All at once. Unlike cat(), it takes no path with a * or [ for a pattern.
             texts = self._store.cat_ranges(new, None, None, on_error="return")
             for path, text in zip(new, texts, strict=True):
                 if isinstance(text, FileNotFoundError):
@@ -189,8 +189,8 @@ class LedgerArtifacts:
             last_known_state=mlmd.proto.Execution.COMPLETE,
         )
         for key in ("kind", "run_id", "who", "reason"):
-            reasons = "; ".join(str(getattr(act, key)) for act in ledger.acts)
-            execution.custom_properties[key].string_value = reasons
+            of_all = "; ".join(str(getattr(act, key)) for act in ledger.acts)
+            execution.custom_properties[key].string_value = of_all
         event = mlmd.proto.Event(type=mlmd.proto.Event.OUTPUT)
         event.path.steps.add().key = _OUTPUT_KEY
         event.path.steps.add().index = 0

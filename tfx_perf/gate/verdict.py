@@ -94,7 +94,8 @@ def _answers(case: Case) -> tuple[list[RuleResult], dict[str, Change], float]:
         if rule.tolerance is not None and not problems[key]
     }
     changes, host_factor = baseline.changes(judged, case)
-    # Small losses against each day's baseline model add up, so that the reference run is no gain's.
+    # Against each day's baseline model small losses would add up unseen: drift compares the metrics
+    # themselves.
     of_gains = {key: rule for key, rule in judged.items() if candidate.gain(key) is not None}
     alone = candidate.model_copy(update={"evaluation_gains": {}})
     of_gain, _ = baseline.changes(of_gains, Case(alone, case.ledger, settings))

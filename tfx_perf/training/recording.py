@@ -30,7 +30,7 @@ _OF_FIRST_BATCH = (
     "be read again to find a typical one"
 )
 _CACHES = {"CacheDataset", "CacheDatasetV2"}
-# It says nothing of a training whose steps others compute.
+# Of a training whose steps parameter servers' workers compute, these would mislead.
 _OF_THIS_PROCESS = (
     "peak_memory_bytes",
     "peak_rss_bytes",

@@ -24,7 +24,7 @@ _LOGGER = logging.getLogger(__name__)
 def on_datasets(call: FitCall) -> FitCall:
     """Returns a `fit` on datasets in the place of arrays, which computes the same numbers.
 
-    It is `call` itself if it has no arrays, or such as Keras reads in another way or refuses.
+    It is `call` itself without arrays, or with some that Keras refuses or reads in another way.
     """
     keras_api, strategy = either_keras.api_of(call.model), call.model.distribute_strategy
     is_served = isinstance(strategy, tf.distribute.ParameterServerStrategy)

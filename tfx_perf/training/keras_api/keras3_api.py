@@ -73,8 +73,8 @@ class Keras3(KerasApi):
     def counting(self, model: Any, part: PartOfBatch) -> Iterator[None]:
         """Weighs the losses of single outputs.
 
-        Keras weighs their means by the batch size where it is known while tracing, which that of a
-        part never is, and by 1 where it is not.
+        Keras weighs their means by the batch size if that is known while tracing, else by 1. The
+        size of a part is never known then.
         """
         compiled = model._compile_loss
 
@@ -191,7 +191,7 @@ def evaluating() -> Iterator[None]:
     trainer = importlib.import_module("keras.src.backend.tensorflow.trainer")
     losses = importlib.import_module("keras.src.losses.loss")
     with (
-        # Not a model's own: what it is made of tells whether a checkpoint is its.
+        # On the class: an attribute of the model would change the digest that its checkpoints have.
         interception.replacing(
             trainer.TensorFlowTrainer, "_maybe_symbolic_build", _building_locally
         ),
