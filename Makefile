@@ -39,7 +39,7 @@ demo: setup
 	$(BIN)/tfx-perf demo
 
 test: setup
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow

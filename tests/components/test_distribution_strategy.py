@@ -145,6 +145,7 @@ def test_without_a_tpu_run_fn_is_not_run(trainer, monkeypatch):
         trainer.run(module={"train": "raise ValueError"}, distribution={"strategy": "tpu"})
 
 
+@pytest.mark.slow
 def test_with_one_device_auto_tries_nothing(trainer):
     trainer.run(module=module("keras", beginning=_BEGINNING), distribution=_AUTO)
     found = trainer.record.strategy

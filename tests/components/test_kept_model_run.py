@@ -81,6 +81,7 @@ def test_edited_code_begins_with_an_empty_folder(trainer):
     assert epochs_logged(trainer) == list(range(6))
 
 
+@pytest.mark.slow
 def test_without_checkpoints_it_is_the_artifacts_folder(trainer):
     (trainer.folder / "blown").touch()
     run(trainer, 1, kept=False, tuning_seconds=0)

@@ -70,6 +70,7 @@ ARRAYS = """x, y = zip(*[(x["number"].numpy(), y.numpy()) for x, y in train.take
     model.fit(x, y, batch_size=10, epochs=4, validation_split=0.2, verbose=0)"""
 
 
+@pytest.mark.slow
 @pytest.mark.slow_where("tf_keras")
 @pytest.mark.parametrize("line", ["keras", "tf_keras"])
 def test_a_module_may_train_on_arrays(trainer, line):
@@ -91,6 +92,7 @@ def told(trainer):
     return pathlib.Path(trainer.model_run.uri + ".txt").read_text().split()
 
 
+@pytest.mark.slow
 @pytest.mark.slow_where("tf_keras")
 @pytest.mark.parametrize("line", ["keras", "tf_keras"])
 def test_a_training_has_its_memory_to_itself_and_the_seed_makes_two_equal(trainer, line):

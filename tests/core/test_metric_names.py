@@ -113,6 +113,7 @@ def test_every_metric_and_loss_of_keras_is_classified(package):
     _check(found)
 
 
+@pytest.mark.slow
 def test_every_metric_of_tfma_is_classified():
     printed = subprocess.run(
         [sys.executable, "-c", _OF_TFMA], check=True, stdout=subprocess.PIPE, text=True

@@ -68,7 +68,7 @@ def numbers(dataset):
     return [n for features, _ in dataset for n in features["number"].numpy().ravel().tolist()]
 
 
-@pytest.mark.one_case
+@pytest.mark.slow
 @pytest.mark.parametrize("schema", [None, SPARSE_SCHEMA])
 def test_an_epoch_is_the_split(schema, service, make_source):
     source = make_source(num_epochs=1, **({"schema": schema} if schema else {}))

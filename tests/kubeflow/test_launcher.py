@@ -60,6 +60,7 @@ def test_a_run_with_a_value_handed_on_conditions_and_a_retry(cluster, results):
     assert used.tries == 2
 
 
+@pytest.mark.slow
 def test_the_command_of_the_spec_runs_as_it_stands(tmp_path):
     """As `kfp.local` runs it: local paths instead of URIs."""
     path = compile_pipeline(

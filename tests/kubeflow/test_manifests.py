@@ -128,6 +128,7 @@ def test_the_service_fits_on_a_machine_of_two_cores():
     assert asked < 1000  # of 2000; the cluster's own pods take several hundred
 
 
+@pytest.mark.slow
 def test_the_commands_serve(tmp_path):
     """As in the pods, but for the names of hosts, ports and the folder."""
     here = {

@@ -19,6 +19,7 @@ _WHAT = ("products", "dropped", "failed", "sliceable", "flops", "idle")
 _FLOPS = 2 * 64 * (2 * 16 * 8 + 3 * 8 * 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", ["keras", pytest.param("tf_keras", marks=pytest.mark.slow)])
 def test_replicas_sum_while_they_compute_and_each_drops_its_own_units(package):
     script = _FOLDER.joinpath("two_replicas.py")

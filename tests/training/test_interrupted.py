@@ -73,7 +73,7 @@ _ORDER = "order every time: EagerPyFunc is stateful"
 _NO_STATE = ": a DistributedIterator has no state that can be saved"
 
 
-@pytest.mark.slow_where("*stateful", "*strategy", "*compiled")
+@pytest.mark.slow_where("*stateful", "*replicas", "*passes", "*compiled")
 @pytest.mark.parametrize(
     ("options", "noted"),
     [

@@ -26,7 +26,7 @@ def run(package, name, folder):
     return script_forks.run(SCRIPT, package, name, str(folder))
 
 
-@pytest.mark.one_case
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["transformer", "wide", "divided", "subclassed"])
 @pytest.mark.parametrize("package", ["keras", "tf_keras"])
 def test_layers_on_several_devices_train_as_on_one(package, name, tmp_path):
