@@ -34,7 +34,7 @@ DRAWINGS = {
 def made_page():
     made = report.Report(title="A <title>", verdict="5 > 4 & good", tone="good")
     made.add_table("Table", columns=["a<b", "c"], rows=[["<script>", 2], ["x", None]], note="n&m")
-    made.add_figure("Figure", svg=DRAWINGS["lines"](), note="a note")
+    made.add_figure("Figure", svg=DRAWINGS["lines"], note="a note")
     made.add_text("Text", note="only words")
     return made
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tfx_perf.core import records
 
-_BUDGET_SECONDS = 0.5
+_BUDGET_SECONDS = 0.25
 _SIZES = (1024, 2048, 4096)
 
 # Dense TFLOPS, no sparsity; patterns are tried on the device's name.

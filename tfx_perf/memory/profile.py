@@ -137,7 +137,10 @@ class _Profiling:
 
     def _measure(self, size: int, *, is_brief: bool = False) -> None:
         progress = self._progress
-        if progress.has("plain", size) or any(_stops(step, size) for step in progress.steps):
+        if progress.has("plain", size) or any(
+            step.plan == "plain" and step.batch_size < size and step.status in _TOO_LARGE
+            for step in progress.steps
+        ):
             return
         expected_bytes, limit = _predicted_bytes(progress, size), self._meter.limit
         if expected_bytes > limit.bytes:
@@ -227,11 +230,6 @@ class _Profiling:
 
 def _plain(steps: Iterable[StepMemory]) -> list[StepMemory]:
     return [step for step in steps if step.plan == "plain"]
-
-
-def _stops(step: StepMemory, size: int) -> bool:
-    """Returns whether nothing so large is run after a step."""
-    return step.plan == "plain" and step.batch_size < size and step.status in _TOO_LARGE
 
 
 def _not_run(progress: ProfileProgress) -> Iterable[StepMemory]:

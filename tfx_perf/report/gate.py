@@ -165,20 +165,21 @@ def _detectable_in_words(outcome: RuleResult) -> str:
 
 
 def _add_trend(report: page.Report, outcome: RuleResult, record: GateRecord) -> None:
-    if outcome.value is None or outcome.baseline is None:
+    value, mean = outcome.value, outcome.baseline
+    if value is None or mean is None:
         return
     report.add_figure(
         f"Trend of {formatting.label(outcome.metric)}",
-        svg=plots.trend_with_band(
+        svg=lambda: plots.trend_with_band(
             [
                 figure
                 for run in record.baseline_runs
                 if (figure := run.figure(outcome.metric)) is not None
                 and not baseline.is_of_a_part(outcome.metric, run)
             ],
-            outcome.value,
+            value,
             key=outcome.metric,
-            baseline=(outcome.baseline, _baseline_in_words(outcome, record)),
+            baseline=(mean, _baseline_in_words(outcome, record)),
             noise=_noise(outcome),
             band=(outcome.lowest, outcome.highest),
             refused=outcome.refuses,
@@ -217,7 +218,7 @@ def _add_step_times(report: page.Report, record: GateRecord) -> None:
         series["blessed runs, median of each quantile"] = (typical.tolist(), shares)
     report.add_figure(
         "Step times",
-        svg=plots.lines(
+        svg=lambda: plots.lines(
             series, xlabel="milliseconds per step, after warm-up", ylabel="share of steps below"
         ),
         note="A curve to the right is slower; a long upper tail is a few slow steps.",

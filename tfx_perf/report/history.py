@@ -1,5 +1,6 @@
 """The page of `tfx-perf history`."""
 
+import functools
 import pathlib
 from collections.abc import Sequence
 
@@ -32,7 +33,7 @@ def report_on(
             if points:
                 report.add_figure(
                     f"Trend of {formatting.label(key)}{where}",
-                    svg=plots.trend(points, key=key, kinds=_KINDS),
+                    svg=functools.partial(plots.trend, points, key=key, kinds=_KINDS),
                 )
     report.add_table(
         "Runs, newest first",

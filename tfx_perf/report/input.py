@@ -86,7 +86,7 @@ def _add_diagnosis(report: page.Report, diagnosis: diagnosis_lib.Diagnosis) -> N
     if diagnosis.train_examples_per_second:  # one rate alone compares nothing
         report.add_figure(
             "Bottleneck with TFXIO's default",
-            svg=plots.interval_bars(
+            svg=lambda: plots.interval_bars(
                 [(name, rate) for name, rate in rates.items() if rate],
                 xlabel=f"examples per second, {diagnosis.pipeline_examples_per_second.name}",
                 highlight="both together",
@@ -96,7 +96,7 @@ def _add_diagnosis(report: page.Report, diagnosis: diagnosis_lib.Diagnosis) -> N
     if diagnosis.stages:
         report.add_figure(
             "Where the default's time goes",
-            svg=plots.stacked_bars(
+            svg=lambda: plots.stacked_bars(
                 {
                     "default": {
                         stage.name: stage.seconds_per_example * 1e6 for stage in diagnosis.stages
@@ -164,7 +164,7 @@ def _add_candidates(report: page.Report, record: record_lib.TuningRecord) -> Non
     if len(rates) > 1:  # else the diagnosis has it
         report.add_figure(
             "Speed of the candidates at reading alone, without training",
-            svg=plots.interval_bars(
+            svg=lambda: plots.interval_bars(
                 rates,
                 xlabel=f"examples per second at batch size {record.batch_size}, "
                 + _names(rate for _, rate in rates),

@@ -32,7 +32,7 @@ def report_on(record: ProfileRecord) -> page.Report:
         scale, unit = (2**20, "MiB") if largest_bytes >= 2**20 else (2**10, "KiB")
         report.add_figure(
             "Memory at the peak of a training step",
-            svg=plots.stacked_bars(
+            svg=lambda: plots.stacked_bars(
                 {
                     _name(step): {part: size / scale for part, size in record.parts(step).items()}
                     for step in measured
@@ -47,7 +47,7 @@ def report_on(record: ProfileRecord) -> page.Report:
         )
         report.add_figure(
             "Growth with the batch",
-            svg=plots.lines(
+            svg=lambda: plots.lines(
                 _growth(record, measured, scale=scale),
                 xlabel="batch size",
                 ylabel=f"peak, {unit}",

@@ -5,7 +5,7 @@ import datetime
 import os
 import pathlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 from urllib import parse
 
@@ -79,7 +79,7 @@ class _Section:
     note: str = ""
     columns: Sequence[str] = ()
     rows: Sequence[Sequence[Any]] = ()
-    svg: str = ""
+    svg: Callable[[], str] = str
     link: tuple[str, str] = ("", "")
 
 
@@ -127,8 +127,8 @@ class Report:
         if rows:
             self._sections.append(_Section("table", title, note, columns, rows, link=link))
 
-    def add_figure(self, title: str, *, svg: str, note: str = "") -> None:
-        """Adds a plot made by `tfx_perf.report.plots`."""
+    def add_figure(self, title: str, *, svg: Callable[[], str], note: str = "") -> None:
+        """Adds a plot by a function of `tfx_perf.report.plots`, called when the page is written."""
         self._sections.append(_Section("figure", title, note, svg=svg))
 
     def add_text(self, title: str, *, note: str) -> None:

@@ -1,14 +1,16 @@
-"""The plots of the reports, as inline SVG, by matplotlib without pyplot's global state."""
+"""The plots of the reports, as inline SVG, by matplotlib, which the first one imports."""
 
 import io
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib import figure, ticker
-from matplotlib.axes import Axes
 
 from tfx_perf.core import formatting, metrics, statistics
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 # All of it, so that the SVG names no foreign vocabularies and does not change from run to run.
 _SVG_METADATA = ("Creator", "Date", "Format", "Type")
@@ -24,7 +26,7 @@ _COLOURS = (
 )  # fmt: skip
 
 
-def _svg(drawing: figure.Figure) -> str:
+def _svg(drawing: Any) -> str:
     buffer = io.StringIO()
     metadata = dict.fromkeys(_SVG_METADATA)
     drawing.savefig(buffer, format="svg", bbox_inches="tight", metadata=metadata)
@@ -32,8 +34,10 @@ def _svg(drawing: figure.Figure) -> str:
     return text[text.index("<svg") :]
 
 
-def _axes(height_inches: float) -> tuple[figure.Figure, Axes]:
-    drawing = figure.Figure(figsize=(8.5, height_inches))
+def _axes(height_inches: float) -> "tuple[Any, Axes]":
+    from matplotlib.figure import Figure  # without pyplot's global state
+
+    drawing = Figure(figsize=(8.5, height_inches))
     axes = drawing.subplots()
     axes.spines[["top", "right"]].set_visible(False)
     return drawing, axes
@@ -123,7 +127,7 @@ def lines(
         axes.set_yscale("log")
         low, high = axes.get_ylim()
         has_decades = high > 10 * low
-        axes.yaxis.set_minor_formatter(ticker.NullFormatter() if has_decades else _plain)
+        axes.yaxis.set_minor_formatter("" if has_decades else _plain)
     elif from_zero:
         axes.set_ylim(0, 1.05 * axes.get_ylim()[1])
     axes.xaxis.set_major_formatter(_plain)
@@ -199,7 +203,7 @@ def trend_with_band(
 
 
 def _set_value_axis(
-    axes: Axes,
+    axes: "Axes",
     key: str,
     values: Sequence[float],
     *,
@@ -226,6 +230,8 @@ def _set_value_axis(
 
 def _ticks(low: float, high: float, *, key: str) -> dict[float, str]:
     """Returns round values with their texts, which all differ."""
+    from matplotlib import ticker
+
     metric = metrics.lookup(key)
     unit = 1.0
     if metric.unit == "bytes" and high >= 1:

@@ -80,7 +80,7 @@ def add_to(report: page.Report, record: GateRecord) -> None:
     name = "last blessed run" if len(known) == 1 else f"{len(known)} blessed runs, median"
     report.add_figure(
         "Where a step's time goes",
-        svg=plots.stacked_bars(
+        svg=lambda: plots.stacked_bars(
             {f"{name}\n{_plan_of(known)}": before, f"this run\n{_plan_of([candidate])}": now},
             xlabel="time of a step, mean after warm-up",
             format_size=formatting.format_seconds,

@@ -156,7 +156,7 @@ def _add_losses(report: page.Report, record: TrainingRecord) -> None:
     if epochs > 1 and drawn:
         report.add_figure(
             "Loss",
-            svg=plots.lines(
+            svg=lambda: plots.lines(
                 {
                     _LOSSES[name]: (_epochs(len(values), epochs), values)
                     for name, values in drawn.items()
@@ -203,7 +203,7 @@ def _loss_note(drawn: Mapping[str, Sequence[float]], epochs: int) -> str:
 def _add_plans(report: page.Report, record: TrainingRecord, timed: Sequence[TrialRecord]) -> None:
     report.add_figure(
         "Step time of the plans",
-        svg=plots.interval_bars(
+        svg=lambda: plots.interval_bars(
             [(str(trial.plan), trial.step_time.scaled(1e3)) for trial in timed if trial.step_time],
             xlabel="milliseconds per step, median and 95 % interval",
             highlight=str(record.plan),
@@ -215,7 +215,7 @@ def _add_plans(report: page.Report, record: TrainingRecord, timed: Sequence[Tria
 def _add_steps(report: page.Report, record: TrainingRecord) -> None:
     report.add_figure(
         "Steps",
-        svg=plots.lines(
+        svg=lambda: plots.lines(
             {
                 "step time": (
                     [done for done, _ in record.step_times],
@@ -245,7 +245,7 @@ def _add_memory(report: page.Report, record: TrainingRecord) -> None:
         )
     report.add_figure(
         "Memory",
-        svg=plots.lines(
+        svg=lambda: plots.lines(
             {"host memory": (seconds, [size / 2**20 for size in sizes])},
             xlabel="seconds since the first steps",
             ylabel="MiB",

@@ -172,7 +172,11 @@ def _of_replicas(record: TrainingRecord, shown: dict[str, str]) -> Iterator[tupl
 
 
 def _of_widths(weights: Sequence[Any]) -> Iterator[tuple[str, str]]:
-    kernels = [(_path(each), each.shape) for each in weights if len(each.shape) > 1]
+    kernels = [
+        (str(getattr(each, "path", each.name).partition(":")[0]), each.shape)
+        for each in weights
+        if len(each.shape) > 1
+    ]
     sizes = {name: math.prod(shape) for name, shape in kernels if "embedding" not in name}
     least = max(_LARGE_KERNEL, _KERNEL_SHARE * sum(sizes.values()))
     uneven = [
@@ -187,10 +191,6 @@ def _of_widths(weights: Sequence[Any]) -> Iterator[tuple[str, str]]:
             f"{', '.join(uneven)}. Processors usually multiply matrices of such widths faster, "
             "those with tensor cores most of all: compare the steps with both.",
         )
-
-
-def _path(weight: Any) -> str:
-    return str(getattr(weight, "path", weight.name).partition(":")[0])
 
 
 def reasons_for_own(record: TrainingRecord) -> list[str]:

@@ -86,7 +86,11 @@ def families(
     for name, each in SPEEDUPS.items():
         if name in _excluded(settings):
             continue
-        plans = [plan for plan in each.plans(fit, base) if _is_new(plan, compared_with)]
+        plans = [
+            plan
+            for plan in each.plans(fit, base)
+            if plan.steps_per_execution > 1 or not same_function(plan, compared_with)
+        ]
         obstacle = each.obstacle(fit) if plans else None
         for plan in plans:
             reason = obstacle or _lacks(plan)
@@ -125,11 +129,6 @@ def _lacks(plan: TrainingPlan) -> str | None:
     needed = plan.environment.items()
     lacking = [f"{name}={value}" for name, value in needed if os.environ.get(name) != value]
     return f"this process began without {', '.join(lacking)}" if lacking else None
-
-
-def _is_new(plan: TrainingPlan, reference: TrainingPlan) -> bool:
-    """Whether a plan differs from the reference."""
-    return plan.steps_per_execution > 1 or not same_function(plan, reference)
 
 
 def _by_function(plans: Iterable[TrainingPlan]) -> list[Family]:

@@ -39,7 +39,7 @@ class Trained:
         start, again = first.losses
         difference, spread = (
             # Not max(): it would pass NaN over.
-            float(np.max([_relative_difference(*pair) for pair in zip(losses, start, strict=True)]))
+            float(np.max(np.abs(np.subtract(losses, start)) / np.maximum(np.abs(start), 1e-12)))
             for losses in (*self.losses, again)
         )
         allowed = tolerance + 2 * spread
@@ -174,10 +174,6 @@ class Comparison(records.Record):
                 "trials": (without, tried, *beside, *others),
             }
         )
-
-
-def _relative_difference(value: float, reference: float) -> float:
-    return abs(value - reference) / max(abs(reference), 1e-12)
 
 
 def _may_pass(error: Exception, count: int) -> bool:
