@@ -99,7 +99,7 @@ def variables_outside(*, beside: Iterable[tf.Variable]) -> list[tf.Variable] | N
     for each in gc.get_objects():
         kind = type(each)
         if kind not in is_variable:
-            is_variable[kind] = issubclass(kind, tf.Variable)
+            is_variable[kind] = tf.Variable in kind.__mro__  # issubclass is slow for ABCs
         if not is_variable[kind] or id(each) in known:
             continue
         with contextlib.suppress(Exception):  # of a graph, or deleted
