@@ -107,49 +107,10 @@ def optimized(
     settings = _settings(settings)
     folder = _local(folder)
     with _output(settings, folder=folder, name=name) as output:
-        if output.log is not None:
-            with contextlib.suppress(OSError):  # it is not to be written either
-                output.log.unlink(missing_ok=True)  # of the run before
-        key = _plan_key(settings)
-        # Every worker reads it, the first one alone writes it.
-        file = None if folder is None else pathlib.Path(folder, training_record.FILE_NAME)
-        before = _record_before(file)
-        runs_before = 0 if before is None else 1 + before.runs_before
-        expected_runs = settings.schedule.run_count(runs_before=runs_before)
-        restart_folder = workers.restart_folder()
-        earlier = Earlier(
-            key or {},
-            folder=restart_folder,
-            runs=lambda: () if before is None else ((str(file), before),),
-        )
-        choice = earlier.plan(expected_runs=expected_runs)
-        trials = TrialsTogether(
-            settings.model_copy(update={"schedule": ScheduleSettings(expected_runs=expected_runs)}),
-            known=KnownPlan(key=key or {}, previous_plan=earlier.previous_plan),
-            folder=restart_folder,
-        )
-
-        def choose(call: interception.FitCall, loop: FitLoop) -> PlanChoice:
-            with _trials(settings, log=output.log):
-                return trials.choose(call, loop)
-
-        session = TrainingSession(settings, choice=choice, choose=choose, block=_block(name))
-
-        def figures() -> TrainingRecord | None:
-            with console.sifted(output.log):  # it compiles steps for their memory
-                record = session.record
-            if record is None:
-                return None
-            record = record.model_copy(update={"key": key or {}, "runs_before": runs_before})
-            known = [] if before is None else [("a run before", before)]
-            return scaling.held_against(record, known)
-
+        session, figures = _begun(settings, folder=folder, output=output)
         exit_of_code: SystemExit | None = None
         try:
-            with (
-                interception.intercepting_fit(session.fit),
-                evaluation.as_one_device(),
-            ):
+            with interception.intercepting_fit(session.fit), evaluation.as_one_device():
                 yield training
         except errors.GIVEN_UP as error:
             if isinstance(error, SystemExit) and not error.code:
@@ -163,6 +124,47 @@ def optimized(
         training.decision = output.publish(training.record, gap=session.gap)
         if exit_of_code is not None:
             raise exit_of_code
+
+
+def _begun(
+    settings: config.PerfConfig, *, folder: str | None, output: "_Output"
+) -> tuple[TrainingSession, Callable[[], TrainingRecord | None]]:
+    """Returns a block's session, and what makes its record once the block has ended."""
+    if output.log is not None:
+        with contextlib.suppress(OSError):  # it is not to be written either
+            output.log.unlink(missing_ok=True)  # of the run before
+    key = _plan_key(settings) or {}
+    # Every worker reads it, the first one alone writes it.
+    file = None if folder is None else pathlib.Path(folder, training_record.FILE_NAME)
+    before = _record_before(file)
+    runs_before = 0 if before is None else 1 + before.runs_before
+    expected_runs = settings.schedule.run_count(runs_before=runs_before)
+    restart_folder = workers.restart_folder()
+    runs = () if before is None else ((str(file), before),)
+    earlier = Earlier(key, folder=restart_folder, runs=lambda: runs)
+    choice = earlier.plan(expected_runs=expected_runs)
+    trials = TrialsTogether(
+        settings.model_copy(update={"schedule": ScheduleSettings(expected_runs=expected_runs)}),
+        known=KnownPlan(key=key, previous_plan=earlier.previous_plan),
+        folder=restart_folder,
+    )
+
+    def choose(call: interception.FitCall, loop: FitLoop) -> PlanChoice:
+        with _trials(settings, log=output.log):
+            return trials.choose(call, loop)
+
+    session = TrainingSession(settings, choice=choice, choose=choose, block=_block(output.name))
+
+    def figures() -> TrainingRecord | None:
+        with console.sifted(output.log):  # it compiles steps for their memory
+            record = session.record
+        if record is None:
+            return None
+        record = record.model_copy(update={"key": key, "runs_before": runs_before})
+        known = [] if before is None else [("a run before", before)]
+        return scaling.held_against(record, known)
+
+    return session, figures
 
 
 class LoopMeter(custom_loop.Meter):
@@ -257,8 +259,7 @@ def _keep_figures(
         if training.record is not None:
             output.keep(training.record, error)
     except errors.GIVEN_UP:
-        kind = type(error).__name__
-        _LOGGER.warning("The figures are lost, after %s.", kind, exc_info=True)
+        _LOGGER.warning("The figures are lost, after %s.", type(error).__name__, exc_info=True)
 
 
 def _block(name: str) -> str:
@@ -500,9 +501,7 @@ def _code_digest() -> str | None:
 
 def _record_before(file: pathlib.Path | None) -> TrainingRecord | None:
     """Returns what the run before has left."""
-    if file is None or not file.exists():
-        return None
-    try:
-        return TrainingRecord.read(file)
-    except errors.UserError:  # of another version; trials find a plan anew
-        return None
+    if file is not None and file.exists():
+        with contextlib.suppress(errors.UserError):  # of another version; trials find a plan anew
+            return TrainingRecord.read(file)
+    return None
