@@ -11,9 +11,10 @@ from tfx_perf.report import page, plots
 def report_on(record: record_lib.TuningRecord, *, runs_are_planned: bool = False) -> page.Report:
     """Returns the report on a tuning: advice with reasons, then measurements, then the data."""
     cost = _cost(record, runs_are_planned=runs_are_planned)
+    reason = f"As in an earlier run: {record.reason}" if record.reused_from else record.reason
     report = page.Report(
         title="InputTuner: how to read the examples",
-        verdict=" ".join(filter(None, [record.reason, record.training_remark, cost])),
+        verdict=" ".join(filter(None, [reason, record.training_remark, cost])),
         tone="good" if record.chosen != record_lib.DEFAULT else "neutral",
     )
     if record.reused_from:
