@@ -109,5 +109,5 @@ def test_a_figure_of_the_last_process_alone_is_not_in_the_trend(monkeypatch):
     runs[2] = run("resumed", minute=2, energy_joules=1.0, resumed_step=100)
     candidate = run("new", energy_joules=5.2)
     rules = only(energy_joules={"tolerance": 0.25})
-    report_on(evaluate(candidate, ledger=Ledger(entries=tuple(runs)), settings=rules))
+    report_on(evaluate(candidate, ledger=Ledger(entries=tuple(runs)), settings=rules)).render()
     assert drawn == [[5.0, 5.1, 5.3]]
