@@ -168,7 +168,7 @@ def _database(node: launcher.Launcher) -> str:
 def _closing(title: str, made: Sequence[mlmd.Artifact], *, database: str) -> Iterator[str]:
     lines = _outcome_lines(made, database=database) or [*_decided(made)]
     headline = " ".join(lines[:1])
-    others = [remark for remark in remarks(made) if remark not in headline]
+    others = [each.removeprefix(headline).strip() for each in remarks(made) if each not in headline]
     if lines or others:
         yield f"{title}: {headline}".rstrip()
         yield from lines[1:]

@@ -15,7 +15,7 @@ from ml_metadata.proto import metadata_store_pb2 as mlmd
 from tfx import v1 as tfx
 from tfx.dsl.components.base import base_node
 
-from tfx_perf.components import latest_metrics
+from tfx_perf.components import artifacts, latest_metrics
 from tfx_perf.core import console
 from tfx_perf.pipelines import beam_runner, local_runner, progress
 
@@ -116,6 +116,14 @@ def test_that_all_is_from_cache_is_said_though_resolvers_look_again(tmp_path):
         assert any(line.startswith("Nothing has changed") for line in said) is is_again
     said = _shown(tmp_path, latest_metrics(), runner_components.Choose(number=2))
     assert not any(line.startswith("Nothing has changed") for line in said)
+
+
+def test_a_remark_does_not_repeat_the_headline():
+    made = mlmd.Artifact()
+    for name, text in ((artifacts.HEADLINE, "No luck."), (artifacts.REMARK, "No luck. Log: x.log")):
+        made.custom_properties[name].string_value = text
+    lines = [*progress._closing("InputTuner", [made], database="")]
+    assert lines == ["InputTuner: No luck.", "  remark: Log: x.log"]
 
 
 @pytest.mark.parametrize("state", ["done", "from cache"])
