@@ -78,8 +78,10 @@ class StepFunction:
             logs = self._runner.run(iterator, steps)
         except Exception as error:
             if guard is not None:
-                if steps < taken and isinstance(error, tf.errors.OutOfRangeError):
-                    self._has_ended = True  # as in this call of the interrupted run
+                # In a first call no step was done before this: see `UnknownLengthEpochs`.
+                is_resumed = steps < taken and countdown.call_count == 1
+                if is_resumed and isinstance(error, tf.errors.OutOfRangeError):
+                    self._has_ended = True
                     return guard.before_end()
                 guard.failure = error
             raise
