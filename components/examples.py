@@ -93,7 +93,7 @@ def reading_obstacle(inputs: Mapping[str, Examples], *, split: str) -> str | Non
         has_examples(split_patterns(items, split), factory)
     except Exception as error:  # assertions, TensorFlow's and others, depending on the format
         return f"TFXIO cannot read the examples ({errors.in_one_line(error)})"
-    if read_schema(inputs) is None and _payload_and_view(items)[1] is None:
+    if not (inputs.get("transform_graph") or inputs.get("schema") or _payload_and_view(items)[1]):
         return "the pipeline gives InputTuner neither transform_graph nor schema, to parse them by"
     return None
 
