@@ -117,10 +117,8 @@ def _as_text(value: Any) -> Any:
 
 
 # A path or URI, perhaps of another machine; and one that this machine uses, `~` being its home.
-PathText = Annotated[str, pydantic.BeforeValidator(_as_text)]
-LocalPath = Annotated[
-    NotEmpty, pydantic.BeforeValidator(_as_text), pydantic.AfterValidator(os.path.expanduser)
-]
+PathText = Annotated[NotEmpty, pydantic.BeforeValidator(_as_text)]
+LocalPath = Annotated[PathText, pydantic.AfterValidator(os.path.expanduser)]
 # What neither JSON nor YAML has a type for is made of another one (`strict=False`).
 Several = Annotated[tuple[ItemT, ...], pydantic.Field(strict=False)]
 
