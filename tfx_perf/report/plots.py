@@ -3,14 +3,11 @@
 import io
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tfx_perf.core import formatting, metrics, statistics
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 # All of it, so that the SVG names no foreign vocabularies and does not change from run to run.
 _SVG_METADATA = ("Creator", "Date", "Format", "Type")
@@ -34,7 +31,7 @@ def _svg(drawing: Any) -> str:
     return text[text.index("<svg") :]
 
 
-def _axes(height_inches: float) -> "tuple[Any, Axes]":
+def _axes(height_inches: float) -> tuple[Any, Any]:
     from matplotlib.figure import Figure  # without pyplot's global state
 
     drawing = Figure(figsize=(8.5, height_inches))
@@ -203,7 +200,7 @@ def trend_with_band(
 
 
 def _set_value_axis(
-    axes: "Axes",
+    axes: Any,
     key: str,
     values: Sequence[float],
     *,
