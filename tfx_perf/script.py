@@ -161,8 +161,7 @@ def _begun(
         if record is None:
             return None
         record = record.model_copy(update={"key": key, "runs_before": runs_before})
-        known = [] if before is None else [("a run before", before)]
-        return scaling.held_against(record, known)
+        return scaling.held_against(record, [("a run before", each) for _, each in runs])
 
     return session, figures
 

@@ -90,8 +90,7 @@ def replacements(reduction_dtype: str | None) -> Iterator[Replacement]:
 def in_some_steps() -> Iterator[Replacement]:
     """Yields what optimizers need to update in some steps only, where Keras fails."""
     optimizer = importlib.import_module("keras").optimizers.Optimizer
-    # Keras' own sum comes after clipping.
-    yield optimizer, "_all_reduce_sum_gradients", lambda _: lambda optimizer, pairs: list(pairs)
+    yield optimizer, "_all_reduce_sum_gradients", lambda original: _as_they_are
     yield optimizer, "_overwrite_model_variables_with_average_value", _across_replicas
     yield importlib.import_module("keras.src.optimizers.base_optimizer"), "ops", _Operations
 
@@ -178,6 +177,11 @@ class _SummingOnce:
         sums = summed([grads[n] for n in present], weighed, sum_up=sum_up, dtype=self._dtype)
         by_number = dict(zip(present, sums, strict=True))
         return [by_number.get(n) for n in range(len(grads))]
+
+
+def _as_they_are(optimizer: Any, grads_and_vars: Any) -> Any:
+    """Replaces Keras' own sum, which comes after clipping."""
+    return list(grads_and_vars)
 
 
 def _across_replicas(original: Callable[..., Any]) -> Callable[..., Any]:

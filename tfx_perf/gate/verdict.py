@@ -94,8 +94,7 @@ def _answers(case: Case) -> tuple[list[RuleResult], dict[str, Change], float]:
         if rule.tolerance is not None and not problems[key]
     }
     changes, host_factor = baseline.changes(judged, case)
-    # Against each day's baseline model small losses would add up unseen: drift compares the metrics
-    # themselves.
+    # Small losses against each day's baseline model add up: drift compares the metrics themselves.
     of_gains = {key: rule for key, rule in judged.items() if candidate.gain(key) is not None}
     alone = candidate.model_copy(update={"evaluation_gains": {}})
     of_gain, _ = baseline.changes(of_gains, Case(alone, case.ledger, settings))

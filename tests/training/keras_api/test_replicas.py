@@ -37,7 +37,7 @@ _ONE_OF_EACH = {
     "accumulated", "overwritten", "short_sparse", "two_outputs", "uneven_batch", "normalized",
     "uneven_weights", "noise",
 }  # fmt: skip
-_OFTEN = {"short_sparse", "uneven_weights", "noise"}  # which most changes would break
+_OFTEN = {"short_sparse", "uneven_weights", "noise"}  # of these also in `make test`
 
 
 def differences(package, replicas, plans, *, script=_SCRIPT):

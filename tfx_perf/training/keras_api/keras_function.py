@@ -8,8 +8,6 @@ import tensorflow as tf
 
 from tfx_perf.tf_internals import graphs
 
-_NUMBERS = (int, float)
-
 
 class TracedNumbers:
     """The numbers in attributes of optimizers and random layers that tracing changes.
@@ -26,7 +24,7 @@ class TracedNumbers:
     def read(self) -> None:
         """Reads the numbers anew."""
         self._attributes = [
-            (holder, {name: each for name, each in vars(holder).items() if type(each) in _NUMBERS})
+            (holder, {name: n for name, n in vars(holder).items() if type(n) in (int, float)})
             for holder in self._holders()
         ]
 

@@ -37,7 +37,7 @@ class InitialState:
         for variable in variables_of(model, keras_api).values():
             for part in _parts(variable, model.distribute_strategy):
                 self._values.setdefault(id(part), (part, part.numpy()))
-                if variable.name.partition(":")[0].rpartition("/")[2] in _GENERATORS:
+                if _is_generator(variable):
                     self._generators.add(id(part))
         self._trained = {id(inner(each)) for each in model.trainable_variables}
         self._epsilon = _epsilon_of_computation(model)
@@ -150,6 +150,10 @@ def epsilon_of(dtype: Any) -> float:
 def _epsilon_of_computation(model: Any) -> float:
     types = {getattr(layer, "compute_dtype", None) for layer in all_layers(model)}
     return max((epsilon_of(name) for name in types if name), default=0.0)
+
+
+def _is_generator(variable: tf.Variable) -> bool:
+    return variable.name.partition(":")[0].rpartition("/")[2] in _GENERATORS
 
 
 def _named(variables: Iterable[Any]) -> dict[str, tf.Variable]:
