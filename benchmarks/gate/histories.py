@@ -67,8 +67,8 @@ def cells() -> Iterator[Cell]:
 def simulate(cell: Cell, *, count: int, seed: int) -> Histories:
     """Draws histories.
 
-    The levels are a stationary first-order autoregression around 1; steps scatter by 5 % around
-    their run's level, and 1 % of them take three times as long.
+    The levels are a stationary first-order autoregression around 1; steps scatter by 5% around
+    their run's level, and 1% of them take three times as long.
 
     Args:
         cell: what to draw.
@@ -89,7 +89,7 @@ def simulate(cell: Cell, *, count: int, seed: int) -> Histories:
 def scattered(
     generator: np.random.Generator, shape: tuple[int, ...], *, dtype: type[np.floating]
 ) -> np.ndarray:
-    """Returns steps that scatter by 5 % around 1, of which 1 % take three times as long.
+    """Returns steps that scatter by 5% around 1, of which 1% take three times as long.
 
     Args:
         generator: draws them.

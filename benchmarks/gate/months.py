@@ -56,22 +56,22 @@ class World:
 WORLDS: Mapping[str, World] = {
     "nothing changes": World(),
     "nothing changes, quiet machine": World(noise=0.003),
-    "nothing changes, noise 5 %": World(noise=0.05),
+    "nothing changes, noise 5%": World(noise=0.05),
     "autocorrelation 0.5": World(correlation=0.5),
-    "other evaluation data every day, 3 %": World(data_noise=0.03),
+    "other evaluation data every day, 3%": World(data_noise=0.03),
     "the same, Evaluator has a baseline model": World(data_noise=0.03, has_baseline=True),
     "trainings taken from cache": World(reruns=2),
     "clocks jump": World(jumps=True),
     "three pipelines, one ledger": World(pipelines=3),
-    "model grows by 1 % a day": World(noise=0.01, growth=0.01, follows=None),
+    "model grows by 1% a day": World(noise=0.01, growth=0.01, follows=None),
     "four times as fast from day 30 on": World(faster=0.25),
     "another machine from day 60 on": World(moves=True),
-    "10 % slower from day 60 on": World(noise=0.01, slowdown=1.1),
-    "10 % slower, model grows by 1 % a day": World(
+    "10% slower from day 60 on": World(noise=0.01, slowdown=1.1),
+    "10% slower, model grows by 1% a day": World(
         noise=0.01, growth=0.01, follows=None, slowdown=1.1
     ),
-    "10 % slower, trainings taken from cache": World(noise=0.01, reruns=2, slowdown=1.1),
-    "0.3 % slower every day": World(noise=0.01, drift=0.003),
+    "10% slower, trainings taken from cache": World(noise=0.01, reruns=2, slowdown=1.1),
+    "0.3% slower every day": World(noise=0.01, drift=0.003),
 }
 
 

@@ -58,8 +58,8 @@ def _blessed(axes: "figure.Axes", change: Change) -> None:
     axes.fill_between([0.3, _RIGHT], mean - noise, mean + noise, color="#e6e9ed", zorder=0)
     for text, worse, style in (
         ("mean of the blessed runs", 0.0, "-"),
-        (f"tolerance: {100 * _RULE.tolerance:g} % worse is no regression", _RULE.tolerance, "--"),
-        (f"max_regression: {100 * _RULE.largest_change:g} % worse must be ruled out",
+        (f"tolerance: {100 * _RULE.tolerance:g}% worse is no regression", _RULE.tolerance, "--"),
+        (f"max_regression: {100 * _RULE.largest_change:g}% worse must be ruled out",
          _RULE.largest_change, "-."),
     ):  # fmt: skip
         level = mean * (1 + worse)

@@ -18,9 +18,9 @@ SAME = "nothing changed"
 _MIB = 2**20
 KINDS: Mapping[str, Mapping[str, Any]] = {
     SAME: {"slowdown": 0.0, "held_bytes": 0},
-    "step +3 %": {"slowdown": 0.03, "held_bytes": 0},
-    "step +5 %": {"slowdown": 0.05, "held_bytes": 0},
-    "step +10 %": {"slowdown": 0.10, "held_bytes": 0},
+    "step +3%": {"slowdown": 0.03, "held_bytes": 0},
+    "step +5%": {"slowdown": 0.05, "held_bytes": 0},
+    "step +10%": {"slowdown": 0.10, "held_bytes": 0},
     "memory +100 MiB": {"slowdown": 0.0, "held_bytes": 100 * _MIB},
 }
 _TIMEOUT_SECONDS = 300

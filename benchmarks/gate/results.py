@@ -10,7 +10,7 @@ from tfx_perf.core import records
 
 # Runs that are no worse and are refused by any of nine rules, in each cell of eight runs.
 _FALSE_ALARMS = 0.02
-# True changes that are refused, where runs differ by 1 % at most and there are eight.
+# True changes that are refused, where runs differ by 1% at most and there are eight.
 _POWER = {0.05: 0.80, 0.10: 0.95}
 _QUIET, _ENOUGH = 0.01, 8
 

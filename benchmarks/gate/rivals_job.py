@@ -19,12 +19,12 @@ _WINDOW, _P_VALUE = 50, 0.001  # otava.series.AnalysisOptions
 
 
 def mean_over_last(runs: np.ndarray) -> bool:
-    """Mean step more than 5 % above the last run's."""
+    """Mean step more than 5% above the last run's."""
     return bool(np.mean(runs[-1]) > 1.05 * np.mean(runs[-2]))
 
 
 def mean_over_all(runs: np.ndarray) -> bool:
-    """Mean step more than 5 % above the mean of all runs before."""
+    """Mean step more than 5% above the mean of all runs before."""
     return bool(np.mean(runs[-1]) > 1.05 * np.mean(runs[:-1]))
 
 
@@ -53,8 +53,8 @@ def otava(runs: np.ndarray) -> bool:
 
 
 RULES = {
-    "mean > +5 % over the last run": mean_over_last,
-    "mean > +5 % over all runs": mean_over_all,
+    "mean > +5% over the last run": mean_over_last,
+    "mean > +5% over all runs": mean_over_all,
     "Mann-Whitney on steps (google-benchmark)": mann_whitney,
     "asv compare": asv_compare,
     "apache-otava": otava,

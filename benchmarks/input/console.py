@@ -29,7 +29,7 @@ def heading(host: str, cells: Sequence[results.Cell], *, tuning_seconds: float |
             "Cells by consumer: "
             + ", ".join(f"{consumer} {count}" for consumer, count in layouts.items()),
             f"Each cell: InputTuner chooses within {_seconds(tuning_seconds)}, then all pipelines "
-            "are measured in turns. Ratios of examples/s with 95 % intervals, of fewer "
+            "are measured in turns. Ratios of examples/s with 95% intervals, of fewer "
             "than six rounds with their range; fed: training speed "
             "with this input to that with one batch from memory, default > tuned.",
             "",

@@ -37,7 +37,7 @@ def main(*, rounds: int) -> None:
             f"{steps_per_execution} steps per execution: "
             f"{formatting.format_seconds(np.median(without))} a step; "
             f"measuring costs {cost.value - 1:+.2%} "
-            f"(95 % interval {cost.low - 1:+.2%} to {cost.high - 1:+.2%})"
+            f"(95% interval {cost.low - 1:+.2%} to {cost.high - 1:+.2%})"
         )
 
 

@@ -210,7 +210,7 @@ def one_or_several(job: TrainingJob, *, log_folder: pathlib.Path) -> StrategyCho
     shown = speedup.inverse() if speedup.value < formatting.SLOW else speedup
     reason = (
         f"a step on {count} devices is {formatting.compared_speed(speedup.value)} on one "
-        f"(95 % interval {shown.low:.2f} to {shown.high:.2f})"
+        f"(95% interval {shown.low:.2f} to {shown.high:.2f})"
     )
     return StrategyChoice(
         name=_ALL if is_faster and difference is None else _ONE,

@@ -174,7 +174,7 @@ def test_auto_trains_on_all_devices_if_they_are_faster_also_in_the_next_run(
     assert record.strategy.name == name
     assert record.environment["strategy"] == strategy
     assert (record.strategy.speedup.value > 1) == (name == "mirrored")
-    assert "on one (95 % interval" in record.strategy.reason
+    assert "on one (95% interval" in record.strategy.reason
     folder = pathlib.Path(trainer.perf_metrics.uri)
     assert record.strategy.reason in (folder / "report.html").read_text()
     job = TrainingJob.read(folder / "job.json")

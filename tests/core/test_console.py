@@ -72,7 +72,7 @@ def test_what_libraries_log_is_sifted_out_of_what_the_user_prints(tmp_path):
         "with console.sifted('libraries.log'):\n"
         f"    for line in {lines!r}:\n"
         "        os.write(2, line.encode() + b'\\n')\n"
-        "    print('50 %', end='', file=sys.stderr, flush=True)\n"
+        "    print('50%', end='', file=sys.stderr, flush=True)\n"
         "    assert os.system('sleep 0.3; echo of a process >&2') == 0\n"
         f"os.write(2, {_LINES['TensorFlow']!r}.encode() + b'\\n')\n"
     )

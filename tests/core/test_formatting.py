@@ -18,7 +18,7 @@ from tfx_perf.core import formatting, metrics
         ("examples_per_second", 163_000.4, "163,000/s"),
         ("examples_per_second", 1_456_000.0, "1.46 M/s"),
         ("achieved_flops_per_second", 2.5e12, "2.50 T/s"),
-        ("mfu_ratio", 0.0413, "4.13 %"),
+        ("mfu_ratio", 0.0413, "4.13%"),
         ("plan_speedup_ratio", 4.73, "4.73×"),
         ("parameter_count", 1_234_567.0, "1,234,567"),
         ("xla_enabled", 0.0, "no"),

@@ -23,9 +23,9 @@ def test_an_interval_is_called_what_it_is(count):
     found = statistics.median_interval(samples)
     is_range = (found.low, found.high) == (samples.min(), samples.max())
     range_covers = 1 - 2.0 ** (1 - count)
-    assert ("95 %" in found.name) == (range_covers > 0.95)
-    if "95 %" in found.name:
-        assert found.spread == f"95 % interval {found.low:.3g} to {found.high:.3g}"
+    assert ("95%" in found.name) == (range_covers > 0.95)
+    if "95%" in found.name:
+        assert found.spread == f"95% interval {found.low:.3g} to {found.high:.3g}"
     else:
         assert is_range
         assert found.name == (f"range of {count} rounds" if count > 1 else "one round")

@@ -239,8 +239,8 @@ def share_of(*, step_time_seconds, share, key="input_wait_ratio", rule=None, ear
 def test_the_same_wait_in_a_shorter_step_passes(key, earlier):
     found = share_of(step_time_seconds=0.5e-3, share=0.55, key=key, earlier=earlier)
     assert {outcome.verdict for outcome in found} == {Verdict.PASS}
-    assert "55.0 % of a step of 500 µs" in found[0].reason
-    assert "18.3 % of the baseline's, 1.50 ms" in found[0].reason
+    assert "55.0% of a step of 500 µs" in found[0].reason
+    assert "18.3% of the baseline's, 1.50 ms" in found[0].reason
 
 
 @pytest.mark.parametrize(

@@ -44,9 +44,9 @@ def test_of_many_refusals_the_report_has_the_rest():
     ("key", "baseline", "value", "rule", "words"),
     [
         ("training_memory_bytes", 100.0 * 2**20, 112.0 * 2**20,
-         {"tolerance": 0.05, "min_baseline": 2**31}, "(+12.0 %)"),
+         {"tolerance": 0.05, "min_baseline": 2**31}, "(+12.0%)"),
         ("train_loss", 0.01, 1.3, {"tolerance": 0.05, "min_baseline": 0.1}, "(130.0 times)"),
-        ("train_loss", -0.15, 0.3, {"tolerance": 0.05}, "(+300.0 %)"),
+        ("train_loss", -0.15, 0.3, {"tolerance": 0.05}, "(+300.0%)"),
     ],
 )  # fmt: skip
 def test_a_change_is_a_share_of_the_baseline_whatever_it_counts_by(

@@ -15,7 +15,7 @@ WORLDS = months.WORLDS
     "name",
     [
         "nothing changes", "autocorrelation 0.5", "trainings taken from cache",
-        "model grows by 1 % a day", "four times as fast from day 30 on",
+        "model grows by 1% a day", "four times as fast from day 30 on",
         "another machine from day 60 on", "the same, Evaluator has a baseline model",
     ],
 )  # fmt: skip
@@ -29,7 +29,7 @@ def test_healthy_runs_are_blessed_and_none_unchecked(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("slowdown", [1.1, 1.5])
 @pytest.mark.parametrize(
-    "name", ["10 % slower from day 60 on", "10 % slower, model grows by 1 % a day"]
+    "name", ["10% slower from day 60 on", "10% slower, model grows by 1% a day"]
 )
 def test_slowdowns_are_found(name, slowdown):
     world = dataclasses.replace(WORLDS[name], slowdown=slowdown)
@@ -37,7 +37,7 @@ def test_slowdowns_are_found(name, slowdown):
 
 
 def test_a_slow_drift_is_found():
-    assert months.score(WORLDS["0.3 % slower every day"], count=2, seed=3).found == 1.0
+    assert months.score(WORLDS["0.3% slower every day"], count=2, seed=3).found == 1.0
 
 
 def test_what_judging_takes_does_not_grow_with_the_runs_on_record(tmp_path, monkeypatch):

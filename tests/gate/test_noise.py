@@ -24,7 +24,7 @@ from tfx_perf.gate.verdict import evaluate
 
 
 def test_a_time_that_can_regress_is_known_to_be_taken_once_or_over_the_steps():
-    """So a new one needs a line in one of the two sets: else 1 % would be expected of it."""
+    """So a new one needs a line in one of the two sets: else 1% would be expected of it."""
     times = {
         key
         for key, metric in metrics.CATALOGUE.items()

@@ -88,9 +88,9 @@ DROPPED, MANY = "dropped_examples", {"example_count": 1_000_000}
         row("", 1000, 1000, 1000, cpus=3, **UNGZIPPED, **RECORDS),
         row("skewed_files", 8000, 500, 500, 500, 500, cpus=1, **DECOMPRESS),
         row("", 8000, 500, 500, 500, 500, cpus=1, **PARSE),
-        row("", 4000, 2000, 2000, 1000, 1000, cpus=1, **DECOMPRESS),  # 40 % is not most
+        row("", 4000, 2000, 2000, 1000, 1000, cpus=1, **DECOMPRESS),  # 40% is not most
         row("skewed_files", 7500, 1500, 500, 500, cpus=1, **DECOMPRESS),
-        row("", 6000, 2000, 2000, cpus=1, **DECOMPRESS),  # 60 % is less than twice a third
+        row("", 6000, 2000, 2000, cpus=1, **DECOMPRESS),  # 60% is less than twice a third
         row("small_shuffle_buffer", 1000, 1000, options=SMALL, **MANY),
         row("", 1000, 1000, options=SMALL, example_count=50_000),
         row("", 1000, 1000, options=SMALL),  # nothing was measured

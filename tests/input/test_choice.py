@@ -69,7 +69,7 @@ def test_the_default_stays_unless_the_whole_interval_is_above(found, chosen):
 
 @pytest.mark.parametrize(
     ("count", "words"),
-    [(9, "(95 % interval 39 to 51)"), (3, "(range of 3 rounds 39 to 51)"), (1, "of the 3 rounds")],
+    [(9, "(95% interval 39 to 51)"), (3, "(range of 3 rounds 39 to 51)"), (1, "of the 3 rounds")],
 )
 def test_the_reason_says_what_its_interval_is(count, words):
     ratio = Interval(value=45, low=39, high=51, sample_count=count)

@@ -314,7 +314,7 @@ def test_a_first_candidate_that_loses_is_not_the_end(make_source):
 
 @pytest.mark.slow
 def test_a_fed_training_is_left_alone(make_source):
-    # Long steps: on a machine busy with other tests, waking up late is no 3 % of them.
+    # Long steps: on a machine busy with other tests, waking up late is no 3% of them.
     source = make_source(batch_size=32)
     record = tune_with(source, Training(source, step_seconds=0.6))
     assert record.chosen == "default"

@@ -53,7 +53,7 @@ def test_a_leak_below_a_sawtooth_is_found():
         lambda share: 200 * MIB * (1 - np.exp(-5 * share)),
         lambda share: 100 * MIB * np.log1p(50 * share),
         lambda share: -200 * MIB * share,
-        lambda share: 10 * MIB * share,  # 0.7 % in what counts
+        lambda share: 10 * MIB * share,  # 0.7% in what counts
         lambda share: 300 * MIB * ((share > 0.5) & (share < 0.6)),  # an evaluation
     ],
 )

@@ -71,6 +71,6 @@ def test_it_trains_profiles_tunes_and_compares_with_the_run_before(project):
     for run in (first, second):
         assert run.state == "complete"
         assert set(run.folders) == {"InputPlan", "MemoryProfile", "PerfMetrics", "PerfEvaluation"}
-    # Blessed or not is the machine's affair: a step's margin is 3 % by default.
+    # Blessed or not is the machine's affair: a step's margin is 3% by default.
     assert "Compared with 1 blessed run." in second.headline
     assert second.metrics["trial_time_seconds"] == 0  # the plan of the first run

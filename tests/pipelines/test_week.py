@@ -47,7 +47,7 @@ def _begin_day(project: pathlib.Path, day: int) -> None:
     orders = make_data["rows"](3000, seed=100 * _PROJECTS.index(project.name) + day)
     for number, order in enumerate(orders):
         if number % 10 == 0:
-            order["country"] = f"new-{number // 10 % (4 * day)}"
+            order["country"] = f"new-{number // 10% (4 * day)}"
     make_data["write_csv"](orders, project / "data" / "orders.csv")
     code = project / "models" / "model.py"
     text = code.read_text().replace(_READ_SLOWLY, _READ)

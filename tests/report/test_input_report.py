@@ -33,12 +33,12 @@ def compared(rounds):
 
 
 @pytest.mark.parametrize(
-    ("rounds", "name"), [(9, "95 % interval"), (3, "range of 3 rounds"), (1, None)]
+    ("rounds", "name"), [(9, "95% interval"), (3, "range of 3 rounds"), (1, None)]
 )
 def test_an_interval_is_called_what_it_is(rounds, name):
     html = input_report.report_on(tuning_record(**compared(rounds))).render()
     assert html.count(f"in brackets the {name}") == (2 if name else 0)
-    assert ("95 %" in html) == (rounds > 5)
+    assert ("95%" in html) == (rounds > 5)
     ratio = statistics.median_interval([float(number) for number in range(2, rounds + 2)])
     assert ("[" in html.partition("times default")[2].partition("</table>")[0]) == (rounds > 1)
     assert f"{ratio.value:.3g}" in html

@@ -82,7 +82,7 @@ def test_the_band_is_explained_and_the_noise_is_another_one():
 
 
 def test_a_narrow_band_is_drawn_wide_enough_to_be_seen():
-    """An AUC may fall by less than 20 %: the axis goes by what is allowed."""
+    """An AUC may fall by less than 20%: the axis goes by what is allowed."""
     labels = ticks(banded("evaluation/auc", [0.860, 0.861], value=0.86, band=(0.84, None)))
     assert min(map(float, labels)) > 0.78
 

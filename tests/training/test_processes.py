@@ -44,7 +44,7 @@ def test_it_must_be_faster_and_reach_the_same_loss():
     faster = judged(off=0.12, on=0.10)
     assert (faster.plan, faster.status) == (WAYS[0], "chosen")
     assert faster.speedup.value == pytest.approx(1.2)
-    assert judged(off=0.101, on=0.10).status == "slower"  # within the margin of 2 %
+    assert judged(off=0.101, on=0.10).status == "slower"  # within the margin of 2%
     different = judged(off=0.2, on=0.1, losses=(([1.0], [1.0]), [1.1]))
     assert different.status == "different"
     assert "differs by 10.0%" in different.reason

@@ -29,9 +29,9 @@ DEFAULT_RULES: Mapping[str, Rule] = {
     "peak_memory_share_ratio": Rule(max=0.85, optional=True),
     # Such a training ends some day, whatever its peak is now.
     "memory_leak": Rule(max=0.0, optional=True),
-    # Relative to a share of 20 %: two points more.
+    # Relative to a share of 20%: two points more.
     "input_wait_ratio": Rule(tolerance=0.1, min_baseline=0.2, optional=True),
-    # Relative to a share of 20 % each: two points more, and four.
+    # Relative to a share of 20% each: two points more, and four.
     "communication_share_ratio": Rule(tolerance=0.1, min_baseline=0.2, optional=True),
     "load_imbalance_ratio": Rule(tolerance=0.2, min_baseline=0.2, optional=True, advisory=True),
     "trace_count": Rule(tolerance=0.0, max_regression=1.0, optional=True),

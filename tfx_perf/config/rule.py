@@ -36,13 +36,13 @@ class Rule(Section):
         min: refuse below, in the metric's unit.
         max: refuse above, in the metric's unit.
         tolerance: a change for the worse that is too small to matter, relative to the baseline:
-            0.03 is 3 %. Not given: the default rule's; null drops that.
+            0.03 is 3%. Not given: the default rule's; null drops that.
         max_regression: the largest change for the worse that may remain undetected, in one run or
             as the sum of many; None: four tolerances.
         expected_std: relative standard deviation between runs to expect before runs have shown it;
-            None: 1 to 5 %, by the kind of metric. `tfx-perf calibrate` shows yours.
+            None: 1 to 5%, by the kind of metric. `tfx-perf calibrate` shows yours.
         min_baseline: changes are relative to this, in the metric's unit, where the baseline is
-            smaller: a share that rises from 0.1 % to 0.2 % has not doubled.
+            smaller: a share that rises from 0.1% to 0.2% has not doubled.
         direction: `lower` or `higher` is better, for an evaluation metric; None: as its name says.
         advisory: report only, never refuse.
         optional: do not refuse a run that has not recorded the figure.
@@ -178,14 +178,14 @@ class Rule(Section):
                 remedy="Give the rule a direction." if metrics.is_evaluation(key) else "",
             )
         if self.direction_of(key) is Direction.HIGHER and lowest == 0 and self.tolerance >= 1:
-            raise SettingError(f"a tolerance below 1: {key!r} cannot fall by more than 100 %", key)
+            raise SettingError(f"a tolerance below 1: {key!r} cannot fall by more than 100%", key)
         for name, share in (("tolerance", self.tolerance), ("max_regression", self.max_regression)):
             if not metric.is_deterministic and share and share >= _LARGEST_SHARE:
                 raise SettingError(
                     f"a {name} below {_LARGEST_SHARE:g} (it is a fraction: {share:g} means "
-                    f"{100 * share:,.0f} %)",
+                    f"{100 * share:,.0f}%)",
                     key,
-                    remedy=f"{share:g} % is {share / 100:g}.",
+                    remedy=f"{share:g}% is {share / 100:g}.",
                 )
         if self.tolerance == 0 and not metric.is_deterministic:
             raise SettingError(f"a tolerance above 0 for {key!r}, which varies between runs", key)

@@ -49,7 +49,7 @@ class TrainingSettings(Section):
             containers lose their folders.
         checkpoint_every_steps: steps between two checkpoints; 0 or None: not by steps.
         checkpoint_every_seconds: seconds between two checkpoints, whichever comes first; 0 or None:
-            not by time. Saving takes at most some 2 % of the time.
+            not by time. Saving takes at most some 2% of the time.
         max_loss: a loss above this causes a rollback, as NaN and Inf do.
         resume_ignores: names of globals, attributes, arguments and closure variables that may
             differ when a training resumes in another process, such as a timestamp.

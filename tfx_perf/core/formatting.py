@@ -124,7 +124,7 @@ def _with_prefix(value: float) -> str:
 _FORMATS = {
     "seconds": format_seconds,
     "bytes": format_bytes,
-    "ratio": lambda value: f"{short(100 * value)} %",
+    "ratio": lambda value: f"{short(100 * value)}%",
     "times": lambda value: f"{short(value)}×",
     "count": _count,
     "1/second": _rate,

@@ -26,7 +26,7 @@ _SEED = 20260101
 _RESAMPLES = 2000
 
 Samples = Sequence[float] | np.ndarray
-_FEWEST = 6  # samples that have an interval of 95 % for their median
+_FEWEST = 6  # samples that have an interval of 95% for their median
 # The bootstrap holds all resamples at once: 16 bytes times this times `_RESAMPLES`.
 _MOST_RESAMPLED = 1000
 # Of the errors by so many blocks the largest one counts: longer blocks see disturbances that last
@@ -73,17 +73,17 @@ class Interval(records.Record):
         """What may be called so between `low` and `high`, of one sample a round.
 
         The range of `n` samples covers the median with 1 - 2^(1-n): of fewer than six none of
-        their intervals does so with 95 %, and the bootstrap's is the range.
+        their intervals does so with 95%, and the bootstrap's is the range.
         """
         if self.sample_count == 1:
             return "one round"
         if self.sample_count and self.sample_count < _FEWEST:
             return f"range of {self.sample_count} rounds"
-        return "95 % interval"
+        return "95% interval"
 
     @property
     def spread(self) -> str:
-        """The interval with its name, e.g. `95 % interval 1.2 to 1.4`."""
+        """The interval with its name, e.g. `95% interval 1.2 to 1.4`."""
         if self.sample_count == 1:
             return self.name
         return f"{self.name} {self.low:.3g} to {self.high:.3g}"

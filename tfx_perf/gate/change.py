@@ -13,7 +13,7 @@ from tfx_perf.gate import noise
 from tfx_perf.gate.decision import RuleResult, Shortness, Verdict
 from tfx_perf.gate.noise import OwnErrors, PredictiveDistribution, predict
 
-# A run passes if a change beyond max_regression is ruled out with 95 % confidence.
+# A run passes if a change beyond max_regression is ruled out with 95% confidence.
 _ROUNDING = 1e-9  # what a mean of equal figures may differ from each
 _BUDGET_LEVEL = 0.05
 # The share of max_regression, or of what the noise between runs leaves of it, that a run's own

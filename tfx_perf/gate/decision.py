@@ -77,8 +77,8 @@ class RuleResult(records.Record):
         advisory: whether the rule only reports.
         baseline: of the comparison. For a figure that is not comparable but far worse, the last
             blessed runs'.
-        change: relative change from the baseline, e.g. 0.1 for 10 % more.
-        change_low: lower end of the change's 90 % interval.
+        change: relative change from the baseline, e.g. 0.1 for 10% more.
+        change_low: lower end of the change's 90% interval.
         tolerance: the relative change for the worse that is never called a regression.
         lowest: the smallest value that passes; None if any small value does.
         highest: the largest value that passes; None if any large value does.
@@ -154,7 +154,7 @@ def remedies(outcomes: Iterable[RuleResult]) -> dict[Remedy, list[RuleResult]]:
 
 
 class AbRerun(records.Record):
-    """The candidate's step time over a blessed run's, with its 95 % interval; None for a reason."""
+    """The candidate's step time over a blessed run's, with its 95% interval; None for a reason."""
 
     against: str | None = None
     ratio: statistics.Interval | None = None

@@ -135,7 +135,8 @@ def far_worse(key: str, rule: Rule, case: Case) -> RuleResult | None:
         return None
     before = float(np.median([run.figures.get(key, figure) for run, figure in recent]))
     # If none is comparable, the headline says what differs.
-    told = f" ({_changed(last, candidate)})" if case.comparable else ""
+    changed = _changed(last, candidate) if case.comparable else ""
+    told = f" ({changed})" if changed else ""
     return RuleResult(
         metric=key,
         kind="change",
@@ -201,5 +202,6 @@ def _against(key: str, value: float, before: float) -> str:
     if before > 0 and value / before >= 2:  # per cent are hard to read then
         return f"{now} is {value / before:.1f} times the last blessed runs' {then}"
     if before > 0:
-        return f"{now} is {value / before - 1:+.1%} against the last blessed runs' {then}"
-    return f"{now} is against the last blessed runs' {then}"
+        side = "above" if value > before else "below"
+        return f"{now} is {abs(value / before - 1):.1%} {side} the last blessed runs' {then}"
+    return f"{now} stands against the last blessed runs' {then}"

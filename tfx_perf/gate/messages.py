@@ -292,7 +292,7 @@ def lines(
 
 
 def _figures(decision: GateRecord) -> Iterator[str]:
-    """Yields e.g. `step time 258 µs (-0.8 %)`, the change where there was a comparison."""
+    """Yields e.g. `step time 258 µs (-0.8%)`, the change where there was a comparison."""
     compared = {item.metric: item for item in decision.outcomes if item.kind == "change"}
     for key in _LEADING:
         value = decision.candidate.figure(key)
@@ -307,4 +307,4 @@ def _change(outcome: RuleResult | None) -> str:
     change = outcome.from_baseline.value
     if change > 1 and (outcome.baseline or 0) > 0:
         return f" ({1 + change:.1f} times)"
-    return f" ({formatting.signed_percent(change)} %)"
+    return f" ({formatting.signed_percent(change)}%)"

@@ -2,7 +2,7 @@
 
 The unit is the run, never the step: steps of one run share its disturbances.
 
-A few runs say little about their own spread: two have one degree of freedom, and the 95 %
+A few runs say little about their own spread: two have one degree of freedom, and the 95%
 quantile of t is then 6.3. The prior counts as `PRIOR_DEGREES` further degrees of freedom
 (scaled inverse chi-squared prior of the variance, Gelman et al., "Bayesian Data Analysis",
 3rd ed., section 3.3), so that one formula serves from the first run on, and the runs take
@@ -41,7 +41,7 @@ _KINDS = {"bytes": Kind.MEMORY, "loss": Kind.QUALITY, "score": Kind.QUALITY}
 _STEADY = 0.01
 _ONE_OFF = 0.05
 # An example's loss scatters about as much as it is large: the mean of a thousand, which are others
-# each time, by 3 %. Shares of them, such as accuracy, vary less.
+# each time, by 3%. Shares of them, such as accuracy, vary less.
 _ON_OTHER_EXAMPLES = 0.03
 _BY_UNIT = {"loss": _ON_OTHER_EXAMPLES, "times": _ONE_OFF}
 # Times of things that are done once and not averaged over many steps, tails, and waits.
@@ -203,7 +203,7 @@ class PredictiveDistribution:
         return float(special.stdtr(self.degrees, -excess / self.error))
 
     def detectable(self, threshold: float) -> float:
-        """Returns the true excess that is above `threshold` with a probability of 80 %."""
+        """Returns the true excess that is above `threshold` with a probability of 80%."""
         return threshold + float(special.ndtri(_POWER)) * self.error
 
 

@@ -24,7 +24,7 @@ _STEADY = 0.75
 
 
 class MemoryGrowth(records.Record):
-    """How fast memory grew after the start (Sen's slope, 95 % interval), and if it is a leak."""
+    """How fast memory grew after the start (Sen's slope, 95% interval), and if it is a leak."""
 
     bytes_per_step: statistics.Interval
     step_count: float

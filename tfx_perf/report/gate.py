@@ -82,7 +82,7 @@ def _how_it_was_checked(record: GateRecord) -> str:
     words = (
         "A change for the worse beyond the tolerance refuses where noise does not explain it: over "
         f"all rules together a run that is no worse is called a regression in at most "
-        f"{record.false_alarm_rate:.1%} of runs. The interval of the change is that of 90 %."
+        f"{record.false_alarm_rate:.1%} of runs. The interval of the change is that of 90%."
     )
     if record.host_factor > 1:
         words += f" This host's runs vary {record.host_factor:.1f} times as much as expected."
@@ -118,12 +118,12 @@ def _cells(outcome: RuleResult) -> dict[str, str]:
 
 
 def change_in_words(outcome: RuleResult) -> str:
-    """Returns the change with its interval, e.g. `+3.1 % (+1.0 to +5.2)`."""
+    """Returns the change with its interval, e.g. `+3.1% (+1.0 to +5.2)`."""
     if outcome.from_baseline is None:
         return formatting.MISSING
     change = outcome.from_baseline
     value, low, high = map(formatting.signed_percent, (change.value, change.low, change.high))
-    return f"{value} %" if change.low == change.high else f"{value} % ({low} to {high})"
+    return f"{value}%" if change.low == change.high else f"{value}% ({low} to {high})"
 
 
 def allowed_in_words(outcome: RuleResult) -> str:
@@ -198,7 +198,7 @@ def _baseline_in_words(outcome: RuleResult, record: GateRecord) -> str:
 
 
 def _noise(outcome: RuleResult) -> float:
-    """Returns half the 90 % interval of the change, in the metric's unit; 0 where it is unknown."""
+    """Returns half the 90% interval of the change, in the metric's unit; 0 where it is unknown."""
     difference = (outcome.value or 0.0) - (outcome.baseline or 0.0)
     if not outcome.change or outcome.change_high is None:  # equal, so that no scale can be told
         return 0.0

@@ -12,7 +12,7 @@ from tfx_perf.core import formatting, metrics, statistics
 # All of it, so that the SVG names no foreign vocabularies and does not change from run to run.
 _SVG_METADATA = ("Creator", "Date", "Format", "Type")
 # What the axis of a trend reaches at least on both sides of the median, relative to it: a change of
-# 4 % then takes a tenth of its height, however little the runs differ.
+# 4% then takes a tenth of its height, however little the runs differ.
 _LEAST_REACH = 0.2
 # The same in changes that pass, for where these are smaller, as of an AUC.
 _REACH_IN_ALLOWED = 3.0

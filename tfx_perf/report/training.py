@@ -205,7 +205,7 @@ def _add_plans(report: page.Report, record: TrainingRecord, timed: Sequence[Tria
         "Step time of the plans",
         svg=lambda: plots.interval_bars(
             [(str(trial.plan), trial.step_time.scaled(1e3)) for trial in timed if trial.step_time],
-            xlabel="milliseconds per step, median and 95 % interval",
+            xlabel="milliseconds per step, median and 95% interval",
             highlight=str(record.plan),
         ),
         note="Blocks of steps on the real model and data, interleaved plan by plan.",
@@ -240,7 +240,7 @@ def _add_memory(report: page.Report, record: TrainingRecord) -> None:
         value, low, high = map(formatting.format_bytes, (rate.value, rate.low, rate.high))
         note = (
             f"In the last {formatting.format_seconds(growth.seconds)} it grew by {value} a step "
-            f"(95 % interval {low} to {high}): "
+            f"(95% interval {low} to {high}): "
             f"{'a leak, or what looks like one' if growth.is_leak else 'no leak'}."
         )
     report.add_figure(

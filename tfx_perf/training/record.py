@@ -14,7 +14,7 @@ from tfx_perf.training.tuning.choice import PlanChoice
 FILE_NAME = "metrics.json"
 
 _WARM_UP_STEPS = 20
-_QUANTILES = 41  # every 2.5 %
+_QUANTILES = 41  # every 2.5%
 
 
 class XlaAccount(records.Record):

@@ -65,7 +65,7 @@ def Gate(marker: _Parameter[str], blessing: _Out[standard_artifacts.InfraBlessin
         path.touch()
         raise ValueError("the first try always fails")
     blessing.set_int_custom_property("blessed", 0)
-    blessing.set_string_custom_property("blessing_message", "4 % slower than {{ the }} baseline")
+    blessing.set_string_custom_property("blessing_message", "4% slower than {{ the }} baseline")
 
 
 def pipeline(

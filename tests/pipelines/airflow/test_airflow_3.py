@@ -26,6 +26,6 @@ def test_a_run_in_airflow_3(airflow_3, tmp_path):
         timeout_seconds=600.0,
     )  # fmt: skip
     assert eval((home.folder / "log.txt").read_text()) == (light.JINJA, 3, 2.5)
-    assert re.search(r"note: REFUSED: 4 % slower", output)
+    assert re.search(r"note: REFUSED: 4% slower", output)
     (run,) = recorded_runs.read_runs(home.folder / "metadata" / "metadata.sqlite")
     assert run.state == "complete"

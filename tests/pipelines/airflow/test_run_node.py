@@ -73,7 +73,7 @@ def test_a_failure_is_recorded_and_a_retry_is_an_execution_of_its_own(run, store
     with pytest.raises(Exception, match="the first try always fails"):
         run("Gate")
     assert _states(store(), "Gate") == ["FAILED"]
-    assert run("Gate") == "REFUSED: 4 % slower than {{ the }} baseline"
+    assert run("Gate") == "REFUSED: 4% slower than {{ the }} baseline"
     assert _states(store(), "Gate") == ["FAILED", "COMPLETE"]
     (artifact,) = store().get_artifacts()
     assert artifact.uri.endswith("/2")  # the execution's id: a place of its own

@@ -41,7 +41,7 @@ def test_a_task_that_failed_succeeds_on_retry(home, run_id, tasks):
 
 
 def test_the_refusal_is_a_note_and_in_the_log(home, run_id, tasks):
-    assert tasks["Gate"]["note"] == "REFUSED: 4 % slower than {{ the }} baseline"
+    assert tasks["Gate"]["note"] == "REFUSED: 4% slower than {{ the }} baseline"
     log = home.task_log("light", run_id, "Gate")
-    assert re.search(r"INFO - note: REFUSED: 4 % slower", log)
+    assert re.search(r"INFO - note: REFUSED: 4% slower", log)
     assert not any(task["note"] for name, task in tasks.items() if name != "Gate")

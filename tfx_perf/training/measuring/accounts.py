@@ -7,7 +7,7 @@ import numpy as np
 
 from tfx_perf.core import records
 
-_LEAST_IMBALANCE = 0.005  # less is 0 % in words
+_LEAST_IMBALANCE = 0.005  # less is 0% in words
 
 
 def communication_share(wait_shares: Sequence[float]) -> float:

@@ -52,7 +52,7 @@ class Contender:
         if speedup:
             reason = (
                 f"{speedup.value:.2f} times the speed of {reference.plan} "
-                f"(95 % interval {speedup.low:.2f} to {speedup.high:.2f})"
+                f"(95% interval {speedup.low:.2f} to {speedup.high:.2f})"
             )
         elif chosen and self.step_seconds >= reference.step_seconds:
             reason = (
