@@ -233,13 +233,7 @@ def _raise_errors(children: Sequence[isolate.Child]) -> None:
 
 @autograph.sparing_libraries
 def train_in_turns(
-    *,
-    job: dict[str, Any],
-    address: str,
-    name: str,
-    folder: str,
-    is_first: bool,
-    loss_passes: int,
+    *, job: dict[str, Any], address: str, name: str, folder: str, is_first: bool, loss_passes: int
 ) -> None:
     """Trains a block for each `go` on a socket, from weights in `folder`; runs in a child."""
     training = TrainingJob.model_validate(job)

@@ -15,11 +15,7 @@ from tfx.components.trainer import fn_args_utils
 from tfx.components.util import udf_utils
 from tfx.dsl.io import fileio
 from tfx.proto import trainer_pb2
-from tfx.types import (
-    artifact_utils,
-    standard_artifacts,
-    standard_component_specs,
-)
+from tfx.types import artifact_utils, standard_artifacts, standard_component_specs
 from tfx.utils import io_utils, proto_utils
 
 from tfx_perf.components import examples as examples_lib

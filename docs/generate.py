@@ -42,9 +42,7 @@ def default_of(field: pydantic.fields.FieldInfo) -> str:
     return f"`{default if isinstance(default, str) else json.dumps(default)}`"
 
 
-def settings(
-    model: type[pydantic.BaseModel], prefix: str = ""
-) -> Iterator[tuple[str, str, str]]:
+def settings(model: type[pydantic.BaseModel], prefix: str = "") -> Iterator[tuple[str, str, str]]:
     """Yields name, default and text of every setting of a section, also of those inside."""
     texts = described(model)
     for name, field in model.model_fields.items():

@@ -10,8 +10,7 @@ from tfx_perf.pipelines import parameters as runtime_parameters
 
 
 def run(
-    pipeline: tfx.dsl.Pipeline,
-    parameters: Mapping[str, runtime_parameters.Value] | None = None,
+    pipeline: tfx.dsl.Pipeline, parameters: Mapping[str, runtime_parameters.Value] | None = None
 ) -> None:
     """Runs the pipeline as `local_runner.run` does, with TFX's BeamDagRunner."""
     local_runner.run(pipeline, parameters, runner_class=beam_dag_runner.BeamDagRunner)

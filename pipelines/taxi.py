@@ -78,11 +78,7 @@ def _write_stock(folder: pathlib.Path, *, batch_size: int) -> None:
     draft = folder.with_name(folder.name + ".draft")
     shutil.rmtree(draft, ignore_errors=True)
     template_handler.copy_template(
-        {
-            labels.MODEL: "taxi",
-            labels.PIPELINE_NAME: "taxi",
-            labels.DESTINATION_PATH: str(draft),
-        }
+        {labels.MODEL: "taxi", labels.PIPELINE_NAME: "taxi", labels.DESTINATION_PATH: str(draft)}
     )
     constants = draft / _CONSTANTS
     text, count = _BATCH_SIZES.subn(rf"\1_BATCH_SIZE = {batch_size}", constants.read_text())

@@ -31,11 +31,7 @@ class Layouts:
     """The record files of one workload below a folder, written when first asked for."""
 
     def __init__(
-        self,
-        workload: workload_lib.Workload,
-        folder: pathlib.Path,
-        *,
-        max_rows: int | None = None,
+        self, workload: workload_lib.Workload, folder: pathlib.Path, *, max_rows: int | None = None
     ) -> None:
         """Names the folder.
 

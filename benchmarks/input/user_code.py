@@ -21,11 +21,7 @@ class UserCode:
     """
 
     def __init__(
-        self,
-        workload: workload_lib.Workload,
-        source: source_lib.RecordSource,
-        *,
-        consumer: str,
+        self, workload: workload_lib.Workload, source: source_lib.RecordSource, *, consumer: str
     ) -> None:
         """Makes the model.
 

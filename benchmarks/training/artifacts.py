@@ -57,12 +57,7 @@ class Artifacts:
             "run_fn": self._workload.run_fn,
             "train_args": json.dumps({"num_steps": steps, "splits": splits}),
             "eval_args": json.dumps({"num_steps": 1, "splits": splits}),
-            "custom_config": json.dumps(
-                {
-                    "batch_size": self._workload.batch_size,
-                    "clock": clock,
-                }
-            ),
+            "custom_config": json.dumps({"batch_size": self._workload.batch_size, "clock": clock}),
             "config": settings,
         }
 

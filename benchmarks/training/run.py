@@ -65,10 +65,7 @@ def measure(cell: results.Cell, settings: Settings) -> results.CellResult:
         found = _in_child(cell, settings, "regret_job", environment=kernels, rounds=_REGRET_ROUNDS)
         regret = results.Regret.model_validate(found)
     return results.CellResult(
-        cell=cell,
-        batch_size=WORKLOADS[cell.workload].batch_size,
-        runs=runs,
-        regret=regret,
+        cell=cell, batch_size=WORKLOADS[cell.workload].batch_size, runs=runs, regret=regret
     )
 
 

@@ -33,12 +33,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 @autograph.sparing_libraries
-def plan_split(
-    *,
-    inputs: str,
-    exec_properties: dict[str, Any],
-    folder: str,
-) -> None:
+def plan_split(*, inputs: str, exec_properties: dict[str, Any], folder: str) -> None:
     """Writes `plan.json`, or `unmeasured.json` if only the user's code can read the examples."""
     logging.basicConfig()  # to the log that is published beside the plan
     logging.getLogger("tfx_perf").setLevel(logging.INFO)
@@ -73,9 +68,7 @@ class _Planning:
         began = time.monotonic()
         default = self._source(label_key=self._properties.get("label_key"))
         key = previous.key_of(
-            default,
-            settings=self._settings,
-            training_digest=self._training_digest(),
+            default, settings=self._settings, training_digest=self._training_digest()
         )
         plans = self._inputs.get("previous_plans") or ()
         example_count = self._example_count()

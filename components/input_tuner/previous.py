@@ -139,9 +139,7 @@ def _used_again(
     )  # fmt: skip
 
 
-def _newest_first(
-    plans: Sequence[artifact.Artifact],
-) -> Iterator[tuple[str, record.TuningRecord]]:
+def _newest_first(plans: Sequence[artifact.Artifact]) -> Iterator[tuple[str, record.TuningRecord]]:
     return artifacts.newest_first(plans, record.TuningRecord, file_name=record.FILE_NAME)
 
 
@@ -170,9 +168,7 @@ def _for_other_data(
         )
     # Not with the data of its last use: small differences from day to day would add up.
     measured_on = plan.measured_on or record.MeasuredData(
-        file_count=plan.file_count,
-        file_bytes=plan.file_bytes,
-        example_count=plan.example_count,
+        file_count=plan.file_count, file_bytes=plan.file_bytes, example_count=plan.example_count
     )
     amounts = {
         "files": (measured_on.file_count, len(source.files)),

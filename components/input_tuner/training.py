@@ -99,9 +99,7 @@ class CapturedTraining(TrainConsumer):
     """
 
     def __init__(
-        self,
-        run_fn: Callable[[fn_args_utils.FnArgs], None],
-        arguments: fn_args_utils.FnArgs,
+        self, run_fn: Callable[[fn_args_utils.FnArgs], None], arguments: fn_args_utils.FnArgs
     ) -> None:
         """Runs `run_fn` up to its first `fit`, whose data must come from the accessor's factory."""
         self._run_fn = run_fn

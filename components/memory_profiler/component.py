@@ -12,10 +12,7 @@ from tfx_perf.components.memory_profiler import executor
 class MemoryProfilerSpec(component_spec.ComponentSpec):
     """Inputs, outputs and execution properties of MemoryProfiler."""
 
-    PARAMETERS = {
-        **training_component.PARAMETERS,
-        **training_component.PLAN_PARAMETERS,
-    }
+    PARAMETERS = {**training_component.PARAMETERS, **training_component.PLAN_PARAMETERS}
     INPUTS = {
         **standard_component_specs.TrainerSpec.INPUTS,
         "input_plan": component_spec.ChannelParameter(type=types.InputPlan, optional=True),

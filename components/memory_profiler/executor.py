@@ -240,8 +240,7 @@ class Attempts:
         if last.step_seconds is None:
             return size
         left_seconds = min(
-            self._deadline - time.monotonic(),
-            _FOOTPRINT_SHARE * self._settings.timeout_seconds,
+            self._deadline - time.monotonic(), _FOOTPRINT_SHARE * self._settings.timeout_seconds
         )
         # Of a step too short to be told from the rest of a `fit`, 0.
         steps_seconds = footprint.STEPS * max(last.step_seconds, _SHORTEST_STEP_SECONDS)

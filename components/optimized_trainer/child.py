@@ -101,10 +101,7 @@ def train(
     try:
         with spared:
             record = run(
-                training,
-                json_utils.loads(outputs),
-                choice=told.known.choice,
-                choose=trials.choose,
+                training, json_utils.loads(outputs), choice=told.known.choice, choose=trials.choose
             )
     except autograph.NeedsConversionError:
         if converts_libraries:
@@ -262,12 +259,7 @@ def _by_trials(
         _progress_in(order.progress_file, known=known) as watch,
     ):
         choice = choosing.by_trials(
-            call,
-            loop,
-            settings=settings,
-            watch=watch,
-            known=known,
-            stop_when=is_worth_waiting_for,
+            call, loop, settings=settings, watch=watch, known=known, stop_when=is_worth_waiting_for
         )
     if is_put_off:
         return None

@@ -45,19 +45,12 @@ def may_try_onednn(job: TrainingJob) -> bool:
 def with_onednn(job: TrainingJob, *, log_folder: pathlib.Path) -> Comparison:
     """Trains Keras' `fit` with oneDNN and without, in turns, in the rest of the trials' budget."""
     return compare(
-        job,
-        {"onednn-on": TrainingPlan(onednn=True)},
-        as_it_is="onednn-off",
-        log_folder=log_folder,
+        job, {"onednn-on": TrainingPlan(onednn=True)}, as_it_is="onednn-off", log_folder=log_folder
     )
 
 
 def in_one_precision(
-    job: TrainingJob,
-    known: KnownPlan,
-    *,
-    earlier: Earlier,
-    log_folder: pathlib.Path,
+    job: TrainingJob, known: KnownPlan, *, earlier: Earlier, log_folder: pathlib.Path
 ) -> tuple[TrainingJob, KnownPlan]:
     """Returns both with the precision that `training.precision: auto` comes to.
 

@@ -93,9 +93,7 @@ class _SupervisedTrials:
     ) -> None:
         self.job, self._log_folder = job, log_folder
         self._order = TrialOrder(
-            folder=folder,
-            known=known,
-            may_ask_for_onednn=comparisons.may_try_onednn(job),
+            folder=folder, known=known, may_ask_for_onednn=comparisons.may_try_onednn(job)
         )
         self._attempt = 0
         self.plan = PLAIN_FIT

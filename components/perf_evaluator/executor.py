@@ -77,10 +77,7 @@ class Executor(base_executor.BaseExecutor):
             decision,
             file_name=decisions.FILE_NAME,
             figures=decision.figures(),
-            labels={
-                "verdict": decision.verdict.value,
-                "run_id": decision.candidate.run_id,
-            },
+            labels={"verdict": decision.verdict.value, "run_id": decision.candidate.run_id},
             page=gate_report.report_on(decision),
             origin=artifacts.origin_of(self._context, input_dict),
             details=itertools.islice(messages.lines(decision), 1, None),

@@ -44,8 +44,7 @@ def record_run(recorder, run, *, speed, blessed, pipeline="taxi", baseline=()):
     figures = {"examples_per_second": speed, "step_time_seconds": 0.00025, "plan": "fit",
                "not_in_the_catalogue": 3.0}  # fmt: skip
     trained = execute(
-        "OptimizedTrainer",
-        outputs={"tfx_perf.PerfMetrics": figures, "Model": {"train_loss": 99.0}},
+        "OptimizedTrainer", outputs={"tfx_perf.PerfMetrics": figures, "Model": {"train_loss": 99.0}}
     )
     execute("InfraValidator", outputs={"InfraBlessing": {"blessed": 1}})
     failed = {"failed_rule_count": float(not blessed)}

@@ -105,8 +105,7 @@ def test_what_the_command_of_kubeflow_does_is_not_supported(tfx, command):
 
 
 @pytest.mark.parametrize(
-    ("given", "received"),
-    [("train_steps=many", "train_steps="), ("steps=7", "steps=7")],
+    ("given", "received"), [("train_steps=many", "train_steps="), ("steps=7", "steps=7")]
 )
 def test_wrong_parameters_start_nothing(tfx, runner, api, given, received):
     tfx("pipeline", "create", "--pipeline-path", runner)

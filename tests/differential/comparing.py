@@ -40,9 +40,7 @@ def difference(case: Case, expected: Ended, found: Ended, *, resumed: bool) -> D
         compared.histories(expected.values["history"], found.values["history"])
         or _keeps_rows(case, level)
         and compared.rows(
-            expected.values,
-            found.values,
-            is_free=promises.order_is_free(case, resumed=resumed),
+            expected.values, found.values, is_free=promises.order_is_free(case, resumed=resumed)
         )
         or compared.arrays(case, "weights", expected.values, found.values)
         or compared.arrays(case, "optimizer", expected.values, found.values)

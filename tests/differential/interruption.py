@@ -15,10 +15,7 @@ KILLS = ("sigkill", "sigkill_in_validation", "sigkill_after_epoch", "sigterm", "
 # From the data; "nan" comes every time, the others once.
 IN_DATA = ("nan_once", "read_error", "memory_error")
 INTERRUPTIONS = (*KILLS, "nan", *IN_DATA, "oom_in_step")
-SIGNALS = {
-    **dict.fromkeys(KILLS[:3], signal.SIGKILL),
-    "sigterm": signal.SIGTERM,
-}
+SIGNALS = {**dict.fromkeys(KILLS[:3], signal.SIGKILL), "sigterm": signal.SIGTERM}
 MESSAGE = "planned for this test"
 
 

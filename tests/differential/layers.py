@@ -38,8 +38,7 @@ def make(keras: Any, event: Any) -> types.SimpleNamespace:
             super().__init__(dtype="float32", autocast=False)
             self.built = True
             self.rows = self.add_weight(
-                name="rows", shape=(_LOG_SIZE,), dtype="int32", trainable=False,
-                initializer="zeros",
+                name="rows", shape=(_LOG_SIZE,), dtype="int32", trainable=False, initializer="zeros"
             )
             self.count = self.add_weight(
                 name="count", shape=(), dtype="int32", trainable=False, initializer="zeros"

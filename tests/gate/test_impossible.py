@@ -115,10 +115,7 @@ def test_a_negative_loss_is_impossible_where_its_name_says_so(loss, is_impossibl
 
 def test_a_loss_that_is_not_finite_is_not_blessed_though_it_is_the_first_run():
     made = Run.of_training(
-        None,
-        figures={**GOOD, "train_loss": math.nan},
-        settings=GateSettings(),
-        run_id="new",
+        None, figures={**GOOD, "train_loss": math.nan}, settings=GateSettings(), run_id="new"
     )
     assert made.not_finite == ("train_loss",)
     decision = judged(made, ledger=Ledger())

@@ -14,10 +14,7 @@ from tfx_perf.input import apply, candidates
 
 pytestmark = pytest.mark.each_choice
 
-NAMES = [
-    *(name for name in candidates.CANDIDATES if name != "default"),
-    "columns+autotune",
-]
+NAMES = [*(name for name in candidates.CANDIDATES if name != "default"), "columns+autotune"]
 
 
 def values(batches):

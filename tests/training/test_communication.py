@@ -45,11 +45,7 @@ def trained(package, place, *, replicas, sleep_seconds, optimizer="SGD"):
 )
 def test_the_slow_one_is_waited_for(package, replicas, optimizer, tmp_path):
     found = trained(
-        package,
-        tmp_path,
-        replicas=replicas,
-        sleep_seconds=_SLEEP_SECONDS,
-        optimizer=optimizer,
+        package, tmp_path, replicas=replicas, sleep_seconds=_SLEEP_SECONDS, optimizer=optimizer
     )
     assert len(found) == (2 if replicas == 1 else 1)
     assert all(each["communication"] == found[0]["communication"] for each in found)
@@ -107,9 +103,7 @@ def account(*waits, step_time=0.1):
         for worker, wait in enumerate(waits)
     )
     return accounts.CommunicationAccount(
-        step_time_seconds=step_time,
-        reduced_bytes_per_step=8,
-        replicas=replicas,
+        step_time_seconds=step_time, reduced_bytes_per_step=8, replicas=replicas
     )
 
 

@@ -72,12 +72,7 @@ def is_served(port):
 
 def looked_at(call, loop):
     return LiveTraining(
-        call,
-        loop,
-        choice=plain("a test"),
-        recovery=None,
-        totals=lambda: None,
-        started=0.0,
+        call, loop, choice=plain("a test"), recovery=None, totals=lambda: None, started=0.0
     )
 
 

@@ -120,10 +120,7 @@ def test_half_precision(keras):
     # Slices and XLA round the gradients of float16 (11 bits) differently in every step.
     assert_equal_to_plain_fit(keras, numeric_models.half_precision, [WHOLE])
     assert_equal_to_plain_fit(
-        keras,
-        numeric_models.half_precision,
-        [SLICED, XLA, XLA_CALL],
-        tolerance=STEPS * 2.0**-11,
+        keras, numeric_models.half_precision, [SLICED, XLA, XLA_CALL], tolerance=STEPS * 2.0**-11
     )
 
 

@@ -13,13 +13,7 @@ from tfx_perf.core import errors, statistics
 from tfx_perf.training.loop import FitLoop
 from tfx_perf.training.speedups.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.tuning import tuning_together
-from tfx_perf.training.tuning.choice import (
-    MUST_BEAT,
-    PlanChoice,
-    TrialProgress,
-    TrialRecord,
-    plain,
-)
+from tfx_perf.training.tuning.choice import MUST_BEAT, PlanChoice, TrialProgress, TrialRecord, plain
 from tfx_perf.training.tuning.cost_model import CostModel
 from tfx_perf.training.tuning.processes import Comparison, Trained, settled_at
 

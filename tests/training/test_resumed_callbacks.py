@@ -247,10 +247,7 @@ CASES = {
     ),
     "name": (lambda own: {"name": f"model-{own.OWN}"}, RESUMED),
     "callback": (lambda own: {"callback": own.Callback(own.OWN)}, RESUMED),
-    "log folder": (
-        lambda own: {"callback": own.keras.callbacks.TensorBoard(own.folder)},
-        RESUMED,
-    ),
+    "log folder": (lambda own: {"callback": own.keras.callbacks.TensorBoard(own.folder)}, RESUMED),
     "cache": (lambda own: {"cache": own.folder + "/cache"}, RESUMED),
 }
 

@@ -31,11 +31,7 @@ def scales(model):
 
 def dense_model(line):
     return line.Sequential(
-        [
-            line.layers.Input((8,)),
-            line.layers.Dense(16, activation="relu"),
-            line.layers.Dense(1),
-        ]
+        [line.layers.Input((8,)), line.layers.Dense(16, activation="relu"), line.layers.Dense(1)]
     )
 
 

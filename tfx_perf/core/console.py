@@ -111,10 +111,7 @@ def sifted(log_path: str | os.PathLike[str] | None) -> Iterator[None]:
 @contextlib.contextmanager
 def output_to_error() -> Iterator[None]:
     """Sends what this process and those it starts write to standard output to standard error."""
-    with (
-        _redirected(_STANDARD_OUTPUT, to=_STANDARD_ERROR),
-        contextlib.redirect_stdout(sys.stderr),
-    ):
+    with _redirected(_STANDARD_OUTPUT, to=_STANDARD_ERROR), contextlib.redirect_stdout(sys.stderr):
         yield
 
 

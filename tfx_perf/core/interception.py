@@ -249,10 +249,7 @@ def capture_fit(run: Callable[[], Any], look: Callable[[FitCall], Any] = lambda 
 
     _captures += 1
     try:
-        with (
-            intercepting_fit(stop),
-            replacing(threading, "excepthook", _quiet_if_abandoned),
-        ):
+        with intercepting_fit(stop), replacing(threading, "excepthook", _quiet_if_abandoned):
             run()
     except AbandonedError:
         pass

@@ -48,12 +48,7 @@ _EXPECTATIONS = {
 }
 
 # What people write for a value, and how it is spelled here.
-_OTHER_SPELLINGS = {
-    "none": "null",
-    "bf16": "bfloat16",
-    "fp16": "float16",
-    "fp32": "float32",
-}
+_OTHER_SPELLINGS = {"none": "null", "bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 _OF_NUMBERS = ("int_type", "float_type", "time_delta_parsing")
 _NUMBER = re.compile(r"[-+]?[\d.,_ ']*\d([eE][-+]?\d+)?")  # as people may write it
 _UNKNOWN_KEY = ("extra_forbidden", "invalid_key")  # as text, and as a number, say

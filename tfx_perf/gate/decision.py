@@ -120,9 +120,7 @@ class RuleResult(records.Record):
         factor = (self.value / self.baseline - 1) / self.change
         least = -1.0 if metrics.lookup(self.metric).bounds[0] >= 0 else -math.inf
         return statistics.Interval(
-            value=factor * self.change,
-            low=max(least, factor * low),
-            high=max(least, factor * high),
+            value=factor * self.change, low=max(least, factor * low), high=max(least, factor * high)
         )
 
     @property

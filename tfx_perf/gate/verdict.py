@@ -26,11 +26,7 @@ _PER_PROCESS = frozenset(("training_memory_bytes",))
 
 
 def evaluate(
-    candidate: Run,
-    *,
-    ledger: Ledger,
-    settings: GateSettings,
-    ab_rerun: AbRerun | None = None,
+    candidate: Run, *, ledger: Ledger, settings: GateSettings, ab_rerun: AbRerun | None = None
 ) -> GateRecord:
     """Decides whether a run may be pushed; see docs/gate.md.
 

@@ -22,10 +22,7 @@ ParserFor = Callable[[Any, Any], Parse | None]
 
 
 def tuned_factory(
-    default_factory: Factory,
-    record: TuningRecord,
-    *,
-    parser_for: ParserFor | None = None,
+    default_factory: Factory, record: TuningRecord, *, parser_for: ParserFor | None = None
 ) -> Factory:
     """Returns a factory like TFXIO's `default_factory` that builds the candidate of `record`."""
     if record.chosen == DEFAULT:
@@ -81,8 +78,7 @@ def serving(
             state = source.files_digest
             if state not in examined:
                 equivalence.check_beginning(
-                    source,
-                    lambda beginning: candidate.build(beginning, limits=own_limits),
+                    source, lambda beginning: candidate.build(beginning, limits=own_limits)
                 )
                 examined.add(state)
         return dataset
@@ -113,9 +109,7 @@ def serving(
     return factory
 
 
-def _metered(
-    candidate: Candidate,
-) -> contextlib.AbstractContextManager[MemoryMeter | None]:
+def _metered(candidate: Candidate) -> contextlib.AbstractContextManager[MemoryMeter | None]:
     """Measures what loading takes, where there is something to load."""
     if candidate.holds_split:
         return MemoryMeter()

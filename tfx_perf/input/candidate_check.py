@@ -127,8 +127,7 @@ class CandidateCheck:
     ) -> ShuffleQuality | None:
         try:
             return self._equivalence.shuffle_quality(
-                functools.partial(candidate.build, limits=limits),
-                seconds=limits.remaining_seconds,
+                functools.partial(candidate.build, limits=limits), seconds=limits.remaining_seconds
             )
         except NotApplicable:
             if is_default:  # its own shuffled epochs hold other examples

@@ -74,10 +74,7 @@ class Stage(records.Record):
 
 
 def measure_stages(
-    source: RecordSource,
-    *,
-    seconds: float,
-    train: measure.TrainStep | None = None,
+    source: RecordSource, *, seconds: float, train: measure.TrainStep | None = None
 ) -> tuple[Stage, ...]:
     """Returns the stages of the default's pipeline and of `train`; none if no round fits in."""
     deadline = time.monotonic() + seconds

@@ -33,12 +33,7 @@ class Child:
     """A process that was started; made by `Server.start`."""
 
     def __init__(
-        self,
-        pid: int,
-        answers: IO[bytes],
-        request: Mapping[str, Any],
-        *,
-        wake: Callable[[], None],
+        self, pid: int, answers: IO[bytes], request: Mapping[str, Any], *, wake: Callable[[], None]
     ) -> None:
         """Takes a child whose exit code comes by `answers`; `wake` has a stopped server go on."""
         self._pid, self._answers, self._request, self._wake = pid, answers, request, wake
@@ -178,11 +173,7 @@ class Server:
                 self._end()
 
     def _prepare(
-        self,
-        environment: Mapping[str, str],
-        *,
-        needs_alike: bool,
-        streams: Sequence[int] = (),
+        self, environment: Mapping[str, str], *, needs_alike: bool, streams: Sequence[int] = ()
     ) -> bool:
         """Starts a server unless there is one; returns whether it has that environment."""
         if self._process is not None and self._process.poll() is None:

@@ -109,11 +109,7 @@ def _answer_ended(running: dict[int, _Running]) -> None:
 
 
 def _obey(
-    order: str,
-    descriptors: Sequence[int],
-    *,
-    orders: socket.socket,
-    running: dict[int, _Running],
+    order: str, descriptors: Sequence[int], *, orders: socket.socket, running: dict[int, _Running]
 ) -> None:
     request = json.loads(pathlib.Path(order).read_text())
     if request["is_forked"]:

@@ -68,8 +68,7 @@ def repeated(call: interception.FitCall, batch: Any) -> tf.data.Dataset:
     if insists or not is_dense:
         return datasets.repeated(batch)
     opened = tf.nest.map_structure(
-        lambda part: tf.TensorSpec([None, *part.shape[1:]] if part.shape else [], part.dtype),
-        batch,
+        lambda part: tf.TensorSpec([None, *part.shape[1:]] if part.shape else [], part.dtype), batch
     )
     return datasets.repeated(batch, spec=opened)
 

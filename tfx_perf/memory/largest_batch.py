@@ -109,10 +109,7 @@ def next_size(
 
 
 def next_quick_size(
-    footprints: Sequence[Footprint],
-    *,
-    most: int = ENOUGH,
-    steps: Sequence[StepMemory] = (),
+    footprints: Sequence[Footprint], *, most: int = ENOUGH, steps: Sequence[StepMemory] = ()
 ) -> int | None:
     """Returns likewise a new batch, quick and far from the limit; None if there is none."""
     limit_bytes = min((item.limit_bytes or 0 for item in footprints), default=0)

@@ -61,8 +61,7 @@ def completed(progress: ProfileProgress) -> ProfileRecord:
         )
         raise errors.MeasurementError(f"no batch size could be measured ({ended})")
     steps = sorted(
-        (*progress.steps, *_not_run(progress)),
-        key=lambda step: (step.batch_size, step.plan),
+        (*progress.steps, *_not_run(progress)), key=lambda step: (step.batch_size, step.plan)
     )
     line, reason = largest_batch.peak_line(progress.steps)
     return progress.draft.model_copy(

@@ -46,10 +46,7 @@ def _plain(value: float, _: float | None = None) -> str:
 
 
 def interval_bars(
-    rows: Sequence[tuple[str, statistics.Interval]],
-    *,
-    xlabel: str,
-    highlight: str,
+    rows: Sequence[tuple[str, statistics.Interval]], *, xlabel: str, highlight: str
 ) -> str:
     """Draws a horizontal bar a row with its interval.
 
@@ -200,12 +197,7 @@ def trend_with_band(
 
 
 def _set_value_axis(
-    axes: Any,
-    key: str,
-    values: Sequence[float],
-    *,
-    reach: float,
-    centre: float | None = None,
+    axes: Any, key: str, values: Sequence[float], *, reach: float, centre: float | None = None
 ) -> None:
     """Sets the y axis, with room for `reach` around `centre`, from zero if that is near."""
     centre = float(np.median(values)) if centre is None else centre

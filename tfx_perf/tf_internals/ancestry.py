@@ -241,10 +241,7 @@ def _closure(function: Any) -> Mapping[str, Any]:
 
 
 def independent(
-    dataset: tf.data.Dataset,
-    *,
-    without: frozenset[str] = frozenset(),
-    may_share: bool = False,
+    dataset: tf.data.Dataset, *, without: frozenset[str] = frozenset(), may_share: bool = False
 ) -> tf.data.Dataset | None:
     """Returns a dataset of the same elements, in an order of its own where they are shuffled.
 

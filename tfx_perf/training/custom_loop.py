@@ -97,11 +97,7 @@ class Meter:
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Watches memory, energy and the garbage collector inside the context."""
-        with (
-            collector.spared() as pauses,
-            energy.counted() as used,
-            memory.watching() as watched,
-        ):
+        with collector.spared() as pauses, energy.counted() as used, memory.watching() as watched:
             yield
         self._memory = watched
         self._known = {

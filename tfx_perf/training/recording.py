@@ -169,9 +169,7 @@ def ended(
         measured={
             **peak_fields,
             **memory_along(
-                memory,
-                timer,
-                has_cache=bool(datasets.operations(call.arguments["x"]) & _CACHES),
+                memory, timer, has_cache=bool(datasets.operations(call.arguments["x"]) & _CACHES)
             ),
             "time_to_first_step_seconds": timer.first_call_end and timer.first_call_end - started,
             "compile_time_seconds": _compile_seconds(

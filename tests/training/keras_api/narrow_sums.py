@@ -131,9 +131,7 @@ def sums(strategy, dtype):
         own = tf.nest.map_structure(tf.identity, gradients)
         add = tf.distribute.get_replica_context().all_reduce
         return reduction.narrow_sum(
-            own,
-            lambda given: [add("SUM", each) for each in given],
-            dtype=dtype,
+            own, lambda given: [add("SUM", each) for each in given], dtype=dtype
         )
 
     found = tf.nest.map_structure(

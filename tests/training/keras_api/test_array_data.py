@@ -42,10 +42,7 @@ CASES = {
     "validation": {"validation_data": VALIDATION},
     "validation as a list": {"validation_data": list(VALIDATION)},
     "weighted validation": {"validation_data": (*VALIDATION, WEIGHTS[:50])},
-    "validation of another batch size": {
-        "validation_data": VALIDATION,
-        "validation_batch_size": 7,
-    },
+    "validation of another batch size": {"validation_data": VALIDATION, "validation_batch_size": 7},
     "a part of validation": {"validation_data": VALIDATION, "validation_steps": 2},
     "rare validation": {"validation_data": VALIDATION, "validation_freq": 2},
     "validation by a dataset": {"validation_data": DATASET.take(2)},

@@ -80,10 +80,7 @@ class JobApi:
         if self._pod is None:
             return None
         pod = self._call(
-            self._core.read_namespaced_pod,
-            name=self._pod,
-            namespace=self._namespace,
-            missing=True,
+            self._core.read_namespaced_pod, name=self._pod, namespace=self._namespace, missing=True
         )
         if pod is None:  # e.g. on the machine's own network, where the host's name is another
             return None

@@ -106,11 +106,7 @@ def _train_job_spec(job: ClusterJob, *, name: str, command: list[str]) -> dict[s
     if job.image:
         trainer["image"] = job.image
     return {
-        "runtimeRef": {
-            "apiGroup": kind.group,
-            "kind": "TrainingRuntime",
-            "name": job.runtime,
-        },
+        "runtimeRef": {"apiGroup": kind.group, "kind": "TrainingRuntime", "name": job.runtime},
         "trainer": trainer,
         # From Kubeflow Trainer 2.2 on; an older one drops it.
         "activeDeadlineSeconds": _deadline_seconds(job),

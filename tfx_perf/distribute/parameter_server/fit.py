@@ -139,9 +139,7 @@ class AsynchronousFit:
             in_given(arguments["callbacks"], callbacks, model=model) as used,
         ):
             history = self._call.proceed(
-                **served,
-                callbacks=used,
-                initial_epoch=arguments["initial_epoch"] + passed_epochs,
+                **served, callbacks=used, initial_epoch=arguments["initial_epoch"] + passed_epochs
             )
         return FitResult(
             history,

@@ -301,12 +301,7 @@ class FitLoop:
             del self._takeover
 
     def _step_function(
-        self,
-        run: _Run,
-        arguments: dict[str, Any],
-        *,
-        planned_steps: int | None,
-        timer: StepTimer,
+        self, run: _Run, arguments: dict[str, Any], *, planned_steps: int | None, timer: StepTimer
     ) -> StepFunction:
         guard, model, users_steps = run.guard, self._model, self.users_steps_per_execution
         runner, countdown = self._runner(run, arguments), self._countdown

@@ -147,10 +147,7 @@ class Guard:
             self._trainable_at_first = resume.checkpoint.trainable_at_first
         runner.trace(iterator)
         self._state = TrainingState(
-            model,
-            self._task.keras_api,
-            used=runner.used_variables,
-            sync=self._task.sync,
+            model, self._task.keras_api, used=runner.used_variables, sync=self._task.sync
         )
         if resume is not None:
             self._data.restore(resume.position)

@@ -84,12 +84,7 @@ class Shortages:
         return self.left.count if self.left else 0
 
     def end_step(
-        self,
-        error: Exception,
-        plan: TrainingPlan,
-        *,
-        batch_rows: int | None,
-        obstacle: str | None,
+        self, error: Exception, plan: TrainingPlan, *, batch_rows: int | None, obstacle: str | None
     ) -> NoReturn:
         """Ends a step that does not fit, so that all workers, who wait in it, begin again.
 

@@ -27,13 +27,7 @@ class TrainFunctions:
     Plans with the same `step_arguments` share one traced step; each run gets its own runner.
     """
 
-    def __init__(
-        self,
-        model: Any,
-        keras_api: KerasApi,
-        *,
-        renewed: Callable[[], None],
-    ) -> None:
+    def __init__(self, model: Any, keras_api: KerasApi, *, renewed: Callable[[], None]) -> None:
         self.model = model
         self.keras_api = keras_api
         self._renewed = renewed

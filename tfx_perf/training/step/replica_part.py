@@ -66,10 +66,7 @@ def place_of(batch: Tensors, part: PartOfBatch | None) -> Rows | None:
 
 
 def computed_from_rows(
-    compute: Callable[[], Any],
-    batch: Tensors,
-    *,
-    asking_others: Callable[[], Any] | None = None,
+    compute: Callable[[], Any], batch: Tensors, *, asking_others: Callable[[], Any] | None = None
 ) -> Any:
     """Returns what `compute` returns; zeros like it on a replica whose `batch` has no rows.
 

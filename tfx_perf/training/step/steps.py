@@ -183,10 +183,7 @@ class MultiStep:
                 if not self._has_own_logs:
                     undo.enter_context(self._keras_api.leaving_results_out(self._model))
                 logs, done = in_replicas(
-                    self._step,
-                    (next(iterator), *slicing),
-                    strategy=strategy,
-                    reduction=reduction,
+                    self._step, (next(iterator), *slicing), strategy=strategy, reduction=reduction
                 )
             with tf.control_dependencies([done]):
                 return logs, count + 1

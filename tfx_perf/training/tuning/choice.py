@@ -147,10 +147,7 @@ class PlanChoice(records.Record):
 def lost(plan: TrainingPlan, cause: str) -> TrialRecord:
     """Returns the record of a plan that ended its process; `cause` is a sentence."""
     return TrialRecord(
-        plan=plan,
-        status="failed",
-        reason=cause,
-        compiled_shapes=() if plan.uses_xla else None,
+        plan=plan, status="failed", reason=cause, compiled_shapes=() if plan.uses_xla else None
     )
 
 

@@ -16,13 +16,7 @@ from tfx_perf.training.loop.eligibility import obstacle
 from tfx_perf.training.replicas.sync import SyncError
 from tfx_perf.training.speedups.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.tuning import families, initial_state
-from tfx_perf.training.tuning.choice import (
-    TRIALS_OFF,
-    PlanChoice,
-    TrialProgress,
-    failed,
-    plain,
-)
+from tfx_perf.training.tuning.choice import TRIALS_OFF, PlanChoice, TrialProgress, failed, plain
 from tfx_perf.training.tuning.cost_model import Budget, CostModel
 from tfx_perf.training.tuning.earlier import KnownPlan
 from tfx_perf.training.tuning.plan_key import fit_key
@@ -90,11 +84,7 @@ def by_trials(
 
 
 def choose_and_restore(
-    call: FitCall,
-    loop: FitLoop,
-    *,
-    settings: PerfConfig,
-    known: KnownPlan = _NOTHING,
+    call: FitCall, loop: FitLoop, *, settings: PerfConfig, known: KnownPlan = _NOTHING
 ) -> PlanChoice:
     """Returns the plan that wins; model, generators and data are as they were before."""
     if not settings.training.tuning_seconds:

@@ -14,11 +14,7 @@ from tfx_perf.training.speedups.precision import Precision
 from tfx_perf.training.tuning.choice import PlanChoice, StrategyChoice, TrialRecord
 from tfx_perf.training.tuning.processes import Comparison
 
-_FILES = {
-    PlanChoice: "choice.json",
-    StrategyChoice: "strategy.json",
-    Comparison: "precision.json",
-}
+_FILES = {PlanChoice: "choice.json", StrategyChoice: "strategy.json", Comparison: "precision.json"}
 FILE_NAMES = tuple(_FILES.values())
 
 _LOGGER = logging.getLogger(__name__)

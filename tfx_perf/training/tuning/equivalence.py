@@ -217,10 +217,7 @@ class EquivalenceCheck:
         variables = variables_of(self._model, self._loop.keras_api)
         metrics = [name for name, variable in variables.items() if id(variable) in counting]
         return StateTolerance(
-            self._expected,
-            metrics=metrics,
-            examples=self._example_count,
-            is_exact=self._is_exact,
+            self._expected, metrics=metrics, examples=self._example_count, is_exact=self._is_exact
         )
 
     def _seen(self, logs: _Logs) -> TrainedState:

@@ -16,12 +16,7 @@ from tfx_perf.training.recovery import generators
 
 # Where Keras 3 and `tf.random.Generator` keep what their next numbers follow from.
 _GENERATORS = ("seed_generator_state", "StateVar")
-_EPSILONS = {
-    tf.float16: 2.0**-10,
-    tf.bfloat16: 2.0**-7,
-    tf.float32: 2.0**-23,
-    tf.float64: 2.0**-52,
-}
+_EPSILONS = {tf.float16: 2.0**-10, tf.bfloat16: 2.0**-7, tf.float32: 2.0**-23, tf.float64: 2.0**-52}
 # Copies of more than that are not made of variables that most steps leave alone.
 _MOST_BYTES = 2**28
 

@@ -26,13 +26,7 @@ from tfx_perf.training.loop import FitLoop
 from tfx_perf.training.loop.turns import Schedule
 from tfx_perf.training.speedups.plan import TrainingPlan
 from tfx_perf.training.tuning import families
-from tfx_perf.training.tuning.choice import (
-    MUST_BEAT,
-    PlanChoice,
-    TrialProgress,
-    TrialRecord,
-    plain,
-)
+from tfx_perf.training.tuning.choice import MUST_BEAT, PlanChoice, TrialProgress, TrialRecord, plain
 from tfx_perf.training.tuning.contest import FEW_ROUNDS, MIN_ROUNDS, Contender, Contest
 from tfx_perf.training.tuning.cost_model import Budget, CostEstimate, CostModel
 from tfx_perf.training.tuning.earlier import KnownPlan
@@ -288,9 +282,7 @@ class PlanTuner:
             contest.add_round(blocks)
             round_seconds = time.perf_counter() - round_began
             is_decided = self._is_decided(
-                contest,
-                round_seconds=round_seconds,
-                spent_seconds=time.perf_counter() - began,
+                contest, round_seconds=round_seconds, spent_seconds=time.perf_counter() - began
             )
             if self._sync.broadcast(is_decided):
                 break

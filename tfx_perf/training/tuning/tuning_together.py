@@ -81,11 +81,7 @@ class TrialsTogether:
         note(running)
         try:
             choice = choosing.by_trials(
-                call,
-                loop,
-                settings=self._settings,
-                watch=note,
-                known=self._known,
+                call, loop, settings=self._settings, watch=note, known=self._known
             )
         except FailedAloneError as error:
             cut_off = _cut_off(untried, running, cause=str(error))
