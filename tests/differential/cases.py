@@ -188,6 +188,9 @@ def _fit(case: Case) -> dict[str, Any]:
         # Whether Keras' `fit` counts the step for which there are no data is chance, and what comes
         # after it depends on the count.
         changes.update(fits="one", optimizer="SGD", optimizer_options=())
+    if case.package == "tf_keras" and case.steps_per_execution > 1 and case.thread == "predicts":
+        # Both threads set one variable to the steps of their calls: Keras' `fit` loses steps.
+        changes.update(thread="")
     if not case.validation:
         changes.update(validation_steps=None, validation_freq=1)
     if case.validation == "endless" and not case.validation_steps:
