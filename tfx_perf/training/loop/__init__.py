@@ -31,6 +31,7 @@ from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.keras_api.base_api import all_layers
 from tfx_perf.training.keras_api.random_layers import SaveableRandomLayers
 from tfx_perf.training.loop.fit_steps import (
+    CountedSteps,
     FirstBatch,
     KerasFallback,
     KerasSteps,
@@ -340,6 +341,10 @@ class FitLoop:
         runner: StepRunner
         if plan.is_plain_fit:
             runner = KerasSteps(functions, numerics_check=run.numerics_check)
+            counts = self.keras_api.optimizer_counts_steps(self._model)
+            if run.guard is not None and users_steps > 1 and counts:
+                countdown = self._countdown
+                runner = CountedSteps(runner, countdown=countdown, model=self._model)
         else:
             runner = functions.of(plan)
             may_be_plain = users_steps == 1 and not any(each.saves_memory for each in plan.speedups)
@@ -352,8 +357,7 @@ class FitLoop:
             whole = users_steps if plan.is_plain_fit else 1
             runner = NotingFirstBatch(runner, self.first_batch, whole=whole)
         if not plan.is_plain_fit and may_run_out(arguments):
-            optimizer = self._model.optimizer
-            runner = UnknownLengthEpochs(runner, countdown=self._countdown, optimizer=optimizer)
+            runner = UnknownLengthEpochs(runner, countdown=self._countdown, model=self._model)
         return runner
 
     def _arguments(self, run: _Run, overrides: dict[str, Any]) -> dict[str, Any]:
@@ -364,8 +368,9 @@ class FitLoop:
         if plan.is_plain_fit and run.guard is None:
             return arguments
         if plan.is_plain_fit:
-            # Keras 3 runs whole calls, whatever is left of the epoch.
-            length = None if self.keras_api.overcounts else self.train_length
+            length, batches = self.train_length, length_of(arguments["x"], None)
+            if self.keras_api.overcounts and length != batches:
+                length = None  # Keras 3 runs whole calls, whatever is left of the epoch
         else:
             if not self._is_built:
                 self.prepare()  # what can be done with a step depends on the model's variables

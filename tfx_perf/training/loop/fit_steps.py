@@ -85,9 +85,8 @@ class StepFunction:
                     return guard.before_end()
                 guard.failure = error
             raise
-        self._has_ended = countdown.last_call_steps < taken
-        if self._has_ended:
-            steps = countdown.last_call_steps
+        self._has_ended = countdown.has_ended
+        steps = min(steps, countdown.last_call_steps)
         if guard is not None:
             guard.after_call(logs, steps)
         timer.end_call(steps, logs, save_seconds=0.0 if guard is None else guard.save_seconds)
@@ -119,28 +118,45 @@ class KerasSteps:
         return self._traced.used_variables()
 
 
+class CountedSteps(StepRunnerWrapper):
+    """Counts a call's steps by the optimizer: Keras' call ends with the data, and does not say."""
+
+    def __init__(self, inner: StepRunner, *, countdown: EpochStepCounter, model: Any) -> None:
+        super().__init__(inner)
+        self._countdown, self._model = countdown, model
+
+    def run(self, iterator: Any, steps: int) -> Logs:
+        """Runs a call; sets the counter's `last_call_steps` if it had fewer steps."""
+        before = _steps_done(self._model)
+        logs = self.inner.run(iterator, steps)
+        self._countdown.last_call_steps = min(steps, _steps_done(self._model) - before)
+        return logs
+
+
 class UnknownLengthEpochs(StepRunnerWrapper):
     """Returns logs of an epoch's first call even if its data end: Keras needs some."""
 
-    def __init__(self, inner: StepRunner, *, countdown: EpochStepCounter, optimizer: Any) -> None:
+    def __init__(self, inner: StepRunner, *, countdown: EpochStepCounter, model: Any) -> None:
         super().__init__(inner)
-        self._countdown = countdown
-        self._optimizer = optimizer
+        self._countdown, self._model = countdown, model
 
     def run(self, iterator: Any, steps: int) -> Logs:
-        """Runs steps, at least one; sets the counter's `last_call_steps` if the data end."""
-        if self._countdown.call_count > 1 or steps == 1:
+        """Runs steps, at least one; tells the counter if the data end."""
+        countdown = self._countdown
+        if countdown.call_count > 1 or steps == 1:
             return self.inner.run(iterator, steps)
-        before = self._steps_done()
+        before = _steps_done(self._model)
         logs = self.inner.run(iterator, 1)
         try:
             return self.inner.run(iterator, steps - 1)
         except tf.errors.OutOfRangeError:
-            self._countdown.last_call_steps = self._steps_done() - before
+            countdown.last_call_steps = _steps_done(self._model) - before
+            countdown.has_ended = True
             return logs  # in which Keras puts the metrics' results
 
-    def _steps_done(self) -> int:
-        return int(self._optimizer.iterations.numpy())
+
+def _steps_done(model: Any) -> int:
+    return int(model.optimizer.iterations.numpy())
 
 
 class FirstBatch:

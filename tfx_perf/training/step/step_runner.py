@@ -52,6 +52,7 @@ class EpochStepCounter:
     def __init__(self) -> None:
         self._left: int | None = None
         self.call_count = self.last_call_steps = 0
+        self.has_ended = False  # the data, in the last call
 
     def begin(self, steps: int | None) -> None:
         """Starts an epoch or evaluation of `steps` steps; None if nobody knows."""
@@ -64,7 +65,7 @@ class EpochStepCounter:
         if self._left is not None:
             self._left -= taken
         self.call_count += 1
-        self.last_call_steps = taken
+        self.last_call_steps, self.has_ended = taken, False
         return taken
 
 
