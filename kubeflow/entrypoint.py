@@ -27,8 +27,10 @@ def run(argv: Sequence[str], *, staging_root: pathlib.Path = pathlib.Path("/")) 
     )
     # Imported here: they take most of the time that the process needs to start.
     from tfx_perf.components import early_imports
+    from tfx_perf.isolate import forks
     from tfx_perf.kubeflow import task_run
 
+    forks.note_imports()
     early_imports.begin(arguments.executor_class_path)
     with tempfile.TemporaryDirectory(prefix="tfx-task-") as folder:
         task = task_run.TaskRun(

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from tests import processes
+from tfx_perf import isolate
 
 CASES = """
 import logging, os, sys
@@ -134,6 +135,15 @@ def run(nursery, folder):
         return done
 
     return run
+
+
+def test_a_child_of_its_own_has_only_imported_when_its_function_begins(folder, monkeypatch):
+    """Its first import is `forks`, so that TensorFlow's come after the count of threads."""
+    code = "import numpy, pyarrow, tensorflow\nfrom tfx_perf.isolate.forks import may_fork\n"
+    (folder / "fork_of_own.py").write_text(code)
+    monkeypatch.syspath_prepend(folder)
+    log = folder / "own.log"
+    assert isolate.run("fork_of_own:may_fork", {}, timeout_seconds=TIMEOUT_SECONDS, log_path=log)
 
 
 def test_a_process_that_has_only_imported_is_forked_and_its_children_can_do_all(folder):

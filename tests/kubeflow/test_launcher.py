@@ -6,6 +6,7 @@ It makes a `task_run` of what the launcher gives it.
 import json
 import os
 import pathlib
+import subprocess
 import sys
 
 import pytest
@@ -89,3 +90,30 @@ def test_the_command_of_the_spec_runs_as_it_stands(tmp_path):
     assert number.read_text() == "5"
     written = json.loads((tmp_path / "out" / "executor_output.json").read_text())
     assert written["artifacts"]["number"]["artifacts"][0]["metadata"]["count"] == 5
+
+
+FORKS = """
+import os
+from tfx_perf.kubeflow import entrypoint
+from tfx_perf.components import early_imports
+from tfx_perf.isolate import forks
+
+def begin(name):
+    print(forks.may_fork(), flush=True)
+    os._exit(0)
+
+entrypoint.Invocation = entrypoint.Staging = lambda *given: None
+early_imports.begin = begin
+specs = ("invocation_args", "inputs_spec_args")
+entrypoint.run([
+    "--executor_class_path=x", "--pipeline_name=p", "--node_id=n",
+    *(f"--json_serialized_{name}={{}}" for name in specs),
+])
+"""
+
+
+def test_children_of_a_container_need_not_import_tfx_once_more():
+    done = subprocess.run(
+        [sys.executable, "-c", FORKS], check=True, stdout=subprocess.PIPE, text=True
+    )
+    assert done.stdout == "True\n"

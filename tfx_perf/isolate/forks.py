@@ -34,12 +34,18 @@ def _thread_count() -> int:
 
 
 # Modules that are imported later may start more, and are then taken for work.
-_OF_IMPORTS = _thread_count()
+_import_threads = _thread_count()
+
+
+def note_imports() -> None:
+    """Takes all threads for those of imports; for a process that has done nothing else yet."""
+    global _import_threads  # noqa: PLW0603 (so are the threads)
+    _import_threads = _thread_count()
 
 
 def may_fork() -> bool:
     """Returns whether this process has done nothing but imports, as far as can be seen."""
-    if threading.active_count() > 1 or not 0 < _thread_count() <= _OF_IMPORTS:
+    if threading.active_count() > 1 or not 0 < _thread_count() <= _import_threads:
         return False
     names = (path.joinpath("comm").read_text() for path in _TASKS.iterdir())
     if any(name.startswith(_RUNNING) for name in names):

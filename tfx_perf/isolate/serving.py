@@ -202,6 +202,7 @@ def carry_out(path: str) -> int:
     module, _, name = request["target"].partition(":")
     try:
         function = getattr(importlib.import_module(module), name)
+        forks.note_imports()
         outcome, code = {"result": function(**request["arguments"])}, 0
     except errors.UserError as error:
         outcome = {"user_error": str(error)}
