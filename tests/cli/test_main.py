@@ -71,6 +71,14 @@ def test_help_does_not_load_tensorflow_or_tfx():
     assert child.stderr.strip() == ""
 
 
+@pytest.mark.parametrize("group", [[], ["template"], ["kubeflow"], ["airflow"]])
+def test_a_group_without_a_subcommand_shows_its_help(call_command, group):
+    done = call_command(*group)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Usage: tfx-perf" in done.stdout.splitlines()[0]
+    assert "Commands:" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "received"),
     [
@@ -78,6 +86,7 @@ def test_help_does_not_load_tensorflow_or_tfx():
         (["history"], "SOURCE"),
         (["history", "x.db", "--limit", "0"], "--limit"),
         (["history", "no-such-file.db"], "path=no-such-file.db"),
+        (["history", ""], "path=''"),
         (["doctor", "--nonsense"], "--nonsense"),
         (["compare", "a"], "RUN'. See tfx-perf compare --help."),
         (["compare", "a", "b"], "run=a"),

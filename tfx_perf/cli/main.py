@@ -31,17 +31,10 @@ class _LazyGroup(options.Group):
         return importlib.import_module(f"tfx_perf.cli.{cmd_name}").command
 
 
-@click.group(
-    cls=_LazyGroup,
-    invoke_without_command=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(core.VERSION, message="%(prog)s %(version)s")
-@click.pass_context
-def cli(ctx: click.Context) -> None:
+def cli() -> None:
     """Makes TFX training fast, proves it, and stops regressions."""
-    if ctx.invoked_subcommand is None:
-        click.echo(ctx.get_help())
 
 
 def main() -> None:

@@ -18,7 +18,11 @@ _WHOSE = (
 
 
 class Group(click.Group):
-    """A group that lists the first sentence of each subcommand; click cuts it off at the line."""
+    """A group whose help has the first sentence of each subcommand, which click cuts off."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Asks for help where nothing is given: click takes that for an error."""
+        return super().parse_args(ctx, args or ["--help"])
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the subcommands, in as many lines as they need."""
