@@ -269,8 +269,9 @@ def measure(
     )
     against, other = next((measured for measured in jobs_before if measured[1]), (None, None))
     if candidate_job is None or other is None:
-        whose = "this run" if candidate_job is None else "any blessed run"
-        return AbRerun(reason=f"what it takes to train {whose} again is gone or has changed")
+        gone = "be trained again: its code, data or plan is gone or has changed"
+        whose = "this run cannot" if candidate_job is None else "no blessed run can"
+        return AbRerun(reason=f"{whose} {gone}")
     _LOGGER.info("Training this run and %s in turns, for at most %.0f s.", against, seconds)
     try:
         measured = in_turns.train(

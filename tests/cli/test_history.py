@@ -400,6 +400,13 @@ def test_a_folder_that_stands_for_nothing_is_said_in_one_line(
         assert word in line
 
 
+def test_other_programs_json_in_a_folder_is_no_ledger(tmp_path, call_command):
+    (tmp_path / "package.json").write_text('{"name": "x"}')
+    done = call_command("history", tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"Received: path={tmp_path}, which has neither." in done.stderr
+
+
 def test_a_ledger_without_runs_of_a_pipeline_says_whose(ledger, tmp_path, said):
     of_taxi = ledger.entries[0].model_copy(update={"pipeline": "taxi"})
     for path in (tmp_path / "mirror", tmp_path / "ledger.json"):

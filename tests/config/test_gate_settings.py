@@ -35,6 +35,7 @@ from tfx_perf.core import errors, metrics
         ({"memory_leak": {"max_regression": 0.1}}, "with a tolerance, to which"),
         ({"step_time_seconds": {"tolerance": 0.1, "direction": "higher"}}, "direction"),
         ({"evaluation/example_count": {"tolerance": 0.1}}, "Give the rule a direction."),
+        ({"evaluation/": {"min": 1}}, "evaluation/"),
         ({"parameter_count": None}, "has no default one"),
         ({"cost_per_million_examples": {"max": 1}}, "Set gate.price_per_hour."),
         ({"mfu_ratio": {"mni": 1}}, "rules.mfu_ratio.mni=1"),

@@ -121,6 +121,8 @@ def test_a_loss_that_is_not_finite_is_not_blessed_though_it_is_the_first_run():
     decision = judged(made, ledger=Ledger())
     assert "train_loss (invalid): It is NaN or infinite" in decision.headline
     assert not decision.blessed
+    (outcome,) = [each for each in decision.outcomes if each.metric == "train_loss"]
+    assert str(outcome.remedy).startswith("Find out where such a figure comes from")
 
 
 def test_figures_of_another_version_are_left_alone():

@@ -166,13 +166,13 @@ _METRICS = [
         ("training_memory_bytes", "bytes", _LOWER, "Peak of what training took: the accelerator's allocator, or on a CPU the host memory that belongs to no file, less what the process held before the user's code began."),
         ("memory_growth_bytes_per_step", "bytes", _LOWER, "How fast host memory grew in the last two thirds of the training; 0 if it did not."),
         ("memory_leak", "flag", _LOWER, "1 if host memory kept growing: more than noise, more than 2%, and no slower towards the end."),
-        ("flops_per_step", "count", _NONE, "Model FLOPs of a step: dots and convolutions of the unoptimised HLO, 2 per MAC; of a typical batch where they vary."),
+        ("flops_per_step", "count", _NONE, "Model FLOPs of a step: dots and convolutions of the unoptimized HLO, 2 per MAC; of a typical batch where they vary."),
         ("macs_per_step", "count", _NONE, "Multiply-adds of a step: half its FLOPs."),
         ("executed_flops_per_step", "count", _NONE, "FLOPs of a step that were really computed: the model's, and what is computed again."),
         ("achieved_flops_per_second", "1/second", _HIGHER, "FLOPs per step over the mean step time."),
         ("peak_flops_per_second", "1/second", _NONE, "Peak that MFU and HFU are taken against."),
-        ("mfu_ratio", "ratio", _HIGHER, "Model FLOPs utilisation: achieved over peak FLOPs."),
-        ("hfu_ratio", "ratio", _NONE, "Hardware FLOPs utilisation: as MFU, with what is computed again."),
+        ("mfu_ratio", "ratio", _HIGHER, "Model FLOPs utilization: achieved over peak FLOPs."),
+        ("hfu_ratio", "ratio", _NONE, "Hardware FLOPs utilization: as MFU, with what is computed again."),
         ("input_wait_ratio", "ratio", _LOWER, "Share of a step that disappears when one batch is repeated from memory; 0 where noise may explain it. Measured only if tuning timed plans in turns."),
         ("python_overhead_ratio", "ratio", _LOWER, "Share of the steps' time between the calls of the train function: Keras and callbacks, in Python."),
         ("energy_joules", "joules", _LOWER, "Energy of the processors and GPUs of all training hosts during fit, other users included."),
@@ -268,7 +268,7 @@ EVALUATION_PREFIX = "evaluation/"
 
 def is_evaluation(key: str) -> bool:
     """Returns whether a key names a metric of Evaluator's output, `evaluation/NAME`."""
-    return key.startswith(EVALUATION_PREFIX)
+    return key.startswith(EVALUATION_PREFIX) and key != EVALUATION_PREFIX
 
 
 def is_unread(key: str) -> bool:

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 import pydantic
 
 from tfx_perf.config.gate import GateSettings
-from tfx_perf.config.rule import Rule
+from tfx_perf.config.rule import DERIVED, PRIMARY, Rule
 from tfx_perf.core import formatting, metrics, records, statistics
 from tfx_perf.gate.run import Run
 
@@ -62,7 +62,8 @@ class Remedy(records.Record):
     suggestion: str
 
     def __str__(self) -> str:
-        return f"{self.setting} is {self.value}: {self.suggestion}."
+        advice = self.suggestion[:1].upper() + self.suggestion[1:]
+        return f"{advice} ({self.setting} is {self.value})."
 
 
 class RuleResult(records.Record):
@@ -142,10 +143,18 @@ class RuleResult(records.Record):
         return refusal and self.metric in metrics.STEP_TIME_EXPONENTS
 
 
+def to_answer(outcomes: Iterable[RuleResult]) -> list[RuleResult]:
+    """Leaves out what only follows from a step time that has regressed."""
+    given = [*outcomes]
+    regressed = any(item.metric == PRIMARY and item.verdict is Verdict.REGRESSION for item in given)
+    follows = [Verdict.INCONCLUSIVE] if regressed else []
+    return [item for item in given if item.metric not in DERIVED or item.verdict not in follows]
+
+
 def remedies(outcomes: Iterable[RuleResult]) -> dict[Remedy, list[RuleResult]]:
     """Returns what to do, each thing once, with the refusals that it answers."""
     by_remedy: dict[Remedy, list[RuleResult]] = {}
-    for outcome in outcomes:
+    for outcome in to_answer(outcomes):
         if outcome.remedy:
             by_remedy.setdefault(outcome.remedy, []).append(outcome)
     return by_remedy

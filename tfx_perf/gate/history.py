@@ -141,13 +141,16 @@ def read_judged(path: str) -> Run:
 
 def resolved(source: str) -> str:
     """Returns the database in, below or beside a local folder; any other source as it is."""
+    if not source:  # a variable of the shell that is not set, say
+        raise errors.UserError(f"{_EXPECTED}. Received: path=''.")
     folder = pathlib.Path(source)
     if "://" in source or not folder.is_dir():
         return source
     files: list[pathlib.Path] = []
     for depth in range(_DEPTH):
         files = files or [each for name in _DATABASES for each in folder.glob("*/" * depth + name)]
-    is_mirror = any(folder.glob("*.json")) or not any(folder.iterdir())
+    schemas = (_schema(storage.path(str(each))) for each in folder.glob("*.json"))
+    is_mirror = any(each is not None for each in schemas) or not any(folder.iterdir())
     if not files and is_mirror:
         return source
     files = files or [each for name in _DATABASES for each in folder.parent.glob(name)]
@@ -252,8 +255,9 @@ def _of_ledger(ledger: Ledger) -> list[RecordedRun]:
 
 
 def _schema(path: upath.UPath) -> str | None:
+    """Returns the schema that a JSON file names; None of another program's, which names none."""
     try:
         document = json.loads(storage.read_bytes(path))
     except (OSError, ValueError):
-        return None  # and reading it says why
+        return ""  # and reading it says why
     return document.get("schema") if isinstance(document, dict) else None

@@ -4,12 +4,11 @@ import decimal
 import shlex
 from collections.abc import Iterator, Sequence
 
-from tfx_perf.config.gate import GateSettings
-from tfx_perf.config.rule import DERIVED, PRIMARY, REGRESSION_TOLERANCES, Rule
+from tfx_perf.config.rule import PRIMARY, REGRESSION_TOLERANCES, Rule
 from tfx_perf.core import formatting, metrics
 from tfx_perf.gate import run as run_lib
 from tfx_perf.gate.baseline import Case
-from tfx_perf.gate.decision import GateRecord, Remedy, RuleResult, Verdict, remedies
+from tfx_perf.gate.decision import GateRecord, Remedy, RuleResult, Verdict, remedies, to_answer
 from tfx_perf.gate.run import Run
 from tfx_perf.training import scaling
 
@@ -151,7 +150,7 @@ def _slower_steps(case: Case, outcomes: Sequence[RuleResult]) -> Iterator[str]:
 
 def remedy(outcome: RuleResult, rule: Rule, *, of_rule: Sequence[RuleResult], case: Case) -> Remedy:
     """Returns the setting that decides on a refusal, and the value for all answers to its rule."""
-    setting, value, words = _suggested(outcome, rule, of_rule=of_rule, settings=case.settings)
+    setting, value, words = _suggested(outcome, rule, of_rule=of_rule, case=case)
     is_doubtful = outcome.verdict is Verdict.INCONCLUSIVE or _slower_peaks(
         case.candidate, case.compared
     )
@@ -164,9 +163,9 @@ def remedy(outcome: RuleResult, rule: Rule, *, of_rule: Sequence[RuleResult], ca
 
 
 def _suggested(
-    outcome: RuleResult, rule: Rule, *, of_rule: Sequence[RuleResult], settings: GateSettings
+    outcome: RuleResult, rule: Rule, *, of_rule: Sequence[RuleResult], case: Case
 ) -> tuple[str, str, str]:
-    of_key = f"gate.rules.{outcome.metric}"
+    of_key, settings = f"gate.rules.{outcome.metric}", case.settings
     if outcome.verdict is Verdict.LIMIT:
         value = outcome.value or 0.0  # what is beyond a limit is known
         is_max = rule.min is None or value >= rule.min
@@ -198,8 +197,8 @@ def _suggested(
     if outcome.verdict is Verdict.NO_BASELINE:
         words = f"{_BLESS}, and the next one is compared with it"
         return "gate.policy.no_baseline", repr(settings.policy.no_baseline), words
-    if outcome.lowest is not None or outcome.highest is not None:
-        words = "find out what wrote such a figure, and train again"
+    if outcome.metric in (*case.candidate.impossible, *case.candidate.not_finite):
+        words = "find out where such a figure comes from, and train again"
         return "gate.policy.invalid", repr(settings.policy.invalid), words
     if outcome.value is not None:
         words = "train for more steps, or lower it"
@@ -268,14 +267,7 @@ def lines(
             f"  {formatting.compared_speed(speedup)} the last run on one replica: "
             f"{whose} report says why, and what to do"
         )
-    refusals = [outcome for outcome in decision.outcomes if outcome.refuses]
-    if any(item.metric == PRIMARY and item.verdict is Verdict.REGRESSION for item in refusals):
-        # Figures that follow from the step time need no answer of their own then.
-        refusals = [
-            item
-            for item in refusals
-            if item.metric not in DERIVED or item.verdict is not Verdict.INCONCLUSIVE
-        ]
+    refusals = to_answer(outcome for outcome in decision.outcomes if outcome.refuses)
     advice = remedies(refusals)
     for outcome in refusals[:_MOST_REFUSALS]:
         if outcome is not refusals[0]:  # which the headline has

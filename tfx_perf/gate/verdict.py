@@ -13,7 +13,7 @@ from tfx_perf.gate.decision import AbRerun, GateRecord, RuleResult, Verdict
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.run import Run
 
-# What is taken over the steps of a training, and says nothing after a few.
+# Figures over the steps of a training, which say nothing after a few.
 PER_STEP = frozenset(
     (
         "step_time_seconds", "step_time_p90_seconds", "step_time_p99_seconds",
@@ -21,7 +21,7 @@ PER_STEP = frozenset(
         "cost_per_million_examples",
     )
 )  # fmt: skip
-# Of the process that trains, which beside parameter servers computes nothing.
+# Figures of the training process, which beside parameter servers computes nothing.
 _PER_PROCESS = frozenset(("training_memory_bytes",))
 
 
@@ -91,10 +91,10 @@ def _answers(case: Case) -> tuple[list[RuleResult], dict[str, Change], float]:
     }
     changes, host_factor = baseline.changes(judged, case)
     # Small losses against each day's baseline model add up: drift compares the metrics themselves.
-    of_gains = {key: rule for key, rule in judged.items() if candidate.gain(key) is not None}
-    alone = candidate.model_copy(update={"evaluation_gains": {}})
-    of_gain, _ = baseline.changes(of_gains, Case(alone, case.ledger, settings))
-    since_anchor = {**changes, **dict.fromkeys(of_gains), **of_gain}
+    gain_rules = {key: rule for key, rule in judged.items() if candidate.gain(key) is not None}
+    without_gains = candidate.model_copy(update={"evaluation_gains": {}})
+    metric_changes, _ = baseline.changes(gain_rules, Case(without_gains, case.ledger, settings))
+    since_anchor = {**changes, **dict.fromkeys(gain_rules), **metric_changes}
     tested = [key for key, change in changes.items() if change.is_tested]
     p_values = [changes[key].p_value for key in tested]
     holm = noise.holm_levels(p_values, rate=settings.false_alarm_rate)
@@ -226,7 +226,7 @@ def _problem(key: str, rule: Rule, case: Case) -> RuleResult | None:
 
 
 def _refuses(policy: Policy, outcome: RuleResult, *, quality_holds: bool) -> bool:
-    """Whether a verdict refuses: a limit does, and one that the policy does not know does not."""
+    """Whether a verdict refuses: a limit always, others as the policy says; without one, not."""
     if outcome.verdict is Verdict.LIMIT:
         return True
     answer = getattr(policy, outcome.verdict.name.lower(), "bless")

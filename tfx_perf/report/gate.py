@@ -138,7 +138,7 @@ def allowed_in_words(outcome: RuleResult) -> str:
         if bound is not None
     ]
     if bounds and outcome.verdict is Verdict.INCONCLUSIVE:
-        bounds[-1] += ", were it certain"
+        bounds[-1] += ", once it is certain"
     return " and ".join(bounds) or formatting.MISSING
 
 
