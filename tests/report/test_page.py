@@ -89,7 +89,7 @@ def test_bars_are_as_long_as_their_values():
     rows = [(str(v), interval(v, v, v)) for v in values]
     svg = plots.interval_bars(rows, xlabel="x", highlight="1.0")
     widths = {}
-    for path, colour in re.findall(r'<path d="([^"]+)"[^>]*style="fill: (#\w+)', svg):
+    for path, color in re.findall(r'<path d="([^"]+)"[^>]*style="fill: (#\w+)', svg):
         x = [float(number) for number in re.findall(r"[ML] (\S+)", path)]
-        widths[colour] = max(x) - min(x)
-    assert widths[plots._COLOURS[0]] == pytest.approx(4 * widths[plots._COLOURS[1]], rel=1e-3)
+        widths[color] = max(x) - min(x)
+    assert widths[plots._COLORS[0]] == pytest.approx(4 * widths[plots._COLORS[1]], rel=1e-3)

@@ -428,14 +428,24 @@ def test_noise_in_a_check_does_not_leave_a_plan_that_does_less_work(seconds, win
     found = Contest(plain, [longer], margin=0.02).needing_no_turns()
     assert (found is longer) is wins
     if seconds > 1.0 and wins:
-        assert "with less work" in longer.record(plain, chosen=True).reason
+        assert "with less work" in longer.record(plain, longer).reason
+
+
+def test_a_plan_that_seems_faster_than_the_chosen_one_is_not_surely_so():
+    plain, ten, five = (
+        contender(plan, seconds, [seconds] * 3)
+        for plan, seconds in ((PLAIN_FIT, 2e-3), (TEN, 1.6e-3), (FIVE, 1.5e-3))
+    )
+    assert five.record(plain, ten).reason.endswith(f", but not surely faster than {TEN}")
+    assert "surely" not in ten.record(plain, ten).reason + plain.record(ten, ten).reason
 
 
 def test_of_a_check_alone_no_factor_is_said():
     plain = contender(PLAIN_FIT, 2e-3)
     for seconds, how in ((1e-3, "faster"), (3e-3, "not faster")):
-        said = contender(TEN, seconds).record(plain, chosen=False).reason
-        assert said == f"{how} than Keras fit in the few steps of its check"
+        said = contender(TEN, seconds).record(plain, None).reason
+        shown = f"{1e3 * seconds:.2f} ms a step, not 2.00 ms a step"
+        assert said == f"{how} than Keras fit in the few steps of its check: {shown}"
 
 
 @pytest.mark.usefixtures("known_times")

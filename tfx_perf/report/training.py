@@ -15,6 +15,7 @@ TITLE = "OptimizedTrainer: how the model was trained"
 _LOSSES = {"loss": "training", "val_loss": "validation"}
 _MARKED_EPOCHS = 40
 _TRIED = ("slower", "different")
+_LARGE_SHARE = 0.2  # of the trials' time, worth a line
 # Of Keras fit in several ways; see `processes.Comparison`.
 _BESIDE_BUDGET = (
     "Of this time training.tuning_seconds counts neither the start of the processes that "
@@ -338,6 +339,10 @@ def _first_lines(record: TrainingRecord, *, runs_are_planned: bool) -> list[str]
     took_turns = any(each.plan.is_plain_fit and each.plan.speedups for each in record.trials)
     if cost and took_turns:
         lines.append(_BESIDE_BUDGET)
+    traced_seconds = record.traced_in_trials_seconds
+    if cost and traced_seconds > _LARGE_SHARE * record.trial_time_seconds:
+        shown = formatting.format_seconds(traced_seconds)
+        lines.append(f"Of that, {shown} traced and compiled the steps that trained.")
     speed = figures["examples_per_second"]
     if speed is not None:
         shown = formatting.format_value("examples_per_second", speed).removesuffix("/s")

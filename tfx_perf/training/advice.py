@@ -73,7 +73,8 @@ def _found(record: TrainingRecord, data: Any) -> Iterator[tuple[str, str]]:
             "with training.gradient_checkpointing=auto most activations are computed twice instead "
             "of kept.",
         )
-    if figures["trial_time_seconds"] > _START_SHARE * record.fit_time_seconds:
+    lost_seconds = record.trial_time_seconds - record.traced_in_trials_seconds
+    if lost_seconds > _START_SHARE * record.fit_time_seconds:
         yield (
             "long_trials",
             f"{shown['trial_time_seconds']} of {shown['fit_time_seconds']} were trials. "
@@ -82,8 +83,8 @@ def _found(record: TrainingRecord, data: Any) -> Iterator[tuple[str, str]]:
     elif figures["compile_share_ratio"] > _START_SHARE:
         yield (
             "long_compilation",
-            f"{shown['compile_share_ratio']} of fit was tracing and compiling: it pays only in a "
-            "longer training.",
+            f"{shown['compile_share_ratio']} of fit was tracing and compiling: in a longer "
+            "training it is a smaller share.",
         )
     if figures["step_time_p99_seconds"] > _TAIL * (figures["step_time_seconds"] or 1e9):
         yield (
@@ -122,10 +123,7 @@ def _for_faster_input(tuned: str | None) -> str:
 
 def _for_fewer_calls(steps_per_execution: int) -> str:
     if steps_per_execution > 1:
-        return (
-            f"A call has {steps_per_execution} steps already: look for slow callbacks, or try "
-            "larger numbers in training.steps_per_execution."
-        )
+        return f"A call has {steps_per_execution} steps already: look for slow callbacks."
     return (
         "More steps can be run in a call if no callback acts on every batch, and where training is "
         "long enough for trials (schedule.expected_runs)."
@@ -135,8 +133,8 @@ def _for_fewer_calls(steps_per_execution: int) -> str:
 def _for_fewer_trials(is_settled: bool) -> str:
     if is_settled:
         return (
-            "The next run uses this plan again without, if it gets previous_metrics (of "
-            "latest_metrics), or as a script has the same folder."
+            "The next run uses this plan without trials: a script with the same folder, or an "
+            "OptimizedTrainer with previous_metrics (of latest_metrics)."
         )
     return (
         "The next run makes trials again, because these have settled nothing for good: the first "

@@ -196,6 +196,12 @@ class TrainingRecord(PlanChoice):
         }
 
     @property
+    def traced_in_trials_seconds(self) -> float:
+        """Part of the trials that traced and compiled the plan that trained, in seconds."""
+        times = (each.compile_time_seconds for each in self.trials if each.plan == self.plan)
+        return min(next(times, None) or 0.0, self.trial_time_seconds)
+
+    @property
     def plan_saving_seconds(self) -> float | None:
         """The plan's approximate saving in this run, by turns with Keras' `fit`; None without."""
         times = {trial.status: trial.step_time for trial in self.trials if trial.step_time}

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tfx_perf.core import statistics
+from tfx_perf.core import formatting, statistics
 from tfx_perf.training.loop import turns
 from tfx_perf.training.speedups.plan import TrainingPlan
 from tfx_perf.training.tuning.choice import TrialRecord
@@ -46,23 +46,28 @@ class Contender:
         """Returns the reference's step time over this one's."""
         return statistics.ratio_interval(reference.blocks, self.blocks)
 
-    def record(self, reference: "Contender", *, chosen: bool) -> TrialRecord:
+    def record(self, reference: "Contender", winner: "Contender | None") -> TrialRecord:
         """Returns the record against the reference, which is another contender."""
         speedup = self.speedup_over(reference) if self.blocks else None
+        chosen = self is winner
         if speedup:
             reason = (
                 f"{speedup.value:.2f} times the speed of {reference.plan} "
                 f"(95% interval {speedup.low:.2f} to {speedup.high:.2f})"
             )
+            if winner and speedup.value > winner.speedup_over(reference).value:
+                reason += f", but not surely faster than {winner.plan}"
         elif chosen and self.step_seconds >= reference.step_seconds:
             reason = (
                 f"does the same as {reference.plan} with less work, and was not clearly slower in "
                 "the few steps of its check"
             )
         else:
-            # Which are one sample: it tells which is faster, and not by how much.
+            # Which are one sample: it tells which is faster, and no factor for more steps.
             faster = "faster" if self.step_seconds < reference.step_seconds else "not faster"
-            reason = f"{faster} than {reference.plan} in the few steps of its check"
+            times = (self.step_seconds, reference.step_seconds)
+            shown = ", not ".join(map("{} a step".format, map(formatting.format_seconds, times)))
+            reason = f"{faster} than {reference.plan} in the few steps of its check: {shown}"
         return TrialRecord(
             plan=self.plan,
             status="chosen" if chosen else "slower",

@@ -138,7 +138,7 @@ def _parts(variable: Any, strategy: tf.distribute.Strategy) -> Sequence[Any]:
 
 
 def epsilon_of(dtype: Any) -> float:
-    """Returns the relative distance of neighbouring numbers; 0 for whole numbers."""
+    """Returns the relative distance of neighboring numbers; 0 for whole numbers."""
     return _EPSILONS.get(tf.as_dtype(dtype), 0.0)
 
 

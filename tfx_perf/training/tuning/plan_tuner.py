@@ -1,7 +1,7 @@
 """Chooses a plan by short trials on the user's own model and data.
 
 Each plan first trains a few steps from the same weights on the same batches: it must
-reach Keras' weights, slots, metrics and logs. Then all that did are timed in
+reach Keras' weights, slots, metrics and logs. Plans that did are timed in
 interleaved blocks (A B C A B C), and the fastest wins if the whole interval of its speed-up
 lies above 1 + margin: over Keras' `fit`, and for plans that may be slower by nature also over those
 that may not. Where that takes longer than it can save, or than there is time, the check decides
@@ -192,7 +192,7 @@ class PlanTuner:
 
     def _prospect(self, plan: TrainingPlan, contest: Contest) -> CostEstimate:
         best = contest.first_in_checks
-        # A plan of the kind that needs none decides nothing about turns.
+        # A plan that is never slower does not make timing in turns necessary.
         needs_turns = not (self._takes_turns(contest) or contest.is_never_slower(plan))
         return self._cost_model.prospect(
             plan,
@@ -291,7 +291,7 @@ class PlanTuner:
             if not self._budget.has(seconds, what="a round of turns more"):
                 if contest.fastest() is None:
                     return
-                self._budget.lack = lack  # it suffices
+                self._budget.lack = lack  # a plan has won, so that this one does not matter
                 break
         # Not in turns with the real data: their buffers would fill up in the meantime. But at about
         # the same time, since a host is now faster and now slower.
@@ -307,7 +307,7 @@ class PlanTuner:
         self._input_wait = input_wait(reading, repeated)
 
     def _may_pay(self, contest: Contest, spent_seconds: float) -> bool:
-        """Whether the seemingly fastest plan, if it is, saves more than telling has cost."""
+        """Whether the apparent winner would save more than timing it has cost."""
         saved_seconds = contest.possible_gain_seconds() * self._cost_model.step_count
         return saved_seconds > spent_seconds
 
@@ -347,7 +347,7 @@ class PlanTuner:
         else:
             reason = "nothing beat it"
         first = reference.reference_record(reason)
-        records = [other.record(reference, chosen=other is winner) for other in others]
+        records = [other.record(reference, winner) for other in others]
         chosen = next((record for record in records if record.status == "chosen"), first)
         reasons = [chosen.reason, ended] if winner and ended else [chosen.reason]
         return PlanChoice(
