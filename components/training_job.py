@@ -129,7 +129,7 @@ def for_all_workers(expected: DistributionSettings) -> Iterator[Callable[[_Fit],
 
     Refuses `MirroredStrategy` at once: it would take other workers' devices and end the process.
     """
-    if not expected.has_others_train:
+    if not expected.delegates_training:
         yield lambda fit: fit
         return
 

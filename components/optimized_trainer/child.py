@@ -133,7 +133,9 @@ def run(
     if settings.training.seed is not None:
         either_keras.set_random_seed(settings.training.seed)
     model_run = KeptModelRun(arguments, checkpoint_folder=job.checkpoint_folder)
-    session = TrainingSession(settings, choice=choice, choose=choose, on_anew=model_run.begin_anew)
+    session = TrainingSession(
+        settings, choice=choice, choose=choose, on_fresh_start=model_run.begin_anew
+    )
     session.reserve()
     with (
         precision.policy(job.precision),

@@ -44,7 +44,7 @@ class Executor(base_executor.BaseExecutor):
         """
         exec_properties = trainer_args.with_train_steps(exec_properties)
         job = TrainingJob.of(input_dict, exec_properties)
-        # Which reads the data, so that what is wrong is said before any process starts.
+        # Reads the data now, so that errors appear before any process starts.
         trainer_args.fn_args(input_dict, output_dict, exec_properties)
         missing = trainer_args.missing_plan(input_dict, exec_properties)
         if missing is not None:
@@ -67,7 +67,7 @@ class Executor(base_executor.BaseExecutor):
             published = functools.partial(
                 publish, job, output_dict, strategy=strategy, origin=origin
             )
-            if job.settings.distribution.has_others_train:
+            if job.settings.distribution.delegates_training:
                 distributed.train(
                     job,
                     output_dict,

@@ -209,7 +209,7 @@ class DistributionSettings(Section):
                 remedy="Set distribution.parameter_servers and distribution.workers, or those of "
                 "a job.",
             )
-        if given == "auto" and self.has_others_train:
+        if given == "auto" and self.delegates_training:
             number = "workers" if self.job is None else "job"
             raise SettingError(
                 "strategy=auto, which finds out whether one device trains or all of this "
@@ -218,7 +218,7 @@ class DistributionSettings(Section):
                 remedy="Leave distribution.strategy out, and the workers train, or leave "
                 f"distribution.{number} out, and what is faster trains.",
             )
-        if self.has_others_train and given not in (wanted, None):
+        if self.delegates_training and given not in (wanted, None):
             among = "beside parameter servers" if self.servers else "for several workers"
             raise SettingError(
                 f"{wanted}, or no strategy at all, {among}",
@@ -238,7 +238,7 @@ class DistributionSettings(Section):
                 remedy="Leave it out. A strategy that your code makes takes "
                 "tf.distribute.experimental.CommunicationOptions.",
             )
-        if given == "multi_worker" and not self.has_others_train:
+        if given == "multi_worker" and not self.delegates_training:
             raise SettingError(
                 "workers or a job with the strategy multi_worker",
                 remedy="Set distribution.workers or distribution.job, or leave strategy out.",
@@ -274,7 +274,7 @@ class DistributionSettings(Section):
         return ParameterServers(self.worker_count, count) if count else None
 
     @property
-    def has_others_train(self) -> bool:
+    def delegates_training(self) -> bool:
         """Whether other processes train in OptimizedTrainer's place."""
         return self.workers is not None or self.job is not None
 

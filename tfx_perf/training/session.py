@@ -68,7 +68,7 @@ def connect_workers() -> None:
 def built_under(settings: DistributionSettings) -> Iterator[Callable[[_Handler], _Handler]]:
     """Has code in the context build its model under the strategy of the settings, if any.
 
-    Yields what has a handler of `fit` run as behind a `with` block of that strategy.
+    Yields a decorator that runs a handler of `fit` outside of that strategy's scope.
     """
     if settings.effective_strategy in (None, strategies.ONE_DEVICE):  # which needs no scope
         yield lambda handler: handler
@@ -110,7 +110,7 @@ class TrainingSession:
         *,
         choice: PlanChoice | None = None,
         choose: Callable[[FitCall, FitLoop], PlanChoice] | None = None,
-        on_anew: Callable[[], None] = lambda: None,
+        on_fresh_start: Callable[[], None] = lambda: None,
         block: str = "",
     ) -> None:
         """Starts a session; memory that the process holds now is not counted as the training's.
@@ -122,28 +122,28 @@ class TrainingSession:
             choose: chooses for any other, in this process, by trials that leave all as it was;
                 all workers call it. None: as `TrialsTogether` does, where a crash is the
                 training's end; workers then have no trials.
-            on_anew: called before the first `fit` if that does not go on from a checkpoint.
+            on_fresh_start: called before the first `fit` unless that resumes from a checkpoint.
             block: tells this session's checkpoints from those of others in the same folder.
         """
         self._settings = settings
-        self._given = () if choice is None else choice.of_all_fits
-        self._found = sorted(self._given, key=lambda each: not each.fit)
-        self._ended: dict[str, PlanChoice] = {}  # by their `fit`
-        self._try = choose or TrialsTogether(settings).choose
-        self._on_anew = on_anew
+        self._given_choices = () if choice is None else choice.of_all_fits
+        self._known_choices = sorted(self._given_choices, key=lambda each: not each.fit)
+        self._choice_by_fit: dict[str, PlanChoice] = {}  # by their `fit`
+        self._choose_by_trials = choose or TrialsTogether(settings).choose
+        self._on_fresh_start = on_fresh_start
         self._block = block
         self._longest: recording.EndedTraining | None = None
         self._custom: TrainingRecord | None = None
         self._loop: FitLoop | None = None
         self._fit_count = 0
         self._fit_errors: tuple[str, ...] = ()
-        self._beside_count = 0  # trainings in other threads, which Keras' own step made
+        self._other_thread_fits = 0  # trainings in other threads, which Keras' own step made
         self._clock = CheckpointSchedule()
         self._communication = CommunicationMeter()
         folder = settings.training.checkpoint_folder
         self._lock = FolderLock(folder) if folder else None
-        self._held = memory.MemoryBaseline.now()
-        self._began: float | None = time.perf_counter()
+        self._memory_before = memory.MemoryBaseline.now()
+        self._started_at: float | None = time.perf_counter()
 
     @functools.cached_property
     def record(self) -> TrainingRecord | None:
@@ -160,7 +160,7 @@ class TrainingSession:
         try:
             with generators.kept():
                 longest = self._longest.record()
-            others = tuple(each for each in self._ended.values() if each.fit != longest.fit)
+            others = tuple(each for each in self._choice_by_fit.values() if each.fit != longest.fit)
             update = {
                 "fit_errors": self._fit_errors,
                 "other_choices": others,
@@ -175,10 +175,10 @@ class TrainingSession:
 
     @property
     def _beside_notes(self) -> tuple[str, ...]:
-        if not self._beside_count:
+        if not self._other_thread_fits:
             return ()
         return (
-            f"{self._beside_count} of the calls of Model.fit came from another thread meanwhile: "
+            f"{self._other_thread_fits} calls of Model.fit came from another thread meanwhile: "
             "Keras' own step trained them, and they are not measured",
         )
 
@@ -189,7 +189,7 @@ class TrainingSession:
             return f"Model.fit raised {self._fit_errors[0]}, and your code continued"
         if self._fit_count:
             return "Model.fit trained, but could not be measured; the log says why"
-        if self._beside_count:
+        if self._other_thread_fits:
             return (
                 "Model.fit trained by Keras' own step, since one in another thread was being "
                 "optimized"
@@ -254,7 +254,7 @@ class TrainingSession:
 
     def _train_beside(self, call: FitCall) -> Any:
         """Carries out a `fit` while another thread's is taken over."""
-        self._beside_count += 1
+        self._other_thread_fits += 1
         self.__dict__.pop("record", None)
         _LOGGER.warning(
             "Model.fit of %s trains by Keras' own step and is not measured: Model.fit in another "
@@ -268,18 +268,18 @@ class TrainingSession:
     ) -> Any:
         console.set_status("preparing fit")
         started = time.perf_counter()
-        setup_seconds = None if self._began is None else started - self._began
-        self._began = None  # a second `fit` has none of its own
+        setup_seconds = None if self._started_at is None else started - self._started_at
+        self._started_at = None  # a second `fit` has none of its own
         loop, strategy = self._loop_for(call), call.model.distribute_strategy
         sync = loop.sync
         recovery, notes = self._recovery(call, loop)
-        notes = (*notes, *_alone(call))
+        notes = (*notes, *_note_if_alone(call))
         before = recovery.plan if recovery is not None else None
         is_served = strategies.servers_of(strategy) is not None
-        if not (placement or is_served) and self._is_told_first(call, loop, recovery):
-            loop.told = stack.enter_context(_told(call, loop, recovery))
+        if not (placement or is_served) and self._callbacks_run_first(call, loop, recovery):
+            loop.told = stack.enter_context(_callbacks_told(call, loop, recovery))
         if self._fit_count == 1 and (recovery is None or recovery.step is None):
-            self._on_anew()
+            self._on_fresh_start()
         if recovery is not None and before is not None:
             choice = self._gone_on_with(before, call, loop, step=recovery.step)
         else:
@@ -311,7 +311,7 @@ class TrainingSession:
             fit_seconds = time.perf_counter() - started  # without the end of the server
         communication = self._communicated(call, result)
         if sync.size > 1:
-            taken = _asked(lambda: energy.of_all_hosts(used, sync), what="energy")
+            taken = _or_none(lambda: energy.of_all_hosts(used, sync), what="energy")
             used = taken or energy.Energy(reason="not all workers have reported it")
         left = loop.speed_watch and loop.speed_watch.note
         if loop.single_steps_note:
@@ -339,7 +339,7 @@ class TrainingSession:
         return result.history
 
     def _communicated(self, call: FitCall, result: FitResult) -> CommunicationAccount | None:
-        return _asked(
+        return _or_none(
             lambda: self._communication.account(
                 call.model.distribute_strategy,
                 step_count=result.timer.step_count,
@@ -377,7 +377,7 @@ class TrainingSession:
     def _keep(self, call: FitCall, choice: PlanChoice, result: FitResult, **measured: Any) -> None:
         self.__dict__.pop("record", None)
         if choice.fit:
-            self._ended[str(choice.fit)] = choice
+            self._choice_by_fit[str(choice.fit)] = choice
         if self._longest and self._longest.step_count > result.timer.step_count:
             return
         try:
@@ -385,11 +385,11 @@ class TrainingSession:
                 call,
                 choice,
                 result,
-                held=self._held,
-                is_traced=all(choice.fit != each.fit for each in self._given),
+                held=self._memory_before,
+                is_traced=all(choice.fit != each.fit for each in self._given_choices),
                 **measured,
             )
-        except Exception:  # as above
+        except Exception:  # the model is trained; losing it would help nobody
             _LOGGER.warning("The training could not be measured.", exc_info=True)
 
     def close(self) -> None:
@@ -444,12 +444,12 @@ class TrainingSession:
             self._loop = FitLoop(call, observer=self._communication)
         return self._loop
 
-    def _is_told_first(self, call: FitCall, loop: FitLoop, recovery: FitGuard | None) -> bool:
+    def _callbacks_run_first(self, call: FitCall, loop: FitLoop, recovery: FitGuard | None) -> bool:
         """Whether callbacks may change the model before its steps are tried or traced."""
         module = loop.keras_api.callbacks
         if not callback_hooks.may_change_the_model(call.arguments["callbacks"], module):
             return False
-        has_plans = bool(self._given) or self._settings.training.tuning_seconds > 0
+        has_plans = bool(self._given_choices) or self._settings.training.tuning_seconds > 0
         is_resumed = recovery is not None and recovery.step is not None
         return is_resumed or (has_plans and obstacle(call, loop) is None)
 
@@ -459,15 +459,15 @@ class TrainingSession:
             return choosing.for_parameter_servers(call, loop, settings=self._settings)
         choice = self._known_to_all(call, loop)
         if choice is None:
-            choice = self._try(call, loop)
-            unspent = sum(each.trial_time_seconds for each in self._found)
+            choice = self._choose_by_trials(call, loop)
+            unspent = sum(each.trial_time_seconds for each in self._known_choices)
             seconds = choice.trial_time_seconds + unspent
             choice = choice.model_copy(update={"trial_time_seconds": seconds})
             if choice.fit:
-                self._found.append(choice)
+                self._known_choices.append(choice)
         # Spent once.
         spent = {"trial_time_seconds": 0.0}
-        self._found = [each.model_copy(update=spent) for each in self._found]
+        self._known_choices = [each.model_copy(update=spent) for each in self._known_choices]
         return choosing.with_recompute(call, loop, choice, settings=self._settings)
 
     def _gone_on_with(
@@ -484,13 +484,13 @@ class TrainingSession:
         """Returns the choice of `_known` if all workers have the same; else None."""
         sync = loop.sync
         # To see whether a choice holds may build the model, which takes all workers.
-        all_found = sync.all_equal([(each.plan, each.fit) for each in self._found])
+        all_found = sync.all_equal([(each.plan, each.fit) for each in self._known_choices])
         choice = self._known(call, loop) if all_found else None
         return choice if sync.all_equal(choice and choice.plan) else None
 
     def _known(self, call: FitCall, loop: FitLoop) -> PlanChoice | None:
         """Returns the choice given, or found for an equal earlier `fit`; None if neither."""
-        for earlier in self._found:
+        for earlier in self._known_choices:
             choice = choosing.as_given(call, loop, earlier)
             if choice.fit or not earlier.fit:
                 return choice
@@ -518,7 +518,7 @@ def _plain_step_seconds(choice: PlanChoice) -> float | None:
     return times[0].value
 
 
-def _told(
+def _callbacks_told(
     call: FitCall, loop: FitLoop, recovery: FitGuard | None
 ) -> contextlib.AbstractContextManager[callback_hooks.Told]:
     """Returns the context in which callbacks have been told of the training."""
@@ -534,7 +534,7 @@ def _told(
     )
 
 
-def _asked(ask: Callable[[], _T], *, what: str) -> _T | None:
+def _or_none(ask: Callable[[], _T], *, what: str) -> _T | None:
     """Returns the answer that all workers find together; None where that fails."""
     try:
         return ask()
@@ -545,7 +545,7 @@ def _asked(ask: Callable[[], _T], *, what: str) -> _T | None:
     return None
 
 
-def _alone(call: FitCall) -> tuple[str, ...]:
+def _note_if_alone(call: FitCall) -> tuple[str, ...]:
     """Returns a sentence if a process trains without the other workers."""
     strategy = call.model.distribute_strategy
     built = f"but the model was built under {strategies.in_words(strategy)}"

@@ -148,7 +148,7 @@ def idle_settings(config: PerfConfig, strategy: tf.distribute.Strategy) -> tuple
     of_several = {}
     if not settings.servers:
         of_several["heartbeat_timeout_seconds"] = "there are no parameter servers"
-    if not settings.has_others_train:
+    if not settings.delegates_training:
         of_several |= dict.fromkeys(("restarts", "start_timeout_seconds"), "one process trains")
     reasons |= {
         key: reason
