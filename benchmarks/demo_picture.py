@@ -24,8 +24,8 @@ def main(summary: pathlib.Path, path: str) -> None:
         rates = [run[key]["examples_per_second"] for key in ("stock", "by_hand", "optimized")]
         speeds = [rate / rates[0] for rate in rates]
         for axes, values, unit in ((waiting, waits, " s"), (training, speeds, " times")):
-            for place, (value, colour) in enumerate(zip(values, _TRAINERS.values(), strict=True)):
-                bar = axes.barh(row + 0.27 * (place - 1), value, 0.24, color=colour)
+            for place, (value, color) in enumerate(zip(values, _TRAINERS.values(), strict=True)):
+                bar = axes.barh(row + 0.27 * (place - 1), value, 0.24, color=color)
                 axes.bar_label(bar, [f"{value:.3g}{unit}"], padding=3, fontsize=9)
     for axes, title in (
         (waiting, "wall time of the first run, tuning included"),
@@ -37,7 +37,7 @@ def main(summary: pathlib.Path, path: str) -> None:
         axes.margins(x=0.2)
         axes.set_xticks([])
         axes.spines[["top", "right", "bottom"]].set_visible(False)
-    bars = [patches.Patch(color=colour) for colour in _TRAINERS.values()]
+    bars = [patches.Patch(color=color) for color in _TRAINERS.values()]
     drawing.legend(bars, _TRAINERS, loc="outside lower center", ncols=3, frameon=False)
     drawing.savefig(path, dpi=110)
 

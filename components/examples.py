@@ -26,7 +26,7 @@ _TELEMETRY = ["InputTuner"]
 Examples = Sequence[artifact.Artifact]
 _Features = dict[str, Any]
 _Schema: TypeAlias = "schema_pb2.Schema | None"
-# Turns serialised records into features.
+# Turns serialized records into features.
 _ParseFeatures = Callable[[tf.Tensor, _Schema], _Features]
 
 

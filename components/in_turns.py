@@ -1,6 +1,6 @@
 """Trains in turns on this host, block by block, each training in processes of its own.
 
-Whatever slows a run down on a shared host (its clock, its neighbours) then affects both trainings
+Whatever slows a run down on a shared host (its clock, its neighbors) then affects both trainings
 and cancels in the ratio of their step times. The children answer in lines over a Unix socket:
 first, once all is compiled, a JSON list of the name and the losses; then, for each `go`, the median
 seconds per step of a block. The first of several workers speaks for all.
@@ -78,7 +78,7 @@ def train(
         loss_passes: how often to train first on the same few batches from the first training's
             weights, comparing the loss after each time; 0: not at all.
     """
-    console.set_status(f"training in {len(trainings)} ways in turns, for at most {seconds:.0f} s")
+    console.set_status(f"training {len(trainings)} variants in turns, for at most {seconds:.0f} s")
     deadline = time.monotonic() + start_seconds + seconds
     log_folder.mkdir(parents=True, exist_ok=True)
     # Alike for all, so that what is compared differs in nothing else. The variables of a plan are

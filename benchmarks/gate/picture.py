@@ -15,7 +15,7 @@ _LEVEL = GateSettings().false_alarm_rate  # of a single rule
 # Step times of a noisy machine.
 _BLESSED = (0.100, 0.092, 0.106, 0.098, 0.106, 0.093, 0.102, 0.103)
 _NEW = (0.102, 0.1065, 0.117)
-_COLOURS = {"pass": "#1b7f4b", "inconclusive": "#d98c2b", "regression": "#b3261e"}
+_COLORS = {"pass": "#1b7f4b", "inconclusive": "#d98c2b", "regression": "#b3261e"}
 _WHY = {
     "pass": "even the end of its\ninterval is within\nmax_regression",
     "inconclusive": "noise may hide\na change beyond\nmax_regression",
@@ -74,11 +74,11 @@ def _blessed(axes: "figure.Axes", change: Change) -> None:
 def _new(axes: "figure.Axes", change: Change, *, x: float) -> None:
     verdict = change.outcome(level=_LEVEL, smallest_level=_LEVEL).verdict.value
     value, interval = 1e3 * change.value, 1e3 * change.prediction.half_width(0.05)
-    colour = _COLOURS[verdict]
-    axes.errorbar(x, value, yerr=interval, fmt="D", color=colour, capsize=5, linewidth=1.6)
-    axes.text(x, value + interval + 0.5, verdict, color=colour, ha="center", va="bottom",
+    color = _COLORS[verdict]
+    axes.errorbar(x, value, yerr=interval, fmt="D", color=color, capsize=5, linewidth=1.6)
+    axes.text(x, value + interval + 0.5, verdict, color=color, ha="center", va="bottom",
               weight="bold", bbox=_ON_LINES)  # fmt: skip
-    axes.text(x, value - interval - 0.8, _WHY[verdict], color=colour, ha="center", va="top",
+    axes.text(x, value - interval - 0.8, _WHY[verdict], color=color, ha="center", va="top",
               fontsize=7.5)  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""From columns to serialised tf.Examples and their schema."""
+"""From columns to serialized tf.Examples and their schema."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from benchmarks.input.workloads import workload
 
 
 def encode(columns: workload.Columns) -> list[bytes]:
-    """Returns one serialised tf.Example a row, made by the encoder that TFX writes with."""
+    """Returns one serialized tf.Example a row, made by the encoder that TFX writes with."""
     arrays = [_lists(column) for column in columns.values()]
     batch = pa.RecordBatch.from_arrays(arrays, list(columns))
     return example_coder.RecordBatchToExamplesEncoder().encode(batch)

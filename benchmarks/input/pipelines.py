@@ -23,7 +23,7 @@ def guide(
     Args:
         source: files, options and parser.
         decode: the user's function, in the same map as the parser.
-        cached: keep the serialised records in memory, as the guide advises where they fit.
+        cached: keep the serialized records in memory, as the guide advises where they fit.
     """
     records = tf.data.Dataset.list_files(list(source.file_patterns), shuffle=True).interleave(
         lambda name: tf.data.TFRecordDataset(name, source.compression),

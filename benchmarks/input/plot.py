@@ -74,11 +74,11 @@ def _points(
     denominator: str,
     style: tuple[str, str, str],
 ) -> None:
-    colour, marker, label = style
+    color, marker, label = style
     for row, cell in enumerate(cells):
         if ratio := cell.ratio(numerator, denominator):
-            axes.plot([ratio.low, ratio.high], [row, row], color=colour, linewidth=1)
-            axes.plot(ratio.value, row, marker, color=colour, markersize=6, label=label)
+            axes.plot([ratio.low, ratio.high], [row, row], color=color, linewidth=1)
+            axes.plot(ratio.value, row, marker, color=color, markersize=6, label=label)
             label = None  # once in the legend
 
 

@@ -159,7 +159,7 @@ def source_of(item, schema, label_key=None, **options):
     return found.replace_options(**options)
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["unlabelled", "labelled"])
+@pytest.fixture(scope="module", params=[False, True], ids=["unlabeled", "labeled"])
 def sources_of_case(request, case):
     """Its source for one epoch, the endless one, and the digest of the default's examples."""
     item, schema, feature = case

@@ -77,7 +77,7 @@ def test_what_libraries_log_is_sifted_out_of_what_the_user_prints(tmp_path):
         f"os.write(2, {_LINES['TensorFlow']!r}.encode() + b'\\n')\n"
     )
     done = _run(tmp_path, body)
-    shown = [*_OWN, "50 %of a process", _LINES["TensorFlow"]]
+    shown = [*_OWN, "50%of a process", _LINES["TensorFlow"]]
     assert done.stderr.splitlines() == shown
     assert (tmp_path / "libraries.log").read_text().splitlines() == list(_LINES.values())
 

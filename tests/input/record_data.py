@@ -38,7 +38,7 @@ def write_records(folder: pathlib.Path, *, count: int, files: int) -> None:
 
 
 def example(number: int, **changes: tf.train.Feature | None) -> bytes:
-    """Returns a serialised example; `changes` replaces features, None leaves one out."""
+    """Returns a serialized example; `changes` replaces features, None leaves one out."""
     features = {
         "number": integers(number),
         "pair": floats(number / 8, -number),

@@ -1,4 +1,4 @@
-"""Unusual and damaged data: the default's own behaviour, or an error that names the file."""
+"""Unusual and damaged data: the default's own behavior, or an error that names the file."""
 
 import functools
 import logging
@@ -57,7 +57,7 @@ def source_of(make_source, folders):
     return make
 
 
-def behaviour(factory, source):
+def behavior(factory, source):
     """The examples that a factory's dataset yields, or the kind of error."""
     try:
         return equivalence.digest(call(factory, source))
@@ -74,8 +74,8 @@ def candidate_check(source, **settings):
     )
 
 
-def defaults_behaviour(source):
-    return behaviour(source.default_factory, source)
+def defaults_behavior(source):
+    return behavior(source.default_factory, source)
 
 
 @pytest.mark.one_case
@@ -83,9 +83,9 @@ def defaults_behaviour(source):
 @every_candidate
 def test_training_sees_what_the_default_would_give(case, name, source_of, once):
     source = source_of(case, num_epochs=1)
-    expected = once(defaults_behaviour, source)
+    expected = once(defaults_behavior, source)
     assert isinstance(expected, type) == bool(CASES[case].damaged)
-    assert behaviour(tuned(source, plan(name)), source) == expected
+    assert behavior(tuned(source, plan(name)), source) == expected
 
 
 @pytest.mark.parametrize("case", DAMAGED)
@@ -165,7 +165,7 @@ def test_strings_come_through_unchanged(name, source_of):
 def test_falling_back_says_which_files_are_mixed(source_of, caplog):
     source = source_of("mixed compression", num_epochs=1)
     with caplog.at_level(logging.WARNING):
-        behaviour(tuned(source, plan("block_reader")), source)
+        behavior(tuned(source, plan("block_reader")), source)
     assert "part-00001.gz is gzip by its name and" in caplog.text
 
 
@@ -181,10 +181,10 @@ def test_endless_training_on_nothing_ends_as_the_defaults_does(name, source_of):
     found = []
 
     def train():
-        found.append(behaviour(tuned(source, plan(name)), source))
+        found.append(behavior(tuned(source, plan(name)), source))
 
     # In a thread, because a pipeline that seeks the next example for ever cannot be interrupted.
     thread = threading.Thread(target=train, daemon=True)
     thread.start()
     thread.join(timeout=120)
-    assert found == [behaviour(source.default_factory, source)] == [EMPTY_DIGEST]
+    assert found == [behavior(source.default_factory, source)] == [EMPTY_DIGEST]

@@ -153,7 +153,7 @@ def test_what_is_not_equivalent_is_dropped(make_source):
 
 @pytest.mark.usefixtures("brief_diagnosis")
 def test_large_data_is_compared_by_a_prefix(make_source, monkeypatch):
-    monkeypatch.setattr(search, "_REFERENCE", 0.0)
+    monkeypatch.setattr(search, "_REFERENCE_SHARE", 0.0)
     record = tune(make_source(), Columns(), ChangesValues(), margin=1e9)  # nothing wins
     assert record.checked_example_count == 32
     assert record.example_count is None

@@ -39,7 +39,7 @@ _BFLOAT16_FEATURES = ("amx_bf16", "avx512_bf16", "bf16")
 _LOW_DISK_BYTES = 2 * 2**30
 _PROBE_TIMEOUT_SECONDS = 300
 _COMMAND_TIMEOUT_SECONDS = 20
-_COLOURS = {"ok": "green", "warn": "yellow", "missing": "dim", "broken": "red"}
+_COLORS = {"ok": "green", "warn": "yellow", "missing": "dim", "broken": "red"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,11 +88,11 @@ def command(ctx: click.Context, *, as_json: bool) -> None:
     else:
         rows = table.Table("item", "value", "status", "remark")
         for finding in findings:
-            colour = "red" if finding.fatal else _COLOURS[finding.status]
+            color = "red" if finding.fatal else _COLORS[finding.status]
             rows.add_row(
                 markup.escape(finding.item),
                 markup.escape(finding.value),
-                f"[{colour}]{finding.status}[/]",
+                f"[{color}]{finding.status}[/]",
                 markup.escape(finding.remark),
             )
         terminal.show(rows)

@@ -176,7 +176,7 @@ def _trends(runs: "Sequence[RecordedRun]", keys: Sequence[str]) -> table.Table:
     for heading in ("lowest", "highest", "latest"):
         rows.add_column(heading, justify="right", no_wrap=True)
     marks = [_MARKS[run.blessed] for run in runs]
-    rows.add_row("verdict", "".join(f"[{colour}]{mark}[/]" for mark, colour in marks), "", "", "")
+    rows.add_row("verdict", "".join(f"[{color}]{mark}[/]" for mark, color in marks), "", "", "")
     for key in keys:
         values = [run.metrics.get(key) for run in runs]
         known = [value for value in values if value is not None]
@@ -185,7 +185,7 @@ def _trends(runs: "Sequence[RecordedRun]", keys: Sequence[str]) -> table.Table:
             figures = (min(known), max(known), values[-1])
             rows.add_row(
                 formatting.label(key),
-                "".join(f"[{colour}]{bar}[/]" for bar, (_, colour) in drawn),
+                "".join(f"[{color}]{bar}[/]" for bar, (_, color) in drawn),
                 *(formatting.format_value(key, figure) for figure in figures),
             )
     return rows

@@ -14,7 +14,7 @@ _PREFACES = (
 _LONGEST_LINE = 1000  # of a message: some have a whole array in it
 _LONGEST_REASON = 500  # of a server
 _CAUSE = re.compile(r"\s+\w*(Error|Exception)\w*: ")
-_COLOURS = re.compile(r"\x1b\[\d*m")
+_COLORS = re.compile(r"\x1b\[\d*m")
 
 
 INSTALL_TFX = "Install it: pip install 'tfx-perf[tfx]'."
@@ -93,7 +93,7 @@ def in_one_line(error: BaseException) -> str:
         message = str(error)
     except Exception:  # of a class of the user's
         message = ""
-    lines = [line for line in _COLOURS.sub("", message).splitlines() if line.strip()]
+    lines = [line for line in _COLORS.sub("", message).splitlines() if line.strip()]
     kind = type(error).__name__
     if lines and lines[0].startswith("in user code"):  # AutoGraph's traceback, one in another
         causes = [number for number, line in enumerate(lines) if _CAUSE.match(line)]

@@ -1,7 +1,7 @@
-"""The peak FLOPs that model FLOPs utilisation (MFU) is taken against.
+"""The peak FLOPs that model FLOPs utilization (MFU) is taken against.
 
 A GPU's peak is its datasheet's dense figure. A CPU has no honest one (the clock depends on the
-instructions and the neighbours), so its peak is a matrix multiplication measured on the spot.
+instructions and the neighbors), so its peak is a matrix multiplication measured on the spot.
 """
 
 import functools

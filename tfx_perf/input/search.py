@@ -21,19 +21,19 @@ from tfx_perf.input.choice import Choice
 from tfx_perf.input.diagnosis import Diagnosis
 from tfx_perf.input.record import CandidateOutcome
 
-_REFERENCE = 0.05  # of the whole time, for reading the default
-# What may be used up of the time that is left then:
+_REFERENCE_SHARE = 0.05  # of the whole time, for reading the default
+# Shares of the time that is left then, at which each phase ends:
 _DIAGNOSED, _PREPARED, _MEASURED = 0.35, 0.6, 0.4
-# Of what there is to gain: what a search may cost, and each figure that is for people alone.
+# Shares of the possible gain that a search may cost, and each figure that is for people alone.
 _SEARCH_SHARE, _FIGURE_SHARE = 0.5, 0.05
-_AMPLE = 1.5  # times what the shortest search takes, which every search may
+_AMPLE_RATIO = 1.5  # times the shortest search, which every search may take
 _ENOUGH_RATIO = 0.97  # of a free input's speed, from which on there is nothing left to gain
 _USER_SHARE = 0.05  # of the input's time, from which on what the user's code adds counts
 _FEWEST_ROUNDS = 2  # of the last comparison that may be proof
-# Times what reading and checking the default took: doing so with a candidate.
+# Reading and checking a candidate takes so many times as long as the default.
 _EXAMINED_RATIO = 1.2
 _MAKING_SECONDS = 0.2  # of a faster input before each training, whose functions are traced
-_BRIEF = 0.5  # share of a turn, where only what is beyond doubt counts
+_BRIEF_SHARE = 0.5  # of a turn, where only a clear difference counts
 
 
 class Search:
@@ -67,7 +67,7 @@ class Search:
         self._candidate_check = candidate_check.CandidateCheck(
             source,
             memory_budget_bytes=self.memory_budget_bytes,
-            reference_seconds=_REFERENCE * settings.tuning_seconds,
+            reference_seconds=_REFERENCE_SHARE * settings.tuning_seconds,
             allow_weaker_shuffle=settings.allow_weaker_shuffle,
         )
         self._default_seconds = time.monotonic() - began  # to read and check the default
@@ -94,7 +94,7 @@ class Search:
 
     @functools.cached_property
     def _default(self) -> tf.data.Dataset:
-        """What training reads with the default, without end; to make it runs the user's code."""
+        """What training reads with the default, without end; making it runs the user's code."""
         if self._train is None:
             return self._source.default()
         return self._train.dataset(self._source.default_factory)
@@ -128,7 +128,7 @@ class Search:
         if not self._is_worth_it(rates):
             return self._too_little(self.least_seconds(rates))
         most_seconds = _SEARCH_SHARE * self._gain.possible_seconds(rates)
-        self._budget.limit(max(_AMPLE * self.least_seconds(rates), most_seconds))
+        self._budget.limit(max(_AMPLE_RATIO * self.least_seconds(rates), most_seconds))
         return self._searched(candidates)
 
     def _as_ordered(self) -> Choice | None:
@@ -162,14 +162,16 @@ class Search:
         """
         possible_seconds = self._gain.possible_seconds(self.diagnosis)
         least_seconds = self.least_seconds(self.diagnosis)
-        turns_seconds = _BRIEF * self._turn_seconds + measure.turn_seconds(_BRIEF)
+        turns_seconds = _BRIEF_SHARE * self._turn_seconds + measure.turn_seconds(_BRIEF_SHARE)
         shortest_seconds = _FEWEST_ROUNDS * turns_seconds + _EXAMINED_RATIO * self._default_seconds
         # The training step tells people more. That is worth a share of the gain.
         is_brief = _FIGURE_SHARE * possible_seconds < least_seconds
         if is_brief and possible_seconds >= shortest_seconds:
             first, *others = candidates
             if self._budget.left_seconds >= shortest_seconds and self._examine(first):
-                samples = self._turns([first.name], max_rounds=_FEWEST_ROUNDS, turn_share=_BRIEF)
+                samples = self._turns(
+                    [first.name], max_rounds=_FEWEST_ROUNDS, turn_share=_BRIEF_SHARE
+                )
                 final = choice.comparison(samples, first.name, on_train_step=False)
                 leader = choice.verdict(final, margin=self._margin)
                 if leader.name == first.name and choice.takes_less_cpu(samples, first.name):
@@ -209,7 +211,7 @@ class Search:
         return decided
 
     def _is_enough(self, decided: Choice, *, search_seconds: float) -> bool:
-        """Returns whether looking at another one, which takes as long, is too late or too much."""
+        """Whether there is no time for another candidate, or it cannot save what it costs."""
         if self._budget.left_seconds < search_seconds:
             return True
         final = decided.final
@@ -219,7 +221,7 @@ class Search:
         return is_fed or self._gain.left_seconds(final) < search_seconds
 
     def _examine(self, candidate: Candidate, ready: candidate_check.Prepared | None = None) -> bool:
-        """Prepares (unless `found`) and checks a candidate, once; says if it can be measured."""
+        """Prepares (without `ready`) and checks a candidate, once; says if it can be measured."""
         if candidate.name not in self.outcomes:
             console.set_status(f"examining {candidate.name}")
             ready = ready or self._candidate_check.examine(

@@ -144,7 +144,7 @@ class Permutation:
         ranks = self._ranks[places[slots]]
         unshuffled = np.arange(self.example_count)
         expected = (self.example_count**2 - 1) / (3 * self.example_count)
-        # A batch of one has no composition; its neighbours matter all the same.
+        # A batch of one has no composition; its neighbors matter all the same.
         batches = slots // max(2, batch_size)
         distance, error = _within(ranks, batches)
         unshuffled_distance, _ = _within(unshuffled, batches)

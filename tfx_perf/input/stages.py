@@ -58,7 +58,7 @@ class Stage(records.Record):
             all that could not be taken apart.
         share: of the time of the whole pipeline, from 0 to 1.
         examples_per_second: of the pipeline up to and with this stage.
-        bytes_per_second: of the files for `read`, of serialised records after it.
+        bytes_per_second: of the files for `read`, of serialized records after it.
     """
 
     name: str

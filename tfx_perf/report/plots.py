@@ -18,7 +18,7 @@ _LEAST_REACH = 0.2
 _REACH_IN_ALLOWED = 3.0
 _READABLE_SHARE = 0.08  # of the widest bar, for a part's size to fit into it
 _MOST_TICKS, _MOST_RUN_NUMBERS = 5, 12
-_COLOURS = (
+_COLORS = (
     "#30506e", "#d98c2b", "#1b7f4b", "#8a5a9e", "#9aa7b4", "#b3261e", "#5fa8a0", "#6b4a2b",
 )  # fmt: skip
 
@@ -50,13 +50,13 @@ def interval_bars(
 ) -> str:
     """Draws a horizontal bar a row with its interval.
 
-    The row labelled `highlight` (the winner) has the accent colour. `xlabel` has the values' unit.
+    The row labeled `highlight` (the winner) has the accent color. `xlabel` has the values' unit.
     """
     drawing, axes = _axes(0.8 + 0.42 * len(rows))
     for position, (label, bar) in enumerate(reversed(rows)):
-        colour = _COLOURS[1] if label == highlight else _COLOURS[0]
+        color = _COLORS[1] if label == highlight else _COLORS[0]
         error = [[max(0.0, bar.value - bar.low)], [max(0.0, bar.high - bar.value)]]
-        axes.barh(position, bar.value, color=colour, height=0.6, xerr=error, capsize=3)
+        axes.barh(position, bar.value, color=color, height=0.6, xerr=error, capsize=3)
     axes.set_yticks(range(len(rows)), [label for label, _ in reversed(rows)])
     axes.xaxis.set_major_formatter(_plain)
     axes.set_xlabel(xlabel)
@@ -81,7 +81,7 @@ def stacked_bars(
     for index, part in enumerate(parts):
         sizes = [rows[label][part] for label in labels]
         bars = axes.barh(labels, sizes, left=left, height=0.6, label=part,
-                         color=_COLOURS[index % len(_COLOURS)])  # fmt: skip
+                         color=_COLORS[index % len(_COLORS)])  # fmt: skip
         if format_size:
             words = [format_size(size) if size > _READABLE_SHARE * widest else "" for size in sizes]
             axes.bar_label(bars, words, label_type="center", color="white")
@@ -110,7 +110,7 @@ def lines(
     drawing, axes = _axes(3.2)
     for index, (label, (x, y)) in enumerate(series.items()):
         is_measured = label != predicted
-        axes.plot(x, y, label=label, color=_COLOURS[index % len(_COLOURS)],
+        axes.plot(x, y, label=label, color=_COLORS[index % len(_COLORS)],
                   marker="o" if markers and is_measured else None, markersize=4,
                   linestyle="-" if is_measured else "--", linewidth=1.3)  # fmt: skip
     if all(isinstance(place, int) for x, _ in series.values() for place in x):
@@ -132,14 +132,14 @@ def lines(
 
 
 def trend(points: Sequence[tuple[float, str]], *, key: str, kinds: Mapping[str, str]) -> str:
-    """Draws values of a metric, oldest first, each dot in the colour of its kind."""
+    """Draws values of a metric, oldest first, each dot in the color of its kind."""
     drawing, axes = _axes(2.6)
     values = [value for value, _ in points]
-    axes.plot(range(1, len(points) + 1), values, color=_COLOURS[4], linewidth=1, zorder=2)
-    for kind, colour in kinds.items():
+    axes.plot(range(1, len(points) + 1), values, color=_COLORS[4], linewidth=1, zorder=2)
+    for kind, color in kinds.items():
         places = [place for place, (_, of_point) in enumerate(points, start=1) if of_point == kind]
         if places:
-            axes.scatter(places, [values[place - 1] for place in places], color=colour, label=kind,
+            axes.scatter(places, [values[place - 1] for place in places], color=color, label=kind,
                          zorder=3, clip_on=False)  # fmt: skip
     _set_value_axis(axes, key, values, reach=_LEAST_REACH * abs(float(np.median(values))))
     axes.set_xlim(0.5, len(points) + 0.5)
@@ -176,17 +176,17 @@ def trend_with_band(
     _set_value_axis(axes, key, known, reach=reach, centre=centre)
     bottom, top = axes.get_ylim()
     low, high = (bottom if band[0] is None else band[0]), (top if band[1] is None else band[1])
-    axes.axhspan(low, high, color=_COLOURS[2], alpha=0.10, linewidth=0,
+    axes.axhspan(low, high, color=_COLORS[2], alpha=0.10, linewidth=0,
                  label="tolerance and noise allow")  # fmt: skip
     if noise:
         explained = max(bottom, centre - noise), min(top, centre + noise)
-        axes.axhspan(*explained, color=_COLOURS[0], alpha=0.16, linewidth=0,
+        axes.axhspan(*explained, color=_COLORS[0], alpha=0.16, linewidth=0,
                      label="noise: 9 in 10 runs\nthat are no worse")  # fmt: skip
-    axes.axhline(centre, color=_COLOURS[0], linestyle="--", linewidth=1, label=name)
-    axes.plot(range(1, here), blessed, color=_COLOURS[0], marker="o", markersize=5, linewidth=1,
+    axes.axhline(centre, color=_COLORS[0], linestyle="--", linewidth=1, label=name)
+    axes.plot(range(1, here), blessed, color=_COLORS[0], marker="o", markersize=5, linewidth=1,
               clip_on=False, label="blessed runs")  # fmt: skip
-    colour, label = (_COLOURS[5], "this run, refused") if refused else (_COLOURS[1], "this run")
-    axes.plot([here], [value], color=colour, marker="X" if refused else "D", markersize=8,
+    color, label = (_COLORS[5], "this run, refused") if refused else (_COLORS[1], "this run")
+    axes.plot([here], [value], color=color, marker="X" if refused else "D", markersize=8,
               linestyle="none", clip_on=False, label=label)  # fmt: skip
     axes.set_xlim(0.5, here + 0.5)
     places = range(1, here, max(1, here // _MOST_RUN_NUMBERS))

@@ -270,7 +270,7 @@ def xla_account(model: Any, loop: FitLoop, plan: TrainingPlan, batch: Any) -> Xl
         compiled_shapes=shapes,
         fusion_count=fused.count,
         fusion_saved_bytes=fused.saved_bytes,
-        # Optimised, some products are no longer written as dots; XLA may also recompute.
+        # Optimized, some products are no longer written as dots; XLA may also recompute.
         executed_flops=max(map(hlo.count_flops, (before, after))),
     )
 

@@ -33,7 +33,7 @@ class Fusions:
 
 
 def count_fusions(module: hlo_pb2.HloModuleProto) -> Fusions:
-    """Counts the fusions of HLO after optimisation."""
+    """Counts the fusions of HLO after optimization."""
     computations = {item.id: item for item in module.computations}
     fused = [
         computations[target]

@@ -43,7 +43,7 @@ def step_hlo(
 
     The step may read and assign existing variables. The batch must be eager tensors: XLA may need
     their values for a constant, e.g. the length of a bincount. `optimized` gives the compiled
-    module with its buffer assignment (`HloProto`), else HLO before optimisation (`HloModuleProto`).
+    module with its buffer assignment (`HloProto`), else HLO before optimization (`HloModuleProto`).
     NotCompilable: strings, say, or a shape that depends on values.
     """
 
@@ -91,7 +91,7 @@ def buffer_sizes(compiled: hlo_pb2.HloProto) -> BufferSizes:
 
 
 def count_flops(module: hlo_pb2.HloModuleProto) -> int:
-    """Returns the FLOPs of one run of an HLO before optimisation (`hlo_serialized`).
+    """Returns the FLOPs of one run of an HLO before optimization (`hlo_serialized`).
 
     Fusions, calls and loop bodies are followed. A loop counts as often as it runs, where that
     follows from constants in the HLO (Keras' recurrent layers), else once; of a conditional's

@@ -112,7 +112,7 @@ def _with_row_count(value: Any, spec: tf.TypeSpec) -> Any:
 def joined(
     vectors: tf.data.Dataset, *, rows: int, limit_bytes: float, row_size: RowSize
 ) -> tf.data.Dataset:
-    """Returns serialised records ([n] string vectors) in blocks of `rows` rows or `limit_bytes`."""
+    """Returns serialized records ([n] string vectors) in blocks of `rows` rows or `limit_bytes`."""
     # An empty vector at the end tells that what is left is a block.
     marked = vectors.map(lambda vector: (vector, False)).concatenate(
         tf.data.Dataset.from_tensors((tf.constant([], tf.string), True))

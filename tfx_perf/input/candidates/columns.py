@@ -143,5 +143,5 @@ def row_numbers(count: int, options: Any) -> Callable[[Worker], tf.data.Dataset]
 
 
 def _read_bytes(records: tf.Tensor) -> tf.Tensor:
-    """Returns what serialised records take in uncompressed files, int64 scalar."""
+    """Returns what serialized records take in uncompressed files, int64 scalar."""
     return tf.reduce_sum(tf.cast(tf.strings.length(records), tf.int64) + FRAME_BYTES)

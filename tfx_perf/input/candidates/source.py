@@ -39,12 +39,12 @@ class RowSize(NamedTuple):
     ratio: int
 
     def of(self, records: tf.Tensor) -> tf.Tensor:
-        """Returns the sizes of the rows of serialised records, int64."""
+        """Returns the sizes of the rows of serialized records, int64."""
         return self.padding_bytes + self.ratio * tf.cast(tf.strings.length(records), tf.int64)
 
 
 RECORD_SIZE = RowSize(padding_bytes=STRING_HEADER_BYTES, ratio=1)
-"""Of a serialised record."""
+"""Of a serialized record."""
 
 
 class FileState(NamedTuple):
@@ -75,7 +75,7 @@ class RecordSource:
         default_factory: `(file_patterns, options, schema) -> dataset`, as the user's code gets it.
         options: a NamedTuple with the fields of tfx_bsl's `TensorFlowDatasetOptions`.
         schema: passed on to `default_factory`, never looked into.
-        parse: turns serialised records (string tensor of shape [n]) into the structure that the
+        parse: turns serialized records (string tensor of shape [n]) into the structure that the
             default yields for them; None if nobody knows how.
     """
 
@@ -124,7 +124,7 @@ class RecordSource:
 
     @functools.cached_property
     def record_bytes(self) -> float:
-        """Mean size of serialised records, from some files; NotApplicable without examples."""
+        """Mean size of serialized records, from some files; NotApplicable without examples."""
         with tf.init_scope():
             mean_bytes = mean_record_bytes(self.files, compression=self.compression)
         if mean_bytes is None:
@@ -226,7 +226,7 @@ class RecordSource:
         )
 
     def read_file(self, name: tf.Tensor) -> tf.data.Dataset:
-        """Returns the serialised records of one of the files."""
+        """Returns the serialized records of one of the files."""
         return tf.data.TFRecordDataset(name, self.compression, buffer_size=READER_BUFFER_BYTES)
 
 
@@ -243,7 +243,7 @@ def mean_record_bytes(files: Sequence[str], *, compression: str) -> float | None
 def beginnings(
     files: Sequence[str], *, compression: str, record_bytes: float
 ) -> Iterator[tf.Tensor]:
-    """Yields serialised records, 64 KiB or one record, from the beginning of each of some files."""
+    """Yields serialized records, 64 KiB or one record, from the beginning of each of some files."""
     count = max(1, min(_RECORDS_AT_ONCE, int(_PARSED_BYTES / max(record_bytes, 1))))
     has_records = False
     for names in (_spread(files), files):

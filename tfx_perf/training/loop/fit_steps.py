@@ -133,12 +133,8 @@ class CountedSteps(StepRunnerWrapper):
         return logs
 
 
-class UnknownLengthEpochs(StepRunnerWrapper):
+class UnknownLengthEpochs(CountedSteps):
     """Returns logs of an epoch's first call even if its data end: Keras needs some."""
-
-    def __init__(self, inner: StepRunner, *, countdown: EpochStepCounter, model: Any) -> None:
-        super().__init__(inner)
-        self._countdown, self._model = countdown, model
 
     def run(self, iterator: Any, steps: int) -> Logs:
         """Runs steps, at least one; tells the counter if the data end."""

@@ -192,7 +192,7 @@ def _checked(state: dict[str, Any]) -> dict[str, Any]:
     return state
 
 
-# How an object is recognised, and how its state is read and put back.
+# How an object is recognized, and how its state is read and put back.
 _STATES: tuple[tuple[Callable[[Any], bool], Callable[[Any], Any], Callable[..., None]], ...] = (
     (lambda value: type(value) is random.Random, random.Random.getstate, random.Random.setstate),
     (
@@ -211,7 +211,7 @@ _STATES: tuple[tuple[Callable[[Any], bool], Callable[[Any], Any], Callable[..., 
 
 def _kind_of(value: Any) -> int:
     """Returns which of `_STATES` an object has; -1 for none."""
-    return next((n for n, (recognised, *_) in enumerate(_STATES) if recognised(value)), -1)
+    return next((n for n, (recognized, *_) in enumerate(_STATES) if recognized(value)), -1)
 
 
 def _state_of(value: Any) -> tuple[Any, ...]:
