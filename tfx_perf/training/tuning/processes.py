@@ -93,11 +93,11 @@ class Comparison(records.Record):
             if reason is None:
                 contest.others.append(contender)
             else:
-                record = contender.record(reference, chosen=False)
+                record = contender.record(reference, None)
                 update = {"status": "different", "reason": reason}
                 different.append(record.model_copy(update=update))
         winner = contest.fastest()
-        tried = [each.record(reference, chosen=each is winner) for each in contest.others]
+        tried = [each.record(reference, winner) for each in contest.others]
         taken_seconds = sum(each.seconds for each in (without, *others.values()))
         return cls(
             without=reference.reference_record(MUST_BEAT),
