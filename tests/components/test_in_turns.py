@@ -154,7 +154,7 @@ def test_code_that_is_gone_leaves_it_undecided(tmp_path):
     gone = blessed.model_copy(update={"source": str(tmp_path / "examples")})
     found = measured(blessed, gone, tmp_path)
     assert found.ratio is None
-    assert "any blessed run again is gone" in str(found)
+    assert "no blessed run can be trained again" in str(found)
 
 
 @pytest.mark.slow

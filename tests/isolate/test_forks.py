@@ -169,7 +169,9 @@ assert server.poll() is not None
     [
         "tf.constant(1)",
         "threading.Thread(target=time.sleep, args=[60], daemon=True).start()",
-        "import grpc; channel = grpc.insecure_channel('localhost:1'); channel.subscribe(id)",
+        # Closed before the end, where a channel may wait for its thread without end.
+        "import atexit, grpc; channel = grpc.insecure_channel('localhost:1'); "
+        "channel.subscribe(id); atexit.register(channel.close)",
     ],
     ids=["TensorFlow", "thread", "gRPC"],
 )

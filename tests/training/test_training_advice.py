@@ -90,7 +90,7 @@ def test_widths_of_large_layers_are_named_with_the_next_even_ones(keras, record)
 def test_only_trials_that_came_to_an_end_are_not_made_again(record):
     long = record.model_copy(update={"trial_time_seconds": 3e5, "is_settled": True})
     (item,) = advice.advise(long, None)
-    assert "The next run uses this plan again without" in item.message
+    assert "The next run uses this plan without trials" in item.message
     (item,) = advice.advise(long.model_copy(update={"is_settled": False}), None)
     assert "The next run makes trials again" in item.message
     assert "uses this plan again" not in item.message
