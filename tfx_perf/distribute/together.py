@@ -14,7 +14,7 @@ from tfx_perf.core.interception import FitCall
 from tfx_perf.training.fit.fit_arguments import length_of
 from tfx_perf.training.keras_api import variables
 from tfx_perf.training.keras_api.base_api import KerasApi
-from tfx_perf.training.replicas.sync import Sync
+from tfx_perf.training.replicas.sync import LostWorkerError, Sync
 
 _TOO_FEW_FILES = "FILE based sharding"
 _NO_STEP = "(Empty logs)"
@@ -58,6 +58,8 @@ def _compare(values: Mapping[str, Any], *, sync: Sync, remedy: str) -> None:
     for name, of_all in zip(values, of_all_replicas.T, strict=True):
         others = np.flatnonzero(of_all != of_all[0])
         if len(others):
+            with contextlib.suppress(LostWorkerError):  # one may end before another has the answer
+                sync.all_gather([0])
             raise errors.UserError(
                 f"Expected all {sync.size} workers to train the same. Received: worker "
                 f"{others[0]} has other {name} than worker 0. {remedy}"
