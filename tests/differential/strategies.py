@@ -48,7 +48,7 @@ def cases(package: str, *, models_drawn: tuple[str, ...] = models.MODELS) -> Any
         source=mostly("tensors", data.SOURCES, share=2),
         order=st.sampled_from(data.ORDERS),
         stages=_few(data.STAGES, 2),
-        steps=st.integers(3, 9),
+        steps=st.integers(2, 9),
         is_uneven=mostly(False, (True,), share=4),
         is_endless=st.booleans(),
         steps_per_epoch=st.none() | st.integers(2, 9),

@@ -1,11 +1,17 @@
 """Data that end in a call of which the interrupted run had done the first steps (`fit_steps`)."""
 
+import itertools
 import types
 
 import pytest
 import tensorflow as tf
 
-from tfx_perf.training.loop.fit_steps import StepFunction
+from tfx_perf.training.loop.fit_steps import (
+    CountedSteps,
+    FirstBatch,
+    NotingFirstBatch,
+    StepFunction,
+)
 from tfx_perf.training.step.step_runner import EpochStepCounter
 
 
@@ -66,3 +72,44 @@ def test_a_later_call_may_have_trained_and_goes_back_to_nothing(step_function):
         call(None)
     assert not guard.is_back
     assert isinstance(guard.failure, tf.errors.OutOfRangeError)
+
+
+class KerasCalls:
+    """Keras 3's train function of three steps, which ends with its data, and says so once more."""
+
+    def __init__(self, model):
+        self.model = model
+
+    def run(self, iterator, steps):
+        batches = list(itertools.islice(iterator, 3))
+        if not batches:
+            raise StopIteration
+        self.model.optimizer.iterations.assign_add(len(batches))
+        return {"loss": 1.0}
+
+
+@pytest.fixture
+def model():
+    return types.SimpleNamespace(optimizer=types.SimpleNamespace(iterations=tf.Variable(0)))
+
+
+def test_a_call_that_ends_with_its_data_counts_their_steps(model):
+    countdown = EpochStepCounter()
+    countdown.begin(None)
+    steps = CountedSteps(KerasCalls(model), countdown=countdown, model=model)
+    iterator, counts = iter(tf.data.Dataset.range(8)), []
+    for _ in range(3):
+        steps.run(iterator, countdown.take(3))
+        counts.append(countdown.last_call_steps)
+    assert counts == [3, 3, 2]
+    assert not countdown.has_ended  # Keras asks once more where it does not know the length
+
+
+def test_a_first_call_of_less_data_than_steps_is_over_with_them(model):
+    countdown = EpochStepCounter()
+    countdown.begin(None)
+    counted = CountedSteps(KerasCalls(model), countdown=countdown, model=model)
+    first = FirstBatch()
+    steps = NotingFirstBatch(counted, first, whole=3)
+    assert steps.run(iter(tf.data.Dataset.range(2)), countdown.take(3)) == {"loss": 1.0}
+    assert countdown.last_call_steps == 2

@@ -343,8 +343,7 @@ class FitLoop:
             runner = KerasSteps(functions, numerics_check=run.numerics_check)
             counts = self.keras_api.optimizer_counts_steps(self._model)
             if run.guard is not None and users_steps > 1 and counts:
-                countdown = self._countdown
-                runner = CountedSteps(runner, countdown=countdown, model=self._model)
+                runner = CountedSteps(runner, countdown=self._countdown, model=self._model)
         else:
             runner = functions.of(plan)
             may_be_plain = users_steps == 1 and not any(each.saves_memory for each in plan.speedups)

@@ -133,8 +133,12 @@ class CountedSteps(StepRunnerWrapper):
         return logs
 
 
-class UnknownLengthEpochs(CountedSteps):
+class UnknownLengthEpochs(StepRunnerWrapper):
     """Returns logs of an epoch's first call even if its data end: Keras needs some."""
+
+    def __init__(self, inner: StepRunner, *, countdown: EpochStepCounter, model: Any) -> None:
+        super().__init__(inner)
+        self._countdown, self._model = countdown, model
 
     def run(self, iterator: Any, steps: int) -> Logs:
         """Runs steps, at least one; tells the counter if the data end."""
@@ -199,7 +203,8 @@ class NotingFirstBatch(StepRunnerWrapper):
             raise tf.errors.OutOfRangeError(None, None, "End of sequence")
         first.batch = taken[0]
         logs = self.inner.run(iter(held), len(taken))
-        return self.inner.run(iterator, steps - len(taken)) if steps > len(taken) else logs
+        has_more = steps > len(taken) == self._whole  # fewer were all that there are
+        return self.inner.run(iterator, steps - len(taken)) if has_more else logs
 
 
 class KerasFallback(StepRunnerWrapper):
