@@ -144,10 +144,10 @@ class RuleResult(records.Record):
 
 
 def to_answer(outcomes: Iterable[RuleResult]) -> list[RuleResult]:
-    """Leaves out what only follows from a step time that has regressed."""
+    """Leaves out what only follows from a step time that is refused as a regression."""
     given = [*outcomes]
-    regressed = any(item.metric == PRIMARY and item.verdict is Verdict.REGRESSION for item in given)
-    follows = [Verdict.INCONCLUSIVE] if regressed else []
+    refused = {item.verdict for item in given if item.metric == PRIMARY and item.refuses}
+    follows = [Verdict.INCONCLUSIVE] if Verdict.REGRESSION in refused else []
     return [item for item in given if item.metric not in DERIVED or item.verdict not in follows]
 
 
