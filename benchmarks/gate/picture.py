@@ -66,7 +66,7 @@ def _blessed(axes: "figure.Axes", change: Change) -> None:
         axes.plot([0.3, _RIGHT], [level, level], style, color="#1d2733", linewidth=1)
         axes.text(_RIGHT + 0.2, level, text, va="center", fontsize=8.5)
     axes.text(
-        _RIGHT + 0.2, mean - noise, "grey: noise, where a run\nthat is no worse may lie",
+        _RIGHT + 0.2, mean - noise, "gray: noise, where a run\nthat is no worse may lie",
         va="bottom", fontsize=8.5,
     )  # fmt: skip
 

@@ -269,9 +269,8 @@ def measure(
     )
     against, other = next((measured for measured in jobs_before if measured[1]), (None, None))
     if candidate_job is None or other is None:
-        gone = "be trained again: its code, data or plan is gone or has changed"
-        whose = "this run cannot" if candidate_job is None else "no blessed run can"
-        return AbRerun(reason=f"{whose} {gone}")
+        who = "this run cannot" if candidate_job is None else "no blessed run can"
+        return AbRerun(reason=f"{who} be trained again: code, data or plan is gone or has changed")
     _LOGGER.info("Training this run and %s in turns, for at most %.0f s.", against, seconds)
     try:
         measured = in_turns.train(

@@ -49,6 +49,6 @@ def only(**rules):
     return GateSettings(rules=made, use_defaults=False)
 
 
-def noisy(count, *, sd, seed=0, centre=1.0):
-    """Returns one figure a run, normal around `centre`."""
-    return (centre * (1 + sd * np.random.default_rng(seed).normal(size=count))).tolist()
+def noisy(count, *, sd, seed=0, center=1.0):
+    """Returns one figure a run, normal around `center`."""
+    return (center * (1 + sd * np.random.default_rng(seed).normal(size=count))).tolist()

@@ -40,14 +40,14 @@ def test_the_sets_name_figures_of_the_catalogue():
 
 def test_without_a_prior_it_is_the_textbook_interval():
     # n = 5, mean 10, sd 1.5811; t(.95, 4) = 2.1318: 2.1318 * sqrt(1.2) * 1.5811
-    found = PredictiveDistribution(centre=10, spread=1.5811, degrees=4, count=5)
+    found = PredictiveDistribution(center=10, spread=1.5811, degrees=4, count=5)
     assert found.half_width(0.05) == pytest.approx(3.6925, abs=1e-3)
     assert found.p_value(3.6925) == pytest.approx(0.05, abs=1e-4)
 
 
 def test_a_single_run_has_the_prior_and_many_runs_have_their_own_spread():
     one = predict([10.0], prior=0.5)
-    assert (one.spread, one.degrees, one.centre) == (0.5, PRIOR_DEGREES, 10.0)
+    assert (one.spread, one.degrees, one.center) == (0.5, PRIOR_DEGREES, 10.0)
     samples = np.random.default_rng(0).normal(10, 2, size=400)
     many = predict(samples, prior=0.01)
     assert many.spread == pytest.approx(np.std(samples, ddof=1), rel=0.01)
@@ -61,7 +61,7 @@ def test_it_covers_as_often_as_it_says_where_the_prior_is_drawn_as_assumed(count
         sd = np.sqrt(PRIOR_DEGREES / generator.chisquare(PRIOR_DEGREES))
         draws = generator.normal(0, sd, size=count + 1)
         found = predict(draws[:-1], prior=1.0)
-        above += draws[-1] > found.centre + found.half_width(0.05)
+        above += draws[-1] > found.center + found.half_width(0.05)
     assert above / trials == pytest.approx(0.05, abs=0.012)
 
 
@@ -71,7 +71,7 @@ def test_without_any_spread_only_equal_is_expected():
 
 
 def test_what_is_detectable_is_detected_four_times_of_five():
-    found = PredictiveDistribution(centre=100, spread=1.0, degrees=40, count=8)
+    found = PredictiveDistribution(center=100, spread=1.0, degrees=40, count=8)
     threshold = found.half_width(0.01)
     draws = np.random.default_rng(0).normal(found.detectable(threshold), found.error, size=20000)
     assert np.mean(draws > threshold) == pytest.approx(0.8, abs=0.01)

@@ -228,9 +228,9 @@ def at_size_of(
     if not way or size is None or None in others or min(figures, default=0.0) <= 0:
         return list(figures), 0.0
     x, y = np.log(np.asarray(others) / size), np.log(figures)
-    x_centred = x - np.mean(x)
+    x_centerd = x - np.mean(x)
     weight, usual = (prior / _USUAL_SLOPE) ** 2, way * _USUAL_SLOPE
-    slope = (usual * weight + x_centred @ y) / (weight + x_centred @ x_centred)
+    slope = (usual * weight + x_centerd @ y) / (weight + x_centerd @ x_centerd)
     slope = float(np.clip(slope, min(0.0, way), max(0.0, way)))
-    uncertainty = prior / math.sqrt(weight + x_centred @ x_centred) * abs(float(np.mean(x)))
+    uncertainty = prior / math.sqrt(weight + x_centerd @ x_centerd) * abs(float(np.mean(x)))
     return (np.asarray(figures) * np.exp(-slope * x)).tolist(), uncertainty

@@ -82,7 +82,7 @@ class Change:
     @functools.cached_property
     def baseline(self) -> float:
         """The figure to compare with."""
-        return self.samples[-1] if self.is_exact else self.prediction.centre
+        return self.samples[-1] if self.is_exact else self.prediction.center
 
     @functools.cached_property
     def scale(self) -> float:
@@ -140,7 +140,7 @@ class Change:
         by_noise, by_own, by_baseline = (
             expected.quantile(_BUDGET_LEVEL) * error
             for error in (
-                expected.spread_of_difference, expected.own_error, expected.centre_error
+                expected.spread_of_difference, expected.own_error, expected.center_error
             )
         )  # fmt: skip
         left = self.rule.largest_change * self.scale - by_noise

@@ -77,7 +77,7 @@ def _since(change: Change, *, reference: float, name: str, runs: float, level: f
             )
             expected = dataclasses.replace(expected, spread=spread)
         of_anchor = expected.usual_error / math.sqrt(runs)
-        expected = dataclasses.replace(expected, count=runs, centre_error=of_anchor)
+        expected = dataclasses.replace(expected, count=runs, center_error=of_anchor)
         allowed = max(allowed, expected.half_width(level))
     refused = change.sign * (change.value - reference) > allowed
     bound = reference + change.sign * allowed
@@ -135,8 +135,7 @@ def far_worse(key: str, rule: Rule, case: Case) -> RuleResult | None:
         return None
     before = float(np.median([run.figures.get(key, figure) for run, figure in recent]))
     # If none is comparable, the headline says what differs.
-    changed = _changed(last, candidate) if case.comparable else ""
-    told = f" ({changed})" if changed else ""
+    told = _changed(last, candidate) if case.comparable else ""
     return RuleResult(
         metric=key,
         kind="change",
@@ -187,6 +186,7 @@ def _factor(key: str, run: Run, candidate: Run) -> float:
 
 
 def _changed(last: Run, candidate: Run) -> str:
+    """Returns what differs, in parentheses with a space in front; empty if nothing does."""
     changes = cache_key.differences(last.environment, candidate.environment)
     before, now = (
         cache_key.ABSENT if steps is None else f"{steps:g}"
@@ -194,7 +194,7 @@ def _changed(last: Run, candidate: Run) -> str:
     )
     if before != now:
         changes["trained steps"] = before, now
-    return run_lib.differences_in_words(changes)
+    return f" ({run_lib.differences_in_words(changes)})" if changes else ""
 
 
 def _against(key: str, value: float, before: float) -> str:

@@ -148,30 +148,30 @@ def _last_change(figures: np.ndarray, *, noise: float) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class PredictiveDistribution:
-    """A further run of the same kind: Student's t around `centre`.
+    """A further run of the same kind: Student's t around `center`.
 
-    `centre + t * sqrt(spread**2 * (1 + 1/count) + own_error**2 + centre_error**2)`: Hahn and
+    `center + t * sqrt(spread**2 * (1 + 1/count) + own_error**2 + center_error**2)`: Hahn and
     Meeker, "Statistical Intervals" (1991), chapter 4, with the pooled spread and the errors of the
     figures themselves.
 
     Attributes:
-        centre: mean of the runs, weighted where their figures are not known equally well.
+        center: mean of the runs, weighted where their figures are not known equally well.
         spread: standard deviation from run to run beyond the figures' own errors, in their unit.
         degrees: degrees of freedom of the spread.
         count: of the runs; with weights, of the equal runs that are worth the same.
         own_error: standard error of the further run's figure, where the run is so short that its
             steps do not average out; in the figure's unit.
         usual_error: the same of one of the runs, root mean square.
-        centre_error: of the mean, from the runs' own errors.
+        center_error: of the mean, from the runs' own errors.
     """
 
-    centre: float
+    center: float
     spread: float
     degrees: float
     count: float
     own_error: float = 0.0
     usual_error: float = 0.0
-    centre_error: float = 0.0
+    center_error: float = 0.0
 
     @property
     def noise(self) -> float:
@@ -186,7 +186,7 @@ class PredictiveDistribution:
     @property
     def error(self) -> float:
         """The standard deviation of a further run less the mean."""
-        return math.hypot(self.spread_of_difference, self.own_error, self.centre_error)
+        return math.hypot(self.spread_of_difference, self.own_error, self.center_error)
 
     def quantile(self, level: float) -> float:
         """Returns how many standard deviations are exceeded with probability `level`, one-sided."""
@@ -197,7 +197,7 @@ class PredictiveDistribution:
         return self.quantile(level) * self.error
 
     def p_value(self, excess: float) -> float:
-        """Returns the probability that a further run lies as far above the centre."""
+        """Returns the probability that a further run lies as far above the center."""
         if not self.error:
             return 0.0 if excess > 0 else 1.0
         return float(special.stdtr(self.degrees, -excess / self.error))
@@ -235,13 +235,13 @@ def predict(
         weights = variance / (variance + np.square(usual_errors))
     weights /= np.sum(weights)
     return PredictiveDistribution(
-        centre=float(weights @ samples),
+        center=float(weights @ samples),
         spread=math.sqrt(variance),
         degrees=degrees,
         count=1 / float(weights @ weights),
         own_error=own_error,
         usual_error=math.sqrt(float(np.mean(variances))),
-        centre_error=math.sqrt(float(weights**2 @ variances)),
+        center_error=math.sqrt(float(weights**2 @ variances)),
     )
 
 

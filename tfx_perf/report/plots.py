@@ -167,22 +167,22 @@ def trend_with_band(
     """
     drawing, axes = _axes(2.6)
     here = len(blessed) + 1
-    centre, name = baseline
+    center, name = baseline
     bounds = [bound for bound in band if bound is not None]
-    allowed = max((abs(bound - centre) for bound in bounds), default=0.0)
-    least = _LEAST_REACH * abs(centre)
+    allowed = max((abs(bound - center) for bound in bounds), default=0.0)
+    least = _LEAST_REACH * abs(center)
     reach = min(_REACH_IN_ALLOWED * allowed, least) if allowed else least
-    known = [*blessed, value, centre, *bounds]
-    _set_value_axis(axes, key, known, reach=reach, centre=centre)
+    known = [*blessed, value, center, *bounds]
+    _set_value_axis(axes, key, known, reach=reach, center=center)
     bottom, top = axes.get_ylim()
     low, high = (bottom if band[0] is None else band[0]), (top if band[1] is None else band[1])
     axes.axhspan(low, high, color=_COLORS[2], alpha=0.10, linewidth=0,
                  label="tolerance and noise allow")  # fmt: skip
     if noise:
-        explained = max(bottom, centre - noise), min(top, centre + noise)
+        explained = max(bottom, center - noise), min(top, center + noise)
         axes.axhspan(*explained, color=_COLORS[0], alpha=0.16, linewidth=0,
                      label="noise: 9 in 10 runs\nthat are no worse")  # fmt: skip
-    axes.axhline(centre, color=_COLORS[0], linestyle="--", linewidth=1, label=name)
+    axes.axhline(center, color=_COLORS[0], linestyle="--", linewidth=1, label=name)
     axes.plot(range(1, here), blessed, color=_COLORS[0], marker="o", markersize=5, linewidth=1,
               clip_on=False, label="blessed runs")  # fmt: skip
     color, label = (_COLORS[5], "this run, refused") if refused else (_COLORS[1], "this run")
@@ -197,13 +197,13 @@ def trend_with_band(
 
 
 def _set_value_axis(
-    axes: Any, key: str, values: Sequence[float], *, reach: float, centre: float | None = None
+    axes: Any, key: str, values: Sequence[float], *, reach: float, center: float | None = None
 ) -> None:
-    """Sets the y axis, with room for `reach` around `centre`, from zero if that is near."""
-    centre = float(np.median(values)) if centre is None else centre
+    """Sets the y axis, with room for `reach` around `center`, from zero if that is near."""
+    center = float(np.median(values)) if center is None else center
     if metrics.lookup(key).unit in ("count", "flag"):
         reach = max(reach, 1.0)
-    low, high = min(*values, centre - reach), max(*values, centre + reach)
+    low, high = min(*values, center - reach), max(*values, center + reach)
     room = 0.05 * (high - low)
     lowest, highest = metrics.lookup(key).bounds
     if min(values) >= 0 and low < high / 2:

@@ -65,9 +65,9 @@ class Contender:
         else:
             # Which are one sample: it tells which is faster, and no factor for more steps.
             faster = "faster" if self.step_seconds < reference.step_seconds else "not faster"
-            times = (self.step_seconds, reference.step_seconds)
-            shown = ", not ".join(map("{} a step".format, map(formatting.format_seconds, times)))
-            reason = f"{faster} than {reference.plan} in the few steps of its check: {shown}"
+            times = map(formatting.format_seconds, (self.step_seconds, reference.step_seconds))
+            shown = " a step, not ".join(times)
+            reason = f"{faster} than {reference.plan} in the few steps of its check: {shown} a step"
         return TrialRecord(
             plan=self.plan,
             status="chosen" if chosen else "slower",
