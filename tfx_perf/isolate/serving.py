@@ -114,7 +114,6 @@ def _obey(
     request = json.loads(pathlib.Path(order).read_text())
     if request["is_forked"]:
         _import([request["target"].partition(":")[0]], ends_with_caller=not running)
-        forks.freeze()
     answers = os.fdopen(descriptors[0], "wb", 0)
     server = os.getpid()
     with contextlib.suppress(OSError):  # no memory, too many processes: without a pid as an answer
@@ -134,9 +133,12 @@ def _import(modules: Sequence[str], *, ends_with_caller: bool) -> None:
     """Imports what there is; it may take seconds, in which nothing else is noticed."""
     if ends_with_caller:
         guard.tell_of_parents_end(signal.SIGKILL)
+    known_count = len(sys.modules)
     for module in modules:
         with contextlib.suppress(Exception):  # the child meets it again, and reports it
             importlib.import_module(module)
+    if not forks.frozen_count or known_count < len(sys.modules):
+        forks.freeze()  # takes half a second, now rather than when a child is waited for
     guard.tell_of_parents_end(signal.SIGUSR1)
 
 
