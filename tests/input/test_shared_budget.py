@@ -1,4 +1,4 @@
-"""One memory budget for all calls of a factory: what is in use counts, what nobody uses goes."""
+"""One memory budget for all calls of a factory: what is kept and what is in use counts."""
 
 import gc
 import threading
@@ -62,12 +62,20 @@ def test_what_is_in_use_counts(name, folds):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
-def test_what_nobody_uses_makes_room(name, folds):
-    candidate, budget_bytes = candidates.make(name), budget(name, folds[0], datasets=1)
+def test_what_is_not_in_use_is_free(folds):
+    candidate = candidates.make("block_reader")
+    budget_bytes = budget("block_reader", folds[0], datasets=1)
     for source in folds:
         assert is_the_defaults(served(candidate, source, budget_bytes=budget_bytes), source)
     assert candidate.claimed_bytes <= budget_bytes
+
+
+def test_a_split_stays_for_the_next_call(folds):
+    candidate = candidates.make("columns")
+    budget_bytes = budget("columns", folds[0], datasets=1)
+    held = [served(candidate, folds[0], budget_bytes=budget_bytes) is not None]
+    held += [served(candidate, source, budget_bytes=budget_bytes) is not None for source in folds]
+    assert held == [True, True, False, False]
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import types
 from collections.abc import Callable
 from typing import Any
 
@@ -88,12 +87,7 @@ class StrategyScope:
         )
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: types.TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Leaves the scope, if it was not left."""
         self._undo.close()
         if self._is_open:

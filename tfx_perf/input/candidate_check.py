@@ -1,5 +1,6 @@
 """Whether a candidate may be measured at all: equivalent to the default, within the budgets."""
 
+import copy
 import dataclasses
 import functools
 import math
@@ -86,8 +87,9 @@ class CandidateCheck:
         """Builds the candidate, reads from it, and measures the time and memory it takes."""
         is_whole, shuffle = self.reference.complete, None
         if not is_whole:
-            # With a fresh one, so that the candidate itself keeps no table of the first files.
-            shuffle = self._shuffle_quality(candidate.fresh(), limits, is_default=is_default)
+            # With a copy, so that the candidate itself keeps no table of the first files.
+            unused = copy.deepcopy(candidate)
+            shuffle = self._shuffle_quality(unused, limits, is_default=is_default)
         expected = self._source.element_spec
         with MemoryMeter() as meter:
             limits = dataclasses.replace(limits, meter=meter)

@@ -45,10 +45,6 @@ class Autotune(Candidate):
         options.autotune.enabled = True
         return self.inner.build(source, limits=limits).with_options(options)
 
-    def fresh(self) -> "Autotune":
-        """Returns the same around a fresh inner candidate."""
-        return type(self)(self.inner.fresh())
-
     @property
     def held_bytes(self) -> int:
         """Size of what the inner candidate keeps."""

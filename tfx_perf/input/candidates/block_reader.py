@@ -35,10 +35,6 @@ class BlockReader(Candidate):
             weakref.WeakKeyDictionary()
         )
 
-    def fresh(self) -> "BlockReader":
-        """Returns one of which no dataset is in use."""
-        return type(self)()
-
     @property
     def claimed_bytes(self) -> float:
         """What all datasets that are still in use hold while they are read."""

@@ -51,10 +51,6 @@ class Candidate(abc.ABC):
             NotApplicable: the source or the limits rule the candidate out.
         """
 
-    def fresh(self) -> "Candidate":
-        """Returns a candidate like this one that holds nothing yet."""
-        return self
-
     @property
     def held_bytes(self) -> int:
         """Size of the data that the candidate itself keeps in RAM."""

@@ -15,8 +15,6 @@ from tfx_perf.input.candidates.sharding import Worker
 from tfx_perf.input.candidates.source import FRAME_BYTES, FileState, RecordSource
 from tfx_perf.tf_internals import datasets
 
-_WHILE_LOADING = 2  # times what will be held: until a table is complete its strings are held twice
-
 
 class Columns(Candidate):
     """Reads and parses once; afterwards a batch is a gather of rows from columns in RAM.
@@ -30,15 +28,11 @@ class Columns(Candidate):
     holds_split = True
 
     def __init__(self) -> None:
-        # By what is read: what the files were then, and what was read. The latest use comes last.
+        # By what is read: what the files were then, and what was read.
         self._tables: dict[tuple[Any, ...], tuple[tuple[FileState, ...], table_lib.Table]] = {}
         self._in_use: weakref.WeakKeyDictionary[tf.data.Dataset, table_lib.Table] = (
             weakref.WeakKeyDictionary()
         )
-
-    def fresh(self) -> "Columns":
-        """Returns one without tables."""
-        return type(self)()
 
     @property
     def held_bytes(self) -> int:
@@ -67,19 +61,13 @@ class Columns(Candidate):
         return dataset
 
     def _table(self, source: RecordSource, *, limits: Limits) -> table_lib.Table:
-        claimed_bytes = self.claimed_bytes
-        # Taken out, because its use is the latest now, or its files have been written anew.
-        states, table = self._tables.pop(source.identity, (None, None))
+        states, table = self._tables.get(source.identity, (None, None))
         if table is None or states != source.file_states:
-            table = None  # which may free it
+            table = None
+            self._tables.pop(source.identity, None)  # of files written anew, which may free it
             chunks = self.chunks(source, limits=limits)
-            self._make_room(
-                _WHILE_LOADING * source.estimated_count * source.example_bytes,
-                budget_bytes=limits.memory_bytes + claimed_bytes,
-            )
-            limits = limits.raised(claimed_bytes - self.claimed_bytes)
             table = table_lib.load(chunks, limits=limits, expected_bytes=source.expected_bytes)
-        self._tables[source.identity] = source.file_states, table
+            self._tables[source.identity] = source.file_states, table
         return table
 
     def chunks(self, source: RecordSource, *, limits: Limits) -> tf.data.Dataset:
@@ -116,15 +104,6 @@ class Columns(Candidate):
             num_parallel_calls=host.cpu_count(),
             deterministic=True,
         )
-
-    def _make_room(self, needed_bytes: float, *, budget_bytes: float) -> None:
-        """Gives up tables that no dataset reads any more, oldest first, so that loading fits in."""
-        used = set(map(id, self._in_use.values()))
-        for identity, (_, table) in tuple(self._tables.items()):
-            if self.claimed_bytes + needed_bytes <= budget_bytes:
-                return
-            if id(table) not in used:
-                del self._tables[identity]
 
 
 def row_numbers(count: int, options: Any) -> Callable[[Worker], tf.data.Dataset]:

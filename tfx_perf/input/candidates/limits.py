@@ -4,7 +4,6 @@ import dataclasses
 import gc
 import math
 import time
-from types import TracebackType
 from typing import Any
 
 import tensorflow as tf
@@ -30,25 +29,15 @@ class MemoryMeter:
     """
 
     def __enter__(self) -> "MemoryMeter":
-        self.restart()
+        gc.collect()
+        host.return_freed_memory()
+        self._before_bytes = self._peak_bytes = host.anonymous_memory_bytes()
         self._sampling = periodic.calling(self.growth_bytes, seconds=_SAMPLING_SECONDS)
         self._sampling.__enter__()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._sampling.__exit__(kind, error, traceback)
-
-    def restart(self) -> None:
-        """Counts from now on, where memory was freed that would hide growth."""
-        gc.collect()
-        host.return_freed_memory()
-        self._before_bytes = host.anonymous_memory_bytes()
-        self._peak_bytes = self._before_bytes
+    def __exit__(self, *raised: Any) -> None:
+        self._sampling.__exit__(*raised)
 
     def growth_bytes(self) -> int:
         """Returns how much more memory the process has now than at the start."""
@@ -100,12 +89,6 @@ class Limits:
                 f"would take {needed_seconds:.0f} more seconds to load, the time budget leaves "
                 f"{max(0.0, self.remaining_seconds):.0f}"
             )
-
-    def raised(self, freed_bytes: float) -> "Limits":
-        """Returns the limits where so much more may be held, because it was given up before."""
-        if self.meter and freed_bytes:
-            self.meter.restart()
-        return dataclasses.replace(self, memory_bytes=self.memory_bytes + freed_bytes)
 
     @property
     def remaining_seconds(self) -> float:
