@@ -93,8 +93,6 @@ def fn_args(
     if record:
         factory = examples_lib.plan_factory(examples, record, default=factory)
     arguments.data_accessor = arguments.data_accessor._replace(tf_dataset_factory=factory)
-    if not record and (missing := missing_plan(input_dict, exec_properties)) is not None:
-        _LOGGER.warning("%s", missing)
     return arguments
 
 

@@ -2,7 +2,8 @@
 
 import pathlib
 import traceback
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from tfx.utils import json_utils
 
@@ -17,52 +18,66 @@ NO_FIT = "run_fn does not call Model.fit, and a custom training loop is not prof
 """Why there is no profile."""
 
 
+class Module(NamedTuple):
+    """The training module, and what a training of it takes: `inputs` are artifacts as JSON.
+
+    Of the RAM, its tuned input takes `reserved_bytes`.
+    """
+
+    inputs: str
+    exec_properties: dict[str, Any]
+    folder: str
+    reserved_bytes: int
+
+
 @autograph.sparing_libraries
-def profile_module(
-    *, inputs: str, exec_properties: dict[str, Any], folder: str, example_count: int | None
-) -> None:
-    """Profiles `run_fn`'s `fit` on from the progress in `folder`; or writes `unmeasured.json`."""
-    settings = PerfConfig.from_json(exec_properties["config"])
-    place = pathlib.Path(folder, record.PROGRESS_FILE_NAME)
+def profile_module(*, module: Sequence[Any], example_count: int | None) -> None:
+    """Profiles a `Module`'s `fit` on from the progress in its folder; or says why it cannot."""
+    given = Module(*module)
+    settings = PerfConfig.from_json(given.exec_properties["config"])
+    place = pathlib.Path(given.folder, record.PROGRESS_FILE_NAME)
     known = record.ProfileProgress.read(place) if place.exists() else None
     with precision.policy(precision.fixed(settings.training.precision)):
-        call = _captured(inputs, exec_properties, folder)
+        call = _captured(given)
         if call is None:
             return
         try:
             profile.profile(
                 call,
                 settings=settings.memory,
+                reserved_bytes=given.reserved_bytes,
                 example_count=example_count,
                 known=known,
                 watch=lambda reached: reached.write(place),
             )
         except errors.UserError as error:
-            _note_unmeasured(folder, str(error))
+            _note_unmeasured(given.folder, str(error))
 
 
 @autograph.sparing_libraries
-def measure_footprint(
-    *, inputs: str, exec_properties: dict[str, Any], folder: str, batch_size: int, most: int
-) -> None:
-    """Runs the user's `run_fn` up to its `fit` and trains the first steps on one batch.
+def measure_footprint(*, module: Sequence[Any], batch_size: int, most: int) -> None:
+    """Runs a `Module` up to its `fit` and trains the first steps on one batch.
 
     Larger ones follow, up to `most` examples, as far as they are quick and far from the limit.
     """
-    settings = PerfConfig.from_json(exec_properties["config"])
+    given = Module(*module)
+    settings = PerfConfig.from_json(given.exec_properties["config"])
     footprints: list[record.Footprint] = []
 
     def note(taken: record.Footprint) -> None:
         if taken.status != "not run":
             footprints.append(taken)
-        taken.write(pathlib.Path(folder, footprint_file(taken.batch_size)))
+        taken.write(pathlib.Path(given.folder, footprint_file(taken.batch_size)))
 
     with precision.policy(precision.fixed(settings.training.precision)):
-        call = _captured(inputs, exec_properties, folder)
+        call = _captured(given)
         if call is None:
-            raise errors.MeasurementError(unmeasured.reason_in(folder))
+            raise errors.MeasurementError(unmeasured.reason_in(given.folder))
         meter = footprint.FootprintMeter(
-            call, max_utilization=settings.memory.max_device_utilization, note=note
+            call,
+            max_utilization=settings.memory.max_device_utilization,
+            reserved_bytes=given.reserved_bytes,
+            note=note,
         )
         size: int | None = batch_size
         while size is not None:
@@ -76,11 +91,12 @@ def footprint_file(batch_size: int | str) -> str:
     return f"footprint-{batch_size}.json"
 
 
-def _captured(
-    inputs: str, exec_properties: dict[str, Any], folder: str
-) -> interception.FitCall | None:
+def _captured(module: Module) -> interception.FitCall | None:
     """Returns the module's `fit`; if the module does not come to it, notes why and returns None."""
-    run = trainer_args.bound_run_fn(json_utils.loads(inputs), exec_properties, folder=folder)
+    inputs, folder = json_utils.loads(module.inputs), module.folder
+    # The examples are the same without the plan, and come before the whole split is loaded.
+    inputs.pop(trainer_args.INPUT_PLAN_KEY, None)
+    run = trainer_args.bound_run_fn(inputs, module.exec_properties, folder=folder)
     try:
         return interception.capture_fit(run)
     except errors.NoFitError:

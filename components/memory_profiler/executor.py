@@ -90,12 +90,9 @@ class Attempts:
         settings: MemorySettings,
         folder: pathlib.Path,
     ) -> None:
-        self._given: Mapping[str, Any] = {
-            "inputs": inputs,
-            "exec_properties": dict(exec_properties),
-            "folder": str(folder),
-        }
         tuned = trainer_args.input_plan(json_utils.loads(inputs))
+        reserved_bytes = tuned.resident_bytes if tuned else 0
+        self._module = child.Module(inputs, dict(exec_properties), str(folder), reserved_bytes)
         self._example_count = tuned.example_count if tuned else None  # of the split
         self._settings, self._folder = settings, folder
         self._deadline = time.monotonic() + settings.timeout_seconds
@@ -133,7 +130,7 @@ class Attempts:
         try:
             isolate.run(
                 f"{child.__name__}:{job.__name__}",
-                {**self._given, **arguments},
+                {"module": self._module, **arguments},
                 timeout_seconds=timeout_seconds,
                 log_path=self._folder / log_name,
                 # XLA takes far more memory from the default allocator.

@@ -6,11 +6,15 @@ import pytest
 import training_cases
 from tfx import types as tfx_types
 from tfx.types import standard_artifacts
+from tfx.utils import json_utils
 from tfx_bsl.tfxio import dataset_options
 
 from tfx_perf.components import InputTuner, MemoryProfiler, OptimizedTrainer, trainer_args
 from tfx_perf.components import examples as examples_lib
-from tfx_perf.core import errors, metrics
+from tfx_perf.components.memory_profiler import child, executor
+from tfx_perf.config import MemorySettings
+from tfx_perf.core import errors, metrics, unmeasured
+from tfx_perf.input.record import TuningRecord
 from tfx_perf.memory.record import ProfileRecord
 
 pytestmark = pytest.mark.each_choice
@@ -99,6 +103,24 @@ def test_the_module_gets_hyperparameters_base_model_and_the_precision_that_train
     assert "POLICY mixed_bfloat16" in (pathlib.Path(profile.uri) / "profile.log").read_text()
 
 
+def test_the_tuned_input_is_not_loaded_but_its_memory_is_reserved(trainer, tmp_path):
+    plan = trainer.plan("columns")
+    place = pathlib.Path(plan.uri) / "plan.json"
+    record = TuningRecord.read(place)
+    held = [each.model_copy(update={"resident_bytes": 2.0**20}) for each in record.outcomes]
+    record.model_copy(update={"outcomes": tuple(held)}).write(place)
+    inputs, _, given = trainer.given(
+        written(trainer, "def run_fn(fn_args): raise ValueError(fn_args.data_accessor)"),
+        inputs={"input_plan": [plan]},
+    )
+    attempts = executor.Attempts(
+        json_utils.dumps(inputs), given, settings=MemorySettings(), folder=tmp_path
+    )
+    assert attempts._module.reserved_bytes == 2**20
+    assert child._captured(attempts._module) is None
+    assert "get_tf_dataset_factory_from_artifact" in unmeasured.reason_in(tmp_path)
+
+
 def test_input_plan_is_applied(trainer):
     plan = {"input_plan": [trainer.plan("columns")]}
     stock = trainer_args.fn_args(*trainer.given("module.py"))
@@ -116,19 +138,17 @@ def test_input_plan_is_applied(trainer):
 
 
 @pytest.mark.parametrize("taker", [MemoryProfiler, OptimizedTrainer])
-def test_a_plan_that_is_wired_and_does_not_come_is_missed(taker, trainer, caplog):
-    def said_of(input_plan):
+def test_a_plan_that_is_wired_and_does_not_come_is_missed(taker, trainer):
+    def missing(input_plan):
         channel = tfx_types.Channel(type=standard_artifacts.Examples)
         node = taker(examples=channel, run_fn="a.b", input_plan=input_plan)
-        inputs, outputs, given = trainer.given("module.py")
+        inputs, _, given = trainer.given("module.py")
         source = node.exec_properties.get("input_plan_source")
-        trainer_args.fn_args(inputs, outputs, {**given, "input_plan_source": source})
-        return [each.getMessage() for each in caplog.records if each.name.startswith("tfx_perf")]
+        return trainer_args.missing_plan(inputs, {**given, "input_plan_source": source})
 
-    assert said_of(None) == []
+    assert missing(None) is None
     tuner = InputTuner(examples=tfx_types.Channel(type=standard_artifacts.Examples))
-    (said,) = said_of(tuner.with_id("Tuner").outputs["input_plan"])
-    assert said == (
+    assert missing(tuner.with_id("Tuner").outputs["input_plan"]) == (
         "Expected an input_plan from Tuner. Received: none, so the examples are read as TFX reads "
         "them. Add Tuner to the pipeline's components."
     )

@@ -50,3 +50,7 @@ def test_on_a_cpu_it_is_a_share_of_the_memory_that_is_left():
     assert found.source == "50% of available RAM"
     assert found.bytes == pytest.approx(0.5 * host.available_memory_bytes(), rel=0.2)
     assert found.bytes <= devices.memory_bytes() == host.memory_limit_bytes()
+    available_bytes = host.available_memory_bytes()
+    left = devices.memory_limit(max_utilization=0.5, reserved_bytes=available_bytes // 2)
+    assert left.bytes == pytest.approx(0.25 * available_bytes, rel=0.2)
+    assert devices.memory_limit(max_utilization=0.5, reserved_bytes=2 * available_bytes).bytes == 0

@@ -104,11 +104,15 @@ class MemoryLimit:
     source: str
 
 
-def memory_limit(*, max_utilization: float) -> MemoryLimit:
-    """Returns a share (0-1) of what the GPU's allocator may use, or of the RAM still to be had."""
+def memory_limit(*, max_utilization: float, reserved_bytes: int = 0) -> MemoryLimit:
+    """Returns a share (0-1) of what the GPU's allocator may use, or of the RAM still to be had.
+
+    Of the RAM, `reserved_bytes` are already taken.
+    """
     device = allocator_device()
     if device.startswith("CPU"):
-        available, source = host.available_memory_bytes(), "available RAM"
+        available = max(0, host.available_memory_bytes() - reserved_bytes)
+        source = "available RAM"
     else:
         available, source = devices.allocator_limit_bytes(device), f"allocator limit of {device}"
     return MemoryLimit(int(max_utilization * available), f"{max_utilization:.0%} of {source}")

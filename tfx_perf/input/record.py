@@ -125,6 +125,11 @@ class TuningRecord(records.Record):
         return next(outcome for outcome in self.outcomes if outcome.name == name)
 
     @property
+    def resident_bytes(self) -> int:
+        """What the chosen input holds in memory, as far as it was measured."""
+        return int(self.outcome(self.chosen).resident_bytes or 0)
+
+    @property
     def came_to_an_end(self) -> bool:
         """Whether the search has told what is faster; some are not worth their time."""
         if self.chosen != DEFAULT or (self.diagnosis and self.diagnosis.is_fed):

@@ -20,8 +20,8 @@ from tfx_perf.memory import batches, peak
 from tfx_perf.memory.record import Footprint
 from tfx_perf.tf_internals import autograph
 
-# Steps of each `fit`: the first one is traced, the last ones show the allocator's peaks.
-_FITS = (1, 1, 3, 3)
+# Steps of each `fit`: the first one is traced, the others show the allocator's peaks.
+_FITS = (1, 2, 4)
 _BRIEF = 2  # of these `fit`s, where the footprint is what counts
 STEPS = sum(_FITS)
 """So many are trained on a batch."""
@@ -55,6 +55,7 @@ class FootprintMeter:
         call: interception.FitCall,
         *,
         max_utilization: float,
+        reserved_bytes: int = 0,
         note: Callable[[Footprint], None],
     ) -> None:
         """Notes the memory from which growth counts; UserError if the data cannot be rebatched."""
@@ -64,7 +65,9 @@ class FootprintMeter:
         self.batch_size = batches.batch_size_of(batches.first_batch(self.dataset))
         gc.collect()
         host.return_freed_memory()
-        self.limit = devices.memory_limit(max_utilization=max_utilization)
+        self.limit = devices.memory_limit(
+            max_utilization=max_utilization, reserved_bytes=reserved_bytes
+        )
         self._before = host.resident_memory()
         # A process that is let go on takes memory from others.
         available_bytes = self.limit.bytes / max_utilization
@@ -118,18 +121,16 @@ class FootprintMeter:
         else:
             taken_bytes = max(peaks_bytes)
         # The rest of a `fit`, in each of them, may take far longer than a step.
-        step_seconds = seconds[1]
+        step_seconds = seconds[1] / _FITS[1]
         if not is_brief:
-            more_seconds = min(seconds[_BRIEF:]) - step_seconds
-            step_seconds = max(0.0, more_seconds / (_FITS[-1] - _FITS[1]))
+            step_seconds = max(0.0, (seconds[2] - seconds[1]) / (_FITS[2] - _FITS[1]))
         began, self._began = self._began, time.perf_counter()
         taken = ended(
             taken_bytes=taken_bytes, seconds=self._began - began, step_seconds=step_seconds
         )
         # The lowest, because a step's last tensors may not be freed yet when it is read.
         idle = min(idle_bytes[1:])
-        shown = peaks_bytes[1:] if is_brief else peaks_bytes[_BRIEF:]
-        return Measured(taken, batch_bytes, tuple(each - idle for each in shown))
+        return Measured(taken, batch_bytes, tuple(each - idle for each in peaks_bytes[1:]))
 
     def _look(self, ended: Callable[..., Footprint], may_end: bool) -> None:
         grown_bytes = host.anonymous_memory_bytes() - self._before.anonymous_bytes

@@ -32,6 +32,7 @@ def profile(
     call: interception.FitCall,
     *,
     settings: MemorySettings,
+    reserved_bytes: int = 0,
     example_count: int | None = None,
     known: ProfileProgress | None = None,
     watch: Callable[[ProfileProgress], None] = lambda progress: None,
@@ -42,7 +43,8 @@ def profile(
     doubled; XLA is asked of the module's own only. Where the module trains without XLA, the same
     steps tell its footprint, and larger batches follow as far as they are quick and far from the
     limit; with XLA a few follow until growth stands out. None has a predicted peak over the limit,
-    or more examples than an epoch or the split, of which there are `example_count`.
+    or more examples than an epoch or the split, of which there are `example_count`. Of the RAM,
+    `reserved_bytes` are not for steps.
 
     It must be a process of its own, which is ended where memory runs out. What that has left,
     `known`, is not done again. `completed` makes a record of it.
@@ -50,7 +52,8 @@ def profile(
     Raises:
         UserError: `fit` was given data that cannot be rebatched, or none.
     """
-    return _Profiling(call, settings, known or ProfileProgress(), watch).run(example_count)
+    progress = known or ProfileProgress()
+    return _Profiling(call, settings, reserved_bytes, progress, watch).run(example_count)
 
 
 def completed(progress: ProfileProgress) -> ProfileRecord:
@@ -79,6 +82,7 @@ class _Profiling:
         self,
         call: interception.FitCall,
         settings: MemorySettings,
+        reserved_bytes: int,
         known: ProfileProgress,
         watch: Callable[[ProfileProgress], None],
     ) -> None:
@@ -89,6 +93,7 @@ class _Profiling:
         self._meter = footprint.FootprintMeter(
             call,
             max_utilization=settings.max_device_utilization,
+            reserved_bytes=reserved_bytes,
             note=lambda measured: self._note(self._progress.with_footprint(measured)),
         )
         self._has_trained = False
