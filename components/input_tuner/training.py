@@ -39,8 +39,10 @@ class TrainConsumer:
                 f"Received: x={type(data).__name__}. Only this can be exchanged."
             )
         self._model = call.model
+        self.default = endless(data)
         self._spec = data.element_spec
-        self._batch = batches.first_batch(data)
+        # As a shuffle would read thousands of examples for it.
+        self._batch = batches.first_batch(batches.dataset_of(call))
         self.batch_size = batches.batch_size_of(self._batch)  # over all replicas
         self._loop = FitLoop(call)
         self.step_count = self._loop.total_length  # of the user's `fit`; None if unknown

@@ -42,6 +42,10 @@ class Training:
     def prepare(self):
         self.is_prepared = True
 
+    @property
+    def default(self):
+        return self.dataset(self._source.default_factory)
+
     def dataset(self, factory):
         source = self._source
         dataset = factory(list(source.file_patterns), source.options, source.schema)

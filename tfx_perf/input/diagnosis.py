@@ -118,13 +118,18 @@ def _examples(rate: statistics.Interval) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:g}"
 
 
-def alone(dataset: tf.data.Dataset, *, batch_size: int) -> Diagnosis:
-    """Returns the rate of what training would read, with nothing else running, by one turn."""
+def alone(
+    dataset: tf.data.Dataset, *, batch_size: int, turn_share: float
+) -> tuple[Diagnosis, measure.Sample]:
+    """Returns the rate of what training would read, with nothing else running, and its one turn."""
     began = time.monotonic()
     timed = {_PIPELINE: measure.TimedDataset(dataset)}
-    samples = measure.measure(timed, batch_size=batch_size, deadline_seconds=began, max_rounds=1)
+    samples = measure.measure(
+        timed, batch_size=batch_size, deadline_seconds=began, max_rounds=1, turn_share=turn_share
+    )
+    whole_seconds = time.monotonic() - began + measure.turn_seconds(1 - turn_share)
     # That of the step takes as long, and that of both at least.
-    return judge(samples, seconds=_TURNS * (time.monotonic() - began))
+    return judge(samples, seconds=_TURNS * whole_seconds), samples[_PIPELINE][0]
 
 
 def diagnose(

@@ -43,6 +43,8 @@ class TrainStep(Protocol):
     """The user's training step as a consumer of input; implemented where training code can run."""
 
     batch_size: int
+    default: tf.data.Dataset
+    """Endless, what `fit` gets by the default's factory."""
 
     def prepare(self) -> None:
         """Makes the step ready for `consume`, which may take seconds; may raise StepFailedError."""
@@ -87,14 +89,16 @@ def measure(
     decided: Decided = lambda samples: False,
     max_rounds: int = MAX_ROUNDS,
     turn_share: float = 1.0,
+    first: Mapping[str, Sample] | None = None,
 ) -> Samples:
     """Returns the speed of each dataset, one sample a round.
 
     In a round every dataset has its turn (A B C, then C B A, ...), so that a disturbance of the
     machine strikes all of them; the i-th samples belong together. A turn is a fresh iterator, a
     warm-up that fills buffers and lets autotune settle, and a timed block of whole batches, both
-    shortened by `turn_share`. Rounds end once `decided` says that more would not change the choice,
-    at `max_rounds`, or at the `time.monotonic()` deadline.
+    shortened by `turn_share`; those in `first` had their first turn before. Rounds end once
+    `decided` says that more would not change the choice, at `max_rounds`, or at the
+    `time.monotonic()` deadline.
     """
     samples: Samples = {name: [] for name in timed_datasets}
     longest_round = 0.0
@@ -103,7 +107,8 @@ def measure(
         if index and started + longest_round > deadline_seconds:
             break
         for name in list(timed_datasets)[:: -1 if index % 2 else 1]:
-            samples[name].append(_sample(timed_datasets[name], batch_size, turn_share))
+            taken = first.get(name) if first and not index else None
+            samples[name].append(taken or _sample(timed_datasets[name], batch_size, turn_share))
         longest_round = max(longest_round, time.monotonic() - started)
         if decided(samples):
             break
@@ -144,8 +149,11 @@ def _take(iterator: tf.data.Iterator, count: int) -> None:
     _loop(iterator, tf.constant(count, tf.int64))
 
 
-@tf.function(reduce_retracing=True)
+@tf.function(reduce_retracing=True, autograph=False)  # which would take a tenth of a second
 def _loop(iterator: tf.data.Iterator, count: tf.Tensor) -> None:
     # A loop in Python would add the same constant to all and hide the differences.
-    for _ in tf.range(count):
+    def take_next(taken: tf.Tensor) -> tuple[tf.Tensor]:
         iterator.get_next()
+        return (taken + 1,)
+
+    tf.while_loop(lambda taken: taken < count, take_next, [tf.zeros([], tf.int64)])

@@ -1,10 +1,9 @@
 """The search among the candidates, in one loop: examine, measure in turns, compare, decide."""
 
 import dataclasses
-import functools
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -87,17 +86,11 @@ class Search:
         self.outcomes: dict[str, CandidateOutcome] = {
             DEFAULT: self._candidate_check.default.outcome
         }
-        self._contenders: dict[str, tf.data.Dataset] = {}  # endless; the default is not among them
+        self._default = train.default if train else source.default()  # endless, as trained on
+        self._contenders: dict[str, tf.data.Dataset] = {}  # likewise, the others
         self.batch_size = train.batch_size if train else source.options.batch_size
         self.rounds = 0
         self.diagnosis: Diagnosis
-
-    @functools.cached_property
-    def _default(self) -> tf.data.Dataset:
-        """What training reads with the default, without end; making it runs the user's code."""
-        if self._train is None:
-            return self._source.default()
-        return self._train.dataset(self._source.default_factory)
 
     def decide(self, candidates: Sequence[Candidate]) -> Choice:
         """Chooses, of those that win most often first, and measures no more than pays.
@@ -106,8 +99,10 @@ class Search:
         """
         console.set_status("diagnosing the input pipeline")
         if self._train:
-            self.diagnosis = diagnosis.alone(self._default, batch_size=self.batch_size)
-            decided = self._as_ordered() or self._decided_alone(candidates)
+            self.diagnosis, turn = diagnosis.alone(
+                self._default, batch_size=self.batch_size, turn_share=_BRIEF_SHARE
+            )
+            decided = self._as_ordered() or self._decided_alone(candidates, turn)
             if decided:
                 return decided
             self._train.prepare()
@@ -154,23 +149,28 @@ class Search:
         """What a turn of the default took, of the three in a round with a train step."""
         return self.diagnosis.round_time_seconds / (3 if self._train else 1)
 
-    def _decided_alone(self, candidates: Sequence[Candidate]) -> Choice | None:
+    def _decided_alone(
+        self, candidates: Sequence[Candidate], turn: measure.Sample
+    ) -> Choice | None:
         """Returns a choice without the train step; None if only that tells.
 
         The first candidate is chosen if it wins beyond doubt with nothing else running, and takes
-        less CPU time, so that it cannot slow a training down.
+        less CPU time, so that it cannot slow a training down. `turn` is the default's before.
         """
         possible_seconds = self._gain.possible_seconds(self.diagnosis)
         least_seconds = self.least_seconds(self.diagnosis)
-        turns_seconds = _BRIEF_SHARE * self._turn_seconds + measure.turn_seconds(_BRIEF_SHARE)
-        shortest_seconds = _FEWEST_ROUNDS * turns_seconds + _EXAMINED_RATIO * self._default_seconds
+        turns_seconds = _BRIEF_SHARE * (self._turn_seconds + 2 * measure.turn_seconds())
+        shortest_seconds = turns_seconds + _EXAMINED_RATIO * self._default_seconds
         # The training step tells people more. That is worth a share of the gain.
         is_brief = _FIGURE_SHARE * possible_seconds < least_seconds
         if is_brief and possible_seconds >= shortest_seconds:
             first, *others = candidates
             if self._budget.left_seconds >= shortest_seconds and self._examine(first):
                 samples = self._turns(
-                    [first.name], max_rounds=_FEWEST_ROUNDS, turn_share=_BRIEF_SHARE
+                    [first.name],
+                    max_rounds=_FEWEST_ROUNDS,
+                    turn_share=_BRIEF_SHARE,
+                    first={DEFAULT: turn},
                 )
                 final = choice.comparison(samples, first.name, on_train_step=False)
                 leader = choice.verdict(final, margin=self._margin)
@@ -290,6 +290,7 @@ class Search:
         max_rounds: int = measure.MAX_ROUNDS,
         share: float = 1.0,
         turn_share: float = 1.0,
+        first: Mapping[str, measure.Sample] | None = None,
     ) -> measure.Samples:
         """Measures contenders and the default in turns; on the train step also a free input."""
         datasets = {DEFAULT: self._default, **{name: self._contenders[name] for name in names}}
@@ -305,6 +306,7 @@ class Search:
             decided=decided,
             max_rounds=max_rounds,
             turn_share=turn_share,
+            first=first,
         )
         if not on_train_step:
             self.rounds = max(self.rounds, len(samples[DEFAULT]))

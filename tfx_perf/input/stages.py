@@ -81,7 +81,7 @@ def measure_stages(
     source = source.replace_options(num_epochs=None)
     if train:
         source = source.replace_options(batch_size=train.batch_size)
-    whole = train.dataset(source.default_factory) if train else source.default()
+    whole = train.default if train else source.default()
     least_seconds = _least_seconds(whole)
     batch_bytes = source.stored_record_bytes * source.options.batch_size
     timed_datasets = {

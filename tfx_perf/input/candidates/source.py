@@ -13,6 +13,7 @@ import tensorflow as tf
 from tfx_perf.core import cache_key, storage
 from tfx_perf.input.candidates.candidate import NotApplicable
 from tfx_perf.input.candidates.limits import STRING_HEADER_BYTES, tensor_bytes
+from tfx_perf.tf_internals import datasets
 
 Factory = Callable[[Any, Any, Any], tf.data.Dataset]
 Parse = Callable[[tf.Tensor], Any]
@@ -26,7 +27,7 @@ _TRIED_FILES = 256  # more than tf.data reads in turns
 
 # The sample of records by whose size everything else is estimated.
 _SAMPLED_FILES = 8
-_SAMPLED_RECORDS = 2048  # of a file
+_SAMPLED_RECORDS = 512  # of a file
 _SAMPLED_BYTES = 2**20  # likewise
 _RECORDS_AT_ONCE = 64
 _PARSED_BYTES = 2**16
@@ -196,6 +197,11 @@ class RecordSource:
         return self.options.drop_final_batch or self.options.num_epochs is None
 
     @property
+    def _static_batch_size(self) -> int | None:
+        """The batch size that the default's element spec has; None if it leaves that open."""
+        return self.options.batch_size if self.drops_remainder else None
+
+    @property
     def identity(self) -> tuple[Any, ...]:
         """What decides on the examples and their order as long as no file changes."""
         options = self.options
@@ -213,7 +219,9 @@ class RecordSource:
             fields = {field.name for field in dataclasses.fields(self)}
             known = {name: value for name, value in vars(self).items() if name not in fields}
             spec = known.pop("element_spec", None)
-            if spec is not None and not replaced.drops_remainder:
+            if spec is not None and replaced._static_batch_size == self._static_batch_size:
+                known["element_spec"] = spec
+            elif spec is not None and not replaced.drops_remainder:
                 known["element_spec"] = tf.nest.map_structure(_of_any_batch_size, spec)
             vars(replaced).update(known)
         return replaced
@@ -263,10 +271,9 @@ def _spread(files: Sequence[str]) -> list[str]:
 def _lengths(file: str, *, compression: str) -> list[int]:
     records = tf.data.TFRecordDataset(file, compression, buffer_size=_SAMPLED_BYTES)
     sizes: list[int] = []
-    # A length at a time: of large records a vector of a few would take more than is allowed.
-    lengths = records.take(_SAMPLED_RECORDS).map(tf.strings.length).batch(_RECORDS_AT_ONCE)
-    for vector in lengths:
-        sizes += vector.numpy().tolist()
+    # One at a time: of large records a vector of a few would take more than is allowed.
+    for record in datasets.without_autotune(records.take(_SAMPLED_RECORDS)):
+        sizes.append(len(record.numpy()))
         if sum(sizes) > _SAMPLED_BYTES:
             break
     return sizes
