@@ -114,7 +114,7 @@ class Equivalence:
         return quality
 
     def shortfall(self, quality: ShuffleQuality | None, default: ShuffleQuality | None) -> str:
-        """Says how `found` falls short of the default's; empty if not, or if unknown."""
+        """Says how `quality` falls short of the default's; empty if not, or if unknown."""
         if quality is None or default is None:
             return ""
         return quality.shortfall(default, file_order_deviation=self._file_order_deviation)
