@@ -6,7 +6,10 @@ Also where layers and optimizer have `traced_numbers`.
 import numpy as np
 import pytest
 import tensorflow as tf
+import tf_keras
 from model_cases import without_autotune
+from tensorflow.python.autograph.impl import api
+from tensorflow.python.autograph.pyct import cache, transpiler
 
 from tfx_perf.config import PerfConfig
 from tfx_perf.core.interception import intercepting_fit
@@ -44,6 +47,23 @@ def built_at_random(keras):
     return Built()
 
 
+def branching(keras):
+    """Returns a layer that AutoGraph has to convert, and that draws by a seed."""
+
+    class Branching(keras.layers.Layer):
+        def __init__(self):
+            super().__init__()
+            self.dropout = keras.layers.Dropout(0.4, seed=7)
+
+        def call(self, inputs, training=None):
+            dropped = self.dropout(inputs, training=training)
+            if tf.reduce_sum(inputs) > 1e9:
+                return inputs
+            return dropped
+
+    return Branching()
+
+
 LAYERS = {
     "dropout": lambda keras: keras.layers.Dropout(0.4),
     "seeded dropout": lambda keras: keras.layers.Dropout(0.4, seed=7),
@@ -59,7 +79,8 @@ def trained(keras, layer, *, is_late, session=None):
     keras.utils.set_random_seed(3)
     layers = keras.layers
     inputs = [] if is_late else [layers.Input((4,))]
-    model = keras.Sequential([*inputs, layers.Dense(8), LAYERS[layer](keras), layers.Dense(1)])
+    make = branching if layer == "branching" else LAYERS[layer]
+    model = keras.Sequential([*inputs, layers.Dense(8), make(keras), layers.Dense(1)])
     # Of tf_keras, one that counts how often it is traced.
     model.compile(optimizer=keras.optimizers.Nadam(0.01), loss="mse")
     numbers = np.random.default_rng(0).normal(size=(STEPS * 8, 5)).astype("float32")
@@ -79,13 +100,43 @@ def trained(keras, layer, *, is_late, session=None):
     return history, weights, tf.random.uniform([3]).numpy().tolist()
 
 
-@pytest.mark.parametrize("is_late", [False, True], ids=["built", "late"])
-@pytest.mark.parametrize("layer", LAYERS)
-def test_trials_that_decide_for_plain_fit_leave_its_draws(keras, layer, is_late, tmp_path):
+def check(keras, layer, *, is_late, folder):
+    """Compares Keras' own `fit` with that of a session that decides for it."""
     expected = trained(keras, layer, is_late=is_late)
-    folder = str(tmp_path)
+    folder = str(folder)
     session = TrainingSession(PerfConfig.from_dict({"training": {"checkpoint_folder": folder}}))
     found = trained(keras, layer, is_late=is_late, session=session)
     assert session.record.plan.is_plain_fit
     assert "too short" in session.record.plan_reason
     assert found == expected
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["built", "late"])
+@pytest.mark.parametrize("layer", LAYERS)
+def test_trials_that_decide_for_plain_fit_leave_its_draws(keras, layer, is_late, tmp_path):
+    check(keras, layer, is_late=is_late, folder=tmp_path)
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["built", "late"])
+def test_a_step_that_autograph_must_convert_draws_the_same(is_late, tmp_path):
+    check(tf_keras, "branching", is_late=is_late, folder=tmp_path)
+
+
+def test_tf_keras_itself_is_not_converted(monkeypatch):
+    model = tf_keras.Sequential([tf_keras.layers.Input((4,)), tf_keras.layers.Dense(1)])
+    model.compile(tf_keras.optimizers.Adamax(), "mae", metrics=["accuracy"])
+    data = tf.data.Dataset.from_tensors((tf.ones((8, 4)), tf.ones((8, 1))))
+    converted = []
+
+    def note(itself, function, context, of=transpiler.PyToPy.transform_function):
+        converted.append(function.__qualname__)
+        return of(itself, function, context)
+
+    monkeypatch.setattr(transpiler.PyToPy, "transform_function", note)
+    monkeypatch.setattr(api._TRANSPILER, "_cache", cache.CodeObjectCache())  # of earlier fits
+    with intercepting_fit(TrainingSession(PerfConfig()).fit):
+        model.fit(data, validation_data=data, verbose=0)
+    assert len(set(converted)) < 5, converted
+    model.compile(tf_keras.optimizers.Adamax(), "mae", metrics=["accuracy"])
+    model.fit(data, validation_data=data, verbose=0)
+    assert len(set(converted)) > 20  # as Keras' own `fit` is traced

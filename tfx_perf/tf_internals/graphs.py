@@ -20,8 +20,15 @@ class QuickFunction:
     `assert` on a symbolic tensor) raises while it is traced, and a failed trace changes nothing.
     """
 
-    def __init__(self, function: Callable[..., Any], **options: Any) -> None:
-        self._converted: Callable[..., Any] | None = tf.function(function, **options)
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        converted: Callable[..., Any] | None = None,
+        **options: Any,
+    ) -> None:
+        """Takes what stands for the function with AutoGraph, if that is not itself."""
+        self._converted: Callable[..., Any] | None = tf.function(converted or function, **options)
         self._compiled = tf.function(function, **{**options, "autograph": False})
 
     @property

@@ -260,9 +260,13 @@ class KerasApi(abc.ABC):
             inner = self._traceable(model, numbers)
             train = model.train_function
         model.make_test_function(force=True)
+        test = self._traced_quickly(model, model.test_function)
         steps = functools.partial(self.execution_steps, model)
         train_function = KerasFunction(train, inner, numbers=numbers, execution_steps=steps)
-        return KerasFunctions(train_function, model.test_function)
+        return KerasFunctions(train_function, test)
+
+    def _traced_quickly(self, model: Any, test: Function) -> Function:
+        return test
 
     @abc.abstractmethod
     def _traceable(self, model: Any, numbers: TracedNumbers) -> Any:

@@ -31,16 +31,18 @@ class TracedNumbers:
     def read_before(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Returns a function that reads the numbers anew whenever it is traced.
 
-        TensorFlow traces it twice where it makes variables, and the second time counts. AutoGraph
-        converts it as if it were traced itself, whatever it leaves alone of what others call.
+        TensorFlow traces it twice where it makes variables, and the second time counts. A trace
+        that fails does not.
         """
-        is_converted = not hasattr(function, "autograph_info__")
 
         @functools.wraps(function)
         def traced(*args: Any, **kwargs: Any) -> Any:
             self.read()
-            converted = tf.autograph.to_graph(function) if is_converted else function
-            return converted(*args, **kwargs)
+            try:
+                return function(*args, **kwargs)
+            except Exception:
+                self.restore()
+                raise
 
         return tf.autograph.experimental.do_not_convert(traced)
 

@@ -15,7 +15,9 @@ from tfx_perf.training.keras_api.base_api import (
     NodeParts,
     PartOfBatch,
     Tensors,
+    all_layers,
     optimizers,
+    with_numbers,
 )
 from tfx_perf.training.keras_api.keras_function import TracedNumbers
 from tfx_perf.training.keras_api.private_attributes import is_of_package
@@ -82,9 +84,16 @@ class TfKeras(KerasApi):
         function = model.train_function
         if not is_graph_function(function):
             return None
-        quick = QuickFunction(numbers.read_before(function.python_function), reduce_retracing=True)
+        quick = _quick(function, model, numbers=numbers)
         model.train_function = model.train_tf_function = quick  # the second one for TensorBoard
         return quick
+
+    @override
+    def _traced_quickly(self, model: Any, test: Any) -> Any:
+        if is_graph_function(test):
+            numbers = TracedNumbers(lambda: with_numbers(model))
+            model.test_function = _quick(test, model, numbers=numbers)
+        return model.test_function
 
     @override
     def variable_like(self, variable: Any, value: tf.Tensor) -> Any:
@@ -197,3 +206,20 @@ class TfKeras(KerasApi):
     @override
     def step_counter(self, model: Any, step: str) -> tf.Variable | None:
         return model._train_counter if step == "train_step" else model._test_counter
+
+
+def _quick(function: Any, model: Any, *, numbers: TracedNumbers) -> QuickFunction:
+    """Returns what stands for a graph function of Keras, which AutoGraph traces for ten seconds."""
+    steps = converted = function.python_function
+    if not hasattr(steps, "autograph_info__"):
+        # As if it were traced itself, whatever AutoGraph leaves alone of what others call.
+        converted = tf.autograph.to_graph(steps)
+    # Variables that a failed trace has made would follow from other random numbers.
+    may_fail = all(
+        layer.built or is_of_package(layer, "call", "tf_keras") for layer in all_layers(model)
+    )
+    return QuickFunction(
+        numbers.read_before(steps if may_fail else converted),
+        converted=numbers.read_before(converted),
+        reduce_retracing=True,
+    )
