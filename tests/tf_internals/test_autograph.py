@@ -1,5 +1,8 @@
 """The user's Python control flow is still converted; libraries are not."""
 
+import sys
+import types
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -78,6 +81,31 @@ def applied(*, activation):
 def test_schedules_of_learning_rates_are_converted():
     with autograph.libraries_unconverted():
         assert trained(activation=None) >= 0.0
+
+
+def kind(module, *bases):
+    return type("Kind", bases, {"__module__": module})
+
+
+@pytest.mark.parametrize(
+    ("module", "is_converted"),
+    [("tf_keras.src.optimizers.adam", False), ("my_project", True), ("tfx_perf.x", False)],
+)
+def test_optimizers_are_converted_for_those_of_users(module, is_converted, monkeypatch):
+    base, legacy, schedule = (kind("tf_keras.src.optimizers.base") for _ in range(3))
+    users = kind(module, kind("tf_keras.src.optimizers.sgd", legacy))
+    optimizers = types.SimpleNamespace(
+        Optimizer=base,
+        legacy=types.SimpleNamespace(Optimizer=legacy),
+        schedules=types.SimpleNamespace(LearningRateSchedule=schedule),
+    )
+    monkeypatch.setitem(sys.modules, "tf_keras", types.SimpleNamespace(optimizers=optimizers))
+    with autograph.libraries_unconverted():
+        rules = config.CONVERSION_RULES
+        adam = types.SimpleNamespace(__name__="tf_keras.src.optimizers.adam")
+        actions = [rule.get_action(adam) for rule in rules]
+    first = next(action for action in actions if action != config.Action.NONE)
+    assert users and (first == config.Action.CONVERT) is is_converted
 
 
 def test_what_needs_the_libraries_converted_is_run_again_with_that():

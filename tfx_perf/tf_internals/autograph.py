@@ -25,8 +25,8 @@ from tfx_perf.core import interception
 GENERATED_PREFIX = "__autograph_generated_file"
 """Of the names of the files that AutoGraph writes, and of the modules that they are imported as."""
 _LIBRARIES = "tf_keras", "tfx_bsl", "tensorflow_transform"
-# Parts of them that call the user's `train_step`, optimizers and schedules of learning rates.
-_CALL_USERS_CODE = "tf_keras.src.engine.training", "tf_keras.src.optimizers"
+_CALLS_USERS_STEP = "tf_keras.src.engine.training"
+_CALLS_USERS_OPTIMIZER = "tf_keras.src.optimizers"
 _NOT_CONVERTED = tf.errors.OperatorNotAllowedInGraphError  # but should have been
 _TRACED = "in user code"  # with which AutoGraph's own errors begin
 # Batches that a trace takes; a loop over a dataset that is not converted takes them for ever.
@@ -53,6 +53,24 @@ def _is_of_a_trace(error: BaseException | None) -> bool:
     return False
 
 
+class _ConvertForUsersClasses(config.Convert):
+    """Converts tf_keras' optimizers, which takes two seconds, where the user has some of his own.
+
+    Schedules of learning rates count, too.
+    """
+
+    def get_action(self, module: Any) -> Any:
+        if not self.matches(module.__name__):
+            return config.Action.NONE
+        keras = sys.modules["tf_keras"].optimizers
+        kinds = [keras.Optimizer, keras.legacy.Optimizer, keras.schedules.LearningRateSchedule]
+        for kind in kinds:  # which grows
+            if not kind.__module__.startswith((*_LIBRARIES, "tfx_perf")):
+                return config.Action.CONVERT
+            kinds += kind.__subclasses__()
+        return config.Action.NONE
+
+
 @contextlib.contextmanager
 def libraries_unconverted() -> Iterator[None]:
     """Adds the missing rules in the context; NeedsConversionError: run again without it.
@@ -64,7 +82,8 @@ def libraries_unconverted() -> Iterator[None]:
     rules, was_sparing = config.CONVERSION_RULES, _is_sparing
     _is_sparing = True
     config.CONVERSION_RULES = (
-        *map(config.Convert, _CALL_USERS_CODE),
+        config.Convert(_CALLS_USERS_STEP),
+        _ConvertForUsersClasses(_CALLS_USERS_OPTIMIZER),
         *map(config.DoNotConvert, _LIBRARIES),
         *rules,
     )
