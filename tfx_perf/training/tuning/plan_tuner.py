@@ -125,7 +125,6 @@ class PlanTuner:
         self._model.reset_metrics()
 
     def _checked(self, start: InitialState) -> tuple[Contest | None, tf.data.Dataset]:
-        """Returns the plans that are worth timing, and data of one batch."""
         self._try([self._reference], how="trying")
         equivalence = EquivalenceCheck(
             self._loop,
@@ -226,15 +225,13 @@ class PlanTuner:
     def _turns_seconds(self, contest: Contest, *, rounds: int = MIN_ROUNDS) -> float:
         """Returns the time of turns, the look at the wait for input included."""
         # They begin as a training does.
-        look_seconds = self._look_seconds(contest.contenders[-1:], rounds=rounds)
+        look_seconds = self._look_seconds(contest.contenders[-1:])
         return self._training_seconds + rounds * contest.round_seconds + look_seconds
 
-    def _look_seconds(
-        self, possible_winners: Sequence[Contender], *, rounds: int = MIN_ROUNDS
-    ) -> float:
+    def _look_seconds(self, possible_winners: Sequence[Contender]) -> float:
         """Returns the time of the look at the wait for input, whoever wins."""
         longest_seconds = max(each.block_seconds for each in possible_winners)
-        return self._training_seconds + 2 * rounds * longest_seconds
+        return self._training_seconds + 2 * FEW_ROUNDS * longest_seconds
 
     def _untried(self) -> list[TrialRecord]:
         return [
@@ -299,10 +296,9 @@ class PlanTuner:
         self._try([winner.plan], how="measuring the wait for data:")
         iterator = self._loop.iterator_over(one_batch)
         reading, repeated = [], []
-        rounds = min(MIN_ROUNDS, contest.round_count)
-        for _ in range(rounds):
+        for _ in range(FEW_ROUNDS):
             reading.append((yield self._loop.turn(winner.plan)))
-        for _ in range(rounds):
+        for _ in range(FEW_ROUNDS):
             repeated.append((yield self._loop.turn(winner.plan, iterator=iterator)))
         self._input_wait = input_wait(reading, repeated)
 
