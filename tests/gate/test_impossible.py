@@ -103,6 +103,11 @@ def test_a_score_may_be_off_by_rounding_and_a_percentage_goes_to_a_hundred():
     assert not night("new", **figures).impossible
 
 
+def test_a_training_in_memory_that_the_process_had_already_takes_none():
+    found = judged(night("new", minute=9, training_memory_bytes=0.0))  # a notebook's second one
+    assert found.blessed
+
+
 @pytest.mark.parametrize(
     ("loss", "is_impossible"),
     [("binary_crossentropy", True), ("MSE", True), ("poisson", False), ("", False)],
