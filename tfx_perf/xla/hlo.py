@@ -7,17 +7,16 @@ Works on a CPU, in about a second.
 
 import dataclasses
 import math
-import textwrap
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
 
+from tfx_perf.core import errors
 from tfx_perf.tf_internals.built_optimizer import build_used_optimizer
 from tfx_perf.tf_internals.graphs import QuickFunction
 from tfx_perf.tf_internals.messages import hlo_pb2
 
-_REASON_LENGTH = 300
 _MAX_TRIPS = 100_000  # a loop that is longer is not followed to its end
 # A value as far as it is known: an int or bool, a tuple of values, or None for unknown.
 _Value = Any
@@ -57,8 +56,7 @@ def step_hlo(
             return hlo_pb2.HloProto.FromString(read(stage="optimized_hlo_proto_serialized"))
         return hlo_pb2.HloModuleProto.FromString(read(stage="hlo_serialized"))
     except Exception as error:  # tracing runs the user's code, which may raise anything
-        reason = textwrap.shorten(str(error), _REASON_LENGTH, placeholder=" ...")
-        raise NotCompilable(reason or type(error).__name__) from error
+        raise NotCompilable(errors.in_one_line(error)) from error
 
 
 def model_step_hlo(
