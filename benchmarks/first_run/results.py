@@ -7,7 +7,7 @@ from tfx_perf.core import records, statistics
 
 Kind = Literal["first", "second"]
 
-_SLACK_SECONDS, _LONG_SECONDS = 5.0, 60.0
+_SLACK_SECONDS, _LONG_SECONDS = 5.0, 20.0
 
 
 class Run(records.Record):
