@@ -162,7 +162,6 @@ def _read(path: pathlib.Path) -> Source | None:
 
 
 def _unread(project: pathlib.Path) -> list[pathlib.Path]:
-    """Returns the files that may have a Trainer and could not be decoded."""
     return [
         path
         for path in _python_files(project)

@@ -499,7 +499,6 @@ def _code_digest() -> str | None:
 
 
 def _record_before(file: pathlib.Path | None) -> TrainingRecord | None:
-    """Returns what the run before has left."""
     if file is not None and file.exists():
         with contextlib.suppress(errors.UserError):  # of another version; trials find a plan anew
             return TrainingRecord.read(file)

@@ -117,7 +117,6 @@ class _Planning:
     def _as_trained_on(
         self, source: source_lib.RecordSource, captured: training.CapturedTraining | None
     ) -> source_lib.RecordSource:
-        """Returns the source, with the training code's options if there is any."""
         if captured:
             source = self._source(
                 label_key=captured.options.label_key, schema=captured.schema
@@ -163,7 +162,6 @@ class _Planning:
         return ", ".join(filter(None, (digest, *how))) if digest else digest
 
     def _example_count(self) -> int | None:
-        """Returns the split's number of examples from its statistics, if they cover it."""
         statistics, split = self._inputs.get("statistics"), self._properties["split"]
         if not statistics:
             return None

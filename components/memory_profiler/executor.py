@@ -125,7 +125,6 @@ class Attempts:
         timeout_seconds: float,
         **arguments: Any,
     ) -> None:
-        """Runs a job of `child`; raises ChildError."""
         began = time.monotonic()
         try:
             isolate.run(
@@ -184,7 +183,6 @@ class Attempts:
         )
 
     def _footprints(self, profiled: ProfileRecord, *, most: int) -> tuple[Sequence[Footprint], str]:
-        """Returns footprints of batches up to `most`, and why none is larger."""
         most = max(self._settings.batch_sizes, default=most)
         steps = [step for step in profiled.steps if step.plan == "plain"]
         taken, plan = list(profiled.footprints), profiled.trained_plan or "plain"

@@ -109,7 +109,6 @@ def of_node(target: artifact.Artifact) -> Iterator[tuple[str, record.TrainingRec
 
 
 def _schema_digest(input_dict: _Artifacts) -> str:
-    """Returns a digest of the form of the examples, empty if they have no schema."""
     schema = examples_lib.read_schema(input_dict)
     if schema is None:  # a module that knows its data needs none
         return ""
@@ -132,7 +131,6 @@ def _form(schema: schema_pb2.Schema) -> schema_pb2.Schema:
 
 
 def _hyperparameters(input_dict: _Artifacts) -> str:
-    """Returns a digest of the Tuner's result, empty if there is none."""
     items = input_dict.get(standard_component_specs.HYPERPARAMETERS_KEY)
     if not items:
         return ""

@@ -124,7 +124,6 @@ def _note_on(store: metadata_store.MetadataStore, execution: mlmd.Execution) -> 
 
 
 def _reason(execution: mlmd.Execution) -> str:
-    """Returns the last line of the error that the launcher has recorded."""
     recorded = json.loads(execution.custom_properties[_RESULT].string_value or "{}")
     lines = recorded.get("resultMessage", "").strip().splitlines()
     return lines[-1] if lines else "the log says why"

@@ -155,7 +155,6 @@ def _find(
     pipeline: str | None,
     node: str | None,
 ) -> "Run | RecordedRun":
-    """Returns the run, with its figures if it is to be blessed."""
     from tfx_perf.gate import history
     from tfx_perf.gate.run import Run
 

@@ -88,7 +88,6 @@ def of_source(function: str) -> str:
 
 
 def _files(spec: machinery.ModuleSpec) -> list[tuple[str, bytes]]:
-    """Returns the relative name and the content of each of a module's files."""
     folders = map(pathlib.Path, spec.submodule_search_locations or ())
     files = [file for folder in folders for file in sorted(_modules_below(folder))]
     if files or not spec.has_location or spec.origin is None:

@@ -140,7 +140,6 @@ def median_error_ratio(samples: Samples) -> float | None:
 
 
 def _error_of_mean(values: np.ndarray) -> float:
-    """Returns the standard error of the mean of at least two samples in a row."""
     counts = {min(count, values.size) for count in _BLOCK_COUNTS}
     blocks = [[block.mean() for block in np.array_split(values, count)] for count in counts]
     return max(float(stats.sem(means)) for means in blocks)

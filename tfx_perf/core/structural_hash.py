@@ -277,7 +277,6 @@ def _closure(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
 
 
 def _names(code: types.CodeType | None) -> Iterator[str]:
-    """Yields the names of globals and attributes in code and the code inside it."""
     if code is not None:
         yield from code.co_names
         for constant in code.co_consts:
@@ -303,7 +302,6 @@ def _is_constant(value: Any) -> bool:
 
 
 def _is_type_of_tensors(value: Any) -> bool:
-    """Whether it is one of TensorFlow's dtypes, shapes and specs."""
     return not isinstance(value, type) and hasattr(value, "is_compatible_with")
 
 
@@ -321,7 +319,6 @@ def _sort_key(item: Any) -> str:
 
 
 def _has_fields(value: Any) -> bool:
-    """Whether a value is no more than its named fields."""
     is_dataclass = dataclasses.is_dataclass(value) and not isinstance(value, type)
     return is_dataclass or isinstance(value, types.SimpleNamespace)
 
@@ -333,7 +330,6 @@ def _fields(value: Any) -> dict[str, Any]:
 
 
 def _is_installed(code: types.FunctionType | type) -> bool:
-    """Whether a function or class of Python code is from an installed package."""
     if isinstance(code, type):
         file = getattr(sys.modules.get(code.__module__), "__file__", None) or ""
     else:

@@ -96,12 +96,10 @@ def in_some_steps() -> Iterator[Replacement]:
 
 
 def _under_strategy() -> bool:
-    """Whether this is a replica of a strategy, if only of one."""
     return tf.distribute.has_strategy() and not tf.distribute.in_cross_replica_context()
 
 
 def _several() -> bool:
-    """Whether this is one of several replicas."""
     context = tf.distribute.get_replica_context()
     return context is not None and context.num_replicas_in_sync > 1
 

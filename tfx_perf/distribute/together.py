@@ -155,7 +155,6 @@ class _Averages:
 
 
 def _to_means(differing: list[tf.Variable], strategy: tf.distribute.Strategy) -> Any:
-    """Returns what gives each replica the means of variables."""
 
     def average() -> None:
         # What is read of a variable has no device of its own, by which replicas would be found.

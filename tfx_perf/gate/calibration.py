@@ -76,7 +76,6 @@ def replay(runs: Sequence[Run], settings: GateSettings) -> Calibration:
 
 
 def _beyond_limits(settings: GateSettings, runs: Sequence[Run]) -> dict[str, set[int]]:
-    """Returns the runs, by their places, that the limits of each metric refuse."""
     by_metric: dict[str, set[int]] = {}
     for number, run in enumerate(runs):
         for key, rule in settings.rules_for(run.evaluation).items():

@@ -122,7 +122,6 @@ def may_have_accelerators() -> bool:
 
 
 def _cpu_info() -> dict[str, str]:
-    """Returns the first processor's entry of /proc/cpuinfo."""
     try:
         first = _CPU_INFO.read_text(encoding="utf-8").split("\n\n", 1)[0]
     except OSError:

@@ -200,7 +200,6 @@ class DamageSearch:
         )
 
     def _find(self, error: Exception, *, seconds: float = _SEARCH_SECONDS) -> Damage | None:
-        """Returns the damaged file; None if it was not found."""
         corrupt = isinstance(error, tf.errors.DataLossError)  # else the content is to blame
         if corrupt not in self._found:  # all candidates meet the same one
             self._found[corrupt] = damaged_file(

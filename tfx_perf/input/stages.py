@@ -173,7 +173,6 @@ def prefixes_of(source: RecordSource) -> dict[str, tf.data.Dataset]:
 
 
 def _ends(dataset: tf.data.Dataset) -> dict[str, tf.data.Dataset]:
-    """Returns the last node of each stage that `dataset` is built from."""
     ends = {}
     stage = ""
     for node in _nodes(dataset):

@@ -145,7 +145,6 @@ def _import(modules: Sequence[str], *, ends_with_caller: bool) -> None:
 def _become_child(
     request: Mapping[str, Any], *, path: str, streams: Sequence[int], parent: int
 ) -> None:
-    """Carries the request out and ends this process."""
     code = 1
     try:
         signal.set_wakeup_fd(-1)

@@ -237,7 +237,6 @@ def _plain(steps: Iterable[StepMemory]) -> list[StepMemory]:
 
 
 def _not_run(progress: ProfileProgress) -> Iterable[StepMemory]:
-    """Yields the rows that are missing."""
     for size in progress.sizes:
         for plan in ("plain", "xla"):
             if progress.has(plan, size) or (plan == "xla" and size not in progress.compiled_sizes):

@@ -103,7 +103,6 @@ def _add_checks(
 
 
 def _cells(outcome: RuleResult) -> dict[str, str]:
-    """Returns what there is to say of an outcome, by `_COLUMNS`."""
     cells = (
         outcome.metric,
         formatting.format_value(outcome.metric, outcome.value),
@@ -189,7 +188,6 @@ def _add_trend(report: page.Report, outcome: RuleResult, record: GateRecord) -> 
 
 
 def _baseline_in_words(outcome: RuleResult, record: GateRecord) -> str:
-    """Returns the name of a figure's baseline for the legend."""
     if record.candidate.gain(outcome.metric) is not None:
         return "Evaluator's baseline\nmodel"
     if metrics.lookup(outcome.metric).is_deterministic:
@@ -276,7 +274,6 @@ def markdown_of(record: GateRecord) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Keeps a text from ending its cell or its line."""
     return text.replace("|", "\\|").replace("\n", " ")
 
 

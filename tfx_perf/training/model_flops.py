@@ -99,7 +99,6 @@ def _median(data: tf.data.Dataset) -> Any:
 
 
 def _varies(element_spec: Any) -> bool:
-    """Whether batches differ by more than their number of examples."""
     return any(
         not isinstance(spec, tf.TensorSpec) or spec.shape.rank is None or None in spec.shape[1:]
         for spec in tf.nest.flatten(element_spec)

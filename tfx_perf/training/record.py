@@ -235,7 +235,6 @@ class TrainingRecord(PlanChoice):
 
 
 def _quotient(dividend: float | None, divisor: float | None) -> float | None:
-    """Returns a quotient; None where a part is missing."""
     return None if dividend is None or not divisor else dividend / divisor
 
 

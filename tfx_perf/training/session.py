@@ -430,7 +430,6 @@ class TrainingSession:
             return None, (f"no checkpoints: {type(error).__name__}: {error}",)
 
     def _folder_of(self, fit_index: int) -> pathlib.Path | None:
-        """Returns where the checkpoints of a `fit` go; None if there are none."""
         settings = self._settings.training
         folder = settings.checkpoint_folder
         intervals = (settings.checkpoint_every_steps, settings.checkpoint_every_seconds)
@@ -481,7 +480,6 @@ class TrainingSession:
         return known.model_copy(update={"plan": plan})
 
     def _known_to_all(self, call: FitCall, loop: FitLoop) -> PlanChoice | None:
-        """Returns the choice of `_known` if all workers have the same; else None."""
         sync = loop.sync
         # To see whether a choice holds may build the model, which takes all workers.
         all_found = sync.all_equal([(each.plan, each.fit) for each in self._known_choices])
@@ -504,7 +502,6 @@ class TrainingSession:
 
 
 def _plain_step_seconds(choice: PlanChoice) -> float | None:
-    """Returns a plain step's time in the trials, None if unknown."""
     plan = choice.plan
     times = [
         trial.step_time
@@ -521,7 +518,6 @@ def _plain_step_seconds(choice: PlanChoice) -> float | None:
 def _callbacks_told(
     call: FitCall, loop: FitLoop, recovery: FitGuard | None
 ) -> contextlib.AbstractContextManager[callback_hooks.Told]:
-    """Returns the context in which callbacks have been told of the training."""
     saved = recovery if isinstance(recovery, Recovery) else None
     if saved is not None:
         saved.keep_logs()

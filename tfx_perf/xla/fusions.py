@@ -59,7 +59,6 @@ def count_fusions(module: hlo_pb2.HloModuleProto) -> Fusions:
 def _intermediates(
     computation: hlo_pb2.HloComputationProto,
 ) -> Iterator[hlo_pb2.HloInstructionProto]:
-    """Yields the instructions whose results do not leave the fusion."""
     by_id = {item.id: item for item in computation.instructions}
     root = by_id[computation.root_id]
     leaving = {root.id, *(root.operand_ids if root.opcode == "tuple" else ())}

@@ -75,7 +75,6 @@ class JobRun:
                 shutil.rmtree(self._folder, ignore_errors=True)
 
     def _start(self, prepare: Callable[[], None]) -> str:
-        """Returns the identifier of the job that runs now."""
         job = self._api.get(self._name)
         if job is not None and not self._is_ours(job):
             raise errors.UserError(

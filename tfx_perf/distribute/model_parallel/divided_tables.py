@@ -155,7 +155,6 @@ class _Tables:
 
 
 def _replaced(held: Sequence[Any], parts: dict[int, list[Any]]) -> list[Any]:
-    """Returns a list with the parts of some objects in their places."""
     return [each for item in held for each in parts.get(id(item), [item])]
 
 

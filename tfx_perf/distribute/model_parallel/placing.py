@@ -171,7 +171,6 @@ def _traced_anew(model: Any) -> Iterator[None]:
 def _computed(
     chain: LayerChain, devices: Sequence[int], keras_api: KerasApi
 ) -> contextlib.AbstractContextManager[None]:
-    """Returns a context in which each layer is computed on its device."""
     # The first call of a layer decides, since that has its weights.
     device_of = {
         id(layer.layer): device
@@ -275,7 +274,6 @@ def _device_of(tensor: Any) -> str:
 
 
 def _device_of_resource(tensor: Any) -> str:
-    """Returns the device of a variable, from what stands for it in a graph."""
     while not tensor.device:
         captures = getattr(tensor.graph, "captures", ())
         outer = next((each for each, inside in captures if inside is tensor), None)

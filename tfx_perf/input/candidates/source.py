@@ -263,7 +263,6 @@ def beginnings(
 
 
 def _spread(files: Sequence[str]) -> list[str]:
-    """Returns a few files in equal distances."""
     places = np.unique(np.linspace(0, len(files) - 1, num=_SAMPLED_FILES, dtype=int))
     return [files[place] for place in places] if files else []
 

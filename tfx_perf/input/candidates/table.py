@@ -173,14 +173,12 @@ def _aligned(count: int, *, dtype: type) -> np.ndarray:
 
 
 def _depth(spec: tf.TypeSpec) -> int:
-    """Returns how many levels of lists there are in a row."""
     if isinstance(spec, tf.RaggedTensorSpec):
         return spec.ragged_rank
     return int(isinstance(spec, tf.SparseTensorSpec))
 
 
 def _as_ragged(value: tf.SparseTensor) -> tf.RaggedTensor:
-    """Returns the rows of a sparse tensor as lists of values."""
     if value.shape.rank == 2:
         rows = tf.RaggedTensor.from_value_rowids(
             value.values, value.indices[:, 0], nrows=value.dense_shape[0]

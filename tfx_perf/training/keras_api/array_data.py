@@ -102,7 +102,6 @@ _READERS = {
 
 
 def _split(arguments: dict[str, Any], reader: _Reader) -> dict[str, Any]:
-    """Returns the arguments of `fit` with the validation data that it splits off."""
     share = arguments["validation_split"]
     if not share or arguments["validation_data"] is not None:
         return arguments

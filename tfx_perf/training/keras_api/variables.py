@@ -137,7 +137,6 @@ def _of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
 
 
 def _has_state(item: Any) -> bool:
-    """Whether the attributes of an object are to be searched."""
     if isinstance(item, tf.Module):
         return True
     library = _library_of(type(item).__module__)

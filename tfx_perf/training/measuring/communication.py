@@ -148,7 +148,6 @@ class CommunicationMeter:
         return np.insert(totals, _COLUMNS, step_count, axis=1)
 
     def _all_reduce(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns a replacement for the replica context's method."""
 
         def all_reduce(context: Any, reduce_op: Any, value: Any, options: Any = None) -> Any:
             return self._timed(value, lambda: original(context, reduce_op, value, options))

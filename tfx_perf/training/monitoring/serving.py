@@ -203,7 +203,6 @@ def _by_replica(family: _FamilyT, totals: Totals, values: Iterable[float]) -> _F
 
 
 def _families(key: str, value: float | None) -> Iterator[Metric]:
-    """Yields the metric of a figure of the catalogue; none if it is not known."""
     if value is None:
         return
     text = " ".join(filter(None, [metrics.CATALOGUE[key].description, _REMARKS.get(key)]))

@@ -146,7 +146,6 @@ class CallbackState:
         return os.path.getsize(callback.filename)
 
     def _attributes(self, callback: Any) -> dict[str, Packed]:
-        """Returns the attributes that may be state, packed."""
         of_keras = [cls for cls in type(callback).__mro__[:-1] if _is_keras(cls)]
         # Keras sets them, and changes what its constructors are given.
         passed = {*vars(self._module.Callback()), *private_attributes.OF_EVERY_CALLBACK}

@@ -170,7 +170,6 @@ def _is_variable(value: Any) -> bool:
 
 
 def _has_variables(value: Any) -> bool:
-    """Whether a value is a variable, or a metric, a model, an optimizer, a module."""
     if isinstance(value, type) or not (hasattr(value, "variables") or _is_variable(value)):
         return False
     return all(map(_is_variable, _variables(value)))

@@ -116,7 +116,6 @@ class TrainingState:
             generators.restore(json.loads(file.read_text()))
 
     def _redistributed(self, copies: Mapping[str, list[np.ndarray]]) -> dict[str, np.ndarray]:
-        """Returns values for the replicas here from those of others."""
         containers, same = self._containers()
         sums = self._replica_sums()
         replicas = self._model.distribute_strategy.num_replicas_in_sync

@@ -321,7 +321,6 @@ class _Passes:
         return tensor.op in self._static or _bytes(tensor) <= _SMALL_BYTES
 
     def _is_dropped(self, tensor: tf.Tensor) -> bool:
-        """Whether a tensor is not kept for the backward pass."""
         is_inner = self._segments.get(tensor.op, self._last) < self._last
         return is_inner and not self._is_light(tensor) and tensor.ref() not in self._crossing
 

@@ -100,7 +100,6 @@ class _AsksOthersError(RuntimeError):
 
 
 def _may_differ(batch: Tensors) -> bool:
-    """Whether replicas may have parts of different lengths."""
     is_one = tf.distribute.get_strategy().num_replicas_in_sync == 1
     return not is_one and not datasets.static_row_count(batch)
 

@@ -126,7 +126,6 @@ class SplitStep:
     def _gradients(
         self, batch: Tensors, part: PartOfBatch | None
     ) -> tuple[Gradients, Callable[[], Any]]:
-        """Returns gradients, and a function that updates metrics."""
         x, y, weight = self._keras_api.unpack(batch)
         if self.compiled_shapes is not None:
             parts = tf.nest.flatten((x, y, weight), expand_composites=True)

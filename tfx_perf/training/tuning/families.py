@@ -125,7 +125,6 @@ def _excluded(settings: PerfConfig) -> Collection[str]:
 
 
 def _lacks(plan: TrainingPlan) -> str | None:
-    """Returns which variables of its environment this process lacks; None if it has all."""
     needed = plan.environment.items()
     lacking = [f"{name}={value}" for name, value in needed if os.environ.get(name) != value]
     return f"this process began without {', '.join(lacking)}" if lacking else None
