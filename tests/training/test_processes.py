@@ -309,11 +309,11 @@ IN_ONE = TrainingPlan(steps_per_execution=50, xla_loop=True)
 
 
 def prospect(
-    plan, *, step_count, expected_runs=1, best=PLAIN_FIT, step_seconds=1e-3, beside_seconds=0.0
+    plan, *, step_count, expected_runs=1, tried=PLAIN_FIT, step_seconds=1e-3, beside_seconds=0.0
 ):
     return CostModel(step_count=step_count, expected_runs=expected_runs).prospect(
         plan,
-        best=best,
+        tried=tried.speedups,
         step_seconds=step_seconds,
         compile_seconds=0.2,
         beside_seconds=beside_seconds,
@@ -329,9 +329,9 @@ def test_a_plan_is_tried_if_the_runs_are_long_enough(step_count, expected_runs, 
     assert found.is_worth_it == is_worth_it
 
 
-def test_what_the_best_has_already_saves_nothing_more():
+def test_what_was_tried_already_saves_nothing_more():
     after_plain = prospect(IN_ONE, step_count=1000)
-    after_calls = prospect(IN_ONE, step_count=1000, best=CALLS)
+    after_calls = prospect(IN_ONE, step_count=1000, tried=CALLS)
     assert after_plain.saving_seconds == pytest.approx(1000 * 1e-3)  # no more than there is
     assert after_calls.saving_seconds == pytest.approx(0.3 * 1000 * 1e-3)
     assert after_calls.cost_seconds == pytest.approx(after_plain.cost_seconds)
@@ -353,7 +353,7 @@ def test_one_computation_saves_the_start_of_its_operations(
 ):
     cost_model = CostModel(step_count=1, expected_runs=1)
     found = cost_model.prospect(
-        IN_ONE, best=CALLS, step_seconds=step_seconds, operation_count=operation_count
+        IN_ONE, tried=CALLS.speedups, step_seconds=step_seconds, operation_count=operation_count
     )
     assert found.saving_seconds == pytest.approx(hoped_seconds)
 
@@ -394,7 +394,7 @@ def test_the_runs_that_would_do_are_known():
     assert not prospect(CALLS, step_count=1000, expected_runs=needed - 1).is_worth_it
     assert prospect(CALLS, step_count=1000, expected_runs=needed).is_worth_it
     assert prospect(CALLS, step_count=1000).runs_needed(beside_seconds=8.0) == needed + 10
-    assert prospect(CALLS, step_count=1000, best=CALLS).runs_needed(beside_seconds=0.0) is None
+    assert prospect(CALLS, step_count=1000, tried=CALLS).runs_needed(beside_seconds=0.0) is None
 
 
 def test_the_reason_names_both_sides():

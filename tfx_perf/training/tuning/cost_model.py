@@ -3,10 +3,12 @@
 import dataclasses
 import math
 import time
+from collections.abc import Collection
 
 from tfx_perf.core import formatting
 from tfx_perf.training.replicas.sync import Sync
-from tfx_perf.training.speedups.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.speedups.plan import TrainingPlan
+from tfx_perf.training.speedups.speedup import Speedup
 from tfx_perf.training.tuning.choice import PlanChoice, plain
 
 # Of what Keras' `fit` takes to trace and compile: what a plan takes, without XLA and with it.
@@ -72,14 +74,17 @@ class CostModel:
         self,
         plan: TrainingPlan,
         *,
-        best: TrainingPlan,
+        tried: Collection[Speedup],
         step_seconds: float,
         operation_count: int = 0,
         compile_seconds: float = 0.0,
         beside_seconds: float = 0.0,
     ) -> CostEstimate:
-        """Returns what is expected of a plan over the fastest so far, whose step is known."""
-        added = set(plan.speedups) - set(best.speedups)
+        """Returns what is expected of a plan over the fastest so far, whose step is known.
+
+        Speedups that were `tried` in others promise nothing any more.
+        """
+        added = set(plan.speedups) - set(tried)
         hoped_seconds = sum(
             max(
                 each.hoped_saving_seconds(step_seconds),
@@ -122,7 +127,7 @@ class CostModel:
             prospects = [
                 self.prospect(
                     plan,
-                    best=PLAIN_FIT,
+                    tried=(),
                     step_seconds=step_seconds,
                     compile_seconds=_COMPILE_SECONDS,
                     beside_seconds=seconds,

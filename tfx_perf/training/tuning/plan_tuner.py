@@ -195,7 +195,7 @@ class PlanTuner:
         needs_turns = not (self._takes_turns(contest) or contest.is_never_slower(plan))
         return self._cost_model.prospect(
             plan,
-            best=best.plan,
+            tried={speedup for each in contest.contenders for speedup in each.plan.speedups},
             step_seconds=best.step_seconds,
             operation_count=self._loop.functions.operation_count(best.plan),
             compile_seconds=contest.reference.compile_seconds,
