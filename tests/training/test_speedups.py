@@ -16,7 +16,7 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.core import errors
 from tfx_perf.hardware import devices
 from tfx_perf.training.loop import FitLoop
-from tfx_perf.training.speedups import SPEEDUPS, onednn
+from tfx_perf.training.speedups import SPEEDUPS, onednn, xla
 from tfx_perf.training.speedups.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.tuning import families
 
@@ -125,6 +125,22 @@ def test_what_is_excluded_is_neither_tried_nor_used(keras, name):
     session = model_cases.session_with(earlier, training={"excluded_speedups": [name]})
     session.fit(call)
     assert session.record.plan == TrainingPlan(steps_per_execution=5)
+
+@pytest.mark.parametrize(
+    ("layers", "is_slow"), [(("Dense",), False), (("Conv2D",), True), (("Bidirectional",), True)]
+)
+def test_xla_is_not_tried_with_what_it_slows_down_on_cpus(keras, layers, is_slow, monkeypatch):
+    make = {
+        "Dense": lambda: keras.layers.Dense(2),
+        "Conv2D": lambda: keras.layers.Conv2D(2, 3),
+        "Bidirectional": lambda: keras.layers.Bidirectional(keras.layers.LSTM(2)),
+    }
+    model = keras.Sequential([make[name]() for name in layers])
+    monkeypatch.setattr(devices, "is_cpu_alone", lambda: True)
+    assert (xla.slow_on_cpus(model) is not None) is is_slow
+    monkeypatch.setattr(devices, "is_cpu_alone", lambda: False)
+    assert xla.slow_on_cpus(model) is None
+
 
 
 def test_less_is_hoped_of_xla_where_only_a_cpu_trains(monkeypatch):

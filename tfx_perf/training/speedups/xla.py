@@ -10,13 +10,26 @@ if TYPE_CHECKING:
     from tfx_perf.training.speedups.train_functions import TrainFunctions
 
 _CPU_SHARE = 0.05  # of a step's time: the usual saving on a CPU
+_SLOW_ON_CPUS = "Conv", "LSTM", "GRU", "RNN"  # parts of the names of layers
+
+
+def slow_on_cpus(model: Any) -> str | None:
+    """Returns why XLA would slow a model's steps down, where nothing but a CPU computes."""
+    from tfx_perf.hardware import devices
+    from tfx_perf.training.keras_api.base_api import all_layers
+
+    names = {type(layer).__name__ for layer in all_layers(model)}
+    slow = sorted(name for name in names if any(part in name for part in _SLOW_ON_CPUS))
+    if not (slow and devices.is_cpu_alone()):
+        return None
+    return f"XLA takes 4 to 22 times as long for {slow[0]} on CPUs"
 
 
 class Xla(Speedup):
     """XLA compiles forward and backward pass; the optimizer stays outside.
 
-    It fuses small operations. On CPUs that made dense layers 1.08 times as fast (AVX-512), and
-    large convolutions and recurrent layers several times slower: only long trainings try it there.
+    It fuses small operations. On CPUs that made dense layers 1.08 times as fast (AVX-512): only
+    long trainings try it there.
     """
 
     name = "xla"
@@ -30,8 +43,9 @@ class Xla(Speedup):
         return ", XLA"
 
     def obstacle(self, fit: Fit) -> str | None:
-        """Returns why the step cannot be split."""
-        return fit.functions.keras_api.splitting_obstacle(fit.functions.model)
+        """Returns why the step cannot be split, or would be slower."""
+        model = fit.functions.model
+        return fit.functions.keras_api.splitting_obstacle(model) or slow_on_cpus(model)
 
     def plans(self, fit: Fit, base: "TrainingPlan") -> "list[TrainingPlan]":
         """Returns one plan, if compilation is enabled."""

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tfx_perf.training.speedups.speedup import Fit, Speedup
+from tfx_perf.training.speedups.xla import slow_on_cpus
 
 if TYPE_CHECKING:
     from tfx_perf.training.speedups.plan import TrainingPlan
@@ -41,7 +42,8 @@ class XlaLoop(Speedup):
         model, keras_api = fit.functions.model, fit.functions.keras_api
         if fit.settings.training.gradient_checkpointing and not keras_api.splitting_obstacle(model):
             return "it keeps all activations, and `gradient_checkpointing` is asked for"
-        return compiled_call.obstacle(model, keras_api, fit.dataset.element_spec)
+        obstacle = compiled_call.obstacle(model, keras_api, fit.dataset.element_spec)
+        return obstacle or slow_on_cpus(model)
 
     def plans(self, fit: Fit, base: "TrainingPlan") -> "list[TrainingPlan]":
         """Returns one plan without other changes to the steps, if compilation is enabled."""
