@@ -111,7 +111,6 @@ class Executor(base_executor.BaseExecutor):
         model: artifact.Artifact,
         validated: bool,
     ) -> None:
-        """Writes the decision the way InfraValidator and Evaluator do."""
         blessed = decision.blessed and validated
         message = decision.headline
         if not validated:

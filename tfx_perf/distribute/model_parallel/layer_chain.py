@@ -144,7 +144,6 @@ def _links(calls: Sequence[NodeParts], batch_size: int) -> Iterator[Link]:
 
 
 def _weights(layer: Any) -> tuple[list[tf.Variable], set[int]]:
-    """Returns a layer's weights, and the ids of those that are trained."""
     if not hasattr(layer, "weights"):  # an operation of Keras 3
         return [], set()
     trained = {id(variables.inner(weight)) for weight in layer.trainable_weights}

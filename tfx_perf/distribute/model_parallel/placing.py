@@ -265,7 +265,6 @@ def _source(inputs: Sequence[tf.Tensor]) -> str:
 
 
 def _device_of(tensor: Any) -> str:
-    """Returns the device of a tensor in a graph, or of the variable that it reads."""
     if tensor.device:
         return tensor.device
     if tensor.op.type == "ReadVariableOp":  # which TensorFlow itself puts beside its variable

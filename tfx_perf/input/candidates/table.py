@@ -300,7 +300,6 @@ def packed(specs: Sequence[tf.TypeSpec]) -> tuple[Pack, ...]:
 
 
 def _row_bytes(spec: tf.TypeSpec) -> int | None:
-    """Returns the size of a row, None if it is not to be packed."""
     if not isinstance(spec, tf.TensorSpec) or not spec.shape[1:].is_fully_defined():
         return None
     if spec.dtype == tf.string:  # copying one costs more than looking it up

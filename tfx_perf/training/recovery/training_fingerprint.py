@@ -171,5 +171,4 @@ def _plain(part: Any, names: dict[str, str]) -> Any:
 
 
 def _name(place: str) -> str:
-    """Returns the last name in a place; of an item in a list, that of the list."""
     return next(part for part in reversed(place.split(".")) if not part.startswith("["))
