@@ -24,7 +24,7 @@ _REFERENCE_SHARE = 0.05  # of the whole time, for reading the default
 # Shares of the time that is left then, at which each phase ends:
 _DIAGNOSED, _PREPARED, _MEASURED = 0.35, 0.6, 0.4
 # Shares of the possible gain that a search may cost, and each figure that is for people alone.
-_SEARCH_SHARE, _FIGURE_SHARE = 0.5, 0.05
+_SEARCH_SHARE, _FIGURE_SHARE = 0.5, 0.02
 _AMPLE_RATIO = 1.5  # times the shortest search, which every search may take
 _ENOUGH_RATIO = 0.97  # of a free input's speed, from which on there is nothing left to gain
 _USER_SHARE = 0.05  # of the input's time, from which on what the user's code adds counts
