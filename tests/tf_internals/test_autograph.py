@@ -89,7 +89,12 @@ def kind(module, *bases):
 
 @pytest.mark.parametrize(
     ("module", "is_converted"),
-    [("tf_keras.src.optimizers.adam", False), ("my_project", True), ("tfx_perf.x", False)],
+    [
+        ("tf_keras.src.optimizers.adam", False),
+        ("my_project", True),
+        ("tf_keras_of_mine.adam", True),
+        ("tfx_perf.x", False),
+    ],
 )
 def test_optimizers_are_converted_for_those_of_users(module, is_converted, monkeypatch):
     base, legacy, schedule = (kind("tf_keras.src.optimizers.base") for _ in range(3))

@@ -65,7 +65,7 @@ class _ConvertForUsersClasses(config.Convert):
         keras = sys.modules["tf_keras"].optimizers
         kinds = [keras.Optimizer, keras.legacy.Optimizer, keras.schedules.LearningRateSchedule]
         for kind in kinds:  # which grows
-            if not kind.__module__.startswith((*_LIBRARIES, "tfx_perf")):
+            if kind.__module__.partition(".")[0] not in (*_LIBRARIES, "tfx_perf"):
                 return config.Action.CONVERT
             kinds += kind.__subclasses__()
         return config.Action.NONE
