@@ -126,21 +126,35 @@ def test_what_is_excluded_is_neither_tried_nor_used(keras, name):
     session.fit(call)
     assert session.record.plan == TrainingPlan(steps_per_execution=5)
 
+
 @pytest.mark.parametrize(
-    ("layers", "is_slow"), [(("Dense",), False), (("Conv2D",), True), (("Bidirectional",), True)]
+    ("most", "expected"), [(50, [10, 50]), (20, [10, 20]), (13, [13]), (4, [4])]
 )
-def test_xla_is_not_tried_with_what_it_slows_down_on_cpus(keras, layers, is_slow, monkeypatch):
-    make = {
-        "Dense": lambda: keras.layers.Dense(2),
-        "Conv2D": lambda: keras.layers.Conv2D(2, 3),
-        "Bidirectional": lambda: keras.layers.Bidirectional(keras.layers.LSTM(2)),
-    }
-    model = keras.Sequential([make[name]() for name in layers])
+def test_lengths_of_calls_that_are_nearly_alike_are_not_both_tried(most, expected):
+    fit = types.SimpleNamespace(settings=PerfConfig(), most_steps_per_execution=most)
+    plans = SPEEDUPS["steps_per_execution"].plans(fit, PLAIN_FIT)
+    assert [plan.steps_per_execution for plan in plans] == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "is_slow"),
+    [("dense", False), ("converting", False), ("convolution", True), ("bidirectional", True)],
+)
+def test_xla_is_not_tried_with_layers_that_it_slows_down_on_cpus(keras, name, is_slow, monkeypatch):
+    class Converter(keras.layers.Layer):
+        pass
+
+    layer = {
+        "dense": lambda: keras.layers.Dense(2),
+        "converting": Converter,
+        "convolution": lambda: keras.layers.Conv2D(2, 3),
+        "bidirectional": lambda: keras.layers.Bidirectional(keras.layers.LSTM(2)),
+    }[name]()
+    model = keras.Sequential([layer])
     monkeypatch.setattr(devices, "is_cpu_alone", lambda: True)
     assert (xla.slow_on_cpus(model) is not None) is is_slow
     monkeypatch.setattr(devices, "is_cpu_alone", lambda: False)
     assert xla.slow_on_cpus(model) is None
-
 
 
 def test_less_is_hoped_of_xla_where_only_a_cpu_trains(monkeypatch):

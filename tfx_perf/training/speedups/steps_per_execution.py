@@ -46,4 +46,4 @@ class StepsPerCall(Speedup):
 def _sizes(fit: Fit) -> list[int]:
     most = fit.most_steps_per_execution
     sizes = sorted({min(size, most) for size in fit.settings.training.steps_per_execution})
-    return [*(size for size in sizes if 2 * size <= sizes[-1]), sizes[-1]]  # else as fast
+    return [*(size for size in sizes if 2 * size <= sizes[-1]), sizes[-1]]  # others are as fast

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from tfx_perf.training.speedups.train_functions import TrainFunctions
 
 _CPU_SHARE = 0.05  # of a step's time: the usual saving on a CPU
-_SLOW_ON_CPUS = "Conv", "LSTM", "GRU", "RNN"  # parts of the names of layers
+_SLOW_ON_CPUS = "Conv1D", "Conv2D", "Conv3D", "LSTM", "GRU", "RNN"  # in names of layers
 
 
 def slow_on_cpus(model: Any) -> str | None:
