@@ -41,7 +41,7 @@ class TrainConsumer:
         self._model = call.model
         self.default = endless(data)
         self._spec = data.element_spec
-        # As a shuffle would read thousands of examples for it.
+        # Unshuffled if possible: a shuffle reads thousands of examples for its first batch.
         self._batch = batches.first_batch(batches.dataset_of(call))
         self.batch_size = batches.batch_size_of(self._batch)  # over all replicas
         self._loop = FitLoop(call)

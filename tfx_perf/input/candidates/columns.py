@@ -64,7 +64,7 @@ class Columns(Candidate):
         states, table = self._tables.get(source.identity, (None, None))
         if table is None or states != source.file_states:
             table = None
-            self._tables.pop(source.identity, None)  # of files written anew, which may free it
+            self._tables.pop(source.identity, None)  # which may free that of files written anew
             chunks = self.chunks(source, limits=limits)
             table = table_lib.load(chunks, limits=limits, expected_bytes=source.expected_bytes)
             self._tables[source.identity] = source.file_states, table
