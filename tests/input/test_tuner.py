@@ -338,7 +338,7 @@ def test_the_winner_is_proven_on_the_train_step(make_source):
     figures = metrics.checked(record.figures())
     assert figures["input_training_speedup_ratio"] == record.final.ratio.value
     assert "on the train step" in record.reason
-    assert "Bottleneck with TFXIO's default" in input_report.report_on(record).render()
+    assert "Bottleneck with TFXIO&#39;s default" in input_report.report_on(record).render()
 
 
 @pytest.mark.slow
