@@ -34,6 +34,37 @@ def test_the_allowed_bound_is_the_bound(key, sign):
     assert "noise explains" in inside.reason
 
 
+def short(value):
+    """Returns a run whose own error is 5% of its step time."""
+    return run("short", step_time_seconds=value, step_time_median_error_ratio=0.05)
+
+
+def test_the_bound_and_what_is_detectable_are_those_of_any_run_however_slow():
+    settings = only(step_time_seconds={"tolerance": 0.03, "max_regression": 9.0})
+    ledger = ledger_of(SLOW, noisy(8, sd=0.01))
+
+    def judged(value):
+        return evaluate(short(value), ledger=ledger, settings=settings).outcomes[0]
+
+    found = judged(1.0)
+    for value in (1.2, 3.0, 20.0):
+        bounds = judged(value).highest, judged(value).detectable
+        assert bounds == pytest.approx((found.highest, found.detectable))
+    verdicts = [judged(found.highest * factor).verdict for factor in (1 - 1e-6, 1 + 1e-6)]
+    assert verdicts == [Verdict.PASS, Verdict.REGRESSION]
+    detectable = found.baseline * (1 + found.detectable)
+    error = np.hypot(0.05 * detectable, 0.01 * found.baseline)
+    draws = np.random.default_rng(0).normal(detectable, error, size=20_000)
+    assert np.mean(draws > found.highest) == pytest.approx(0.8, abs=0.02)
+
+
+def test_where_the_error_grows_as_the_figure_nothing_is_detectable():
+    settings = only(step_time_seconds={"tolerance": 0.03, "max_regression": 9.0})
+    candidate = run("short", step_time_seconds=9.0, step_time_median_error_ratio=0.9)
+    found = evaluate(candidate, ledger=ledger_of(SLOW, [1.0] * 8), settings=settings).outcomes[0]
+    assert (found.highest, found.detectable) == (None, None)
+
+
 def test_no_rate_can_fall_by_more_than_all_of_it():
     found = judge(FAST, 0.9, (0.3, 1.0, 1.7), tolerance=0.03)
     assert found.verdict is Verdict.INCONCLUSIVE

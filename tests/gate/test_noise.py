@@ -70,13 +70,6 @@ def test_without_any_spread_only_equal_is_expected():
     assert (found.p_value(1e-9), found.p_value(0.0), found.half_width(0.01)) == (0.0, 1.0, 0.0)
 
 
-def test_what_is_detectable_is_detected_four_times_of_five():
-    found = PredictiveDistribution(center=100, spread=1.0, degrees=40, count=8)
-    threshold = found.half_width(0.01)
-    draws = np.random.default_rng(0).normal(found.detectable(threshold), found.error, size=20000)
-    assert np.mean(draws > threshold) == pytest.approx(0.8, abs=0.01)
-
-
 @pytest.mark.parametrize("factor", [1.0, 3.0])
 @pytest.mark.parametrize("count", [2, 4, 8, 40])
 def test_the_host_shows_in_all_metrics_together(factor, count):

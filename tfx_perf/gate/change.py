@@ -159,18 +159,42 @@ class Change:
     def threshold(self, level: float) -> float:
         """Returns by how much a figure must be worse to be a regression, in its unit."""
         tolerance = self.rule.smallest_change * self.scale
-        return tolerance if self.is_exact else max(tolerance, self.prediction.half_width(level))
+        if self.is_exact:
+            return tolerance
+        quantiles = self.prediction.quantile(level)
+        return max(tolerance, self.excess(self.prediction, quantiles, start=self.baseline))
+
+    def excess(
+        self, expected: PredictiveDistribution, quantiles: float, *, start: float
+    ) -> float:
+        """Returns the excess over `start` of a figure that is `quantiles` errors above it.
+
+        The figure's own error is a share of it: this run's would make the limit of a slow run
+        larger than that of a fast one. Infinite where the error grows as fast as the excess.
+        """
+        of_runs = quantiles * math.hypot(expected.spread_of_difference, expected.center_error)
+        ratio = quantiles * self.own_errors.candidate
+        excess = math.hypot(of_runs, ratio * self._usual)
+        if self.sign < 0 or start + excess <= self._usual:
+            return excess
+        if ratio >= 1.0:
+            return math.inf
+        # excess**2 == of_runs**2 + (ratio * (start + excess))**2
+        rest = 1.0 - ratio**2
+        return (ratio**2 * start + math.sqrt(of_runs**2 * rest + (ratio * start) ** 2)) / rest
 
     def outcome(self, *, level: float, smallest_level: float) -> RuleResult:
         """Returns the answer at `level`; the `smallest_level` tells what is detectable."""
         lowest, highest = metrics.lookup(self.key).bounds
         allowed = self.baseline + self.sign * self.threshold(level)
         allowed = min(max(allowed, lowest), highest)
+        limit = allowed if math.isfinite(allowed) else None
         interval = 0.0 if self.is_exact else self.prediction.half_width(_BUDGET_LEVEL)
         difference = self.value - self.baseline
         detectable = self.threshold(smallest_level)
         if not self.is_exact:
-            detectable = self.prediction.detectable(detectable)
+            start = self.baseline + self.sign * detectable
+            detectable += self.excess(self.prediction, noise.POWER_QUANTILE, start=start)
         verdict, reason = self._judge(allowed, interval, level=level)
         return RuleResult(
             metric=self.key,
@@ -183,9 +207,9 @@ class Change:
             change_low=self._relative(max(difference - interval, lowest - self.baseline)),
             change_high=self._relative(min(difference + interval, highest - self.baseline)),
             tolerance=self.rule.tolerance,
-            lowest=allowed if self.sign < 0 else None,
-            highest=allowed if self.sign > 0 else None,
-            detectable=self._relative(detectable),
+            lowest=limit if self.sign < 0 else None,
+            highest=limit if self.sign > 0 else None,
+            detectable=self._relative(detectable) if math.isfinite(detectable) else None,
             shortness=self.shortness if verdict is Verdict.INCONCLUSIVE else None,
         )
 

@@ -81,8 +81,8 @@ class RuleResult(records.Record):
         change: relative change from the baseline, e.g. 0.1 for 10% more.
         change_low: lower end of the change's 90% interval.
         tolerance: the relative change for the worse that is never called a regression.
-        lowest: the smallest value that passes; None if any small value does.
-        highest: the largest value that passes; None if any large value does.
+        lowest: the smallest value that is not refused as worse; None if there is none.
+        highest: the largest value that is not refused as worse; None if there is none.
         detectable: the smallest change for the worse that is called a regression in four of
             five runs.
         shortness: None if the question is decided, or longer trainings would not decide it.

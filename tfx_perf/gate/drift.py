@@ -78,13 +78,15 @@ def _since(change: Change, *, reference: float, name: str, runs: float, level: f
             expected = dataclasses.replace(expected, spread=spread)
         of_anchor = expected.usual_error / math.sqrt(runs)
         expected = dataclasses.replace(expected, count=runs, center_error=of_anchor)
-        allowed = max(allowed, expected.half_width(level))
+        excess = change.excess(expected, expected.quantile(level), start=reference)
+        allowed = max(allowed, excess)
     refused = change.sign * (change.value - reference) > allowed
-    bound = reference + change.sign * allowed
+    bound = reference + change.sign * allowed if math.isfinite(allowed) else None
     relative = (change.value - reference) / scale if scale else None
-    value, level_then, end = (
-        formatting.format_value(change.key, figure) for figure in (change.value, reference, bound)
+    value, level_then = (
+        formatting.format_value(change.key, figure) for figure in (change.value, reference)
     )
+    end = "what noise explains" if bound is None else formatting.format_value(change.key, bound)
     amount = "" if relative is None else f"{formatting.signed_percent(relative)}% "
     return RuleResult(
         metric=change.key,

@@ -56,7 +56,9 @@ _ONCE = frozenset(
 )  # fmt: skip
 
 PRIOR_DEGREES = 4.0
-_POWER = 0.8
+POWER_QUANTILE = float(special.ndtri(0.8))
+"""So many standard deviations above a limit, four of five figures are beyond it."""
+
 # A level is another one if it is so many standard deviations of a run away. A single run shows
 # that only where it cannot be luck.
 _DEVIATIONS, _DEVIATIONS_OF_ONE = 8.0, 15.0
@@ -201,10 +203,6 @@ class PredictiveDistribution:
         if not self.error:
             return 0.0 if excess > 0 else 1.0
         return float(special.stdtr(self.degrees, -excess / self.error))
-
-    def detectable(self, threshold: float) -> float:
-        """Returns the true excess that is above `threshold` with a probability of 80%."""
-        return threshold + float(special.ndtri(_POWER)) * self.error
 
 
 def predict(
