@@ -8,14 +8,16 @@ import tensorflow as tf
 from model_cases import Snapshot, assert_same, assert_same_history, captured, plain_fit
 
 from tfx_perf.config import PerfConfig
-from tfx_perf.core import workers
+from tfx_perf.core import statistics, workers
 from tfx_perf.hardware import host
+from tfx_perf.report import training as training_report
 from tfx_perf.training import recording
-from tfx_perf.training.loop import turns
+from tfx_perf.training.loop import fit_steps, turns
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.session import TrainingSession
+from tfx_perf.training.speedups.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.step import steps
-from tfx_perf.training.tuning.choice import TRIALS_OFF
+from tfx_perf.training.tuning.choice import TRIALS_OFF, PlanChoice, TrialRecord
 
 pytestmark = pytest.mark.one_case
 
@@ -200,6 +202,31 @@ def test_layers_that_need_autograph_train_with_a_plan():
     assert_same_history(session.fit(call), expected, rtol=1e-4)
     assert_same(Snapshot(call.model), trained, rtol=1e-4)
     assert 1 < session.record.plan.steps_per_execution <= 50
+
+
+def test_a_plan_that_is_given_up_promises_nothing_any_more(keras, monkeypatch):
+    monkeypatch.setattr(fit_steps, "_CLEARLY_SLOWER", 0.0)
+    times = (statistics.median_interval([each]) for each in (2e-3, 1e-3))
+    reference, chosen = (
+        TrialRecord(plan=plan, status=status, reason="why", step_time=step_time, speedup=speedup)
+        for plan, status, step_time, speedup in zip(
+            (PLAIN_FIT, TrainingPlan(steps_per_execution=5)), ("reference", "chosen"), times,
+            (None, statistics.median_interval([2.0])), strict=True,
+        )
+    )  # fmt: skip
+    choice = PlanChoice(
+        plan=chosen.plan, plan_reason="it won", trials=(reference, chosen), is_settled=True
+    )
+    session = TrainingSession(PerfConfig(), choose=lambda call, loop: choice)
+    session.fit(small(keras, steps_per_epoch=300))
+    record = session.record
+    assert record.plan == chosen.plan
+    assert record.plan_reason.startswith("given up in the training, where its step took")
+    assert not record.is_settled
+    assert record.plan_saving_seconds is record.figures()["plan_speedup_ratio"] is None
+    page = training_report.report_on(record).render()
+    assert "5 steps per execution: given up in the training" in page.replace("\n", " ")
+    assert "may save" not in page and "saves about" not in page
 
 
 @pytest.mark.slow

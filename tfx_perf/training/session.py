@@ -313,12 +313,10 @@ class TrainingSession:
         if sync.size > 1:
             taken = _or_none(lambda: energy.of_all_hosts(used, sync), what="energy")
             used = taken or energy.Energy(reason="not all workers have reported it")
-        left = loop.speed_watch and loop.speed_watch.note
+        if loop.speed_watch is not None and loop.speed_watch.note:
+            choice = choice.given_up(loop.speed_watch.note)
         if loop.single_steps_note:
             result = dataclasses.replace(result, notes=(*result.notes, loop.single_steps_note))
-        if left:  # the next run had better try again
-            result = dataclasses.replace(result, notes=(*result.notes, left))
-            choice = choice.model_copy(update={"is_settled": False})
         self._keep(
             call,
             choice.model_copy(update={"plan": result.plan}),

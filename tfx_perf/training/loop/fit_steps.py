@@ -250,12 +250,12 @@ class KerasFallback(StepRunnerWrapper):
             if seconds > self._most_seconds:
                 self._slow_seconds, self._is_first = seconds, True
         elif slow_seconds > _CLEARLY_SLOWER * seconds:
+            slow, plain = map(formatting.format_seconds, (slow_seconds, seconds))
             self.note = (
-                "the plan was left for plain steps, because its step took "
-                f"{formatting.format_seconds(slow_seconds)} and a plain one "
-                f"{formatting.format_seconds(seconds)}"
+                f"given up in the training, where its step took {slow} and Keras' own {plain}; "
+                "Keras' own steps did the rest"
             )
-            _LOGGER.warning("%s.", self.note.capitalize())
+            _LOGGER.warning("The plan was %s.", self.note)
         else:
             self._slow_seconds, self._most_seconds = None, _CLEARLY_SLOWER * slow_seconds
 

@@ -118,6 +118,17 @@ class PlanChoice(records.Record):
         )
         return self.model_copy(update={"trials": (*references, trial, *others)})
 
+    def given_up(self, why: str) -> "PlanChoice":
+        """Returns the choice of a plan that was slow in the training; the next run tries anew."""
+        trials = tuple(
+            each.model_copy(update={"speedup": None, "reason": f"{each.reason}; {why}"})
+            if each.status == "chosen"
+            else each
+            for each in self.trials
+        )
+        update = {"plan_reason": why, "trials": trials, "is_settled": False}
+        return self.model_copy(update=update)
+
     def for_another_run(self, source: str, *, expected_runs: int) -> "PlanChoice | None":
         """Returns the choices for a run without trials; None if it needs some for this `fit`."""
         if not self.is_final(expected_runs=expected_runs):
