@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from model_cases import captured, settings_that_try
+from tensorflow.python.summary.summary_iterator import summary_iterator
 
 from tfx_perf.training.loop import FitLoop, turns
 from tfx_perf.training.tuning import choosing, initial_state
@@ -72,6 +73,42 @@ def test_data_that_cannot_be_tried_may_be_others_in_the_next_run_of_the_same_cod
     choice = choice_of(captured(model, data, steps_per_epoch=50))
     assert choice.plan_reason == choosing.NEEDS_OWN_PROCESS
     assert not choice.is_settled
+
+
+def test_a_metric_in_python_sees_the_users_steps_alone(keras):
+    seen = []
+
+    def metric(targets, predictions):
+        count = tf.numpy_function(lambda a: (seen.append(len(a)), np.float32(0))[1], [targets],
+                                  tf.float32)  # fmt: skip
+        return tf.reduce_mean(predictions, -1) + 0 * tf.ensure_shape(count, [])
+
+    call = call_of(keras)
+    call.model.compile("adam", "mse", metrics=[metric])
+    choice = choice_of(call)
+    assert choice.plan_reason == choosing.NEEDS_OWN_PROCESS
+    assert not seen
+    call.proceed()
+    assert len(seen) == 2 * 50
+
+
+def test_summaries_are_those_of_the_users_steps_alone(keras, tmp_path):
+    writer = tf.summary.create_file_writer(str(tmp_path))
+
+    class Summarized(keras.Model):
+        def train_step(self, *given):
+            logs = super().train_step(*given)
+            with writer.as_default(step=self.optimizer.iterations):
+                tf.summary.scalar("loss", logs["loss"])
+            return logs
+
+    call = call_of(keras, Summarized)
+    with writer.as_default(), tf.summary.record_if(True):
+        choice = choice_of(call)
+    writer.flush()
+    assert "summaries" in choice.plan_reason
+    (file,) = tmp_path.iterdir()
+    assert not [value for event in summary_iterator(str(file)) for value in event.summary.value]
 
 
 def test_code_that_exits_under_a_plan_has_failed_there(keras):

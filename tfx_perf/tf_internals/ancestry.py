@@ -10,7 +10,7 @@ import tensorflow as tf
 from tensorflow.python.data.ops import dataset_ops
 
 from tfx_perf.core import cache_key
-from tfx_perf.tf_internals import random_state
+from tfx_perf.tf_internals import graphs, random_state
 
 # Datasets that only hand on what they get.
 _ORDERLY = ("_PrefetchDataset", "_OptionsDataset")
@@ -26,12 +26,8 @@ _STATES = {
 _WRITERS = {"SnapshotDatasetV2", "SaveDatasetV2"}
 # With the file as their second input.
 _CACHES = {"CacheDataset", "CacheDatasetV2"}
-# What may be read but once: Python functions, of which nobody knows, and a tf.data service, where
-# one reader takes it from the others.
-_SHARED = {
-    *("PyFunc", "PyFuncStateless", "EagerPyFunc"),
-    *("DataServiceDatasetV2", "DataServiceDatasetV3", "DataServiceDatasetV4"),
-}
+# One reader takes from the others; of Python functions nobody knows.
+_SERVICES = {"DataServiceDatasetV2", "DataServiceDatasetV3", "DataServiceDatasetV4"}
 UNORDERED = frozenset(
     {"ShuffleDataset", "ShuffleDatasetV2", "ShuffleDatasetV3", "CacheDataset", "CacheDatasetV2"}
 )
@@ -257,7 +253,10 @@ def independent(
     if is_of_arrays(dataset):
         return dataset
     graph = graph_of(dataset)
-    if graph is None or not may_share and any(node.op in _SHARED for node in nodes(graph)):
+    if graph is None:
+        return None
+    types = {node.op for node in nodes(graph)}
+    if not may_share and (types & _SERVICES or any(map(graphs.is_python, types))):
         return None
     _separate(graph, without | _WRITERS)
     try:

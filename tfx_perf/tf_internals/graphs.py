@@ -79,17 +79,28 @@ def behind_barrier(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     return gen_xla_ops.xla_optimization_barrier(tensors)
 
 
-def hides_draws(function: Any) -> bool:
-    """Whether a function draws numbers that nobody can count, as `tf.random.uniform` does."""
+def operation_types(function: Any) -> set[str]:
+    """Returns the types of a function's operations, those of the functions that it calls too."""
     graph = function.graph
-    kinds = {operation.type for operation in graph.get_operations()}
+    types = {operation.type for operation in graph.get_operations()}
     for called in graph._functions.values():
-        kinds.update(node.op for node in called.cached_definition.node_def)
-    return any(map(_hides_draws, kinds))
+        types.update(node.op for node in called.cached_definition.node_def)
+    return types
 
 
-def _hides_draws(kind: str) -> bool:
-    op_def = op_def_registry.get(kind)
+def is_python(operation_type: str) -> bool:
+    """Whether an operation calls a Python function."""
+    return operation_type in ("PyFunc", "PyFuncStateless", "EagerPyFunc")
+
+
+def is_writer(operation_type: str) -> bool:
+    """Whether an operation writes a file: `tf.io.write_file`, or those of `tf.summary`."""
+    return operation_type.startswith("Write") and operation_type.endswith(("File", "Summary"))
+
+
+def hides_draws(operation_type: str) -> bool:
+    """Whether an operation draws numbers that nobody can count, as `tf.random.uniform` does."""
+    op_def = op_def_registry.get(operation_type)
     if op_def is None or not op_def.is_stateful:
         return False
     return "seed2" in {attribute.name for attribute in op_def.attr}

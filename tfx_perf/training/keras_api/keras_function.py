@@ -68,7 +68,7 @@ class KerasFunction:
         self.numbers = numbers
         self._execution_steps = execution_steps
         self._used: Sequence[tf.Variable] = ()
-        self.hides_draws = False  # see `graphs.hides_draws`; set by `trace`
+        self._operation_types: set[str] = set()  # of the steps; none before `trace`
 
     @property
     def is_traceable(self) -> bool:
@@ -86,7 +86,11 @@ class KerasFunction:
             steps = self._execution_steps()
             traced = self._graph_function.get_concrete_function(iterator)
             self._used = [variable for variable in traced.variables if variable is not steps]
-            self.hides_draws = graphs.hides_draws(traced)
+            self._operation_types = graphs.operation_types(traced)
+
+    def has_operation(self, is_kind: Callable[[str], bool]) -> bool:
+        """Whether the steps have an operation of a kind, such as `graphs.hides_draws`."""
+        return any(map(is_kind, self._operation_types))
 
     def used_variables(self) -> Sequence[tf.Variable]:
         """Returns the variables that the steps read or write; none before `trace`."""

@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf.core import errors
+from tfx_perf.tf_internals import graphs
 from tfx_perf.tf_internals.built_optimizer import build_used_optimizer
 from tfx_perf.training.fit.takeover import direct_iterators, others_wait
 from tfx_perf.training.keras_api.base_api import Function, KerasApi
@@ -60,11 +61,11 @@ class TrainFunctions:
         Where operations count their draws, it puts back the old functions, or has new ones made.
         """
         before = self._keras
-        if before is not None and before.train.hides_draws:
+        if before is not None and before.train.has_operation(graphs.hides_draws):
             self._keras = None
 
         def end() -> None:
-            if self._keras is not None and self._keras.train.hides_draws:
+            if self._keras is not None and self._keras.train.has_operation(graphs.hides_draws):
                 self._keras.train.numbers.restore()
                 self._keras = before
             self.model.train_function, self.model.test_function = self.theirs()

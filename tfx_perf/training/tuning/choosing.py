@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import cache_key, errors
 from tfx_perf.core.interception import FitCall
-from tfx_perf.tf_internals import ancestry, autograph
+from tfx_perf.tf_internals import ancestry, autograph, graphs
 from tfx_perf.training.fit.takeover import others_wait
 from tfx_perf.training.loop import FitLoop
 from tfx_perf.training.loop.eligibility import obstacle
@@ -23,12 +23,13 @@ from tfx_perf.training.tuning.plan_key import fit_key
 from tfx_perf.training.tuning.plan_tuner import PlanTuner
 
 NEEDS_OWN_PROCESS = (
-    "the data call Python functions, which trials would call as well, or more than 256 MiB of "
-    "variables stand beside the model; data that TensorFlow reads by itself, such as TFRecord "
-    "files, can be tuned"
+    "the data or the step call Python functions, which trials would call as well, or more than 256 "
+    "MiB of variables stand beside the model; a step of TensorFlow's operations on data that it "
+    "reads by itself, such as TFRecord files, can be tuned"
 )
 """Why Keras' `fit` trains where trials have no other process to run in."""
 
+_WRITES = "the step writes files or summaries, and trials would write theirs among them"
 _LOGGER = logging.getLogger(__name__)
 _NOTHING = KnownPlan()
 _PARAMETERS = "parameter_count"
@@ -61,6 +62,9 @@ def by_trials(
     end_trial = loop.functions.on_trial()
     try:
         loop.prepare()
+        if loop.functions.keras.train.has_operation(graphs.is_writer):
+            end_trial()
+            return plain(_WRITES, is_settled=True)
         key = fit_key(call, loop)
         choice = PlanTuner(
             call,
@@ -124,8 +128,8 @@ def on_own_data(
     """Yields the `fit` on data like its own that share nothing with them, to be tried on.
 
     At the end variables outside of the model that a step may have changed are as they were. Other
-    threads that call the model wait for the end. It yields None if the data call Python functions
-    or need too much memory, and `call` itself if nothing is to be tried.
+    threads that call the model wait for the end. It yields None if the data or the step call Python
+    functions, or need too much memory, and `call` itself if nothing is to be tried.
     """
     if _without_trials(call, loop, settings=settings, known=known) is not None:
         yield call
@@ -134,9 +138,15 @@ def on_own_data(
     if data is None:
         yield None
         return
-    if not call.model.built:  # by the numbers that Keras' `fit` would draw
-        with contextlib.suppress(*errors.GIVEN_UP):  # which trials then raise
-            loop.prepare()
+    # A model is built by the numbers that Keras' `fit` would draw.
+    end = loop.functions.on_trial() if call.model.built else lambda: None
+    with contextlib.suppress(*errors.GIVEN_UP):  # which trials then raise
+        loop.prepare()
+    calls_python = loop.functions.keras.train.has_operation(graphs.is_python)
+    end()
+    if calls_python:
+        yield None
+        return
     outside = initial_state.variables_outside(
         beside=initial_state.variables_of(call.model, loop.keras_api).values()
     )
