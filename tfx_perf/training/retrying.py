@@ -42,8 +42,7 @@ _NOT_THE_PLAN = (
     tf.errors.CancelledError,
 )
 
-# Of a batch whose size nobody knows before it is read; so many times the first one's if that is
-# known, of data whose batches differ.
+# The rows to expect of a batch of unknown size: at most so many, or times the first batch's.
 _MOST_ROWS, _MOST_OF_FIRST = 2**16, 16
 
 _LOGGER = logging.getLogger(__name__)

@@ -117,8 +117,8 @@ class TrainingSession:
 
         Args:
             settings: the sections `training`, `compilation`, `distribution` and `monitoring`.
-            choice: made in another process, or in an earlier run, for the `fit` that it names, with
-                those of others; for every `fit` without a choice of its own, if it names none.
+            choice: made in another process or an earlier run. It holds for the `fit` that it names;
+                if it names none, for every `fit` without a choice of its own.
             choose: chooses for any other, in this process, by trials that leave all as it was;
                 all workers call it. None: as `TrialsTogether` does, where a crash is the
                 training's end; workers then have no trials.
@@ -207,7 +207,7 @@ class TrainingSession:
     def measure_only(self, call: FitCall) -> Any:
         """Carries out `call` as it is, timed by a callback; returns Keras' History.
 
-        Others are compared with this, so it serves no metrics.
+        It is what plans are compared with, so it starts no metrics server.
         """
         if not _TAKES_OVER.acquire(blocking=False):
             return self._train_beside(call)
@@ -240,17 +240,27 @@ class TrainingSession:
             call = array_data.on_datasets(call)
             with (
                 either_keras.api_of(call.model).as_compiled(call.model),
-                # What is measured is what is sent, so that narrowing stands outside of it.
+                # Inside of narrowing, to count the bytes that are sent.
                 self._communication.metered(call),
                 as_one_device(call, self._settings.distribution) as (call, placement),
                 contextlib.ExitStack() as stack,
             ):
                 return self._carry_out(call, placement, stack=stack)
         except Exception as error:  # which the user's code may catch
-            self._fit_errors += (errors.in_one_line(error),)
+            raised = self._first_error(error)
+            self._fit_errors += (errors.in_one_line(raised),)
+            if raised is not error:
+                raise raised from None
             raise
         finally:
             _TAKES_OVER.release()
+
+    def _first_error(self, error: Exception) -> Exception:
+        """Returns what Keras' `fit` would have raised: tracing a half-built step raises another."""
+        loop = self._loop
+        if loop is None or loop.trace_error is None or isinstance(error, errors.UserError):
+            return error
+        return error if loop.timer and loop.timer.call_count else loop.trace_error
 
     def _train_beside(self, call: FitCall) -> Any:
         """Carries out a `fit` while another thread's is taken over."""

@@ -109,9 +109,9 @@ class KerasApi(abc.ABC):
     reduction: str
     graph_attributes: tuple[str, str, str, str]
     _resumption: str  # the model's attribute that has `fit` begin at a later epoch
-    _evaluation_counting: str  # its attribute with what `fit` counts the steps of evaluations with
-    _counted_dataset: str  # the attribute of those with the data
-    _epoch_steps: str  # likewise with the steps of an epoch
+    _evaluation_counting: str  # the model's attribute for what counts the steps of an evaluation
+    _counted_dataset: str  # the attribute for the data, of what counts steps
+    _epoch_steps: str  # that for the steps of an epoch
 
     @property
     def backend(self) -> str:

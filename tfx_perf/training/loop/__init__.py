@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfx_perf.config import PerfConfig
 from tfx_perf.core.interception import FitCall
 from tfx_perf.memory import batches
-from tfx_perf.tf_internals import datasets
+from tfx_perf.tf_internals import autograph, datasets
 from tfx_perf.tf_internals.iterators import FitIterators
 from tfx_perf.training.fit import callback_hooks
 from tfx_perf.training.fit.callback_hooks import Told
@@ -120,11 +120,12 @@ class FitLoop:
         self.plan = PLAIN_FIT  # the plan of the last `fit`
         self.timer: StepTimer | None = None  # of the running or last `fit`
         self.first_batch = FirstBatch()
+        self.trace_error: Exception | None = None  # of Keras' own step, before the first one
         self.single_steps_note: str | None = None  # why the last `fit` ended in single steps
         self._test: TestFunction | None = None  # of the `fit` that runs
         self._saveable = SaveableRandomLayers(call.model)
         self._takeover: Takeover  # of the `fit` that runs
-        self.told: Told | None = None  # callbacks of the next `fit` that know that it begins
+        self.told: Told | None = None  # callbacks whose `on_train_begin` has been called
 
     def goes_on_with(self, call: FitCall) -> bool:
         """Takes over another `fit` of the model, if what is traced still holds; returns whether."""
@@ -135,7 +136,7 @@ class FitLoop:
             self.first_batch = FirstBatch()
         self._call = call
         self.speed_watch = self.timer = self.single_steps_note = None
-        self.told = None
+        self.told = self.trace_error = None
         self.plan = PLAIN_FIT
         return True
 
@@ -177,7 +178,12 @@ class FitLoop:
             datasets.blank(self.element_spec, open_size=self._replica_count)
         )
         if plan.is_plain_fit or not self._is_built:
-            self.functions.keras.train.trace(iterator)
+            try:
+                self.functions.keras.train.trace(iterator)
+            except Exception as error:
+                if not autograph.asks_for_conversion(error):
+                    self.trace_error = self.trace_error or error
+                raise
         if not plan.is_plain_fit:
             with self._random_layers(plan):
                 self.functions.of(plan).trace(iterator)

@@ -78,7 +78,12 @@ def by_trials(
     except errors.GIVEN_UP as error:  # the user's training must not depend on ours
         if autograph.asks_for_conversion(error) or isinstance(error, SyncError):
             raise
-        _LOGGER.warning("Tuning failed; training with Keras fit.", exc_info=True)
+        # What Keras' own step raises, `fit` raises too.
+        _LOGGER.warning(
+            "Tuning failed; training with Keras fit: %s",
+            errors.in_one_line(loop.trace_error or error),
+            exc_info=loop.trace_error is None,
+        )
         end_trial()
         return failed(errors.in_one_line(error))
     if choice.plan.is_plain_fit:
