@@ -7,7 +7,6 @@ from typing import ClassVar
 import numpy as np
 
 from tfx_perf.config.gate import GateSettings
-from tfx_perf.config.rule import Rule
 from tfx_perf.core import records
 from tfx_perf.gate.decision import GateRecord, Verdict
 from tfx_perf.gate.ledger import Ledger
@@ -19,10 +18,10 @@ class MetricCalibration(records.Record):
     """One metric over all replayed runs: in how many it is beyond a limit, compared, or too noisy.
 
     Attributes:
-        noise: standard deviation of the runs that the last one was compared with, relative as
-            changes are; None for a single run or a mean of zero.
+        noise: standard deviation of the runs that the last one was compared with, as a share
+            of their mean; None for a single run or a mean of zero.
         detectable: smallest change for the worse that is called a regression in four of five
-            runs, as of the last run; None without a ratio.
+            runs, as a share of the baseline of the last run; None without a ratio.
     """
 
     metric: str
@@ -64,8 +63,7 @@ def replay(runs: Sequence[Run], settings: GateSettings) -> Calibration:
     compared = [decision for decision in decisions if decision.baseline_runs]
     keys = dict.fromkeys(item.metric for decision in compared for item in decision.outcomes)
     replays = [
-        _metric(key, settings.rules.get(key), compared, beyond_limit=len(beyond.get(key, ())))
-        for key in {**keys, **beyond}
+        _metric(key, compared, beyond_limit=len(beyond.get(key, ()))) for key in {**keys, **beyond}
     ]
     return Calibration(
         replayed=len(compared),
@@ -99,9 +97,7 @@ def _changes_only(settings: GateSettings, runs: Sequence[Run]) -> GateSettings:
     return settings.model_copy(update=update)
 
 
-def _metric(
-    key: str, rule: Rule | None, decisions: Sequence[GateRecord], *, beyond_limit: int
-) -> MetricCalibration:
+def _metric(key: str, decisions: Sequence[GateRecord], *, beyond_limit: int) -> MetricCalibration:
     outcomes = [
         item
         for decision in decisions
@@ -109,23 +105,21 @@ def _metric(
         if item.metric == key and item.kind == "change" and item.checked
     ]
     verdicts = collections.Counter(item.verdict for item in outcomes)
-    detectable = [item.detectable for item in outcomes if item.detectable is not None]
+    detectable = [
+        item.of_baseline(item.detectable) for item in outcomes if item.detectable is not None
+    ]
     return MetricCalibration(
         metric=key,
         beyond_limit=beyond_limit,
         compared=len(outcomes),
         regressions=verdicts[Verdict.REGRESSION],
         inconclusive=verdicts[Verdict.INCONCLUSIVE],
-        noise=(
-            _noise(key, rule.min_baseline, decisions[-1].baseline_runs)
-            if rule and decisions
-            else None
-        ),
+        noise=_noise(key, decisions[-1].baseline_runs) if decisions else None,
         detectable=detectable[-1] if detectable else None,
     )
 
 
-def _noise(key: str, scale: float, runs: Sequence[Run]) -> float | None:
+def _noise(key: str, runs: Sequence[Run]) -> float | None:
     known = [figure for run in runs if (figure := run.figure(key)) is not None]
-    scale = max(scale, abs(float(np.mean(known)))) if known else 0.0
-    return float(np.std(known, ddof=1)) / scale if scale and len(known) > 1 else None
+    mean = abs(float(np.mean(known))) if known else 0.0
+    return float(np.std(known, ddof=1)) / mean if mean and len(known) > 1 else None

@@ -164,9 +164,7 @@ class Change:
         quantiles = self.prediction.quantile(level)
         return max(tolerance, self.excess(self.prediction, quantiles, start=self.baseline))
 
-    def excess(
-        self, expected: PredictiveDistribution, quantiles: float, *, start: float
-    ) -> float:
+    def excess(self, expected: PredictiveDistribution, quantiles: float, *, start: float) -> float:
         """Returns the excess over `start` of a figure that is `quantiles` errors above it.
 
         The figure's own error is a share of it: this run's would make the limit of a slow run

@@ -116,13 +116,16 @@ class RuleResult(records.Record):
         low, high = (
             self.change if end is None else end for end in (self.change_low, self.change_high)
         )
+        value, *ends = map(self.of_baseline, (self.change, low, high))
+        if (self.baseline or 0.0) > 0 and metrics.lookup(self.metric).bounds[0] >= 0:
+            ends = [max(-1.0, end) for end in ends]
+        return statistics.Interval(value=value, low=ends[0], high=ends[1])
+
+    def of_baseline(self, share: float) -> float:
+        """Returns a share of what changes are relative to as one of the baseline, if known."""
         if self.value is None or self.baseline is None or self.baseline <= 0 or not self.change:
-            return statistics.Interval(value=self.change, low=low, high=high)
-        factor = (self.value / self.baseline - 1) / self.change
-        least = -1.0 if metrics.lookup(self.metric).bounds[0] >= 0 else -math.inf
-        return statistics.Interval(
-            value=factor * self.change, low=max(least, factor * low), high=max(least, factor * high)
-        )
+            return share
+        return share * (self.value / self.baseline - 1) / self.change
 
     @property
     def is_far_worse(self) -> bool:

@@ -66,7 +66,7 @@ def read_ledger(source: str, *, pipeline: str | None = None) -> Ledger:
     if _is_artifact(source):
         raise errors.UserError(
             f"{_EXPECTED}. Received: path={source}, which has the figures of one run. Give the "
-            "baseline_uri that is in its settings."
+            "gate.baseline_uri of its settings, which has all blessed runs."
         )
     if storage.is_file(source):
         return Ledger.read(source)

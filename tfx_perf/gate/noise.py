@@ -56,9 +56,7 @@ _ONCE = frozenset(
 )  # fmt: skip
 
 PRIOR_DEGREES = 4.0
-POWER_QUANTILE = float(special.ndtri(0.8))
-"""So many standard deviations above a limit, four of five figures are beyond it."""
-
+POWER_QUANTILE = float(special.ndtri(0.8))  # so far above a limit four of five are beyond it
 # A level is another one if it is so many standard deviations of a run away. A single run shows
 # that only where it cannot be luck.
 _DEVIATIONS, _DEVIATIONS_OF_ONE = 8.0, 15.0

@@ -49,7 +49,6 @@ def report_on(record: GateRecord) -> page.Report:
         if outcome.kind == "change":
             _add_trend(report, outcome, record)
     _add_step_times(report, record)
-    _add_detectable(report, record)
     _add_checks(
         report,
         "Cumulative drift",
@@ -108,7 +107,8 @@ def _cells(outcome: RuleResult) -> dict[str, str]:
         formatting.format_value(outcome.metric, outcome.value),
         formatting.format_value(outcome.metric, outcome.baseline),
         change_in_words(outcome),
-        formatting.MISSING if outcome.tolerance is None else f"{outcome.tolerance:.1%}",
+        formatting.MISSING
+        if outcome.tolerance is None else f"{outcome.of_baseline(outcome.tolerance):.1%}",
         allowed_in_words(outcome),
         outcome.verdict.value,
         outcome.reason,
@@ -139,28 +139,6 @@ def allowed_in_words(outcome: RuleResult) -> str:
     if bounds and outcome.verdict is Verdict.INCONCLUSIVE:
         bounds[-1] += ", once it is certain"
     return " and ".join(bounds) or formatting.MISSING
-
-
-def _add_detectable(report: page.Report, record: GateRecord) -> None:
-    report.add_table(
-        "Smallest detectable change",
-        columns=["metric", "smallest detectable change"],
-        rows=[
-            [outcome.metric, _detectable_in_words(outcome)]
-            for outcome in record.outcomes
-            if outcome.detectable is not None
-        ],
-        note="A true change for the worse of that size is called a regression in four of five "
-        "runs. More blessed runs and a quieter machine make it smaller.",
-    )
-
-
-def _detectable_in_words(outcome: RuleResult) -> str:
-    """Returns the change as a share of the baseline; a rate cannot fall by more than all of it."""
-    share, change = outcome.detectable or 0.0, outcome.from_baseline
-    if change is not None and outcome.change:
-        share *= change.value / outcome.change
-    return "none yet" if outcome.lowest is not None and share > 1 else f"{share:.1%}"
 
 
 def _add_trend(report: page.Report, outcome: RuleResult, record: GateRecord) -> None:
