@@ -79,10 +79,10 @@ def test_unknown_metric():
         (0.0, 1.0, 1, True, ""),
         (6.0, None, 1, True, "The trials took 6.00 s."),
         (6.0, -1.0, 1, True, "The trials took 6.00 s."),
-        (6.0, 9.0, 1, True, "The trials took 6.00 s; this saves about 9.00 s a run."),
-        *((6.0, 2.5, count, True, "The trials took 6.00 s; this saves about 2.50 s a run, and is "
+        (6.0, 9.0, 1, True, "The trials took 6.00 s; this should save 9.00 s a run."),
+        *((6.0, 2.5, count, True, "The trials took 6.00 s; this should save 2.50 s a run, and is "
                                   "paid for after 3 runs.") for count in (None, 3, 30)),
-        *((6.0, 2.5, *case, "The trials took 6.00 s; this saves about 2.50 s a run, and does not "
+        *((6.0, 2.5, *case, "The trials took 6.00 s; this should save 2.50 s a run, and does not "
                             f"pay within {within}, but only after 3.")
           for case, within in {
               (2, True): "the 2 planned runs", (1, True): "the 1 planned run",

@@ -146,20 +146,20 @@ def cost_in_words(
 ) -> str:
     """Returns one sentence on a search, e.g. `The trials`; empty where there was none.
 
-    `saved_seconds` is about what a run is faster by (None: nothing), and `run_count` the runs that
+    `saved_seconds` is what a run is faster by (None: nothing), and `run_count` the runs that
     the search was for: as many as are planned, or this one and those before.
 
     Example:
         >>> seconds = {"cost_seconds": 6.0, "saved_seconds": 2.5}
         >>> cost_in_words("The trials", **seconds, run_count=30, is_planned=True)
-        'The trials took 6.00 s; this saves about 2.50 s a run, and is paid for after 3 runs.'
+        'The trials took 6.00 s; this should save 2.50 s a run, and is paid for after 3 runs.'
     """
     if not cost_seconds:
         return ""
     took = f"{search} took {format_seconds(cost_seconds)}"
     if saved_seconds is None or saved_seconds <= 0:
         return f"{took}."
-    saves = f"{took}; this saves about {format_seconds(saved_seconds)} a run"
+    saves = f"{took}; this should save {format_seconds(saved_seconds)} a run"
     runs = math.ceil(cost_seconds / saved_seconds)
     if runs == 1:
         return f"{saves}."

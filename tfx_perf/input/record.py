@@ -169,13 +169,11 @@ class TuningRecord(records.Record):
 
     @property
     def saving_seconds(self) -> float | None:
-        """About what a training saves with what was chosen; None if nobody knows."""
+        """What a training saves with what was chosen, by the lower end; None if nobody knows."""
         final, count = self.final, self.trained_example_count
         if not (final and count and self.chosen_on_train_step):
             return None
-        rates = final.default_examples_per_second, final.tuned_examples_per_second
-        default_seconds, tuned_seconds = (count / rate.value for rate in rates)
-        return default_seconds - tuned_seconds
+        return (final.ratio.low - 1.0) * count / final.tuned_examples_per_second.value
 
     def figures(self) -> dict[str, float | None]:
         """Returns the figures by their keys in `tfx_perf.core.metrics.CATALOGUE`."""

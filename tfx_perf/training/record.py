@@ -203,13 +203,11 @@ class TrainingRecord(PlanChoice):
 
     @property
     def plan_saving_seconds(self) -> float | None:
-        """The plan's approximate saving in this run, by turns with Keras' `fit`; None without."""
-        times = {trial.status: trial.step_time for trial in self.trials if trial.step_time}
-        took_turns = any(trial.status == "chosen" and trial.speedup for trial in self.trials)
-        if not took_turns or not times.keys() >= {"reference", "chosen"}:
+        """The plan's saving in this run, by the lower end of turns with Keras' `fit`, if any."""
+        chosen = next((trial for trial in self.trials if trial.status == "chosen"), None)
+        if chosen is None or chosen.speedup is None or chosen.step_time is None:
             return None
-        saved_seconds = times["reference"].value - times["chosen"].value
-        return saved_seconds * self.train_step_count
+        return (chosen.speedup.low - 1.0) * chosen.step_time.value * self.train_step_count
 
     def step_time_quantiles(self) -> tuple[float, ...]:
         """Returns evenly spaced quantiles of seconds per step after warm-up; empty if too few."""
