@@ -12,7 +12,7 @@ from numeric_models import ROWS, STEPS
 from tfx_perf.training.loop import FitLoop
 from tfx_perf.training.speedups.plan import TrainingPlan
 from tfx_perf.training.step import compiled_call
-from tfx_perf.training.step.preparation import Preparation
+from tfx_perf.training.step.compiled_call import Preparation
 
 pytestmark = pytest.mark.each_choice
 

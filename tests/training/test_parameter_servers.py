@@ -1,8 +1,7 @@
 """Trainings with `parameter_servers`: real processes, as `tfx-perf launch --ps` starts them.
 
-The steps are those of `step_dispatcher`, the data those of `fit_data` and, for evaluation, of
-`step_dispatcher`; some are refused before anything is trained. `state` is saved. The processes
-that serve run `server`.
+The steps, also those of an evaluation, are those of `step_dispatcher`. Some data are refused before
+anything is trained. `state` is saved.
 """
 
 import json
@@ -20,8 +19,7 @@ from tests import processes
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import errors
 from tfx_perf.core.interception import FitCall
-from tfx_perf.distribute.parameter_server.fit import AsynchronousFit
-from tfx_perf.distribute.parameter_server.fit_data import FitData
+from tfx_perf.distribute.parameter_server.fit import AsynchronousFit, FitData
 from tfx_perf.training.loop import FitLoop
 from tfx_perf.training.recovery.checkpoint_writer import CheckpointSchedule
 

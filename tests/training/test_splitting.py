@@ -20,7 +20,7 @@ from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.speedups import fused_update
 from tfx_perf.training.speedups.plan import TrainingPlan
 from tfx_perf.training.step import compiled_call
-from tfx_perf.training.step.preparation import Preparation
+from tfx_perf.training.step.compiled_call import Preparation
 from tfx_perf.training.step.slices import slicing_obstacle
 from tfx_perf.training.tuning import families
 from tfx_perf.training.tuning.choice import PlanChoice

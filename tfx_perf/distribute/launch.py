@@ -10,11 +10,11 @@ from typing import Any, NoReturn
 
 from tfx_perf import isolate
 from tfx_perf.core import console, errors, workers
+from tfx_perf.distribute import worker
 from tfx_perf.distribute.failure import WorkerFailure
 from tfx_perf.distribute.supervise import Task
 from tfx_perf.isolate import forks
 
-_SERVER = "tfx_perf.distribute.parameter_server.server:serve"
 # What says nothing of the training, once for each worker.
 _QUIET = {
     "TF_CPP_MIN_LOG_LEVEL": "3",
@@ -44,7 +44,7 @@ def started(
         "log_path": str(log_path),
     }
     return isolate.started(
-        _SERVER if task.heartbeats else f"{__name__}:{run_script.__name__}",
+        f"{worker.__name__}:serve" if task.heartbeats else f"{__name__}:{run_script.__name__}",
         {} if task.heartbeats else given,
         environment={
             "PYTHONPATH": "", **_QUIET, **os.environ, "PYTHONUNBUFFERED": "1", **task.environment,

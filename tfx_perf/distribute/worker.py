@@ -42,9 +42,7 @@ def run(folder: pathlib.Path, train: str, *, start_timeout_seconds: float) -> in
     """Does what `carry_out` does; returns the exit code."""
     logging.basicConfig(level=logging.INFO)
     if workers.only_serves(os.environ.get(workers.VARIABLE, "")):
-        from tfx_perf.distribute.parameter_server import server
-
-        server.serve()
+        serve()
     try:
         worker = worker_of(os.environ)
         _LOGGER.info("Worker %d of %d.", worker.index, worker.count)
@@ -96,6 +94,24 @@ def _composed(environment: MutableMapping[str, str]) -> str:
             f"Received: {_INDEX_VARIABLE}={index or None}."
         )
     return workers.configs_of(hosts)[workers.name_of("worker", int(index))]
+
+
+def serve() -> NoReturn:
+    """Serves until it is ended from outside: computes steps, or holds weights, by `TF_CONFIG`."""
+    import tensorflow as tf
+
+    from tfx_perf.distribute.parameter_server import heartbeat
+
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    server = tf.distribute.Server(
+        resolver.cluster_spec(),
+        job_name=resolver.task_type,
+        task_index=resolver.task_id,
+        protocol="grpc",
+    )
+    with heartbeat.given():
+        server.join()
+    raise SystemExit("TensorFlow's server has ended.")
 
 
 def _join(folder: pathlib.Path, *, timeout_seconds: float) -> None:
