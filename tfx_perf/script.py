@@ -133,7 +133,7 @@ def _begun(
     if output.log is not None:
         with contextlib.suppress(OSError):  # it is not to be written either
             output.log.unlink(missing_ok=True)  # of the run before
-    key = _plan_key(settings) or {}
+    key = _plan_key(settings)
     # Every worker reads it, the first one alone writes it.
     file = None if folder is None else pathlib.Path(folder, training_record.FILE_NAME)
     before = _record_before(file)
@@ -398,7 +398,7 @@ def _output(
 ) -> Iterator[_Output]:
     """Makes the folder, and reads the baseline: what is wrong is said before anything is trained.
 
-    The folder goes again if nothing was written. Of several workers the first one has it.
+    Removes a folder that it made if nothing was written. Of several workers, the chief has it.
     """
     gate = settings.gate
     if not gate.baseline_uri and (gate.rules or gate.fail_pipeline):
@@ -457,11 +457,11 @@ def _absolute(section: Any, name: str) -> Any:
     return section.model_copy(update={name: os.path.abspath(path)})
 
 
-def _plan_key(settings: config.PerfConfig) -> dict[str, str] | None:
-    """Returns what the plan depends on; None where the code has no file, as in a notebook."""
+def _plan_key(settings: config.PerfConfig) -> dict[str, str]:
+    """Returns what the plan depends on; nothing where the code has no file, as in a notebook."""
     code = _code_digest()
     if code is None:
-        return None
+        return {}
     return plan_key.plan_key(
         settings,
         code=code,

@@ -117,7 +117,7 @@ def test_python_in_the_input_counts_if_training_waits(record, data):
 def test_input_that_is_tuned_is_not_sent_to_the_tuner(record):
     waiting = record.model_copy(update={"input_wait_ratio": 0.3})
     for key, remedy in (
-        ({}, "tune it with InputTuner"),
+        ({}, "in a pipeline tune it with InputTuner; in a script"),
         ({"input": "columns"}, "(columns); its report says what else was tried"),
         ({"input": "default"}, "InputTuner has left it as it is; its report says why"),
     ):

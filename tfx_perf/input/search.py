@@ -93,7 +93,7 @@ class Search:
         self.diagnosis: Diagnosis
 
     def decide(self, candidates: Sequence[Candidate]) -> Choice:
-        """Chooses, of those that win most often first, and measures no more than pays.
+        """Tries the likeliest winners first, and ends when measuring costs more than it saves.
 
         First what training reads alone, then the first candidate alone, then all on the train step.
         """
@@ -161,7 +161,7 @@ class Search:
         least_seconds = self.least_seconds(self.diagnosis)
         turns_seconds = _BRIEF_SHARE * (self._turn_seconds + 2 * measure.turn_seconds())
         shortest_seconds = turns_seconds + _EXAMINED_RATIO * self._default_seconds
-        # The training step tells people more. That is worth a share of the gain.
+        # On the train step the report gets better figures. That is worth a share of the gain.
         is_brief = _FIGURE_SHARE * possible_seconds < least_seconds
         if is_brief and possible_seconds >= shortest_seconds:
             first, *others = candidates

@@ -164,7 +164,7 @@ def _add_candidates(report: page.Report, record: record_lib.TuningRecord) -> Non
     ]
     if len(rates) > 1:  # else the diagnosis has it
         report.add_figure(
-            "Speed of the candidates at reading alone, without training",
+            "Speed of the candidates without training",
             svg=lambda: plots.interval_bars(
                 rates,
                 xlabel=f"examples per second at batch size {record.batch_size}, "

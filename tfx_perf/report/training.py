@@ -16,11 +16,6 @@ _LOSSES = {"loss": "training", "val_loss": "validation"}
 _MARKED_EPOCHS = 40
 _TRIED = ("slower", "different")
 _LARGE_SHARE = 0.2  # of the trials' time, worth a line
-# Of Keras fit in several ways; see `processes.Comparison`.
-_BESIDE_BUDGET = (
-    "Of this time training.tuning_seconds counts neither the start of the processes that "
-    "took turns nor what they compiled."
-)
 # What lost to another plan may still be faster than Keras fit.
 _OUTCOMES: dict[str, str] = {"slower": "not chosen"}
 _WORKER_FACTORS = (1, 2, 4, 8)  # times the workers that trained
@@ -336,9 +331,6 @@ def _first_lines(record: TrainingRecord, *, runs_are_planned: bool) -> list[str]
     )
     if cost:
         lines.append(cost)
-    took_turns = any(each.plan.is_plain_fit and each.plan.speedups for each in record.trials)
-    if cost and took_turns:
-        lines.append(_BESIDE_BUDGET)
     traced_seconds = record.traced_in_trials_seconds
     if cost and traced_seconds > _LARGE_SHARE * record.trial_time_seconds:
         shown = formatting.format_seconds(traced_seconds)

@@ -322,6 +322,7 @@ class PlanTuner:
         if contest is None:
             return plain(f"the budget ended before the first check: {lack}", budget_lack=lack)
         reference, others = contest.reference, contest.others
+        has_tried = any(record.status in ("slower", "different") for record in self._finished)
         winner, ended = contest.fastest(), ""
         if winner is None:
             if lack:
@@ -337,9 +338,12 @@ class PlanTuner:
             reason = "nothing beat it in the checks"
         elif ended:
             reason = ended
-        elif self._left_out and not (others or self._has_tried()):
-            cost = self._cost_left_out
-            reason = f"the training is too short for trials of what may be faster: {cost}"
+        elif self._left_out and not (others or has_tried):
+            most = max((each for _, each in self._left_out), key=lambda each: each.saving_seconds)
+            reason = (
+                "the training is too short for trials of what may be faster: one would cost "
+                f"{most.in_words}"
+            )
         else:
             reason = "nothing beat it"
         first = reference.reference_record(reason)
@@ -357,14 +361,6 @@ class PlanTuner:
             expected_runs=self._cost_model.expected_runs,
             enough_runs=self._enough_runs(contest),
         )
-
-    @property
-    def _cost_left_out(self) -> str:
-        prospect = max((each for _, each in self._left_out), key=lambda each: each.saving_seconds)
-        return f"one would cost {prospect.in_words}"
-
-    def _has_tried(self) -> bool:
-        return any(record.status in ("slower", "different") for record in self._finished)
 
     def _with_shapes(self, record: TrialRecord) -> TrialRecord:
         traced = self._loop.functions.used_by(record.plan)
