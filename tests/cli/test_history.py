@@ -247,7 +247,7 @@ def test_the_folder_of_a_script_has_its_last_run(kinds, tmp_path, said):
     assert title in said("history", folder)
     with pytest.raises(errors.UserError, match=f"of a run's figures, e.g. {folder}"):
         said("history", tmp_path)
-    with pytest.raises(errors.UserError, match="the figures of one run. Give the baseline_uri"):
+    with pytest.raises(errors.UserError, match="of one run. Give the gate.baseline_uri"):
         said("calibrate", folder)
 
 

@@ -120,13 +120,6 @@ def test_the_first_lines_say_that_the_models_own_precision_stays(others, said):
     assert advice.reasons_for_own(narrow) == []
 
 
-def test_what_the_budget_does_not_count_is_said_of_turns():
-    turns = timed(TrainingPlan(precision=NARROW), 0.003)
-    beside = "counts neither the start of the processes that took turns nor what they compiled."
-    assert beside in training_report.report_on(record(trials=(*TRIALS, turns))).verdict
-    assert beside not in training_report.report_on(record()).verdict
-
-
 ALONE = {"device_name": "a device", "strategy": "one_device"}
 ON_TWO = {**ALONE, "strategy": "MultiWorkerMirroredStrategy", "replica_count": "2"}
 WAITING = CommunicationAccount(
