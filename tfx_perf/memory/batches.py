@@ -116,12 +116,9 @@ def spec_of(call: interception.FitCall) -> str:
     if hasattr(data, "element_spec"):
         return str(data.element_spec)
     arrays = [data, call.arguments["y"], call.arguments["sample_weight"]]
-    return str(
-        tf.nest.map_structure(
-            lambda array: f"{getattr(array, 'dtype', type(array))} {_shape(array)}", arrays
-        )
-    )
 
+    def in_words(array: Any) -> str:
+        shape = tuple(getattr(array, "shape", ())[1:])
+        return f"{getattr(array, 'dtype', type(array))} {shape}"
 
-def _shape(array: Any) -> str:
-    return str(tuple(getattr(array, "shape", ())[1:]))
+    return str(tf.nest.map_structure(in_words, arrays))

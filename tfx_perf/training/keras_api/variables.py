@@ -140,17 +140,14 @@ def _has_state(item: Any) -> bool:
     if isinstance(item, tf.Module):
         return True
     library = _library_of(type(item).__module__)
-    return hasattr(item, "__dict__") and library not in _LIBRARIES and not _is_symbolic(item)
+    is_symbolic = type(item).__name__ in {"KerasTensor", "Node", "KerasHistory", "Operation"}
+    return hasattr(item, "__dict__") and library not in _LIBRARIES and not is_symbolic
 
 
 def _attributes(item: Any) -> Iterator[tuple[str, Any]]:
     for name, value in list(vars(item).items()):
         if name not in _PASSED_OVER and not name.startswith("_obj_reference_counts"):
             yield name, value
-
-
-def _is_symbolic(item: Any) -> bool:
-    return type(item).__name__ in {"KerasTensor", "Node", "KerasHistory", "Operation"}
 
 
 def _is_keras(value: Any) -> bool:

@@ -73,6 +73,7 @@ class EquivalenceCheck:
         self._expected: TrainedState  # the reference's, after all steps; from `reference` on
         self._rounding: StateTolerance  # from `reference` on
         self._chance: StateTolerance | None = None
+        self._more_seeds: tuple[int, ...] = () if is_exact else (1, 2)
         self._fewest_steps = _MIN_CALLS * loop.users_steps_per_execution  # that tell anything
         batches = self._read_ahead(data)
         self._step_count = len(batches)  # of a training that is not stopped
@@ -111,11 +112,7 @@ class EquivalenceCheck:
         if self.reference_trainings > 2:
             self._expect(self._train_reference(self._start.restore))
         self._rounding = self._state_tolerance()
-        rounded = self._train_reference(self._start.restore_rounded)
-        reference = rounded.contender
-        self._start.take_rounding_away()
-        if not self._is_exact:
-            self._rounding.allow(self._seen(rounded.logs))
+        reference = self._measure_rounding(seed=0)
         if self._sync.broadcast(self._rounding.is_large):
             again = self._seen(self._train_reference(self._start.restore).logs)
             if not self._sync.broadcast(self._rounding.repeats(again)):
@@ -123,6 +120,14 @@ class EquivalenceCheck:
         reference.compile_seconds = first.compile_seconds
         self._hopeless_seconds = _HOPELESS * reference.step_seconds
         return reference
+
+    def _measure_rounding(self, *, seed: int) -> Contender:
+        """Trains the reference from rounded weights, and allows what that leads to."""
+        rounded = self._train_reference(functools.partial(self._start.restore_rounded, seed))
+        self._start.take_rounding_away(seed)
+        if not self._is_exact:
+            self._rounding.allow(self._seen(rounded.logs))
+        return rounded.contender
 
     def _expect(self, ended: ShortTraining) -> None:
         self._step_count = ended.step_count  # all others have as many
@@ -191,9 +196,14 @@ class EquivalenceCheck:
         other_masks = plan.uses_xla != bool(self._model.jit_compile)
         other_masks = other_masks and self._start.has_generators and not self._is_exact
         may_be_masks = other_masks and not state_tolerance.is_random
-        if may_be_masks and self._sync.broadcast(bool(deviation)):
+        if self._sync.broadcast(bool(deviation)):
             seen = seen.kept()
-            state_tolerance = self._by_chance()
+            if may_be_masks:
+                state_tolerance = self._by_chance()
+            else:  # of a variable of one number a single measurement may be small by chance
+                for seed in self._more_seeds:
+                    self._measure_rounding(seed=seed)
+                self._more_seeds = ()
             deviation = state_tolerance.exceeded(seen, loss_tolerance=tolerance)
         return str(deviation) if deviation else None, _RANDOM if state_tolerance.is_random else ""
 

@@ -32,7 +32,7 @@ class InitialState:
         for variable in variables_of(model, keras_api).values():
             for part in _parts(variable, model.distribute_strategy):
                 self._values.setdefault(id(part), (part, part.numpy()))
-                if _is_generator(variable):
+                if variable.name.partition(":")[0].rpartition("/")[2] in _GENERATORS:
                     self._generators.add(id(part))
         self._trained = {id(inner(each)) for each in model.trainable_variables}
         self._epsilon = _epsilon_of_computation(model)
@@ -45,18 +45,18 @@ class InitialState:
             variable.assign(value)
         self._numbers.restore()
 
-    def restore_rounded(self) -> None:
+    def restore_rounded(self, seed: int) -> None:
         """Puts all values back, the trained ones with an error in the last place.
 
         It is that of the type that the model computes in, to which the forward pass rounds.
         """
         self.restore()
-        for variable, error in self._rounding_errors():
+        for variable, error in self._rounding_errors(seed):
             variable.assign_add(error)
 
-    def take_rounding_away(self) -> None:
+    def take_rounding_away(self, seed: int) -> None:
         """Subtracts the errors of `restore_rounded`, so that only their effects are left."""
-        for variable, error in self._rounding_errors():
+        for variable, error in self._rounding_errors(seed):
             variable.assign_sub(error)
 
     def restore_redrawn(self, seed: int) -> None:
@@ -66,9 +66,9 @@ class InitialState:
             variable, value = self._values[key]
             variable.assign(value + np.asarray(seed, value.dtype))
 
-    def _rounding_errors(self) -> Iterator[tuple[Any, np.ndarray]]:
-        """Yields trained variables with an error of each element, the same ones every time."""
-        random = np.random.default_rng(0)
+    def _rounding_errors(self, seed: int) -> Iterator[tuple[Any, np.ndarray]]:
+        """Yields trained variables with an error of each element, the same ones of a seed."""
+        random = np.random.default_rng(seed)
         for key, (variable, value) in self._values.items():
             rounding = epsilon_of(variable.dtype)
             if key in self._trained and rounding:
@@ -145,10 +145,6 @@ def epsilon_of(dtype: Any) -> float:
 def _epsilon_of_computation(model: Any) -> float:
     types = {getattr(layer, "compute_dtype", None) for layer in all_layers(model)}
     return max((epsilon_of(name) for name in types if name), default=0.0)
-
-
-def _is_generator(variable: tf.Variable) -> bool:
-    return variable.name.partition(":")[0].rpartition("/")[2] in _GENERATORS
 
 
 def _named(variables: Iterable[Any]) -> dict[str, tf.Variable]:
