@@ -12,7 +12,7 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.core import errors, interception, unmeasured
 from tfx_perf.memory import footprint, largest_batch, profile, record
 from tfx_perf.tf_internals import autograph
-from tfx_perf.training.speedups import precision
+from tfx_perf.training.speedups import precision, xla
 
 NO_FIT = "run_fn does not call Model.fit, and a custom training loop is not profiled"
 """Why there is no profile."""
@@ -47,6 +47,7 @@ def profile_module(*, module: Sequence[Any], example_count: int | None) -> None:
                 settings=settings.memory,
                 reserved_bytes=given.reserved_bytes,
                 example_count=example_count,
+                why_no_xla=xla.slow_on_cpus(call.model),
                 known=known,
                 watch=lambda reached: reached.write(place),
             )

@@ -111,6 +111,17 @@ def test_convolutions(line, onednn, tmp_path):
     assert "fragmentation at the peak" in page
 
 
+def test_xla_is_not_asked_where_it_would_not_be_used():
+    model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse", jit_compile=False)
+    call = interception.capture_fit(lambda: model.fit(tf.zeros((8, 4)), tf.zeros((8, 1))))
+    record = profile.completed(
+        profile.profile(call, settings=MemorySettings(), why_no_xla="it is slow")
+    )
+    xla = record.step("xla", record.module_batch_size)
+    assert (xla.peak_bytes, xla.reason) == (None, "it is slow")
+
+
 @pytest.mark.slow
 def test_strings_have_a_plain_figure_only(tmp_path):
     record = ProfileRecord.model_validate(in_child("strings", tmp_path))

@@ -73,13 +73,6 @@ def test_only_turns_tell_what_a_plan_saves():
     assert "The trials took 8.00 s." in verdict
 
 
-def test_of_the_trials_what_the_training_needed_anyway_is_said():
-    reference, chosen, failed = TRIALS
-    traced = chosen.model_copy(update={"compile_time_seconds": 5.0})
-    verdict = training_report.report_on(record(trials=(reference, traced, failed))).verdict
-    assert "Of that, 5.00 s traced and compiled the steps that trained." in verdict
-
-
 NARROW = "mixed_bfloat16"
 
 

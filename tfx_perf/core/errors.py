@@ -102,11 +102,9 @@ def in_one_line(error: BaseException) -> str:
             following = [line.strip() for line in lines[causes[-1] + 1 :]]
             lines = [cause.strip(), *following] if cause.strip() else following
     telling = [line for line in lines if not line.startswith(_PREFACES)] or lines
-    return ": ".join([kind, *(_shortened(line.strip()) for line in telling[:1])])
-
-
-def _shortened(line: str) -> str:
-    return line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE - 1]}…"
+    first = "".join(telling[:1]).strip()
+    shown = first if len(first) <= _LONGEST_LINE else f"{first[: _LONGEST_LINE - 1]}…"
+    return f"{kind}: {shown}" if telling else kind
 
 
 def of_server(error: Any) -> str:

@@ -34,17 +34,18 @@ def profile(
     settings: MemorySettings,
     reserved_bytes: int = 0,
     example_count: int | None = None,
+    why_no_xla: str | None = None,
     known: ProfileProgress | None = None,
     watch: Callable[[ProfileProgress], None] = lambda progress: None,
 ) -> ProfileProgress:
     """Finds out where the memory of a training step goes; the model's weights change.
 
     Plain steps run without XLA. Without configured batch sizes, the module's own is halved and
-    doubled; XLA is asked of the module's own only. Where the module trains without XLA, the same
-    steps tell its footprint, and larger batches follow as far as they are quick and far from the
-    limit; with XLA a few follow until growth stands out. None has a predicted peak over the limit,
-    or more examples than an epoch or the split, of which there are `example_count`. Of the RAM,
-    `reserved_bytes` are not for steps.
+    doubled; XLA is asked of the module's own only, or not at all where `why_no_xla` gives a reason.
+    Where the module trains without XLA, the same steps tell its footprint, and larger batches
+    follow as far as they are quick and far from the limit; with XLA a few follow until growth
+    stands out. None has a predicted peak over the limit, or more examples than an epoch or the
+    split, of which there are `example_count`. Of the RAM, `reserved_bytes` are not for steps.
 
     It must be a process of its own, which is ended where memory runs out. What that has left,
     `known`, is not done again. `completed` makes a record of it.
@@ -53,7 +54,9 @@ def profile(
         UserError: `fit` was given data that cannot be rebatched, or none.
     """
     progress = known or ProfileProgress()
-    return _Profiling(call, settings, reserved_bytes, progress, watch).run(example_count)
+    profiling = _Profiling(call, settings, reserved_bytes, progress, watch)
+    profiling.why_no_xla = why_no_xla
+    return profiling.run(example_count)
 
 
 def completed(progress: ProfileProgress) -> ProfileRecord:
@@ -97,6 +100,7 @@ class _Profiling:
             note=lambda measured: self._note(self._progress.with_footprint(measured)),
         )
         self._has_trained = False
+        self.why_no_xla: str | None = None
         self._own = self._meter.batch_size
         self._epoch_example_count = batches.epoch_example_count(
             call, self._meter.dataset, batch_size=self._own
@@ -215,7 +219,9 @@ class _Profiling:
                 with contextlib.suppress(Exception):  # the row says it, too
                     peak.run_steps(self._call, batch)  # makes the variables
                 self._has_trained = True
-            self._note(self._progress.with_step(_xla_row(self._call, batch)))
+            is_asked = self._settings.batch_sizes or self._trained_plan == "xla"
+            why_not = None if is_asked else self.why_no_xla
+            self._note(self._progress.with_step(_xla_row(self._call, batch, why_not)))
 
     def _draft(self, state: StateSizes) -> ProfileRecord:
         return ProfileRecord(
@@ -287,12 +293,14 @@ def _peaks(steps: Iterable[StepMemory]) -> dict[int, int]:
     }
 
 
-def _xla_row(call: interception.FitCall, batch: Any) -> StepMemory:
+def _xla_row(call: interception.FitCall, batch: Any, why_not: str | None) -> StepMemory:
     row = StepMemory(
         plan="xla",
         batch_size=batches.batch_size_of(batch),
         input_batch_bytes=batches.tensor_bytes(batch),
     )
+    if why_not:
+        return row.model_copy(update={"status": "failed", "reason": why_not})
     try:
         buffers = hlo.buffer_sizes(hlo.model_step_hlo(call.model, batch, optimized=True))
     except hlo.NotCompilable as error:

@@ -15,7 +15,6 @@ TITLE = "OptimizedTrainer: how the model was trained"
 _LOSSES = {"loss": "training", "val_loss": "validation"}
 _MARKED_EPOCHS = 40
 _TRIED = ("slower", "different")
-_LARGE_SHARE = 0.2  # of the trials' time, worth a line
 # What lost to another plan may still be faster than Keras fit.
 _OUTCOMES: dict[str, str] = {"slower": "not chosen"}
 _WORKER_FACTORS = (1, 2, 4, 8)  # times the workers that trained
@@ -55,7 +54,16 @@ def report_on(
     report.add_table(
         "Trials",
         columns=["plan", "outcome", "why", "loss in the check", "trace and compile"],
-        rows=[_trial_row(trial) for trial in record.trials],
+        rows=[
+            (
+                str(trial.plan),
+                _OUTCOMES.get(trial.status, trial.status),
+                trial.reason,
+                formatting.MISSING if trial.loss is None else f"{trial.loss:.6g}",
+                formatting.format_seconds(trial.compile_time_seconds),
+            )
+            for trial in record.trials
+        ],
         note="Every plan first trains the same steps from the same weights and must produce "
         "those of Keras' fit.",
     )
@@ -331,10 +339,6 @@ def _first_lines(record: TrainingRecord, *, runs_are_planned: bool) -> list[str]
     )
     if cost:
         lines.append(cost)
-    traced_seconds = record.traced_in_trials_seconds
-    if cost and traced_seconds > _LARGE_SHARE * record.trial_time_seconds:
-        shown = formatting.format_seconds(traced_seconds)
-        lines.append(f"Of that, {shown} traced and compiled the steps that trained.")
     speed = figures["examples_per_second"]
     if speed is not None:
         shown = formatting.format_value("examples_per_second", speed).removesuffix("/s")
@@ -344,13 +348,3 @@ def _first_lines(record: TrainingRecord, *, runs_are_planned: bool) -> list[str]
     if record.strategy:
         lines.append(f"Strategy {record.strategy.name}: {record.strategy.reason}.")
     return [*lines, *record.warnings]
-
-
-def _trial_row(trial: TrialRecord) -> tuple[str, ...]:
-    return (
-        str(trial.plan),
-        _OUTCOMES.get(trial.status, trial.status),
-        trial.reason,
-        formatting.MISSING if trial.loss is None else f"{trial.loss:.6g}",
-        formatting.format_seconds(trial.compile_time_seconds),
-    )

@@ -233,13 +233,6 @@ class PlanTuner:
         longest_seconds = max(each.block_seconds for each in possible_winners)
         return self._training_seconds + 2 * FEW_ROUNDS * longest_seconds
 
-    def _untried(self) -> list[TrialRecord]:
-        return [
-            TrialRecord(plan=plan, status="untried", reason=str(prospect))
-            for plans, prospect in self._left_out
-            for plan in plans
-        ]
-
     def _enough_runs(self, contest: Contest) -> int | None:
         """Returns for how many planned runs the next one had better try all of it again."""
         beside_seconds = time.time() - self._began
@@ -349,11 +342,16 @@ class PlanTuner:
         first = reference.reference_record(reason)
         records = [other.record(reference, winner) for other in others]
         chosen = next((record for record in records if record.status == "chosen"), first)
+        untried = (
+            TrialRecord(plan=plan, status="untried", reason=str(prospect))
+            for plans, prospect in self._left_out
+            for plan in plans
+        )
         reasons = [chosen.reason, ended] if winner and ended else [chosen.reason]
         return PlanChoice(
             plan=chosen.plan,
             plan_reason="; ".join(reasons),
-            trials=(first, *map(self._with_shapes, (*records, *self._finished)), *self._untried()),
+            trials=(first, *map(self._with_shapes, (*records, *self._finished)), *untried),
             input_wait_ratio=self._input_wait,
             # Of a few steps, one sample each, it may have been chance.
             is_settled=not lack and (bool(winner) or not decides_by_checks),
