@@ -143,24 +143,20 @@ def on_own_data(
     if data is None:
         yield None
         return
-    # A model is built by the numbers that Keras' `fit` would draw.
-    end = loop.functions.on_trial() if call.model.built else lambda: None
-    with contextlib.suppress(*errors.GIVEN_UP):  # which trials then raise
-        loop.prepare()
-    calls_python = loop.functions.keras.train.has_operation(graphs.is_python)
-    end()
-    if calls_python:
-        yield None
-        return
-    outside = initial_state.variables_outside(
-        beside=initial_state.variables_of(call.model, loop.keras_api).values()
-    )
-    if outside is None:
-        yield None
-        return
-    state = initial_state.kept(outside, used=lambda: loop.functions.used_variables)
-    with others_wait(call.model), state:
-        yield dataclasses.replace(call, arguments={**call.arguments, "x": data})
+    with others_wait(call.model):
+        # A model is built by the numbers that Keras' `fit` would draw.
+        end = loop.functions.on_trial() if call.model.built else lambda: None
+        with contextlib.suppress(*errors.GIVEN_UP):  # which trials then raise
+            loop.prepare()
+        calls_python = loop.functions.keras.train.has_operation(graphs.is_python)
+        end()
+        variables = initial_state.variables_of(call.model, loop.keras_api).values()
+        outside = None if calls_python else initial_state.variables_outside(beside=variables)
+        if outside is None:
+            yield None
+            return
+        with initial_state.kept(outside, used=lambda: loop.functions.used_variables):
+            yield dataclasses.replace(call, arguments={**call.arguments, "x": data})
 
 
 def for_workers(call: FitCall, loop: FitLoop, *, settings: PerfConfig, why: str = "") -> PlanChoice:
