@@ -233,6 +233,13 @@ class PlanTuner:
         longest_seconds = max(each.block_seconds for each in possible_winners)
         return self._training_seconds + 2 * FEW_ROUNDS * longest_seconds
 
+    def _untried(self) -> list[TrialRecord]:
+        return [
+            TrialRecord(plan=plan, status="untried", reason=str(prospect))
+            for plans, prospect in self._left_out
+            for plan in plans
+        ]
+
     def _enough_runs(self, contest: Contest) -> int | None:
         """Returns for how many planned runs the next one had better try all of it again."""
         beside_seconds = time.time() - self._began
@@ -315,7 +322,6 @@ class PlanTuner:
         if contest is None:
             return plain(f"the budget ended before the first check: {lack}", budget_lack=lack)
         reference, others = contest.reference, contest.others
-        has_tried = any(record.status in ("slower", "different") for record in self._finished)
         winner, ended = contest.fastest(), ""
         if winner is None:
             if lack:
@@ -331,27 +337,19 @@ class PlanTuner:
             reason = "nothing beat it in the checks"
         elif ended:
             reason = ended
-        elif self._left_out and not (others or has_tried):
-            most = max((each for _, each in self._left_out), key=lambda each: each.saving_seconds)
-            reason = (
-                "the training is too short for trials of what may be faster: one would cost "
-                f"{most.in_words}"
-            )
+        elif self._left_out and not (others or self._has_tried()):
+            cost = self._cost_left_out
+            reason = f"the training is too short for trials of what may be faster: {cost}"
         else:
             reason = "nothing beat it"
         first = reference.reference_record(reason)
         records = [other.record(reference, winner) for other in others]
         chosen = next((record for record in records if record.status == "chosen"), first)
-        untried = (
-            TrialRecord(plan=plan, status="untried", reason=str(prospect))
-            for plans, prospect in self._left_out
-            for plan in plans
-        )
         reasons = [chosen.reason, ended] if winner and ended else [chosen.reason]
         return PlanChoice(
             plan=chosen.plan,
             plan_reason="; ".join(reasons),
-            trials=(first, *map(self._with_shapes, (*records, *self._finished)), *untried),
+            trials=(first, *map(self._with_shapes, (*records, *self._finished)), *self._untried()),
             input_wait_ratio=self._input_wait,
             # Of a few steps, one sample each, it may have been chance.
             is_settled=not lack and (bool(winner) or not decides_by_checks),
@@ -359,6 +357,14 @@ class PlanTuner:
             expected_runs=self._cost_model.expected_runs,
             enough_runs=self._enough_runs(contest),
         )
+
+    @property
+    def _cost_left_out(self) -> str:
+        prospect = max((each for _, each in self._left_out), key=lambda each: each.saving_seconds)
+        return f"one would cost {prospect.in_words}"
+
+    def _has_tried(self) -> bool:
+        return any(record.status in ("slower", "different") for record in self._finished)
 
     def _with_shapes(self, record: TrialRecord) -> TrialRecord:
         traced = self._loop.functions.used_by(record.plan)
