@@ -196,16 +196,19 @@ class EquivalenceCheck:
         other_masks = plan.uses_xla != bool(self._model.jit_compile)
         other_masks = other_masks and self._start.has_generators and not self._is_exact
         may_be_masks = other_masks and not state_tolerance.is_random
-        if self._sync.broadcast(bool(deviation)):
+        may_be_rounding = self._more_seeds and not state_tolerance.is_random
+        if (may_be_masks or may_be_rounding) and self._sync.broadcast(bool(deviation)):
             seen = seen.kept()
-            if may_be_masks:
-                state_tolerance = self._by_chance()
-            else:  # of a variable of one number a single measurement may be small by chance
-                for seed in self._more_seeds:
-                    self._measure_rounding(seed=seed)
-                self._more_seeds = ()
+            state_tolerance = self._by_chance() if may_be_masks else self._by_rounding()
             deviation = state_tolerance.exceeded(seen, loss_tolerance=tolerance)
         return str(deviation) if deviation else None, _RANDOM if state_tolerance.is_random else ""
+
+    def _by_rounding(self) -> StateTolerance:
+        """Measures rounding twice more: of a single number, once may be small by chance."""
+        for seed in self._more_seeds:
+            self._measure_rounding(seed=seed)
+        self._more_seeds = ()
+        return self._rounding
 
     def _by_chance(self) -> StateTolerance:
         """Returns the difference between two draws of the model's random numbers."""
