@@ -62,19 +62,19 @@ def by_trials(
     end_trial = loop.functions.on_trial()
     try:
         loop.prepare()
-        if loop.functions.keras.train.has_operation(graphs.is_writer):
-            end_trial()
-            return plain(_WRITES, is_settled=True)
         key = fit_key(call, loop)
-        choice = PlanTuner(
-            call,
-            loop,
-            settings=settings,
-            budget=budget,
-            watch=watch,
-            known=known,
-            stop_when=stop_when,
-        ).run()
+        if loop.functions.keras.train.has_operation(graphs.is_writer):
+            choice = plain(_WRITES, is_settled=True)
+        else:
+            choice = PlanTuner(
+                call,
+                loop,
+                settings=settings,
+                budget=budget,
+                watch=watch,
+                known=known,
+                stop_when=stop_when,
+            ).run()
     except errors.GIVEN_UP as error:  # the user's training must not depend on ours
         if autograph.asks_for_conversion(error) or isinstance(error, SyncError):
             raise
