@@ -55,8 +55,7 @@ def profile(
     """
     progress = known or ProfileProgress()
     profiling = _Profiling(call, settings, reserved_bytes, progress, watch)
-    profiling.why_no_xla = why_no_xla
-    return profiling.run(example_count)
+    return profiling.run(example_count, why_no_xla=why_no_xla)
 
 
 def completed(progress: ProfileProgress) -> ProfileRecord:
@@ -100,13 +99,12 @@ class _Profiling:
             note=lambda measured: self._note(self._progress.with_footprint(measured)),
         )
         self._has_trained = False
-        self.why_no_xla: str | None = None
         self._own = self._meter.batch_size
         self._epoch_example_count = batches.epoch_example_count(
             call, self._meter.dataset, batch_size=self._own
         )
 
-    def run(self, example_count: int | None) -> ProfileProgress:
+    def run(self, example_count: int | None, *, why_no_xla: str | None) -> ProfileProgress:
         configured = self._settings.batch_sizes
         self._plan(self._own, *(configured or (max(1, self._own // 2), 2 * self._own)))
         compiled = self._progress.sizes if configured else (self._own,)
@@ -119,7 +117,8 @@ class _Profiling:
             self._plan(larger)
             self._measure(larger, is_brief=True)
         self._look_at_fragmentation()
-        self._compile()
+        is_asked = configured or self._trained_plan == "xla"
+        self._compile(None if is_asked else why_no_xla)
         return self._progress
 
     def _larger(self, most: int) -> int | None:
@@ -204,7 +203,7 @@ class _Profiling:
         except errors.MeasurementError as error:
             self._note(self._progress.with_fields(fragmentation_gap=str(error)))
 
-    def _compile(self) -> None:
+    def _compile(self, why_not: str | None) -> None:
         """Adds what XLA plans for the sizes that have trained, unless it ended a process."""
         for step in _plain(self._progress.steps):
             size = step.batch_size
@@ -219,8 +218,6 @@ class _Profiling:
                 with contextlib.suppress(Exception):  # the row says it, too
                     peak.run_steps(self._call, batch)  # makes the variables
                 self._has_trained = True
-            is_asked = self._settings.batch_sizes or self._trained_plan == "xla"
-            why_not = None if is_asked else self.why_no_xla
             self._note(self._progress.with_step(_xla_row(self._call, batch, why_not)))
 
     def _draft(self, state: StateSizes) -> ProfileRecord:
