@@ -257,7 +257,7 @@ def test_what_wins_beyond_doubt_is_chosen_without_the_train_step(make_source):
     assert not record.final.on_train_step
     assert record.final.ratio.low > measure.BEYOND_DOUBT
     assert record.final.rounds == 2
-    assert "default without training" in record.reason
+    assert "default at reading alone (" in record.reason
     assert record.outcome("twin").reason.startswith("not examined")
     assert record.came_to_an_end
     assert record.saving_seconds is None  # which only the train step tells

@@ -140,7 +140,7 @@ def verdict(final: Confirmation, *, margin: float) -> Choice:
     ended early, two rounds suffice that are beyond doubt: staying with a default that is forty
     times as slow would cost more than any chance of an error.
     """
-    where = "on the train step" if final.on_train_step else "without training"
+    where = "on the train step" if final.on_train_step else "at reading alone"
     figures = (
         f"{final.ratio.value:.3g} times as fast as TFXIO's default {where} ({final.ratio.spread})"
     )

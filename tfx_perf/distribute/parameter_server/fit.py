@@ -35,7 +35,6 @@ from tfx_perf.training.speedups.plan import TrainingPlan
 _RACING = ("Adam", "AdamW", "Adamax", "Nadam")
 _PREFIX = "state"
 _WHERE = "under ParameterServerStrategy"
-_JOB = "training"
 # Else each server writes its own part, to a folder that it need not see.
 _DEVICE = f"/job:{workers.COORDINATOR}"
 _LOGGER = logging.getLogger(__name__)
@@ -335,7 +334,7 @@ def served(data: tf.data.Dataset, *, host: str) -> Iterator[tf.data.Dataset]:
         service.distribute(
             service.ShardingPolicy.OFF,  # one reader has all
             f"grpc://{host}:{port}",
-            job_name=_JOB,
+            job_name="training",
             compression=None,
         )
     )

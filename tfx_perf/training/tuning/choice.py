@@ -126,8 +126,7 @@ class PlanChoice(records.Record):
             else each
             for each in self.trials
         )
-        update = {"plan_reason": why, "trials": trials, "is_settled": False}
-        return self.model_copy(update=update)
+        return self.model_copy(update={"plan_reason": why, "trials": trials, "is_settled": False})
 
     def for_another_run(self, source: str, *, expected_runs: int) -> "PlanChoice | None":
         """Returns the choices for a run without trials; None if it needs some for this `fit`."""
