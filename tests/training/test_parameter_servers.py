@@ -198,8 +198,7 @@ def test_batches_are_taken_from_the_process_that_reads_them():
     assert found["steps_per_epoch"] == 6
 
 
-# It has hung once: TensorFlow stops a worker with the GIL, for which its prefetching waits.
-@pytest.mark.slow
+# TensorFlow stops a worker with the GIL, for which its prefetching may wait.
 def test_what_calls_python_functions_ahead_is_ended():
     calls = []
 

@@ -328,21 +328,24 @@ def served(data: tf.data.Dataset, *, host: str) -> Iterator[tf.data.Dataset]:
         service.WorkerConfig(dispatcher_address=address, worker_address=f"{host}:%port%")
     )
     port = address.rpartition(":")[2]
+    target = f"grpc://{host}:{port}"
     is_open = True
     gate = data.take_while(lambda *batch: tf.numpy_function(lambda: is_open, [], tf.bool))
-    endless = gate.apply(
-        service.distribute(
-            service.ShardingPolicy.OFF,  # one reader has all
-            f"grpc://{host}:{port}",
-            job_name="training",
-            compression=None,
-        )
+    read = functools.partial(
+        service.from_dataset_id,
+        service.ShardingPolicy.OFF,  # one reader has all
+        target,
+        service.register_dataset(target, gate, compression=None),
+        element_spec=gate.element_spec,
+        job_name="training",
     )
     try:
-        yield endless
+        yield read()
     finally:
         is_open = False
+        # A second iterator over the data of `fit` would begin a second job. Of one that has not
+        # ended, `stop` awaits the threads with the GIL, for which they may wait.
         with contextlib.suppress(tf.errors.OpError):  # of the data; `fit` has raised it
-            collections.deque(endless, maxlen=0)
+            collections.deque(read(), maxlen=0)
         reader.stop()
         dispatcher.stop()
