@@ -231,4 +231,4 @@ def _row(difference: Difference) -> tuple[str, ...]:
         change = f"{formatting.signed_percent(difference.ratio - 1)}%"
     if difference.better is not None:
         change = f"[{'green' if difference.better else 'red'}]{change}[/]"
-    return key, *shown, change
+    return formatting.label(key), *shown, change
