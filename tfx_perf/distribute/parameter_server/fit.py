@@ -327,17 +327,13 @@ def served(data: tf.data.Dataset, *, host: str) -> Iterator[tf.data.Dataset]:
     reader = service.WorkerServer(
         service.WorkerConfig(dispatcher_address=address, worker_address=f"{host}:%port%")
     )
-    port = address.rpartition(":")[2]
-    target = f"grpc://{host}:{port}"
+    target = f"grpc://{host}:{address.rpartition(':')[2]}"
     is_open = True
     gate = data.take_while(lambda *batch: tf.numpy_function(lambda: is_open, [], tf.bool))
+    identity = service.register_dataset(target, gate, compression=None)
+    one_reads = service.ShardingPolicy.OFF
     read = functools.partial(
-        service.from_dataset_id,
-        service.ShardingPolicy.OFF,  # one reader has all
-        target,
-        service.register_dataset(target, gate, compression=None),
-        element_spec=gate.element_spec,
-        job_name="training",
+        service.from_dataset_id, one_reads, target, identity, gate.element_spec, "training"
     )
     try:
         yield read()
