@@ -36,7 +36,7 @@ from tfx_perf.training.step import evaluation
 from tfx_perf.training.tuning import plan_key
 from tfx_perf.training.tuning.choice import PlanChoice
 from tfx_perf.training.tuning.earlier import Earlier, KnownPlan
-from tfx_perf.training.tuning.tuning_together import TrialsTogether
+from tfx_perf.training.tuning.shared_trials import SharedTrials
 
 _TITLE = "How the model was trained"
 GATE_REPORT_FILE = "gate_report.html"
@@ -143,7 +143,7 @@ def _begun(
     runs = () if before is None else ((str(file), before),)
     earlier = Earlier(key, folder=restart_folder, runs=lambda: runs)
     choice = earlier.plan(expected_runs=expected_runs)
-    trials = TrialsTogether(
+    trials = SharedTrials(
         settings.model_copy(update={"schedule": ScheduleSettings(expected_runs=expected_runs)}),
         known=KnownPlan(key=key, previous_plan=earlier.previous_plan),
         folder=restart_folder,

@@ -11,7 +11,7 @@ from tfx_perf.config.distribution import DistributionSettings
 from tfx_perf.core import console, errors, workers
 from tfx_perf.core.workers import ParameterServers, Worker
 from tfx_perf.training.tuning.earlier import Earlier
-from tfx_perf.training.tuning.tuning_together import TrialsTogether
+from tfx_perf.training.tuning.shared_trials import SharedTrials
 
 
 def train(folder: pathlib.Path, worker: Worker) -> None:
@@ -37,7 +37,7 @@ def train(folder: pathlib.Path, worker: Worker) -> None:
     known, checkpoint_folder = exchange.known_plan, job.checkpoint_folder
     earlier_choices = Earlier(known.key, folder=checkpoint_folder)
     why_none = _why_no_trials(distribution, checkpoint_folder=checkpoint_folder)
-    trials = TrialsTogether(
+    trials = SharedTrials(
         child.settings_of(job),
         known=known,
         folder=None if why_none else checkpoint_folder,

@@ -1,7 +1,7 @@
 """OptimizedTrainer hands its training to workers (`distributed`): real executor, real processes.
 
 On this machine they are run by `distributed`. A `worker` does its training (`worker_training`) over
-a `worker_server`; before, `tuning_together`, after the plan that OptimizedTrainer left (`earlier`).
+a `worker_server`; before, `shared_trials`, after the plan that OptimizedTrainer left (`earlier`).
 What is told of a worker that fails is the state of its `pod` and its output (`job_run`); the
 cluster is asked by `job_api`.
 """

@@ -1,6 +1,6 @@
 """Real out-of-memory errors, from TensorFlow's allocator with a limit, in child processes.
 
-What a step is known by that ran out is in `shortage`; `retrying` goes back and on in slices.
+What a step is known by that ran out is in `shortage`; `fit_recovery` goes back and on in slices.
 """
 
 import importlib

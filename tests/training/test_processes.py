@@ -1,6 +1,6 @@
 """Ways to train that take a process each: which one wins, and what trials find beside it.
 
-Also the plan of workers where trials have chosen none (`tuning_together`), and whether one more
+Also the plan of workers where trials have chosen none (`shared_trials`), and whether one more
 plan is worth trying.
 """
 
@@ -12,7 +12,7 @@ from tfx_perf.config.training import TrainingSettings
 from tfx_perf.core import errors, statistics
 from tfx_perf.training.loop import FitLoop
 from tfx_perf.training.speedups.plan import PLAIN_FIT, TrainingPlan
-from tfx_perf.training.tuning import tuning_together
+from tfx_perf.training.tuning import shared_trials
 from tfx_perf.training.tuning.choice import MUST_BEAT, PlanChoice, TrialProgress, TrialRecord, plain
 from tfx_perf.training.tuning.cost_model import CostModel
 from tfx_perf.training.tuning.processes import Comparison, Trained, settled_at
@@ -254,7 +254,7 @@ def trial(status, *, speedup=None, compile_time_seconds=1.0, plan=TEN):
 def test_what_needs_no_trial_trains_unless_one_speaks_against_it(tried, expected):
     untried = PlanChoice(plan=TEN, plan_reason="without trials")
     choice = plain("nothing beat it").model_copy(update={"trials": tuple(tried)})
-    found = tuning_together._or_untried(choice, untried)
+    found = shared_trials._or_untried(choice, untried)
     assert found.plan == expected
 
 
@@ -266,7 +266,7 @@ def test_what_needs_no_trial_is_among_the_trials_as_what_was_chosen(own):
     trials = (reference, trial("failed", plan=OTHER), *own)
     choice = plain(ended).model_copy(update={"trials": trials})
     untried = PlanChoice(plan=TEN, plan_reason="without trials")
-    found = tuning_together._or_untried(choice, untried).with_plan_among_trials
+    found = shared_trials._or_untried(choice, untried).with_plan_among_trials
     assert found.trials[1].plan == found.plan == TEN
     assert [each.status for each in found.trials] == ["reference", "chosen", "failed"]
     assert found.trials[0].reason == MUST_BEAT
@@ -290,7 +290,7 @@ def test_a_plan_that_has_ended_a_worker_is_not_trained_with(culprit, expected, c
     untried = PlanChoice(plan=TEN, plan_reason="without trials", is_settled=True)
     before = trial("different", plan=TrainingPlan(precision="mixed_bfloat16"))
     progress = TrialProgress(began=0.0, running=(culprit,), finished=(before,))
-    found = tuning_together._cut_off(untried, progress, cause=cause)
+    found = shared_trials._cut_off(untried, progress, cause=cause)
     assert found.plan == expected
     assert found.trials[0] == before
     assert (found.trials[1].plan, found.trials[1].status) == (culprit, "failed")
@@ -301,7 +301,7 @@ def test_a_plan_that_has_ended_a_worker_is_not_trained_with(culprit, expected, c
 def test_what_has_won_trains():
     untried = PlanChoice(plan=TEN, plan_reason="without trials")
     choice = PlanChoice(plan=OTHER, plan_reason="1.5 times", trials=(trial("slower"),))
-    assert tuning_together._or_untried(choice, untried) == choice
+    assert shared_trials._or_untried(choice, untried) == choice
 
 
 CALLS = TrainingPlan(steps_per_execution=50)

@@ -1,6 +1,6 @@
 """NaN, full disks and unreadable data.
 
-A `guard` has a `checkpoint_writer` write, and raises a `divergence`; `retrying` goes back and on.
+A `guard` has a `checkpoint_writer` write, and raises a `divergence`; `fit_recovery` resumes.
 """
 
 import contextlib

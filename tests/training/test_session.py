@@ -13,7 +13,7 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.core import statistics, workers
 from tfx_perf.hardware import host
 from tfx_perf.report import training as training_report
-from tfx_perf.training import recording
+from tfx_perf.training import ended_training
 from tfx_perf.training.loop import fit_steps, turns
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.session import TrainingSession
@@ -251,7 +251,7 @@ def test_a_plan_that_is_given_up_promises_nothing_any_more(keras, monkeypatch):
 @pytest.mark.slow
 def test_a_failing_measurement_does_not_lose_the_training(keras, monkeypatch):
     session = session_with(budget=0)
-    monkeypatch.setattr(recording.model_flops, "count_flops", lambda *_: 1 / 0)
+    monkeypatch.setattr(ended_training.model_flops, "count_flops", lambda *_: 1 / 0)
     history = session.fit(captured(model_cases.dense(keras), model_cases.regression()))
     assert len(history.history["loss"]) == 2
     assert session.record is None

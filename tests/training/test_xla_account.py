@@ -1,4 +1,4 @@
-"""What `recording` says of a step: XLA's account of it, its FLOPs, and its loss.
+"""What `ended_training` says of a step: XLA's account of it, its FLOPs, and its loss.
 
 XLA compiles programs for shapes, fuses and executes them. FLOPs are those of the whole step,
 however little of it is traced for them (`model_flops`), and of a typical batch, where each batch
@@ -13,7 +13,7 @@ from model_cases import captured
 
 from tfx_perf.config import PerfConfig
 from tfx_perf.gate import run as runs
-from tfx_perf.training import model_flops, recording
+from tfx_perf.training import ended_training, model_flops
 from tfx_perf.training.loop import FitLoop
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.speedups.plan import PLAIN_FIT, TrainingPlan
@@ -78,7 +78,8 @@ def test_a_call_of_another_length_is_another_program(keras):
 def test_keras_own_compiled_step_is_read_too(keras):
     call = captured(model_cases.dense(keras), ragged())
     call.model.jit_compile = True
-    account = recording.xla_account(call.model, FitLoop(call), PLAIN_FIT, next(iter(ragged())))
+    batch = next(iter(ragged()))
+    account = ended_training.xla_account(call.model, FitLoop(call), PLAIN_FIT, batch)
     assert account.compiled_shapes is None
     assert account.fusion_count > 0
 
@@ -237,4 +238,4 @@ def test_the_name_is_known_where_it_tells_the_value(keras, kind):
     model.build((None, 2))
     model.compile(loss=loss)
     known = name if kind in ("string", "function", "object") else ""
-    assert recording.loss_name(model) == known
+    assert ended_training.loss_name(model) == known

@@ -9,7 +9,7 @@ from typing import Any
 
 from tfx_perf.core import errors, interception
 from tfx_perf.hardware import devices, energy
-from tfx_perf.training import recording
+from tfx_perf.training import ended_training
 from tfx_perf.training.fit.timer import StepTimer
 from tfx_perf.training.measuring import collector, memory
 from tfx_perf.training.record import TrainingRecord
@@ -104,7 +104,7 @@ class Meter:
             "garbage_collection_seconds": pauses.seconds,
             "energy_joules": used.joules,
             "energy_gap": used.reason,
-            **recording.peaks(self._held, watched, leftover_bytes=0),
+            **ended_training.peaks(self._held, watched, leftover_bytes=0),
         }
 
     def to_record(self) -> TrainingRecord | None:
@@ -130,18 +130,18 @@ class Meter:
                 "global_batch_size": str(batch_size),
                 "parameter_count": str(parameters),
             },
-            **recording.step_times(timer),
+            **ended_training.step_times(timer),
             **({} if strategy is None else strategies.counts(strategy)),
             global_batch_size=batch_size,
             parameter_count=parameters,
             train_step_count=timer.step_count,
             time_to_first_step_seconds=first_end - self._began,
-            compile_time_seconds=recording.beyond_the_steps(timer),
+            compile_time_seconds=ended_training.beyond_the_steps(timer),
             fit_time_seconds=last_end - self._began,
             device_memory_bytes=devices.memory_bytes(),
             losses={name: tuple(values) for name, values in self._losses.items()},
             notes=tuple(self._notes),
-            **recording.memory_along(watched, timer, has_cache=False),
+            **ended_training.memory_along(watched, timer, has_cache=False),
             **known,
         )
 

@@ -84,7 +84,7 @@ class TrainingRecord(PlanChoice):
     losses: dict[str, tuple[float, ...]]  # one an epoch, by name (`loss`, `val_loss`)
     advice: tuple[Advice, ...] = ()
     runs_before: int = 0  # of a script with the same folder; pipelines have ML Metadata
-    loss: str = ""  # its name; see `recording.loss_name`
+    loss: str = ""  # its name; see `ended_training.loss_name`
     is_custom_loop: bool = False  # the user's own loop trained, and was only timed
     fit_errors: tuple[str, ...] = ()  # errors of `fit` that the user's code survived
     idle_settings: tuple[str, ...] = ()  # without effect here, and why

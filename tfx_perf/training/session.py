@@ -15,8 +15,9 @@ from tfx_perf.config.distribution import DistributionSettings
 from tfx_perf.core import console, errors, workers
 from tfx_perf.core.interception import FitCall
 from tfx_perf.hardware import energy
-from tfx_perf.training import recording
+from tfx_perf.training import ended_training
 from tfx_perf.training.fit import callback_hooks
+from tfx_perf.training.fit_recovery import Recovery
 from tfx_perf.training.keras_api import array_data, either_keras
 from tfx_perf.training.loop import FitGuard, FitLoop, FitResult
 from tfx_perf.training.loop.eligibility import obstacle, recovery_obstacle
@@ -32,12 +33,11 @@ from tfx_perf.training.recovery.checkpoint_writer import CheckpointSchedule
 from tfx_perf.training.recovery.folder_lock import FolderLock
 from tfx_perf.training.replicas import strategies
 from tfx_perf.training.replicas.sync import LostWorkerError
-from tfx_perf.training.retrying import Recovery
 from tfx_perf.training.speedups import SPEEDUPS
 from tfx_perf.training.speedups.plan import TrainingPlan
 from tfx_perf.training.tuning import choosing, families
 from tfx_perf.training.tuning.choice import PlanChoice, plain
-from tfx_perf.training.tuning.tuning_together import TrialsTogether
+from tfx_perf.training.tuning.shared_trials import SharedTrials
 
 NO_FIT = (
     "Model.fit was not called, or an inner block took it over, and no step of a custom loop was "
@@ -120,7 +120,7 @@ class TrainingSession:
             choice: made in another process or an earlier run. It holds for the `fit` that it names;
                 if it names none, for every `fit` without a choice of its own.
             choose: chooses for any other, in this process, by trials that leave all as it was;
-                all workers call it. None: as `TrialsTogether` does, where a crash is the
+                all workers call it. None: as `SharedTrials` does, where a crash is the
                 training's end; workers then have no trials.
             on_fresh_start: called before the first `fit` unless that resumes from a checkpoint.
             block: tells this session's checkpoints from those of others in the same folder.
@@ -129,10 +129,10 @@ class TrainingSession:
         self._given_choices = () if choice is None else choice.of_all_fits
         self._known_choices = sorted(self._given_choices, key=lambda each: not each.fit)
         self._choice_by_fit: dict[str, PlanChoice] = {}  # by their `fit`
-        self._choose_by_trials = choose or TrialsTogether(settings).choose
+        self._choose_by_trials = choose or SharedTrials(settings).choose
         self._on_fresh_start = on_fresh_start
         self._block = block
-        self._longest: recording.EndedTraining | None = None
+        self._longest: ended_training.EndedTraining | None = None
         self._custom: TrainingRecord | None = None
         self._loop: FitLoop | None = None
         self._fit_count = 0
@@ -389,7 +389,7 @@ class TrainingSession:
         if self._longest and self._longest.step_count > result.timer.step_count:
             return
         try:
-            self._longest = recording.ended(
+            self._longest = ended_training.ended(
                 call,
                 choice,
                 result,
@@ -447,7 +447,7 @@ class TrainingSession:
 
     def _loop_for(self, call: FitCall) -> FitLoop:
         """Returns the last `fit`'s loop, with its traces, if it can go on, or a new one."""
-        if self._loop is None or not self._loop.goes_on_with(call):
+        if self._loop is None or not self._loop.reuse_for(call):
             self._loop = FitLoop(call, observer=self._communication)
         return self._loop
 

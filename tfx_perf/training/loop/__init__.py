@@ -127,7 +127,7 @@ class FitLoop:
         self._takeover: Takeover  # of the `fit` that runs
         self.told: Told | None = None  # callbacks whose `on_train_begin` has been called
 
-    def goes_on_with(self, call: FitCall) -> bool:
+    def reuse_for(self, call: FitCall) -> bool:
         """Takes over another `fit` of the model, if what is traced still holds; returns whether."""
         if call.model is not self._model or not self.functions.are_valid:
             return False

@@ -20,7 +20,7 @@ _NOT_STARTED_AGAIN = (
 )
 
 
-class TrialsTogether:
+class SharedTrials:
     """Chooses the plan of a training on several workers.
 
     A worker that fails alone in a trial, or hangs, takes the others with it: they wait for each
