@@ -89,7 +89,7 @@ class _Compared:
             if list(logs) != list(found_logs):
                 return self._told("History keys", f"{list(found_logs)} for {list(logs)}")
             for name, values in logs.items():
-                bad = self._unlike(values, found_logs[name])
+                bad = self._unlike(values, found_logs[name], name)
                 if bad:
                     which = "val" if name.startswith("val") else "train"
                     return self._told(f"History values ({which})", f"{name}: {bad}")
