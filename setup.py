@@ -6,11 +6,11 @@ from setuptools import find_packages, setup
 _MAPPED = ("components", "kubeflow", "pipelines", "templates")
 
 _TFX = [
-    # The two lines, see tfx_perf/hardware/versions.py. On Python 3.11 pip stops here without
-    # --ignore-requires-python, because tfx 1.16 declares an upper bound that uv ignores.
+    # The two supported lines, see tfx_perf/hardware/versions.py. On Python 3.11 pip stops here
+    # without --ignore-requires-python: tfx 1.16 declares an upper bound, which uv ignores.
     "tfx>=1.16,<1.17; python_version<'3.12'",
     "tfx>=1.21,<1.22; python_version>='3.12'",
-    # What ml-metadata 1.16 wants: known at first, or pip tries old versions of the others endlessly.
+    # ml-metadata 1.16 needs this; pip must know it first, or it tries other old versions endlessly.
     "protobuf>=3.20.3,<4; python_version<'3.11'",
     "protobuf>=4.25.2,<5; python_version=='3.11'",
     "apache-beam",
@@ -59,7 +59,7 @@ setup(
         "tfx_perf.templates": ["perf*/**", "perf*/.*", "perf/.github/**"],
     },
     exclude_package_data={"tfx_perf.templates": ["**/__pycache__/*"]},
-    # For who has the wheel only: to install it with, and to build the image.
+    # For users with only the wheel: to install it, and to build the image.
     data_files=[("share/tfx-perf", ["constraints.txt", "requirements.lock"])],
     install_requires=[
         "tensorflow>=2.16,<2.22",
@@ -73,7 +73,7 @@ setup(
         "matplotlib",
         "numpy",
         "packaging",
-        "prometheus-client>=0.20",  # start_http_server returns what stops it
+        "prometheus-client>=0.20",  # its start_http_server returns the server, to stop it
         "psutil",
         "pydantic>=2",
         "pyyaml",

@@ -11,11 +11,11 @@ from tfx_perf.core import console, errors, metrics, records, storage, unmeasured
 from tfx_perf.report import page as report_page
 
 HEADLINE = "headline"
-"""The custom property with what the report says first."""
+"""The custom property that holds the report's headline."""
 REMARK = "remark"
-"""The custom property with what went wrong though the node succeeded, in one line."""
+"""The custom property that says in one line what went wrong although the node succeeded."""
 MAY_PASS = "may_pass"
-"""The custom property that is there if another execution may find what this one did not."""
+"""The custom property that is set if another execution may find what this one did not."""
 
 _REPORTING_INPUTS = {
     "input_plan": "InputTuner",
@@ -61,10 +61,10 @@ def publish(
 ) -> None:
     """Writes the payload and the report, if there is one, and sets the custom properties.
 
-    Of `figures` (keys of the catalogue), those that are None or not finite are left out; of
-    `labels`, those that are None. A `remark` says what went wrong though the node succeeds; whether
-    it `may_pass` the next time counts for `FailedBeforeDriver`. Where nobody watches the pipeline,
-    the report's headline and `details` are said at the end of the process.
+    `figures` (keyed by the catalogue) that are None or not finite are left out, and `labels` that
+    are None. A `remark` says what went wrong although the node succeeds; `FailedBeforeDriver` uses
+    `may_pass`, which says that it may not recur. If no parent shows this process's status, the
+    report's headline and `details` are printed when the process ends.
     """
     remark = " ".join(remark.split())
     if remark:
@@ -95,7 +95,7 @@ def publish_unmeasured(
     may_pass: bool = False,
     origin: report_page.Origin = report_page.UNKNOWN,
 ) -> None:
-    """Writes `unmeasured.json` and a report; the reason is a sentence without its full stop."""
+    """Writes `unmeasured.json` and a report; `reason` is a sentence without its period."""
     verdict = f"Nothing was measured: {reason}."
     publish(
         target,
@@ -113,7 +113,7 @@ def publish_unmeasured(
 def newest_first(
     items: Sequence[artifact.Artifact], kind: type[records.RecordT], *, file_name: str
 ) -> Iterator[tuple[str, records.RecordT]]:
-    """Yields the artifacts' folders and payloads; skips those it cannot read with a warning."""
+    """Yields the artifacts' folders and payloads; skips unreadable ones with a warning."""
     for item in sorted(items, key=lambda item: item.id, reverse=True):
         try:
             yield item.uri, kind.read(storage.path(item.uri) / file_name)

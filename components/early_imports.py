@@ -1,4 +1,4 @@
-"""Imports for the children of our components, made before a process does anything else."""
+"""Imports modules for the components' children before a process does anything else."""
 
 from tfx_perf import isolate
 
@@ -6,10 +6,10 @@ _WITH_CHILDREN = "input_tuner", "memory_profiler", "optimized_trainer"
 
 
 def begin(name: str) -> None:
-    """Starts the imports of a node's children in the background, by the name of its class.
+    """Starts importing what a node's children need in the background, given its class's name.
 
-    In a process that has only imported so far, most are there at once; later they take ten seconds
-    on two cores.
+    In a process that has done nothing but import modules, most are available at once; later, the
+    imports take ten seconds on two cores.
     """
     for each in _WITH_CHILDREN:
         package = f"tfx_perf.components.{each}"

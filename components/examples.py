@@ -33,9 +33,9 @@ _ParseFeatures = Callable[[tf.Tensor, _Schema], _Features]
 def plan_factory(
     examples: Examples, record: TuningRecord, *, default: Factory | None = None
 ) -> Factory:
-    """Returns the factory that carries out a plan, for the user's unmodified `_input_fn`.
+    """Returns the factory that applies a plan, for the user's unmodified `_input_fn`.
 
-    Where the plan does not read, `default` does; None: TFX's own factory.
+    Where the plan does not apply, `default` reads the data; None means TFX's own factory.
 
     Example:
         ```python
@@ -54,10 +54,10 @@ def default_factory(examples: Examples) -> Factory:
 
 
 def by_rows_if_few_files(default: Factory, *, worker_count: int) -> Factory:
-    """Returns TFX's factory with datasets that have something for every worker.
+    """Returns TFX's factory, changed so that its datasets have data for every worker.
 
-    A strategy divides datasets by their files. With fewer files than workers, some workers would
-    get nothing and `fit` would fail, so there each worker reads all and takes its part.
+    A strategy shards datasets by file. With fewer files than workers, some workers would get
+    nothing and `fit` would fail, so each worker then reads all files and takes its share of rows.
     """
 
     def factory(file_pattern: Any, *arguments: Any, **keywords: Any) -> tf.data.Dataset:
@@ -77,7 +77,7 @@ def has_examples(patterns: Sequence[str], record_batch_factory: Any) -> bool:
     """Whether TFXIO finds an example in the files; any exception means that it cannot read them."""
     if not any(fileio.glob(pattern) for pattern in patterns):
         return False
-    # A shuffle would read thousands of them for the first one.
+    # A shuffle would read thousands of examples before it yields the first.
     options = dataset_options.RecordBatchesOptions(batch_size=1, num_epochs=1, shuffle=False)
     first = next(iter(record_batch_factory(list(patterns), options, None)), None)
     return first is not None and bool(first.num_rows)
@@ -159,8 +159,8 @@ def read_schema(inputs: Mapping[str, Examples]) -> _Schema:
 def parser_for(examples: Examples) -> apply.ParserFor | None:
     """Returns a function `(schema, options) -> parse` that makes the parser of the records.
 
-    The parser does what TFXIO's factory does, by tfx_bsl's own translation of a schema. None if
-    only TFXIO can tell records and examples apart.
+    The parser does what TFXIO's factory does, with tfx_bsl's own translation of a schema. None if
+    only TFXIO can turn the records into examples.
     """
     payload, data_view = _payload_and_view(examples)
     if payload == example_gen_pb2.PayloadFormat.FORMAT_TF_EXAMPLE:
@@ -178,7 +178,7 @@ def _parser(parse_features: _ParseFeatures, schema: _Schema, options: Any) -> Pa
     """Returns a parser that splits off `options.label_key`, if it is not None."""
 
     def parse(serialized: tf.Tensor) -> Any:
-        # In here, so that a schema it cannot express costs the candidate, not the component.
+        # Translates the schema here, so that a failure costs the candidate, not the component.
         features = parse_features(serialized, schema)
         if options.label_key is None:
             return features
@@ -189,7 +189,7 @@ def _parser(parse_features: _ParseFeatures, schema: _Schema, options: Any) -> Pa
 
 
 def _parse_examples(serialized: tf.Tensor, schema: Any) -> _Features:
-    """Parses tf.Examples; a tensor's name and its column's differ if the schema says so."""
+    """Parses tf.Examples; the schema may give a tensor another name than its column."""
     types = {feature.name: feature.type for feature in schema.feature}
     config, name_by_key = {}, {}
     representations = tensor_representation_util.InferTensorRepresentationsFromMixedSchema(schema)
@@ -198,7 +198,7 @@ def _parse_examples(serialized: tf.Tensor, schema: Any) -> _Features:
             representation
         ).initial_step()
         kind = tensor_representation_util.CreateTfExampleParserConfig(representation, types[column])
-        # These name their columns themselves; a key of their own cannot clash with a column.
+        # These kinds name their columns themselves; a separate key cannot clash with a column.
         names_columns = isinstance(kind, tf.io.SparseFeature | tf.io.RaggedFeature)
         key = f"{name}/{column}/" if names_columns else column
         config[key], name_by_key[key] = kind, name

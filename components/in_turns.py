@@ -1,9 +1,9 @@
-"""Trains in turns on this host, block by block, each training in processes of its own.
+"""Runs trainings in turns on this host, block by block, each in processes of its own.
 
-Whatever slows a run down on a shared host (its clock, its neighbors) then affects both trainings
-and cancels in the ratio of their step times. The children answer in lines over a Unix socket:
-first, once all is compiled, a JSON list of the name and the losses; then, for each `go`, the median
-seconds per step of a block. The first of several workers speaks for all.
+Anything that slows down a shared host (its clock, its neighbors) then affects all trainings and
+cancels in the ratio of their step times. The children send lines over a Unix socket: first, once
+everything is compiled, a JSON list of the name and the losses; then, for each `go`, the median
+seconds per step of a block. The first of several workers answers for all of them.
 """
 
 import contextlib
@@ -33,19 +33,19 @@ from tfx_perf.training.tuning import families
 from tfx_perf.training.tuning.processes import Trained
 
 MIN_ROUNDS = 8
-"""Of which an interval of the ratio is made, at the least."""
+"""The fewest blocks of each training from which an interval of the ratio is computed."""
 MAX_ROUNDS = 60
-"""More hardly narrow it on a quiet host."""
+"""More blocks of each training hardly narrow the interval on a quiet host."""
 
 _GO = "go\n"
 _ENDING_SECONDS = 30.0
-# The trainings share the GPUs, of which TensorFlow's processes take all memory otherwise.
+# The trainings share the GPUs; by default, a TensorFlow process takes all of their memory.
 _ENVIRONMENT = {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}
 _START_STEPS = 10
-# The first one tells by how much a training differs from itself.
+# The first training repeats its loss passes, to show by how much it differs from itself.
 _FIRST_REPETITIONS = 2
 _POLL_SECONDS = 0.1
-# Each worker takes its part of the same batches, however many files they are in.
+# Each worker takes its share of the same batches, however many files they are in.
 _BY_ROWS = tf.data.Options()
 _BY_ROWS.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
 
@@ -66,29 +66,29 @@ def train(
     """Trains all in turns; raises a `MeasurementError` if one failed or the time was too short.
 
     Args:
-        trainings: by name. Each runs with the environment of its job's plan, and with a process for
+        trainings: jobs by name. Each runs with the environment of its plan, and with a process for
             each of its workers on this machine.
         seconds: how long the blocks may take.
         setting: the name of the setting behind `seconds`, for the error.
-        log_folder: gets the processes' output, by name and worker; made if it is not there.
-        start_seconds: how long imports and compilation may take beside that.
-        decided: whether further blocks would not change the conclusion from those before; asked as
-            soon as there are `rounds[0]`.
+        log_folder: gets the processes' output, by name and worker; created if missing.
+        start_seconds: how long imports and compilation may take in addition.
+        decided: whether the blocks so far settle the conclusion; called after each round from
+            `rounds[0]` on.
         rounds: the fewest and the most blocks of each training; None: as many as the time allows.
-        loss_passes: how often to train first on the same few batches from the first training's
-            weights, comparing the loss after each time; 0: not at all.
+        loss_passes: how many passes to train first over the same few batches, from the first
+            training's weights, recording the loss of each pass; 0: none.
     """
     console.set_status(f"training {len(trainings)} variants in turns, for at most {seconds:.0f} s")
     deadline = time.monotonic() + start_seconds + seconds
     log_folder.mkdir(parents=True, exist_ok=True)
-    # Alike for all, so that what is compared differs in nothing else. The variables of a plan are
-    # those that TensorFlow reads when it is imported.
+    # The same for all, so that nothing else differs between them. TensorFlow reads a plan's
+    # variables when it is imported, which has already happened in a fork.
     is_forked = not any(job.plan.environment for job in trainings.values())
     with (
         tempfile.TemporaryDirectory() as folder,
         socket.socket(socket.AF_UNIX) as server,
         contextlib.ExitStack() as connections,
-        # Whatever comes of it, all end with this: workers may wait for one that has ended.
+        # Ends all children in any case: workers may be waiting for one that has ended.
         contextlib.ExitStack() as until,
     ):
         address = str(pathlib.Path(folder, "socket"))
@@ -155,7 +155,7 @@ def _accepted(
         with contextlib.suppress(TimeoutError):
             connection, _ = server.accept()
             connection.settimeout(max(1.0, deadline - time.monotonic()))
-            with connection:  # what is left of it is the stream
+            with connection:  # the stream keeps it open
                 return connection.makefile("rw")
     raise TimeoutError
 
@@ -176,7 +176,7 @@ def _blocks_in_turns(
         is_enough = count == most or (count >= fewest and decided(block_seconds))
         if is_enough or time.monotonic() > deadline:
             break
-        # What a training leaves running when its block ends strikes each of them as often.
+        # Alternates, so that work left running after a block slows each training equally often.
         order = range(len(streams)) if count % 2 == 0 else reversed(range(len(streams)))
         blocks = {}
         try:
@@ -218,7 +218,7 @@ def _send(stream: IO[str], line: str) -> None:
 
 
 def _raise_errors(children: Sequence[isolate.Child]) -> None:
-    """Raises the error that ended a training; a worker that lost another one is not the cause."""
+    """Raises the error that ended a training, rather than that of a worker that lost a peer."""
     failed: list[Exception] = []
     for child in children:
         if child.poll() is not None:
@@ -243,7 +243,7 @@ def train_in_turns(
         reason = obstacle(call, loop)
         plan, settings = training.plan, training.settings
         if families.must_be_exact(settings) and families.allowed(plan, settings) != plan:
-            reason = "a training that must repeat bit for bit"
+            reason = "a training that must be reproducible bit for bit"
         if reason:
             raise errors.UserError(f"Expected a training in steps of its own. Received: {reason}.")
         data = datasets.without_autotune(call.arguments["x"].repeat())
@@ -278,18 +278,18 @@ def _blocks(
         while sync.broadcast(False):
             yield turn
         return
-    with connected() as lines:  # once it is traced, for which all of this may be run twice
+    with connected() as lines:  # only after tracing, which may run everything before it twice
         while sync.broadcast(lines.readline() == _GO):
             _send(lines, f"{(yield turn)!r}\n")
 
 
 class _Start:
-    """Weights and batches that several processes begin with."""
+    """Weights and batches that several processes start from."""
 
     def __init__(self, call: FitCall, loop: FitLoop, *, folder: pathlib.Path) -> None:
         loop.prepare()
         self._state = loop.keras_api.state(call.model)
-        # An optimizer may be wrapped in one that scales the loss; all begin as new ones.
+        # Without optimizers, since loss scaling may wrap them; all of them start fresh.
         self._shared = call.model.variables
         self._loop = loop
         self._weights, self._data = folder / "weights.npz", str(folder / "batches")
@@ -298,11 +298,11 @@ class _Start:
         data.take(_START_STEPS).save(self._data)
         draft = self._weights.with_suffix(".draft.npz")
         np.savez(draft, *(variable.numpy() for variable in self._shared))
-        draft.rename(self._weights)  # it is looked for
+        draft.rename(self._weights)  # the other processes wait for it
 
     def losses(self, plan: TrainingPlan, *, passes: int) -> list[float]:
         """Returns the loss of each pass over the same few batches."""
-        while not self._weights.exists():  # whoever asked ends this process if it never comes
+        while not self._weights.exists():  # the parent ends this process if it never appears
             time.sleep(_POLL_SECONDS)
         with np.load(self._weights) as file:
             weights = [file[name] for name in file.files]

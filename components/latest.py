@@ -1,4 +1,4 @@
-"""Artifacts of runs before from ML Metadata, and the failures among those runs."""
+"""Artifacts of earlier runs from ML Metadata, and the failures among those runs."""
 
 import collections
 import math
@@ -28,20 +28,20 @@ _Inputs = dict[str, list[artifact.Artifact]]
 
 
 class LatestStrategy(tfx.dsl.experimental.ResolverStrategy):
-    """Resolves the newest artifacts, and to nothing where there are none yet.
+    """Resolves the newest artifacts, and nothing if there are none yet.
 
     TFX's LatestArtifactStrategy would record a failed execution on a pipeline's first run.
 
     With a source (e.g. the examples), it resolves only artifacts that are older than the first one
-    made from the same source. This input changes only with the source, so that TFX's cache answers
-    an unchanged run. Whatever a person has decided since is resolved all the same.
+    made from the same source. The input then changes only with the source, so that TFX's cache
+    serves an unchanged run. Later decisions of people are resolved in any case.
     """
 
     def __init__(self, count: int = 1, source: str = "", run_label: str = "") -> None:
-        """Resolves at most `count` artifacts a key, the newest last; `source` is a key, or empty.
+        """Resolves at most `count` artifacts per key, newest last; `source` is a key, or empty.
 
-        Artifacts of executions with another `run_label` than that of the component that will read
-        them are resolved although the source is the same.
+        Artifacts of executions whose `run_label` differs from that of the component that will read
+        them are resolved even if the source is the same.
         """
         self._count = count
         self._source = source
@@ -60,7 +60,7 @@ class LatestStrategy(tfx.dsl.experimental.ResolverStrategy):
     def _before(
         self, store: Any, items: list[artifact.Artifact], *, source: list[artifact.Artifact]
     ) -> list[artifact.Artifact]:
-        """Returns the artifacts older than the first of them made from all of the source."""
+        """Returns the artifacts older than the first one made from this source, and decisions."""
         made: dict[int, set[int]] = collections.defaultdict(set)
         for event in store.get_events_by_artifact_ids([item.id for item in items]):
             if event.type == mlmd.Event.OUTPUT:
@@ -74,7 +74,7 @@ class LatestStrategy(tfx.dsl.experimental.ResolverStrategy):
         source_ids = {each.id for each in source}
         for execution in store.get_executions_by_id(list(made)):
             label = execution.custom_properties["run_label"].string_value
-            if execution.type == ledger_store.EXECUTION_TYPE:  # people have said something
+            if execution.type == ledger_store.EXECUTION_TYPE:  # a decision of a person
                 decided_ids |= made[execution.id]
             elif label == self._run_label and read.get(execution.id) == source_ids:
                 first_id = min(first_id, *made[execution.id])
@@ -84,12 +84,12 @@ class LatestStrategy(tfx.dsl.experimental.ResolverStrategy):
 def latest_ledger(perf_metrics: tfx_types.BaseChannel | None = None) -> tfx.dsl.Resolver:
     """Returns the node whose output `ledger` goes into PerfEvaluator.
 
-    It resolves the last ledgers, which PerfEvaluator merges: of two runs at the same time
-    neither has the other's entry.
+    It resolves the last ledgers, which PerfEvaluator merges: two concurrent runs lack each
+    other's entries.
 
     Args:
-        perf_metrics: what PerfEvaluator gets. Give it in a pipeline with caching: a training from
-            the cache then has its verdict from there, too, and nothing is pushed again.
+        perf_metrics: PerfEvaluator's input. Pass it in a pipeline with caching: the verdict on a
+            cached training then comes from the cache, too, and nothing is pushed again.
 
     Example:
         ```python
@@ -105,9 +105,9 @@ def latest_plans(examples: tfx_types.BaseChannel | None = None) -> tfx.dsl.Resol
     """Returns the node whose output `previous_plans` goes into InputTuner.
 
     Args:
-        examples: what InputTuner gets. Give it in a pipeline with caching, so that an unchanged
+        examples: InputTuner's input. Pass it in a pipeline with caching, so that an unchanged
             InputTuner is still taken from cache (see `LatestStrategy`). Without it, the plans of
-            all runs before are resolved, also those for the same artifacts.
+            all earlier runs are resolved, including those for the same artifacts.
 
     Example:
         ```python
@@ -125,9 +125,9 @@ def latest_metrics(
     """Returns the node whose output `previous_metrics` goes into OptimizedTrainer.
 
     Args:
-        examples: what OptimizedTrainer gets; as for `latest_plans`.
-        run_label: what OptimizedTrainer gets. With a new label it trains anew, and may then use
-            the plan of the label before, though the examples are the same.
+        examples: OptimizedTrainer's input; as for `latest_plans`.
+        run_label: OptimizedTrainer's label. With a new label it trains again, and may then reuse
+            the plan of the previous label even though the examples are the same.
 
     Example:
         ```python
@@ -149,25 +149,24 @@ def _before(
     ((name, channel),) = source.items()
     config: dict[str, Any] = {"count": _RUNS}
     if channel is not None:
-        config |= {"source": name, "run_label": run_label or ""}  # TFX compiles no None
+        config |= {"source": name, "run_label": run_label or ""}  # TFX cannot compile None
         channels = {name: channel, **channels}
     return tfx.dsl.Resolver(strategy_class=LatestStrategy, config=config, **channels)
 
 
 class FailedBeforeDriver(base_driver.BaseDriver, portable_driver.BaseDriver):
-    """Adds to the properties of a node how often it has failed on the same inputs.
+    """Adds the number of a node's failures on the same inputs to the node's properties.
 
-    Our nodes succeed also where a process of theirs was killed, hung or ran out of time. TFX takes
-    an execution from its cache if one with the same inputs and properties has succeeded. With
-    another number, the cache does not answer with such an execution, but with the next that
-    succeeds.
+    Our nodes succeed even if one of their processes was killed, hung or timed out, and TFX reuses
+    a successful execution from its cache if inputs and properties are the same. The changed number
+    keeps the cache from serving such an execution; it serves the next one that finds a result.
     """
 
     def __init__(self, connection: metadata.Metadata) -> None:
         portable_driver.BaseDriver.__init__(self, connection)
 
     def run(self, execution_info: data_types.ExecutionInfo) -> driver_output_pb2.DriverOutput:
-        """Returns the number, if it is not 0."""
+        """Returns the number of failures as a property, unless it is 0."""
         with self._mlmd_connection as connection:
             count = _failures(connection.store, execution_info)
         output = driver_output_pb2.DriverOutput()
@@ -177,7 +176,7 @@ class FailedBeforeDriver(base_driver.BaseDriver, portable_driver.BaseDriver):
 
 
 def _failures(store: metadata_store.MetadataStore, execution_info: data_types.ExecutionInfo) -> int:
-    """Returns how many outputs of the node from the same inputs say that it may find more."""
+    """Returns how many of the node's outputs from the same inputs have `MAY_PASS`."""
     node = f"{execution_info.pipeline_info.id}.{execution_info.pipeline_node.node_info.id}"
     context = store.get_context_by_type_and_name(constants.NODE_CONTEXT_TYPE_NAME, node)
     if context is None:

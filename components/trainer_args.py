@@ -59,7 +59,7 @@ def _check_module_file(module_file: str) -> None:
 
 
 def with_train_steps(exec_properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the properties with `train_steps`, if it is given, put into `train_args`."""
+    """Returns the properties with `train_steps`, if given, moved into `train_args`."""
     properties = dict(exec_properties)
     steps = properties.pop(_STEPS_KEY, None)
     if steps is None:
@@ -87,7 +87,7 @@ def fn_args(
     arguments = tfx_executor.GenericExecutor()._GetFnArgs(input_dict, output_dict, exec_properties)
     _check_examples(arguments.train_files, arguments.data_accessor)
     factory = arguments.data_accessor.tf_dataset_factory
-    if worker_count > 1:  # also where a plan does not serve, or is the default
+    if worker_count > 1:  # also used where a plan does not apply, or is the default
         factory = examples_lib.by_rows_if_few_files(factory, worker_count=worker_count)
     record = input_plan(input_dict)
     if record:
@@ -97,7 +97,7 @@ def fn_args(
 
 
 def missing_plan(input_dict: _Artifacts, exec_properties: Mapping[str, Any]) -> str | None:
-    """Returns a remark on an input plan that should have come but did not; None if all is well."""
+    """Returns a remark if an expected input plan is missing; otherwise None."""
     source = exec_properties.get(_PLAN_SOURCE_KEY)
     if not source or input_dict.get(INPUT_PLAN_KEY):
         return None
@@ -118,7 +118,7 @@ def input_plan(input_dict: _Artifacts) -> input_record.TuningRecord | None:
 def bound_run_fn(
     input_dict: _Artifacts, exec_properties: dict[str, Any], *, folder: str, worker_count: int = 1
 ) -> Callable[[], None]:
-    """Returns `run_fn` with arguments whose outputs, in `folder`, nobody keeps."""
+    """Returns `run_fn` bound to its arguments; its outputs, in `folder`, are not kept."""
     # Imported before data are read: the module may configure TensorFlow's devices.
     run_fn = load_run_fn(exec_properties)
     outputs = outputs_in(tempfile.mkdtemp(dir=folder))
@@ -127,7 +127,7 @@ def bound_run_fn(
 
 
 def outputs_in(folder: str) -> _Artifacts:
-    """Returns Trainer's outputs in new folders, for a `run_fn` whose outputs nobody keeps."""
+    """Returns Trainer's output artifacts, in new folders below `folder`."""
     outputs = {}
     for key, item in (
         (standard_component_specs.MODEL_KEY, standard_artifacts.Model()),
@@ -175,9 +175,9 @@ def load_run_fn(exec_properties: Mapping[str, Any]) -> Callable[[fn_args_utils.F
 
 
 def _imported(exec_properties: dict[str, Any]) -> Any:
-    """Returns `run_fn` as TFX does, but without pip for modules that TFX has packaged.
+    """Returns `run_fn` as TFX does, but without running pip for modules that TFX has packaged.
 
-    These are plain Python without requirements, and can be imported from their archive.
+    These are plain Python without requirements, and can be imported from their wheel.
     """
     name, _, wheel = (exec_properties.get("module_path") or "").partition("@")
     if not pathlib.PurePath(wheel).name.startswith(_WHEELS_OF_TFX):
@@ -209,7 +209,7 @@ def _check_examples(patterns: list[str], accessor: fn_args_utils.DataAccessor) -
     try:
         if examples_lib.has_examples(patterns, accessor.record_batch_factory):
             return
-    except Exception:  # of a format that the training code may know
+    except Exception:  # the training code may be able to read this format
         _LOGGER.info("TFXIO cannot read the examples.", exc_info=True)
         return
     raise errors.UserError(f"Expected training examples. Received: none in {', '.join(patterns)}.")

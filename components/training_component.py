@@ -1,4 +1,4 @@
-"""What the components that run training code have in common: how it is given, and packed."""
+"""The base of the components that run training code: its arguments and its packaging."""
 
 import inspect
 from collections.abc import Mapping
@@ -17,38 +17,38 @@ from tfx_perf import isolate
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import cache_key, errors
 
-# TFX takes a result from cache if inputs and properties are the same, and the digest is what an
-# edit of the code changes among them. The steps are a property beside `train_args`, one JSON text
-# in which no orchestrator can change a number.
+# TFX reuses a cached result if inputs and properties are the same; the digest is the property that
+# changes with an edit of the code. The steps are a separate property, because `train_args` is one
+# JSON text, in which no orchestrator can replace a number.
 PARAMETERS = {
     **standard_component_specs.TrainerSpec.PARAMETERS,
     "source_digest": component_spec.ExecutionParameter(type=str, optional=True),
     "train_steps": component_spec.ExecutionParameter(type=int, optional=True),
     "config": component_spec.ExecutionParameter(type=str),
 }
-# Of one that takes an input plan: of a node that is not in the pipeline, an executor gets an empty
-# input or none, as if nobody had wired it.
+# For components that take an input plan: if its producer is not in the pipeline, the executor gets
+# an empty input or none, as if the plan had not been passed at all.
 PLAN_PARAMETERS = {"input_plan_source": component_spec.ExecutionParameter(type=str, optional=True)}
 
 
 class TrainingArguments(TypedDict, total=False):
-    """What a component takes that runs training code, as TFX's Trainer takes it.
+    """The arguments of a component that runs training code, like those of TFX's Trainer.
 
     Attributes:
         examples: `Examples` as the code reads them, raw or transformed.
         run_fn: import path of the training function, e.g. `models.model.run_fn`. If its package is
             on this machine, a digest of it is among the properties, so that TFX's cache notices an
             edit of the code.
-        module_file: path of a module that defines `run_fn`, instead; packaged as Trainer does.
+        module_file: instead of `run_fn`, path of a module that defines it; packaged as by Trainer.
         transform_graph: `TransformGraph`, if the examples are transformed, or the code reads it.
         schema: `Schema` of the examples; InputTuner needs none with `transform_graph`.
         base_model: `Model` to start from, if the code does.
         hyperparameters: `HyperParameters` from a Tuner, if the code reads them.
         train_args: splits and steps to train; by default the split `train`.
-        train_steps: instead of the steps in `train_args`; may be a RuntimeParameter.
+        train_steps: overrides the steps in `train_args`; may be a RuntimeParameter.
         eval_args: splits and steps to evaluate; by default the split `eval`.
-        custom_config: handed to the code.
-        config: settings, of which each component heeds its own sections; None for the defaults.
+        custom_config: passed to the code.
+        config: settings; each component uses only its own sections. None for the defaults.
     """
 
     examples: Required[tfx_types.BaseChannel]
@@ -69,11 +69,11 @@ class TrainingComponent(base_component.BaseComponent):
     """A component that runs training code."""
 
     SECTIONS: ClassVar[tuple[str, ...]]
-    """The settings that count."""
+    """The sections of the settings that the component uses."""
     NEEDS_CODE: ClassVar[bool] = True
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Names the arguments in `given` to who asks for a component's signature."""
+        """Lists the arguments in `given` in the signature of the component's constructor."""
         super().__init_subclass__(**options)
         construct = vars(cls).get("__init__")
         if construct is None:
@@ -131,7 +131,7 @@ class TrainingComponent(base_component.BaseComponent):
 
 
 def check_one_module(*, module_file: Any, run_fn: Any) -> None:
-    """Checks that other processes can import the training code, from one place."""
+    """Checks that the training code is in one place from which other processes can import it."""
     if bool(module_file) == bool(run_fn):
         raise errors.UserError(
             "Expected exactly one of module_file and run_fn. "

@@ -1,4 +1,4 @@
-"""TrainingJob: everything to run a training again, here or in another process."""
+"""TrainingJob: everything needed to repeat a training, in this or another process."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ _Fit = Callable[[FitCall], Any]
 
 
 class TrainingJob(records.Record):
-    """A training's code (with its digest), data and plan, by reference: good while these exist."""
+    """A training's code (with its digest), data and plan, by reference: valid while these exist."""
 
     SCHEMA: ClassVar[str] = "tfx_perf.job/1"
 
@@ -38,7 +38,7 @@ class TrainingJob(records.Record):
     def of(
         cls, input_dict: dict[str, list[artifact.Artifact]], exec_properties: dict[str, Any]
     ) -> "TrainingJob":
-        """Returns the job of OptimizedTrainer's inputs, with Keras' `fit` and the present code."""
+        """Returns the job of OptimizedTrainer's inputs, with Keras' `fit` and the current code."""
         return cls(
             inputs=json_utils.dumps(input_dict),
             exec_properties=exec_properties,
@@ -52,7 +52,7 @@ class TrainingJob(records.Record):
 
     @property
     def checkpoint_folder(self) -> str | None:
-        """Where a training that is interrupted is found again; None if nothing is kept."""
+        """The folder from which an interrupted training is resumed; None if nothing is kept."""
         return self.settings.training.checkpoint_folder
 
     def with_settings(self, section: str, **values: Any) -> "TrainingJob":
@@ -64,7 +64,7 @@ class TrainingJob(records.Record):
         )
 
     def after_trials(self, seconds: float) -> "TrainingJob":
-        """Returns the same training with what is left of its trials' budget after some of them."""
+        """Returns the same training after trials have used `seconds` of their budget."""
         left = max(0.0, self.settings.training.tuning_seconds - seconds)
         return self.with_settings("training", tuning_seconds=left)
 
@@ -80,7 +80,7 @@ class TrainingJob(records.Record):
 
     @property
     def expected_runs(self) -> int:
-        """The number of trainings that share a plan that is found now."""
+        """The number of trainings that will use a plan found now."""
         before = self.input_dict.get("previous_metrics") or ()
         return self.settings.schedule.run_count(runs_before=len(before), is_pipeline=True)
 
@@ -91,14 +91,14 @@ class TrainingJob(records.Record):
 
     @property
     def is_unchanged(self) -> bool:
-        """Whether the code is still what it was."""
+        """Whether the code still has the job's digest."""
         return trainer_args.code_digest(self.exec_properties) == self.code
 
     def run_to_fit(self, answer: _Fit, *, folder: str) -> Any:
-        """Runs the user's code up to its first `fit` and returns the answer to that.
+        """Runs the user's code up to its first `fit` and returns the result of `answer`.
 
-        The `fit` is on datasets, and one worker's part if several train here. What the code writes
-        goes to `folder`. NoFitError: it did not call `fit`.
+        That `fit` gets datasets, and one worker's part of them if several train here. The code
+        writes to `folder`. Raises NoFitError if the code does not call `fit`.
         """
         distribution = self.settings.distribution
         worker_count = distribution.workers_here
@@ -125,9 +125,9 @@ class TrainingJob(records.Record):
 
 @contextlib.contextmanager
 def for_all_workers(expected: DistributionSettings) -> Iterator[Callable[[_Fit], _Fit]]:
-    """Yields what has a handler of `fit` refuse models that were not built for all workers, if any.
+    """Yields a decorator of `fit` handlers that refuses models that were not built for all workers.
 
-    Refuses `MirroredStrategy` at once: it would take other workers' devices and end the process.
+    `MirroredStrategy` is refused at once: it would take other workers' devices and end the process.
     """
     if not expected.delegates_training:
         yield lambda fit: fit

@@ -35,16 +35,16 @@ def compile_pipeline(
 
     For Kubeflow every Resolver is left out, since the server has none: the inputs that it
     would fill stay empty, and PerfEvaluator finds its ledger through `gate.baseline_uri`. For
-    Vertex the two strategies that it knows stay. Whatever a run will lack is logged, see
-    `tfx_perf.kubeflow.notes`.
+    Vertex, resolvers with the two strategies that it knows stay. Parts that a run will lack are
+    logged, see `tfx_perf.kubeflow.notes`.
 
     A pipeline object can be compiled once, as with TFX's own runners.
 
     Args:
         pipeline: as for any TFX runner; its functions given by import path, since the
-            containers have no module files. Where its `pipeline_root` is not in an object
-            store, `settings.pipeline_root` counts.
-        output: the file, `.yaml` or `.yml`; its folder is made.
+            containers have no module files. If its `pipeline_root` is not in an object
+            store, `settings.pipeline_root` is used.
+        output: the file, `.yaml` or `.yml`; its folder is created.
         settings: a `KubeflowSettings` or a mapping of its attributes.
 
     Raises:
@@ -94,7 +94,7 @@ def compile_pipeline(
 
 @dataclasses.dataclass(frozen=True)
 class _Part:
-    """A pipeline that is compiled without some of its nodes, and stays as it is."""
+    """A pipeline to compile without some of its nodes; the original stays unchanged."""
 
     pipeline: tfx.dsl.Pipeline
     components: Sequence[base_node.BaseNode]
@@ -142,7 +142,7 @@ def _without_resolvers(
     removed = notes.left_out(nodes, target)
     remaining = [node for node in nodes if node.id not in removed]
     for node, key, producer in notes.inputs_from(remaining, removed | notes.missing(nodes)):
-        declared = node.spec.INPUTS.get(key)  # none for what a dynamic property needs
+        declared = node.spec.INPUTS.get(key)  # none for the input of a dynamic property
         if declared is None or not declared.optional:
             source = (
                 f"the resolver {producer}, which {target} does not have"
@@ -157,7 +157,7 @@ def _without_resolvers(
 
 
 def _build(part: _Part, settings: KubeflowSettings) -> dict[str, Any]:
-    """Returns TFX's own spec as a dict, with its complaints as one line."""
+    """Returns TFX's own spec as a dict; its errors become one line."""
     kubeflow = settings.target == "kubeflow"
     try:
         built = pipeline_builder.PipelineBuilder(

@@ -18,15 +18,15 @@ ENDPOINT_VARIABLE = "KF_PIPELINES_ENDPOINT"
 _UNAUTHORIZED = (401, 403)
 _CONFLICT = 409
 _NOT_FOUND = 404
-# Before the server has begun anything.
+# The server has not started to process the request.
 _NOT_BEGUN = (429, 503)
-# The server may have done it, and only the answer was lost.
+# The server may have processed the request, and only the answer was lost.
 _UNKNOWN = (500, 502, 504)
 _PAUSE_SECONDS = 1.0
 
 
 class _Retry(urllib3.Retry):
-    """Tries again what changes nothing; what changes something only if it was not begun."""
+    """Retries requests that change nothing; those that change something only if not begun."""
 
     def is_retry(self, method: str, status_code: int, has_retry_after: bool = False) -> bool:
         del has_retry_after
@@ -34,7 +34,7 @@ class _Retry(urllib3.Retry):
 
 
 class Connection:
-    """A `kfp.Client`, as `client`, that is tried again where that does no harm."""
+    """A `kfp.Client`, as `client`, whose calls are retried if that does no harm."""
 
     def __init__(
         self, host: str | None, *, attempts: int, client_options: Mapping[str, Any]
@@ -47,7 +47,7 @@ class Connection:
             )
         if self._host and "://" not in self._host:
             self._host = f"https://{self._host}"
-        # Its warnings about each retry help nobody.
+        # Its warnings about each retry are not helpful.
         logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
         retries = _Retry(
             attempts - 1, allowed_methods={"GET"}, backoff_factor=_PAUSE_SECONDS,
@@ -70,16 +70,16 @@ class Connection:
                     return self._healthz_api.healthz_service_get_healthz()
 
             self.client = self.call(lambda: Client(host=self._host, **client_options))
-        # The client asks only where it has no namespace.
+        # The client itself checks only if it has no namespace.
         self.call(self.client.get_kfp_healthz)
 
     @property
     def ui_address(self) -> str:
         """Address of the UI."""
-        return self.client._get_url_prefix().rstrip("/")  # what kfp prints in its own links
+        return self.client._get_url_prefix().rstrip("/")  # as kfp prints it in its own links
 
     def call(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
-        """Calls a function of the client; a `UserError` says what the server has against it."""
+        """Calls a function of the client; a `UserError` says why the server refuses it."""
         import kfp_server_api
 
         try:

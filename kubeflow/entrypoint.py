@@ -25,7 +25,7 @@ def run(argv: Sequence[str], *, staging_root: pathlib.Path = pathlib.Path("/")) 
     invocation = Invocation(
         json.loads(arguments.json_serialized_invocation_args), inputs_spec, staging
     )
-    # Imported here: they take most of the time that the process needs to start.
+    # Imported here: these imports take most of the start of the process.
     from tfx_perf.components import early_imports
     from tfx_perf.isolate import forks
     from tfx_perf.kubeflow import task_run
@@ -42,7 +42,7 @@ def run(argv: Sequence[str], *, staging_root: pathlib.Path = pathlib.Path("/")) 
         outputs, described = task.run(invocation.run_id(arguments.pipeline_name))
     for name, target in invocation.ui_outputs.items():
         source = outputs.get(ui.shown_by(name))
-        if source:  # else it is the launcher's own, e.g. executor-logs
+        if source:  # otherwise it is the launcher's own, e.g. executor-logs
             ui.write(target["type"]["schemaTitle"], source[0], target)
             artifact = {key: target[key] for key in ("name", "uri", "metadata") if key in target}
             described["artifacts"][name] = {"artifacts": [artifact]}
@@ -72,8 +72,8 @@ def main() -> None:
         sys.exit(console.EXIT_USER_ERROR)
     sys.stdout.flush()
     sys.stderr.flush()
-    # What the threads of Beam and TensorFlow do while Python ends must not turn a task that is
-    # done into a failed one ("pure virtual method called").
+    # Threads of Beam and TensorFlow that run while Python ends must not turn a finished task into
+    # a failed one ("pure virtual method called").
     os._exit(0)
 
 

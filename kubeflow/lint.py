@@ -1,7 +1,7 @@
 """Checks a compiled pipeline by the rules of the open-source API server, driver and launcher.
 
-The kfp SDK accepts specs that no run can be made of. Each rule says where in Kubeflow Pipelines
-(2.x) or Argo it comes from.
+The kfp SDK accepts specs that cannot be run. Each rule says where in Kubeflow Pipelines (2.x) or
+Argo it comes from.
 """
 
 import graphlib
@@ -18,7 +18,7 @@ from tfx_perf.core import errors
 from tfx_perf.kubeflow.spec import component as component_of
 from tfx_perf.kubeflow.spec import tasks
 
-# The server's rule for a pipeline; TFX's own limit is the shorter one.
+# The server's rule for a pipeline, with TFX's limit of its length, which is shorter.
 PIPELINE_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 # Argo's rule for a DAG's tasks (workflow/validate).
 _TASK_NAME = re.compile(r"[a-zA-Z0-9][-a-zA-Z0-9]*")
@@ -48,7 +48,7 @@ def read(path: str | pathlib.Path) -> dict[str, Any]:
 
     try:
         kfp.components.load_component_from_file(str(path))
-    except Exception as error:  # whatever the SDK raises on what it does not understand
+    except Exception as error:  # the SDK raises anything on specs that it does not understand
         raise errors.UserError(
             f"Expected a pipeline that the kfp SDK can load. Received: {path} "
             f"({type(error).__name__}: {' '.join(str(error).split())})."
@@ -57,7 +57,7 @@ def read(path: str | pathlib.Path) -> dict[str, Any]:
 
 
 def documents_in(path: str | pathlib.Path) -> list[Any]:
-    """Returns the documents of a YAML file, which are checked for nothing else."""
+    """Returns the documents of a YAML file, without checking them further."""
     if pathlib.Path(path).suffix not in (".yaml", ".yml"):
         raise errors.UserError(
             f"Expected a file that ends in .yaml or .yml. Received: path={path}."
@@ -66,7 +66,7 @@ def documents_in(path: str | pathlib.Path) -> list[Any]:
 
 
 def problems(documents: Sequence[_Spec]) -> list[str]:
-    """Returns the reasons, a line each, for which the server would refuse YAML documents."""
+    """Returns the reasons, one per line, for which the server would refuse YAML documents."""
     return _broken_rules(documents) or _refused_by_parser(documents)
 
 
@@ -265,7 +265,7 @@ def _parameters(spec: _Spec) -> _Spec:
 
 
 _Rule = Callable[[_Spec], _Problems]
-# Where one of the first finds something, the others would find nothing but its consequences.
+# If one of the outer rules is broken, the others would only find the consequences.
 _OUTER_RULES: tuple[_Rule, ...] = (_job, _schema_version, _pipeline_name, _root)
 _INNER_RULES: tuple[_Rule, ...] = (
     _references, _executors, _task_names, _types, _defaults, _cycles, _pipeline_root,

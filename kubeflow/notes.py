@@ -1,4 +1,4 @@
-"""Notes on parts that a compiled pipeline lacks, and files that its pods will not find."""
+"""Notes on parts that a compiled pipeline lacks, and on files that its pods will not find."""
 
 import contextlib
 import json
@@ -24,18 +24,18 @@ _NATIVE_STRATEGIES = (
     latest_artifact_strategy.LatestArtifactStrategy,
     latest_blessed_model_strategy.LatestBlessedModelStrategy,
 )
-# What follows where an input stays empty, by its name.
+# The consequence of an empty input, by its name.
 _CONSEQUENCES = {
     "baseline_model": "checks its absolute thresholds only",
     "previous_metrics": "tunes again in each run",
     "previous_plans": "searches again in each run",
 }
-# Of properties that are paths, also where they are relative.
+# Properties that are paths even if they are relative.
 _PATH_KEYS = {"baseDirectory", "base_directory", "baseline_uri", "checkpoint_folder", "input_base"}
 
 
 def notes(pipeline: tfx.dsl.Pipeline, settings: KubeflowSettings) -> list[str]:
-    """Returns remarks for the user before a run, a sentence each."""
+    """Returns remarks for the user before a run, one sentence each."""
     nodes = pipeline.components
     return [
         *_of_root(str(pipeline.pipeline_info.pipeline_root), settings),
@@ -47,7 +47,7 @@ def notes(pipeline: tfx.dsl.Pipeline, settings: KubeflowSettings) -> list[str]:
 
 
 def left_out(nodes: Sequence[base_node.BaseNode], target: str) -> set[str]:
-    """Returns the ids of the resolvers that the server does not have; Vertex has two strategies."""
+    """Returns the ids of resolvers that the server lacks; Vertex has two strategies."""
     return {
         node.id
         for node in nodes
@@ -138,7 +138,7 @@ def _paths(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yields name and value of the properties that are local paths, also within JSON."""
     for key, value in values.items():
         if isinstance(value, str) and value.startswith("{"):
-            with contextlib.suppress(ValueError):  # text that begins so
+            with contextlib.suppress(ValueError):  # other text that begins with a brace
                 value = json.loads(value)  # noqa: PLW2901
         if isinstance(value, Mapping):
             yield from ((f"{key}.{name}", path) for name, path in _paths(value))

@@ -22,13 +22,13 @@ class Job:
     """A pipeline on the server, and how to run it.
 
     Attributes:
-        pipeline: its name.
+        pipeline: name of the pipeline.
         version: name of the version; None for the newest.
-        name: of the run or the schedule; None for the pipeline's, with the time.
-        parameters: of the run; text is converted to the declared types.
-        pipeline_root: where the artifacts go; None as the pipeline or the server says.
-        experiment: is created if it is not there.
-        service_account: that the pods run as.
+        name: name of the run or the schedule; None for the pipeline's, with the time.
+        parameters: parameters of the run; text is converted to the declared types.
+        pipeline_root: where the artifacts go; None for the pipeline's or the server's default.
+        experiment: name of the experiment, which is created if it does not exist.
+        service_account: service account that the pods run as.
     """
 
     pipeline: str
@@ -67,7 +67,7 @@ class RunState:
 
     @property
     def finished(self) -> bool:
-        """Whether the run has come to an end."""
+        """Whether the run has ended."""
         return self.state in _FINISHED
 
 
@@ -78,7 +78,7 @@ class PipelineServer:
         host: address, e.g. `https://example.org/pipeline`; None for `KF_PIPELINES_ENDPOINT`, the
             cluster that this runs in, or the kube config.
         attempts: how often a call is tried.
-        **client_options: of `kfp.Client`, e.g. `namespace`, `existing_token`, `cookies`,
+        **client_options: options of `kfp.Client`, e.g. `namespace`, `existing_token`, `cookies`,
             `credentials`, `ssl_ca_cert`.
 
     Raises:
@@ -106,13 +106,13 @@ class PipelineServer:
     def upload(
         self, path: str | pathlib.Path, *, name: str | None = None, version: str | None = None
     ) -> Created:
-        """Creates a pipeline, or another version of one that is there.
+        """Creates a pipeline, or another version of an existing one.
 
         Args:
-            path: of the file from `compile_pipeline`; checked before anything is sent.
-            name: of the pipeline; None for that in the file.
+            path: path of the file from `compile_pipeline`; checked before anything is sent.
+            name: name of the pipeline; None for the one in the file.
             version: name of the version, by default with the time; the first version of a new
-                pipeline is called like the pipeline.
+                pipeline has the pipeline's name.
 
         Raises:
             UserError: the file, the upload or the name is refused; nothing was created.
@@ -143,7 +143,7 @@ class PipelineServer:
     def schedule(
         self, job: Job, *, cron: str | None = None, interval_seconds: int | None = None
     ) -> Created:
-        """Starts a run again and again; one at a time, without catching up on missed ones.
+        """Starts runs on a schedule; one at a time, without catching up on missed ones.
 
         Args:
             job: what to run.
@@ -183,7 +183,7 @@ class PipelineServer:
         )
 
     def wait(self, run_id: str, *, timeout_seconds: float, poll_seconds: float = 10.0) -> RunState:
-        """Returns the state of a run when it has finished or, if it goes on, after the time."""
+        """Returns the state of a run when it has finished or, if it still runs, after the time."""
         deadline = time.monotonic() + timeout_seconds
         while not (state := self.state(run_id)).finished:
             if time.monotonic() + poll_seconds > deadline:
@@ -199,7 +199,7 @@ class PipelineServer:
                 "upload it first."
             )
         version = self._version(job, pipeline_id)
-        # The name may be known and the experiment not be there; that is created last.
+        # The experiment is created last, if it does not exist, so that errors leave none behind.
         params = _typed(job.parameters, version.pipeline_spec)
         name = job.name or _with_time(job.pipeline)
         experiment = self._call(self._client.create_experiment, job.experiment)
@@ -245,7 +245,7 @@ def _with_time(name: str) -> str:
 def _typed(given: Mapping[str, Any], spec: Mapping[str, Any] | None) -> dict[str, Any]:
     """Returns the run's parameters with the types that the pipeline declares; text is converted."""
     spec = spec or {}
-    spec = spec.get("pipeline_spec", spec)  # the server may have the platform spec beside it
+    spec = spec.get("pipeline_spec", spec)  # the server may return the platform spec beside it
     definitions = spec.get("root", {}).get("inputDefinitions", {}).get("parameters", {})
     for name in given:
         if name not in definitions:

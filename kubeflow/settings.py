@@ -1,4 +1,4 @@
-"""Everything that Kubeflow has to know and the pipeline does not say, for all nodes or one."""
+"""Settings that Kubeflow needs and the pipeline does not have, for all nodes or for one."""
 
 import decimal
 import re
@@ -13,7 +13,7 @@ _QUANTITY = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(?:[numkMGTPE]|[KMGTPE]i|[eE][+-]?
 
 
 def _checked_quantity(text: Any) -> str:
-    text = str(text)  # YAML makes a number of 2
+    text = str(text)  # YAML reads 2 as a number
     match = _QUANTITY.fullmatch(text)
     if not match:
         raise ValueError('a Kubernetes quantity, e.g. "500m", "2" or "8Gi"')
@@ -37,7 +37,7 @@ def _checked_mounts(mounts: dict[str, str]) -> dict[str, str]:
     return mounts
 
 
-# Cores or bytes as Kubernetes writes them, above 0.
+# Cores or bytes in Kubernetes' notation, above 0.
 Quantity = Annotated[str, pydantic.BeforeValidator(_checked_quantity)]
 # Variable to `secret/key`.
 SecretVariables = Annotated[dict[str, str], pydantic.AfterValidator(_checked_sources)]
@@ -52,10 +52,10 @@ class Toleration(Section):
     https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration
 
     Attributes:
-        key: of the taint; None, with `Exists`: every taint.
+        key: key of the taint; None, with `Exists`: every taint.
         operator: `Equal` compares the taint's value, `Exists` does not; None: `Equal`.
-        value: of the taint.
-        effect: of the taint; None: every effect.
+        value: value of the taint.
+        effect: effect of the taint; None: every effect.
         tolerationSeconds: how long the pod stays on a machine that gets the taint `NoExecute`;
             None: as long as it runs.
     """
@@ -66,7 +66,7 @@ class Toleration(Section):
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
     tolerationSeconds: int | None = None  # noqa: N815 (Kubernetes' name)
 
-    # What Kubernetes asks for, too, but only when the pod is to be made.
+    # Kubernetes requires this, too, but checks it only when it creates the pod.
     @pydantic.model_validator(mode="after")
     def _is_coherent(self) -> "Toleration":
         if self.key is None and self.operator != "Exists":
@@ -83,12 +83,12 @@ class Toleration(Section):
         return self.model_dump(exclude_none=True)
 
 
-# What Vertex knows, too, which runs no pods of ours.
+# Settings that Vertex has, too; it runs no pods of ours.
 _PLAIN = {
     "image", "cpu_request", "cpu_limit", "memory_request", "memory_limit", "accelerator",
     "accelerator_count", "environment", "retries", "cache",
 }  # fmt: skip
-# As Kubernetes refuses others, but only when the pod is to be made.
+# Kubernetes refuses other values, but only when it creates the pod.
 _LabelValue = Annotated[
     str,
     pydantic.StringConstraints(
@@ -150,7 +150,7 @@ class NodeSettings(Section):
         return self
 
     def overridden_by(self, other: "NodeSettings") -> "NodeSettings":
-        """Returns these settings with those of `other` on top; mappings are merged."""
+        """Returns these settings, overridden by those of `other`; mappings are merged."""
         merged: dict[str, Any] = {name: getattr(self, name) for name in self.model_fields_set}
         for name in other.model_fields_set:
             value = getattr(other, name)
@@ -159,7 +159,7 @@ class NodeSettings(Section):
 
     @property
     def is_plain(self) -> bool:
-        """Whether the settings need nothing of Kubernetes alone (for Vertex)."""
+        """Whether the settings need nothing that only Kubernetes has (for Vertex)."""
         return not any(getattr(self, name) for name in self.model_fields_set - _PLAIN)
 
 
@@ -171,8 +171,8 @@ class KubeflowSettings(Settings):
         target: `kubeflow` for open-source Kubeflow Pipelines 2.x, `vertex` for Vertex AI Pipelines.
         pipeline_root: where the artifacts go, e.g. `minio://mlpipeline/v2/artifacts`; None for the
             server's default. A run can be given another one.
-        defaults: for every node.
-        nodes: by the id of the node in the pipeline, on top of `defaults`.
+        defaults: settings of every node.
+        nodes: settings by the id of the node in the pipeline; they override `defaults`.
 
     Example:
         ```yaml

@@ -1,8 +1,8 @@
-"""Turns the pipeline spec that TFX makes into one that a server accepts.
+"""Turns the pipeline spec that TFX compiles into one that a server accepts.
 
 The spec is the JSON form of `PipelineSpec` as nested dicts, changed in place. Until `rename`, a
 task, its component and its node in the pipeline have the same name. A second document holds the
-settings that only Kubernetes knows.
+settings that only Kubernetes has.
 """
 
 import json
@@ -20,7 +20,7 @@ _Spec = dict[str, Any]
 
 _TYPE_VERSION = "0.0.1"
 _INPUTS_SPEC_FLAG = "--json_serialized_inputs_spec_args"
-# TFX names the producer of a dynamic execution property so, but not the task itself.
+# TFX adds this to the producer of a dynamic execution property, but not to the task itself.
 _PRODUCER_SUFFIX = "_task"
 _GIGABYTE = 10**9
 _WORD_BEGINS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -43,7 +43,7 @@ def executor(spec: _Spec, task: _Spec) -> _Spec:
 
 
 def containers(spec: _Spec) -> Iterator[tuple[str, _Spec]]:
-    """Yields name and container of every task that runs in one."""
+    """Yields name and container of every task that runs in a container."""
     for name, task in tasks(spec).items():
         if "container" in executor(spec, task):
             yield name, executor(spec, task)["container"]
@@ -58,7 +58,7 @@ def add_defaults(spec: _Spec, defaults: Mapping[str, Any]) -> None:
 
 
 def drop_unresolved(spec: _Spec) -> None:
-    """Removes the inputs whose producer is not in the pipeline, and mends dynamic properties."""
+    """Removes inputs whose producer is not in the pipeline, and corrects dynamic properties."""
     existing = tasks(spec)
     for task in existing.values():
         inputs = task.get("inputs", {})
@@ -78,7 +78,7 @@ def drop_unresolved(spec: _Spec) -> None:
 
 
 def adapt(spec: _Spec) -> None:
-    """Adds for the containers of open-source Kubeflow: types, UI outputs, the driver."""
+    """Adds what containers on open-source Kubeflow need: types, UI outputs, the driver."""
     for task in tasks(spec).values():
         _name_types(component(spec, task))
     for name, container in containers(spec):
@@ -86,7 +86,7 @@ def adapt(spec: _Spec) -> None:
         has_driver = container.pop("lifecycle", None) is not None
         arguments = container.get("args", [])
         if _INPUTS_SPEC_FLAG not in arguments:
-            continue  # a container of the user's own
+            continue  # the user's own container
         definition = component(spec, tasks(spec)[name])
         outputs = definition.get("outputDefinitions", {}).get("artifacts", {})
         for key, artifact in list(outputs.items()):
@@ -191,11 +191,11 @@ def task_name(node_id: str) -> str:
 
 
 def _executor_name(node_id: str) -> str:
-    return f"exec-{task_name(node_id)}"  # as `kfp.local` wants it, and `comp-` of components
+    return f"exec-{task_name(node_id)}"  # `kfp.local` requires it, and `comp-` for components
 
 
 def platform_spec(settings: Mapping[str, NodeSettings]) -> dict[str, Any] | None:
-    """Returns the platform document; None if no container asks for anything.
+    """Returns the platform document; None if no container needs one.
 
     Its fields, in the format of kfp-kubernetes, are those that every 2.x server reads; earlier
     servers do not know e.g. `secretNameParameter`.

@@ -16,9 +16,9 @@ _Json = dict[str, Any]
 
 _FOLDERS = {"minio": "minio", "s3": "s3", "gs": "gcs"}
 _SCHEMES = {folder: scheme for scheme, folder in _FOLDERS.items()}
-# What the metadata store of Kubeflow wraps lists and mappings in, and never takes off.
+# Keys that Kubeflow's metadata store wraps around lists and mappings, and never removes.
 _WRAPPERS = ("list", "struct")
-# Where the pipeline stands in a URI, counted from its end.
+# The positions of the pipeline's name in a URI, counted from its end.
 _PIPELINE_DEPTHS = (5, 4)
 
 
@@ -29,14 +29,14 @@ class Staging:
         self._root = root
 
     def path(self, uri: str) -> str:
-        """Returns the local path of a URI; a URI of another store, or a path, as it is."""
+        """Returns the local path of a URI; a URI of another store, or a path, is unchanged."""
         scheme, separator, rest = uri.partition("://")
         if not separator or scheme not in _FOLDERS:
             return uri
         return str(self._root / _FOLDERS[scheme] / rest)
 
     def uri(self, path: str) -> str:
-        """Returns the URI that a local path stands for; another path as it is."""
+        """Returns the URI for a local path; other paths are unchanged."""
         if not path.startswith("/"):
             return path
         try:
@@ -69,8 +69,8 @@ def _mapped(value: Any, change: Callable[[str], str]) -> Any:
 class Invocation:
     """An `ExecutorInput` of the launcher, for one task.
 
-    Its artifacts have the types of the component's declared inputs, which open-source Kubeflow
-    leaves out. `ui_outputs` are outputs for the UI, name to artifact, that TFX must not see.
+    Its artifacts get the types of the component's declared inputs, which open-source Kubeflow
+    leaves out. `ui_outputs` maps names to artifacts for the UI, which TFX must not see.
     """
 
     def __init__(self, executor_input: _Json, inputs_spec: _Json, staging: Staging) -> None:
@@ -104,7 +104,7 @@ class Invocation:
     def run_id(self, pipeline_name: str) -> str | None:
         """Returns the id of the run, which open-source Kubeflow gives only in the artifacts' URIs.
 
-        They end in `<pipeline>/<run>/<task>/<uuid>/<key>`, in earlier versions without the uuid.
+        The URIs end in `<pipeline>/<run>/<task>/<uuid>/<key>`; in earlier versions without uuid.
         """
         for uri in self._uris:
             parts = uri.split("/")

@@ -1,4 +1,4 @@
-"""Runs a TFX executor for one task, as TFX's own container entrypoint does, without its faults.
+"""Runs a TFX executor for one task, like TFX's own container entrypoint, but without its faults.
 
 TFX's (`kubeflow_v2_run_executor.py`) fails on booleans, NaN and unset properties after the work is
 done, never runs ExampleGen's driver, and does not tell the executor which run it belongs to.
@@ -75,7 +75,7 @@ class TaskRun:
         # Imported here, because it parses command lines.
         from tfx.orchestration.kubeflow.v2.file_based_example_gen import driver
 
-        driver._run_driver(self._input, self._inputs_spec)  # the only way in without a process
+        driver._run_driver(self._input, self._inputs_spec)  # the only entry without a process
         written = pathlib.Path(self._input.outputs.output_file)
         result = json_format.Parse(written.read_text(), pipeline_spec_pb2.ExecutorOutput())
         for key, value in result.parameter_values.items():
@@ -114,7 +114,7 @@ class TaskRun:
 
 
 def _make_folders(inputs: _Artifacts, outputs: _Artifacts) -> None:
-    """Makes the folders that TFX expects and an object store does not keep: the empty ones."""
+    """Creates empty folders, which TFX expects and an object store does not keep."""
     outputs_utils.make_output_dirs(outputs)
     for items in inputs.values():
         for item in items:

@@ -1,7 +1,7 @@
 """Outputs for the Kubeflow UI beside the artifacts that TFX knows, and their files.
 
-The UI shows nothing of an artifact of another type than its own: `system.HTML` and
-`system.Markdown` are a file each, `system.Metrics` is a table of the artifact's metadata.
+The UI shows only artifacts of its own types: `system.HTML` and `system.Markdown` are one file each,
+`system.Metrics` is a table of the artifact's metadata.
 """
 
 import pathlib
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 PREFIX = "system."
 
-# The report, the figures as numbers (which the UI compares between runs) and as people read them.
+# The report, the figures as numbers (which the UI compares between runs), and as readable text.
 HTML, METRICS, MARKDOWN = (f"{PREFIX}{kind}" for kind in ("HTML", "Metrics", "Markdown"))
 _SUFFIXES = {"report": HTML, "figures": METRICS, "summary": MARKDOWN}
 

@@ -20,10 +20,10 @@ def run(
     *,
     runner_class: type[tfx_runner.IrBasedRunner] = tfx.orchestration.LocalDagRunner,
 ) -> None:
-    """Runs the pipeline in this process; nodes that Ctrl-C or SIGTERM ends are marked as failed.
+    """Runs the pipeline in this process; nodes ended by Ctrl-C or SIGTERM are marked as failed.
 
     Args:
-        pipeline: with a metadata connection; the folder of a SQLite file need not exist yet.
+        pipeline: has a metadata connection; the folder of a SQLite file need not exist yet.
         parameters: values of runtime parameters, by name, e.g. `{"train_steps": 500}`.
         runner_class: one of TFX's runners of compiled pipelines.
 
@@ -44,7 +44,7 @@ def run(
         folder.mkdir(parents=True, exist_ok=True)
 
     class _Bound(runner_class):
-        """TFX's runner, which itself takes no values of parameters."""
+        """TFX's runner, which itself does not accept values of parameters."""
 
         def run_with_ir(
             self,

@@ -29,7 +29,7 @@ def declared(pipeline: pipeline_pb2.Pipeline) -> dict[str, type]:
 
 
 def written(nodes: Iterable[base_node.BaseNode]) -> dict[str, data_types.RuntimeParameter]:
-    """Returns nodes' runtime parameters by name, with descriptions and defaults such as 0."""
+    """Returns nodes' runtime parameters by name, with descriptions and defaults, even if 0."""
     return {
         value.name: value
         for node in nodes
@@ -79,7 +79,7 @@ def _parameters(part: message.Message) -> Iterator[pipeline_pb2.RuntimeParameter
 
 
 def _items(value: Any) -> Iterable[Any]:
-    """Returns what a field holds: one value, a list of them, or a map's."""
+    """Returns the values of a field: a single value, a list, or the values of a map."""
     if isinstance(value, message.Message | str | bytes) or not isinstance(value, Iterable):
         return [value]
     return value.values() if isinstance(value, Mapping) else value

@@ -36,7 +36,7 @@ _CACHED = "from cache"
 _STATES = {mlmd.Execution.CACHED: _CACHED, mlmd.Execution.FAILED: _FAILED}
 _DONE = "done"
 _RUN = constants.PIPELINE_RUN_CONTEXT_TYPE_NAME
-# They have no executor, and look again in every run.
+# They have no executor, and look for artifacts again in every run.
 _WITHOUT_CACHE = {importer.Importer.get_class_type(), resolver.Resolver.get_class_type()}
 _NOTHING_NEW = (
     "Nothing has changed: all nodes are from TFX's cache, with the findings below. To train again, "
@@ -49,9 +49,9 @@ _Launch = Callable[[launcher.Launcher], data_types.ExecutionInfo | None]
 
 @dataclasses.dataclass(frozen=True)
 class NodeRun:
-    """The end of a node: `done`, `from cache`, `skipped` or `failed`.
+    """The end of a node, with the state `done`, `from cache`, `skipped` or `failed`.
 
-    `found` are lines on our components' results: findings, what to do about them, the report.
+    `found` has lines on our components' results: findings, what to do about them, the report.
     """
 
     name: str
@@ -64,21 +64,21 @@ class NodeRun:
 def shown(terminal: TextIO) -> Iterator[Sequence[NodeRun]]:
     """Shows nodes of this process as they end, within the context; yields their growing list.
 
-    Each node has a line on `terminal`; a long one says now and then what it is doing. At the end
-    come our components' results, from cache or not. `console.libraries` keeps TFX's log and the
-    nodes' output in a file.
+    Each node has a line on `terminal`; a long-running one also shows its status from time to time.
+    Our components' results come at the end, from cache or not. `console.libraries` keeps TFX's log
+    and the nodes' output in a file.
     """
     with contextlib.ExitStack() as until:
         until.callback(absl_logging.set_verbosity, absl_logging.get_verbosity())
         absl_logging.set_verbosity(absl_logging.INFO)
-        # One for all nodes: with another environment the server of their children begins anew.
+        # One for all nodes: a change of the environment would restart their children's server.
         status = until.enter_context(console.status_watched())
         view = _View(terminal, status=status)
         until.callback(view.close)
         for owner, name, make in (
-            # What every runner of compiled pipelines starts a node with.
+            # Every runner of compiled pipelines starts a node with this.
             (launcher.Launcher, "launch", view.launching),
-            # What makes a wheel of a `module_file`, before the first node.
+            # This makes a wheel of a `module_file`, before the first node.
             (udf_utils, "package_user_module_file", _with_output_to_error),
         ):
             until.enter_context(interception.replacing(owner, name, make))
@@ -124,7 +124,7 @@ class _View:
                     state, made = _outcome(node, result)
                     title = f"{name} (from cache)" if state == _CACHED else name
                     closing_lines = list(_closing(title, made, database=_database(node)))
-                    # The rest of it stands at the end.
+                    # The rest of the decision is shown at the end.
                     decisions = [re.split("[:.]", line)[0] for line in _decided(made)]
                 return result
             finally:
@@ -139,7 +139,7 @@ class _View:
         return launching
 
     def close(self) -> None:
-        """Shows the results, which later nodes have moved out of sight."""
+        """Shows the results, which output of later nodes would have moved out of sight."""
         if self._has_cached and not self._has_news:
             self._say(_NOTHING_NEW)
         for line in (line for node in self.ended for line in node.found):
@@ -177,7 +177,7 @@ def _closing(title: str, made: Sequence[mlmd.Artifact], *, database: str) -> Ite
 
 
 def _outcome_lines(outputs: Iterable[mlmd.Artifact], *, database: str) -> Sequence[str]:
-    """Returns our component's headline, and PerfEvaluator's figures and advice; else nothing."""
+    """Returns our component's headline, with PerfEvaluator's figures and advice; else nothing."""
     for artifact in outputs:
         headline = artifact.custom_properties[artifacts.HEADLINE].string_value
         if artifact.type == types.PerfEvaluation.TYPE_NAME:
@@ -211,7 +211,7 @@ def decisions(outputs: Iterable[mlmd.Artifact]) -> Iterator[str]:
             key = evaluator_constants.ARTIFACT_PROPERTY_BLESSING_MESSAGE_KEY
             message = properties[key].string_value
             verdict = "blessed" if blessing.int_value else "REFUSED"
-            if message.lower().startswith(verdict.lower()):  # PerfEvaluator's says it, too
+            if message.lower().startswith(verdict.lower()):  # PerfEvaluator's includes the verdict
                 yield verdict + message[len(verdict) :]
             else:
                 yield f"{verdict}: {message}" if message else verdict
@@ -226,7 +226,7 @@ def _decided(outputs: Sequence[mlmd.Artifact]) -> Iterator[str]:
 
 
 def remarks(outputs: Iterable[mlmd.Artifact]) -> Iterator[str]:
-    """Yields, a line each, what went wrong in our components though the node succeeded."""
+    """Yields a line on each problem in our components that did not fail the node."""
     for artifact in outputs:
         remark = artifact.custom_properties[artifacts.REMARK].string_value
         if remark:
@@ -234,10 +234,10 @@ def remarks(outputs: Iterable[mlmd.Artifact]) -> Iterator[str]:
 
 
 def reports(outputs: Iterable[mlmd.Artifact]) -> Iterator[str]:
-    """Yields the places of the reports."""
+    """Yields the paths of the reports."""
     for artifact in outputs:
         page = os.path.join(artifact.uri, report_page.FILE_NAME)
-        # Other components' artifacts may lie where nothing of ours can look.
+        # Other components' artifacts may be in a store that we cannot read.
         with contextlib.suppress(errors.UserError):
             if storage.exists(page):
                 yield f"report: {page}"
@@ -247,8 +247,8 @@ def reports(outputs: Iterable[mlmd.Artifact]) -> Iterator[str]:
 def interruptions_recorded() -> Iterator[None]:
     """Marks nodes of this process that Ctrl-C or SIGTERM ends as failed, while the context lasts.
 
-    TFX itself marks only nodes that raise an `Exception`; others would stand in ML Metadata as
-    running for ever. SIGTERM takes effect after the node has ended.
+    TFX itself marks only nodes that raise an `Exception`; others would remain recorded as running
+    in ML Metadata. SIGTERM takes effect after the node has ended.
     """
     with _terminable(), interception.replacing(launcher.Launcher, "launch", _recording):
         yield
@@ -257,7 +257,7 @@ def interruptions_recorded() -> Iterator[None]:
 def mark_as_failed(
     store: metadata_store.MetadataStore, executions: Iterable[mlmd.Execution]
 ) -> None:
-    """Marks those executions as failed that are recorded as running, though nobody runs them."""
+    """Marks executions as failed that are recorded as running, although no process runs them."""
     cut_off = [each for each in executions if execution_lib.is_execution_active(each)]
     for execution in cut_off:
         execution.last_known_state = mlmd.Execution.FAILED
@@ -269,12 +269,12 @@ def _recording(launch: _Launch) -> _Launch:
     def recording(node: launcher.Launcher) -> data_types.ExecutionInfo | None:
         try:
             return launch(node)
-        except Exception:  # which TFX has recorded
+        except Exception:  # TFX has recorded it
             raise
         except BaseException:
             try:
                 _mark_run(node)
-            except Exception:  # what has come is to be seen
+            except Exception:  # must not hide the interruption
                 _LOGGER.warning("The interruption was not recorded in ML Metadata.", exc_info=True)
             raise
 
@@ -282,7 +282,7 @@ def _recording(launch: _Launch) -> _Launch:
 
 
 def _mark_run(node: launcher.Launcher) -> None:
-    """Marks the executions that a node's run leaves when this process ends."""
+    """Marks the executions of a node's run that are left when this process ends."""
     contexts = node._pipeline_node.contexts.contexts
     (run,) = (each.name.field_value.string_value for each in contexts if each.type.name == _RUN)
     with node._mlmd_connection as connection:
@@ -305,7 +305,7 @@ def _terminable() -> Iterator[None]:
         has_come = True
         signal.default_int_handler(number, frame)
 
-    # None: the handler was not installed from Python and cannot be put back.
+    # None: the handler was not installed from Python and cannot be restored.
     before = signal.signal(signal.SIGTERM, interrupt) or signal.SIG_DFL
     try:
         yield

@@ -28,7 +28,7 @@ SEED = 1
 STOCK_FILE = "stock_metrics.json"
 
 _CONSTANTS = pathlib.Path("models", "keras_model", "constants.py")
-# What an engineer does by hand for speed: examples in memory, and several steps a call.
+# An engineer's manual optimizations: examples in memory, and several steps per call.
 _BY_HAND = {
     "metrics=[tf.keras.metrics.BinaryAccuracy()],": (
         "metrics=[tf.keras.metrics.BinaryAccuracy()], steps_per_execution=50,"
@@ -62,7 +62,7 @@ class StockTrainerExecutor(trainer_executor.GenericExecutor):
 
 
 def write_project(folder: pathlib.Path, *, batch_size: int) -> None:
-    """Writes the stock taxi project, unless it exists: ExampleGen's cache goes by file age."""
+    """Writes the stock taxi project unless it exists: ExampleGen's cache depends on file times."""
     if not folder.exists():
         _write_stock(folder, batch_size=batch_size)
     text = (folder / _MODEL).read_text()
@@ -175,8 +175,8 @@ def _pipeline(
 def run_in_process(*, folder: str, settings: str, **run: Any) -> dict[str, float]:
     """Runs the pipeline from plain values, for `isolate.run`; returns the seconds of each node.
 
-    A new `label` trains anew; the same one takes finished nodes from cache. The lines of the nodes
-    alone get to standard output.
+    A new `label` trains again; the same one takes finished nodes from cache. Only the lines about
+    the nodes are written to standard output.
     """
     with (
         os.fdopen(os.dup(1), "w", encoding="utf-8") as terminal,

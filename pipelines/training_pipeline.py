@@ -53,8 +53,8 @@ class TrainingCode:
     def config_for(self, function: str) -> dict[str, Any]:
         """Returns the custom configuration with a digest of the source of the function at a path.
 
-        An edit of the code changes the digest, but not the import path, by which TFX's cache would
-        go. The components of tfx-perf have the digest among their properties anyway.
+        An edit of the code changes the digest, but not the import path, which is all that TFX's
+        cache would look at. The components of tfx-perf have the digest as a property anyway.
         """
         return {**self.custom_config, "source_digest": cache_key.of_source(function)}
 
@@ -80,13 +80,13 @@ def create_pipeline(
 
     ExampleGen, StatisticsGen, SchemaGen, ExampleValidator, Transform, InputTuner,
     MemoryProfiler, OptimizedTrainer, Evaluator, PerfEvaluator, Pusher; and four resolvers, for
-    the input plans and the training plans of runs before, for the last blessed model and for the
-    ledger of blessed runs. Pusher needs both blessings. Caching is on: a failed run that is run
-    again goes on where it failed.
+    the input plans and the training plans of earlier runs, for the last blessed model and for the
+    ledger of blessed runs. Pusher needs both blessings. Caching is on: a failed run that is
+    repeated resumes at the node that failed.
 
-    Any orchestrator can run it, and change two things for a run: the number of training steps
-    (parameter `train_steps`, an integer) and the folder of the artifacts (`pipeline-root`, TFX's
-    own parameter).
+    Any orchestrator can run it, and set two parameters for a run: the number of training steps
+    (`train_steps`, an integer) and the folder of the artifacts (`pipeline-root`, TFX's own
+    parameter).
 
     Args:
         pipeline_name: name in ML Metadata; runs of one name share their baseline.
@@ -96,10 +96,10 @@ def create_pipeline(
         eval_config: Evaluator's metrics and thresholds.
         serving_model_dir: where blessed models are pushed to.
         data_format: `csv`, or `tfrecord` for records of tf.Example.
-        metadata_connection_config: where ML Metadata is, e.g. SQLite or PostgreSQL; None where
-            the orchestrator has its own, as Kubeflow Pipelines.
+        metadata_connection_config: where ML Metadata is, e.g. SQLite or PostgreSQL; None if the
+            orchestrator has its own, like Kubeflow Pipelines.
         config: settings of the four components.
-        run_label: a new label trains anew though nothing has changed; None takes a model that
+        run_label: a new label trains again although nothing has changed; None takes a model that
             was trained on the same data by the same code from cache.
         beam_pipeline_args: options of Beam for the steps that read all of the data (ExampleGen,
             StatisticsGen, Transform, InputTuner, Evaluator), e.g. another runner or more workers.

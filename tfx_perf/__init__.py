@@ -18,7 +18,7 @@ _LAZY = {
     "measured": "tfx_perf.script",
     "optimized": "tfx_perf.script",
 }
-# Modules that projects from templates of 0.1 import from here.
+# Modules that projects from the templates of version 0.1 import from here.
 _OF_0_1 = {"errors": "tfx_perf.core.errors", "quiet": "tfx_perf.core.console"}
 
 __version__ = VERSION

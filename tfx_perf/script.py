@@ -1,4 +1,4 @@
-"""Keras trainings in scripts and notebooks, without TFX: planned, measured and gated."""
+"""Keras training in scripts and notebooks, without TFX: planned, measured and gated."""
 
 import collections
 import contextlib
@@ -41,24 +41,24 @@ from tfx_perf.training.tuning.shared_trials import SharedTrials
 _TITLE = "How the model was trained"
 GATE_REPORT_FILE = "gate_report.html"
 LOG_FILE = "libraries.log"
-_SILENT_SECONDS = 5.0  # after which trials say that they run
+_SILENT_SECONDS = 5.0  # after which a message says that trials run
 _LOGGER = logging.getLogger(__name__)
 
-# How many blocks of a name have come to their end in this process.
+# Number of blocks of each name that have ended in this process.
 _ENDED: collections.Counter[str] = collections.Counter()
 
-# The session of a pipeline's component that runs the code, which then writes and judges.
+# Sessions of pipeline components around this code, which write and judge the figures.
 _AROUND: list[TrainingSession] = []
 
 
 @dataclasses.dataclass
 class ScriptTraining:
-    """What came of the trainings in a `with optimized(…)`; known after its end.
+    """The results of the training in a `with optimized(…)` block; known after its end.
 
     Attributes:
-        record: of the `fit` with the most steps; None if there was none, or it could not be
+        record: figures of the `fit` with the most steps; None if there was none, or it could not be
             measured.
-        decision: the gate's; None without `gate.baseline_uri`.
+        decision: the gate's decision; None without `gate.baseline_uri`.
     """
 
     record: TrainingRecord | None = None
@@ -72,12 +72,12 @@ def optimized(
     folder: str | pathlib.Path | None = None,
     name: str = "",
 ) -> Iterator[ScriptTraining]:
-    """Has every `model.fit` inside train by the plan that is fastest on it, and measures it.
+    """Has every `model.fit` inside train with the plan that is fastest for it, and measures it.
 
-    Plans are tried in this process before the first step, as `training.tuning_seconds` says.
-    What is trained is what Keras' `fit` trains. With `folder`, the next run of unchanged code uses
-    the plan again. With `gate.baseline_uri` in the settings the run is compared with the blessed
-    ones there, and is added to them if nothing became worse.
+    Plans are tried in this process before the first step, within `training.tuning_seconds`. They
+    train the same model as Keras' `fit`. With `folder`, the next run of unchanged code reuses the
+    plan. With `gate.baseline_uri` in the settings, the run is compared with the blessed runs there,
+    and is added to them if nothing became worse.
 
     Example:
         >>> with tfx_perf.optimized(folder="perf") as run:
@@ -85,15 +85,15 @@ def optimized(
         >>> run.record.figures()["examples_per_second"]
 
     Args:
-        settings: see `docs/settings.md`; also as a dictionary, or the path of a YAML file.
-        folder: for the figures and reports; each run replaces those of the one before. None
+        settings: see `docs/settings.md`; may be a dictionary, or the path of a YAML file.
+        folder: for the figures and reports; each run replaces those of the previous run. None
             writes nothing.
-        name: of the training, by which the gate knows its runs from those of others at the same
+        name: of the training; the gate uses it to tell its runs from others at the same
             `baseline_uri`.
 
     Raises:
-        UserError: a wrong setting, `folder` cannot be made, or `baseline_uri` cannot be read. At
-            the end of the block only if `gate.fail_pipeline` is set.
+        UserError: a setting is wrong, `folder` cannot be created, or `baseline_uri` cannot be read.
+            At the end of the block, only if `gate.fail_pipeline` is set.
         RefusalError: the gate refuses the run, and `gate.fail_pipeline` is set.
     """
     training = ScriptTraining()
@@ -114,7 +114,7 @@ def optimized(
                 yield training
         except errors.GIVEN_UP as error:
             if isinstance(error, SystemExit) and not error.code:
-                exit_of_code = error  # as `absl.app.run` and click end a program
+                exit_of_code = error  # `absl.app.run` and click end a program this way
             else:
                 _keep_figures(training, error, figures=figures, output=output)
                 raise
@@ -129,12 +129,12 @@ def optimized(
 def _begun(
     settings: config.PerfConfig, *, folder: str | None, output: "_Output"
 ) -> tuple[TrainingSession, Callable[[], TrainingRecord | None]]:
-    """Returns a block's session, and what makes its record once the block has ended."""
+    """Returns a block's session, and a function for its record once the block has ended."""
     if output.log is not None:
-        with contextlib.suppress(OSError):  # it is not to be written either
-            output.log.unlink(missing_ok=True)  # of the run before
+        with contextlib.suppress(OSError):  # then it cannot be written either
+            output.log.unlink(missing_ok=True)  # the previous run's
     key = _plan_key(settings)
-    # Every worker reads it, the first one alone writes it.
+    # Every worker reads the record; only the first worker writes it.
     file = None if folder is None else pathlib.Path(folder, training_record.FILE_NAME)
     before = _record_before(file)
     runs_before = 0 if before is None else 1 + before.runs_before
@@ -156,7 +156,7 @@ def _begun(
     session = TrainingSession(settings, choice=choice, choose=choose, block=_block(output.name))
 
     def figures() -> TrainingRecord | None:
-        with console.sifted(output.log):  # it compiles steps for their memory
+        with console.sifted(output.log):  # the record compiles steps, for their memory
             record = session.record
         if record is None:
             return None
@@ -170,8 +170,8 @@ class LoopMeter(custom_loop.Meter):
     """The `meter` of `measured`.
 
     Attributes:
-        record: of the loop, known after its end; None if no step was marked.
-        decision: the gate's, likewise; None without `gate.baseline_uri`.
+        record: figures of the loop, known after its end; None if no step was marked.
+        decision: the gate's decision, also known then; None without `gate.baseline_uri`.
     """
 
     record: TrainingRecord | None = None
@@ -188,8 +188,8 @@ def measured(
 ) -> Iterator[LoopMeter]:
     """Measures a custom training loop, whose steps you mark, records it and has the gate judge it.
 
-    The loop stays as it is: nothing in it is made faster. In a `run_fn` of OptimizedTrainer the
-    figures are those of its run, and the pipeline's settings and gate hold.
+    The loop is not changed: nothing in it becomes faster. In a `run_fn` of OptimizedTrainer the
+    figures become those of the component's run, and the pipeline's settings and gate apply.
 
     Example:
         >>> with tfx_perf.measured(folder="perf") as meter:
@@ -200,8 +200,8 @@ def measured(
         ...         meter.end_epoch(loss=loss)
 
     Args:
-        settings: the section `gate`; see `optimized`.
-        model: whose parameters are counted: whatever has `trainable_variables`.
+        settings: only the section `gate` is used; see `optimized`.
+        model: its parameters are counted; any object with `trainable_variables`.
         folder: see `optimized`.
         name: see `optimized`.
 
@@ -230,7 +230,7 @@ def measured(
 
 @contextlib.contextmanager
 def _trials(settings: config.PerfConfig, *, log: pathlib.Path | None) -> Iterator[None]:
-    """Keeps what libraries log from the terminal, and says what takes so long."""
+    """Keeps the logs of libraries off the terminal, and prints a message if trials take long."""
     seconds = settings.training.tuning_seconds
     if not seconds:
         yield
@@ -239,7 +239,7 @@ def _trials(settings: config.PerfConfig, *, log: pathlib.Path | None) -> Iterato
     sign = threading.Timer(_SILENT_SECONDS, _say, [message])
     sign.start()
     try:
-        with console.sifted(log):  # the same lines in the training are the user's
+        with console.sifted(log):  # but not in the training itself
             yield
     finally:
         sign.cancel()
@@ -252,7 +252,7 @@ def _keep_figures(
     figures: Callable[[], TrainingRecord | None],
     output: "_Output",
 ) -> None:
-    """Keeps what was found before an error of the user's, as far as it goes; hides none."""
+    """Keeps the figures from before an error in the user's code, if possible; never hides it."""
     try:
         training.record = figures()
         if training.record is not None:
@@ -262,7 +262,7 @@ def _keep_figures(
 
 
 def _block(name: str) -> str:
-    """Returns the folder of a block's checkpoints; one that was interrupted has it once more."""
+    """Returns the name of a block's checkpoint folder, the same again after an interruption."""
     if not isinstance(name, str):
         raise errors.UserError(f"Expected a text. Received: name={name!r}.")
     number = _ENDED[name]
@@ -274,7 +274,7 @@ def _block(name: str) -> str:
 
 @contextlib.contextmanager
 def inside(session: TrainingSession) -> Iterator[None]:
-    """Has `optimized` and `measured` of the code inside leave all that they find to a session."""
+    """Has `optimized` and `measured` in the code inside leave their figures to a session."""
     _AROUND.append(session)
     try:
         yield
@@ -284,7 +284,7 @@ def inside(session: TrainingSession) -> Iterator[None]:
 
 @dataclasses.dataclass(frozen=True)
 class _Output:
-    """What becomes of a record: figures and reports in a folder, if any, and a decision."""
+    """Outputs of a block: figures and reports in a folder, if any, and the gate's decision."""
 
     settings: config.PerfConfig
     name: str
@@ -292,14 +292,14 @@ class _Output:
 
     @property
     def log(self) -> pathlib.Path | None:
-        """File of what libraries log while plans are tried."""
+        """The file for logs of libraries while plans are tried."""
         return None if self.folder is None else self.folder / LOG_FILE
 
     def publish(self, training: TrainingRecord | None, *, gap: str) -> GateRecord | None:
-        """Writes and says what was found; returns the gate's decision if there is a gate.
+        """Writes and prints the figures; returns the gate's decision if there is a gate.
 
-        Of several workers the first one does. Without a training `gap` says why it is missing,
-        which a gate that may fail the script refuses.
+        Only the first of several workers does so. If `training` is None, `gap` says why, and with
+        `gate.fail_pipeline` the run is refused.
         """
         if not workers.this().is_chief:
             return None
@@ -314,14 +314,14 @@ class _Output:
         _say(page.verdict, *_place(self._written_training(training, page)))
         try:
             return self._judge(training) if gate.baseline_uri else None
-        except errors.UserError as error:  # since the block began; the model is yet to be saved
+        except errors.UserError as error:  # new since the block began; the model is not saved yet
             if gate.fail_pipeline:
                 raise
             _say(f"The gate has neither blessed nor recorded this run: {error}")
             return None
 
     def keep(self, training: TrainingRecord, error: BaseException) -> None:
-        """Writes what was found before the user's code raised an error, and says so in a line."""
+        """Writes the figures from before an error in the user's code, and prints a line on them."""
         if not workers.this().is_chief:
             return
         report = self._written_training(training, self._report_on(training))
@@ -344,7 +344,7 @@ class _Output:
     def _written(
         self, file_name: str, content: records.Record | report_page.Report
     ) -> pathlib.Path | None:
-        """Returns the file; None if there is none: the model is yet to be saved."""
+        """Writes and returns a file; None if that fails, since the model is not saved yet."""
         if self.folder is None:
             return None
         try:
@@ -388,7 +388,7 @@ def _place(report: pathlib.Path | None) -> list[str]:
 
 
 def _say(*lines: str) -> None:
-    with contextlib.suppress(OSError, ValueError):  # full or closed; the model is yet to be saved
+    with contextlib.suppress(OSError, ValueError):  # full or closed; the model is not saved yet
         print(*lines, sep="\n", file=sys.stderr, flush=True)
 
 
@@ -396,9 +396,9 @@ def _say(*lines: str) -> None:
 def _output(
     settings: config.PerfConfig, *, folder: str | pathlib.Path | None, name: str
 ) -> Iterator[_Output]:
-    """Makes the folder, and reads the baseline: what is wrong is said before anything is trained.
+    """Creates the folder and reads the baseline, so that errors are raised before the training.
 
-    Removes a folder that it made if nothing was written. Of several workers, the chief has it.
+    Removes a folder that it created if nothing was written. Of several workers, the chief has one.
     """
     gate = settings.gate
     if not gate.baseline_uri and (gate.rules or gate.fail_pipeline):
@@ -458,7 +458,7 @@ def _absolute(section: Any, name: str) -> Any:
 
 
 def _plan_key(settings: config.PerfConfig) -> dict[str, str]:
-    """Returns what the plan depends on; nothing where the code has no file, as in a notebook."""
+    """Returns what the plan depends on; empty if the code has no file, as in a notebook."""
     code = _code_digest()
     if code is None:
         return {}
@@ -482,14 +482,14 @@ def _code_digest() -> str | None:
     files = {
         getattr(module, "__file__", None)
         for name, module in [*sys.modules.items()]
-        if name.partition(".")[0] != tfx_perf.__name__  # whose folders need not be in one
+        if name.partition(".")[0] != tfx_perf.__name__  # may be outside of `installed`
     }
     users = sorted(
         file
         for file in files
         if file
         and not file.startswith(installed)
-        # Of code that is known, in an order that changes from process to process.
+        # Generated from other files, in an order that changes from process to process.
         and autograph.GENERATED_PREFIX not in file
     )
     try:
@@ -500,6 +500,6 @@ def _code_digest() -> str | None:
 
 def _record_before(file: pathlib.Path | None) -> TrainingRecord | None:
     if file is not None and file.exists():
-        with contextlib.suppress(errors.UserError):  # of another version; trials find a plan anew
+        with contextlib.suppress(errors.UserError):  # of another version; trials find a new plan
             return TrainingRecord.read(file)
     return None

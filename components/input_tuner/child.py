@@ -1,4 +1,4 @@
-"""The child's side of InputTuner: a plan for one split, used again or measured."""
+"""The child's side of InputTuner: a plan for one split, reused or measured."""
 
 import functools
 import logging
@@ -25,7 +25,7 @@ from tfx_perf.tf_internals import autograph
 from tfx_perf.training.speedups import precision
 from tfx_perf.training.tuning import families
 
-BATCH_SIZE = 256  # if neither the settings nor the training code say another
+BATCH_SIZE = 256  # if neither the settings nor the training code set one
 
 _CODE = ("run_fn", "module_file", "module_path")
 
@@ -86,7 +86,7 @@ class _Planning:
             ),
         )
         captured, note = self._training(folder)
-        tune = functools.partial(tune, keeps_order=self._must_be_exact())  # as the code has asked
+        tune = functools.partial(tune, keeps_order=self._must_be_exact())  # the code may require it
         try:
             source = self._as_trained_on(default, captured)
             plan = tune(source, train=captured, spent_seconds=time.monotonic() - began)
@@ -135,7 +135,7 @@ class _Planning:
         )
 
     def _training(self, folder: str) -> tuple[training.CapturedTraining | None, str]:
-        """Returns the training, or None and the reason; that is empty without training code."""
+        """Returns the training, or None and the reason, which is empty without training code."""
         run_fn = self._run_fn
         if run_fn is None:
             return None, ""

@@ -45,7 +45,7 @@ class InputTuner(training_component.TrainingComponent):
     Outputs:
         input_plan: `InputPlan` with `plan.json`, `report.html`, `tuning.log`, the figures as
             custom properties and the custom property `chosen_candidate`; also `reused_from`, if
-            it is a plan of a run before.
+            it is the plan of an earlier run.
 
     Example:
         ```python
@@ -83,10 +83,10 @@ class InputTuner(training_component.TrainingComponent):
             split: the split to tune on.
             label_key: feature that the training code splits off as the label; not needed if the
                 code is given.
-            previous_plans: `InputPlan`s of runs before, from `latest_plans`. A plan found on the
+            previous_plans: `InputPlan`s of earlier runs, from `latest_plans`. A plan found on the
                 same data, code, settings, host and versions is published again.
             **given: see `training_component.TrainingArguments`. Training code may be left out. The
-                sections `input` and `schedule` of `config` count.
+                sections `input` and `schedule` of `config` apply.
 
         Raises:
             UserError: both `run_fn` and `module_file` are given, or `config` is a mapping with a

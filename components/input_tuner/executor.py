@@ -34,14 +34,14 @@ class Executor(base_executor.BaseExecutor):
     ) -> None:
         """Tunes the input of one split.
 
-        A search that crashes, hangs or is killed for its memory costs the speed-up, not the
+        A search that crashes, hangs or is killed for its memory costs the speedup, not the
         pipeline: the plan is then TFXIO's default, with the cause as its reason.
         """
         exec_properties = trainer_args.with_train_steps(exec_properties)
         config = PerfConfig.from_json(exec_properties["config"])
         settings, runs_are_planned = config.input, config.schedule.expected_runs is not None
         target = artifact_utils.get_single_instance(output_dict["input_plan"])
-        storage.path(target.uri)  # a store without its driver is said before the search
+        storage.path(target.uri)  # reports a store's missing driver before the search
         with tempfile.TemporaryDirectory(prefix="input-tuner-") as folder:
             log_path = pathlib.Path(folder, _LOG_FILE)
             try:
@@ -89,7 +89,7 @@ class Executor(base_executor.BaseExecutor):
 def _default_plan(
     examples: list[artifact.Artifact], *, split: str, settings: InputSettings, reason: str
 ) -> record.TuningRecord:
-    """Returns the plan that changes nothing; TensorFlow is not run for it."""
+    """Returns the plan that changes nothing, without running TensorFlow."""
     data = source.RecordSource(
         file_patterns=examples_lib.split_patterns(examples, split),
         default_factory=examples_lib.default_factory(examples),
@@ -98,7 +98,7 @@ def _default_plan(
     default = candidates.Default()
     try:
         compression = data.compression
-    except candidate.NotApplicable:  # of both kinds
+    except candidate.NotApplicable:  # only some of the files are compressed
         compression = ""
     return record.TuningRecord(
         chosen=default.name,

@@ -1,4 +1,4 @@
-"""Plans of runs before, used again where measuring would find the same."""
+"""Plans of earlier runs, reused if measuring again would give the same result."""
 
 import logging
 import time
@@ -24,7 +24,7 @@ _REFERENCE_SHARE = 0.05  # of the time budget, for reading the default; as in a 
 def key_of(
     source: source_lib.RecordSource, *, settings: InputSettings, training_digest: str
 ) -> dict[str, str]:
-    """Returns what a plan depends on: data (not their place), versions, settings and code."""
+    """Returns what a plan depends on: data (not their location), versions, settings and code."""
     features = f"{source.element_spec}\n{source.options.label_key}"
     return {
         _DATA: cache_key.of_files(source.files),
@@ -42,10 +42,10 @@ def keyed(
     plans: Sequence[artifact.Artifact] = (),
     failures: int = 0,
 ) -> record.TuningRecord:
-    """Returns a plan with its key, without which it is not used again.
+    """Returns a plan with its key, without which it is not reused.
 
-    A search that was not worth its time gets none. One that ended too early gets a second try,
-    since a quieter machine may finish it: `failures` counts those that left no plan.
+    The plan of a search that was not worth its time gets no key. A search that ended too early is
+    tried again, since a quieter machine may finish it; `failures` counts those without a plan.
     """
     if not plan.undecided_count:
         return plan.model_copy(update={"key": dict(key)}) if plan.came_to_an_end else plan
@@ -64,7 +64,7 @@ def keyed(
 
 
 def _undecided_before(plans: Sequence[artifact.Artifact], key: Mapping[str, str]) -> int:
-    """Returns how many of the last searches for the same, on any data, have ended too early."""
+    """Returns how many of the last searches with this key, on any data, ended too early."""
     _, plan = next(_newest_first(plans), ("", None))
     if plan is None or cache_key.differences(plan.key, key).keys() - {_DATA}:
         return 0
@@ -79,10 +79,10 @@ def find(
     settings: InputSettings,
     example_count: int | None = None,
 ) -> record.TuningRecord | None:
-    """Returns the newest plan with the same key, marked as used again; None if there is none.
+    """Returns the newest plan with the same key, marked as reused; None if there is none.
 
-    If the data differ but have about the same amount, as in a window that moves on from day to day,
-    the plan is checked on the new data and says so. Why the others are not used is logged.
+    If the data differ but are about as large, as in a window that moves from day to day, the plan
+    is checked on the new data and says so. The reasons for not using other plans are logged.
     """
     began = time.monotonic()
     for uri, plan in _newest_first(plans):
@@ -110,14 +110,14 @@ def kept(
 ) -> record.TuningRecord | None:
     """Returns the last run's plan, checked on the data; None if it is the default or unfit.
 
-    Where a search is not worth its time, a run after an edit or an upgrade is then no slower than
-    the one before. It gets no key, so that the next run considers a search again.
+    If a search is not worth its time, a run after an edit or an upgrade is then no slower than the
+    previous one. The plan gets no key, so that the next run considers a search again.
     """
     began = time.monotonic()
     uri, plan = next(_newest_first(plans), ("", None))
     if plan is None or plan.chosen == record.DEFAULT:
         return None
-    if "service" in plan.chosen.split("+"):  # it held for the service that it was found with
+    if "service" in plan.chosen.split("+"):  # it was only valid for the service it was found with
         return None
     plain = plan.model_copy(update={"service_address": None})
     try:
@@ -144,7 +144,7 @@ def _newest_first(plans: Sequence[artifact.Artifact]) -> Iterator[tuple[str, rec
 
 
 def _data_differ(plan: record.TuningRecord, key: Mapping[str, str]) -> bool:
-    """Whether the plan is for other data; raises `NotApplicable` if it holds for no data here."""
+    """Whether the plan is for other data; raises `NotApplicable` if it cannot be reused at all."""
     if not plan.key or plan.is_searched_again:
         raise candidate.NotApplicable("its search did not finish")
     candidates.make(plan.chosen)  # refuses one that only an earlier version had
@@ -161,12 +161,12 @@ def _for_other_data(
     settings: InputSettings,
     example_count: int | None = None,
 ) -> record.TuningRecord:
-    """Returns the plan for these data; NotApplicable if amount or examples rule it out."""
+    """Returns the plan for these data; NotApplicable if their amount or examples rule it out."""
     if source.compression != plan.compression:
         raise candidate.NotApplicable(
             f"its data were compressed otherwise: {plan.compression or 'not at all'}"
         )
-    # Not with the data of its last use: small differences from day to day would add up.
+    # Compares with the measured data, not those of its last use: small differences would add up.
     measured_on = plan.measured_on or record.MeasuredData(
         file_count=plan.file_count, file_bytes=plan.file_bytes, example_count=plan.example_count
     )
@@ -183,7 +183,7 @@ def _for_other_data(
         "file_bytes": source.total_bytes,
         "example_count": example_count,
     }
-    if plan.chosen == record.DEFAULT:  # of which there is nothing to prove
+    if plan.chosen == record.DEFAULT:  # there is nothing to prove
         return plan.model_copy(update={**facts, "checked_example_count": 0, "examined_state": ""})
     endless = source.replace_options(num_epochs=None, shuffle=True, batch_size=plan.batch_size)
     examined_state = endless.files_digest

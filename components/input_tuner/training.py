@@ -50,17 +50,17 @@ class TrainConsumer:
         self._is_taken_over = eligibility.obstacle(call, self._loop) is None
 
     def prepare(self) -> None:
-        """Trains on the batch once, which makes all variables; call it before the others."""
+        """Trains on the batch once, which creates all variables; call it before other methods."""
         if self._is_taken_over:
             self._loop.prepare()
-        else:  # so that a step is a step
+        else:  # one call of the train function must be one step
             self._loop.keras_api.set_steps_per_execution(self._model, 1)
         self._loop.try_out(
             self._plan(1), self.repeated_batch(), step_count=1, stop_when=lambda timer: False
         )
 
     def consume(self, dataset: tf.data.Dataset) -> measure.Take:
-        """Returns a `measure.Consumer`, which trains on a number of batches of a new iterator."""
+        """Returns a `measure.Take`, which trains on a number of batches of a new iterator."""
         iterator = self._loop.iterator_over(endless(dataset))
 
         def take(count: int) -> None:
@@ -72,7 +72,7 @@ class TrainConsumer:
         return take
 
     def repeated_batch(self) -> tf.data.Dataset:
-        """Returns one batch of the user's data from memory, for ever."""
+        """Returns an endless dataset of one batch of the user's data, held in memory."""
         return datasets.without_autotune(datasets.repeated(self._batch, spec=self._spec))
 
     def _plan(self, steps_per_execution: int) -> TrainingPlan:
@@ -95,8 +95,8 @@ class CapturedTraining(TrainConsumer):
     """Implements `tfx_perf.input.measure.TrainStep` with an unmodified `run_fn`.
 
     The code is run up to `fit` once for the model, and again, with another dataset factory in
-    `fn_args.data_accessor`, for every dataset that is asked for. What the code does to the
-    factory's dataset (map, repeat, shard) is then part of the measurement. `options` and `schema`
+    `fn_args.data_accessor`, for every requested dataset. The code's own transformations of the
+    factory's dataset (map, repeat, shard) are then part of the measurement. `options` and `schema`
     (or None) are those that the code passes to the factory for its training data.
     """
 
@@ -141,7 +141,7 @@ class CapturedTraining(TrainConsumer):
         return float(self.epoch_count * passes * split_example_count)
 
     def dataset(self, factory: Factory) -> tf.data.Dataset:
-        """Returns the endless dataset that `fit` would get by `factory`; of training files only."""
+        """Returns `fit`'s dataset, made endless, with `factory` reading only the training files."""
 
         def chosen(file_pattern: Any, options: Any, schema: Any = None) -> tf.data.Dataset:
             is_trained_on = _as_list(file_pattern) == self._patterns
@@ -173,7 +173,7 @@ def _origin(data: tf.data.Dataset, calls: list[_FactoryCall]) -> _FactoryCall:
 
 
 def endless(data: tf.data.Dataset) -> tf.data.Dataset:
-    """Returns the dataset, repeated unless it never ends anyway."""
+    """Returns the dataset, repeated unless it is already endless."""
     if data.cardinality() == tf.data.INFINITE_CARDINALITY:
         return data
     return data.repeat()

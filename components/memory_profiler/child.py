@@ -19,9 +19,9 @@ NO_FIT = "run_fn does not call Model.fit, and a custom training loop is not prof
 
 
 class Module(NamedTuple):
-    """The training module, and what a training of it takes: `inputs` are artifacts as JSON.
+    """The training module and its arguments; `inputs` are artifacts as JSON.
 
-    Of the RAM, its tuned input takes `reserved_bytes`.
+    `reserved_bytes` is the RAM that the tuned input takes.
     """
 
     inputs: str
@@ -32,7 +32,7 @@ class Module(NamedTuple):
 
 @autograph.sparing_libraries
 def profile_module(*, module: Sequence[Any], example_count: int | None) -> None:
-    """Profiles a `Module`'s `fit` on from the progress in its folder; or says why it cannot."""
+    """Profiles a `Module`'s `fit` from the progress in its folder on, or notes why it cannot."""
     given = Module(*module)
     settings = PerfConfig.from_json(given.exec_properties["config"])
     place = pathlib.Path(given.folder, record.PROGRESS_FILE_NAME)
@@ -59,7 +59,7 @@ def profile_module(*, module: Sequence[Any], example_count: int | None) -> None:
 def measure_footprint(*, module: Sequence[Any], batch_size: int, most: int) -> None:
     """Runs a `Module` up to its `fit` and trains the first steps on one batch.
 
-    Larger ones follow, up to `most` examples, as far as they are quick and far from the limit.
+    Larger batches follow, up to `most` examples, while they are quick and far from the limit.
     """
     given = Module(*module)
     settings = PerfConfig.from_json(given.exec_properties["config"])
@@ -82,7 +82,7 @@ def measure_footprint(*, module: Sequence[Any], batch_size: int, most: int) -> N
         )
         size: int | None = batch_size
         while size is not None:
-            note(record.Footprint(batch_size=size, status="not run"))  # until it has ended
+            note(record.Footprint(batch_size=size, status="not run"))  # until the steps have ended
             note(meter.take(size, is_brief=bool(footprints)).footprint)
             size = largest_batch.next_quick_size(footprints, most=most)
 
@@ -93,9 +93,9 @@ def footprint_file(batch_size: int | str) -> str:
 
 
 def _captured(module: Module) -> interception.FitCall | None:
-    """Returns the module's `fit`; if the module does not come to it, notes why and returns None."""
+    """Returns the module's call of `fit`; if it makes none, notes why and returns None."""
     inputs, folder = json_utils.loads(module.inputs), module.folder
-    # The examples are the same without the plan, and come before the whole split is loaded.
+    # Without the plan, the examples are the same, and do not wait until the whole split is loaded.
     inputs.pop(trainer_args.INPUT_PLAN_KEY, None)
     run = trainer_args.bound_run_fn(inputs, module.exec_properties, folder=folder)
     try:
@@ -104,7 +104,7 @@ def _captured(module: Module) -> interception.FitCall | None:
         _note_unmeasured(folder, NO_FIT)
     except errors.UserError:
         raise
-    except (Exception, SystemExit) as error:  # the training meets it again, and fails by it
+    except (Exception, SystemExit) as error:  # the training will fail with it, too
         traceback.print_exc()
         reason = f"run_fn raised {errors.in_one_line(error)} before it called Model.fit"
         _note_unmeasured(folder, reason)

@@ -21,17 +21,17 @@ class MemoryProfilerSpec(component_spec.ComponentSpec):
 
 
 class MemoryProfiler(training_component.TrainingComponent):
-    """Tells where the memory of a training step goes, before the training.
+    """Shows where the memory of a training step goes, before the training.
 
-    Takes what Trainer takes. The module's `run_fn` runs unmodified up to its `Model.fit`, in a
+    Takes Trainer's arguments. The module's `run_fn` runs unmodified up to its `Model.fit`, in a
     process of its own. There the step is profiled at several batch sizes: the allocator's peak over
     a few real steps without XLA, and XLA's buffer assignment for the step, which is only compiled.
-    Weights, optimizer state, gradients and inputs are told apart. What the process grows by tells
-    how large a batch may be; near the end of the memory, steps are trained in further processes.
+    Weights, optimizer state, gradients and inputs are listed separately. The growth of the process
+    tells how large a batch may be; near the memory limit, steps are trained in further processes.
 
-    What happens in these processes never fails the pipeline: a batch size that is killed, hangs
-    or raises has a row with the reason. If there is no figure at all (`run_fn` does not come to
-    `fit`, the smallest batch does not fit), `unmeasured.json` takes the place of the profile.
+    Failures in these processes never fail the pipeline: a batch size that is killed, hangs or
+    raises has a row with the reason. If there is no figure at all (`run_fn` does not reach `fit`,
+    or the smallest batch does not fit), `unmeasured.json` replaces the profile.
 
     Outputs:
         memory_profile: `MemoryProfile` with `profile.json`, `report.html`, logs, the figures at
@@ -68,7 +68,7 @@ class MemoryProfiler(training_component.TrainingComponent):
         Args:
             input_plan: `InputPlan` of InputTuner, to read the examples as the training will.
             **given: see `training_component.TrainingArguments`. The section `memory` of `config`
-                counts.
+                applies.
 
         Raises:
             UserError: not exactly one of `run_fn` and `module_file` is given, or `config` is a

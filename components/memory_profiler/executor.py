@@ -21,28 +21,28 @@ from tfx_perf.memory.record import Footprint, Plan, ProfileProgress, ProfileReco
 from tfx_perf.report import memory as memory_report
 
 _Artifacts = dict[str, list[artifact.Artifact]]
-# A step, a footprint, the look at fragmentation and the compiler may be killed; the others are gone
-# on with.
+# One per process: a step, a footprint, the check of fragmentation and the compiler may each be
+# killed, after which the next process continues with the rest.
 _LOG_FILES = tuple(f"profile{end}.log" for end in ("", "-2", "-3", "-4", "-5"))
 _STEPS_SHARE = 0.5  # of the time; the rest is for the footprints
-_MOST_PROCESSES = 3  # for footprints beyond those
-_FOOTPRINT_SHARE = 0.25  # of the time, that one beyond the first may take
+_MOST_PROCESSES = 3  # for footprints after the first
+_FOOTPRINT_SHARE = 0.25  # of the time, for each footprint after the first
 _SHORTEST_STEP_SECONDS = 1e-6
-_WORTH_IT = 2  # times the batch before; less would say little
+_WORTH_IT = 2  # times the previous batch size; a smaller batch would say little
 _LOGGER = logging.getLogger(__name__)
 
 
 class Executor(base_executor.BaseExecutor):
-    """Profiles in child processes and publishes what it found."""
+    """Profiles in child processes and publishes the result."""
 
     def Do(  # noqa: N802 (TFX's name)
         self, input_dict: _Artifacts, output_dict: _Artifacts, exec_properties: dict[str, Any]
     ) -> None:
-        """Profiles the user's training step; the artifact has what was measured, or the reason."""
+        """Profiles the user's training step; the artifact has the figures or the reason."""
         exec_properties = trainer_args.with_train_steps(exec_properties)
         settings = PerfConfig.from_json(exec_properties["config"]).memory
         target = artifact_utils.get_single_instance(output_dict["memory_profile"])
-        storage.path(target.uri)  # a store without its driver is said at once
+        storage.path(target.uri)  # reports a store's missing driver at once
         origin = artifacts.origin_of(self._context, input_dict)
         with tempfile.TemporaryDirectory(prefix="memory-profiler-") as name:
             folder = pathlib.Path(name)
@@ -80,7 +80,7 @@ class Executor(base_executor.BaseExecutor):
 
 
 class Attempts:
-    """Profiles a module within a time, whatever becomes of the processes that do it."""
+    """Profiles a module within a time limit, whatever happens to the processes that do it."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Attempts:
         self._example_count = tuned.example_count if tuned else None  # of the split
         self._settings, self._folder = settings, folder
         self._deadline = time.monotonic() + settings.timeout_seconds
-        self._took_seconds = 0.0  # the last footprint's process
+        self._took_seconds = 0.0  # by the last process
 
     def profile(self) -> ProfileRecord | unmeasured.MissingMeasurement:
         """Returns the profile, or why there is none."""
@@ -164,7 +164,7 @@ class Attempts:
         return None
 
     def _completed(self, profiled: ProfileRecord) -> ProfileRecord:
-        """Returns the record with the footprints of training and the largest batch by these."""
+        """Returns the record with training's footprints and the largest batch that they allow."""
         counts = filter(None, [self._example_count, profiled.epoch_example_count])
         most = min(counts, default=largest_batch.ENOUGH)
         steps = [step for step in profiled.steps if step.plan == "plain"]
@@ -186,7 +186,7 @@ class Attempts:
         most = max(self._settings.batch_sizes, default=most)
         steps = [step for step in profiled.steps if step.plan == "plain"]
         taken, plan = list(profiled.footprints), profiled.trained_plan or "plain"
-        if taken:  # in a process that did more
+        if taken:  # in a process that also profiled the steps
             self._took_seconds = next((item.seconds for item in taken if item.seconds), 0.0)
         else:
             ran = [step.batch_size for step in steps if step.status == "measured"]
@@ -208,7 +208,7 @@ class Attempts:
         return taken, ""
 
     def _taken(self, size: int, *, plan: Plan, most: int) -> list[Footprint]:
-        """Returns the footprints that a process of their own takes of a batch, or why it ended."""
+        """Returns footprints from a separate process, from a batch size on, or why it ended."""
         console.set_status(f"batch size {size:,}: the first steps of training")
         for place in self._folder.glob(child.footprint_file("*")):
             place.unlink()
@@ -231,15 +231,15 @@ class Attempts:
         ]
 
     def _affordable(self, size: int, last: Footprint) -> int | None:
-        """Returns the batch, or a smaller one for which there is time; None if it is too small."""
+        """Returns the size, or a smaller one that the time allows; None if that is too small."""
         if last.step_seconds is None:
             return size
         left_seconds = min(
             self._deadline - time.monotonic(), _FOOTPRINT_SHARE * self._settings.timeout_seconds
         )
-        # Of a step too short to be told from the rest of a `fit`, 0.
+        # `step_seconds` is 0 if the step is too short to be told from the rest of a `fit`.
         steps_seconds = footprint.STEPS * max(last.step_seconds, _SHORTEST_STEP_SECONDS)
-        # Most of the rest may be for tracing, whatever the size.
+        # Tracing may take most of the remaining time, whatever the batch size.
         per_batch = (left_seconds - self._took_seconds + steps_seconds) / steps_seconds
         most = int(last.batch_size * per_batch)
         if most < size and most < _WORTH_IT * last.batch_size:

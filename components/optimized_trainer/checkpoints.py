@@ -20,8 +20,8 @@ from tfx_perf.training.tuning import earlier
 _LOGGER = logging.getLogger(__name__)
 
 _FOLDER, _SHARED_PREFIX, _MODEL_RUN = "training_checkpoints", "checkpoints-", "model_run"
-# What another run goes on from, or heeds; anything else that a training writes there is of no use
-# without it.
+# Files that another run resumes from or takes into account; without them, nothing else that a
+# training writes there is useful.
 _OF_USE = (
     *earlier.FILE_NAMES,
     "fit-*/*/checkpoint-*",
@@ -29,19 +29,19 @@ _OF_USE = (
     "fit-*/*/shortage.json",
 )
 _OF_NO_USE = ("fit-*", "model_run*")
-# Another run before this one changes nothing about the training.
+# Earlier runs do not change the training.
 _IRRELEVANT_INPUTS = {"previous_metrics"}
-# Nor does who looks on, or where the workers are.
+# Neither does monitoring, the location of the workers, or the gate.
 _IRRELEVANT_SECTIONS = ("monitoring", "distribution", "gate")
 
 
 def folder_for(job: TrainingJob, context: base_executor.BaseExecutor.Context | None) -> str | None:
     """Returns a folder that the same training finds again in any pipeline run; None without a disk.
 
-    That of the settings, if they name one; for a job on Kubernetes one that its workers share. TFX
-    keeps a `stateful_working_dir` beyond a failure, but names it by the execution. So the folder
-    lies beside it and is named by what the node is given: inputs that were not made anew, code and
-    settings.
+    The settings may name it; for a job on Kubernetes it is one that the workers share. Otherwise:
+    TFX keeps a `stateful_working_dir` after a failure, but names it by the execution. So the folder
+    lies beside it, and its name is a digest of the node's arguments: the URIs of its inputs, code
+    and settings.
     """
     if job.checkpoint_folder is not None:
         return job.checkpoint_folder
@@ -63,7 +63,7 @@ def folder_for(job: TrainingJob, context: base_executor.BaseExecutor.Context | N
 
 
 def _name_for(job: TrainingJob) -> str:
-    """Returns a name that a training shares only with itself in another run."""
+    """Returns a name that only the same training has in another run."""
     inputs = {
         key: [each.uri for each in artifacts]
         for key, artifacts in job.input_dict.items()
@@ -98,10 +98,10 @@ def tidied(folder: str | None) -> Iterator[None]:
 class KeptModelRun:
     """The folder that `run_fn` gets as `model_run_dir` while it trains.
 
-    TFX deletes the `ModelRun` of a failed execution, but a training that goes on needs what its
-    callbacks wrote, such as the best weights so far. So the folder lies beside the checkpoints and
-    goes into the artifact when all is trained. Without checkpoints, or with a remote artifact, it
-    is the artifact's own.
+    TFX deletes the `ModelRun` of a failed execution, but a resumed training needs the files of its
+    callbacks, such as the best weights so far. So the folder lies beside the checkpoints and is
+    moved into the artifact after the training. Without checkpoints, or with a remote artifact, it
+    is the artifact's own folder.
     """
 
     def __init__(self, arguments: fn_args_utils.FnArgs, *, checkpoint_folder: str | None) -> None:
@@ -121,7 +121,7 @@ class KeptModelRun:
             if not any(folder.parent.glob("fit-*/*/checkpoint-*")):
                 shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:  # as for the checkpoints themselves, the training goes on
+        except OSError as error:  # the training continues, as when checkpoints cannot be saved
             _LOGGER.warning("Files of callbacks are not kept for another run: %s", error)
             self._kept = None
             return self._arguments
@@ -142,7 +142,7 @@ class KeptModelRun:
                 path.unlink()
 
     def publish(self) -> None:
-        """Puts everything into the artifact."""
+        """Moves all files into the artifact."""
         if self._kept is None:
             return
         shutil.copytree(self._kept, self._arguments.model_run_dir, dirs_exist_ok=True)

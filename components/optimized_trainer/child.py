@@ -38,17 +38,17 @@ from tfx_perf.training.tuning import choosing, cost_model, earlier
 from tfx_perf.training.tuning.choice import PlanChoice, TrialProgress, plain
 from tfx_perf.training.tuning.earlier import KnownPlan
 
-# The processes that must start to have oneDNN: two in turns (which share the cores), and the one
-# that trains. None of them can be a fork, which has its imports.
+# Processes that must start before oneDNN can train: two in turns (which share the cores), and the
+# one that trains; and the seconds each takes to import, since none of them can be a fork.
 _STARTS, _IMPORT_SECONDS = 3, 10.0
 
-# What another process must have: libraries converted by AutoGraph, turns with oneDNN before the
-# trials, or a plan from trials that this one cannot make.
+# Why another process is needed: libraries must be converted by AutoGraph, turns with oneDNN must
+# come before the trials, or this process cannot run trials to find a plan.
 Lack = Literal["conversion", "onednn", "trials apart"]
 
 
 class TrainingResult(records.Record):
-    """The record that a training process hands back beside the model, or why there is none."""
+    """The record that a training process returns beside the model, or why there is none."""
 
     SCHEMA: ClassVar[str] = "tfx_perf.training_result/1"
 
@@ -56,12 +56,12 @@ class TrainingResult(records.Record):
 
 
 class TrialOrder(records.Record):
-    """The order to a process that makes the trials.
+    """The instructions for a process that runs the trials.
 
-    Its progress is in a file in `folder`, which remains if the process ends. `asked` is when the
-    first process for the trials was asked for, in seconds since 1970, and `spent_seconds` are those
-    from then until this one was. If it may ask for oneDNN, it chooses nothing where turns with that
-    are worth it.
+    The process writes its progress to a file in `folder`, which remains if the process ends.
+    `asked` is when the first process for the trials was requested, in seconds since 1970, and
+    `spent_seconds` is the time from then until this one was. If `may_ask_for_onednn`, the process
+    chooses no plan when turns with oneDNN are worth their time.
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.trial_order/1"
@@ -72,11 +72,11 @@ class TrialOrder(records.Record):
     asked: float = 0.0
     spent_seconds: float = 0.0
     may_ask_for_onednn: bool
-    are_open: bool = True  # whether there are to be any
+    are_open: bool = True  # whether trials may still be run
 
     @property
     def progress_file(self) -> pathlib.Path:
-        """A `TrialProgress`; it is there while trials run."""
+        """The file with a `TrialProgress`; it exists while trials run."""
         return pathlib.Path(self.folder, "progress.json")
 
 
@@ -88,10 +88,10 @@ def train(
     converts_libraries: bool,
     random_states: dict[str, Any],
 ) -> dict[str, Any] | Lack:
-    """Trains in a child; returns the `TrainingResult`, or the lack that needs another process.
+    """Trains in a child; returns the `TrainingResult`, or the lack that requires another process.
 
-    That one goes on from the checkpoints. Without a known choice for the `fit` that it names, and
-    for every other `fit`, trials find a plan here, by `order`.
+    The other process resumes from the checkpoints. A known choice names the `fit` it is for; for
+    any other `fit`, and without a known choice, trials find a plan here, as `order` says.
     """
     generators.restore(random_states)
     training = TrainingJob.model_validate(job)
@@ -161,8 +161,8 @@ def run(
 def try_plans(*, job: dict[str, Any], order: dict[str, Any]) -> dict[str, Any] | None:
     """Runs the user's code up to its first `fit` and makes trials there; runs in a child.
 
-    It serves data that call Python functions, which may yield their elements only once: trials in
-    the training's own process would take them from it. None if turns with oneDNN should come first.
+    Needed for data that call Python functions, which may yield their elements only once: trials in
+    the training's own process would consume them. None if turns with oneDNN should come first.
     """
     began = time.time()
     logging.basicConfig()  # to the log that is published beside the figures
@@ -186,19 +186,19 @@ def try_plans(*, job: dict[str, Any], order: dict[str, Any]) -> dict[str, Any] |
 
 
 def is_worth_onednn(step_seconds: float, *, step_count: int, start_seconds: float) -> bool:
-    """Whether it pays to try oneDNN first, for all planned runs' steps and with its usual gain."""
+    """Whether trying oneDNN first pays off over all planned runs' steps, with its usual gain."""
     saving_seconds = step_count * OneDnn().hoped_saving_seconds(step_seconds)
     return saving_seconds > _STARTS * (_IMPORT_SECONDS + start_seconds)
 
 
 def settings_of(job: TrainingJob) -> PerfConfig:
-    """Returns a job's settings with the number of runs that are planned."""
+    """Returns a job's settings with the planned number of runs."""
     schedule = ScheduleSettings(expected_runs=job.expected_runs)
     return job.settings.model_copy(update={"schedule": schedule})
 
 
 class _TrialsHere:
-    """The trials in this process, and their `lack`; None if nothing is known to be lacking."""
+    """The trials in this process; `lack` is why they need another one, None if they do not."""
 
     def __init__(self, order: TrialOrder, job: TrainingJob) -> None:
         self._order, self._job = order, job
@@ -208,7 +208,7 @@ class _TrialsHere:
     def choose(self, call: FitCall, loop: FitLoop) -> PlanChoice:
         """Returns the choice, or raises an `AbandonedError` if it needs another process.
 
-        Only the first `fit` may: an earlier one would train again in another process.
+        Only the first `fit` may: another process would repeat the training of earlier ones.
         """
         order = self._order
         if not order.are_open:
@@ -235,7 +235,7 @@ class _TrialsHere:
 def _by_trials(
     call: FitCall, loop: FitLoop, *, order: TrialOrder, job: TrainingJob
 ) -> PlanChoice | None:
-    """Returns what the trials find; None if turns with oneDNN should come first."""
+    """Returns the choice of the trials; None if turns with oneDNN should come first."""
     is_put_off = False
 
     def is_worth_waiting_for(step_seconds: float) -> bool:
@@ -247,7 +247,7 @@ def _by_trials(
                 step_count=job.expected_runs * (loop.total_length or 0),
                 start_seconds=time.time() - order.asked,
             )
-            # Two processes, and this one ends.
+            # The turns run two processes, but this one ends first.
             and memory.has_memory_for_as_much_again()
         )
         return is_put_off
@@ -274,7 +274,7 @@ def _by_trials(
 def _progress_in(
     file: pathlib.Path, *, known: KnownPlan
 ) -> Iterator[Callable[[TrialProgress], None]]:
-    """Yields what notes the progress in a file, which is gone when the trials are over."""
+    """Yields a function that writes the progress to a file, which is removed after the trials."""
     TrialProgress(began=time.time(), running=(), finished=known.trials).write(file)
     try:
         yield lambda progress: progress.write(file)

@@ -1,7 +1,7 @@
-"""Comparisons in turns of what a whole process decides: who trains, the precision, oneDNN.
+"""Comparisons in turns of choices that are fixed for a process: devices, precision, oneDNN.
 
 A failure costs only a possible gain: there are good plans without it. Results are kept beside the
-checkpoints and in the record, so that nobody has to compare again.
+checkpoints and in the record, so that no later run has to repeat the comparison.
 """
 
 import logging
@@ -23,12 +23,12 @@ from tfx_perf.training.tuning.choice import StrategyChoice
 from tfx_perf.training.tuning.earlier import Earlier, KnownPlan, keep
 from tfx_perf.training.tuning.processes import Comparison, Trained
 
-# What of the trials' budget turns may take, beside imports and compilation.
+# The share of the trials' budget that turns may take, and seconds for imports and compilation.
 _SHARE, _START_SECONDS = 0.4, 300.0
 _ONE, _ALL = strategies.ONE_DEVICE, "mirrored"
-# A narrower type may train the same for a while.
+# Several, because the losses of a narrower type may not differ at first.
 _PRECISION_LOSS_PASSES = 5
-# It changes the numbers, and the steps of workers vary more: chance must not choose it.
+# It changes the results, and workers' step times vary more, so chance must not choose it.
 _PRECISION_ROUNDS = 20
 
 _LOGGER = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ def may_try_onednn(job: TrainingJob) -> bool:
 
 
 def with_onednn(job: TrainingJob, *, log_folder: pathlib.Path) -> Comparison:
-    """Trains Keras' `fit` with oneDNN and without, in turns, in the rest of the trials' budget."""
+    """Compares Keras' `fit` with and without oneDNN, in turns, in the trials' remaining budget."""
     return compare(
         job, {"onednn-on": TrainingPlan(onednn=True)}, as_it_is="onednn-off", log_folder=log_folder
     )
@@ -52,10 +52,10 @@ def with_onednn(job: TrainingJob, *, log_folder: pathlib.Path) -> Comparison:
 def in_one_precision(
     job: TrainingJob, known: KnownPlan, *, earlier: Earlier, log_folder: pathlib.Path
 ) -> tuple[TrainingJob, KnownPlan]:
-    """Returns both with the precision that `training.precision: auto` comes to.
+    """Returns `job` and `known` with the precision that `training.precision: auto` selects.
 
-    A dtype policy counts when a layer is made, so that each precision has processes of its own.
-    None is tried if the plan is known, by a job in a cluster, or with parameter servers.
+    A dtype policy takes effect when a layer is created, so each precision has its own processes.
+    None is tried if the plan is known, for a job in a cluster, or with parameter servers.
     """
     if job.settings.training.precision != "auto":
         return job, known
@@ -96,9 +96,9 @@ def compare(
     fewest_rounds: int = in_turns.MIN_ROUNDS,
     log_folder: pathlib.Path,
 ) -> Comparison:
-    """Trains Keras' `fit` as it is, under the name `as_it_is`, and with each plan, in turns.
+    """Compares Keras' `fit` as it is, under the name `as_it_is`, with each plan, in turns.
 
-    `fewest_rounds` blocks are made if a share of the trials' budget allows that.
+    At least `fewest_rounds` blocks are run if the turns' share of the trials' budget allows it.
     """
     trainings = {as_it_is: job, **{name: job.with_plan(plan) for name, plan in plans.items()}}
     seconds = _SHARE * job.settings.training.tuning_seconds
@@ -141,10 +141,10 @@ def _in_turns(
 def strategy(
     job: TrainingJob, known: KnownPlan, *, earlier: Earlier, log_folder: pathlib.Path
 ) -> StrategyChoice | None:
-    """Returns what a training is distributed by; None if the settings do not leave that open.
+    """Returns the choice of a strategy; None if the settings do not leave it open.
 
     `distribution.strategy: auto` compares one device with all of this machine's devices in one
-    process. If several fail, one trains.
+    process. If training on several fails, one device trains.
     """
     if not job.settings.distribution.is_open:
         return None
@@ -162,13 +162,13 @@ def strategy(
 
 
 def device_count(*, exec_properties: dict[str, Any]) -> int:
-    """Returns how many devices could train; run in a child, as it fixes their configuration."""
+    """Returns how many devices could train; runs in a child, as it fixes their configuration."""
     trainer_args.load_run_fn(exec_properties)
     return len(devices.computing())
 
 
 def one_or_several(job: TrainingJob, *, log_folder: pathlib.Path) -> StrategyChoice:
-    """Returns the winner of one device and all of them; one, if nothing else can be tried."""
+    """Returns the faster of one device and all of them; one device if all cannot be tried."""
     log_folder.mkdir(parents=True, exist_ok=True)
     try:
         count = isolate.run(

@@ -29,22 +29,22 @@ class OptimizedTrainerSpec(standard_component_specs.TrainerSpec):
 
 
 class OptimizedTrainer(training_component.TrainingComponent):
-    """Trains the user's unmodified module with the fastest plan that was measured.
+    """Trains the user's unmodified module with the fastest measured plan.
 
-    Takes what TFX's Trainer takes, and runs the same `run_fn`, in a process of its own. Before the
-    first step of its first `Model.fit`, short trials compare Keras' `fit` with several steps per
-    call and with XLA, on the real model and data. The fastest plan that comes to Keras'
-    weights then trains. A trial that crashes or eats the memory is left out; if none can be made,
-    Keras' `fit` trains. Code that cannot be taken over (a custom loop, NumPy input, eager mode)
-    trains as it would have, and the record says why.
+    Takes the arguments of TFX's Trainer and runs the same `run_fn`, in a process of its own. Before
+    the first step of its first `Model.fit`, short trials compare Keras' `fit` with several steps
+    per call and with XLA, on the real model and data. The fastest plan that produces Keras'
+    weights then trains. A trial that crashes or runs out of memory is skipped; if no trial can be
+    run, Keras' `fit` trains. Code that cannot be sped up (a custom loop, NumPy input, eager mode)
+    trains as it would with Trainer, and the record says why.
 
-    With the setting `distribution.strategy`, `run_fn` is run in the scope of that `tf.distribute`
-    strategy; with `model_parallel` the layers of its model are on several devices while it fits.
+    With the setting `distribution.strategy`, `run_fn` runs in the scope of that `tf.distribute`
+    strategy; `model_parallel` spreads the layers of its model over several devices during `fit`.
     With `distribution.workers` or `distribution.job`, workers on this machine or on Kubernetes
-    train in its place and make the trials together; with parameter servers there are no trials.
-    Whatever the settings leave open with `auto` is measured before.
+    train instead and run the trials together; with parameter servers there are no trials.
+    Settings left open with `auto` are measured first.
 
-    With `previous_metrics`, trials that would find the same as those of a run before are not
+    With `previous_metrics`, trials that would give the same result as in an earlier run are not
     repeated, and training starts at once.
 
     Outputs:
@@ -52,7 +52,7 @@ class OptimizedTrainer(training_component.TrainingComponent):
         model_run: `ModelRun`, e.g. TensorBoard logs.
         perf_metrics: `PerfMetrics` with `metrics.json`, `report.html`, `job.json`, logs, the
             figures as custom properties and the custom property `plan`; also `reused_from`, if
-            the plan is that of a run before.
+            the plan comes from an earlier run.
 
     Example:
         ```python
@@ -85,13 +85,13 @@ class OptimizedTrainer(training_component.TrainingComponent):
         """Constructs the component.
 
         Args:
-            input_plan: `InputPlan` from InputTuner; None reads as TFX does.
-            previous_metrics: `PerfMetrics` of runs before, from `latest_metrics`. A plan found with
-                the same code, schema, input plan, settings, host and versions is used again, if
+            input_plan: `InputPlan` from InputTuner; None reads the examples as TFX does.
+            previous_metrics: `PerfMetrics` of earlier runs, from `latest_metrics`. A plan found
+                with the same code, schema, input plan, settings, host and versions is reused, if
                 `fit` gets the same model and batches.
-            run_label: a new label trains anew though nothing has changed.
+            run_label: a new label trains again although nothing has changed.
             **given: see `training_component.TrainingArguments`. The sections `training`,
-                `compilation`, `schedule`, `distribution` and `monitoring` of `config` count.
+                `compilation`, `schedule`, `distribution` and `monitoring` of `config` apply.
 
         Raises:
             UserError: not exactly one of `run_fn` and `module_file` is given, or `config` is a

@@ -1,4 +1,4 @@
-"""OptimizedTrainer's side of a training on several workers: hands it over, takes the model."""
+"""OptimizedTrainer's side of a training on several workers: starts it and collects the model."""
 
 import json
 import logging
@@ -49,9 +49,9 @@ def train(
     context: _Context,
     log_folder: pathlib.Path,
 ) -> None:
-    """Trains on the workers of `distribution` and publishes the first one's record.
+    """Trains on the workers of `distribution` and publishes the first worker's record.
 
-    SIGTERM ends the workers before it takes effect.
+    On SIGTERM, the workers are ended before this process.
     """
 
     def collect(exchange: Exchange, notes: tuple[str, ...]) -> None:
@@ -194,7 +194,7 @@ def _words(context: _Context) -> tuple[str, ...]:
 
 
 def _digest(job: training_job.TrainingJob, output_dict: _Artifacts) -> str:
-    """Returns a digest that an execution shares only with its next attempt."""
+    """Returns a digest that an execution shares only with its own retries."""
     inputs = {key: [item.uri for item in items] for key, items in job.input_dict.items()}
     outputs = {key: [item.uri for item in items] for key, items in output_dict.items()}
     given = [inputs, outputs, job.exec_properties, job.code]

@@ -15,7 +15,7 @@ from tfx_perf.training.tuning.earlier import KnownPlan
 
 _PLAN_FILE, _RESULT_FILE = "known_plan.json", "result.json"
 _OUTPUTS = "outputs"
-# What they say of the plan is in `KnownPlan`.
+# `KnownPlan` holds the information that they have about the plan.
 _UNUSED_INPUTS = {"previous_metrics"}
 _CODE_KEYS = ("module_file", "module_path")
 
@@ -23,7 +23,7 @@ _Artifacts = dict[str, list[artifact.Artifact]]
 
 
 class Exchange:
-    """The workers' order and results, in a folder of one training that all of them see.
+    """The workers' instructions and results, in one training's folder that all of them see.
 
     With `sees_all`, the workers see all files that this process sees.
     """
@@ -33,7 +33,7 @@ class Exchange:
         self._sees_all = sees_all
 
     def prepare(self, job: training_job.TrainingJob, known: KnownPlan) -> None:
-        """Writes the order anew, with copies of local inputs and code for workers elsewhere."""
+        """Rewrites the instructions, with copies of local inputs and code for remote workers."""
         shutil.rmtree(self.folder, ignore_errors=True)
         try:
             self.folder.mkdir()
@@ -47,20 +47,20 @@ class Exchange:
 
     @property
     def job(self) -> training_job.TrainingJob:
-        """The training of the workers."""
+        """The job that the workers train."""
         return training_job.TrainingJob.read(self.folder / training_job.FILE_NAME)
 
     @property
     def known_plan(self) -> KnownPlan:
-        """The plan as OptimizedTrainer knows it."""
+        """OptimizedTrainer's knowledge of the plan."""
         return KnownPlan.read(self.folder / _PLAN_FILE)
 
     def outputs_folder(self, worker: Worker) -> pathlib.Path:
-        """Returns where a worker saves; the chief's outlives the job."""
+        """Returns the folder that a worker saves to; the chief's outlives the job."""
         return self.folder / (_OUTPUTS if worker.is_chief else f"worker-{worker.index}")
 
     def begin(self, worker: Worker) -> pathlib.Path:
-        """Returns where a worker saves, without what it has left there before a restart."""
+        """Returns the folder that a worker saves to, without leftovers from before a restart."""
         folder = self.outputs_folder(worker)
         shutil.rmtree(folder, ignore_errors=True)
         if worker.is_chief:
@@ -73,12 +73,12 @@ class Exchange:
 
     @property
     def result(self) -> TrainingResult | None:
-        """The chief's record; None if it has not come so far."""
+        """The chief's record; None if it is not complete yet."""
         path = self.folder / _RESULT_FILE
         return TrainingResult.read(path) if path.exists() else None
 
     def collect(self, output_dict: _Artifacts) -> None:
-        """Copies the chief's outputs to the artifacts, maybe after an attempt that was killed."""
+        """Copies the chief's outputs to the artifacts, even over those of a killed attempt."""
         for source in sorted((self.folder / _OUTPUTS).iterdir()):
             storage.copy_tree(source, storage.path(output_dict[source.name][0].uri))
 
@@ -99,7 +99,7 @@ class Exchange:
         ).write(self.folder / training_job.FILE_NAME)
 
     def _shared(self, uri: str, place: str) -> str:
-        """Returns where workers find a file or folder, copied into the folder if need be."""
+        """Returns where workers find a file or folder, copied into the folder if necessary."""
         path = pathlib.Path(uri)
         is_seen = self._sees_all or path.is_relative_to(self.folder.parent)
         if is_seen or storage.is_remote(uri):

@@ -1,4 +1,4 @@
-"""Chooses a plan for the user's `run_fn`, runs it with that, and publishes what was measured."""
+"""Chooses a plan for the user's `run_fn`, trains with it, and publishes the measurements."""
 
 import functools
 import logging
@@ -32,15 +32,15 @@ _Artifacts = dict[str, list[artifact.Artifact]]
 
 
 class Executor(base_executor.BaseExecutor):
-    """Trains as TFX's Trainer does, fast, and publishes what was measured."""
+    """Trains as TFX's Trainer does, but fast, and publishes the measurements."""
 
     def Do(  # noqa: N802 (TFX's name)
         self, input_dict: _Artifacts, output_dict: _Artifacts, exec_properties: dict[str, Any]
     ) -> None:
-        """Trains a model in a child process, or in several workers if wanted or faster.
+        """Trains a model in a child process, or in several workers if configured or faster.
 
-        The plan is that of a run before, or trials there find it. Whatever happens in the trials
-        costs the speed-up, not the training, which goes on with Keras' `fit`.
+        The plan comes from an earlier run, or from trials in that process. A failure of the trials
+        costs the speedup, not the training, which then continues with Keras' `fit`.
         """
         exec_properties = trainer_args.with_train_steps(exec_properties)
         job = TrainingJob.of(input_dict, exec_properties)
@@ -50,7 +50,7 @@ class Executor(base_executor.BaseExecutor):
         if missing is not None:
             console.say_at_exit(missing)
         target = artifact_utils.get_single_instance(output_dict["perf_metrics"])
-        storage.path(target.uri)  # a store without its driver is said before the training
+        storage.path(target.uri)  # reports a store's missing driver before the training
         folder = checkpoints.folder_for(job, self._context)
         job = job.with_settings("training", checkpoint_folder=folder)
         origin = artifacts.origin_of(self._context, input_dict)
@@ -89,14 +89,14 @@ def publish(
     strategy: StrategyChoice | None,
     origin: Origin,
 ) -> None:
-    """Publishes the record, and compiles the saved model if that is wanted."""
+    """Publishes the record, and compiles the saved model if the settings ask for it."""
     (target,), (model,) = (
         outputs[key] for key in ("perf_metrics", standard_component_specs.MODEL_KEY)
     )
     folder = path_utils.serving_model_dir(model.uri)
     notes = _aot_export(folder, job.settings.compilation.aot_signature)
     if isinstance(trained, MissingMeasurement):
-        # The model is good; losing it because nothing was measured would help nobody.
+        # The model is good; a missing measurement is no reason to lose it.
         artifacts.publish_unmeasured(
             target,
             trained.reason,

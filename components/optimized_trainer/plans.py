@@ -1,4 +1,4 @@
-"""The choice for a training, where one is known before it begins: of a run before, or kept."""
+"""The choice known before a training begins: from an earlier run, or kept by an interrupted one."""
 
 import contextlib
 import logging
@@ -24,7 +24,7 @@ from tfx_perf.training.tuning.earlier import Earlier, KnownPlan, Runs
 _FORM_OF_EXAMPLES = ("sparse_feature", "weighted_feature", "tensor_representation_group")
 _FORM_OF_FEATURE = {"name", "type", "shape", "value_count", "value_counts", "struct_domain"}
 
-_RUNS = 20  # among which one may be that of one replica
+_RUNS = 20  # the most earlier runs to search for one on a single replica
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ def key_of(job: TrainingJob) -> dict[str, str]:
 
 
 def earlier(job: TrainingJob, key: dict[str, str]) -> Earlier:
-    """Returns the choices from an interruption, and of the runs before."""
+    """Returns the choices kept by an interrupted run, and those of earlier runs."""
     runs = job.input_dict.get("previous_metrics") or ()
 
     def newest() -> Runs:
@@ -57,7 +57,7 @@ def earlier(job: TrainingJob, key: dict[str, str]) -> Earlier:
 
 
 def known_plan(job: TrainingJob, before: Earlier) -> KnownPlan:
-    """Returns what is known of the plan before anything is tried."""
+    """Returns what is known about the plan before any trial."""
     if not before.key:
         return KnownPlan(choice=plain(TRIALS_OFF))
     choice, previous_plan = before.plan(expected_runs=job.expected_runs), before.previous_plan
@@ -73,15 +73,15 @@ def known_plan(job: TrainingJob, before: Earlier) -> KnownPlan:
 
 
 def too_short(tuned: TuningRecord, *, expected_runs: int) -> PlanChoice | None:
-    """Returns the choice of Keras' `fit` where even starting trials costs more than they may save.
+    """Returns the choice of Keras' `fit` if merely starting trials costs more than they may save.
 
-    InputTuner has measured a step of the very training code and knows how many there are; None
-    where that is open.
+    InputTuner has timed a step of the same training code and knows the number of steps; None if
+    it does not, or if trials may pay off.
     """
     rate = tuned.diagnosis and tuned.diagnosis.train_examples_per_second
     if not rate or tuned.trained_example_count is None:
         return None
-    # Which it has timed without what Python takes for a call.
+    # InputTuner's timing leaves out the time that Python takes per call.
     step_seconds = tuned.batch_size / rate.value + CALL_SECONDS
     step_count = round(tuned.trained_example_count / tuned.batch_size)
     cost_model = CostModel(step_count=step_count, expected_runs=expected_runs)
@@ -89,7 +89,7 @@ def too_short(tuned: TuningRecord, *, expected_runs: int) -> PlanChoice | None:
 
 
 def of_node(target: artifact.Artifact) -> Iterator[tuple[str, record.TrainingRecord]]:
-    """Yields the places and records of the node's last runs, the newest first.
+    """Yields the folders and records of the node's last runs, the newest first.
 
     TFX has a folder for each execution of a node, named by its number. Unlike `latest_metrics`,
     this includes runs on the same examples.
@@ -99,7 +99,7 @@ def of_node(target: artifact.Artifact) -> Iterator[tuple[str, record.TrainingRec
         return
     try:
         beside = [int(each.name) for each in here.parent.iterdir() if each.name.isdecimal()]
-    except Exception as error:  # whatever a store raises: the model is trained
+    except Exception as error:  # whatever a store raises must not cost the trained model
         _LOGGER.warning("Runs before are not looked at: %s", errors.in_one_line(error))
         return
     for number in sorted((each for each in beside if each < int(here.name)), reverse=True)[:_RUNS]:

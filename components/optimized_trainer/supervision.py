@@ -1,8 +1,8 @@
-"""The parent's side of a training: one process for it, and another if that is lost in its trials.
+"""The parent's side of a training: one process for it, and another if it is lost in its trials.
 
-The trials run where the training does, before its first step: the user's code runs once, and the
-traces made for the plan are there. A plan that crashes the process is marked as failed, and another
-process goes on with the others; plans that no such process can try run apart.
+The trials run in the training's process, before its first step: the user's code runs only once, and
+the plan's traces are reused. A plan that crashes the process is marked as failed, and another
+process continues with the others. Trials that cannot run there get a separate process.
 """
 
 import logging
@@ -28,9 +28,9 @@ from tfx_perf.training.tuning import cost_model, earlier
 from tfx_perf.training.tuning.choice import PlanChoice, TrialProgress, failed, lost
 from tfx_perf.training.tuning.earlier import KnownPlan
 
-# A crash costs the plan that crashed; XLA has two to crash with.
+# One per attempt: a crash rules out only the plan that crashed, and XLA has two that may.
 _LOG_FILES = "trials.log", "trials-2.log", "trials-3.log"
-# For imports and the user's code up to `fit`, in a process apart; the trials in it end themselves.
+# For imports and the user's code up to `fit` in a separate process; its trials limit themselves.
 _START_SECONDS = 300
 
 _LOGGER = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ def train(
     """Trains in a process of its own; returns the measurements, or why there are none.
 
     There the training has the memory to itself and the environment that its plan needs. The child
-    stands for this process: it writes to the same terminal, and SIGTERM and Ctrl-C reach it.
+    acts for this process: it writes to the same terminal, and SIGTERM and Ctrl-C reach it.
     """
     converts_libraries = False
     with tempfile.TemporaryDirectory(prefix="optimized-trainer-") as folder:
@@ -86,7 +86,7 @@ def train(
 
 
 class _SupervisedTrials:
-    """The trials of all processes, whose order has what is known so far."""
+    """The trials of all processes; the order holds what is known so far."""
 
     def __init__(
         self, job: TrainingJob, known: KnownPlan, *, folder: str, log_folder: pathlib.Path
@@ -104,7 +104,7 @@ class _SupervisedTrials:
         return self._order.progress_file.exists()
 
     def begin(self) -> TrialOrder:
-        """Returns the order to a process that begins now."""
+        """Returns the order for a process that starts now."""
         now = time.time()
         asked = self._order.asked or now
         self._log_folder.mkdir(parents=True, exist_ok=True)
@@ -121,7 +121,7 @@ class _SupervisedTrials:
         self._order = self._order.model_copy(update=fields)
 
     def after_loss(self, error: errors.ChildError) -> None:
-        """Notes what a process has left that was lost in its trials; chooses if it is the last."""
+        """Notes the results of a process lost in its trials; gives up if it was the last one."""
         order = self._order
         _LOGGER.warning(
             "The trials were cut off: %s. Another process trains, or resumes from the last "
@@ -147,7 +147,7 @@ class _SupervisedTrials:
             self._give_up(error)
 
     def choose_apart(self) -> None:
-        """Has separate processes choose; it is Keras' `fit` if they cannot make trials."""
+        """Lets separate processes choose a plan; Keras' `fit` if they cannot run trials."""
         began = time.time()
         while self._order.known.choice is None:
             console.set_status("building the model, for tuning")
@@ -182,7 +182,7 @@ class _SupervisedTrials:
 
     def _choose(self, choice: PlanChoice) -> None:
         known = self._order.known
-        if known.choice is None:  # else it is one of another `fit`
+        if known.choice is None:  # otherwise the choice is for another `fit`
             self._note(known=known.model_copy(update={"choice": choice}))
 
     def _give_up(self, error: errors.ChildError) -> None:

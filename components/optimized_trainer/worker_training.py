@@ -1,4 +1,4 @@
-"""One worker's part of a training on several: the user's code, from the folder that all share."""
+"""One worker's part of a training on several: the user's code, run from their shared folder."""
 
 import pathlib
 import shutil
@@ -17,13 +17,13 @@ from tfx_perf.training.tuning.shared_trials import SharedTrials
 def train(folder: pathlib.Path, worker: Worker) -> None:
     """Runs the user's `run_fn`, whose strategy finds the other workers by `TF_CONFIG`.
 
-    All workers save, because saving may take steps together; only the chief's model is kept. With
-    parameter servers the coordinator alone runs it.
+    All workers save, because saving may need all of them; only the chief's model is kept. With
+    parameter servers, only the coordinator runs `run_fn`.
     """
     exchange = Exchange(folder)
     job = exchange.job
     distribution = job.settings.distribution
-    if distribution.workers and not worker.is_chief:  # of one machine, whose port is the chief's
+    if distribution.workers and not worker.is_chief:  # on one machine, the chief has the port
         job = job.with_settings("monitoring", metrics_port=None)
     servers = workers.these_servers()
     worker_count = servers.worker_count if servers else worker.count

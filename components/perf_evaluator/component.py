@@ -39,15 +39,15 @@ class PerfEvaluatorSpec(component_spec.ComponentSpec):
 class PerfEvaluator(base_component.BaseComponent):
     """Checks a run's figures against limits and against the last blessed runs.
 
-    The decision is a standard `InfraBlessing`. Give it to Pusher's `infra_blessing` beside
-    Evaluator's `model_blessing`: Pusher pushes only what both have blessed. A refusal is a
-    result, not a failure: the pipeline goes on and nothing is pushed. With
+    The decision is a standard `InfraBlessing`. Pass it to Pusher's `infra_blessing` beside
+    Evaluator's `model_blessing`: Pusher pushes only models that both have blessed. A refusal
+    is a result, not a failure: the pipeline continues and nothing is pushed. With
     `gate.fail_pipeline` it is a failure, whose error names a copy of the report.
 
-    The blessed runs are kept in a `PerfLedger`, which each run resolves from those before,
-    extends if it is blessed, and passes on. On the first run there is none, and the absolute
-    limits decide alone. Where there are no resolvers, as on Kubeflow, give
-    `gate.baseline_uri` instead; with both, their merge counts.
+    The blessed runs are kept in a `PerfLedger`, which each run resolves from earlier runs,
+    extends if it is blessed, and passes on. The first run has none, so that only the absolute
+    limits decide. Where there are no resolvers, as on Kubeflow, set `gate.baseline_uri`
+    instead; with both, their merge is used.
 
     Outputs:
         blessing: `InfraBlessing` with TFX's custom properties `blessed` (1 or 0),
@@ -96,13 +96,13 @@ class PerfEvaluator(base_component.BaseComponent):
         Args:
             model: `Model` that the decision is about.
             perf_metrics: `PerfMetrics` of OptimizedTrainer.
-            memory_profile: `MemoryProfile`, if rules are about MemoryProfiler's figures.
-            input_plan: `InputPlan`, if rules are about InputTuner's figures.
+            memory_profile: `MemoryProfile`, if rules check MemoryProfiler's figures.
+            input_plan: `InputPlan`, if rules check InputTuner's figures.
             model_evaluation: `ModelEvaluation` of Evaluator, so that speed is not bought with
-                quality: rules may then be about its metrics over all examples.
-            ledger: `PerfLedger` of runs before, from a Resolver; one, several or none.
+                quality: rules may then check its metrics over all examples.
+            ledger: `PerfLedger` of earlier runs, from a Resolver; one, several or none.
             infra_blessing: `InfraBlessing` of InfraValidator, since Pusher takes only one: the
-                blessing then needs both. The decision on the figures stays what it is.
+                blessing then requires both. The decision on the figures does not change.
             config: its section `gate` has the rules; None for the defaults.
         """
         super().__init__(

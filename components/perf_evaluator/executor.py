@@ -39,7 +39,7 @@ _OPTIONAL_RECORDS: dict[str, tuple[type[ProfileRecord] | type[TuningRecord], str
     "memory_profile": (ProfileRecord, memory_record.FILE_NAME),
     "input_plan": (TuningRecord, input_record.FILE_NAME),
 }
-_DIFFERENCE = "_diff"  # TFMA's suffix for what it adds where there is a baseline model
+_DIFFERENCE = "_diff"  # TFMA's suffix for the difference from a baseline model
 # InfraValidator's file names, which its module keeps private.
 _MARKERS = {True: "INFRA_BLESSED", False: "INFRA_NOT_BLESSED"}
 _Artifacts = dict[str, list[artifact.Artifact]]
@@ -90,7 +90,7 @@ class Executor(base_executor.BaseExecutor):
             file_name=ledgers.FILE_NAME,
             figures={},
         )
-        # Last: whatever fails before this leaves nothing that Pusher takes for a blessing.
+        # Last, so that an earlier failure leaves nothing that Pusher takes for a blessing.
         self._bless(
             artifact_utils.get_single_instance(output_dict["blessing"]),
             decision,
@@ -176,7 +176,7 @@ def read_run(
         run_id=run_id or source.uri,
         pipeline=pipeline.id if pipeline else "",
         node=node.node_info.id if node else "",
-        # The path alone is used again where the pipeline's root and metadata have been removed.
+        # Not the path alone: it recurs after the pipeline's root and metadata have been removed.
         artifact=cache_key.digest(source.uri.encode(), storage.read_bytes(file)),
         evaluation=evaluation,
         evaluation_gains=gains,
@@ -188,8 +188,8 @@ def read_run(
 def overall_metrics(uri: str) -> tuple[dict[str, float], dict[str, float]]:
     """Returns the candidate's metrics over all examples, and their differences from the baseline's.
 
-    Only finite ones; the second is empty where Evaluator had no baseline model. Names of a model
-    with several outputs are `OUTPUT/NAME`. Slices are left to TFMA's own thresholds.
+    Only finite values; there are no differences if Evaluator had no baseline model. For a model
+    with several outputs, names are `OUTPUT/NAME`. Slices are left to TFMA's own thresholds.
     """
     try:
         result = tfma.load_eval_result(uri)
@@ -221,10 +221,10 @@ def overall_metrics(uri: str) -> tuple[dict[str, float], dict[str, float]]:
 
 
 def _ledgers_in(resolved: Sequence[artifact.Artifact]) -> Iterator[Ledger]:
-    """Yields the ledgers of runs before that a resolver found; none on the first run.
+    """Yields the ledgers of earlier runs that a resolver found; none on the first run.
 
-    Several are resolved because runs at the same time extend the same ledger, each without the
-    other's entry. Some may be gone, but not all.
+    Several are resolved because concurrent runs extend the same ledger, each without the other's
+    entry. Some files may be missing, but not all.
     """
     paths = [storage.path(item.uri) / ledgers.FILE_NAME for item in resolved]
     gone = [path for path in paths if not storage.exists(path)]
@@ -256,13 +256,13 @@ def measure(
     is_clear: Callable[[statistics.Interval], bool],
     log_folder: pathlib.Path,
 ) -> AbRerun:
-    """Trains the candidate and the last blessed run that can be run again, block by block.
+    """Trains the candidate and the last repeatable blessed run in turns, block by block.
 
-    On a busy host that goes on beyond the usual number of blocks, until more measurements would
+    On a busy host, it continues beyond the usual number of blocks, until more measurements would
     change no answer (`is_clear`). `seconds` includes imports and compilation.
     """
     candidate_job = _job_of(candidate)
-    # Code is run from there, and a ledger may be shared with others.
+    # Only from this pipeline's root: the job's code is run, and a ledger may be shared with others.
     jobs_before = (
         (run.run_id, _job_of(run)) for run in reversed(baseline) if _are_in_one_root(run, candidate)
     )
@@ -281,7 +281,7 @@ def measure(
             decided=lambda blocks: is_clear(statistics.ratio_interval(*blocks)),
         )
     except processes.FAILURES as error:
-        # Whatever fails here changes nothing; the run has its answer all the same.
+        # A failure here changes nothing: the run already has its decision.
         return AbRerun(reason=str(error).rstrip("."))
     ratio = statistics.ratio_interval(*(trained.step_seconds for trained in measured))
     return AbRerun(against=against, ratio=ratio)

@@ -1,4 +1,4 @@
-"""Runs a TFX pipeline on Airflow, one task a node; Airflow may live in another environment.
+"""Runs a TFX pipeline on Airflow, one task per node; Airflow may be in another environment.
 
 `deploy` compiles a pipeline into a folder of Airflow's dags folder: `pipeline.json` (TFX's
 intermediate representation), `topology.json` (what `dag.py` reads) and `dag.py`, which imports

@@ -1,6 +1,6 @@
-"""The Airflow DAG of a TFX pipeline; what it says stands in topology.json, beside it.
+"""The Airflow DAG of a TFX pipeline, which the file topology.json beside it describes.
 
-Made by `tfx-perf airflow deploy`, which also updates it. It needs Airflow alone.
+Written by `tfx-perf airflow deploy`, which also updates it. It needs only Airflow.
 """
 
 import datetime
@@ -22,7 +22,7 @@ NOTE = "note: "
 
 
 def decode(value):
-    """Turns JSON's form of a duration into a `timedelta`."""
+    """Turns the JSON form of a duration into a `timedelta`."""
     if value.keys() == {"duration_seconds"}:
         return datetime.timedelta(seconds=value["duration_seconds"])
     return value
@@ -39,12 +39,12 @@ def show_note(context, result):
         key = context["ti"].key.primary
         with create_session() as session:
             session.get(TaskInstance, key).note = result[len(NOTE) :][:1000]
-    except Exception as error:  # Airflow 3 keeps tasks away from its database
+    except Exception as error:  # Airflow 3 does not let tasks access its database
         print(f"The note stays in the log and in XCom: {error!r}")
 
 
 def make_task(topology, node):
-    """Returns the task of a node: a process, or a container, in the environment of TFX."""
+    """Returns the task of a node: a process or a container with TFX's environment."""
     environment = {
         "TFX_PERF_PIPELINE": node.get("pipeline", str(FOLDER / "pipeline.json")),
         "TFX_PERF_NODE": node["id"],

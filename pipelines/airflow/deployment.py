@@ -1,4 +1,4 @@
-"""Puts a pipeline into a dags folder, found without importing Airflow; knows TFX only if asked."""
+"""Puts a pipeline into Airflow's dags folder without Airflow's code; imports TFX on demand."""
 
 import configparser
 import json
@@ -27,13 +27,13 @@ def deploy(
 ) -> pathlib.Path:
     """Deploys a pipeline to Airflow, or updates one that was deployed before.
 
-    Everything is checked before a file is touched. The files are written aside and renamed,
-    `dag.py` last, so that a scheduler never sees half a DAG.
+    Everything is checked before a file is touched. The files are written under other names and then
+    renamed, `dag.py` last, so that a scheduler never sees half a DAG.
 
     Args:
         pipeline: the same object as for any other runner. Its name becomes the DAG's id.
         dags_folder: None for the one in the settings of the Airflow home, see AIRFLOW_HOME.
-        settings: of the DAG and its tasks.
+        settings: settings of the DAG and its tasks.
 
     Returns:
         The DAG's folder, `<dags_folder>/<pipeline name>`.
@@ -42,7 +42,7 @@ def deploy(
         UserError: Airflow cannot run the pipeline, settings or interpreter are wrong, the
             dags folder cannot be used, or something else has the DAG's name there.
     """
-    # TFX takes seconds to import; run_node, which has no need of all this, imports this package.
+    # TFX takes seconds to import; run_node imports this package, but does not need all of it.
     from tfx_perf.pipelines.airflow import topology
 
     settings = AirflowSettings.of(settings)
@@ -73,7 +73,7 @@ def _check_python(settings: AirflowSettings) -> None:
 
 
 def _check_free(folder: pathlib.Path, *, schema: str) -> None:
-    """Checks that there is nothing of the name, or what was deployed here before."""
+    """Checks that nothing else has the name, only an earlier deployment of ours."""
     if not os.path.lexists(folder) and not os.path.lexists(folder.with_name(folder.name + ".py")):
         return
     try:
@@ -89,7 +89,7 @@ def _check_free(folder: pathlib.Path, *, schema: str) -> None:
 
 
 def _write(folder: pathlib.Path, texts: Mapping[str, str]) -> None:
-    """Writes files so that each is whole at any time; a new folder stays only if complete."""
+    """Writes files so that each is complete at any time; a new folder stays only if complete."""
     is_new = not folder.exists()
     drafts = {name: folder / f".{name}.draft" for name in texts}
     try:
@@ -109,7 +109,7 @@ def _write(folder: pathlib.Path, texts: Mapping[str, str]) -> None:
 
 
 def find_dags_folder(given: str | os.PathLike[str] | None = None) -> pathlib.Path:
-    """Returns the folder for DAGs, by default that in the settings of the Airflow home."""
+    """Returns the folder for DAGs, by default the one in the settings of the Airflow home."""
     if given is not None:
         return _writable(pathlib.Path(given))
     home = pathlib.Path(os.environ.get("AIRFLOW_HOME", "~/airflow")).expanduser()
@@ -120,7 +120,7 @@ def find_dags_folder(given: str | os.PathLike[str] | None = None) -> pathlib.Pat
     setting = _setting(config, "core", "dags_folder")
     folder = pathlib.Path(os.path.expandvars(setting)).expanduser() if setting else default
     if folder == default:
-        default.mkdir(exist_ok=True)  # Airflow writes it into its settings, and does not make it
+        default.mkdir(exist_ok=True)  # Airflow writes it into its settings, but does not create it
     return _writable(folder)
 
 
@@ -137,7 +137,7 @@ def _check_database(home: pathlib.Path, config: configparser.ConfigParser) -> No
 
 
 def _setting(config: configparser.ConfigParser, section: str, key: str) -> str | None:
-    """Returns a setting of Airflow; a variable of the environment comes before the file."""
+    """Returns a setting of Airflow; an environment variable overrides the file."""
     variable = f"AIRFLOW__{section.upper()}__{key.upper()}"
     return os.environ.get(variable) or config.get(section, key, fallback=None) or None
 

@@ -2,7 +2,7 @@
 
 `python -m tfx_perf.pipelines.airflow.run_node` takes its values from the environment, so that
 neither a shell nor a template language reads them. Exit codes: 0; 1 for a node that failed; 2 for
-the user's mistake; 99 for a node that was skipped.
+a user error; 99 for a node that was skipped.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ from tfx.orchestration.portable import launcher, runtime_parameter_utils
 from tfx.orchestration.portable.mlmd import execution_lib
 from tfx.proto.orchestration import pipeline_pb2
 
-# TFX makes up a class for a type that nobody has imported, and no child process can be sent it.
+# TFX makes up a class for a type that was not imported, which cannot be sent to a child process.
 from tfx_perf.components import early_imports, types  # noqa: F401
 from tfx_perf.core import errors
 from tfx_perf.pipelines import parameters, progress
@@ -44,7 +44,7 @@ _RUN = constants.PIPELINE_RUN_CONTEXT_TYPE_NAME
 
 
 class TerminatedError(Exception):
-    """SIGTERM came; an exception, so that the launcher records a failed execution."""
+    """SIGTERM was received; an exception, so that the launcher records a failed execution."""
 
 
 def main() -> None:
@@ -106,7 +106,7 @@ def _find(ir: pipeline_pb2.Pipeline, node_id: str) -> pipeline_pb2.PipelineNode:
 
 
 def _connection(config: Any) -> Any:
-    """Returns the connection to ML Metadata; SQLite's folder is made if it does not exist."""
+    """Returns the connection to ML Metadata; SQLite's folder is created if it does not exist."""
     connection = getattr(config, config.WhichOneof("connection_config"))
     if isinstance(connection, mlmd.ConnectionConfig) and connection.HasField("sqlite"):
         pathlib.Path(connection.sqlite.filename_uri).parent.mkdir(parents=True, exist_ok=True)
@@ -114,7 +114,7 @@ def _connection(config: Any) -> Any:
 
 
 def _note_on(store: metadata_store.MetadataStore, execution: mlmd.Execution) -> str:
-    """Returns in one line: from cache or not, a gate's decision, remarks, the reports' places."""
+    """Returns in one line: from cache or not, a gate's decision, remarks, the reports' paths."""
     sentences = ["taken from cache"] if execution.last_known_state == mlmd.Execution.CACHED else []
     outputs = progress.outputs_of(store, execution.id)
     sentences += [
@@ -138,10 +138,10 @@ class _Attempt:
 def _begin_attempt(store: metadata_store.MetadataStore, node: pipeline_pb2.PipelineNode) -> None:
     """Prepares a node for the launcher's next attempt, after a retry or a clear.
 
-    The launcher knows one execution for a node and run: it would overwrite a failed one, and do
-    nothing where one has succeeded. So every attempt is an execution in a context of its own, and
-    later nodes read the outputs of the newest successful one. Attempts that were cut off are marked
-    as failed. A cleared node is not taken from cache: whoever clears it wants it done again.
+    The launcher allows one execution per node and run: it would overwrite a failed one, and do
+    nothing if one has succeeded. So every attempt is an execution in its own context, and later
+    nodes read the outputs of the newest successful one. Attempts that were cut off are marked as
+    failed. A cleared node is not taken from cache, because clearing it asks to run it again.
     """
     names = _names(node.contexts.contexts)
     run, name = names[_RUN], names[_NODE]
@@ -157,7 +157,7 @@ def _begin_attempt(store: metadata_store.MetadataStore, node: pipeline_pb2.Pipel
         for channel in spec.channels:
             contexts = _names(channel.context_queries)
             if not {_RUN, _NODE} <= contexts.keys():
-                continue  # it is not of this run
+                continue  # it does not belong to this run
             made = _newest(attempts.get(contexts[_NODE], []))
             if made and made.name:
                 query = channel.context_queries.add()

@@ -22,13 +22,13 @@ _CRON_FIELDS = (5, 6)
 _PRESETS = ("@once", "@continuous", "@hourly", "@daily", "@weekly", "@monthly", "@quarterly",
             "@yearly")  # fmt: skip
 
-# What Airflow has no argument for, of an operator and of a DAG.
+# Settings for which Airflow's operator, or its DAG, has no argument.
 _OF_OURS = {"environment", "operator_arguments"}
 _NOT_OF_THE_DAG = {"parameters", "default_args", "nodes", "python", "python_path", "container"}
 
 
 class TaskSettings(Section):
-    """Airflow's own arguments of an operator; what is None is left to Airflow.
+    """Airflow's own arguments of an operator; those that are None are left to Airflow.
 
     Durations are `datetime.timedelta`, seconds, or ISO 8601 such as `PT5M`.
 
@@ -41,9 +41,9 @@ class TaskSettings(Section):
         pool: Airflow pool, which must exist.
         pool_slots: slots that the task takes there.
         priority_weight: which of several waiting tasks goes first.
-        queue: of the executor, e.g. for workers with a GPU.
+        queue: queue of Airflow's executor, e.g. for workers with a GPU.
         owner: as shown in the UI.
-        depends_on_past: wait for the task's success in the run before.
+        depends_on_past: wait for the task's success in the previous run.
         environment: environment variables for the node's process.
         operator_arguments: further arguments of the operator, of JSON types, e.g. `namespace` of
             KubernetesPodOperator or `mem_limit` of DockerOperator.
@@ -96,9 +96,9 @@ class AirflowSettings(Settings):
     Attributes:
         schedule: cron expression, a preset such as `@daily`, or a duration between runs; None
             for runs that are triggered.
-        start_date: of the schedule; without a zone it is UTC.
+        start_date: start of the schedule; without a zone it is UTC.
         catchup: run also the intervals between `start_date` and now.
-        max_active_runs: how many runs may go on at the same time. More than one disturb each
+        max_active_runs: how many runs may be active at the same time. More than one disturb each
             other's measurements.
         dagrun_timeout: a run that lasts longer fails.
         tags: to find the DAG by.
@@ -106,7 +106,7 @@ class AirflowSettings(Settings):
         is_paused_upon_creation: None for Airflow's own setting.
         parameters: new defaults for the pipeline's runtime parameters, by name.
         default_args: settings of every task.
-        nodes: settings of single tasks, by node id; they come before `default_args`.
+        nodes: settings of single tasks, by node id; they override `default_args`.
         python: interpreter of the environment with TFX and tfx_perf; None for the one that
             deploys, or for `python` in a container.
         python_path: folders that the pipeline's own modules are imported from.

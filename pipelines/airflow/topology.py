@@ -1,4 +1,4 @@
-"""A pipeline as Airflow gets it: compiled, checked, and described for the DAG file."""
+"""A pipeline prepared for Airflow: compiled, checked, and described for the DAG file."""
 
 import base64
 import datetime
@@ -16,7 +16,7 @@ from tfx.dsl.compiler import compiler, constants
 from tfx.dsl.components.base import base_component
 from tfx.orchestration import pipeline as tfx_pipeline
 
-# Imported because a pipeline's deployment_config is made of their messages.
+# Imported because a pipeline's deployment_config contains their messages.
 from tfx.proto.orchestration import (  # noqa: F401
     executable_spec_pb2,
     local_deployment_config_pb2,
@@ -32,7 +32,7 @@ SCHEMA = "tfx_perf.airflow/1"
 
 # Airflow's rule for ids; they are also names of folders here.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
-# JSON Schema's names, which Airflow checks a run's values with.
+# JSON Schema's names of types, by which Airflow checks a run's values.
 _TYPE_NAMES = {int: "integer", float: "number", str: "string"}
 _DATA_PREFIX = "data:application/gzip;base64,"
 
@@ -67,7 +67,7 @@ def compile_pipeline(source: tfx_pipeline.Pipeline) -> pipeline_pb2.Pipeline:
 def _pack_module_files(source: tfx_pipeline.Pipeline) -> None:
     """Packs module files into the pipeline's root, named by a digest of the code, as TFX does."""
     try:
-        with console.output_to_error():  # setuptools says much
+        with console.output_to_error():  # setuptools prints a lot
             for component in source.components:
                 if isinstance(component, base_component.BaseComponent):
                     component._resolve_pip_dependencies(source.pipeline_info.pipeline_root)

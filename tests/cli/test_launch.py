@@ -272,7 +272,7 @@ def test_workers_are_held_against_a_run_alone_and_try_what_those_before_could_no
 @pytest.mark.slow
 def test_trials_that_end_a_worker_are_not_made_again(tmp_path):
     output, error = ended(tmp_path, _ENDING + _TRAINING, "keras", options=["--restarts", "1"])
-    assert "All workers start again (1 of 1). Worker 1: was killed (SIGKILL)" in error
+    assert "Restarting all workers (1 of 1). Worker 1: was killed (SIGKILL)" in error
     assert record_of(tmp_path)["plan_reason"] == "trials of it have ended the workers"
 
 
@@ -382,7 +382,7 @@ except tf.errors.OpError:
 @pytest.mark.slow
 def test_an_exit_after_another_worker_was_lost_has_all_start_again(tmp_path):
     output, error = ended(tmp_path, _LOSING, options=["--restarts", "1"])
-    assert "All workers start again (1 of 1). Worker 0: ended with exit code 3." in error
+    assert "Restarting all workers (1 of 1). Worker 0: ended with exit code 3." in error
 
 
 _LEFT = """
@@ -397,5 +397,5 @@ raise tf.errors.UnavailableError(None, None, "connection reset")
 @pytest.mark.slow
 def test_a_worker_that_has_left_the_others_is_named_where_these_lose_it(tmp_path):
     output, error = ended(tmp_path, _LEFT, code=1)
-    left = "connection reset; before that worker 1 had ended, with exit code 0"
+    left = "connection reset; worker 1 had already ended with exit code 0"
     assert left in error.splitlines()[-1]

@@ -402,7 +402,7 @@ def test_logs_that_may_not_be_read_cost_nothing_else(run, cluster):
 
 def test_a_job_that_is_deleted_from_outside(run, cluster):
     cluster.when_it_runs(lambda: [job.delete() for job in cluster.made])
-    with pytest.raises(errors.MeasurementError, match="it is gone; somebody has deleted it"):
+    with pytest.raises(errors.MeasurementError, match="it no longer exists; it was deleted"):
         run({0: WAITS, 1: WAITS})
 
 

@@ -37,7 +37,7 @@ class Checker(failures.Checker):
         shutil.rmtree(folder, ignore_errors=True)
         if not case.interruption:
             found = self._trainings.run(case, folder, role="whole")
-            if ": went back to step" in found.output:
+            if ": rolled back to step" in found.output:
                 self.remarks["tfx-perf left the plan without an interruption"] += 1
             return difference(case, expected, found, resumed=False)
         first = self._trainings.run(case, folder, role="first")
@@ -46,7 +46,7 @@ class Checker(failures.Checker):
             return wrong
         if not first.signal and not first.error:
             # It survived, or the interruption never came.
-            went_back = ": went back to step" in first.output
+            went_back = ": rolled back to step" in first.output
             case = dataclasses.replace(case, edit="")  # which comes before the second run
             expected = self._oracle(case)
             return _prefixed("survived", difference(case, expected, first, resumed=went_back))

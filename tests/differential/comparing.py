@@ -49,7 +49,7 @@ def difference(case: Case, expected: Ended, found: Ended, *, resumed: bool) -> D
             case,
             expected.values,
             found.values,
-            resumed=resumed or ": went back to step" in found.output,
+            resumed=resumed or ": rolled back to step" in found.output,
         )
     )
 

@@ -83,7 +83,7 @@ def test_an_error_of_the_user_is_said_as_it_is():
 def test_the_end_of_the_log_is_quoted():
     log = "\n".join(str(number) for number in range(100))
     assert str(failed(endings={1: "killed"}, log=log)).endswith("its log:\n" + log[-59:])
-    assert str(failed(endings={1: "killed"})).endswith("It is not there.")
+    assert str(failed(endings={1: "killed"})).endswith("It does not exist.")
     assert str(failed(log=log)).endswith("Received: it failed.")
 
 

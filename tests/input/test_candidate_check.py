@@ -152,7 +152,7 @@ def test_large_data_are_compared_shuffled_too(make_source, large_files):
     examined = candidate_check(
         make_source(folder=large_files, batch_size=300), reference_seconds=0.0
     )
-    assert "with other values" in examined.examine(WrongIfShuffled()).outcome.reason
+    assert "with different values" in examined.examine(WrongIfShuffled()).outcome.reason
 
 
 def test_a_single_large_file_has_no_known_quality(make_source, tmp_path):

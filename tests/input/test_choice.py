@@ -173,7 +173,7 @@ def test_the_reason_says_how_long_everything_takes():
     )
     assert "about 10.0 s with the default" in said
     assert "more than 7.50 s: too little for a search of about 12.0 s" in said
-    assert said.endswith("With schedule.expected_runs: 2 there would be one.")
+    assert said.endswith("A search would pay off with schedule.expected_runs: 2.")
 
 
 def test_the_reason_says_how_many_runs_are_enough():

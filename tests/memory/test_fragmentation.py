@@ -27,7 +27,7 @@ def test_holes_count_and_one_large_rest_does_not(tmp_path):
 
 
 def test_an_allocator_that_does_not_tell():
-    with pytest.raises(errors.MeasurementError, match="CPU:0 does not say"):
+    with pytest.raises(errors.MeasurementError, match="CPU:0 does not report it"):
         peak.fragmentation(lambda: tf.zeros(10) + 1)
 
 

@@ -66,7 +66,7 @@ def test_one_rounding_is_too_much():
     other_loss = {"loss": np.nextafter(logs["loss"], np.float32(2))}
     for other in (TrainedState(rounded, logs), TrainedState(values, other_loss)):
         found = state_tolerance.exceeded(other, loss_tolerance=0.01)
-        assert str(found).endswith("of its size, and must not")
+        assert str(found).endswith("of its size, but must not")
 
 
 def test_no_precision_is_tried():

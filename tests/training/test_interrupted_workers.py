@@ -84,7 +84,7 @@ def test_all_go_on_from_where_they_were(tmp_path, package, options):
     kind |= {name: options[name] for name in whole}
     expected = uninterrupted(package, tmp_path / "expected", kind)
     found, done = launched(package, tmp_path / "found", options, restarts=1)
-    assert "All workers start again (1 of 1)." in done.stderr
+    assert "Restarting all workers (1 of 1)." in done.stderr
     for own, was in zip(found, expected, strict=True):
         assert own["outcome"] == was["outcome"]
         assert own["plan"] == was["plan"]
@@ -154,8 +154,8 @@ def test_where_one_runs_out_of_memory_all_go_on_in_slices(tmp_path, package, beg
     (expected, _), _ = launched(package, tmp_path / "expected", {"same_alone": True})
     options = {**_SHORT, **({"from_epoch": 0} if begins_anew else kill)}
     everywhere, done = launched(package, tmp_path / "found", options, restarts=2)
-    assert "All workers start again (1 of 2)." in done.stderr
-    assert ("All workers start again (2 of 2)." in done.stderr) != begins_anew
+    assert "Restarting all workers (1 of 2)." in done.stderr
+    assert ("Restarting all workers (2 of 2)." in done.stderr) != begins_anew
     for found in everywhere:
         assert found["resumed_step"] == (None if begins_anew else 10)
         assert (found["oom_count"], found["slices"]) == (1, 2)

@@ -48,7 +48,7 @@ def test_it_goes_back_and_on_in_slices_and_nothing_else_changes(keras):
     assert found["oom_count"] >= 1  # how often depends on what TensorFlow runs at once
     assert found["micro_batches"] == 2 ** found["oom_count"]
     assert "Out of memory (OOM when allocating tensor" in found["notes"][0]
-    assert f"on with 5 steps per execution, {found['micro_batches']} micro-batches." in log
+    assert f"now 5 steps per execution, {found['micro_batches']} micro-batches." in log
     assert_as_without_a_limit(found, keras)
 
 
@@ -75,7 +75,7 @@ def assert_as_without_a_limit(found, keras):
 def test_plain_fit_goes_on_with_a_step_that_can_be_sliced():
     found, _ = train("keras", limit_mib=52, steps=1, scenario="Keras fit")
     (note,) = found["notes"]
-    assert "with Keras fit: went back to step 0 and on with 1 step per execution, 2 micro-b" in note
+    assert "with Keras fit: rolled back to step 0; now 1 step per execution, 2 micro-b" in note
     assert_as_without_a_limit(found, importlib.import_module("keras"))
 
 
@@ -245,7 +245,7 @@ def test_rows_come_once_without_a_folder(keras, kind, tmp_path):
         TrainingPlan(steps_per_execution=1), training={"checkpoint_every_steps": 2}
     )
     session.fit(call)
-    assert "went back to step 4 and on" in session.record.notes[0]
+    assert "rolled back to step 4; now" in session.record.notes[0]
     is_told = any("reads its data again" in each for each in session.record.notes)
     assert is_told == (kind == "python")
     np.testing.assert_array_equal(np.array(visits.counts), 2)  # epochs

@@ -114,8 +114,8 @@ def test_the_others_go_on_without_a_worker_which_is_started_again(tmp_path):
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        ("worker", "Worker 0 gave no heartbeat for 10 s, since it was stopped or hangs, so that "),
-        ("ps", "All workers start again (1 of 1). Server 0: gave no heartbeat for 10 s, since "),
+        ("worker", "Worker 0 was killed after 10 s without a heartbeat: it was stopped or hung"),
+        ("ps", "Restarting all workers (1 of 1). Server 0: was killed after 10 s without a"),
     ],
 )
 def test_what_is_stopped_is_killed_and_started_again(tmp_path, kind, words):

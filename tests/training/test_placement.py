@@ -75,7 +75,7 @@ def settings(capacity):
     [
         ({}, "table, takes 256 KiB. Take more devices"),
         ({"regularizer": "l2"}, "and cannot be cut: its rows depend on each other. Take"),
-        ({"clipnorm": 1.0}, "and cannot be cut: Adam makes an update of all its rows together."),
+        ({"clipnorm": 1.0}, "and cannot be cut: Adam updates all its rows together."),
     ],
     ids=["too little", "regularizer", "optimizer"],
 )

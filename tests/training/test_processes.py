@@ -294,7 +294,7 @@ def test_a_plan_that_has_ended_a_worker_is_not_trained_with(culprit, expected, c
     assert found.plan == expected
     assert found.trials[0] == before
     assert (found.trials[1].plan, found.trials[1].status) == (culprit, "failed")
-    assert found.trials[1].reason == (cause or "a worker ended in it, or hung")
+    assert found.trials[1].reason == (cause or "a worker crashed or hung in its trial")
     assert found.is_settled == (cause is not None)  # it may have been a preempted machine
 
 

@@ -123,7 +123,7 @@ def test_what_only_a_plan_does_wrong_is_undone(keras, tmp_path, monkeypatch):
     assert history.history["loss"] == pytest.approx(expected.history["loss"])
     assert history.epoch == [0, 1]
     assert session.record.plan == PLAN
-    assert "went back to step 4" in session.record.notes[0]
+    assert "rolled back to step 4" in session.record.notes[0]
 
 
 def scaling_optimizer(keras):
@@ -235,7 +235,7 @@ def test_another_training_is_not_gone_on_with_and_leaves_the_first(
     trained({}, {})
     with caplog.at_level(logging.WARNING):
         assert trained(*OTHERS[difference]) is None
-    assert f"is of another training and is not used: {difference}" in caplog.text
+    assert f"belongs to another training and is not used: {difference}" in caplog.text
     assert trained({}, {}) == 20
 
 
@@ -282,7 +282,7 @@ def test_spoilt_weights_are_not_trained_on_where_there_is_no_way_back(keras, mon
         raise StateMismatchError("planted")
 
     monkeypatch.setattr(MemorySnapshot, "restore", restore)
-    with pytest.raises(errors.UserError, match="Received: planted.*went back to step 0"):
+    with pytest.raises(errors.UserError, match="Received: planted.*rolled back to step 0"):
         session_with().fit(call)
 
 
@@ -351,7 +351,7 @@ def test_a_blow_up_that_does_not_come_again_is_noted(keras, monkeypatch):
     history = session.fit(call)
     assert np.all(np.isfinite(history.history["loss"]))
     assert history.epoch == [0, 1]
-    assert any("it did not come again" in note for note in session.record.notes)
+    assert any("it did not recur" in note for note in session.record.notes)
 
 
 @pytest.mark.parametrize("is_same", [True, False])

@@ -289,10 +289,10 @@ def test_a_training_resumes_or_what_differs_is_named(keras, name, tmp_path):
         assert_same(second, first, rtol=0)
         return
     assert record.resumed_step is None
-    (note,) = (each for each in record.notes if "is of another training" in each)
+    (note,) = (each for each in record.notes if "belongs to another training" in each)
     assert f"Other values: {place}: " in note
     last = place.rpartition(".")[2]
-    assert f"training.resume_ignores: [{last}] leaves them out, of trainings" in note
+    assert f"add training.resume_ignores: [{last}]; this applies to trainings" in note
     ignored = {"resume_ignores": [last], "folder": tmp_path / "ignored"}
     _, first = trained(keras, case, "a1", **ignored)
     record, second = trained(keras, case, "b2", **ignored)

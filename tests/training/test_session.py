@@ -240,11 +240,11 @@ def test_a_plan_that_is_given_up_promises_nothing_any_more(keras, monkeypatch):
     session.fit(small(keras, steps_per_epoch=300))
     record = session.record
     assert record.plan == chosen.plan
-    assert record.plan_reason.startswith("given up in the training, where its step took")
+    assert record.plan_reason.startswith("dropped during training, because its step took")
     assert not record.is_settled
     assert record.plan_saving_seconds is record.figures()["plan_speedup_ratio"] is None
     page = training_report.report_on(record).render()
-    assert "5 steps per execution: given up in the training" in page.replace("\n", " ")
+    assert "5 steps per execution: dropped during training" in page.replace("\n", " ")
     assert "should save" not in page
 
 

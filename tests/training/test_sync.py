@@ -205,7 +205,7 @@ def test_others_and_other_versions_begin_with_whole_batches(tmp_path):
         ({"batch_rows": 4}, "each slice has one row"),
         ({"obstacle": "the model has its own train_step"}, "the model has its own train_step"),
         ({"has_folder": False}, "there is no training.checkpoint_folder"),
-        ({"is_file": True}, "what the others must know cannot be written"),
+        ({"is_file": True}, "the record for the other workers cannot be written"),
     ],
     ids=["one row", "an obstacle", "no folder", "no place"],
 )

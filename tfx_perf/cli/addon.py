@@ -1,4 +1,4 @@
-"""`tfx-perf addon`: the four components for a TFX project that exists."""
+"""`tfx-perf addon`: adds the four components to an existing TFX project."""
 
 import pathlib
 import shlex
@@ -7,7 +7,7 @@ import click
 
 from tfx_perf.cli import terminal
 
-_USUAL_SCRIPT = "local_runner.py"  # which runs the pipeline in a project made of TFX's templates
+_USUAL_SCRIPT = "local_runner.py"  # runs the pipeline in a project made from TFX's templates
 
 
 @click.command("addon")

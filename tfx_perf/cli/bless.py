@@ -1,4 +1,4 @@
-"""`tfx-perf bless`: counts a run as baseline though the gate refused it; `revoke` undoes it."""
+"""`tfx-perf bless`: counts a run as baseline although the gate refused it; `revoke` undoes it."""
 
 import datetime
 import functools
@@ -103,7 +103,7 @@ def _record(
     chosen = _find(kind, run, known=known, source=source, pipeline=pipeline, node=node)
     counts = any(entry.key == chosen.key for entry in known.entries)
     changes = counts is (kind == "unbless")
-    # After all decisions before, if this clock is behind theirs.
+    # Later than all earlier decisions, even if this clock is behind theirs.
     before = [act.time for act in known.acts if act.is_about(chosen.key)]
     after = [time + datetime.timedelta(microseconds=1) for time in before]
     act = Override(
@@ -111,7 +111,7 @@ def _record(
         run_id=chosen.run_id,
         pipeline=chosen.pipeline,
         node=chosen.node,
-        who=who or _whoever(),
+        who=who or _user_at_host(),
         time=max([datetime.datetime.now(datetime.timezone.utc), *after]),
         reason=reason.strip(),
     )
@@ -137,7 +137,7 @@ def _record(
     terminal.show(markup.escape(f"{chosen.run_id} {outcome}"))
 
 
-def _whoever() -> str:
+def _user_at_host() -> str:
     try:
         return f"{getpass.getuser()}@{socket.gethostname()}"
     except (KeyError, OSError) as error:  # e.g. in a container

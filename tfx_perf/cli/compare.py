@@ -1,4 +1,4 @@
-"""`tfx-perf compare`: what differs between two runs, and what of it contributes most."""
+"""`tfx-perf compare`: the differences between two runs, and which of them contribute most."""
 
 import dataclasses
 import math
@@ -67,7 +67,7 @@ class Difference:
 
     @property
     def ratio(self) -> float | None:
-        """The second over the first; None where a factor says nothing."""
+        """The second over the first; None if a factor would be meaningless."""
         if self.before is None or self.after is None or self.before * self.after <= 0:
             return None
         return self.after / self.before
@@ -93,8 +93,8 @@ class Comparison:
     Attributes:
         times: the parts of the wall time of training, largest difference first; empty if one
             of the runs does not have them all.
-        figures: metrics that differ: those that the gate looks at first, then largest factor
-            first; those without a factor last.
+        figures: metrics that differ: those that the gate checks come first; then the largest
+            factor first, and those without a factor last.
     """
 
     plans: Mapping[str, tuple[str, str]]
@@ -139,7 +139,7 @@ def _times(runs: Sequence[Mapping[str, float]]) -> tuple[Difference, ...]:
 
 
 def _after_first_step(runs: Sequence[Mapping[str, float]]) -> list[dict[str, float]]:
-    """Returns the same parts of the time after the first step for each run, as far as all tell."""
+    """Returns the parts of each run's time after the first step that are known for all runs."""
     from tfx_perf.report import step_parts
 
     whole = [_sum(run, _AFTER_FIRST_STEP) for run in runs]
@@ -149,7 +149,7 @@ def _after_first_step(runs: Sequence[Mapping[str, float]]) -> list[dict[str, flo
     parts = step_parts.known_parts(runs)
     times = []
     for run, seconds, mean in zip(runs, whole, means, strict=True):
-        # Those after the steps of the first call.
+        # The steps after those of the first call.
         further = max(0.0, run["train_step_count"] - run.get("steps_per_execution", 1.0))
         in_steps = min(seconds, (mean or 0.0) * further)
         saving = min(seconds - in_steps, run.get("checkpoint_time_seconds", 0.0))

@@ -1,4 +1,4 @@
-"""`tfx-perf demo`: the whole pipeline on real data, beside TFX's Trainer, stock and by hand."""
+"""`tfx-perf demo`: the whole pipeline on real data, beside TFX's Trainer, stock and hand-tuned."""
 
 import json
 import os
@@ -190,7 +190,7 @@ def _summary(folder: pathlib.Path, *, batch_size: int, log_path: pathlib.Path) -
 
 
 def wall_times(node_seconds: dict[str, float]) -> tuple[float, float, float]:
-    """Returns the seconds that one waits: for the stock Trainer, by hand, and for the chain."""
+    """Returns the seconds that the stock Trainer, the hand-tuned one and the chain take."""
     chain_seconds = sum(node_seconds[name] for name in _CHAIN)
     return node_seconds[_STOCK], node_seconds[_BY_HAND], chain_seconds
 

@@ -44,9 +44,9 @@ _COLORS = {"ok": "green", "warn": "yellow", "missing": "dim", "broken": "red"}
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """One item that was looked at; without a `required` one tfx-perf cannot work.
+    """One checked item; without a `required` one tfx-perf cannot work.
 
-    `warn` is a status that works, but not as well as it could. `remark` has the remedy, if any.
+    The status `warn` works, but not as well as it could. `remark` has the remedy, if any.
     """
 
     item: str
@@ -57,7 +57,7 @@ class Finding:
 
     @property
     def open(self) -> bool:
-        """Whether it is not known if tfx-perf can work."""
+        """Whether this leaves it unknown if tfx-perf can work."""
         return self.required and self.status == "warn"
 
     @property
@@ -72,7 +72,7 @@ class Finding:
 def command(ctx: click.Context, *, as_json: bool) -> None:
     """Checks versions, devices, CPU, memory and optional parts.
 
-    The exit code is 1 if something is wrong without which tfx-perf cannot work, or if nobody knows.
+    The exit code is 1 if tfx-perf cannot work because of a finding, or if that is unknown.
     """
     with terminal.working("Loading TFX and TensorFlow"):
         findings = list(examine())
@@ -144,7 +144,7 @@ def software() -> Iterator[Finding]:
 
 
 def _of_a_wheel() -> str:
-    """Returns how the commands are meant where there is no clone; empty if a clone is installed."""
+    """Returns how to adapt the commands to an installed wheel; empty if a clone is installed."""
     shared = pathlib.Path(sysconfig.get_path("data"), "share", "tfx-perf")
     if not shared.is_dir():
         return ""
@@ -174,14 +174,14 @@ def _tools() -> Iterator[Finding]:
     repaired = tfx_command.is_repaired()
     yield Finding(
         "tfx command",
-        "repaired" if repaired else "as TFX has it",
+        "repaired" if repaired else "original",
         "ok" if repaired else "warn",
         "" if repaired else "tfx-perf tfx --install repairs it",
     )
 
 
 def load_tfx() -> tuple[dict[str, Any], Finding]:
-    """Has a child, which a broken installation can abort, `probe`; returns {} if that failed."""
+    """Runs `probe` in a child, which a broken installation may abort; returns {} if that failed."""
     item = "loading TFX" if versions.has_tfx() else "loading TensorFlow"
     with tempfile.TemporaryDirectory() as folder:
         return _probed(item, log=pathlib.Path(folder, "log"))
@@ -200,7 +200,7 @@ def _probed(item: str, *, log: pathlib.Path) -> tuple[dict[str, Any], Finding]:
         return {}, Finding(item, "not finished", "warn", remark, required=True)
     except errors.ChildError as error:
         last: list[str] = []
-        if isinstance(error, errors.ProcessEndedError):  # its last words may say why
+        if isinstance(error, errors.ProcessEndedError):  # its last line may say why
             last = log.read_text(errors="replace").strip().splitlines()[-1:]
         return {}, Finding(item, "failed", "broken", ": ".join([error.cause, *last]), required=True)
     time_taken = formatting.format_seconds(answer["load_time_seconds"])
@@ -209,7 +209,7 @@ def _probed(item: str, *, log: pathlib.Path) -> tuple[dict[str, Any], Finding]:
 
 
 def probe() -> dict[str, Any]:
-    """Loads TFX, if it is there; returns what that takes, and what TensorFlow sees."""
+    """Loads TFX, if installed; returns the time and memory this takes, and what TensorFlow sees."""
     started = time.perf_counter()
     import tensorflow as tf
 
@@ -279,7 +279,7 @@ def optional(extra: str, distribution: str) -> Finding:
 
 
 def _output_of(*command: str) -> str | None:
-    """Returns the first line a command writes, or None if it is not there or fails."""
+    """Returns the first line a command writes, or None if it does not exist or fails."""
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, check=True, timeout=_COMMAND_TIMEOUT_SECONDS

@@ -1,4 +1,4 @@
-"""`tfx-perf history`: the runs of a pipeline and what was measured in them."""
+"""`tfx-perf history`: the runs of a pipeline and their figures."""
 
 import dataclasses
 import pathlib
@@ -85,7 +85,7 @@ def command(
 
 
 def _key(name: str) -> str:
-    # Which metrics Evaluator has only the runs can say.
+    # Only the runs can say which metrics Evaluator has.
     if metrics.is_evaluation(name):
         return name
     return names.pick(metrics.new_key(name), list(metrics.CATALOGUE), what="metric")
@@ -143,7 +143,7 @@ def _refusal(run: "RecordedRun") -> str:
 
 
 def _other_plan(runs: "Sequence[RecordedRun]") -> str:
-    """Returns the plans of the last two runs of a gate; empty if they are not two, and known."""
+    """Returns the plans of a gate's last two runs; empty if they are the same, or not known."""
     gate = runs[0].pipeline, runs[0].node
     last = [run for run in runs if (run.pipeline, run.node) == gate][:2]
     plans = [run.plans.get("training plan") for run in last]
@@ -192,7 +192,7 @@ def _trends(runs: "Sequence[RecordedRun]", keys: Sequence[str]) -> table.Table:
 
 
 def bars(values: Sequence[float | None]) -> str:
-    """Returns one character a value, e.g. `▁▂ █` for 1, 2, None and 8."""
+    """Returns one character per value, e.g. `▁▂ █` for 1, 2, None and 8."""
     known = [value for value in values if value is not None]
     if not known:
         return " " * len(values)

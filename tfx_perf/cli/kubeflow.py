@@ -29,7 +29,7 @@ def command() -> None:
 
 
 def _server_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Adds how to reach the server; the command gets a `PipelineServer` as `server`."""
+    """Adds the options to reach the server; the command gets a `PipelineServer` as `server`."""
 
     @_JSON
     @click.option("--host", metavar="URL", help="Address of the server.")
@@ -55,7 +55,7 @@ def _server_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _job_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Adds what to run; the command gets a `Job` as `job`."""
+    """Adds the options that say what to run; the command gets a `Job` as `job`."""
 
     @click.argument("pipeline")
     @click.option("--version", metavar="NAME", help="Of the pipeline; the newest by default.")

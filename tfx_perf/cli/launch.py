@@ -14,8 +14,8 @@ from tfx_perf.core import console, errors, periodic, workers
 from tfx_perf.distribute import launch, supervise
 from tfx_perf.isolate.termination import Termination
 
-_SIGNALLED = 128  # what shells add to a signal's number
-_LOOK_SECONDS = 1.0  # whether the terminal is silent
+_SIGNALLED = 128  # added to a signal's number to form the exit code, as shells do
+_LOOK_SECONDS = 1.0  # between checks for a silent terminal
 
 
 @click.command("launch", cls=options.ScriptCommand)
@@ -34,7 +34,7 @@ _LOOK_SECONDS = 1.0  # whether the terminal is silent
 )
 @click.option(
     "--restarts", type=options.WholeNumber(min=0), default=0, show_default=True,
-    help="How often all are started again after one has failed.",
+    help="How often to restart all workers after one has failed.",
 )
 @click.option(
     "--heartbeat-timeout",
@@ -90,13 +90,13 @@ def command(
     with (
         _never_silent() as status_lines,
         tempfile.TemporaryDirectory(prefix="tfx-perf-launch-") as folder,
-        Termination() as termination,  # it takes effect when all have been ended
+        Termination() as termination,  # SIGTERM takes effect after all processes have been ended
     ):
         console.set_status(f"running {path.name} in {', '.join(names)}")
 
         def show(line: str) -> None:
             status_lines.put_off()
-            with contextlib.suppress(BrokenPipeError):  # a worker must not wait for who reads it
+            with contextlib.suppress(BrokenPipeError):  # a worker must not block if no one reads
                 click.echo(line, err=as_json)
 
         last = supervise.train(
@@ -129,7 +129,7 @@ def command(
 
 @contextlib.contextmanager
 def _never_silent() -> Iterator[console.StatusLines]:
-    """Says now and then on standard error what is being done; lines of the workers put that off."""
+    """Writes the status to standard error from time to time, but not soon after workers' lines."""
     began = time.monotonic()
     lines = console.StatusLines(lambda what: _say(f"{time.monotonic() - began:7.1f} s  {what}"))
     with (

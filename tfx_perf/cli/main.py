@@ -1,4 +1,4 @@
-"""Entry point of `tfx-perf`; only running subcommands import TensorFlow: `--help` is quick."""
+"""Entry point of `tfx-perf`; only running subcommands import TensorFlow, so `--help` is quick."""
 
 import importlib
 import os
@@ -38,8 +38,8 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Runs the command line and ends the process; a user's mistake is one line and exit code 2."""
-    # ML Metadata's C++ code writes an error of its own beside the one it raises.
+    """Runs the command line and ends the process; a user error is one line and exit code 2."""
+    # ML Metadata's C++ code also writes an error of its own beside the one it raises.
     os.environ.setdefault("GLOG_minloglevel", "3")
     try:
         code = cli.main(prog_name="tfx-perf", standalone_mode=False)

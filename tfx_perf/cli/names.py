@@ -15,7 +15,7 @@ RunT = TypeVar("RunT", bound="Run | RecordedRun")
 
 
 def pick(name: str, known: Sequence[str], *, what: str = "run") -> str:
-    """Returns the one known name that is or begins with `name`; the likeliest ones come first."""
+    """Returns the one known name that is or begins with `name`; `known` has the likeliest first."""
     if name in known:
         return name
     matches = list(dict.fromkeys(item for item in known if item.startswith(name)))
@@ -37,10 +37,10 @@ def pick(name: str, known: Sequence[str], *, what: str = "run") -> str:
 def pick_run(
     name: str, runs: Sequence[RunT], *, pipeline: str | None = None, node: str | None = None
 ) -> RunT:
-    """Returns the one run whose id is `name` or begins with it; None is any pipeline or node.
+    """Returns the one run whose id is `name` or begins with it; None means any pipeline or node.
 
     Pipelines that share a ledger, and gates of one pipeline, may have runs of the same id; the
-    error tells them apart. Of several of one pipeline and node the first counts.
+    error tells them apart. The first of several in one pipeline and node is returned.
     """
     runs = [
         run

@@ -1,4 +1,4 @@
-"""Parts of subcommands: groups, whole numbers, pipelines and scripts of the user's."""
+"""Parts of subcommands: groups, whole numbers, and the user's pipelines and scripts."""
 
 import importlib
 import pathlib
@@ -18,10 +18,10 @@ _WHOSE = (
 
 
 class Group(click.Group):
-    """A group whose help has the first sentence of each subcommand, which click cuts off."""
+    """A group whose help has each subcommand's whole first sentence, which click would cut off."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Asks for help where nothing is given: click takes that for an error."""
+        """Shows the help if no arguments are given, which click treats as an error."""
         return super().parse_args(ctx, args or ["--help"])
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -33,7 +33,7 @@ class Group(click.Group):
 
 
 class WholeNumber(click.IntRange):
-    """A whole number within limits, whose error is worded as all of tfx-perf's."""
+    """A whole number within limits, whose error is worded like all errors of tfx-perf."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Returns the number, if it is one within the limits."""
@@ -96,7 +96,7 @@ class ScriptCommand(click.Command):
 
 
 def script_arguments(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds the arguments `script` and `arguments`, of which the first is for `checked_script`."""
+    """Adds the arguments `script`, to be passed to `checked_script`, and `arguments`."""
     rest: Any = click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
     return click.argument("script", type=click.Path())(rest(command))
 

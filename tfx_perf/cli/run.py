@@ -1,4 +1,4 @@
-"""`tfx-perf run`: a script that runs a pipeline, with a terminal that people can read."""
+"""`tfx-perf run`: runs a script that runs a pipeline, with readable output on the terminal."""
 
 import contextlib
 import dataclasses
@@ -45,7 +45,7 @@ def command(
         raise errors.UserError(
             f"Expected another file for the log than the script. Received: log={log}."
         )
-    # As `python SCRIPT` has it.
+    # As `python SCRIPT` sets them.
     sys.argv, sys.path[0] = [script, *arguments], os.path.abspath(path.parent)
     _check_settings(path.with_name(_SETTINGS))
     console.end_without_collection()
@@ -60,7 +60,7 @@ def command(
             progress.interruptions_recorded(),
             progress.shown(shown) as nodes,
         ):
-            if as_json:  # nothing that the script or its processes print may stand in it
+            if as_json:  # output of the script or its processes must not get into it
                 output.enter_context(console.output_to_error())
                 output.enter_context(contextlib.redirect_stdout(shown))
             code, failure = _run(script, log)
@@ -87,7 +87,7 @@ def _check_settings(path: pathlib.Path) -> None:
 def _run(script: str, log: pathlib.Path) -> tuple[int, str]:
     """Runs a script as the main module, with standard error in a log.
 
-    Returns its exit code, and its failure; empty if there was none, or it is not known.
+    Returns its exit code and its failure, which is empty if there was none or it is unknown.
     """
     try:
         runpy.run_path(script, run_name="__main__")
@@ -95,13 +95,13 @@ def _run(script: str, log: pathlib.Path) -> tuple[int, str]:
         raise
     except KeyboardInterrupt:
         return console.EXIT_INTERRUPTED, "interrupted."
-    except SystemExit as error:  # as Python has it
+    except SystemExit as error:  # as Python treats it
         if error.code is None or isinstance(error.code, int):
             return error.code or 0, _complaint(script, log) if error.code else ""
         return _FAILED, str(error.code)
     except Exception as error:
         traceback.print_exc()  # into the log
-        if str(error).startswith(KeyboardInterrupt.__name__):  # Beam makes an error of it
+        if str(error).startswith(KeyboardInterrupt.__name__):  # Beam turns it into an error
             return console.EXIT_INTERRUPTED, "interrupted."
         return _FAILED, f"{errors.in_one_line(error).rstrip('.')}. The log has the traceback."
     return 0, ""
@@ -110,7 +110,7 @@ def _run(script: str, log: pathlib.Path) -> tuple[int, str]:
 def _complaint(script: str, log: pathlib.Path) -> str:
     """Returns the last line of a log that begins with a script's name, as `argparse` writes it."""
     sys.stderr.flush()
-    if not log.is_file():  # a terminal, say, which has shown it
+    if not log.is_file():  # e.g. a terminal, which has shown the line
         return ""
     name = os.path.basename(script)
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()

@@ -8,7 +8,7 @@ from rich import box, table
 from rich.console import Console
 from rich.status import Status
 
-# Pipes and files have no width of their own; narrow tables there would cut figures.
+# Pipes and files have no width; narrow tables there would cut off figures.
 _WIDTH_WITHOUT_TERMINAL = 160
 
 

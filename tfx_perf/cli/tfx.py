@@ -1,7 +1,7 @@
 """`tfx-perf tfx`: TFX's command line, repaired; and the script `tfx` that starts it.
 
-Two packages with scripts of one name overwrite each other. So tfx-perf's script is written on
-demand, and falls back to TFX's own where tfx-perf is gone.
+Two packages with scripts of the same name overwrite each other. So tfx-perf's script is written on
+demand, and falls back to TFX's own if tfx-perf has been uninstalled.
 """
 
 import pathlib
@@ -59,8 +59,8 @@ def command(*, install: bool, restore: bool, arguments: tuple[str, ...]) -> None
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs `tfx` and ends the process; a mistake found before is one line and exit code 2."""
-    # TFX takes some ten seconds to import, and others have much to say meanwhile.
+    """Runs `tfx` and ends the process; a user error is one line and exit code 2."""
+    # TFX takes about ten seconds to import, while other libraries print a lot.
     with console.libraries():
         from tfx.tools.cli import cli_main
 
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         console.tell_error(str(error), program="tfx")
         sys.exit(console.EXIT_USER_ERROR)
     except SystemExit as error:
-        # So TFX says what the user got wrong; a run that failed is not among it.
+        # TFX reports user errors this way, and also failed runs, which are something else.
         if isinstance(error.code, str) and not error.code.startswith(_FAILED_RUN):
             console.tell_error(error.code, program="tfx")
             sys.exit(console.EXIT_USER_ERROR)
@@ -104,6 +104,6 @@ def _script() -> pathlib.Path:
 
 
 def _header(text: str) -> str:
-    """Returns the lines that start the interpreter: one, or three where its path is long."""
+    """Returns the lines that start the interpreter: one, or three if its path is long."""
     lines = text.splitlines(keepends=True)
     return "".join(lines[:3] if lines[0].startswith("#!/bin/sh") else lines[:1])

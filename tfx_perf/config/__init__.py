@@ -58,11 +58,11 @@ class ScheduleSettings(Section):
     expected_runs: PositiveInt | None = None
 
     def run_count(self, *, runs_before: int = 0, is_pipeline: bool = False) -> int:
-        """Returns how many trainings a plan that is found now is for.
+        """Returns how many trainings will use a plan that is found now.
 
         Args:
-            runs_before: trainings that came before. What has been run n times is expected to be
-                run n times more.
+            runs_before: number of earlier trainings. A training that has run n times is expected to
+                run n more times.
             is_pipeline: whether it belongs to a pipeline, which is made to run again.
         """
         return self.expected_runs or 1 + is_pipeline + runs_before
@@ -148,8 +148,8 @@ class PerfConfig(Settings):
 
         Args:
             *sections: only these, or single settings such as `training.precision`; none means
-                all. A component that carries only what it reads is taken from cache when
-                settings of the others change.
+                all. A component that carries only the settings it reads is still taken from cache
+                when settings of others change.
         """
         include: dict[str, Any] = {}
         for section in sections:

@@ -1,4 +1,4 @@
-"""The bases of all settings: one section, what a file of them holds, and kinds of values."""
+"""The bases of all settings: a section, a whole file of settings, and types of values."""
 
 import datetime
 import functools
@@ -27,7 +27,7 @@ class Section(pydantic.BaseModel):
     """An immutable group of settings that refuses unknown keys, other types, NaN and infinities.
 
     No value is converted: true is no number, `"yes"` is neither true nor false. A key without a
-    value stands for an empty mapping where one is expected.
+    value is an empty mapping where one is expected.
     """
 
     model_config = pydantic.ConfigDict(
@@ -65,7 +65,7 @@ class Settings(Section):
 
     @classmethod
     def of(cls: type[SettingsT], settings: SettingsT | Mapping[str, Any] | None) -> SettingsT:
-        """Returns the settings, made by `from_dict` if need be; UserError if one is wrong."""
+        """Returns the settings, built by `from_dict` if necessary; UserError if one is wrong."""
         if isinstance(settings, cls):
             return settings
         return cls.from_dict(cast("Mapping[str, Any] | None", settings))
@@ -82,7 +82,7 @@ class Settings(Section):
             values = with_new_names(values)
             return validation.validated(cls, values, place_of=place_of, removed=REMOVED)
         beside = [key for key in values if key != cls.ROOT_KEY]
-        if beside:  # which would hold for nothing
+        if beside:  # they would have no effect
             raise errors.UserError(
                 f"Expected every key below {cls.ROOT_KEY} in {place_of((beside[0],))}. "
                 f"Received: {beside[0]}, which is beside it. Move it there."
@@ -96,7 +96,7 @@ class Settings(Section):
 
 
 def _whole(value: Any) -> Any:
-    """Returns a whole number that is written otherwise as an int: 1e9 in YAML, NumPy's."""
+    """Returns a whole number of another type as an int: 1e9 in YAML, or NumPy's."""
     is_whole = isinstance(value, float) and value.is_integer()
     is_numpys = isinstance(value, numbers.Integral) and not isinstance(value, bool)
     return int(value) if is_whole or is_numpys else value
@@ -105,7 +105,7 @@ def _whole(value: Any) -> Any:
 Whole = Annotated[int, pydantic.BeforeValidator(_whole)]
 Positive = Annotated[float, pydantic.Field(gt=0)]
 NotNegative = Annotated[float, pydantic.Field(ge=0)]
-Seed = Annotated[Whole, pydantic.Field(ge=0, lt=2**32)]  # what NumPy takes
+Seed = Annotated[Whole, pydantic.Field(ge=0, lt=2**32)]  # the range that NumPy accepts
 PositiveInt = Annotated[Whole, pydantic.Field(gt=0)]
 Count = Annotated[Whole, pydantic.Field(ge=0)]
 Share = Annotated[float, pydantic.Field(gt=0, le=1)]
@@ -116,21 +116,21 @@ def _as_text(value: Any) -> Any:
     return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
-# A path or URI, perhaps of another machine; and one that this machine uses, `~` being its home.
+# A path or URI, perhaps on another machine; and one on this machine, where `~` is the home folder.
 PathText = Annotated[NotEmpty, pydantic.BeforeValidator(_as_text)]
 LocalPath = Annotated[PathText, pydantic.AfterValidator(os.path.expanduser)]
-# What neither JSON nor YAML has a type for is made of another one (`strict=False`).
+# Types that neither JSON nor YAML has are converted from another type (`strict=False`).
 Several = Annotated[tuple[ItemT, ...], pydantic.Field(strict=False)]
 
 
 def _no_truth_value(value: Any) -> Any:
-    if isinstance(value, bool):  # which pydantic reads as one second or none
+    if isinstance(value, bool):  # pydantic would read it as one second or none
         raise pydantic_core.PydanticKnownError("time_delta_type")
     return value
 
 
 def _no_number(value: Any) -> Any:
-    if isinstance(value, (int, float)):  # which pydantic reads as seconds since 1970
+    if isinstance(value, (int, float)):  # pydantic would read it as seconds since 1970
         raise pydantic_core.PydanticKnownError("datetime_type")
     return value
 
@@ -151,7 +151,7 @@ def _listed(value: Any) -> Any:
     return (value,) if type(value) is int else value  # not isinstance: True is an int, too
 
 
-# A single number stands for a list of one.
+# A single number is read as a list of one.
 PositiveInts = Annotated[Several[PositiveInt], pydantic.BeforeValidator(_listed)]
 
 
@@ -171,7 +171,7 @@ def _checked_address(text: str) -> str:
 GrpcAddress = Annotated[str, pydantic.AfterValidator(_checked_address)]
 
 
-# Settings of earlier versions, by name, and what to do instead.
+# Settings of earlier versions by name, with advice on what to do instead.
 _IN_POD_TEMPLATES = {
     "image_pull_policy": "containers[0].imagePullPolicy",
     "cpu": "containers[0].resources.requests.cpu",
@@ -204,7 +204,7 @@ REMOVED: dict[str, str] = {
     "gate.policy.limit": "Drop the limit, or make its rule `advisory`.",
 }
 
-# Settings that had another name in version 0.1.0, by that one; `*` is any metric.
+# Settings that had another name in version 0.1.0, by the old name; `*` is any metric.
 RENAMED: dict[str, str] = {
     "gate.anchor": "reference_run",
     "gate.escalate_seconds": "rerun_seconds",
@@ -229,7 +229,7 @@ RENAMED: dict[str, str] = {
 
 
 def with_new_names(values: Any, *, section: str = "") -> Any:
-    """Returns settings with their names of today, and logs a warning for each earlier one, once.
+    """Returns settings under their current names; logs a warning once for each earlier name.
 
     Raises:
         UserError: a setting has both names.

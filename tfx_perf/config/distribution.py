@@ -15,10 +15,10 @@ _FEWEST_ALIKE = 2  # workers that train together
 TRAINING_CONTAINERS = {"TFJob": "tensorflow", "TrainJob": "node"}
 """The name that the operator of a kind of job demands of the container that trains."""
 
-# What a TrainJob has fields for that are the same in every version; the rest is its runtime's.
+# Fields that a TrainJob has in every version; its runtime has the rest.
 _OF_A_TRAIN_JOB = {"name", "env", "resources"}
 
-# What a job has settings of its own for, or none.
+# Settings that cannot be combined with a job, which has its own instead.
 _ON_THIS_MACHINE = ("workers", "parameter_servers")
 
 ReductionDtype = Literal["bfloat16", "float16"]
@@ -53,13 +53,13 @@ class ClusterJob(Section):
 
     @property
     def servers(self) -> ParameterServers | None:
-        """What serves the process that trains; None if all workers train."""
+        """The parameter servers and workers of the coordinator; None if all workers train."""
         count = self.parameter_server_count
         return ParameterServers(self.worker_count, count) if count else None
 
     @property
     def container(self) -> dict[str, Any]:
-        """What the template says of the container that trains."""
+        """The template's entry for the container that trains."""
         spec: Any = self.pod_template.get("spec", {})
         name = TRAINING_CONTAINERS[self.kind]
         return next((each for each in spec.get("containers", ()) if each["name"] == name), {})
@@ -179,7 +179,7 @@ class DistributionSettings(Section):
     @pydantic.model_validator(mode="before")
     @classmethod
     def _one_place(cls, values: Any) -> Any:
-        # Before each is looked at: what is wrong with what has to go is of no account.
+        # Before each setting is validated: errors in one that has to be removed do not matter.
         if isinstance(values, Mapping) and values.get("job") is not None:
             here = [name for name in _ON_THIS_MACHINE if values.get(name) is not None]
             if here:
@@ -212,11 +212,11 @@ class DistributionSettings(Section):
         if given == "auto" and self.delegates_training:
             number = "workers" if self.job is None else "job"
             raise SettingError(
-                "strategy=auto, which finds out whether one device trains or all of this "
-                "machine's, or a number of workers, which train, not both",
+                "either strategy=auto, which chooses between one device and all of this "
+                "machine's, or workers",
                 "strategy",
-                remedy="Leave distribution.strategy out, and the workers train, or leave "
-                f"distribution.{number} out, and what is faster trains.",
+                remedy="Remove distribution.strategy, and the workers train, or remove "
+                f"distribution.{number}, and the faster option trains.",
             )
         if self.delegates_training and given not in (wanted, None):
             among = "beside parameter servers" if self.servers else "for several workers"
@@ -246,7 +246,7 @@ class DistributionSettings(Section):
 
     @property
     def effective_strategy(self) -> str | None:
-        """What is made for the user's code; None if nothing is, or `auto` has to be decided."""
+        """The strategy made for the user's code; None if there is none, or `auto` is undecided."""
         if self.servers is not None:
             return "parameter_server"
         if self.worker_count > 1:
@@ -262,12 +262,12 @@ class DistributionSettings(Section):
 
     @property
     def workers_here(self) -> int:
-        """How many processes train alike on this machine, the only one included."""
+        """How many processes run the same training on this machine; 1 if there is only one."""
         return 1 if self.job or self.servers else self.worker_count
 
     @property
     def servers(self) -> ParameterServers | None:
-        """What serves the process that trains; None if all workers train."""
+        """The parameter servers and workers of the coordinator; None if all workers train."""
         if self.job:
             return self.job.servers
         count = self.parameter_servers
@@ -275,12 +275,12 @@ class DistributionSettings(Section):
 
     @property
     def delegates_training(self) -> bool:
-        """Whether other processes train in OptimizedTrainer's place."""
+        """Whether other processes train instead of OptimizedTrainer."""
         return self.workers is not None or self.job is not None
 
     @property
     def is_open(self) -> bool:
-        """Whether what trains has to be found out."""
+        """Whether measurements decide which devices train."""
         return self.strategy == "auto"
 
 

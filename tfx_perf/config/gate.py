@@ -12,35 +12,35 @@ from tfx_perf.core.validation import SettingError
 
 _COST = "cost_per_million_examples"
 
-# What a demanding team would keep on a machine of its own: whatever makes a training step slower or
-# larger, or its result worse, is refused as soon as it can be told from noise. Figures that depend
-# on how long a training lasts or on whether trials were made anew are reported and never refuse.
-# Only the step's time and memory, which every run has, are required.
+# The rules that a demanding team would want on its own machine: a training step that is slower or
+# larger, or whose result is worse, is refused as soon as that can be told from noise. Figures that
+# depend on the length of a training or on whether trials were repeated are reported and never
+# refuse. Only the step's time and memory, which every run has, are required.
 DEFAULT_RULES: Mapping[str, Rule] = {
     "step_time_seconds": Rule(tolerance=0.03),
     "examples_per_second": Rule(tolerance=0.03, optional=True),
-    # Of one time with the rate; on a CPU, what it is a share of is measured anew in every run.
+    # From the same time as the rate; on a CPU, every run measures the peak that it is a share of.
     "mfu_ratio": Rule(tolerance=0.03, optional=True, advisory=True),
     "cost_per_million_examples": Rule(tolerance=0.03),
-    # Below 2 GiB 100 MiB: what TensorFlow loads only once may come before the training or in it,
-    # and XLA's compiler takes some 50 MiB where another plan is chosen.
+    # Below 2 GiB, 100 MiB: libraries that TensorFlow loads once may come before the training or
+    # during it, and XLA's compiler takes about 50 MiB if another plan is chosen.
     "training_memory_bytes": Rule(tolerance=0.05, min_baseline=2**31),
-    # Beyond that the next larger batch or a fragmented allocator ends the training.
+    # Beyond this, the next larger batch or a fragmented allocator ends the training.
     "peak_memory_share_ratio": Rule(max=0.85, optional=True),
-    # Such a training ends some day, whatever its peak is now.
+    # A leak ends a training some day, whatever its peak is now.
     "memory_leak": Rule(max=0.0, optional=True),
-    # Relative to a share of 20%: two points more.
+    # Relative to a share of 20%: two percentage points more.
     "input_wait_ratio": Rule(tolerance=0.1, min_baseline=0.2, optional=True),
-    # Relative to a share of 20% each: two points more, and four.
+    # Relative to a share of 20% each: two percentage points more, and four.
     "communication_share_ratio": Rule(tolerance=0.1, min_baseline=0.2, optional=True),
     "load_imbalance_ratio": Rule(tolerance=0.2, min_baseline=0.2, optional=True, advisory=True),
     "trace_count": Rule(tolerance=0.0, max_regression=1.0, optional=True),
     "oom_count": Rule(tolerance=0.0, max_regression=1.0, optional=True),
     "train_loss": Rule(tolerance=0.05, min_baseline=0.1, optional=True),
     "validation_loss": Rule(tolerance=0.05, min_baseline=0.1, optional=True),
-    # Of the whole machine, sampled.
+    # Sampled for the whole machine, so it varies more.
     "energy_per_example_joules": Rule(tolerance=0.1, expected_std=0.03, optional=True),
-    # A plan that cannot be compiled is not used: worth a look, no reason to refuse.
+    # A plan that cannot be compiled is not used: worth a look, but no reason to refuse.
     "xla_compile_success_ratio": Rule(min=0.9, optional=True, advisory=True),
     # Trials come before the first step and are made only when something has changed.
     "time_to_first_step_seconds": Rule(
@@ -49,7 +49,7 @@ DEFAULT_RULES: Mapping[str, Rule] = {
 }
 
 DEFAULT_EVALUATION_RULE = Rule(tolerance=0.02, optional=True)
-"""For a metric of Evaluator's output whose name says which way is better."""
+"""The rule for a metric of Evaluator's output whose name says which way is better."""
 
 _Answer = Literal["bless", "refuse"]
 _AnswerByQuality = Literal["bless", "refuse", "if quality holds"]
@@ -90,12 +90,12 @@ class GateSettings(Section):
             the rules of what follows from it.
         use_defaults: whether the default rules hold.
         policy: what each verdict does.
-        baseline_runs: a run is compared with so many of the last comparable blessed runs.
+        baseline_runs: a run is compared with this many of the last comparable blessed runs.
         ledger_size: number of blessed runs of each environment that the ledger keeps.
         baseline_uri: folder for the ledger beside ML Metadata: a path, `gs://` or `s3://`. Needed
             on Kubeflow.
         fail_pipeline: whether a refusal fails the component, and the pipeline with it. By default
-            the pipeline goes on and Pusher does not push.
+            the pipeline continues and Pusher does not push.
         false_alarm_rate: probability that an unchanged run is called a regression, over all rules
             together.
         minimum_steps: fewer steps make figures over steps invalid.

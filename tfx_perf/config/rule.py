@@ -1,4 +1,4 @@
-"""One rule of the gate: what is asked of one metric."""
+"""One rule of the gate: the requirements on one metric."""
 
 from typing import Any, Literal
 
@@ -12,15 +12,15 @@ from tfx_perf.core.validation import SettingError
 REGRESSION_TOLERANCES = 4.0
 """The default of `max_regression`, in tolerances."""
 
-# Fields of a rule that say nothing without a tolerance.
+# Fields of a rule that have no effect without a tolerance.
 _OF_TOLERANCE = ("max_regression", "expected_std", "min_baseline")
-# A change of that many times is none that anybody means to tolerate: it was meant in percent.
+# Tolerances from this fraction on (1000%) are taken for a mistake: they were meant in percent.
 _LARGEST_SHARE = 10.0
 _DIRECTIONS = {"lower": Direction.LOWER, "higher": Direction.HIGHER}
 
 PRIMARY = "step_time_seconds"
 DERIVED = {key: exponent for key, exponent in metrics.STEP_TIME_EXPONENTS.items() if key != PRIMARY}
-"""What follows from the step time is the same measurement in other units."""
+"""Figures that follow from the step time: the same measurement in other units."""
 
 
 class Rule(Section):
@@ -70,12 +70,12 @@ class Rule(Section):
 
     @pydantic.model_serializer(mode="wrap")
     def _as_it_was_said(self, handler: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # What was not said is the default rule's to say, also after a way through JSON.
+        # Fields that were not given come from the default rule, also after a round trip as JSON.
         return {key: value for key, value in handler(self).items() if key in self.model_fields_set}
 
     @property
     def lacks(self) -> str:
-        """What has to come from a default rule beside it; empty if it stands alone."""
+        """The fields that a default rule must add; empty if the rule is complete."""
         if self.min is None and self.max is None and self.tolerance is None:
             return "min, max or tolerance"
         if self.tolerance is None and any(getattr(self, name) for name in _OF_TOLERANCE):
@@ -84,7 +84,7 @@ class Rule(Section):
 
     @property
     def smallest_change(self) -> float:
-        """The tolerance; 0 where there is none, and any change counts."""
+        """The tolerance; 0 if there is none, so that any change counts."""
         return self.tolerance or 0.0
 
     @property
@@ -95,9 +95,9 @@ class Rule(Section):
         return self.max_regression
 
     def beside(self, default: "Rule") -> "Rule":
-        """Returns the rule with what a default one of the metric says beyond it.
+        """Returns the rule, with fields that were not given taken from the metric's default rule.
 
-        A limit takes no tolerance away, and what the default only reports does not refuse.
+        A limit keeps the default's tolerance, unless that is advisory: it must not start to refuse.
         """
         given = self.model_fields_set
         fields = {name: getattr(self, name) for name in given}
@@ -115,10 +115,10 @@ class Rule(Section):
         return Rule(**fields)
 
     def loosened(self, key: str, *, leader: "Rule") -> "Rule":
-        """Returns the default rule of a follower, as loose as the user's for the step time.
+        """Returns the default rule of a derived metric, as loose as the user's for the step time.
 
-        Who tolerates a slower step tolerates the lower rate and the higher cost that follow. A rule
-        without tolerance, or stricter than the default, changes nothing.
+        Tolerating a slower step means tolerating the lower rate and the higher cost that follow. A
+        rule without tolerance, or stricter than the default, changes nothing.
         """
         if leader.tolerance is None or self.tolerance is None:
             return self
@@ -137,11 +137,11 @@ class Rule(Section):
         )
 
     def direction_of(self, key: str) -> Direction:
-        """Returns which way the metric gets better."""
+        """Returns the direction in which the metric gets better."""
         return _DIRECTIONS[self.direction] if self.direction else metrics.lookup(key).direction
 
     def worse_sign(self, key: str) -> float:
-        """Returns 1 where a higher figure is worse, else -1."""
+        """Returns 1 if a higher figure is worse, else -1."""
         return 1.0 if self.direction_of(key) is Direction.LOWER else -1.0
 
     def check_for(self, key: str) -> None:

@@ -34,7 +34,7 @@ class TrainingSettings(Section):
             `xla`, `xla_loop`, `fused_update`, `onednn`. `inexact`: all that do not give Keras'
             results bit for bit, as after `enable_op_determinism`.
         loss_tolerance: relative difference that a plan's loss may show where only the loss can be
-            compared: another precision, oneDNN, random numbers that nobody can repeat.
+            compared: another precision, oneDNN, random numbers that cannot be repeated.
         margin: how much faster than Keras' `fit` a plan must be, beyond its interval.
         seed: seeds Python, NumPy and TensorFlow before your code runs; None leaves them. A tf.data
             service is not used with a seed.

@@ -1,4 +1,4 @@
-"""YAML files: what they hold and on which line, and one kind of error for what is none."""
+"""YAML files: their values with line numbers, and one kind of error for unreadable files."""
 
 import contextlib
 import dataclasses
@@ -15,7 +15,7 @@ _MERGE = "tag:yaml.org,2002:merge"
 
 
 class _OnceLoader(yaml.SafeLoader):
-    """Refuses a key that is there twice, of which YAML's own loaders drop the first."""
+    """Refuses a duplicate key; PyYAML's own loaders drop the first one."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
@@ -31,7 +31,7 @@ class _OnceLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep=deep)
 
 
-# 1e-3 is a number in YAML 1.2 and JSON; PyYAML, which reads YAML 1.1, takes only 1.0e-3 for one.
+# 1e-3 is a number in YAML 1.2 and JSON; PyYAML, which reads YAML 1.1, accepts only 1.0e-3 as one.
 _OnceLoader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+[eE][-+]?\d+$"), list("-+0123456789")
 )
@@ -46,7 +46,7 @@ class YamlFile:
     node: yaml.Node | None
 
     def place_of(self, location: Sequence[int | str]) -> str:
-        """Returns file and line of a value or what would hold it, e.g. `perf.yaml, line 3`."""
+        """Returns file and line of a value, or of its missing parent, e.g. `perf.yaml, line 3`."""
         node, line = self.node, 0
         for part in location:
             entry = _entry(node, part)
@@ -60,8 +60,8 @@ class YamlFile:
 def read(path: str | pathlib.Path) -> YamlFile:
     """Reads a YAML file of one document; UserError if it cannot be read or is not YAML."""
     with _errors_of(path):
-        loader = _OnceLoader(pathlib.Path(path).read_bytes())  # it finds out the encoding
-        loader.deep_construct = True  # refuses an alias within what it stands for
+        loader = _OnceLoader(pathlib.Path(path).read_bytes())  # it detects the encoding
+        loader.deep_construct = True  # refuses an alias within the node that it refers to
         node = loader.get_single_node()
         return YamlFile(path, node and loader.construct_document(node), node)
 
@@ -74,9 +74,9 @@ def read_documents(path: str | pathlib.Path) -> list[Any]:
 
 
 def _entry(node: yaml.Node | None, part: int | str) -> tuple[yaml.Node, yaml.Node] | None:
-    """Returns where a value begins and the value, None if the node has none such."""
+    """Returns the node where a value begins, and the value; None if there is no such value."""
     if isinstance(node, yaml.MappingNode):
-        # The last one, since what is merged in (`<<`) comes first.
+        # The last one, since merged keys (`<<`) come first.
         return next((pair for pair in reversed(node.value) if pair[0].value == str(part)), None)
     if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
         return node.value[part], node.value[part]
@@ -88,7 +88,7 @@ def _errors_of(path: str | pathlib.Path) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError, yaml.YAMLError) as error:  # ValueError: a date such as 2026-13-01
-        remedy = "Give the path of another one" if isinstance(error, OSError) else "Mend it"
+        remedy = "Give the path of another one" if isinstance(error, OSError) else "Fix it"
         raise errors.UserError(
             f"Expected a readable YAML file. Received: path={path} ({_reason(error)}). {remedy}."
         ) from error

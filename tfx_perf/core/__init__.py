@@ -1,3 +1,3 @@
-"""What all of tfx-perf uses."""
+"""Code that all of tfx-perf uses."""
 
 VERSION = "0.1.0"

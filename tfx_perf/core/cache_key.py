@@ -1,9 +1,9 @@
 """Cache keys: named strings that say what a measurement holds for.
 
-A plan is used again only where every part of its key agrees. Likewise a run's environment names
-what its speed and memory depend on beside the code under test: a step on other hardware or of
-another model is neither a regression nor an improvement, so the gate compares only runs whose
-environments agree in every field.
+A plan is reused only if every part of its key agrees. Likewise, a run's environment names what its
+speed and memory depend on besides the code under test: a step on other hardware or of another model
+is neither a regression nor an improvement, so the gate compares only runs whose environments agree
+in every field.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ _SAMPLED_BYTES = 64 * 2**10
 
 
 def digest(*parts: bytes) -> str:
-    """Returns 16 hexadecimal digits for bytes, as a value that is too long to be compared whole."""
+    """Returns 16 hexadecimal digits for bytes that are too long to be compared as a whole."""
     hashed = hashlib.sha256()
     for part in parts:
         hashed.update(part)
@@ -49,9 +49,9 @@ def describe(changes: Mapping[str, tuple[str, str]]) -> str:
 
 
 def of_files(files: Iterable[str]) -> str:
-    """Returns a digest of files of data by their paths or URLs, wherever they are.
+    """Returns a digest of data files, given by paths or URLs, independent of their location.
 
-    Only names, sizes, and the first and last 64 KiB of each count, so that it takes seconds.
+    Only the name, size, and first and last 64 KiB of each file count, so that it takes seconds.
     """
     return digest("\n".join(sorted(map(_of_file, files))).encode())
 
@@ -73,9 +73,9 @@ def of_source(function: str) -> str:
     An import path stays the same when the code behind it is edited; the digest does not. UserError:
     there is no such module.
     """
-    importlib.invalidate_caches()  # what finders know of an archive that was edited since
+    importlib.invalidate_caches()  # finders may know an archive as it was before an edit
     name = function.partition(".")[0]
-    # A script has none, nor could another process import it.
+    # A script has no spec, and another process could not import it.
     spec = None if name == "__main__" else importlib.util.find_spec(name)
     if spec is None:
         raise errors.UserError(
@@ -93,7 +93,7 @@ def _files(spec: machinery.ModuleSpec) -> list[tuple[str, bytes]]:
     if files or not spec.has_location or spec.origin is None:
         return files
     origin = pathlib.Path(spec.origin)
-    loader: Any = spec.loader  # of a zip archive
+    loader: Any = spec.loader  # for a zip archive
     data = origin.read_bytes() if origin.is_file() else loader.get_data(spec.origin)
     return [(origin.name, data)]
 

@@ -1,7 +1,7 @@
 """The terminal of a process: its own lines, its status, its last words; libraries get a log file.
 
-TensorFlow, Beam, kfp and Google's clients say dozens of lines when they are imported, part of
-them from C++ and before any setting of theirs takes effect. So descriptors are redirected.
+TensorFlow, Beam, kfp and Google's clients print dozens of lines when they are imported, some of
+them from C++ and before any of their settings takes effect. So descriptors are redirected.
 """
 
 import atexit
@@ -23,37 +23,37 @@ from typing import TextIO
 from tfx_perf.core import errors
 
 EXIT_USER_ERROR = 2
-EXIT_INTERRUPTED = 130  # as a shell says of SIGINT
+EXIT_INTERRUPTED = 130  # as a shell reports SIGINT
 STATUS_SIGN = "..."
-"""What stands before the status in the lines of `StatusLines`."""
+"""Precedes the status in the lines of `StatusLines`."""
 
 STATUS_SECONDS = 10.0
-"""After which time without a line one is due."""
+"""Seconds without a line after which a status line is due."""
 
 _STANDARD_OUTPUT, _STANDARD_ERROR = 1, 2
 _LIBRARIES_LOGGERS = "absl", "tensorflow", "py.warnings"
 _STATUS_VARIABLE = "TFX_PERF_STATUS"
-# To which it grows while the status is the same, as a share of the time since: nobody needs to hear
-# in the second hour what came in the first minute.
+# The longest wait, and its share of the time that the status has stayed the same: users need fewer
+# lines in the second hour than in the first minute.
 _LONGEST_STATUS_SECONDS, _STATUS_SHARE = 600.0, 0.25
 _LAST_WORDS: list[str] = []
 
-# What C++ libraries log, but for what one says before it ends the process (F).
+# Log lines of C++ libraries, except for the one before a library ends the process (F).
 _OF_LIBRARY = (
     r"^(([0-9]{4}-[0-9]{2}-[0-9]{2} [0-9.:]+: [IWE] |[IWE][0-9]{4} [0-9.:]+ +[0-9]+ )[^ ]+\.(cc|h)"
     r":[0-9]+\] |WARNING: All log messages before absl::InitializeLog\(\))"
 )
-_SIEVE_SECONDS = 1.0  # for the last lines: another process may keep standard error open
+_SIEVE_SECONDS = 1.0  # to wait for the last lines: another process may keep standard error open
 
 
 @contextlib.contextmanager
 def libraries(log_path: str | os.PathLike[str] | None = None) -> Iterator[TextIO]:
-    """Sends what is written to standard error, while the context lasts, into a file, written anew.
+    """Sends standard error into a file, which is overwritten, while the context lasts.
 
-    Processes that are started meanwhile do so, too. Where the file is, is said when an exception
-    leaves the context; not for a `UserError`, whose message says all. None: a temporary file, which
-    stays only if its place is said. Yields the standard error that was, for the program's own
-    lines. UserError: the file cannot be written.
+    This includes processes that are started meanwhile. If an exception leaves the context, the
+    file's path is printed; not for a `UserError`, whose message says everything. None means a
+    temporary file, which stays only if its path was printed. Yields the original standard error,
+    for the program's own lines. UserError: the file cannot be written.
     """
     log, path = _opened(log_path)
     is_needed = log_path is not None
@@ -75,9 +75,9 @@ def libraries(log_path: str | os.PathLike[str] | None = None) -> Iterator[TextIO
 
 @contextlib.contextmanager
 def script(log_path: str | os.PathLike[str] | None = None) -> Iterator[TextIO]:
-    """Does for a whole script what `libraries` does, and ends it if the user got something wrong.
+    """Does for a whole script what `libraries` does, and exits if the user got something wrong.
 
-    A `UserError` is then one line on standard error and exit code 2, as for `tfx-perf`.
+    A `UserError` then gives one line on standard error and exit code 2, as for `tfx-perf`.
     """
     program = os.path.basename(sys.argv[0])
     try:
@@ -93,12 +93,12 @@ def script(log_path: str | os.PathLike[str] | None = None) -> Iterator[TextIO]:
 
 @contextlib.contextmanager
 def sifted(log_path: str | os.PathLike[str] | None) -> Iterator[None]:
-    """Adds what C++ libraries log to standard error, while the context lasts, to a file.
+    """Moves what C++ libraries log from standard error into a file while the context lasts.
 
-    All else still gets there, such as what the user's code inside prints, and what a library says
-    before it ends the process. Nothing is done where `sys.stderr` is another stream, as in pytest
-    or under `tfx-perf launch`, no process can be started, or the file cannot be written. The file,
-    whose folder is there, stays only if there is something in it. None: such lines go nowhere.
+    Everything else still gets there, such as output of the user's code, and what a library says
+    before it ends the process. Nothing is done if `sys.stderr` is another stream, as in pytest or
+    under `tfx-perf launch`, no process can be started, or the file cannot be written. Lines are
+    appended to the file, whose folder must exist; it stays only if not empty. None discards them.
     """
     with contextlib.ExitStack() as until:
         if _is_own_standard_error():
@@ -110,14 +110,14 @@ def sifted(log_path: str | os.PathLike[str] | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def output_to_error() -> Iterator[None]:
-    """Sends what this process and those it starts write to standard output to standard error."""
+    """Sends standard output of this process and those it starts to standard error."""
     with _redirected(_STANDARD_OUTPUT, to=_STANDARD_ERROR), contextlib.redirect_stdout(sys.stderr):
         yield
 
 
 @contextlib.contextmanager
 def all_into(log_path: str | os.PathLike[str]) -> Iterator[None]:
-    """Adds what this process writes to standard output and error to a file."""
+    """Appends standard output and error of this process to a file."""
     with (
         open(log_path, "ab", buffering=0) as log,
         _redirected(_STANDARD_OUTPUT, _STANDARD_ERROR, to=log.fileno()),
@@ -126,11 +126,11 @@ def all_into(log_path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def leave_standard_error_to_libraries(log_path: str) -> TextIO:
-    """Has what Python code prints to standard error go to standard output from now on.
+    """Sends what Python code prints to standard error to standard output from now on.
 
-    For a process whose standard error is a log, which is returned. There stays what libraries write
-    to the descriptor, what the loggers of TensorFlow and absl say, Python's warnings, and the
-    tracebacks of threads, for each of which a line is printed that names `log_path`.
+    For a process whose standard error is a log, which is returned. The log still gets what
+    libraries write to the descriptor, messages of TensorFlow's and absl's loggers, Python's
+    warnings, and tracebacks of threads, for each of which a line that names `log_path` is printed.
     """
     log = sys.stderr
     handler = logging.StreamHandler(log)
@@ -142,7 +142,7 @@ def leave_standard_error_to_libraries(log_path: str) -> TextIO:
 
     def traceback_into_log(failed: threading.ExceptHookArgs) -> None:
         error = failed.exc_value
-        if error is None or isinstance(error, SystemExit):  # as Python has it
+        if error is None or isinstance(error, SystemExit):  # as Python does
             return
         name = failed.thread.name if failed.thread else "that has ended"
         print(f"Exception in thread {name}:", file=log)
@@ -153,7 +153,7 @@ def leave_standard_error_to_libraries(log_path: str) -> TextIO:
     threading.excepthook = traceback_into_log
     logging.captureWarnings(True)
     with contextlib.suppress(ImportError):
-        importlib.import_module("absl.logging")  # it has to make its logger itself
+        importlib.import_module("absl.logging")  # absl must create its own logger
     for name in _LIBRARIES_LOGGERS:
         logging.getLogger(name).addFilter(into_log)
     sys.stderr = _stream(_STANDARD_OUTPUT)
@@ -169,8 +169,8 @@ def tell_error(error: str, *, program: str) -> None:
 def status_watched() -> Iterator[Callable[[], str]]:
     """Keeps the status that this process and its children set while the context lasts.
 
-    Yields a function that returns the status that was set last; empty if none was. Its file is made
-    known through the environment, which every child inherits.
+    Yields a function that returns the status that was set last; empty if none was. An environment
+    variable, which every child inherits, names its file.
     """
     before = os.environ.get(_STATUS_VARIABLE)
     with tempfile.TemporaryDirectory(prefix="tfx-perf-status-") as folder:
@@ -187,38 +187,38 @@ def status_watched() -> Iterator[Callable[[], str]]:
 
 
 def is_status_watched() -> bool:
-    """Returns whether anybody reads the status."""
+    """Returns whether a process watches the status."""
     return _STATUS_VARIABLE in os.environ
 
 
 def set_status(status: str) -> None:
-    """Says in a few words what is being done from now on; empty takes it back. Never raises."""
+    """Sets in a few words what is being done from now on; empty clears it. Never raises."""
     path = os.environ.get(_STATUS_VARIABLE)
     if path is None:
         return
     draft = f"{path}.{os.getpid()}-{threading.get_ident()}"
-    with contextlib.suppress(OSError):  # whoever waited is gone
+    with contextlib.suppress(OSError):  # the watching process has ended
         pathlib.Path(draft).write_text(" ".join(status.split()), encoding="utf-8")
         os.replace(draft, path)
 
 
 class StatusLines:
-    """Writes the status as a line, once there was none for some time.
+    """Writes the status as a line if there was no line for some time.
 
-    While the status is the same, the lines become rarer.
+    While the status stays the same, the lines become rarer.
     """
 
     def __init__(self, say: Callable[[str], object]) -> None:
-        """Begins to wait; `say` is called with each line."""
+        """Starts to wait; `say` is called with each line."""
         self._say = say
         self._work, self._since, self._last = "", time.monotonic(), time.monotonic()
 
     def put_off(self) -> None:
-        """Begins to wait anew: whoever waits has seen something else."""
+        """Restarts the wait, because the user has seen other output."""
         self._last = time.monotonic()
 
     def __call__(self, status: str) -> None:
-        """Writes it, if it is time; behind a colon it says how far the work is."""
+        """Writes the status if it is due; the part after a colon says how far the work is."""
         status, now = status or "at work", time.monotonic()
         work = status.partition(":")[0]
         if work != self._work:
@@ -237,10 +237,10 @@ def say_at_exit(*lines: str) -> None:
 
 
 def end_without_collection() -> None:
-    """Has the interpreter not look for garbage once more when it ends.
+    """Keeps the interpreter from collecting garbage once more when it ends.
 
-    Among the objects of TFX, TensorFlow and Beam that takes four seconds of a core, also after
-    Ctrl-C. A finalizer of an object in a cycle is not called then; Python promises that to none.
+    With the objects of TFX, TensorFlow and Beam that takes four seconds of a core, even after
+    Ctrl-C. Finalizers of objects in a cycle are not called then; Python does not guarantee them.
     """
     atexit.unregister(gc.freeze)
     atexit.register(gc.freeze)
@@ -253,7 +253,7 @@ def _say_last_words() -> None:
 
 @contextlib.contextmanager
 def _redirected(*streams: int, to: int) -> Iterator[list[int]]:
-    """Has descriptors be copies of another; yields copies of what they were."""
+    """Makes descriptors copies of `to`; yields copies of the originals."""
     _flush()
     copies = [os.dup(stream) for stream in streams]
     for stream in streams:
@@ -275,7 +275,7 @@ def _stream(descriptor: int) -> TextIO:
 
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):  # closed, or of no file
+        with contextlib.suppress(Exception):  # closed, or without a file
             stream.flush()
 
 
@@ -296,9 +296,9 @@ def _opened(log_path: str | os.PathLike[str] | None) -> tuple[int, pathlib.Path]
 
 @contextlib.contextmanager
 def _sieve(log_path: str | os.PathLike[str] | None) -> Iterator[int]:
-    """Yields the descriptor of a pipe, from which lines of C++ libraries get into a file.
+    """Yields the descriptor of a pipe, from which lines of C++ libraries go into a file.
 
-    `sed` is a process of its own, so that the last words of one that crashes get through.
+    `sed` is a separate process, so that the last lines of one that crashes get through.
     """
     with open(os.devnull if log_path is None else log_path, "ab") as log:
         process = subprocess.Popen(
@@ -306,7 +306,7 @@ def _sieve(log_path: str | os.PathLike[str] | None) -> Iterator[int]:
             stdin=subprocess.PIPE,
             stdout=_STANDARD_ERROR,
             stderr=log,
-            start_new_session=True,  # it ends with what it reads, and not by Ctrl-C
+            start_new_session=True,  # ends with its input, and not by Ctrl-C
         )
     assert process.stdin is not None  # a pipe was asked for
     try:
@@ -315,7 +315,7 @@ def _sieve(log_path: str | os.PathLike[str] | None) -> Iterator[int]:
     finally:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_SIEVE_SECONDS)
-        with contextlib.suppress(OSError):  # somebody has removed it, or its folder
+        with contextlib.suppress(OSError):  # the file, or its folder, was removed
             if log_path is not None and not os.path.getsize(log_path):
                 os.unlink(log_path)
 
@@ -323,5 +323,5 @@ def _sieve(log_path: str | os.PathLike[str] | None) -> Iterator[int]:
 def _is_own_standard_error() -> bool:
     try:
         return sys.stderr.fileno() == _STANDARD_ERROR
-    except (AttributeError, OSError, ValueError):  # None, of no file, closed
+    except (AttributeError, OSError, ValueError):  # None, without a file, or closed
         return False

@@ -1,4 +1,4 @@
-"""The exceptions that tfx-perf raises on purpose, and what makes lines of them and of others'."""
+"""The exceptions that tfx-perf raises on purpose, and descriptions of any errors in one line."""
 
 import difflib
 import json
@@ -6,26 +6,26 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-# With what Keras and TensorFlow begin, before they say what was wrong; the tracebacks are indented.
+# Beginnings of lines that Keras and TensorFlow put before the error; tracebacks are indented.
 _PREFACES = (
     "Graph execution error", "Detected at node", "Exception encountered when calling",
     "Could not automatically infer", " ",
 )  # fmt: skip
-_LONGEST_LINE = 1000  # of a message: some have a whole array in it
-_LONGEST_REASON = 500  # of a server
+_LONGEST_LINE = 1000  # characters of a message: some contain a whole array
+_LONGEST_REASON = 500  # characters of a server's reason
 _CAUSE = re.compile(r"\s+\w*(Error|Exception)\w*: ")
 _COLORS = re.compile(r"\x1b\[\d*m")
 
 
 INSTALL_TFX = "Install it: pip install 'tfx-perf[tfx]'."
-"""The remedy where TFX or what comes with it is not there."""
+"""The remedy if TFX or a package that comes with it is missing."""
 
 GIVEN_UP = Exception, SystemExit
-"""What is caught of code that is only tried: whatever it raises but Ctrl-C, fit goes on."""
+"""Caught from code that is only tried: fit continues whatever it raises, except for Ctrl-C."""
 
 
 class UserError(ValueError):
-    """Something the user gave is wrong; the message says what and how to mend it.
+    """Something the user gave is wrong; the message says what and how to fix it.
 
     The message is one line: what was expected, `Received: name=value`, the remedy.
     The command line prints it without a traceback and exits with code 2.
@@ -33,7 +33,7 @@ class UserError(ValueError):
 
 
 class NoFitError(UserError):
-    """The training code came to its end without calling Keras' `Model.fit`."""
+    """The training code ended without calling Keras' `Model.fit`."""
 
 
 class MeasurementError(RuntimeError):
@@ -41,10 +41,10 @@ class MeasurementError(RuntimeError):
 
 
 class ChildError(MeasurementError):
-    """A process that this one started came to no result.
+    """A process that this one started gave no result.
 
-    `cause` is what happened to it, a verb and more, without a full stop. If it `may_pass`, another
-    try may come to a result: it was killed, say.
+    `cause` says what happened to it: a phrase that begins with a verb, without a period. If it
+    `may_pass`, another try may give a result, for example after the process was killed.
     """
 
     def __init__(self, target: str, cause: str, *, log: str = "", may_pass: bool = True) -> None:
@@ -58,11 +58,11 @@ class TimedOutError(ChildError):
 
 
 class ProcessEndedError(ChildError):
-    """A process was killed, crashed, or was ended by what it ran."""
+    """A process was killed, crashed, or was ended by the code that it ran."""
 
 
 class TerminatedError(ProcessEndedError):
-    """A process was told to end, which says nothing of what it ran."""
+    """A process was told to end, which says nothing about the code that it ran."""
 
 
 class TrainingError(RuntimeError):
@@ -70,32 +70,32 @@ class TrainingError(RuntimeError):
 
 
 class StepCountError(RuntimeError):
-    """Other steps were made than were recorded: nothing that was trained is what was asked for."""
+    """The number of steps differs from the recorded one: the training is not what was asked for."""
 
 
 class RefusalError(RuntimeError):
-    """The gate refused a run and was told to fail the pipeline then."""
+    """The gate refused a run and is configured to fail the pipeline then."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Returns the question whether the nearest known name was meant; empty if none is near."""
+    """Returns `Did you mean NAME?` for the nearest known name; empty if none is near."""
     spelled = {each.casefold(): each for each in known}
     name = name.casefold()
     longer = [each for each in spelled if name in each and len(name) > 2]
-    cutoff = 0.0 if longer else 0.6  # what was cut short is near at any length
+    cutoff = 0.0 if longer else 0.6  # a part of a known name is near at any length
     near = difflib.get_close_matches(name, longer or spelled, n=1, cutoff=cutoff)
     return f"Did you mean {spelled[near[0]]}?" if near else ""
 
 
 def in_one_line(error: BaseException) -> str:
-    """Returns the kind of the error and the line of its message that tells most, or its start."""
+    """Returns the type of the error and the most telling line of its message, or its start."""
     try:
         message = str(error)
-    except Exception:  # of a class of the user's
+    except Exception:  # the error's class may be the user's
         message = ""
     lines = [line for line in _COLORS.sub("", message).splitlines() if line.strip()]
     kind = type(error).__name__
-    if lines and lines[0].startswith("in user code"):  # AutoGraph's traceback, one in another
+    if lines and lines[0].startswith("in user code"):  # AutoGraph's nested tracebacks
         causes = [number for number, line in enumerate(lines) if _CAUSE.match(line)]
         if causes:
             kind, _, cause = lines[causes[-1]].strip().partition(":")

@@ -1,4 +1,4 @@
-"""Figures as people read them, in the units of the metric catalogue."""
+"""Formats figures for people, in the units of the metric catalogue."""
 
 import math
 
@@ -6,7 +6,7 @@ from tfx_perf.core import metrics
 
 MISSING = "–"
 SLOW = 0.5
-"""The ratio of two speeds below which is said how many times slower one is."""
+"""Below this ratio of two speeds, texts say how many times slower one is."""
 
 _SI_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"))
 _BINARY_UNITS = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
@@ -35,7 +35,7 @@ def counted(count: int, noun: str) -> str:
 def together(*, worker_count: int, replica_count: int, server_count: int) -> str:
     """Returns who trained together, e.g. `2 workers and 1 parameter server`.
 
-    Replicas are the copies of the model in all workers; they are named where they are more.
+    Replicas are the copies of the model in all workers; they are named if they outnumber workers.
     """
     told = [
         (worker_count, "worker", worker_count > 1 or server_count),
@@ -49,7 +49,7 @@ def together(*, worker_count: int, replica_count: int, server_count: int) -> str
 def compared_speed(ratio: float, *, is_upper_bound: bool = False) -> str:
     """Returns a ratio of speeds, e.g. `0.71 times as fast as` or `72.1 times slower than`.
 
-    `is_upper_bound`: it is at most so much.
+    With `is_upper_bound`, the ratio may be less than that.
     """
     if ratio < SLOW:
         bound = "at least " if is_upper_bound else ""
@@ -66,8 +66,8 @@ def short(value: float) -> str:
 
 
 def signed_percent(share: float) -> str:
-    """Returns a change in per cent without the sign of it, e.g. `+3.1`; none has a plus, too."""
-    rounded = round(100 * share, 1) + 0.0  # which makes 0 of -0
+    """Returns a change in percent without the percent sign, e.g. `+3.1`; zero has a plus, too."""
+    rounded = round(100 * share, 1) + 0.0  # turns -0 into 0
     return f"{rounded:+.1f}"
 
 
@@ -144,10 +144,10 @@ def cost_in_words(
     run_count: int | None,
     is_planned: bool,
 ) -> str:
-    """Returns one sentence on a search, e.g. `The trials`; empty where there was none.
+    """Returns one sentence on the cost of a search, e.g. `The trials`; empty if there was none.
 
-    `saved_seconds` is what a run is faster by (None: nothing), and `run_count` the runs that
-    the search was for: as many as are planned, or this one and those before.
+    `saved_seconds` is the time that a run saves (None: nothing), and `run_count` the number of runs
+    that the search was for: the planned ones, or this one and those before.
 
     Example:
         >>> seconds = {"cost_seconds": 6.0, "saved_seconds": 2.5}

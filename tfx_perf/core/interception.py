@@ -1,8 +1,8 @@
 """Takes over Keras `Model.fit` while a user's unmodified training code runs.
 
-The way experiment trackers log automatically: the class attribute is replaced for as long
-as a context lasts, in `keras` and in `tf_keras` (importing `tensorflow_transform` turns
-`tf.keras` into the latter), and put back whatever happens.
+As with experiment trackers that log automatically, the class attribute is replaced while a context
+lasts, in `keras` and in `tf_keras` (importing `tensorflow_transform` turns `tf.keras` into the
+latter), and restored whatever happens.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from typing import Any
 from tfx_perf.core import errors
 
 _KERAS_PACKAGES = ("keras", "tf_keras")
-# The arguments of `fit` that both Keras lines have, in their order, with what they default to.
+# The arguments of `fit` that both Keras lines have, in their order, with their defaults.
 _SHARED = {
     "x": None,
     "y": None,
@@ -53,7 +53,7 @@ class FitCall:
     Attributes:
         model: the compiled Keras model.
         arguments: every argument of `fit` by name, defaults filled in.
-        original: Keras' own unbound `fit`, or what several replicas need around it.
+        original: Keras' own unbound `fit`, or its wrapper for several replicas.
     """
 
     model: Any
@@ -83,18 +83,18 @@ def replacing(
     """Replaces a function for as long as the context lasts.
 
     Args:
-        owner: a class, whose subclasses that override the method reach ours through `super()`;
-            an object, of which others of its class are told apart; or a module.
-        name: of the function.
-        make: from the function as it was to the one in its place.
+        owner: a class, whose subclasses that override the method reach ours through `super()`; an
+            object, without effect on others of its class; or a module.
+        name: name of the function.
+        make: returns the replacement, given the original function.
     """
-    before = getattr(owner, name)  # first of all: a module may load it only here
+    before = getattr(owner, name)  # first, because a module may load it only here
     attribute, made = vars(owner).get(name), make(before)
     setattr(owner, name, made)
     try:
         yield
     finally:
-        is_ours = vars(owner).get(name) is made  # else what others have put there stays
+        is_ours = vars(owner).get(name) is made  # otherwise the replacement of others stays
         if is_ours and attribute is None:  # inherited: removing ours uncovers it again
             delattr(owner, name)
         elif is_ours:
@@ -119,8 +119,8 @@ class _Interceptor:
     """An open `intercepting_fit`.
 
     Attributes:
-        handler: called with the `FitCall` in place of `fit`.
-        thread: that opened it.
+        handler: called with the `FitCall` instead of `fit`.
+        thread: the thread that opened it.
         busy: the threads in which the handler runs.
     """
 
@@ -129,7 +129,7 @@ class _Interceptor:
     busy: set[int] = dataclasses.field(default_factory=set)
 
 
-# Of this process, as the class attribute is. Threads may close theirs in any order.
+# One list per process, like the class attribute. Threads may close theirs in any order.
 _OPEN: list[_Interceptor] = []
 _PATCHES = contextlib.ExitStack()
 _CHANGING = threading.Lock()
@@ -139,12 +139,12 @@ _CHANGING = threading.Lock()
 def intercepting_fit(handler: Callable[[FitCall], Any]) -> Iterator[None]:
     """Sends every outermost `Model.fit` inside the context to `handler`, from any thread.
 
-    `fit` returns the result of `handler`. A `fit` that the handler calls, or Keras, is Keras' own;
-    one of another thread is sent to the handler, too, also while it runs. Where several contexts
-    are open, a thread's calls go to the innermost one of its own, else to the innermost.
+    `fit` returns the result of `handler`. A `fit` that the handler or Keras calls is Keras' own.
+    One in another thread is sent to the handler, too, even while it runs. If several contexts are
+    open, a thread's calls go to the innermost one of its own, otherwise to the innermost of all.
 
     Args:
-        handler: called with the `FitCall` in place of `fit`.
+        handler: called with the `FitCall` instead of `fit`.
     """
     opened = _Interceptor(handler, threading.get_ident())
     with _CHANGING:
@@ -181,7 +181,7 @@ def _intercepted(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _interceptor_of(thread: int) -> _Interceptor | None:
-    """Returns the one that a thread's calls go to; None if all were closed meanwhile."""
+    """Returns the interceptor for a thread's calls; None if all were closed meanwhile."""
     opened = list(_OPEN)
     return next(iter([each for each in opened if each.thread == thread][-1:] or opened[-1:]), None)
 
@@ -195,12 +195,12 @@ def _named(bound: inspect.BoundArguments) -> dict[str, Any]:
         if parameter.kind is parameter.VAR_KEYWORD:
             named.update(named.pop(name))
         elif parameter.kind is parameter.VAR_POSITIONAL:
-            del named[name]  # behind all that `fit` has
+            del named[name]  # more than `fit` takes
     return named
 
 
 def _signature(original: Callable[..., Any]) -> inspect.Signature:
-    """Returns the signature of `fit`, also if others have replaced it by one without names."""
+    """Returns the signature of `fit`, even if others replaced it by one without names."""
     signature = inspect.signature(original)
     return signature if _SHARED.keys() <= signature.parameters.keys() else _KNOWN
 
@@ -213,7 +213,7 @@ _captures = 0
 
 
 def _quiet_if_abandoned(original: Callable[[Any], None]) -> Callable[[Any], None]:
-    """Returns what is told how a thread ended; Python's own lets pass only SystemExit itself."""
+    """Returns a hook that ignores AbandonedError; Python's own ignores only SystemExit itself."""
 
     def told(arguments: Any) -> None:
         if not issubclass(arguments.exc_type, AbandonedError):
@@ -223,7 +223,7 @@ def _quiet_if_abandoned(original: Callable[[Any], None]) -> Callable[[Any], None
 
 
 def is_capturing() -> bool:
-    """Returns whether the code that runs is only looked at, up to its `fit`."""
+    """Returns whether the code that runs is only inspected, up to its `fit`."""
     return _captures > 0
 
 
@@ -231,13 +231,13 @@ def capture_fit(run: Callable[[], Any], look: Callable[[FitCall], Any] = lambda 
     """Runs the user's code up to its first `Model.fit`; returns that `FitCall`, not carried out.
 
     Args:
-        run: the training code; it is abandoned where it calls `fit`. Code that catches all there
-            is, or calls `fit` in a thread, goes on, and what it then raises does not matter.
+        run: the training code; it is abandoned where it calls `fit`. Code that catches everything,
+            or calls `fit` in a thread, continues, and what it then raises is ignored.
         look: called with the `FitCall` while the user's scopes and files are still open; what
             it returns is returned instead.
 
     Raises:
-        NoFitError: `run` came to its end without calling `fit`.
+        NoFitError: `run` ended without calling `fit`.
     """
     answers: list[Any] = []
     global _captures  # noqa: PLW0603 (of this process, as what it replaces is)
@@ -261,7 +261,7 @@ def capture_fit(run: Callable[[], Any], look: Callable[[FitCall], Any] = lambda 
     if answers:
         return answers[0]
     raise errors.NoFitError(
-        "Expected the training code to call Keras' Model.fit. Received: it ended without. "
-        "A custom training loop is not made faster; put it into the model's train_step and call "
+        "Expected the training code to call Keras' Model.fit. Received: no call of fit. "
+        "A custom training loop cannot be sped up; move it into the model's train_step and call "
         "fit. Its steps can be measured with tfx_perf.measured."
     )

@@ -1,8 +1,8 @@
 """The names of quality metrics: which way is better, and the values that can occur.
 
-Evaluator's output has nothing but names: those of TFMA's and Keras' metrics and losses, and those
-that users give their own. So a name is read as words, of which the last that is known counts:
-`accuracy_head_mean_squared_error` is an error. Names that nobody can read have no direction.
+Evaluator's output has only names: those of TFMA's and Keras' metrics and losses, and those that
+users choose. So a name is read as words, of which the last known one counts:
+`accuracy_head_mean_squared_error` is an error. Unknown names have no direction.
 """
 
 import dataclasses
@@ -23,16 +23,16 @@ _NOT_NEGATIVE: _Bounds = (0.0, math.inf)
 
 @dataclasses.dataclass(frozen=True)
 class Meaning:
-    """What a metric's name says: which way is better, and the values that can occur.
+    """The meaning of a metric's name: which way is better, and the values that can occur.
 
-    `neither` is of counts, and of what is best somewhere in between.
+    `neither` is for counts, and for metrics that are best somewhere in between.
     """
 
     better: Better
     bounds: _Bounds = _ANY
 
 
-# Of words that stand alone between underscores, as regular expressions.
+# Meanings of words that stand alone between underscores, as regular expressions.
 _WORDS: dict[tuple[Better, _Bounds], tuple[str, ...]] = {
     ("higher", _SHARE): (
         "acc", "auc", "f1", "f2", "f1_score", "f_?beta_score", "f_score", "ndcg", "mrr",
@@ -67,15 +67,15 @@ _WORDS: dict[tuple[Better, _Bounds], tuple[str, ...]] = {
         # They grow with the examples.
         "count", "(?:true|false)_(?:positives?|negatives?)", "tp", "tn", "fp", "fn",
         "total_queries", "total_documents", "(?:min|max)_documents",
-        # They are what the data, a threshold or another model make them.
+        # Determined by the data, a threshold or another model.
         "calibration", "mean_label", "mean_prediction", "prevalence", "prevalence_threshold",
         "predicted_positive_rate", "threshold", "attributions", "flip_rates?",
         "prediction_difference", "model_cosine_similarity",
-        # They are no numbers.
+        # Not numbers.
         "plot", "sampler?", "confusion_matri(?:x|ces)", "query_statistics",
     ),
 }  # fmt: skip
-# Of words that others may be written together with, as in `logloss`.
+# Meanings of words that may be joined with others before them, as in `logloss`.
 _ENDINGS: dict[tuple[Better, _Bounds], tuple[str, ...]] = {
     ("higher", _SHARE): ("accuracy", "precision", "recall"),
     ("lower", _NOT_NEGATIVE): ("cross_?entropy",),
@@ -93,13 +93,13 @@ _IS_IN_PERCENT = re.compile(r"(?<![a-z])(?:percent|percentage|pct)(?![a-z])")
 
 @functools.lru_cache(maxsize=4096)
 def meaning(name: str) -> Meaning | None:
-    """Returns what a metric's name says, None if nobody can read it.
+    """Returns the meaning of a metric's name; None if it is unknown.
 
-    Names are as Keras and TFMA write them: with or without an output's name before it, `val_`, a
-    number behind it; as a class or a function is called.
+    Names are as Keras and TFMA write them: with or without an output's name or `val_` in front and
+    a number at the end, and spelled like a class or a function.
     """
-    words = _in_words(name.rpartition("/")[2])  # not the output's: `loss_head/auc`
-    # Of `recall_at_false_positive_rate` the recall is measured.
+    words = _in_words(name.rpartition("/")[2])  # without the output, as in `loss_head/auc`
+    # `recall_at_false_positive_rate` measures the recall.
     return _of(words.partition("_at_")[0]) or _of(words)
 
 
@@ -108,7 +108,7 @@ def _of(words: str) -> Meaning | None:
     if longest is None:
         return None
     _, _, begin, meaning = longest
-    # A negated error, as scikit-learn has them; the precision of a negative class is one still.
+    # A negated error, as in scikit-learn; the precision of a negative class is still a precision.
     if meaning.better == "lower" and _IS_NEGATED.search(words[:begin]):
         return Meaning("higher")
     if meaning.bounds == _SHARE and _IS_IN_PERCENT.search(words):
@@ -117,14 +117,14 @@ def _of(words: str) -> Meaning | None:
 
 
 def _matches(words: str) -> Iterator[tuple[int, int, int, Meaning]]:
-    """Yields what is found: its end, its length, where it begins, and what it says."""
+    """Yields each match: its end, its length, its beginning, and its meaning."""
     for pattern, meaning in _PATTERNS:
         for match in pattern.finditer(words):
             yield match.end(), match.end() - match.start(), match.start(), meaning
 
 
 def _in_words(name: str) -> str:
-    """Returns a name in lower case with underscores, without the number of a second one."""
+    """Returns a name in lower case with underscores, without the number of a duplicate."""
     name = re.sub(r"(.)([A-Z][a-z0-9]+)", r"\1_\2", name)
     name = re.sub(r"([a-z])([A-Z])", r"\1_\2", name).replace("@", "_at_")
     name = re.sub(r"[^a-z0-9]+", "_", name.lower())

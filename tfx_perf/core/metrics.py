@@ -56,10 +56,10 @@ class Metric:
 
     @property
     def possible(self) -> tuple[float, float]:
-        """The smallest and the largest value that a measurement can come to.
+        """The smallest and the largest value that a measurement can give.
 
-        Those of `bounds`, but for what rounding adds to a score, for what is never 0, for orders of
-        magnitude that no machine has, and for figures whose errors may lead beyond.
+        Those of `bounds`, except for rounding of scores, figures that are never 0, orders of
+        magnitude that no machine reaches, and figures whose errors may exceed the bounds.
         """
         lowest, highest = self.bounds
         if self.unit == "score":
@@ -82,7 +82,7 @@ _LOWER, _HIGHER, _NONE = Direction.LOWER, Direction.HIGHER, Direction.NONE
 _WAYS: Mapping[str, Direction] = {"lower": _LOWER, "higher": _HIGHER, "neither": _NONE}
 
 
-_ROUNDING = 1e-6  # of single precision
+_ROUNDING = 1e-6  # rounding error of single precision
 _LEAST = 1e-9  # a nanosecond, say
 _MOST = {"seconds": 1e9, "bytes": 1e18}  # 30 years, and an exabyte
 _ABOVE_ZERO = frozenset(
@@ -97,7 +97,7 @@ _ABOVE_ZERO = frozenset(
         "global_batch_size", "steps_per_execution",
     )
 )  # fmt: skip
-# Of two measurements, each with its error.
+# Differences of two measurements, each with its error.
 _DIFFERENCES = frozenset(("activation_bytes", "bytes_per_example", "footprint_bytes"))
 _BEYOND_ONE = frozenset(("step_time_median_error_ratio", "compile_share_ratio", "input_efficiency_ratio"))
 
@@ -212,7 +212,7 @@ _METRICS = [
 
 CATALOGUE: Mapping[str, Metric] = {metric.key: metric for metric in _METRICS}
 
-# What is counted or planned, not timed or sampled: any difference is real.
+# Counted or planned, not timed or sampled: any difference is real.
 _DETERMINISTIC = frozenset(
     (
         "weights_bytes", "optimizer_state_bytes", "gradients_bytes", "input_batch_bytes",
@@ -222,8 +222,8 @@ _DETERMINISTIC = frozenset(
     )
 )  # fmt: skip
 
-# How a figure follows the step time, all else being equal; comparable runs have the same batch
-# size and the same FLOPs.
+# The power of the step time that a figure is proportional to, all else being equal; comparable runs
+# have the same batch size and the same FLOPs.
 STEP_TIME_EXPONENTS: Mapping[str, int] = {
     "step_time_seconds": 1,
     "cost_per_million_examples": 1,
@@ -231,13 +231,13 @@ STEP_TIME_EXPONENTS: Mapping[str, int] = {
     "mfu_ratio": -1,
 }
 
-# Of a step: the same time is a larger share of a shorter one.
+# Shares of a step: the same time is a larger share of a shorter one.
 SHARES_OF_A_STEP = (
     "input_wait_ratio", "python_overhead_ratio", "communication_share_ratio", "load_imbalance_ratio",
 )  # fmt: skip
 
-# What is made of the mean step time, not of the median: a single stall in a short training is
-# in it.
+# Figures that depend on the mean step time, not on the median: they include a single stall in a
+# short training.
 OF_MEAN_STEP_TIME = frozenset(
     (
         "examples_per_second", "achieved_flops_per_second", "mfu_ratio", "hfu_ratio",
@@ -245,15 +245,15 @@ OF_MEAN_STEP_TIME = frozenset(
     )
 )  # fmt: skip
 
-# The figures that tell how far others are uncertain because a training's steps are few.
+# Figures that tell how uncertain others are because a training has few steps.
 ERROR_RATIOS: Mapping[str, str] = {
     "step_time_seconds": "step_time_median_error_ratio",
     **dict.fromkeys(OF_MEAN_STEP_TIME, "step_time_error_ratio"),
 }
 
-# What is added up since a process began to train, or depends on how that was: of a training that
-# was interrupted, only the last process has it, and it has traced anew. What replicas wait is in it
-# because those that start again are far apart at first, and what is left may be short.
+# Totals since a process began to train, and figures that depend on its beginning: after an
+# interruption, only the last process has them, and it has traced again. Waits of replicas are among
+# them because restarted replicas are far apart at first, and what is left may be short.
 OF_ONE_PROCESS = frozenset(
     (
         "time_to_first_step_seconds", "compile_time_seconds", "trace_time_seconds",
@@ -272,25 +272,25 @@ def is_evaluation(key: str) -> bool:
 
 
 def is_unread(key: str) -> bool:
-    """Returns whether nobody knows by its name which way a metric of Evaluator's is better."""
+    """Returns whether the name of a metric of Evaluator's does not say which way is better."""
     name = key.removeprefix(EVALUATION_PREFIX)
     return is_evaluation(key) and metric_names.meaning(name) is None
 
 
 def new_key(key: str) -> str:
-    """Returns the key of today for that of an earlier version."""
+    """Returns the current key for that of an earlier version."""
     return RENAMED.get(key, key)
 
 
 def under_new_names(figures: Mapping[str, ValueT]) -> dict[str, ValueT]:
-    """Returns what is known by key, with the keys of today for those of earlier versions."""
+    """Returns figures under their current keys, in place of those of earlier versions."""
     return {new_key(key): value for key, value in figures.items()}
 
 
 def lookup(key: str) -> Metric:
     """Returns a figure of the catalogue, or a metric of Evaluator's output, `evaluation/NAME`.
 
-    The direction of the latter goes by the name, and is neither if that does not say. KeyError:
+    The direction of the latter depends on its name, and is neither if that does not say. KeyError:
     there is no such figure.
     """
     if not is_evaluation(key):

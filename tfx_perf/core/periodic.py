@@ -1,4 +1,4 @@
-"""Something done again and again beside something else."""
+"""Calls a function again and again in the background."""
 
 import contextlib
 import threading
@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 
 @contextlib.contextmanager
 def calling(work: Callable[[], object], *, seconds: float) -> Iterator[None]:
-    """Has a thread call `work` every `seconds` while the context lasts; it has returned afterwards.
+    """Calls `work` every `seconds` in a thread during the context; waits for the last call.
 
-    What it raises ends the calls, not the context.
+    An exception from `work` ends the calls, not the context.
     """
     ended = threading.Event()
 

@@ -19,10 +19,10 @@ _CHECKSUM = "sha256"
 class Record(pydantic.BaseModel):
     """An immutable, validated value with a lossless JSON form.
 
-    Subclasses set `SCHEMA`, e.g. `"tfx_perf.training/1"`; it is written into the file as
-    `schema` and checked when the file is read, so that a foreign or newer file is
-    refused instead of being misread. One that sets `SEALED` also carries a checksum of
-    its content, `sha256`, so that a changed or damaged file is refused.
+    Subclasses set `SCHEMA`, e.g. `"tfx_perf.training/1"`; it is written into the file as `schema`
+    and checked when the file is read, so that a foreign or newer file is refused instead of being
+    misread. A subclass that sets `SEALED` also writes a checksum of its content, `sha256`, so that
+    a changed or damaged file is refused.
     """
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
@@ -30,7 +30,7 @@ class Record(pydantic.BaseModel):
     SCHEMA: ClassVar[str] = ""
     SEALED: ClassVar[bool] = False
     GONE: ClassVar[frozenset[str]] = frozenset()  # fields that earlier versions wrote
-    RENAMED: ClassVar[Mapping[str, str]] = {}  # names of fields by those of earlier versions
+    RENAMED: ClassVar[Mapping[str, str]] = {}  # names of fields by their earlier names
 
     @pydantic.model_validator(mode="before")
     @classmethod
@@ -52,7 +52,7 @@ class Record(pydantic.BaseModel):
 
     @classmethod
     def from_text(cls: type[RecordT], text: str | bytes, *, source: str) -> RecordT:
-        """Returns the record that `to_text` made `text` of; `source` is what errors call it.
+        """Returns the record that `to_text` turned into `text`; errors call it `source`.
 
         UserError: it is not JSON, has another schema or checksum, or does not validate.
         """
@@ -98,7 +98,7 @@ class Record(pydantic.BaseModel):
 
 
 class Advice(Record):
-    """A warning: what was measured and what to do, in a sentence, with a word that is stable."""
+    """A warning: a sentence on what was measured and what to do, and a stable `code` for it."""
 
     code: str
     message: str
@@ -109,6 +109,6 @@ def _unreadable(schema: str, source: str | pathlib.Path | upath.UPath, error: Ex
 
 
 def _checksum(document: Mapping[str, Any]) -> str:
-    """Returns the SHA-256 of a JSON document, whatever its white space and order of keys."""
+    """Returns the SHA-256 of a JSON document, regardless of white space and key order."""
     canonical = json.dumps(document, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()

@@ -1,17 +1,17 @@
 """Robust summaries of noisy timings: medians and their intervals, always the same ones.
 
-Of fewer than six samples: their range. Of few: percentile bootstrap of the median (Efron and
-Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 13; `scipy.stats.bootstrap`). Of many,
-for which that takes gigabytes: order statistics (Conover, "Practical Nonparametric Statistics",
-3rd edition, section 3.2; `scipy.stats.quantile_test`). They come to the same as the number of
-samples grows.
+For fewer than six samples, the interval is their range. For few, it is the percentile bootstrap of
+the median (Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 13;
+`scipy.stats.bootstrap`). For many, where that takes gigabytes, it is from order statistics
+(Conover, "Practical Nonparametric Statistics", 3rd edition, section 3.2;
+`scipy.stats.quantile_test`). Both agree as the number of samples grows.
 
-What one sample was disturbed by, the next ones were as a rule, too. So standard errors of samples
-in a row come from blocks of them (batch means: Asmussen and Glynn, "Stochastic Simulation", 2007,
-section IV.5), as long as the scatter of the blocks asks for (blocking: Flyvbjerg and Petersen, J.
-Chem. Phys. 91, 1989); and that of the median from the error of the share of samples below it
+A disturbance of one sample usually lasts into the next ones. So standard errors of consecutive
+samples come from blocks of them (batch means: Asmussen and Glynn, "Stochastic Simulation", 2007,
+section IV.5), as long as the scatter of the blocks requires (blocking: Flyvbjerg and Petersen, J.
+Chem. Phys. 91, 1989). That of the median comes from the error of the share of samples below it
 (Woodruff, "Confidence intervals for medians", J. Amer. Stat. Assoc. 47, 1952): a stall that fills a
-block moves the block's median, and not that of all.
+block moves the median of the block, but not that of all samples.
 """
 
 from collections.abc import Sequence
@@ -26,11 +26,11 @@ _SEED = 20260101
 _RESAMPLES = 2000
 
 Samples = Sequence[float] | np.ndarray
-_FEWEST = 6  # samples that have an interval of 95% for their median
+_FEWEST = 6  # samples that a 95% interval of their median needs
 # The bootstrap holds all resamples at once: 16 bytes times this times `_RESAMPLES`.
 _MOST_RESAMPLED = 1000
-# Of the errors by so many blocks the largest one counts: longer blocks see disturbances that last
-# longer, and fewer of them tell their own scatter less well.
+# The largest error over these numbers of blocks counts: longer blocks see longer disturbances, but
+# fewer blocks estimate their own scatter less well.
 _BLOCK_COUNTS = (4, 8, 16, 32)
 
 
@@ -46,34 +46,34 @@ class Interval(records.Record):
     sample_count: int | None = None
 
     def surely_above(self, value: float) -> bool:
-        """Whether all of the interval is above a value, as a decision needs it."""
+        """Whether the whole interval is above a value, as a decision requires."""
         return self.low > value
 
     def surely_below(self, value: float) -> bool:
-        """Whether all of the interval is below a value."""
+        """Whether the whole interval is below a value."""
         return self.high < value
 
     def scaled(self, factor: float) -> "Interval":
-        """Returns the interval in a unit of which one of these is `factor`, above 0."""
+        """Returns the interval times `factor`, above 0, for another unit."""
         ends = {name: factor * getattr(self, name) for name in ("value", "low", "high")}
         return self.model_copy(update=ends)
 
     def times(self, other: "Interval") -> "Interval":
-        """Returns the product of two ratios that were measured apart, both above 0."""
+        """Returns the product of two ratios that were measured separately, both above 0."""
         ends = {n: getattr(self, n) * getattr(other, n) for n in ("value", "low", "high")}
         return Interval(**ends)
 
     def inverse(self) -> "Interval":
-        """Returns the interval of the ratio the other way round; this one is above 0."""
+        """Returns the interval of the inverse ratio; this one must be above 0."""
         ends = {"value": 1 / self.value, "low": 1 / self.high, "high": 1 / self.low}
         return self.model_copy(update=ends)
 
     @property
     def name(self) -> str:
-        """What may be called so between `low` and `high`, of one sample a round.
+        """The correct name for the interval, given one sample per round.
 
-        The range of `n` samples covers the median with 1 - 2^(1-n): of fewer than six none of
-        their intervals does so with 95%, and the bootstrap's is the range.
+        The range of `n` samples covers the median with probability 1 - 2^(1-n). For fewer than six,
+        no interval reaches 95%, and the bootstrap's is the range.
         """
         if self.sample_count == 1:
             return "one round"
@@ -93,7 +93,7 @@ class Interval(records.Record):
 
 
 def median_interval(samples: Samples) -> Interval:
-    """Returns the median of `samples` with its interval; of fewer than six that is their range.
+    """Returns the median of `samples` with its interval; for fewer than six, that is their range.
 
     ValueError: there are none.
     """
@@ -118,9 +118,9 @@ def median_interval(samples: Samples) -> Interval:
 
 
 def mean_error_ratio(samples: Samples) -> float | None:
-    """Returns the standard error of the mean over the mean; None of one sample, or if that is 0.
+    """Returns the standard error of the mean over the mean; None for one sample or a mean of 0.
 
-    Samples are in the order in which they were taken, all of about the same weight.
+    Samples must be in the order in which they were taken, all of about the same weight.
     """
     values = np.asarray(samples, dtype=float)
     if values.size < 2 or not values.mean():
@@ -129,7 +129,7 @@ def mean_error_ratio(samples: Samples) -> float | None:
 
 
 def median_error_ratio(samples: Samples) -> float | None:
-    """Returns the standard error of the median over the median; as `mean_error_ratio`."""
+    """Returns the standard error of the median over the median; otherwise as `mean_error_ratio`."""
     values = np.asarray(samples, dtype=float)
     median = float(np.median(values)) if values.size else 0.0
     if values.size < 2 or not median:
@@ -148,8 +148,8 @@ def _error_of_mean(values: np.ndarray) -> float:
 def ratio_interval(numerators: Samples, denominators: Samples) -> Interval:
     """Returns the median of paired ratios with its interval; ValueError without pairs.
 
-    The i-th samples of both must have been taken side by side (A B A B ...), so that a
-    disturbance of the machine strikes both and cancels in their ratio.
+    The i-th samples of both must have been taken side by side (A B A B ...), so that a disturbance
+    of the machine hits both and cancels in their ratio.
     """
     if len(numerators) != len(denominators):
         raise ValueError(

@@ -19,10 +19,10 @@ _EXTRAS = {"gs": "gcs", "gcs": "gcs", "s3": "s3"}
 
 
 def path(uri: str | pathlib.Path | upath.UPath, *, name: str = "uri") -> upath.UPath:
-    """Returns a path that is used like one of `pathlib`, wherever it lies, as `gs://bucket/folder`.
+    """Returns a path to use like one of `pathlib`, for any place such as `gs://bucket/folder`.
 
-    The store itself is not touched yet. What it lists is never remembered: other processes write
-    there. UserError, which calls it `name`: an unknown kind of store, or its driver is not there.
+    The store itself is not accessed yet. Listings are never cached, as other processes write there.
+    UserError, which calls it `name`: the kind of store is unknown, or its driver is missing.
 
     Example:
         >>> (storage.path("gs://bucket/metrics") / "metrics.json").read_bytes()
@@ -36,10 +36,10 @@ def path(uri: str | pathlib.Path | upath.UPath, *, name: str = "uri") -> upath.U
     if not is_remote(uri):
         return upath.UPath(uri)
     try:
-        # Connects to nothing, but says here what is not installed.
+        # Connects to nothing, but raises here if a driver is not installed.
         at_uri = upath.UPath(uri, skip_instance_cache=True, use_listings_cache=False)
         _ = at_uri.fs
-    except Exception as error:  # each driver has exceptions of its own
+    except Exception as error:  # each driver has its own exceptions
         extra = _EXTRAS.get(str(uri).partition("://")[0])
         remedy = f"Install the extra tfx-perf[{extra}]." if extra else "Correct it."
         raise errors.UserError(
@@ -50,7 +50,7 @@ def path(uri: str | pathlib.Path | upath.UPath, *, name: str = "uri") -> upath.U
 
 
 def is_remote(uri: str | pathlib.Path | upath.UPath) -> bool:
-    """Returns whether something is a URL, which only this module can read and write."""
+    """Returns whether `uri` is a URL, which only this module can read and write."""
     return "://" in str(uri)
 
 
@@ -68,23 +68,23 @@ def write_text(file: str | pathlib.Path | upath.UPath, text: str) -> None:
 def write_bytes(
     file: str | pathlib.Path | upath.UPath, content: bytes, *, is_durable: bool = False
 ) -> None:
-    """Writes a file; its folder must exist where there are folders.
+    """Writes a file; its folder must exist if the store has folders.
 
-    One that was there before stays until the new one is whole: on a full disk, say, or where the
-    process is killed meanwhile. The new one has its permissions. If it `is_durable`, it is on the
-    disk afterwards, also if the machine goes down. OSError: it cannot be written; UserError: see
-    `path`.
+    An existing file stays until the new one is complete, for example on a full disk or if the
+    process is killed meanwhile. The new file gets its permissions. If it `is_durable`, the new file
+    is on the disk afterwards, even if the machine goes down. OSError: it cannot be written;
+    UserError: see `path`.
     """
     place = path(file)
     with _plain_errors():
-        if is_remote(place) or (place.exists() and not place.is_file()):  # as /dev/stdout
+        if is_remote(place) or (place.exists() and not place.is_file()):  # such as /dev/stdout
             place.write_bytes(content)
         else:
             _write_aside(pathlib.Path(place), content, is_durable=is_durable)
 
 
 def _write_aside(file: pathlib.Path, content: bytes, *, is_durable: bool) -> None:
-    place = file.resolve()  # what a link leads to
+    place = file.resolve()  # the target of a link
     draft = place.with_name(f".{place.name}.{os.getpid()}.{threading.get_ident()}")
     try:
         with draft.open("wb") as stream:
@@ -102,26 +102,26 @@ def _write_aside(file: pathlib.Path, content: bytes, *, is_durable: bool) -> Non
 
 
 def exists(file: str | pathlib.Path | upath.UPath) -> bool:
-    """Returns whether there is such a file or folder; a UserError if the store cannot be asked."""
+    """Returns whether a file or folder exists; UserError if the store cannot be read."""
     with _readable(file):
         return path(file).exists()
 
 
 def is_file(file: str | pathlib.Path | upath.UPath) -> bool:
-    """Returns whether there is a file, and no folder; raises as `exists`."""
+    """Returns whether a file, and not a folder, exists; raises like `exists`."""
     with _readable(file):
         return path(file).is_file()
 
 
 def modified_time(file: str | pathlib.Path | upath.UPath) -> datetime.datetime:
-    """Returns when a file was last written; raises as `exists`."""
+    """Returns when a file was last written; raises like `exists`."""
     with _readable(file):
         at_path = path(file)
         return at_path.fs.modified(at_path.path)
 
 
 def make_folder(uri: str | upath.UPath) -> upath.UPath:
-    """Returns a folder's path; makes it where there are folders; raises as `write_bytes`."""
+    """Returns a folder's path; creates it if the store has folders; raises like `write_bytes`."""
     folder = path(uri)
     with _plain_errors():
         folder.mkdir(parents=True, exist_ok=True)
@@ -129,7 +129,7 @@ def make_folder(uri: str | upath.UPath) -> upath.UPath:
 
 
 def copy_tree(source: pathlib.Path | upath.UPath, target: pathlib.Path | upath.UPath) -> None:
-    """Copies a folder's files into another folder, made if need be; raises as `write_bytes`."""
+    """Copies a folder's files into another folder, created if needed; raises like `write_bytes`."""
     with _plain_errors():
         target.mkdir(parents=True, exist_ok=True)
         for item in source.iterdir():
@@ -141,17 +141,17 @@ def copy_tree(source: pathlib.Path | upath.UPath, target: pathlib.Path | upath.U
 
 
 def copy(source: pathlib.Path, folder: str) -> None:
-    """Copies a local file into a folder; raises as `write_bytes`."""
+    """Copies a local file into a folder; raises like `write_bytes`."""
     with _plain_errors():
         (path(folder) / source.name).write_bytes(source.read_bytes())
 
 
 @contextlib.contextmanager
 def local_folder(uri: str) -> Iterator[pathlib.Path]:
-    """Yields a local folder whose files are in `uri` afterwards, also after an error.
+    """Yields a local folder whose files are in `uri` afterwards, even after an error.
 
-    For what can write to disks only, such as the output of processes. A local `uri` is that folder
-    itself. Raises as `write_bytes`.
+    This is for output that can only be written to disks, such as that of processes. A local `uri`
+    is that folder itself. Raises like `write_bytes`.
     """
     target = make_folder(uri)
     if not is_remote(uri):
@@ -166,7 +166,7 @@ def local_folder(uri: str) -> Iterator[pathlib.Path]:
 
 @contextlib.contextmanager
 def _plain_errors() -> Iterator[None]:
-    """Makes an `OSError` of whatever a driver raises: each has exceptions of its own."""
+    """Turns whatever a driver raises into an `OSError`: each driver has its own exceptions."""
     try:
         yield
     except (OSError, errors.UserError):

@@ -1,9 +1,9 @@
 """Digests of code and objects that are the same in every process.
 
-What is digested is a description, a JSON value. Of code it has what is run (bytecode, constants,
-the functions and plain values that it names), not where it stands; of an object its class, its
-configuration and what its own code names of it. Nothing in it depends on addresses, on the order
-of sets, or on where a module was imported from; code of Python and of the frameworks goes by its
+A digest is taken of a description, a JSON value. For code, it contains what is run (bytecode,
+constants, the functions and plain values that it names), not its location; for an object its class,
+its configuration and the attributes that its own code names. Nothing in it depends on addresses, on
+the order of sets, or on where a module was imported from; Python and framework code goes by its
 name.
 """
 
@@ -30,14 +30,14 @@ from tfx_perf.core import cache_key
 
 _FRAMEWORKS = {"keras", "tf_keras", "tensorflow", "numpy", *sys.stdlib_module_names} - {"__main__"}
 _WORDS = (type(None), bool, int, float, complex, str, bytes, type(...))
-# They cannot change, and in words they are all that they are.
+# Immutable values whose text form says everything about them.
 _VALUES = (
     *(numbers.Number, range, slice, pathlib.PurePath, uuid.UUID, np.dtype, np.ufunc),
     *(datetime.date, datetime.time, datetime.timedelta, datetime.timezone),
 )
 _CONSTANTS = (*_WORDS, *_VALUES, enum.Enum, re.Pattern, types.ModuleType, np.ndarray, np.generic)
 _SEQUENCES = (tuple, list, collections.deque, set, frozenset)
-# What holds functions of others, and where.
+# Types that hold other functions, and the attributes that hold these.
 _HOLDERS: dict[type, tuple[str, ...]] = {
     types.MethodType: ("__func__",),
     functools.partial: ("func", "args", "keywords"),
@@ -49,9 +49,9 @@ _HOLDERS: dict[type, tuple[str, ...]] = {
 _CODE = (type, types.FunctionType, types.BuiltinFunctionType, *_HOLDERS)
 _NOT_CODE = ("__doc__", "__module__", "__dict__", "__weakref__", "__annotations__")
 _NOT_CODE_PREFIXES = ("_abc_", "__static", "__firstline")
-# What a training changes, or Keras numbers.
+# Attributes that training changes, or that Keras numbers.
 _PASSING = {"built", "history", "name", "_name", "stop_training"}
-# Of values that users are told, the characters; of sequences, the items; of all, the number.
+# Limits: characters of a value shown to users, items of a sequence, and values in all.
 _SHORT, _LONG, _MOST_TOLD = 100, 32, 10_000
 _NUMBER = re.compile(r"_\d+$")
 
@@ -70,22 +70,22 @@ def is_of_framework(value: Any) -> bool:
 
 
 class Describer:
-    """Describes objects, each once: where it is met again, it goes by a number.
+    """Describes each object once; where it occurs again, it is described by a number.
 
-    `code` has the digest of every class of users that was met, by name; `values` the beginnings of
-    the plain values, by where users find them, such as `MyLayer.call.FACTOR`.
+    `code` has the digest of every user class that was described, by name; `values` has the
+    beginnings of plain values, by where users find them, such as `MyLayer.call.FACTOR`.
     """
 
     def __init__(self, *, ignored: Iterable[str] = ()) -> None:
-        """Has met nothing; `ignored` are names that are not looked at.
+        """Starts empty; `ignored` are names that are skipped.
 
-        These are of globals, attributes, arguments and variables in closures.
+        These are names of globals, attributes, arguments and variables in closures.
         """
         self.code: dict[str, str] = {}
         self.values: dict[str, str] = {}
         self._ignored = frozenset(ignored)
         self._place: tuple[str, ...] = ()
-        self._met: dict[int, tuple[Any, Any]] = {}  # with the object, so that its id stays its own
+        self._met: dict[int, tuple[Any, Any]] = {}  # holds the object, so that its id is not reused
 
     def of(self, value: Any) -> Any:
         """Returns the description of any value."""
@@ -93,21 +93,21 @@ class Describer:
             return value if isinstance(value, (bool, str, type(None))) else repr(value)
         if id(value) in self._met:
             return self._met[id(value)][1]
-        # By its number, for it may contain itself.
+        # A number for now, because the value may contain itself.
         self._met[id(value)] = value, f"{type(value).__name__} {len(self._met)}"
         try:
             parts = self._of(value)
             is_constant = _is_constant(value)
-        except Exception:  # a property of somebody's, say, that raises
+        except Exception:  # a property of the user's raises, for example
             parts, is_constant = type(value).__name__, False
         if isinstance(value, _CODE):
             self._met[id(value)] = value, parts if isinstance(parts, str) else digest(parts)
-        elif is_constant:  # whether equal ones are one object depends on where they were compiled
+        elif is_constant:  # where equal constants were compiled decides if they are one object
             self._met[id(value)] = value, parts
         return parts
 
     def at(self, name: str, value: Any, description_of: Callable[[Any], Any] | None = None) -> Any:
-        """Returns the description, by `of` or another function, of what users call by a name."""
+        """Returns the description, by `of` or another function, of what users call `name`."""
         if self._place and name.rpartition(".")[2] in self._ignored:
             return "ignored"
         with self._looking_at(*self._place, name):
@@ -158,10 +158,10 @@ class Describer:
                 for name in [key if isinstance(key, str) else json.dumps(self.of(key))]
             }
         if isinstance(value, (set, frozenset)):
-            # What two of them hold is met in the same one first, in whichever order they come.
+            # Sorted, so that an object that two items share is always first met in the same one.
             items = sorted(value, key=_sort_key)
             return ["set", *sorted(json.dumps(self.of(item)) for item in items)]
-        if len(value) > _LONG:  # nobody finds a value there by its number
+        if len(value) > _LONG:  # too long for users to find a value by its index
             return [self.of(item) for item in value]
         return [self.at(f"[{index}]", item) for index, item in enumerate(value)]
 
@@ -172,7 +172,7 @@ class Describer:
             return [self.of(value.pattern), value.flags]
         if isinstance(value, types.ModuleType):
             return value.__name__
-        if hasattr(value, "assign") and hasattr(value, "trainable"):  # a variable: a state
+        if hasattr(value, "assign") and hasattr(value, "trainable"):  # a variable holds state
             return ["variable", str(value.dtype), str(value.shape)]
         if isinstance(value, (np.ndarray, np.generic)) or hasattr(value, "numpy"):
             array = np.asarray(value)
@@ -204,14 +204,14 @@ class Describer:
             wrapped = getattr(function, "__wrapped__", None)
             return name if wrapped is None else [name, self.of(wrapped)]
         arguments = code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount]
-        is_lambda = function.__name__ == "<lambda>"  # which goes by where it stands
+        is_lambda = function.__name__ == "<lambda>"  # lambdas go by their place
         with self._looking_at(*(self._place if is_lambda else [_plain_name(function)])):
             return [
                 self._of_code(code, documentation=function.__doc__),
                 self._all_named(zip(arguments, defaults, strict=True)),
                 self._all_named((function.__kwdefaults__ or {}).items()),
                 self._all_named(_closure(function)),
-                # All of an installed package would hang on its globals.
+                # The globals of an installed package would pull in all of it.
                 {} if _is_installed(function) else dict(self._globals(function)),
             ]
 
@@ -229,7 +229,7 @@ class Describer:
         ]
 
     def _globals(self, function: types.FunctionType) -> Iterator[tuple[str, Any]]:
-        """Yields the functions, classes and constants of users that a function names."""
+        """Yields the user's functions, classes and constants that a function names."""
         names = sorted(set(_names(function.__code__)))
         for name in names:
             value = function.__globals__.get(name)
@@ -240,7 +240,7 @@ class Describer:
                 yield from zip(held, self._all_named(held.items()), strict=True)
 
     def _named(self, value: Any) -> Any:
-        """Returns the description of what code names: of what may change, only its class'."""
+        """Returns the description of a value that code names; of a mutable one, only its class'."""
         if _is_constant(value):
             return self.of(value)
         cls = type(value)
@@ -250,11 +250,11 @@ class Describer:
         cls = type(value)
         try:
             config = self.of(value.get_config())
-        except Exception:  # it has none, or users did not write it
+        except Exception:  # it has no config, or the user did not implement it
             config = None
         parts: dict[str, Any] = {"class": self.of(cls), "config": config}
         attributes = getattr(value, "__dict__", {})
-        # Of a framework's object, what it was given of users'; of theirs, what their code names.
+        # Attributes that the user's own code names, and user functions that any object was given.
         for base in cls.__mro__:
             if not is_of_framework(base):
                 of_base = {name for item in vars(base).values() for name in _names(_code(item))}
@@ -291,13 +291,13 @@ def _code(item: Any) -> types.CodeType | None:
 
 
 def _is_constant(value: Any) -> bool:
-    """Whether a function that names the value depends on what it is, and it stays so."""
+    """Whether a function that names the value depends on its content, which does not change."""
     if isinstance(value, (Mapping, *_SEQUENCES)):
         return all(map(_is_constant, value.values() if isinstance(value, Mapping) else value))
     if _has_fields(value):
         return all(map(_is_constant, _fields(value).values()))
     is_code = isinstance(value, _CODE) or hasattr(value, "python_function")
-    is_tensor = hasattr(value, "numpy") and not hasattr(value, "assign")  # no variable
+    is_tensor = hasattr(value, "numpy") and not hasattr(value, "assign")  # not a variable
     return is_code or is_tensor or isinstance(value, _CONSTANTS) or _is_type_of_tensors(value)
 
 
@@ -306,7 +306,7 @@ def _is_type_of_tensors(value: Any) -> bool:
 
 
 def _sort_key(item: Any) -> str:
-    """Returns what a set's items are sorted by, whatever their hashes; looks at no code."""
+    """Returns the key to sort a set's items by, independent of hashes; looks at no code."""
     if isinstance(item, (*_WORDS, *_VALUES)):
         return f"{type(item).__name__} {item!r}"
     if isinstance(item, (set, frozenset)):

@@ -1,4 +1,4 @@
-"""A process that ends itself where something takes too long."""
+"""Ends a process that takes too long."""
 
 import contextlib
 import faulthandler
@@ -11,15 +11,15 @@ from collections.abc import Iterator
 def ended_after(seconds: float, *, log_path: str) -> Iterator[None]:
     """Ends this process if the context takes longer, wherever it is, with its stacks in the log.
 
-    Timers of the user's go on: one of `setitimer` afterwards, one of `faulthandler` all the time.
+    The user's timers continue: one of `setitimer` afterwards, one of `faulthandler` all the time.
     """
     before = None
     began = time.monotonic()
-    with contextlib.suppress(ValueError):  # not the main thread: then the user's action holds
+    with contextlib.suppress(ValueError):  # not the main thread: then the user's action stays
         # With the default action the kernel ends the process; no Python code is needed for it.
         before = signal.signal(signal.SIGALRM, signal.SIG_DFL)
     with open(log_path, "ab", buffering=0) as log:  # the user may have replaced sys.stderr
-        # Not by `dump_traceback_later`, of which a process has one.
+        # Not `dump_traceback_later`, because a process has only one.
         faulthandler.register(signal.SIGALRM, file=log, chain=True)
         left_seconds, interval_seconds = signal.setitimer(signal.ITIMER_REAL, seconds)
         try:

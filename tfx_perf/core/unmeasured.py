@@ -1,4 +1,4 @@
-"""What stands where a component had nothing to measure."""
+"""The file that replaces figures if a component had nothing to measure."""
 
 import pathlib
 from typing import ClassVar
@@ -11,9 +11,9 @@ FILE_NAME = "unmeasured.json"
 
 
 class MissingMeasurement(records.Record):
-    """Why there are no figures, in an artifact that would have them.
+    """Why an artifact has no figures.
 
-    `reason` is a sentence without its full stop; if it `may_pass`, another try may have figures.
+    `reason` is a sentence without its period; if it `may_pass`, another try may give figures.
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.unmeasured/1"
@@ -23,6 +23,6 @@ class MissingMeasurement(records.Record):
 
 
 def reason_in(folder: str | pathlib.Path | upath.UPath) -> str | None:
-    """Returns why a folder has no figures; None if nothing says so. UserError: it is damaged."""
+    """Returns why a folder has no figures; None if no file says so. UserError: it is damaged."""
     path = storage.path(folder) / FILE_NAME
     return MissingMeasurement.read(path).reason if storage.exists(path) else None

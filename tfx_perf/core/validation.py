@@ -1,4 +1,4 @@
-"""What is wrong with settings that a user gives, in one line."""
+"""Says in one line what is wrong with settings that a user gives."""
 
 import functools
 import json
@@ -17,13 +17,13 @@ from tfx_perf.core import errors
 Location = tuple[int | str, ...]
 """Keys and indices, the outermost one first."""
 PlaceOf = Callable[[Location], str]
-"""Says what a value is in, e.g. `perf.yaml, line 3`."""
+"""Returns where a value is, e.g. `perf.yaml, line 3`."""
 
 ModelT = TypeVar("ModelT", bound=pydantic.BaseModel)
 
-_VALUE_LENGTH = 200  # of a received value that is said
+_VALUE_LENGTH = 200  # characters shown of a received value
 
-# What pydantic's own checks ask for, by their names.
+# The expectations of pydantic's own checks, by their names.
 _EXPECTATIONS = {
     **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number"),
     **dict.fromkeys(("float_type", "float_parsing"), "a number"),
@@ -47,11 +47,11 @@ _EXPECTATIONS = {
     "literal_error": "{expected}",
 }
 
-# What people write for a value, and how it is spelled here.
+# Spellings that people use for values, and the ones used here.
 _OTHER_SPELLINGS = {"none": "null", "bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 _OF_NUMBERS = ("int_type", "float_type", "time_delta_parsing")
 _NUMBER = re.compile(r"[-+]?[\d.,_ ']*\d([eE][-+]?\d+)?")  # as people may write it
-_UNKNOWN_KEY = ("extra_forbidden", "invalid_key")  # as text, and as a number, say
+_UNKNOWN_KEY = ("extra_forbidden", "invalid_key")  # for text, and for other keys such as numbers
 _OF_A_KEY = "[key]"  # pydantic's location of a mapping's key
 
 
@@ -67,7 +67,7 @@ class SettingError(ValueError):
 def validated(
     model: type[ModelT], values: Any, *, place_of: PlaceOf, removed: Mapping[str, str]
 ) -> ModelT:
-    """Returns settings from nested mappings; UserError says what is wrong first, and where."""
+    """Returns settings from nested mappings; UserError names the first mistake and its place."""
     try:
         return model.model_validate(values)
     except pydantic.ValidationError as error:
@@ -75,7 +75,7 @@ def validated(
 
 
 def check_nodes(settings: Iterable[str], nodes: Collection[str]) -> None:
-    """Raises UserError if a key of the section `nodes` is no node of the pipeline."""
+    """Raises UserError if a key of the section `nodes` is not a node of the pipeline."""
     for node_id in settings:
         if node_id not in nodes:
             raise errors.UserError(
@@ -89,7 +89,7 @@ def expected(complaint: Mapping[str, Any]) -> str:
     words = _EXPECTATIONS.get(complaint["type"])
     if words:
         return words.format(**complaint.get("ctx", {}))
-    # Of our own validators, or of a kind that no setting has.
+    # From our own validators, or of a kind that no setting has.
     return re.sub(
         r"^(Value error, |Assertion failed, |Input should be (?=\S))", "", complaint["msg"]
     )
@@ -116,7 +116,7 @@ class _Complaint:
         for part in self._cause.location:
             self._given = _below(self._given, part)
         self._location = (*self._location_of(self._first), *self._cause.location)
-        if self._is_of_key or self._kind == "invalid_key":  # what pydantic shows is the key
+        if self._is_of_key or self._kind == "invalid_key":  # pydantic shows the key
             self._given = functools.reduce(_below, self._location, values)
         self._fields = _fields_at(model, self._key()[:-1])
 
@@ -130,15 +130,15 @@ class _Complaint:
         ).rstrip()
 
     def _here(self) -> Iterator[Mapping[str, Any]]:
-        """Yields the complaints about the value: one of several kinds has one for each."""
+        """Yields the complaints about the value: a union has one for each of its types."""
         here = self._location_of(self._first)
         return (each for each in self._all if self._location_of(each) == here)
 
     def _location_of(self, complaint: Mapping[str, Any]) -> Location:
-        """Returns pydantic's location without the names that it gives to kinds of a value."""
+        """Returns pydantic's location without the names that it gives to the types of a union."""
         location: list[int | str] = []
         value, parts = self._values, complaint["loc"]
-        # Pydantic shows a key that is no text as another one.
+        # Pydantic shows a key that is not text as a different one.
         if complaint["type"] == "invalid_key":
             parts = (*parts[:-1], complaint["input"])
         elif parts[-1:] == (_OF_A_KEY,):
@@ -198,7 +198,7 @@ class _Complaint:
         return field is not None and types.NoneType in typing.get_args(field.annotation)
 
     def _meant_key(self) -> str:
-        """Returns what replaces the key, the nearest key here, or where the key is one."""
+        """Returns what replaces the key, the nearest key here, or where the key exists."""
         key = str(self._location[-1])
         if instead := self._removed.get(_name(self._location)):
             return f"This setting was removed. {instead}"
@@ -207,7 +207,7 @@ class _Complaint:
         return f"Did you mean {elsewhere}?" if elsewhere and not near else near
 
     def _default(self) -> str:
-        """Returns the remedy that always helps where a single value is wrong."""
+        """Returns the remedy that always helps if a single value is wrong."""
         key = self._key()
         field = self._fields.get(str(key[-1])) if key else None
         if field is None or field.is_required() or isinstance(self._given, Mapping):
@@ -231,7 +231,7 @@ def _below(value: Any, part: int | str) -> Any:
 
 
 def _fields_at(model: type[pydantic.BaseModel], location: Location) -> Mapping[str, FieldInfo]:
-    """Returns the fields of the model that stands at a location within another one, if one does."""
+    """Returns the fields of the model at a location within another one, if there is one."""
     kind: Any = model
     for part in location:
         fields = getattr(kind, "model_fields", None)
@@ -249,7 +249,7 @@ def _without_none(kind: Any) -> Any:
 
 
 def _names_with(key: str, model: type[pydantic.BaseModel], prefix: str = "") -> Iterator[str]:
-    """Yields the names of the settings in a model whose last part is a key."""
+    """Yields the names of the settings in a model whose last part is `key`."""
     for name, field in model.model_fields.items():
         if name == key:
             yield prefix + name

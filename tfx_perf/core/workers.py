@@ -1,4 +1,4 @@
-"""Which of several processes a process is, by TensorFlow's own variable."""
+"""Which of the processes that train together a process is, by TensorFlow's own variable."""
 
 import contextlib
 import dataclasses
@@ -11,7 +11,7 @@ from tfx_perf.core import errors
 
 VARIABLE = "TF_CONFIG"
 RESTART_FOLDER_VARIABLE = "TFX_PERF_RESTART_FOLDER"
-"""Names a folder that the workers find again where they are started again after a failure."""
+"""Names a folder that workers find again when they are restarted after a failure."""
 
 COORDINATOR = "chief"
 """The task that TensorFlow lets coordinate where there are parameter servers."""
@@ -29,13 +29,13 @@ class Worker:
 
     @property
     def is_chief(self) -> bool:
-        """Whether its model and its figures are the training's."""
+        """Whether this worker's model and figures are those of the training."""
         return self.index == 0
 
 
 @dataclasses.dataclass(frozen=True)
 class ParameterServers:
-    """What serves the process that trains: workers compute steps, and servers hold the weights."""
+    """Processes that serve the one that trains: workers compute steps, servers hold the weights."""
 
     worker_count: int
     server_count: int
@@ -43,7 +43,7 @@ class ParameterServers:
 
 @dataclasses.dataclass(frozen=True)
 class _Task:
-    """What `TF_CONFIG` says: `host:port` of all processes by their kinds, and which this one is."""
+    """The content of `TF_CONFIG`: `host:port` of all processes by kind, and which this one is."""
 
     hosts: Mapping[str, Sequence[str]]
     kind: str
@@ -51,7 +51,7 @@ class _Task:
 
     @classmethod
     def of(cls, text: str) -> "_Task":
-        """Returns what the text says; ValueError if it makes no sense."""
+        """Returns the content of the text; ValueError if it makes no sense."""
         try:
             config = json.loads(text)
             cluster, task = config["cluster"], config["task"]
@@ -91,8 +91,8 @@ def _this_task() -> _Task | None:
 def worker_of(text: str) -> Worker:
     """Returns which worker a process is; with parameter servers, the one that trains is alone.
 
-    `text` is that of `TF_CONFIG`, with a cluster of chief and worker, or of chief, worker and ps.
-    Raises UserError if it makes no sense, or if the process only serves.
+    `text` is the value of `TF_CONFIG`, with a cluster of chief and worker, or of chief, worker and
+    ps. Raises UserError if it makes no sense, or if the process only serves.
     """
     try:
         task = _Task.of(text)
@@ -120,7 +120,7 @@ def this() -> Worker:
 
 
 def this_name() -> str:
-    """Returns how people know this process; without `TF_CONFIG` it is the only worker."""
+    """Returns the name of this process for people; without `TF_CONFIG`, that of the only worker."""
     task = _this_task()
     return name_of(task.kind, task.index) if task else name_of(_WORKER, 0)
 
@@ -132,31 +132,31 @@ def these_hosts() -> list[str]:
 
 
 def these_servers() -> ParameterServers | None:
-    """Returns what serves this process; None if it has no parameter servers."""
+    """Returns the processes that serve this one; None without parameter servers."""
     task = _this_task()
     return task.servers if task else None
 
 
 def only_serves(text: str) -> bool:
-    """Returns whether a process with this `TF_CONFIG`, or none, only serves one that trains."""
+    """Returns whether a process with this `TF_CONFIG` (maybe empty) only serves another one."""
     task = _task_of(text)
     return task is not None and task.only_serves
 
 
 def restart_folder() -> str | None:
-    """Returns what this process finds again after a restart; None if nobody would start it."""
+    """Returns the folder that this process finds again after a restart; None without restarts."""
     return os.environ.get(RESTART_FOLDER_VARIABLE)
 
 
 def name_of(kind: str, index: int) -> str:
-    """Returns how people know a process of a kind."""
+    """Returns the name, for people, of a process of a kind."""
     return "coordinator" if kind == COORDINATOR else f"{_NAMES[kind]} {index}"
 
 
 def configs_of(hosts: Sequence[str], *, server_count: int = 0) -> dict[str, str]:
-    """Returns the text of `TF_CONFIG` of each process by its name, for `host:port` of all.
+    """Returns the text of `TF_CONFIG` for each process by its name, given `host:port` of all.
 
-    Beside parameter servers, which come last, the first process is the coordinator.
+    With parameter servers, which come last, the first process is the coordinator.
     """
     cluster = {_WORKER: list(hosts)}
     if server_count:
@@ -173,7 +173,7 @@ def configs_of(hosts: Sequence[str], *, server_count: int = 0) -> dict[str, str]
 
 
 def names_of(worker_count: int, servers: ParameterServers | None) -> list[str]:
-    """Returns how people know the processes that train together, in the order of `configs_of`."""
+    """Returns the names of the processes that train together, in the order of `configs_of`."""
     server_count = servers.server_count if servers else 0
     count = _process_count(worker_count, server_count=server_count)
     return list(configs_of([""] * count, server_count=server_count))
@@ -182,17 +182,17 @@ def names_of(worker_count: int, servers: ParameterServers | None) -> list[str]:
 def local_configs(worker_count: int, *, server_count: int = 0) -> dict[str, str]:
     """Returns `configs_of` processes on this machine, at ports that are free now."""
     count = _process_count(worker_count, server_count=server_count)
-    with contextlib.ExitStack() as stack:  # all at once, else two could be the same
+    with contextlib.ExitStack() as stack:  # at once, otherwise two could be the same
         probes = [stack.enter_context(socket.create_server(("localhost", 0))) for _ in range(count)]
         hosts = [f"localhost:{probe.getsockname()[1]}" for probe in probes]
     return configs_of(hosts, server_count=server_count)
 
 
 def _process_count(worker_count: int, *, server_count: int) -> int:
-    """Returns how many train together: with parameter servers there is a coordinator, too."""
+    """Returns how many processes train together: parameter servers also need a coordinator."""
     return worker_count + (1 + server_count if server_count else 0)
 
 
 def log_file(name: str) -> str:
-    """Returns the name of the file with what a process, of this name, has said."""
+    """Returns the name of the log file of the process of this name."""
     return f"{name.replace(' ', '-')}.log"

@@ -1,1 +1,1 @@
-"""What only several replicas, workers or devices need; imported where there are several."""
+"""Code for several replicas, workers or devices; imported only where there are several."""

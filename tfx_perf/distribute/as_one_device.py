@@ -1,4 +1,4 @@
-"""What stands around and in each `fit`, so that several replicas or devices train as one."""
+"""Changes each `fit` so that several replicas or devices train as one."""
 
 import contextlib
 import dataclasses
@@ -25,9 +25,9 @@ from tfx_perf.training.step.split_step import SplitStep
 def trained(
     call: FitCall, distribution: DistributionSettings
 ) -> Iterator[tuple[FitCall, Placement | None]]:
-    """Yields a `fit` that trains as on one device in the context, and where its layers are.
+    """Yields a `fit` that trains as on one device in the context, and its layers' placement.
 
-    Raises UserError if it cannot, or if the workers would not train the same.
+    Raises UserError if it cannot, or if the workers would not train the same model.
     """
     model, keras_api = call.model, either_keras.api_of(call.model)
     sync = Sync(model.distribute_strategy)
@@ -51,7 +51,7 @@ def trained(
 
 
 def _together(call: FitCall, keras_api: KerasApi, sync: Sync) -> FitCall:
-    """Returns a `fit` whose replicas end each epoch alike, or are told why they cannot train."""
+    """Returns a `fit` whose replicas end each epoch alike; UserError if they cannot train."""
     if call.model.distribute_strategy.num_replicas_in_sync == 1:
         return call
 
@@ -76,10 +76,10 @@ def over_replicas(
     reduction_dtype: str | None = None,
     draws_by_rows: bool = False,
 ) -> contextlib.AbstractContextManager[None]:
-    """Returns a context in which replicas train as one device; UserError if sums forbid that."""
+    """Returns a context in which replicas train as one device; UserError if an optimizer cannot."""
     is_keras3 = keras_api.package == "keras"
     if model.distribute_strategy.num_replicas_in_sync == 1:
-        # Keras 3 cannot train without them, even where a strategy has but one replica.
+        # Keras 3 needs these replacements even if a strategy has only one replica.
         return interception.replacing_all(replicas.in_some_steps() if is_keras3 else ())
     if is_keras3:
         return replicas.as_one_device(
@@ -108,9 +108,9 @@ def drawing_by_rows(model: Any, keras_api: KerasApi) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _counting_rows(model: Any, keras_api: KerasApi) -> Iterator[None]:
-    """Has Keras' own step weigh the means of several replicas by rows while the context lasts.
+    """Has Keras' own step weight the means of several replicas by their rows in the context.
 
-    Keras weighs all alike, and a part without rows makes Keras 3's BatchNorm compute NaN.
+    Keras weights all alike, and a replica without rows makes Keras 3's BatchNorm compute NaN.
     """
     if model.distribute_strategy.num_replicas_in_sync == 1:
         yield

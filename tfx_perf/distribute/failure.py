@@ -1,4 +1,4 @@
-"""Why workers have failed, and whether they train again, from their last checkpoint."""
+"""Why workers have failed, and whether they train again from their last checkpoint."""
 
 import logging
 import pathlib
@@ -12,21 +12,21 @@ from tfx_perf.core import errors, records, workers
 
 _PREFIX = "failure-"
 _QUOTED_LINES = 20
-# How `threading.excepthook` begins.
+# Begins what `threading.excepthook` prints.
 _THREAD_FAILED = re.compile(r"Exception in thread (.+):$")
 
 _LOGGER = logging.getLogger(__name__)
 
 
 class WorkerFailure(records.Record):
-    """Why a worker failed; it leaves that in a folder for whoever started it.
+    """Why a worker failed; the worker leaves it in a folder for the process that started it.
 
     Attributes:
-        name: the worker's, e.g. `worker 0`; empty if nobody knows which one it was.
-        message: what became of it.
-        is_users: whether the user is to mend that.
-        may_pass: whether the same training may succeed: the worker was killed, say.
-        seconds: when that was, since 1970.
+        name: the worker's, e.g. `worker 0`; empty if the worker is not known.
+        message: how it failed.
+        is_users: whether the user has to fix the cause.
+        may_pass: whether the same training may succeed if repeated: the worker was killed, say.
+        seconds: time of the failure, since 1970.
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.worker_failure/2"
@@ -39,7 +39,7 @@ class WorkerFailure(records.Record):
 
     @classmethod
     def of(cls, error: BaseException, *, name: str) -> "WorkerFailure":
-        """Returns the failure of a worker whose code, which may change `TF_CONFIG`, has raised."""
+        """Returns the failure of a worker that raised; its code may have changed `TF_CONFIG`."""
         is_users, cause = isinstance(error, errors.UserError), error
         message = str(error) if is_users else errors.in_one_line(error)
         if isinstance(error, SystemExit):
@@ -55,29 +55,29 @@ class WorkerFailure(records.Record):
         )
 
     def __str__(self) -> str:
-        """The worker, if it is known, and what became of it, one line without a full stop."""
+        """The worker, if it is known, and how it failed, in one line without a period."""
         message = " ".join(self.message.split()).rstrip(".")
         return f"{self.name}: {message}" if self.name else message
 
     def leave_in(self, folder: pathlib.Path) -> None:
-        """Writes it where `left_in` finds it."""
+        """Writes the failure where `left_in` finds it."""
         self.write(folder / f"{_PREFIX}{self.name}.json")
 
 
 def left_in(folder: pathlib.Path) -> dict[str, WorkerFailure]:
-    """Returns what workers have left in a folder, by their names."""
+    """Returns the failures that workers have left in a folder, by worker name."""
     failures = map(WorkerFailure.read, folder.glob(f"{_PREFIX}*.json"))
     return {failure.name: failure for failure in failures}
 
 
 def forget(folder: pathlib.Path) -> None:
-    """Removes what workers have left in a folder, so that others can begin."""
+    """Removes the failures that workers have left in a folder, so that others can begin."""
     for path in folder.glob(f"{_PREFIX}*.json"):
         path.unlink(missing_ok=True)
 
 
 class WorkersFailedError(errors.MeasurementError):
-    """A worker failed; `cause` tells which one, and why."""
+    """A worker failed; `cause` says which one, and why."""
 
     def __init__(self, message: str, *, cause: WorkerFailure) -> None:
         super().__init__(message)
@@ -92,9 +92,9 @@ def until_done(
     end: Callable[[], object] = lambda: None,
     say: Callable[[str], object] = _LOGGER.warning,
 ) -> tuple[str, ...]:
-    """Has workers train, again if that may help; returns what failed, or raises the last error.
+    """Has workers train, again if that may help; returns the failures, or raises the last error.
 
-    Before they begin again, `end` ends those that run; then what all left in a folder is forgotten.
+    Before they begin again, `end` ends running workers, and failures in `folder` are removed.
     """
     notes: list[str] = []
     while True:
@@ -104,7 +104,7 @@ def until_done(
             if not error.cause.may_pass or len(notes) == restarts:
                 raise
             notes.append(f"the workers were started again after {error.cause}")
-            say(f"All workers start again ({len(notes)} of {restarts}). {error}")
+            say(f"Restarting all workers ({len(notes)} of {restarts}). {error}")
             end()
             forget(folder)
         else:
@@ -118,13 +118,13 @@ def cause_of(
     exited: Collection[str] = (),
     message: str = "",
 ) -> WorkerFailure:
-    """Returns why workers have ended, given how those that failed have ended, by their names.
+    """Returns why workers have failed, given the endings of failed workers, by name.
 
-    The later ones mostly fail because they have lost a worker. What code has raised would come
-    again, and so would an exit of its own (`exited`); a signal may not.
+    Later ones mostly fail because they have lost a worker. An error that code raises would recur,
+    and so would an exit of the worker itself (`exited`); a signal may not.
     """
     certain = [each for each in failures.values() if not each.may_pass]
-    silent = [name for name in endings if name not in failures]  # an exit code says it all
+    silent = [name for name in endings if name not in failures]  # only their endings are known
     if silent and not certain:
         name = min(silent, key=lambda each: each in exited)
         return WorkerFailure(name=name, message=endings[name], may_pass=name not in exited)
@@ -135,18 +135,18 @@ def cause_of(
 def failed(
     title: str, cause: WorkerFailure, *, log: str | None
 ) -> errors.UserError | WorkersFailedError:
-    """Returns the error of workers of which one has failed, with the end of its log, if known."""
+    """Returns the error for a failed worker, with the end of its log if the worker is known."""
     if cause.is_users:
         return errors.UserError(cause.message)
     text = f"Expected the workers of {title} to succeed. Received: {cause}."
     if cause.name:
-        lines = ("It is not there." if log is None else log).splitlines()[-_QUOTED_LINES:]
+        lines = ("It does not exist." if log is None else log).splitlines()[-_QUOTED_LINES:]
         text = "\n".join([text, "The end of its log:", *lines])
     return WorkersFailedError(text, cause=cause)
 
 
 def failed_threads(log_folder: pathlib.Path, *, names: Sequence[str]) -> tuple[str, ...]:
-    """Returns, and logs, a sentence for each worker with failed threads; that ends no worker."""
+    """Returns and logs a sentence for each worker with failed threads, which end no worker."""
     notes = []
     for name in names:
         path = log_folder / workers.log_file(name)
@@ -160,7 +160,7 @@ def failed_threads(log_folder: pathlib.Path, *, names: Sequence[str]) -> tuple[s
 
 
 def _may_pass(error: BaseException) -> bool:
-    if "tensorflow" not in sys.modules:  # then it has lost no other worker
+    if "tensorflow" not in sys.modules:  # then it cannot have lost another worker
         return False
     from tfx_perf.training.replicas import sync
 

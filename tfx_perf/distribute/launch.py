@@ -15,7 +15,7 @@ from tfx_perf.distribute.failure import WorkerFailure
 from tfx_perf.distribute.supervise import Task
 from tfx_perf.isolate import forks
 
-# What says nothing of the training, once for each worker.
+# Silences messages that say nothing about the training, once for each worker.
 _QUIET = {
     "TF_CPP_MIN_LOG_LEVEL": "3",
     "PYTHONWARNINGS": "ignore::FutureWarning:google.api_core._python_version_support",
@@ -32,9 +32,9 @@ def started(
     log_folder: pathlib.Path,
     show: Callable[[str], object],
 ) -> contextlib.AbstractContextManager[isolate.Child]:
-    """Starts the process of a task: a worker runs the script, others serve the one that does.
+    """Starts the process of a task, which runs the script or serves the process that does.
 
-    What fails is left in `folder`; `show` gets each line of the output, in a thread.
+    A failure is left in `folder`; a thread calls `show` with each line of the output.
     """
     log_path = log_folder / workers.log_file(task.name)
     given: dict[str, Any] = {
@@ -51,7 +51,7 @@ def started(
         },
         cpus=task.cpus,
         log_path=log_path,
-        show=lambda line: show(f"{task.label}: {line.rstrip()}"),  # the last may lack its end
+        show=lambda line: show(f"{task.label}: {line.rstrip()}"),  # the last may lack a newline
     )  # fmt: skip
 
 
@@ -63,7 +63,7 @@ def run_script(
     script = os.path.abspath(script)
     sys.path[0] = os.path.dirname(script)
     code = _run(script, failure_folder=pathlib.Path(failure_folder), log_path=log_path)
-    # Where it has failed, the others wait for this worker.
+    # If the script has failed, the other workers wait for this process to end.
     forks.end(code, within_seconds=forks.LEFT_THREADS_SECONDS if code else None)
 
 
@@ -71,11 +71,11 @@ def _run(script: str, *, failure_folder: pathlib.Path, log_path: str) -> int:
     log, name = console.leave_standard_error_to_libraries(log_path), workers.this_name()
     try:
         runpy.run_path(script, run_name="__main__")
-    except SystemExit as error:  # as Python has it
+    except SystemExit as error:  # as Python handles it
         failed, code = WorkerFailure.of(error, name=name), error.code or 0
         if not isinstance(code, int):
-            print(code, file=log)  # the command says it, as it does of an exception
-        if failed.may_pass or not isinstance(code, int):  # else the exit code says it all
+            print(code, file=log)  # the command reports it, like an exception
+        if failed.may_pass or not isinstance(code, int):  # otherwise the exit code suffices
             failed.leave_in(failure_folder)
         return code if isinstance(code, int) else _FAILED
     except (Exception, KeyboardInterrupt) as error:

@@ -1,4 +1,4 @@
-"""Sums gradients over replicas: the constant-shaped ones together, the others each alone."""
+"""Sums gradients over replicas: those of constant shape together, each of the others alone."""
 
 import contextlib
 import importlib
@@ -12,7 +12,7 @@ from tfx_perf.training.keras_api import constant_shapes
 from tfx_perf.training.keras_api.base_api import KerasApi, optimizers
 
 Gradient = Any  # a tensor, `tf.IndexedSlices`, or None where a variable has none
-# Sums what every replica gives it: gradients, and the variables that they are of.
+# Sums over all replicas, given a replica's gradients and their variables.
 SumUp = Callable[[Sequence[Gradient], Sequence[Any]], Sequence[Gradient]]
 
 
@@ -102,8 +102,8 @@ def narrow_sum(
 class _Narrow:
     def __init__(self, dtype: tf.DType) -> None:
         self._dtype = dtype
-        # What is summed are shares of the mean, so that the sum cannot overflow on the way.
-        # bfloat16 has float32's range.
+        # In float16, gradients are divided by the replica count first, so that no partial sum
+        # overflows. bfloat16 has float32's range.
         context = tf.distribute.get_replica_context()
         self._count = context.num_replicas_in_sync if dtype == tf.float16 else 1
 
@@ -111,7 +111,7 @@ class _Narrow:
         if not self._is_wider(gradient):
             return gradient
         if isinstance(gradient, tf.IndexedSlices):
-            # Gathered, not added, by an operation that knows no bfloat16: it gets the bits.
+            # Gathered, not added, by an operation without bfloat16, which gets the bits instead.
             bits = tf.bitcast(tf.cast(gradient.values, self._dtype), tf.float16)
             return tf.IndexedSlices(bits, gradient.indices, gradient.dense_shape)
         return tf.cast(gradient / self._count, self._dtype)

@@ -1,9 +1,9 @@
-"""Keras 3 over several replicas computes what it computes on one device.
+"""Has Keras 3 compute over several replicas what it computes on one device.
 
-Its `fit` clips and unscales the gradients of each replica before it sums them, so that clipping by
-a norm gives other updates, and the others do not see an overflow on one replica. It fails where an
-optimizer updates weights in some steps only; all replicas drop the same units; and it cannot train
-on several workers at all. tf_keras does all that right.
+Its own `fit` clips and unscales the gradients of each replica before it sums them, so that clipping
+by norm gives other updates, and other replicas do not see an overflow on one. It fails if an
+optimizer updates weights only in some steps. It drops the same units on all replicas, and it cannot
+train on several workers at all. tf_keras does all of that right.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from tfx_perf.distribute.reduction import summed
 from tfx_perf.training.keras_api import per_row_rng
 from tfx_perf.training.keras_api.base_api import traced_apart
 
-_SEEDS_APART = 7919  # a prime: users seed their layers with 1, 2, 3
+_SEEDS_APART = 7919  # between two replicas; a prime, since users seed layers with 1, 2, 3
 _DRAWS_OF_SHAPES = ("normal", "uniform", "truncated_normal", "randint")
 
 
@@ -48,7 +48,7 @@ def drawing_by_rows() -> contextlib.AbstractContextManager[None]:
 
 
 def _moments_of_rows(original: Callable[..., Any]) -> Callable[..., Any]:
-    """A replica without rows, as a short last batch leaves one, keeps the moving averages."""
+    """Has a replica without rows, as in a short last batch, keep the moving averages."""
 
     def moments(layer: Any, inputs: Any, mask: Any) -> Any:
         averages = map(tf.convert_to_tensor, (layer.moving_mean, layer.moving_variance))
@@ -63,7 +63,7 @@ def _moments_of_rows(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _own_seeds(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Has each replica draw other numbers; Keras drops the same units in all of them."""
+    """Has each replica draw different numbers; Keras drops the same units in all of them."""
 
     def next_seed(generator: Any, *arguments: Any, **named: Any) -> tf.Tensor:
         seed = original(generator, *arguments, **named)
@@ -77,7 +77,7 @@ def _own_seeds(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def replacements(reduction_dtype: str | None) -> Iterator[Replacement]:
-    """Yields replacements in Keras' classes, as optimizers and models may contain several."""
+    """Yields replacements in Keras' classes, since a model may contain several optimizers."""
     optimizers = importlib.import_module("keras").optimizers
     summing = _SummingOnce(reduction_dtype)
     yield optimizers.LossScaleOptimizer, "apply", summing.scaled
@@ -88,7 +88,7 @@ def replacements(reduction_dtype: str | None) -> Iterator[Replacement]:
 
 
 def in_some_steps() -> Iterator[Replacement]:
-    """Yields what optimizers need to update in some steps only, where Keras fails."""
+    """Yields replacements for optimizers that update only in some steps, where Keras fails."""
     optimizer = importlib.import_module("keras").optimizers.Optimizer
     yield optimizer, "_all_reduce_sum_gradients", lambda original: _as_they_are
     yield optimizer, "_overwrite_model_variables_with_average_value", _across_replicas
@@ -105,20 +105,20 @@ def _several() -> bool:
 
 
 class _SummingOnce:
-    """Sums the gradients over all replicas before an optimizer clips them, and once.
+    """Sums the gradients over all replicas once, before an optimizer clips them.
 
-    Those of a scaled loss are summed before they are unscaled, so that an overflow of the sum is
-    found. What is accumulated for later steps must not depend on the scale: there each replica
-    looks for an overflow first, and all skip the step. Keras has already divided by the replicas.
+    Gradients of a scaled loss are summed before they are unscaled, so that an overflow of the sum
+    is found. Those accumulated for later steps must not depend on the scale: there each replica
+    looks for an overflow first, and all skip the step. Keras has divided by the replica count.
     """
 
     def __init__(self, dtype: str | None) -> None:
         self._dtype = dtype
-        self._inner: list[Any] = []  # optimizers that get what was summed
+        self._inner: list[Any] = []  # optimizers that get summed gradients
         self._weights: dict[int, list[Any]] = {}  # by the id of the optimizer that trains them
 
     def scaled(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns what sums, and then does what `apply` does, of one that scales the loss."""
+        """Returns a loss-scaling optimizer's `apply` that first sums the gradients."""
 
         def apply(optimizer: Any, grads: Any, trainable_variables: Any = None) -> Any:
             if _several() and not self._looks_first(optimizer):
@@ -129,7 +129,7 @@ class _SummingOnce:
         return apply
 
     def checked(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns what has all replicas take a step, or none, of one that scales the loss."""
+        """Returns its `check_finite` that has all replicas take the step, or none of them."""
 
         def check_finite(optimizer: Any, grads: Any) -> tf.Tensor:
             is_finite = original(optimizer, grads)
@@ -142,7 +142,7 @@ class _SummingOnce:
         return check_finite
 
     def noted(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns what notes which weights an optimizer's gradients are of, and applies them."""
+        """Returns the method that applies gradients, and first notes their weights."""
 
         def backend_apply_gradients(optimizer: Any, grads: Any, trainable_variables: Any) -> Any:
             self._weights[id(optimizer)] = list(trainable_variables)
@@ -151,7 +151,7 @@ class _SummingOnce:
         return backend_apply_gradients
 
     def clipped(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns what sums, if that was not done before, and clips."""
+        """Returns the method that clips gradients, and first sums them if that is not done."""
 
         def clip(optimizer: Any, grads: Any) -> Any:
             is_summed = any(optimizer is inner for inner in self._inner)
@@ -167,7 +167,7 @@ class _SummingOnce:
 
     def _summed(self, grads: Sequence[Any], weights: Sequence[Any]) -> list[Any]:
         def sum_up(given: Any, _: Any) -> Any:
-            context = tf.distribute.get_replica_context()  # of a branch, perhaps
+            context = tf.distribute.get_replica_context()  # may be that of a branch
             return context.all_reduce(tf.distribute.ReduceOp.SUM, given)
 
         present = [n for n, each in enumerate(grads) if each is not None]
@@ -183,7 +183,7 @@ def _as_they_are(optimizer: Any, grads_and_vars: Any) -> Any:
 
 
 def _across_replicas(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Has an optimizer's method, which changes the state of all replicas, called once for all."""
+    """Has a method of optimizers that changes the state of all replicas called once for all."""
 
     def once(optimizer: Any, variables: Any) -> None:
         if _under_strategy():
@@ -205,7 +205,7 @@ class _Operations:
         return getattr(self._own, name)
 
     def cond(self, pred: Any, true_fn: Callable[[], Any], false_fn: Callable[[], Any]) -> Any:
-        """Has every replica do one thing or the other; `pred` is the same on all of them."""
+        """Has all replicas take the same branch; `pred` is equal on all of them."""
         if not _under_strategy():
             return self._own.cond(pred, true_fn, false_fn)
 

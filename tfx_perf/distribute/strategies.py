@@ -1,4 +1,4 @@
-"""The `tf.distribute` strategies that are made for a user's code, and their scope around it."""
+"""Creates the `tf.distribute` strategies for a user's code, and their scope around it."""
 
 import contextlib
 import os
@@ -33,16 +33,15 @@ def _made(settings: DistributionSettings) -> tf.distribute.Strategy:
 
 def _tpu() -> tf.distribute.Strategy:
     try:
-        # As its argument, `local` is the machine's own; as a variable, it would be looked up.
+        # As an argument, `local` is the machine's own TPU; as a variable, it would be looked up.
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(os.environ.get("TPU_NAME"))
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
     except (ImportError, OSError, RuntimeError, ValueError, tf.errors.OpError) as error:
         reason = errors.in_one_line(error)
         raise errors.UserError(
-            f"Expected a TPU. Received: distribution.strategy=tpu, but there is none ({reason}). "
-            "Name it in the variable TPU_NAME, which is local on a machine that has one, or use "
-            "another strategy."
+            f"Expected a TPU. Received: distribution.strategy=tpu, but none was found ({reason}). "
+            "Set the variable TPU_NAME (local on a machine that has one), or use another strategy."
         ) from error
     return tf.distribute.TPUStrategy(resolver)
 
@@ -64,20 +63,20 @@ def _parameter_servers() -> tf.distribute.Strategy:
 
 
 class StrategyScope:
-    """What is built in the context is built under the strategy that the settings have made.
+    """A context in which models are built under the strategy of the settings.
 
-    TensorFlow refuses nested scopes, so this one is left for good where the code enters another.
+    TensorFlow refuses nested scopes, so this one is left for good if the code enters another.
     """
 
     def __init__(self, settings: DistributionSettings) -> None:
-        """Makes nothing yet."""
+        """Creates no strategy yet."""
         self._settings = settings
         self._strategy: tf.distribute.Strategy | None = None
         self._is_open = False
         self._undo = contextlib.ExitStack()
 
     def __enter__(self) -> "StrategyScope":
-        """Makes the strategy; UserError if this machine lacks what it takes."""
+        """Creates the strategy; UserError if this machine does not support it."""
         self._strategy = _made(self._settings)
         self._open()
         if isinstance(self._strategy, tf.distribute.ParameterServerStrategy):
@@ -88,13 +87,13 @@ class StrategyScope:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Leaves the scope, if it was not left."""
+        """Leaves the scope, unless it was left before."""
         self._undo.close()
         if self._is_open:
             self._leave()
 
     def outside(self, handler: Callable[[FitCall], Any]) -> Callable[[FitCall], Any]:
-        """Returns a handler of `fit` that runs outside of the scope, as behind a `with` block."""
+        """Returns a handler of `fit` that runs outside of the scope, as after a `with` block."""
 
         def handle(call: FitCall) -> Any:
             if not self._is_open:

@@ -1,4 +1,4 @@
-"""Processes on this machine that train together: started, watched, started again, ended."""
+"""Starts, watches, restarts and ends processes on this machine that train together."""
 
 import contextlib
 import dataclasses
@@ -16,20 +16,20 @@ from tfx_perf.distribute.parameter_server import heartbeat
 from tfx_perf.hardware import cpu_binding
 from tfx_perf.isolate import guard
 
-_PATIENCE_SECONDS = 30.0  # after SIGTERM, as Kubernetes has it
+_PATIENCE_SECONDS = 30.0  # after SIGTERM, as in Kubernetes
 _POLL_SECONDS = 0.1
-_TOGETHER_SECONDS = 20.0  # between the ends of workers, where nothing is wrong
+_TOGETHER_SECONDS = 20.0  # at most, between the ends of workers if nothing is wrong
 
 Say = Callable[[str], object]
 
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """What one of the processes does.
+    """The task of one process.
 
-    `label` begins its lines of output, and `environment` and `cpus` (None: all of this process) are
-    its own. One that only serves gives its `heartbeats` to a file; the others go on if it
-    `may_be_lost`.
+    `label` begins its lines of output; `environment` and `cpus` (None: all of this process) are its
+    own. A process that only serves touches the file `heartbeats`. The others continue without a
+    process that `may_be_lost`.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Task:
 
 
 Start = Callable[[Task], contextlib.AbstractContextManager[isolate.Child]]
-"""Starts the process of a task; with the context ends what is left of it."""
+"""Starts the process of a task; it and its descendants end with the context."""
 
 
 def tasks(
@@ -57,7 +57,7 @@ def tasks(
     environment: Mapping[str, str] = types.MappingProxyType({}),
     are_bound: bool = False,
 ) -> list[Task]:
-    """Returns what processes do, a coordinator first; UserError without enough CPUs to bind."""
+    """Returns the tasks, a coordinator's first; UserError if there are too few CPUs to bind."""
     configs = workers.local_configs(
         worker_count, server_count=servers.server_count if servers else 0
     )
@@ -85,17 +85,17 @@ def tasks(
 
 @dataclasses.dataclass(frozen=True)
 class Attempt:
-    """The exit codes of all processes, and if one failed its code, its log and why."""
+    """The exit codes of all processes; if one failed, the cause, its exit code and its log."""
 
     exit_codes: Sequence[int | None]
     cause: failure.WorkerFailure | None = None
     exit_code: int = 0
     log: pathlib.Path | None = None
-    notes: tuple[str, ...] = ()  # on the attempts before
+    notes: tuple[str, ...] = ()  # on earlier attempts
 
     @property
     def in_words(self) -> str:
-        """What has failed, and where more is said; one line."""
+        """The failure and the path of its log, in one line."""
         text = str(self.cause)
         return f"{text[:1].upper()}{text[1:]}. All were ended. Log: {self.log}"
 
@@ -114,12 +114,12 @@ def train(
     environment: Mapping[str, str] = types.MappingProxyType({}),
     are_bound: bool = False,
 ) -> Attempt:
-    """Runs processes until they have trained, or one has failed without which the others cannot.
+    """Runs processes until they have trained, or one that the others need has failed.
 
-    Those that may be lost are started again, all together, up to `restarts` times, and so often do
-    all begin again, with other ports, after a failure that may pass. Those that only serve are
-    killed after a time without heartbeat. Once `is_over` says so, all are ended. What they have to
-    say of failures they leave in `folder`. See `tasks` for the rest.
+    Processes that may be lost are restarted, up to `restarts` times in total. After a failure that
+    may pass, all begin again with other ports, also up to `restarts` times. Those that only serve
+    are killed after `heartbeat_timeout_seconds` without a heartbeat. Once `is_over` returns True,
+    all are ended. Processes leave their failures in `folder`. See `tasks` for the rest.
     """
     attempts: list[Attempt] = []
 
@@ -138,24 +138,24 @@ def train(
             first = group.first_failure(
                 heartbeat_timeout_seconds=heartbeat_timeout_seconds, is_over=is_over
             )
-            # Before the others are ended: what they say then may follow from that.
+            # Read before the others are ended, since that may cause further failures.
             codes = group.codes
             endings = {name: group.ending(name) for name, code in codes.items() if code}
             reported = failure.left_in(folder)
         ended = list(group.codes.values())
-        if first is None or is_over():  # nothing begins again
+        if first is None or is_over():  # there is no other attempt
             attempts.append(Attempt(ended))
             return
         exited = [name for name in endings if (codes[name] or 0) > 0]
         if len(exited) == len(endings):
-            # Who has lost another one may say so before that one does, but one that is killed
-            # never.
+            # A worker that lost another may report it before the other reports its own failure.
+            # A killed worker never reports.
             reported = failure.left_in(folder)
         cause = failure.cause_of(reported, endings, exited=exited)
         blamed = cause.name if cause.name in codes else first
         done = [name for name, code in codes.items() if code == 0]
         if done and cause.may_pass:
-            before = f"before that {', '.join(done)} had ended, with exit code 0"
+            before = f"{', '.join(done)} had already ended with exit code 0"
             cause = cause.model_copy(update={"message": f"{cause.message}; {before}"})
         last = Attempt(
             ended,
@@ -167,19 +167,19 @@ def train(
         raise failure.WorkersFailedError(last.in_words, cause=cause)
 
     notes: tuple[str, ...] = ()
-    with contextlib.suppress(failure.WorkersFailedError):  # that is in the attempt, too
+    with contextlib.suppress(failure.WorkersFailedError):  # the last attempt has it, too
         notes = failure.until_done(attempt, folder=folder, restarts=restarts, say=say)
     return dataclasses.replace(attempts[-1], notes=notes)
 
 
 class Group:
-    """A process for each task, which end with the context."""
+    """One process for each task; all end with the context."""
 
     def __init__(self, tasks: Sequence[Task], *, start: Start, restarts: int = 0, say: Say) -> None:
         self._tasks = {task.name: task for task in tasks}
         self._start, self._restarts, self._say = start, restarts, say
         self._may_be_lost = {task.name for task in tasks if task.may_be_lost}
-        self._given_up: list[str] = []  # by the time
+        self._given_up: list[str] = []  # in order of time
         self._killed: dict[str, str] = {}
         self._listeners: dict[str, heartbeat.Listener] = {}
         self._processes: dict[str, isolate.Child] = {}
@@ -187,7 +187,7 @@ class Group:
         self._until = contextlib.ExitStack()
 
     def __enter__(self) -> "Group":
-        """Starts them."""
+        """Starts all processes."""
         with self._until:
             for name in self._tasks:
                 self._begin(name)
@@ -195,17 +195,17 @@ class Group:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Lets all end by themselves, and kills those that do not."""
+        """Sends SIGTERM to all processes, and kills those that do not end."""
         with self._until:
             self._end()
 
     @property
     def codes(self) -> dict[str, int | None]:
-        """How the last process of each task has ended; None of one that runs."""
+        """Exit code of each task's last process; None while it runs."""
         return {name: process.poll() for name, process in self._processes.items()}
 
     def ending(self, name: str) -> str:
-        """Returns how one has ended, in words."""
+        """Returns how a process has ended, as a phrase."""
         return self._killed.get(name) or guard.in_words(self._processes[name].poll() or 0)
 
     def first_failure(
@@ -233,12 +233,12 @@ class Group:
             if process.poll() is None and listener.silent_seconds() > timeout_seconds:
                 process.end()
                 self._killed[name] = (
-                    f"gave no heartbeat for {timeout_seconds:g} s, since it was stopped or hangs, "
-                    "so that it was killed"
+                    f"was killed after {timeout_seconds:g} s without a heartbeat: it was stopped "
+                    "or hung"
                 )
 
     def _looked_at(self) -> tuple[bool, str | None]:
-        """Returns whether they have ended, and which one has failed."""
+        """Returns whether the training has ended, and the process that has failed."""
         codes = self.codes
         ended = [name for name, code in codes.items() if code is not None]
         if not self._may_be_lost:

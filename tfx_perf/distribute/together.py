@@ -1,4 +1,4 @@
-"""Replicas and workers train the same, and end each epoch alike."""
+"""Has replicas and workers train the same model, and end each epoch alike."""
 
 import contextlib
 import logging
@@ -23,7 +23,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def check_same_start(call: FitCall, sync: Sync) -> None:
-    """Raises UserError if a worker is about to train something else than the first one."""
+    """Raises UserError if a worker is about to train something other than the first one."""
     arguments, model = call.arguments, call.model
     weights = model.trainable_variables if model.built else ()
     remedy = "Have every worker build, compile and fit the same"
@@ -74,7 +74,7 @@ def _bytes(value: Any) -> Any:
 def checking_share(sync: Sync) -> Iterator[None]:
     """Raises UserError if this worker gets no batch, or there are fewer files than workers.
 
-    TensorFlow gives only the first workers its error, and the others the end of their data.
+    TensorFlow raises its error only in the first workers; the others see the end of their data.
     """
     try:
         yield
@@ -99,7 +99,7 @@ def _received(error: Exception, sync: Sync) -> str | None:
 
 
 def stopping_together(model: Any, keras_api: KerasApi, sync: Sync) -> Any:
-    """Returns the last callback, which stops all workers after an epoch in which one would."""
+    """Returns the last callback, which stops all workers after an epoch if one of them stops."""
 
     def ask(epoch: int, logs: Any = None) -> None:
         stops = sync.all_gather([bool(model.stop_training)])[:, 0]
@@ -112,30 +112,30 @@ def stopping_together(model: Any, keras_api: KerasApi, sync: Sync) -> Any:
 
 
 def averaging(model: Any, keras_api: KerasApi, sync: Sync) -> Any:
-    """Returns the first callback, which gives each replica the mean over all after each epoch.
+    """Returns the first callback, which averages variables over replicas after each epoch.
 
-    Averages as of BatchNorm move in proportion: replicas that begin an epoch with their mean end it
-    with the same mean. All validate with it, and later callbacks save it. What is the same on all
-    replicas stays so, to the last bit.
+    Moving averages, as in BatchNorm, are linear: replicas that begin an epoch with their mean end
+    it with the same mean. All validate with it, and later callbacks save it. Values that are equal
+    on all replicas stay so, to the last bit.
     """
     averages = _Averages(model, sync)
 
-    def at_end_of_epoch(*_: Any) -> None:  # which a validation comes before
+    def at_end_of_epoch(*_: Any) -> None:  # or before its validation
         averages.become_one()
 
     return keras_api.callback(on_test_begin=at_end_of_epoch, on_epoch_end=at_end_of_epoch)
 
 
 class _Averages:
-    """Variables whose values the replicas keep apart."""
+    """Variables that have a separate value on each replica."""
 
     def __init__(self, model: Any, sync: Sync) -> None:
         self._model, self._sync = model, sync
-        self._averaged: list[tf.Variable] = []  # by what was traced last
+        self._averaged: list[tf.Variable] = []  # by the function traced last
         self._average: Any = None
 
     def become_one(self) -> None:
-        """Gives each replica the mean over all; LostWorkerError if not all workers are there."""
+        """Gives each replica the mean over all; LostWorkerError if a worker is missing."""
         states = [variables.inner(each) for each in self._model.non_trainable_weights]
         differing = self._differing([each for each in states if each.dtype.is_floating])
         if not differing:
@@ -146,7 +146,7 @@ class _Averages:
         self._average()
 
     def _differing(self, states: list[tf.Variable]) -> list[tf.Variable]:
-        """Returns those that are not the same on all replicas."""
+        """Returns the variables that are not equal on all replicas."""
         if not states:
             return []
         digests = self._sync.all_gather([_digest(each) for each in states])
@@ -157,7 +157,7 @@ class _Averages:
 def _to_means(differing: list[tf.Variable], strategy: tf.distribute.Strategy) -> Any:
 
     def average() -> None:
-        # What is read of a variable has no device of its own, by which replicas would be found.
+        # A value read from a variable lacks the device by which its replica is found.
         values = [tf.identity(tf.convert_to_tensor(each)) for each in differing]
         context = tf.distribute.get_replica_context()
         means = context.all_reduce(tf.distribute.ReduceOp.MEAN, values)
@@ -168,7 +168,7 @@ def _to_means(differing: list[tf.Variable], strategy: tf.distribute.Strategy) ->
 
 
 def _digest(variable: tf.Variable) -> int:
-    """Returns a number for the value; a negative one if replicas of this process have several."""
+    """Returns a checksum of the value; -1 if this process's replicas have different values."""
     parts = variables.components(variable) or (variable,)
     checksums = {zlib.crc32(part.numpy().tobytes()) for part in parts}
     return checksums.pop() if len(checksums) == 1 else -1

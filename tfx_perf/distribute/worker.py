@@ -1,6 +1,6 @@
-"""One of the processes that train in a component's place: `python -m tfx_perf.distribute.worker`.
+"""A process that trains for a component: `python -m tfx_perf.distribute.worker`.
 
-By `TF_CONFIG` it serves one that trains, or joins the others and trains itself.
+Depending on `TF_CONFIG`, it serves the process that trains, or joins the other workers and trains.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from tfx_perf.distribute.failure import WorkerFailure
 from tfx_perf.isolate import forks
 
 HOSTS_VARIABLE = "TFX_PERF_WORKER_HOSTS"
-"""Of a TrainJob: `host:port` of all workers, with commas between."""
+"""Set in a TrainJob: `host:port` of all workers, separated by commas."""
 
 _INDEX_VARIABLE = "JOB_COMPLETION_INDEX"  # set by Kubernetes in the pods of an indexed job
 _EXIT_FAILURE = 1
@@ -26,13 +26,13 @@ _EXIT_FAILURE = 1
 _LOGGER = logging.getLogger(__name__)
 
 Train = Callable[[pathlib.Path, Worker], None]
-"""Trains as a worker by what is in a folder, which all workers see."""
+"""Trains as a worker, as the files in a folder say; all workers see that folder."""
 
 
 def carry_out(folder: str, train: str, start_timeout_seconds: float) -> NoReturn:
     """Runs `train` (`module:function`, a `Train`), and ends this process.
 
-    Failures are left in the folder; the workers may take `start_timeout_seconds` to arrive.
+    Writes failures to the folder. The workers have `start_timeout_seconds` to connect.
     """
     code = run(pathlib.Path(folder), train, start_timeout_seconds=start_timeout_seconds)
     forks.end(code, within_seconds=forks.LEFT_THREADS_SECONDS)
@@ -56,7 +56,7 @@ def run(folder: pathlib.Path, train: str, *, start_timeout_seconds: float) -> in
     own_name = workers.this_name()
     module, _, name = train.partition(":")
     try:
-        # Here, after TF_CONFIG is set, since it imports TensorFlow.
+        # It imports TensorFlow, so TF_CONFIG must be set before.
         function: Train = getattr(importlib.import_module(module), name)
         if worker.count > 1:
             _join(folder, timeout_seconds=start_timeout_seconds)
@@ -73,7 +73,7 @@ def run(folder: pathlib.Path, train: str, *, start_timeout_seconds: float) -> in
 def worker_of(environment: MutableMapping[str, str]) -> workers.Worker:
     """Returns which worker this process is; composes a TrainJob's `TF_CONFIG` from its variables.
 
-    To be called before TensorFlow is imported.
+    Must be called before TensorFlow is imported.
     """
     if workers.VARIABLE not in environment:
         environment[workers.VARIABLE] = _composed(environment)
@@ -97,7 +97,7 @@ def _composed(environment: MutableMapping[str, str]) -> str:
 
 
 def serve() -> NoReturn:
-    """Serves until it is ended from outside: computes steps, or holds weights, by `TF_CONFIG`."""
+    """Serves until it is killed: computes steps or holds weights, depending on `TF_CONFIG`."""
     import tensorflow as tf
 
     from tfx_perf.distribute.parameter_server import heartbeat
@@ -133,7 +133,7 @@ def _said(error: errors.UserError) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a worker of a job by its command line; returns the exit code."""
+    """Runs a worker of a job from its command line; returns the exit code."""
     parser = argparse.ArgumentParser(prog="tfx_perf.distribute.worker", allow_abbrev=False)
     parser.add_argument("--job", required=True, type=pathlib.Path, metavar="FOLDER")
     parser.add_argument("--train", required=True, metavar="MODULE:FUNCTION")

@@ -1,7 +1,7 @@
 """Connects the workers before anything else runs in TensorFlow.
 
-`MultiWorkerMirroredStrategy` must be the first thing that a program makes with TensorFlow, and a
-second one hangs. But TFX, and many a `run_fn`, reads data before a strategy is made.
+A program must create its `MultiWorkerMirroredStrategy` before anything else of TensorFlow, and a
+second one hangs. But TFX, like many a `run_fn`, reads data before it creates a strategy.
 """
 
 import contextlib
@@ -19,15 +19,15 @@ from tensorflow.python.eager import context
 
 from tfx_perf.isolate import guard
 
-# TensorFlow's own 10 s are less than a busy machine or a slow volume may make a worker wait. That
-# one has ended is seen by Kubernetes.
+# TensorFlow's default, 10 s, is too short for a worker on a busy machine or a slow volume.
+# Kubernetes notices when a worker has ended.
 _HEARTBEAT_TIMEOUT_MS = 60_000
 _CONNECT_SECONDS = 5.0
 
 
 def start() -> None:
     """Starts this worker's server for all strategies that `run_fn` makes later."""
-    # The module itself is elsewhere in every version.
+    # The module has another path in every version of TensorFlow.
     messages = implementation.coordination_config_pb2
     cluster = tf.distribute.cluster_resolver.TFConfigClusterResolver().cluster_spec()
     context.context().configure_coordination_service(
@@ -43,7 +43,7 @@ def start() -> None:
     tf.distribute.MultiWorkerMirroredStrategy()
     strategy = implementation.CollectiveAllReduceExtended
     strategy._std_server_started = True
-    # What looks after the others is the coordination service.
+    # The coordination service watches the other workers.
     strategy._enable_check_health = False
 
 
@@ -51,10 +51,10 @@ def start() -> None:
 def awaited(
     hosts: Sequence[str], *, seconds: float, report: Callable[[str], None]
 ) -> Iterator[None]:
-    """Ends this process after `seconds` in the context, once `report` has named who is missing.
+    """Kills this process after `seconds` in the context, after `report` names missing workers.
 
-    TensorFlow waits for the other workers (`host:port`) in a call in which no Python code can run.
-    So a forked process watches the clock and calls `report`; there should be no threads yet.
+    TensorFlow waits for the other workers (`host:port`) in a call during which no Python code runs.
+    So a fork watches the clock and calls `report`; this process should have no threads yet.
     """
     watch = multiprocessing.get_context("fork").Process(
         target=_watch, args=(hosts, seconds, report, os.getpid()), daemon=True

@@ -1,4 +1,4 @@
-"""What a run is judged by: the blessed runs' figures to compare it with, at its size."""
+"""The baseline of a run: the blessed runs' figures to compare it with, at its model's size."""
 
 import dataclasses
 import functools
@@ -17,14 +17,14 @@ from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.run import Run, sizes
 
 LARGEST_UNCERTAINTY = 0.03
-"""Figures for which the size leaves open more than this, relative to them, are not compared."""
+"""Figures that another model size makes more uncertain than this, relatively, are not compared."""
 
 _STEPS_RATIO = 1.05
-# Which way a figure goes with the size, by its unit; all others do not follow it.
+# The sign with which a figure follows the model's size, by its unit; other figures do not.
 _EXPONENTS = {"seconds": 1.0, "joules": 1.0, "currency": 1.0, "bytes": 1.0, "1/second": -1.0}
-# A figure may follow the size or not follow it at all: half of it, give or take a half.
+# A figure may follow the size fully or not at all: the prior of its power is 0.5, give or take 0.5.
 _USUAL_SLOPE = 0.5
-# First what decides where others disagree.
+# The first figures decide where others disagree.
 _OF_A_STEP = (*metrics.STEP_TIME_EXPONENTS, *metrics.SHARES_OF_A_STEP)
 
 
@@ -43,12 +43,12 @@ class Case:
 
     @functools.cached_property
     def comparable(self) -> tuple[Run, ...]:
-        """Those in the same environment, at about the same size."""
+        """The blessed runs of the node in the same environment, at about the same size."""
         return self.ledger.comparable(self.candidate)
 
     @property
     def compared(self) -> tuple[Run, ...]:
-        """The last comparable ones, which are the baseline."""
+        """The last comparable runs, which form the baseline."""
         return self.comparable[-self.settings.baseline_runs :]
 
     @property
@@ -58,26 +58,26 @@ class Case:
 
     @functools.cached_property
     def differences(self) -> dict[str, tuple[str, str]]:
-        """What the last blessed run's environment differs in, if none is comparable."""
+        """The differences from the last blessed run's environment, if no run is comparable."""
         if self.before is None or self.comparable:
             return {}
         return run_lib.differences(self.before.environment, self.candidate.environment)
 
     @functools.cached_property
     def rules(self) -> Mapping[str, Rule]:
-        """The rules by metric key, also for figures that cannot be true."""
+        """The rules by metric key, including those for impossible figures."""
         names = [*self.candidate.evaluation, *(self.before.evaluation if self.before else ())]
         untrue = (*self.candidate.impossible, *self.candidate.not_finite)
         return self.settings.rules_for(names) | {key: Rule(optional=False) for key in untrue}
 
     def having(self, key: str) -> Sequence[Run]:
-        """Returns the blessed runs of the node that have a figure of their whole training."""
+        """Returns the blessed runs of the node that have the figure for their whole training."""
         return [
             run for run in self.known if run.figure(key) is not None and not is_of_a_part(key, run)
         ]
 
     def is_of_other_trainings(self, key: str) -> bool:
-        """Whether comparable runs have a training's loss, and trained more or fewer steps."""
+        """Whether it is a loss that comparable runs have, all after more or fewer steps."""
         if metrics.lookup(key).unit != "loss":
             return False
         having = [run for run in self.comparable if run.figure(key) is not None]
@@ -88,8 +88,8 @@ class Case:
 
         Speed and memory: runs in the same environment, at about the same size. Quality depends on
         neither: every run of the node. The loss of a training: only runs with about as many steps
-        on batches of one size, and the same loss function. A metric of whole trainings only: none,
-        if there is a part.
+        on batches of one size, and the same loss function. A metric of whole trainings: none if the
+        candidate's covers only a part.
         """
         if is_of_a_part(key, self.candidate):
             return ()
@@ -136,22 +136,22 @@ def changes(rules: Mapping[str, Rule], case: Case) -> tuple[dict[str, Change], f
 def _at_one_level(by_metric: Mapping[str, Change]) -> dict[str, Change]:
     """Returns the comparisons, with all figures of a step compared with the same runs.
 
-    Some derive from a median, others from a mean, so that only one of them may show a change of
-    level, and one would say that a run is faster, the other that it is slower. A run is of the
-    present level if it is so by each figure.
+    Some derive from a median, others from a mean, so that a change of level may show in only one of
+    them, and one would call a run faster, another slower. A run is at the current level if it is so
+    by every figure.
     """
     of_step = {key: by_metric[key] for key in _OF_A_STEP if key in by_metric}
     runs: list[str] = []
     for change in of_step.values():
         common = [run for run in change.own_level_runs if run in runs]
-        # Where they have none in common, the first one is right: no stall moves a median.
+        # If they have no runs in common, the first figure decides: no stall moves a median.
         runs = common or runs or list(change.own_level_runs)
     shared = {key: dataclasses.replace(change, level_runs=runs) for key, change in of_step.items()}
     return {**by_metric, **shared}
 
 
 def is_of_a_part(key: str, run: Run) -> bool:
-    """Whether a figure is only of the last process of a training that was interrupted."""
+    """Whether a figure covers only the last process of an interrupted training."""
     return run.is_resumed and key in metrics.OF_ONE_PROCESS
 
 
@@ -190,9 +190,8 @@ def since_decision(
 ) -> int:
     """Returns the index of the last change for the worse that a person has blessed; 0 for none.
 
-    The runs before it would refuse what was decided, through the cumulative drift for years. A
-    blessed run that is no worse than those before was refused for something else and changes
-    nothing.
+    Earlier runs would refuse the accepted change, through the cumulative drift for years. A blessed
+    run that is no worse than earlier ones was refused for something else and changes nothing.
     """
     sign = rule.worse_sign(key)
     for place in reversed(range(1, len(runs))):
@@ -212,13 +211,13 @@ def at_size_of(
     environments: Sequence[Mapping[str, str]],
     prior: float,
 ) -> tuple[list[float], float]:
-    """Returns the expected figures of some runs in a model of another size, and their added error.
+    """Returns the expected figures of some runs at another model size, and the error this adds.
 
-    They follow a power of the size between 0 and 1, which the runs themselves tell as far as they
-    can: the slope of a linear regression in logarithms with a normal prior (Gelman et al.,
-    "Bayesian Data Analysis", 3rd ed., section 14.8). `prior` is the relative standard deviation of
-    a run, and the error that which the unknown power adds to the mean. Where all models are of one
-    size, or the metric does not follow it, figures stay as they are.
+    They follow a power of the size between 0 and 1, estimated from the runs as far as possible: the
+    slope of a linear regression in logarithms with a normal prior (Gelman et al., "Bayesian Data
+    Analysis", 3rd ed., section 14.8). `prior` is the relative standard deviation of a run; the
+    error is the one that the unknown power adds to the mean. If all models are of one size, or the
+    metric does not follow it, figures stay as they are.
     """
     way = _EXPONENTS.get(metrics.lookup(key).unit, 0.0)
     field = "parameter_count" if noise.kind(key) is noise.Kind.MEMORY else "flops_per_step"

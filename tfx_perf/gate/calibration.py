@@ -1,4 +1,4 @@
-"""The gate's error rates, by its answers on the runs on record."""
+"""The gate's error rates, from its answers on the recorded runs."""
 
 import collections
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from tfx_perf.gate.verdict import check_limits, evaluate
 
 
 class MetricCalibration(records.Record):
-    """One metric over all replayed runs: in how many it is beyond a limit, compared, or too noisy.
+    """One metric over all replayed runs: how often it was beyond a limit, compared or inconclusive.
 
     Attributes:
         noise: standard deviation of the runs that the last one was compared with, as a share
@@ -34,9 +34,9 @@ class MetricCalibration(records.Record):
 
 
 class Calibration(records.Record):
-    """The gate over a history: how many runs it compared, and how many of them it refused.
+    """The gate's results over a history: the runs it compared, and how many of them it refused.
 
-    `beyond_limit` counts the runs, of all, that an absolute limit refuses.
+    `beyond_limit` counts all runs that an absolute limit refuses.
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.calibration/2"
@@ -48,12 +48,12 @@ class Calibration(records.Record):
 
     @property
     def false_alarm_rate(self) -> float | None:
-        """Share of refused runs; these are false alarms if no run was in truth worse."""
+        """Share of refused runs; these are false alarms if no run was actually worse."""
         return self.refused / self.replayed if self.replayed else None
 
 
 def replay(runs: Sequence[Run], settings: GateSettings) -> Calibration:
-    """Judges each run, oldest first, by those before it, all taken to be good and blessed."""
+    """Judges each run, oldest first, by the earlier ones, all assumed to be good and blessed."""
     beyond = _beyond_limits(settings, runs)
     settings = _changes_only(settings, runs)
     decisions = [
@@ -92,7 +92,7 @@ def _changes_only(settings: GateSettings, runs: Sequence[Run]) -> GateSettings:
         for key, rule in settings.rules_for(names).items()
         if rule.tolerance is not None
     }
-    # A reference run is not yet there when the replay begins.
+    # A reference run does not exist yet when the replay begins.
     update = {"rules": rules, "use_defaults": False, "reference_run": None}
     return settings.model_copy(update=update)
 

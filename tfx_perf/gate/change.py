@@ -13,13 +13,13 @@ from tfx_perf.gate import noise
 from tfx_perf.gate.decision import RuleResult, Shortness, Verdict
 from tfx_perf.gate.noise import OwnErrors, PredictiveDistribution, predict
 
+_ROUNDING = 1e-9  # relative rounding error of a mean of equal figures
 # A run passes if a change beyond max_regression is ruled out with 95% confidence.
-_ROUNDING = 1e-9  # what a mean of equal figures may differ from each
 _BUDGET_LEVEL = 0.05
-# The share of max_regression, or of what the noise between runs leaves of it, that a run's own
-# error may take, so that most runs that are no worse can be told from those beyond max_regression.
+# A run's own error may take this share of max_regression, or of the part that noise between runs
+# leaves of it, so that most runs that are no worse can be told from those beyond max_regression.
 _OWN_SHARE = 0.5
-# What is longer by less is of the same kind.
+# The smallest factor to suggest: a training that is longer by less would hardly differ.
 _LEAST_FACTOR = 2.0
 
 
@@ -29,10 +29,10 @@ class Change:
 
     Attributes:
         history: the blessed runs' figures by their ids, oldest first, at least one.
-        baseline_runs: so many of the last of them are the baseline.
+        baseline_runs: how many of the last of them form the baseline.
         rule: with a tolerance.
-        level_runs: the runs of the present level by other figures, too; without any of these runs,
-            this figure alone tells the level.
+        level_runs: the runs at the current level by other figures, too; without any of these runs,
+            this figure alone determines the level.
     """
 
     key: str
@@ -51,12 +51,12 @@ class Change:
 
     @property
     def is_tested(self) -> bool:
-        """Whether noise may have a good run refused for it."""
+        """Whether noise in this figure may cause a good run to be refused."""
         return not (self.is_exact or self.rule.advisory)
 
     @property
     def varies_with_the_data(self) -> bool:
-        """Whether nobody can make the figure vary less, nor has asked for more certainty."""
+        """Whether its variation comes from the data, and the rule does not ask for certainty."""
         return noise.kind(self.key) is noise.Kind.QUALITY and self.rule.max_regression is None
 
     @functools.cached_property
@@ -66,7 +66,7 @@ class Change:
 
     @functools.cached_property
     def sign(self) -> float:
-        """1 where higher is worse, else -1; times a figure, more is always worse."""
+        """1 if higher is worse, else -1; a figure times the sign is worse the higher it is."""
         return self.rule.worse_sign(self.key)
 
     @functools.cached_property
@@ -76,7 +76,7 @@ class Change:
 
     @functools.cached_property
     def level(self) -> Sequence[float]:
-        """The samples of the present level."""
+        """The samples at the current level."""
         return [self.history[run] for run in self._runs_of_level]
 
     @functools.cached_property
@@ -96,7 +96,7 @@ class Change:
 
     @functools.cached_property
     def prior(self) -> float:
-        """The standard deviation to expect of a run on a quiet host, in the metric's unit."""
+        """The expected standard deviation of a run on a quiet host, in the metric's unit."""
         return self._relative_prior * self._usual
 
     @functools.cached_property
@@ -109,13 +109,13 @@ class Change:
             prior=prior,
             errors=self._errors(self._runs_of_level),
             usual_errors=[usual_errors.get(run, 0.0) * self._usual for run in self._runs_of_level],
-            # Of a rate the error is that of the time it is made of, hence the larger of both.
+            # A rate has the relative error of the time it derives from, hence the larger one.
             own_error=self.own_errors.candidate * max(abs(self.value), self._usual),
         )
         if not self.varies_with_the_data:
             return predicted
-        # Data vary in the long run as they do now, unlike hosts. From a few runs, of which those
-        # with the worst data may have been refused, their variation would look too small.
+        # Unlike hosts, data vary in the long run as they do now. In a few runs, of which those with
+        # the worst data may have been refused, their variation would look too small.
         ever = [self.history[run] for run in self._since_change(list(self.history))]
         wider = predict(ever, prior=prior)
         return dataclasses.replace(predicted, spread=wider.spread, degrees=wider.degrees)
@@ -127,12 +127,12 @@ class Change:
 
     @property
     def uncertainty_by_shortness(self) -> float:
-        """The standard error of the difference because steps of short runs do not average out."""
+        """Half the 90% interval of the difference, from the shortness of the runs alone."""
         return dataclasses.replace(self.prediction, spread=0.0).half_width(_BUDGET_LEVEL)
 
     @functools.cached_property
     def shortness(self) -> Shortness | None:
-        """How much longer trainings would decide; None where they would be inconclusive, too.
+        """How much longer trainings must be to decide; None if they would be inconclusive, too.
 
         The median of a few hundred quick steps on a busy machine may be off by half.
         """
@@ -146,8 +146,8 @@ class Change:
         left = self.rule.largest_change * self.scale - by_noise
         if left <= 0 or not (by_own or by_baseline):
             return None
-        # Errors fall with the square root of the steps. Beside blessed runs whose own errors are
-        # too large, no run is long enough.
+        # Errors fall with the square root of the steps. If the blessed runs' own errors are too
+        # large, no candidate is long enough.
         room = (_OWN_SHARE * left) ** 2
         is_of_baseline = by_baseline**2 >= room
         if is_of_baseline:
@@ -167,8 +167,8 @@ class Change:
     def excess(self, expected: PredictiveDistribution, quantiles: float, *, start: float) -> float:
         """Returns the excess over `start` of a figure that is `quantiles` errors above it.
 
-        The figure's own error is a share of it: this run's would make the limit of a slow run
-        larger than that of a fast one. Infinite where the error grows as fast as the excess.
+        The own error is a share of that figure, not of this run's, which would give a slow run a
+        larger limit than a fast one. Infinite if the error grows as fast as the excess.
         """
         of_runs = quantiles * math.hypot(expected.spread_of_difference, expected.center_error)
         ratio = quantiles * self.own_errors.candidate
@@ -182,7 +182,7 @@ class Change:
         return (ratio**2 * start + math.sqrt(of_runs**2 * rest + (ratio * start) ** 2)) / rest
 
     def outcome(self, *, level: float, smallest_level: float) -> RuleResult:
-        """Returns the answer at `level`; the `smallest_level` tells what is detectable."""
+        """Returns the answer at `level`; `smallest_level` determines what is detectable."""
         lowest, highest = metrics.lookup(self.key).bounds
         allowed = self.baseline + self.sign * self.threshold(level)
         allowed = min(max(allowed, lowest), highest)
@@ -219,7 +219,7 @@ class Change:
         if is_worse and (self.is_exact or self.p_value <= level):
             because = "the tolerance allows" if self.is_exact else "tolerance and noise allow"
             return Verdict.REGRESSION, f"{comparison}, beyond what {because} ({shown(allowed)})."
-        # By how much it may be worse; a rate falls to 0 at the most.
+        # How much worse the figure may be; a rate cannot fall below 0.
         lowest, highest = metrics.lookup(self.key).bounds
         most = highest - self.baseline if self.sign > 0 else self.baseline - lowest
         worst = min(self.worse + interval, most)
@@ -233,7 +233,7 @@ class Change:
         return Verdict.PASS, f"{comparison}{', which noise explains' if is_worse else ''}."
 
     def _doubt(self, worst: float) -> str:
-        """Returns why the figure may be so much worse."""
+        """Returns why the figure may be that much worse."""
         if self.shortness is None:
             noise_then = self._percent(self.prediction.noise)
             return f"with {noise_then} of noise it may be {self._percent(worst)} worse"
@@ -261,14 +261,14 @@ class Change:
         return list(self.history)[-self.baseline_runs :]
 
     def _since_change(self, runs: Sequence[str]) -> Sequence[str]:
-        """Returns those of some runs that are of the level of the last ones."""
+        """Returns the runs that are at the level of the last ones."""
         figures = [self.history[run] for run in runs]
         usual = max(abs(float(np.median(figures))), self.rule.min_baseline)
         usual_error = float(np.sqrt(np.mean(np.square(self._errors(runs)))))
         noise_then = math.hypot(self._relative_prior * usual, usual_error)
         begin, end = noise.level_begin(figures, noise=noise_then), len(figures)
         if 1 < end == begin + 1:
-            # One run may have been luck, and would then refuse all that follow.
+            # A single run may have been luck, and would then cause all later ones to be refused.
             before = noise.level_begin(figures[:-1], noise=noise_then)
             if abs(self.value - np.median(figures[before:-1])) < abs(self.value - figures[-1]):
                 begin, end = before, end - 1
@@ -285,7 +285,7 @@ class Change:
             return f"worse than {name} {shown}" if self.worse and not change else f"equal to {name}"
         if abs(change) < 0.0005:  # 0.0%
             return f"within 0.1% of {name} {shown}"
-        if change > 1 and self.baseline > 0:  # per cent are hard to read then
+        if change > 1 and self.baseline > 0:  # percentages are hard to read then
             return f"{1 + change:.1f} times {name} {shown}"
         return f"{abs(change):.1%} {'above' if change > 0 else 'below'} {name} {shown}"
 
@@ -300,7 +300,7 @@ class Change:
 def beside_step_time(
     outcome: RuleResult, by_metric: Mapping[str, Change], *, leader: RuleResult | None
 ) -> RuleResult:
-    """Returns another answer where the step time, with the answer `leader`, explains it."""
+    """Returns the outcome, changed if the step time, with the answer `leader`, explains it."""
     if outcome.metric in by_metric:
         outcome = _left_to_the_median(outcome, by_metric[outcome.metric], leader=leader)
     return _of_shorter_steps(outcome, by_metric)
@@ -309,11 +309,11 @@ def beside_step_time(
 def _left_to_the_median(
     outcome: RuleResult, change: Change, *, leader: RuleResult | None
 ) -> RuleResult:
-    """Returns the outcome, not checked where only the shortness of the training leaves it open.
+    """Returns the outcome, as not checked if only the shortness of the training leaves it open.
 
-    In a training of a tenth of a second one stall of the machine halves the mean rate, and MFU and
-    cost with it, and would refuse healthy runs for ever. The median of the same steps does not
-    move.
+    In a training of a tenth of a second, one stall of the machine halves the mean rate, and with it
+    MFU and cost, so that healthy runs would always be refused. The median of the same steps does
+    not change.
     """
     is_open = outcome.kind == "change" and outcome.verdict is Verdict.INCONCLUSIVE
     if not (is_open and outcome.metric in DERIVED):
@@ -337,7 +337,7 @@ def _of_shorter_steps(outcome: RuleResult, by_metric: Mapping[str, Change]) -> R
     if step.value >= step.baseline or outcome.kind == "limit":
         return outcome
     share = outcome.value * step.value / step.baseline
-    # With noise that leaves the share open, it must not be longer at all.
+    # If noise leaves the share undecided, its time must not be longer at all.
     bounds = {Verdict.REGRESSION: outcome.highest, Verdict.INCONCLUSIVE: outcome.baseline}
     bound = bounds.get(outcome.verdict)
     if bound is None or share > bound:

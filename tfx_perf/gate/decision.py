@@ -18,7 +18,7 @@ FILE_NAME = "evaluation.json"
 class Verdict(str, enum.Enum):
     """A rule's answer: LIMIT refuses, PASS and SKIPPED never do.
 
-    Which of the others do, `tfx_perf.config.gate.Policy` says.
+    `tfx_perf.config.gate.Policy` says which of the others do.
     """
 
     PASS = "pass"
@@ -40,7 +40,7 @@ _OF_EARLIER_VERSIONS: dict[object, Verdict] = {
     "not comparable": Verdict.INCOMPARABLE,
     "not checked": Verdict.SKIPPED,
 }
-# What stands for the whole run if it is refused for several reasons.
+# The first of these is the verdict on a run that is refused for several reasons.
 _MOST_SERIOUS_FIRST = (
     Verdict.INVALID, Verdict.LIMIT, Verdict.REGRESSION, Verdict.INCONCLUSIVE,
     Verdict.INCOMPARABLE, Verdict.NO_BASELINE,
@@ -55,7 +55,7 @@ class Shortness(records.Record):
 
 
 class Remedy(records.Record):
-    """A setting such as `gate.rules.mfu_ratio.max`, its value, and advice without full stop."""
+    """A setting such as `gate.rules.mfu_ratio.max`, its value, and advice without a period."""
 
     setting: str
     value: str
@@ -67,7 +67,7 @@ class Remedy(records.Record):
 
 
 class RuleResult(records.Record):
-    """A rule's answer with the figures it rests on, in the metric's unit; None where there is none.
+    """A rule's answer with the figures behind it, in the metric's unit; None if there is none.
 
     Changes are relative to the baseline, or to the rule's `min_baseline` where that is larger.
 
@@ -76,8 +76,8 @@ class RuleResult(records.Record):
             (against the reference run).
         refuses: whether it prevents a blessing; set by the gate's policy.
         advisory: whether the rule only reports.
-        baseline: of the comparison. For a figure that is not comparable but far worse, the last
-            blessed runs'.
+        baseline: the figure compared with. For a figure that is not comparable but far worse, that
+            of the last blessed runs.
         change: relative change from the baseline, e.g. 0.1 for 10% more.
         change_low: lower end of the change's 90% interval.
         tolerance: the relative change for the worse that is never called a regression.
@@ -122,7 +122,7 @@ class RuleResult(records.Record):
         return statistics.Interval(value=value, low=ends[0], high=ends[1])
 
     def of_baseline(self, share: float) -> float:
-        """Returns a share of what changes are relative to as one of the baseline, if known."""
+        """Converts a share of the scale of changes to a share of the baseline, if that is known."""
         if self.value is None or self.baseline is None or self.baseline <= 0 or not self.change:
             return share
         return share * (self.value / self.baseline - 1) / self.change
@@ -141,13 +141,13 @@ class RuleResult(records.Record):
 
     @property
     def may_be_settled(self) -> bool:
-        """Whether measuring in turns may change the answer from comparing runs."""
+        """Whether measuring in turns may change the answer that comparing runs gave."""
         refusal = self.verdict in (Verdict.INCONCLUSIVE, Verdict.REGRESSION)
         return refusal and self.metric in metrics.STEP_TIME_EXPONENTS
 
 
 def to_answer(outcomes: Iterable[RuleResult]) -> list[RuleResult]:
-    """Leaves out what only follows from a step time that is refused as a regression."""
+    """Leaves out outcomes that only follow from a step time refused as a regression."""
     given = [*outcomes]
     refused = {item.verdict for item in given if item.metric == PRIMARY and item.refuses}
     follows = [Verdict.INCONCLUSIVE] if Verdict.REGRESSION in refused else []
@@ -155,7 +155,7 @@ def to_answer(outcomes: Iterable[RuleResult]) -> list[RuleResult]:
 
 
 def remedies(outcomes: Iterable[RuleResult]) -> dict[Remedy, list[RuleResult]]:
-    """Returns what to do, each thing once, with the refusals that it answers."""
+    """Returns each remedy once, with the refusals that it answers."""
     by_remedy: dict[Remedy, list[RuleResult]] = {}
     for outcome in to_answer(outcomes):
         if outcome.remedy:
@@ -164,14 +164,14 @@ def remedies(outcomes: Iterable[RuleResult]) -> dict[Remedy, list[RuleResult]]:
 
 
 class AbRerun(records.Record):
-    """The candidate's step time over a blessed run's, with its 95% interval; None for a reason."""
+    """The candidate's step time over a blessed run's, with its 95% interval, or the reason."""
 
     against: str | None = None
     ratio: statistics.Interval | None = None
     reason: str | None = None
 
     def answer(self, verdict: Verdict) -> str:
-        """Returns the result and its effect on a run, otherwise refused, in a sentence."""
+        """Returns the result and its effect on a run that would be refused, in a sentence."""
         if self.ratio is None:
             return f"Not measured again in turns: {self.reason}."
         ends = self.ratio.value, self.ratio.low, self.ratio.high
@@ -183,11 +183,11 @@ class AbRerun(records.Record):
         )
 
     def settle(self, outcome: RuleResult, rule: Rule, *, baseline: Sequence[Run]) -> RuleResult:
-        """Returns another answer to a rule if the interval is clear, else the same.
+        """Returns another answer to a rule if the interval is clear, otherwise the same.
 
-        An open question becomes a regression if the whole interval is beyond the tolerance, and
-        passes if it is within max_regression. A regression passes only if the whole interval is
-        within the tolerance; one against the reference run, if the blessed run's figure times the
+        An inconclusive answer becomes a regression if the whole interval is beyond the tolerance,
+        and passes if it is within max_regression. A regression passes only if the whole interval is
+        within the tolerance; one since the reference, if the blessed run's figure times the
         interval is within that check's bound.
         """
         if not outcome.may_be_settled:
@@ -217,7 +217,7 @@ class AbRerun(records.Record):
     def _judge_drift(
         self, factors: tuple[float, float], outcome: RuleResult, baseline: Sequence[Run]
     ) -> Verdict:
-        """Answers by the blessed run's expected figure with this run's code."""
+        """Judges the figure that the blessed run is expected to have with this run's code."""
         blessed = next(run for run in baseline if run.run_id == self.against)
         figure = blessed.figure(outcome.metric)
         if figure is None:
@@ -229,14 +229,14 @@ class AbRerun(records.Record):
 
 
 def is_clear(ratio: statistics.Interval, *, settings: GateSettings) -> bool:
-    """Whether the interval of the ratio is on one side of the allowed change of the step time."""
+    """Whether the ratio's interval is entirely on one side of the allowed change of step time."""
     rule = settings.rules_for(()).get("step_time_seconds")
     limit = 1 + (rule.smallest_change if rule else 0.0)
     return ratio.low > limit or ratio.high <= limit
 
 
 class GateRecord(records.Record):
-    """The decision on one run and everything it rests on.
+    """The decision on one run and everything it is based on.
 
     Attributes:
         headline: the decision in a sentence.
@@ -244,7 +244,7 @@ class GateRecord(records.Record):
         baseline_runs: the comparable blessed runs it was compared with, oldest first.
         differences: if no blessed run is comparable, environment field to its value in the latest
             blessed run of the node and in this one.
-        false_alarm_rate: of all checks together.
+        false_alarm_rate: probability of a false alarm in any of the checks.
         host_factor: how many times as much as expected the host's runs vary.
         unread: metrics of Evaluator's output without a rule or known direction.
     """

@@ -1,8 +1,8 @@
 """Cumulative drift: the last blessed runs alone would let a creeping slowdown through.
 
-Each small step is within the tolerance and becomes the next one's baseline.
-And another version, machine or batch size makes speed and memory incomparable, but does not make
-every value of them a good one.
+Each small step is within the tolerance and becomes the next one's baseline. Another version,
+machine or batch size makes speed and memory incomparable, which does not make every value of them
+acceptable.
 """
 
 import dataclasses
@@ -20,11 +20,11 @@ from tfx_perf.gate.change import Change
 from tfx_perf.gate.decision import RuleResult, Verdict
 from tfx_perf.gate.run import Run
 
-# The best level is the best median of so many runs in a row: the best single run is luck.
+# The best level is the best median of this many runs in a row: the best single run is luck.
 WINDOW = 5
 # Variance of the median of many normal samples over that of their mean.
 _MEDIAN_VARIANCE = math.pi / 2
-# So many budgets are too much where no blessed run is comparable.
+# If no blessed run is comparable, a change beyond this many times max_regression is too much.
 _BUDGETS = 2.0
 _PER_EXAMPLE = frozenset(
     ("examples_per_second", "energy_per_example_joules", "cost_per_million_examples")
@@ -35,14 +35,14 @@ _OF_WORK = ("seconds", "bytes", "joules")
 def drift(change: Change, *, pinned: str | None, level: float) -> Iterator[RuleResult]:
     """Checks for a change since the reference that is beyond both `max_regression` and the noise.
 
-    The reference is the run `pinned` if it is comparable, else the best level that five runs in a
-    row have held; there is none with fewer runs.
+    The reference is the run `pinned` if it is comparable, otherwise the best level that five runs
+    in a row have held. With fewer runs there is none.
     """
     known = list(change.history.values())
-    if change.varies_with_the_data:  # one run says little of a level
+    if change.varies_with_the_data:  # one run says little about a level
         recent = float(np.median([*change.samples[1 - WINDOW :], change.value]))
-        # Nor may bad luck of the runs before refuse a good one: it would refuse all that follow,
-        # since a refused run is never one of those before.
+        # Bad luck in earlier runs must not refuse a good one, either: it would refuse all later
+        # runs, since a refused run never replaces the earlier ones.
         value = change.sign * min(change.sign * recent, change.sign * change.value)
         change = dataclasses.replace(change, value=value)
     if pinned is not None and pinned in change.history:
@@ -67,11 +67,11 @@ def _since(change: Change, *, reference: float, name: str, runs: float, level: f
     scale = max(abs(reference), change.rule.min_baseline)
     allowed = change.rule.largest_change * scale
     if not change.is_exact:
-        # Around the mean, what an improvement adds would hide that the improvement is lost again.
+        # A spread around the mean would include an improvement, and so hide that it was lost again.
         expected = change.prediction
         if len(change.samples) > 1:
-            # The runs' own errors are in it, too, and once more in `expected`. Of short runs the
-            # best of several medians is luck, which that makes up for.
+            # The spread includes the runs' own errors, which `expected` adds once more. That makes
+            # up for the luck in the best of several medians of short runs.
             spread = noise.level_spread(
                 change.samples, noise=math.hypot(change.prior, expected.usual_error)
             )
@@ -112,8 +112,8 @@ def far_worse(key: str, rule: Rule, case: Case) -> RuleResult | None:
     times as long. Beyond that factor and twice max_regression, a person has to bless the figure.
 
     It is compared with the median of the last blessed runs in one environment, and with the best
-    level that five blessed runs in a row have held, whatever they were run on: otherwise it could
-    get worse by twice max_regression with every version.
+    level that five blessed runs in a row have held in any environment: otherwise it could get worse
+    by twice max_regression with every version.
     """
     candidate, known = case.candidate, case.having(key)
     value = candidate.figure(key)
@@ -158,7 +158,7 @@ def far_worse(key: str, rule: Rule, case: Case) -> RuleResult | None:
 
 
 def _explained(key: str, run: Run, candidate: Run, *, sign: float) -> float:
-    """Returns a blessed run's figure at the worst that the candidate's differences may explain."""
+    """Returns a blessed run's figure, made as bad as the candidate's differences may explain."""
     figure = run.figure(key) or 0.0
     factor = max(1.0, _factor(key, run, candidate))
     if sign < 0:
@@ -167,7 +167,7 @@ def _explained(key: str, run: Run, candidate: Run, *, sign: float) -> float:
 
 
 def _factor(key: str, run: Run, candidate: Run) -> float:
-    """Returns how many times as bad a figure may be for the size of batch, model and training."""
+    """Returns how many times as bad the sizes of batch, model and training may make a figure."""
     unit = metrics.lookup(key).unit
     fields = ("global_batch_size", *run_lib.SIZE_FIELDS)
     before, now = (run_lib.sizes(each.environment, fields=fields) for each in (run, candidate))
@@ -181,7 +181,7 @@ def _factor(key: str, run: Run, candidate: Run) -> float:
         return (run.figure(PRIMARY) or 0.0) / (candidate.figure(PRIMARY) or 1.0)
     if unit not in _OF_WORK and key not in _PER_EXAMPLE:
         return 1.0
-    # Nobody knows the work of a step without its FLOPs: then of more examples, each in full.
+    # Without FLOPs, the work of a step is unknown: it is taken to be examples times parameters.
     is_counted = all("flops_per_step" in each for each in (before, now))
     work = max(1.0, batch, parameters, flops if is_counted else batch * parameters)
     return work / batch if key in _PER_EXAMPLE else work
@@ -201,9 +201,9 @@ def _changed(last: Run, candidate: Run) -> str:
 
 def _against(key: str, value: float, before: float) -> str:
     now, then = (formatting.format_value(key, figure) for figure in (value, before))
-    if before > 0 and value / before >= 2:  # per cent are hard to read then
+    if before > 0 and value / before >= 2:  # percentages are hard to read then
         return f"{now} is {value / before:.1f} times the last blessed runs' {then}"
     if before > 0:
         side = "above" if value > before else "below"
         return f"{now} is {abs(value / before - 1):.1%} {side} the last blessed runs' {then}"
-    return f"{now} stands against the last blessed runs' {then}"
+    return f"{now} compares with the last blessed runs' {then}"

@@ -21,7 +21,7 @@ from tfx_perf.mlmd.runs import RecordedRun
 from tfx_perf.training import record as training_record
 from tfx_perf.training.record import TrainingRecord
 
-_DATABASES = "metadata.sqlite", "metadata.db"  # as our templates name it, and TFX's
+_DATABASES = "metadata.sqlite", "metadata.db"  # the names in our templates, and in TFX's
 _ARTIFACTS = decisions.FILE_NAME, training_record.FILE_NAME
 _SHOWN = 3
 _DEPTH = 3  # TFX's templates have tfx_metadata/PIPELINE/metadata.db
@@ -59,7 +59,7 @@ def read(
 
 
 def read_ledger(source: str, *, pipeline: str | None = None) -> Ledger:
-    """Returns the blessed runs of a source as for `read`; None is the only pipeline there."""
+    """Returns the blessed runs of a source as for `read`; None means the only pipeline there."""
     source = resolved(source)
     if is_metadata(source):
         return LedgerArtifacts(source, pipeline=pipeline).read()
@@ -71,7 +71,7 @@ def read_ledger(source: str, *, pipeline: str | None = None) -> Ledger:
     if storage.is_file(source):
         return Ledger.read(source)
     ledger = LedgerFolder(source).read()
-    if not ledger.runs:  # it usually is not the folder that was meant
+    if not ledger.runs:  # it is probably not the intended folder
         raise errors.UserError(
             "Expected ML Metadata or a ledger. "
             f"Received: path={source}, a folder that holds neither, or none yet. "
@@ -141,7 +141,7 @@ def read_judged(path: str) -> Run:
 
 def resolved(source: str) -> str:
     """Returns the database in, below or beside a local folder; any other source as it is."""
-    if not source:  # a variable of the shell that is not set, say
+    if not source:  # e.g. an unset shell variable
         raise errors.UserError(f"{_EXPECTED}. Received: path=''.")
     folder = pathlib.Path(source)
     if "://" in source or not folder.is_dir():
@@ -169,7 +169,7 @@ def resolved(source: str) -> str:
 
 
 def _remedy(folder: pathlib.Path) -> str:
-    """Returns a suggestion in the place of a folder that stands for nothing."""
+    """Returns what to give instead of a folder that holds no runs."""
     folders = {str(file.parent) for name in _ARTIFACTS for file in folder.glob(f"*/{name}")}
     if folders:
         return f"Give the folder of a run's figures, e.g. {', '.join(sorted(folders)[:_SHOWN])}."
@@ -180,7 +180,7 @@ def _remedy(folder: pathlib.Path) -> str:
 
 
 def is_metadata(source: str) -> bool:
-    """Whether `source` is a database of ML Metadata and no ledger."""
+    """Whether `source` is a database of ML Metadata rather than a ledger."""
     if metadata_store.is_url(source):
         return True
     if "://" in source:
@@ -255,9 +255,9 @@ def _of_ledger(ledger: Ledger) -> list[RecordedRun]:
 
 
 def _schema(path: upath.UPath) -> str | None:
-    """Returns the schema that a JSON file names; None of another program's, which names none."""
+    """Returns the schema that a JSON file names; None for another program's, which names none."""
     try:
         document = json.loads(storage.read_bytes(path))
     except (OSError, ValueError):
-        return ""  # and reading it says why
+        return ""  # reading it reports why
     return document.get("schema") if isinstance(document, dict) else None

@@ -14,12 +14,12 @@ from tfx_perf.gate.run import Run
 
 FILE_NAME = "ledger.json"
 
-# So that a ledger stays small however many environments a node has; a run is some 3 KB.
+# Keeps a ledger small however many environments a node has; a run takes about 3 KB.
 _ENVIRONMENTS = 5
 
 
 class Override(records.Record):
-    """One decision of a person, who outweighs the gate; empty pipeline and node stand for any.
+    """A person's decision, which overrides the gate; an empty pipeline or node matches any.
 
     With `bless` the run counts as baseline from then on; with `unbless` it no longer does.
     """
@@ -42,11 +42,11 @@ class Ledger(records.Record):
     """The last blessed runs.
 
     Refused runs are never entered: a baseline that follows regressions hides them. An entry is
-    never altered: a person's act can withdraw it, and it is dropped when enough newer ones are
-    there.
+    never altered: a person's act can withdraw it, and it is dropped once there are enough newer
+    ones.
 
-    Ledgers that grew apart, e.g. in two pipeline runs at a time, are put together by `merge`, in
-    any order and any number of times with the same result. So no writer needs a lock.
+    Ledgers that diverged, e.g. in two concurrent pipeline runs, are combined by `merge`, in any
+    order and any number of times with the same result. So no writer needs a lock.
 
     Attributes:
         entries: the runs that count as baseline, oldest first.
@@ -84,9 +84,9 @@ class Ledger(records.Record):
     def merge(self, *others: "Ledger") -> "Ledger":
         """Returns a ledger with every training and every act of this one and `others`.
 
-        Of several evaluations of a run the last counts, of several runs that judged one training
-        the first. A person's last act decides whether a run counts; a run that a person blessed
-        takes its place at that time.
+        The last of several evaluations of a run counts, and the first of several runs that judged
+        one training. A person's last act decides whether a run counts; a run that a person blessed
+        is ordered by the time of that act.
         """
         ledgers = (self, *others)
         acts = sorted({act for ledger in ledgers for act in ledger.acts}, key=_place_of_act)
@@ -94,7 +94,7 @@ class Ledger(records.Record):
         latest = {run.key: run for run in evaluated}.values()
         last_act = {run.key: act for run in latest for act in acts if act.is_about(run.key)}
         once: dict[Any, Run] = {}
-        # First the run that somebody has decided about, so that the decision holds for all.
+        # A run that a person has decided about comes first, so that the decision holds for all.
         for run in sorted(latest, key=lambda run: (run.key not in last_act, _place_of_run(run))):
             training = (run.pipeline, run.node, run.artifact) if run.artifact else run.key
             once.setdefault(training, run)
@@ -116,8 +116,8 @@ class Ledger(records.Record):
     def last(self, keep: int, *, pinned: str | None = None) -> "Ledger":
         """Returns a ledger with the pinned run and the last entries of each node and environment.
 
-        Each pair has up to `keep` entries, so that runs that are no baseline for each other do not
-        push each other out. A node keeps at most five times as many.
+        Each pair has up to `keep` entries, so that runs that cannot be each other's baseline do not
+        displace each other. A node keeps at most five times as many.
         """
         newer: collections.Counter[Any] = collections.Counter()
         newest = []
@@ -140,7 +140,7 @@ class Ledger(records.Record):
         return self.model_copy(update={"entries": others})
 
     def beyond(self, known: "Ledger") -> "Ledger":
-        """Returns the entries and acts that `known` lacks; without any, equal to `Ledger()`."""
+        """Returns the entries and acts that `known` lacks; `Ledger()` if there are none."""
         return Ledger(
             entries=tuple(run for run in self.entries if not known.holds(run)),
             withdrawn=tuple(run for run in self.withdrawn if not known.holds(run)),
@@ -173,7 +173,7 @@ class Ledger(records.Record):
 
 
 def _place_of_act(act: Override) -> tuple[datetime.datetime, str, str]:
-    # At the very same time "unbless" comes after "bless", and so prevails.
+    # At the same time "unbless" comes after "bless", and so prevails.
     return act.time, act.kind, act.model_dump_json()
 
 

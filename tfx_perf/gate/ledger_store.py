@@ -23,7 +23,7 @@ _LOGGER = logging.getLogger(__name__)
 
 _TYPE = "tfx_perf.PerfLedger"
 EXECUTION_TYPE = "tfx_perf.Acts"
-"""Type of the executions with which people decide."""
+"""Type of the executions that record people's decisions."""
 
 _OUTPUT_KEY = "updated_ledger"  # as PerfEvaluator's
 _CONTEXT_TYPE = "pipeline"
@@ -31,7 +31,7 @@ _COUNT = 10  # as many as latest_ledger() resolves
 
 
 def known(settings: GateSettings, before: Iterable[Ledger] = ()) -> Ledger:
-    """Returns the merge of the ledgers of runs before and the one at `baseline_uri`."""
+    """Returns the merge of the earlier runs' ledgers and the one at `baseline_uri`."""
     ledgers = list(before)
     if settings.baseline_uri:
         ledgers.append(LedgerFolder(settings.baseline_uri).read())
@@ -58,14 +58,14 @@ def extended(before: Ledger, decision: GateRecord, *, settings: GateSettings) ->
 class LedgerFolder:
     """A folder of ledgers whose merge is the ledger.
 
-    Each writer adds a file of its own, with what the folder does not hold yet, and never changes
-    one. So writers cannot overwrite each other, on any store and without a lock: an object store
-    only needs single puts and a listing that shows them, which S3 and Google Cloud Storage promise.
-    A local file is written aside and renamed. Later writers remove files whose runs are all too old
-    to count.
+    Each writer adds its own file, with entries that the folder does not hold yet, and never changes
+    a file. So writers cannot overwrite each other, on any store and without a lock: an object store
+    only needs atomic puts and listings that show them, which S3 and Google Cloud Storage guarantee.
+    A local file is written under another name and then renamed. Later writers remove files whose
+    runs are all too old to count.
 
-    Every file has a checksum. While the folder holds a `*.json` that is damaged or no ledger, it is
-    neither read nor written, so that no run is judged by half a baseline.
+    Every file has a checksum. While the folder holds a `*.json` that is damaged or not a ledger, it
+    is neither read nor written, so that no run is judged by half a baseline.
     """
 
     def __init__(self, uri: str) -> None:
@@ -108,7 +108,7 @@ class LedgerFolder:
                 return {}
             paths = sorted(path for path in listed if path.endswith(".json"))
             new = [path for path in paths if path not in self._parts]
-            # All at once. Unlike cat(), it takes no path with a * or [ for a pattern.
+            # Reads all at once. Unlike cat(), it does not treat a path with * or [ as a pattern.
             texts = self._store.cat_ranges(new, None, None, on_error="return")
             for path, text in zip(new, texts, strict=True):
                 if isinstance(text, FileNotFoundError):
@@ -134,7 +134,7 @@ class LedgerFolder:
 
     @contextlib.contextmanager
     def _access(self, verb: str) -> Iterator[None]:
-        """Makes one line of whatever a driver raises: each has exceptions of its own."""
+        """Turns any exception of a driver into a UserError of one line; each raises its own."""
         try:
             yield
         except errors.UserError:
@@ -148,14 +148,14 @@ class LedgerFolder:
 
 
 class LedgerArtifacts:
-    """Reads what `latest_ledger()` resolves in a pipeline's next run, and adds to it.
+    """Reads the ledgers that `latest_ledger()` resolves in a pipeline's next run, and adds to them.
 
-    An addition becomes an artifact of its own, the output of an execution of its own in the
-    pipeline's context. The artifacts' folders must be local.
+    An addition becomes a separate artifact, the output of a separate execution in the pipeline's
+    context. The artifacts' folders must be local.
     """
 
     def __init__(self, source: str, *, pipeline: str | None) -> None:
-        """Opens the database (see `metadata_store.open_store`); None is the only pipeline there."""
+        """Names a database (see `metadata_store.open_store`); None means its only pipeline."""
         self._source = source
         self._pipeline = pipeline or _only_pipeline(source)
 

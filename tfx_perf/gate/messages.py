@@ -13,15 +13,15 @@ from tfx_perf.gate.run import Run
 from tfx_perf.training import scaling
 
 _PEAK = "peak_flops_per_second"
-# The measured peaks of one machine differ by some per cent from run to run.
+# A machine is slower below this share of the lowest peak; its peaks differ by a few percent.
 _SLOWER = 0.8
 _WORK = {
     "flops_per_step": "A step does {} times the work of the last blessed run's, and takes",
     "parameter_count": "The model has {} times the last blessed run's parameters, and a step takes",
 }
-# A gate that tolerates more tolerates everything.
+# No larger tolerance is suggested: such a gate would tolerate everything.
 _LARGEST_MARGIN = 1.0
-_MOST_TIMES_AS_LONG = 100  # which somebody may still do
+_MOST_TIMES_AS_LONG = 100  # the longest training to suggest, as a multiple of this one
 _DIGITS = 2
 _BLESS = "if the run is good, bless it"
 _LEADING = (
@@ -32,7 +32,7 @@ _MOST_REFUSALS = 5
 
 
 def headline(outcomes: Sequence[RuleResult], case: Case) -> str:
-    """Returns the decision and its grounds; first that a run is comparable with no blessed one."""
+    """Returns the decision and its grounds; says first if no blessed run is comparable."""
     sentences = [_decision(outcomes)]
     if any(item.refuses and item.may_be_settled for item in outcomes):
         sentences += _circumstances(case.candidate, case.compared)
@@ -47,8 +47,8 @@ def headline(outcomes: Sequence[RuleResult], case: Case) -> str:
     unread = case.settings.unruled(case.candidate.evaluation)
     if unread:
         sentences.append(
-            f"Not judged, as no name says which way is better: {', '.join(unread)}; rules: "
-            f"{{{unread[0]}: {{direction: higher, tolerance: 0.02}}}}, or lower, would."
+            f"Not judged, since their direction is unknown: {', '.join(unread)}. Add gate.rules: "
+            f"{{{unread[0]}: {{direction: higher, tolerance: 0.02}}}}, or lower."
         )
     return " ".join(sentences)
 
@@ -61,7 +61,7 @@ def _decision(outcomes: Sequence[RuleResult]) -> str:
     refusals = [outcome for outcome in outcomes if outcome.refuses]
     if refusals:
         first = refusals[0]
-        if first.verdict is Verdict.INCOMPARABLE:  # of which some say more
+        if first.verdict is Verdict.INCOMPARABLE:  # some of these say more
             first = next((item for item in refusals if item.is_far_worse), first)
         sentence = f"{first.metric} ({first.verdict.value}): {first.reason}"
         return f"Refused by {len(refusals)} of {count}. {sentence}"
@@ -85,15 +85,15 @@ def _decision(outcomes: Sequence[RuleResult]) -> str:
 
 
 def _circumstances(candidate: Run, baseline: Sequence[Run]) -> Iterator[str]:
-    """Yields circumstances beside the user's code that may have slowed steps."""
+    """Yields circumstances other than the user's code that may have slowed steps."""
     last = baseline[-1] if baseline else None
     if last and candidate.plan and last.plan and candidate.plan != last.plan:
         yield (
-            f"It was trained with another plan: {candidate.plan}; "
-            f"blessed run {last.run_id} with: {last.plan}."
+            f"It was trained with the plan {candidate.plan}, "
+            f"blessed run {last.run_id} with {last.plan}."
         )
         if candidate.budget_lack:
-            yield f"Its trials ended with their budget: {candidate.budget_lack}."
+            yield f"Its trials used up their budget: {candidate.budget_lack}."
     if peaks := _slower_peaks(candidate, baseline):
         peak, lowest = (f"{each / 1e9:.3g}" for each in peaks)
         yield (
@@ -127,10 +127,10 @@ def _slower_peaks(candidate: Run, baseline: Sequence[Run]) -> tuple[float, float
 
 
 def _slower_steps(case: Case, outcomes: Sequence[RuleResult]) -> Iterator[str]:
-    """Yields that the steps of a model of another size take longer, and what can refuse that.
+    """Yields that the steps of a model of another size take longer, and which rule could refuse it.
 
-    Only its owner can say how long they may take, and must not think that the run was compared.
-    Nothing if they do not take longer, or if more than the size differs.
+    Only the model's owner can say how long they may take, and must not think that the run was
+    compared. Yields nothing if they do not take longer, or if more than the size differs.
     """
     if case.before is None:
         return
@@ -149,7 +149,7 @@ def _slower_steps(case: Case, outcomes: Sequence[RuleResult]) -> Iterator[str]:
 
 
 def remedy(outcome: RuleResult, rule: Rule, *, of_rule: Sequence[RuleResult], case: Case) -> Remedy:
-    """Returns the setting that decides on a refusal, and the value for all answers to its rule."""
+    """Returns the setting behind a refusal, its value, and advice for all answers to its rule."""
     setting, value, words = _suggested(outcome, rule, of_rule=of_rule, case=case)
     is_doubtful = outcome.verdict is Verdict.INCONCLUSIVE or _slower_peaks(
         case.candidate, case.compared
@@ -167,11 +167,11 @@ def _suggested(
 ) -> tuple[str, str, str]:
     of_key, settings = f"gate.rules.{outcome.metric}", case.settings
     if outcome.verdict is Verdict.LIMIT:
-        value = outcome.value or 0.0  # what is beyond a limit is known
+        value = outcome.value or 0.0  # a figure beyond a limit is known
         is_max = rule.min is None or value >= rule.min
         bound = _rounded(value, up=is_max)
         lowest, highest = metrics.lookup(outcome.metric).bounds
-        # Where every value would pass, there is no such limit.
+        # A bound that every value passes is no limit.
         can_fire = float(bound) < highest if is_max else float(bound) > lowest
         words = f"{bound} would let this run pass"
         name, limit = ("max", rule.max) if is_max else ("min", rule.min)
@@ -179,7 +179,7 @@ def _suggested(
         return f"{of_key}.{name}", f"{limit:g}", words
     if outcome.verdict is Verdict.REGRESSION:
         words = "if the change is intended, bless the run"
-        # A counter that rises at all has changed.
+        # Any rise of a deterministic counter is a real change.
         if not metrics.lookup(outcome.metric).is_deterministic:
             words += _tolerating(rule, of_rule)
         return f"{of_key}.tolerance", f"{rule.tolerance:g}", words
@@ -192,7 +192,7 @@ def _suggested(
         words = f"train {how}{_tolerating(rule, of_rule)}"
         return f"{of_key}.tolerance", f"{rule.tolerance:g}", words
     if outcome.verdict is Verdict.INCOMPARABLE:
-        words = f"{_BLESS}, and it begins a baseline of its own"
+        words = f"{_BLESS}, and it starts a new baseline"
         return "gate.policy.incomparable", repr(settings.policy.incomparable), words
     if outcome.verdict is Verdict.NO_BASELINE:
         words = f"{_BLESS}, and the next one is compared with it"
@@ -201,15 +201,15 @@ def _suggested(
         words = "find out where such a figure comes from, and train again"
         return "gate.policy.invalid", repr(settings.policy.invalid), words
     if outcome.value is not None:
-        words = "train for more steps, or lower it"
+        words = "train for more steps, or lower this setting"
         return "gate.minimum_steps", f"{settings.minimum_steps}", words
-    words = "find out why the figure is missing; with true in a rule of yours it may be"
+    words = "find out why the figure is missing; true in your rule allows it to be"
     given = settings.rules.get(outcome.metric)
     return f"{of_key}.optional", f"{bool(given and given.optional)}".lower(), words
 
 
 def _tolerating(rule: Rule, outcomes: Sequence[RuleResult]) -> str:
-    """Returns the tolerance and max_regression that let the run pass; empty without any."""
+    """Returns the tolerance and max_regression that let the run pass; empty if there are none."""
     changes = [item for item in outcomes if item.kind == "change"]
     drifts = [item for item in outcomes if item.kind == "drift"]
     if any(item.change is None for item in (*changes, *drifts)):
@@ -240,7 +240,7 @@ def _worse(outcome: RuleResult, rule: Rule, change: float | None) -> float:
 
 
 def _rounded(value: float, *, up: bool) -> str:
-    """Returns a number of two digits that is no less or, unless `up`, no more."""
+    """Returns a number rounded to two digits, up or, unless `up`, down."""
     exact = decimal.Decimal(repr(float(value)))
     if not exact:
         return "0"
@@ -258,7 +258,7 @@ def lines(
     figures = ", ".join(_figures(decision))
     if figures:
         yield f"  {figures}"
-    if decision.blessed and decision.ab_rerun:  # of a refused run the reasons have it
+    if decision.blessed and decision.ab_rerun:  # a refused run's reasons include it
         yield f"  {decision.ab_rerun.answer(decision.verdict)}"
     speedup = run.figure("replica_speedup_ratio")
     if speedup is not None and 0 < speedup < scaling.SURELY_SLOWER:
@@ -270,7 +270,7 @@ def lines(
     refusals = to_answer(outcome for outcome in decision.outcomes if outcome.refuses)
     advice = remedies(refusals)
     for outcome in refusals[:_MOST_REFUSALS]:
-        if outcome is not refusals[0]:  # which the headline has
+        if outcome is not refusals[0]:  # the headline has the first
             yield f"  {outcome.metric} ({outcome.verdict.value}): {outcome.reason}"
         if outcome.remedy and advice[outcome.remedy][0] is outcome:
             yield f"  Remedy: {outcome.remedy}"

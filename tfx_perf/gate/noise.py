@@ -1,17 +1,17 @@
-"""How much figures vary from run to run: by a prior before runs have shown it, and by the runs.
+"""How much figures vary from run to run: by a prior at first, and then by the runs themselves.
 
 The unit is the run, never the step: steps of one run share its disturbances.
 
 A few runs say little about their own spread: two have one degree of freedom, and the 95%
 quantile of t is then 6.3. The prior counts as `PRIOR_DEGREES` further degrees of freedom
 (scaled inverse chi-squared prior of the variance, Gelman et al., "Bayesian Data Analysis",
-3rd ed., section 3.3), so that one formula serves from the first run on, and the runs take
-over as they become more. The prior itself follows the host: see `host_factor`.
+3rd ed., section 3.3), so that one formula works from the first run on, and the runs outweigh
+the prior as their number grows. The prior itself follows the host: see `host_factor`.
 
-A run's figure has an error of its own, too, which its steps show: for a short training it is larger
-than all differences between runs. The variance beyond the own errors is that between runs (the
-moment estimator of random effects: Cochran, "The combination of estimates from different
-experiments", Biometrics 10, 1954), and each counts for the mean by how well its figure is known.
+A run's figure also has its own error, which its steps show: for a short training it is larger than
+all differences between runs. The variance beyond the own errors is that between runs (the moment
+estimator of random effects: Cochran, "The combination of estimates from different experiments",
+Biometrics 10, 1954), and each run is weighted in the mean by how well its figure is known.
 """
 
 import dataclasses
@@ -40,8 +40,8 @@ _KINDS = {"bytes": Kind.MEMORY, "loss": Kind.QUALITY, "score": Kind.QUALITY}
 # Relative run-to-run standard deviations, by kind of figure; see docs/gate.md.
 _STEADY = 0.01
 _ONE_OFF = 0.05
-# An example's loss scatters about as much as it is large: the mean of a thousand, which are others
-# each time, by 3%. Shares of them, such as accuracy, vary less.
+# The standard deviation of an example's loss is about its mean: the mean of a thousand examples,
+# other ones each time, varies by 3%. Shares of examples, such as accuracy, vary less.
 _ON_OTHER_EXAMPLES = 0.03
 _BY_UNIT = {"loss": _ON_OTHER_EXAMPLES, "times": _ONE_OFF}
 # Times of things that are done once and not averaged over many steps, tails, and waits.
@@ -56,16 +56,16 @@ _ONCE = frozenset(
 )  # fmt: skip
 
 PRIOR_DEGREES = 4.0
-POWER_QUANTILE = float(special.ndtri(0.8))  # so far above a limit four of five are beyond it
-# A level is another one if it is so many standard deviations of a run away. A single run shows
-# that only where it cannot be luck.
+POWER_QUANTILE = float(special.ndtri(0.8))  # this far above a limit, four of five exceed it
+# A level is a new one if it is this many standard deviations of a run away. A single run needs
+# more, so that it cannot be luck.
 _DEVIATIONS, _DEVIATIONS_OF_ONE = 8.0, 15.0
 # Median of the absolute difference of two normal samples, in standard deviations.
 _MEDIAN_DIFFERENCE = 0.9539
 
 
 def prior(key: str) -> float:
-    """Returns the relative standard deviation to expect of a metric."""
+    """Returns the expected relative standard deviation of a metric."""
     return _ONE_OFF if key in _ONCE else _BY_UNIT.get(metrics.lookup(key).unit, _STEADY)
 
 
@@ -76,17 +76,17 @@ def kind(key: str) -> Kind:
 
 @dataclasses.dataclass(frozen=True)
 class OwnErrors:
-    """The standard errors of one figure of some runs, as shares of it; 0: nothing is known.
+    """The standard errors of one figure of some runs, as shares of it; 0 if unknown.
 
     The scatter of a run's steps from one part of it to the next tells how far their median and mean
-    are off, because they are few.
+    may be off because the steps are few.
 
     Attributes:
-        candidate: of the run to judge; no less than usual, because a run cannot know that it
-            happened to have a calm minute.
-        blessed: of the blessed runs, by their ids.
-        usual: of usual runs of as many steps, by the blessed runs' ids. They are the runs' weights:
-            by their own errors, runs in a calm minute would outweigh all others.
+        candidate: error of the run to judge; at least the usual one, because a run cannot know that
+            it happened to have a calm minute.
+        blessed: errors of the blessed runs, by their ids.
+        usual: errors of usual runs of as many steps, by the blessed runs' ids. They set the runs'
+            weights: by their own errors, runs in a calm minute would outweigh all others.
     """
 
     candidate: float = 0.0
@@ -115,10 +115,10 @@ def _steps(run: Run) -> float:
 
 
 def level_begin(figures: Sequence[float], *, noise: float) -> int:
-    """Returns the index of the first figure since the last change of level, which is no noise.
+    """Returns the index of the first figure since the last change of level beyond the noise.
 
     Runs from before it would give a mean that no run has ever had, and noise as large as the
-    change. `noise` is the least standard deviation of a run to expect, in the figure's unit.
+    change. `noise` is the smallest expected standard deviation of a run, in the figure's unit.
     """
     begin = 0
     while cut := _last_change(np.asarray(figures[begin:], np.float64), noise=noise):
@@ -127,15 +127,15 @@ def level_begin(figures: Sequence[float], *, noise: float) -> int:
 
 
 def level_spread(figures: Sequence[float], *, noise: float) -> float:
-    """Returns the standard deviation from run to run, at least `noise`, sparing level changes."""
+    """Returns the standard deviation from run to run, at least `noise`, ignoring level changes."""
     return max(noise, float(np.median(np.abs(np.diff(figures)))) / _MEDIAN_DIFFERENCE)
 
 
 def _last_change(figures: np.ndarray, *, noise: float) -> int:
-    """Returns the index that best cuts the figures in two levels; 0 where they are one."""
+    """Returns the index that best splits the figures into two levels; 0 if there is only one."""
     if len(figures) < 2:
         return 0
-    # Least absolute deviations: one run that is far off is no level.
+    # Least absolute deviations: a single outlier is no level.
     halves = [(figures[:cut], figures[cut:]) for cut in range(1, len(figures))]
     costs = [sum(np.sum(np.abs(half - np.median(half))) for half in pair) for pair in halves]
     before, since = halves[int(np.argmin(costs))]
@@ -148,7 +148,7 @@ def _last_change(figures: np.ndarray, *, noise: float) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class PredictiveDistribution:
-    """A further run of the same kind: Student's t around `center`.
+    """The distribution of a further run of the same kind: Student's t around `center`.
 
     `center + t * sqrt(spread**2 * (1 + 1/count) + own_error**2 + center_error**2)`: Hahn and
     Meeker, "Statistical Intervals" (1991), chapter 4, with the pooled spread and the errors of the
@@ -158,11 +158,11 @@ class PredictiveDistribution:
         center: mean of the runs, weighted where their figures are not known equally well.
         spread: standard deviation from run to run beyond the figures' own errors, in their unit.
         degrees: degrees of freedom of the spread.
-        count: of the runs; with weights, of the equal runs that are worth the same.
+        count: number of runs; with weights, the number of equal runs that are worth the same.
         own_error: standard error of the further run's figure, where the run is so short that its
             steps do not average out; in the figure's unit.
-        usual_error: the same of one of the runs, root mean square.
-        center_error: of the mean, from the runs' own errors.
+        usual_error: standard error of the runs' figures, root mean square.
+        center_error: standard error of the mean, from the runs' own errors.
     """
 
     center: float
@@ -180,12 +180,12 @@ class PredictiveDistribution:
 
     @property
     def spread_of_difference(self) -> float:
-        """The part of `error` that is only from the spread."""
+        """The part of `error` that comes from the spread alone."""
         return self.spread * math.sqrt(1 + 1 / self.count)
 
     @property
     def error(self) -> float:
-        """The standard deviation of a further run less the mean."""
+        """The standard deviation of the difference between a further run and the mean."""
         return math.hypot(self.spread_of_difference, self.own_error, self.center_error)
 
     def quantile(self, level: float) -> float:
@@ -193,11 +193,11 @@ class PredictiveDistribution:
         return float(special.stdtrit(self.degrees, 1 - level))
 
     def half_width(self, level: float) -> float:
-        """Returns the excess over the mean with probability `level`, one-sided."""
+        """Returns the excess over the mean that occurs with probability `level`, one-sided."""
         return self.quantile(level) * self.error
 
     def p_value(self, excess: float) -> float:
-        """Returns the probability that a further run lies as far above the center."""
+        """Returns the probability that a further run is at least `excess` above the center."""
         if not self.error:
             return 0.0 if excess > 0 else 1.0
         return float(special.stdtr(self.degrees, -excess / self.error))
@@ -214,10 +214,10 @@ def predict(
     """Returns what the runs and the prior say about a further run.
 
     Args:
-        samples: one figure a run, at least one.
-        prior: standard deviation of one run to expect, in the figure's unit.
+        samples: one figure per run, at least one.
+        prior: expected standard deviation of one run, in the figure's unit.
         errors: the standard errors of the samples, in the same unit; empty: 0.
-        usual_errors: those to expect, by which samples count; empty: all count alike.
+        usual_errors: the expected ones, by which samples are weighted; empty: equal weights.
         own_error: the standard error of the further run's figure.
     """
     freedom = len(samples) - 1
@@ -242,15 +242,15 @@ def predict(
 
 
 def host_factor(figures: Sequence[tuple[Sequence[float], float]]) -> float:
-    """Returns by how much the runs of a host vary more than the priors say, at least 1.
+    """Returns how many times as much as the priors say the runs of a host vary, at least 1.
 
-    A busy host disturbs every metric of a kind. The factor is the median over the metrics of the
-    variance over its prior, each over the median it has if the prior is right; this is the
-    empirical prior of Smyth, "Linear models and empirical Bayes methods" (2004), made robust.
-    Metrics of a kind follow each other, so that they count as one; and two runs that happen to lie
-    far apart must not make every further run inconclusive. So 1 counts as much as the prior does,
-    `PRIOR_DEGREES`, beside the runs' own degrees. `figures` are, for each metric, one figure a run,
-    and its prior standard deviation.
+    A busy host disturbs every metric of a kind. The square of the factor is the median over the
+    metrics of variance over prior variance, each divided by its median under a correct prior; this
+    is the empirical prior of Smyth, "Linear models and empirical Bayes methods" (2004), made
+    robust. Metrics of a kind are correlated, so they count as one; and two runs that happen to lie
+    far apart must not make every further run inconclusive. So a ratio of 1 counts with the prior's
+    `PRIOR_DEGREES`, beside the runs' own degrees. `figures` holds, for each metric, one figure per
+    run and its prior standard deviation.
     """
     ratios, freedoms = [], []
     for samples, prior_deviation in figures:
@@ -277,7 +277,7 @@ def holm_levels(p_values: Sequence[float], *, rate: float) -> list[float]:
     left = len(p_values)
     for index in sorted(range(len(p_values)), key=p_values.__getitem__):
         levels[index] = rate / left
-        # After the first that does not reject, the others are held to its level.
+        # After the first test that does not reject, the others get its level.
         if p_values[index] <= levels[index] and left > 1:
             left -= 1
     return levels

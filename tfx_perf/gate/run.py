@@ -1,4 +1,4 @@
-"""One training run as the gate sees it: its figures, and the environment of these."""
+"""One training run as the gate sees it: its figures and the environment they were measured in."""
 
 import datetime
 import functools
@@ -28,12 +28,12 @@ LARGEST_SIZE_RATIO = 1.25
 
 
 class Run(records.Record):
-    """A run's figures and the environment of their measurement; what nobody knows is empty.
+    """A run's figures and the environment of their measurement; unknown fields are empty.
 
     Attributes:
         run_id: names the run in its pipeline, e.g. TFX's pipeline run id.
-        node: the gate's in the pipeline; each of two trainers has a gate of its own.
-        artifact: names the training itself, which several runs take from cache.
+        node: the gate's node in the pipeline; each of two trainers has its own gate.
+        artifact: names the training itself, which several runs may take from cache.
         time: when the gate saw the run, with its time zone.
         environment: the fingerprint; see `tfx_perf.core.cache_key`, and `completed`.
         figures: catalogue key to value, finite ones only, so that a NaN can never pass a
@@ -118,7 +118,7 @@ class Run(records.Record):
 
     @property
     def known_figures(self) -> dict[str, float]:
-        """All figures by key; without those that only another version knows."""
+        """All figures by key, except those that only another version knows."""
         known = {key: value for key, value in self.figures.items() if key in metrics.CATALOGUE}
         return known | {
             metrics.EVALUATION_PREFIX + name: value for name, value in self.evaluation.items()
@@ -155,7 +155,7 @@ class Run(records.Record):
         return (self.pipeline, self.node) == (other.pipeline, other.node)
 
     def is_training_of(self, other: "Run") -> bool:
-        """Whether both are the same run, or about the same training, at one gate."""
+        """Whether both are the same run, or judge the same training at one gate."""
         is_cached = self.artifact is not None and self.artifact == other.artifact
         return self.key == other.key or (is_cached and self.is_of_node_of(other))
 
@@ -173,9 +173,9 @@ class Run(records.Record):
 
 
 def completed(environment: Mapping[str, str]) -> dict[str, str]:
-    """Returns an environment with the counts of who trained, as far as they are certain.
+    """Returns an environment with the counts of workers and replicas, as far as they are certain.
 
-    Records leave out counts of one, and those of earlier versions further ones.
+    Records leave out counts of one; those of earlier versions leave out further counts.
     """
     if "strategy" not in environment:
         return dict(environment)
@@ -183,7 +183,7 @@ def completed(environment: Mapping[str, str]) -> dict[str, str]:
     known = {
         "parameter_server_count": "0",
         "worker_count": "1",
-        "host_count": "1",  # of several workers in old records nobody knows better
+        "host_count": "1",  # old records of several workers do not tell
         **environment,
         "strategy": strategy,
     }

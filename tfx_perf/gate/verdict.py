@@ -13,7 +13,7 @@ from tfx_perf.gate.decision import AbRerun, GateRecord, RuleResult, Verdict
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.run import Run
 
-# Figures over the steps of a training, which say nothing after a few.
+# Figures over the steps of a training, which mean nothing after only a few steps.
 PER_STEP = frozenset(
     (
         "step_time_seconds", "step_time_p90_seconds", "step_time_p99_seconds",
@@ -21,7 +21,7 @@ PER_STEP = frozenset(
         "cost_per_million_examples",
     )
 )  # fmt: skip
-# Figures of the training process, which beside parameter servers computes nothing.
+# Figures of the training process, which computes nothing when there are parameter servers.
 _PER_PROCESS = frozenset(("training_memory_bytes",))
 
 
@@ -30,7 +30,7 @@ def evaluate(
 ) -> GateRecord:
     """Decides whether a run may be pushed; see docs/gate.md.
 
-    It is blessed if no rule refuses. Without any run on record the absolute limits decide alone, as
+    It is blessed if no rule refuses. Without recorded runs, only the absolute limits decide, as
     in TFX's Evaluator without a baseline. A gate without any rule blesses nothing. The same
     arguments always give the same decision. The candidate's own training in the ledger does not
     count.
@@ -119,17 +119,17 @@ def _answers(case: Case) -> tuple[list[RuleResult], dict[str, Change], float]:
 
 
 def _uncompared(key: str, rule: Rule, case: Case) -> RuleResult:
-    """Returns why a figure was not compared; a refusal where it is far worse all the same."""
+    """Returns why a figure was not compared, or a refusal if it is far worse all the same."""
     verdict, reason = Verdict.NO_BASELINE, "No blessed run has this figure yet."
     if baseline.is_of_a_part(key, case.candidate):
         verdict = Verdict.SKIPPED
-        reason = "The training was interrupted: it is known only of the part that came after."
+        reason = "The training was interrupted; only the part after that is known."
     elif far_worse := drift.far_worse(key, rule, case):
         return far_worse
     elif case.having(key) and case.is_of_other_trainings(key):
-        # It says nothing, while speed and memory do; a run that stops early must not be refused.
+        # The loss says nothing then, but speed and memory do: early stopping must not refuse a run.
         verdict = Verdict.SKIPPED
-        reason = "No blessed run trained about as many steps, and then losses differ anyway."
+        reason = "No blessed run trained a similar number of steps, so losses differ anyway."
     elif case.having(key):
         verdict, reason = Verdict.INCOMPARABLE, "No blessed run that has it is comparable."
     value = case.candidate.figure(key)
@@ -165,7 +165,7 @@ def check_limits(key: str, value: float, *, rule: Rule) -> RuleResult:
 
 
 def _impossible(key: str, candidate: Run) -> RuleResult | None:
-    """Returns the refusal of a figure that no run can reach; None of any other."""
+    """Returns the refusal of a figure that no run can reach; None for any other."""
     if key in candidate.not_finite:
         reason = "It is NaN or infinite, so that it counts as not measured."
         return RuleResult(metric=key, kind="limit", verdict=Verdict.INVALID, reason=reason)
@@ -177,7 +177,7 @@ def _impossible(key: str, candidate: Run) -> RuleResult | None:
         kind="limit",
         verdict=Verdict.INVALID,
         reason=(
-            f"Expected a value from {lowest:g} to {highest:g}, beyond which none can be. "
+            f"Expected a value from {lowest:g} to {highest:g}; others are impossible. "
             f"Received: {key}={value:g}. So it counts as not measured."
         ),
         value=value,
@@ -190,7 +190,7 @@ def _problem(key: str, rule: Rule, case: Case) -> RuleResult | None:
     """Returns why a figure cannot be judged, None if it can.
 
     A loss, or a metric of Evaluator's, that the node's last blessed run had must not be NaN or
-    gone. Else a missing figure refuses, unless the rule is optional.
+    missing. Any other missing figure refuses, unless the rule is optional.
     """
     candidate, settings, before = case.candidate, case.settings, case.before
     kind: Literal["limit", "change"] = "limit" if rule.tolerance is None else "change"
@@ -226,7 +226,7 @@ def _problem(key: str, rule: Rule, case: Case) -> RuleResult | None:
 
 
 def _refuses(policy: Policy, outcome: RuleResult, *, quality_holds: bool) -> bool:
-    """Whether a verdict refuses: a limit always, others as the policy says; without one, not."""
+    """Whether a verdict refuses: a limit always, others as the policy says, if it names them."""
     if outcome.verdict is Verdict.LIMIT:
         return True
     answer = getattr(policy, outcome.verdict.name.lower(), "bless")

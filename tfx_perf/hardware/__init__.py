@@ -1,1 +1,1 @@
-"""What the code runs on: devices, peak FLOPs, memory limits, versions."""
+"""The system that the code runs on: devices, peak FLOPs, memory limits, versions."""

@@ -1,4 +1,4 @@
-"""Which CPUs each of several processes on this machine has to itself.
+"""Assigns exclusive CPUs to each of several processes on this machine.
 
 A CPU is a hardware thread, as Linux schedules; a core has one or several
 (https://docs.kernel.org/admin-guide/cputopology.html).
@@ -15,7 +15,7 @@ _CPUS = pathlib.Path("/sys/devices/system/cpu")
 
 
 def shares(count: int) -> list[Cpus]:
-    """Returns CPUs for each process alone, in whole cores if they suffice; UserError if too few."""
+    """Returns exclusive CPUs for each process, as whole cores if possible; UserError if too few."""
     usable = frozenset(os.sched_getaffinity(0))
     cores = sorted({_core_of(cpu) & usable for cpu in usable}, key=_place)
     cpus = [frozenset({cpu}) for core in cores for cpu in sorted(core)]
@@ -43,7 +43,7 @@ def in_words(cpus: Cpus) -> str:
 
 
 def _core_of(cpu: int) -> Cpus:
-    """Returns the CPUs of a CPU's core; where Linux does not say, that one alone."""
+    """Returns the CPUs of a CPU's core; if Linux does not list them, only that CPU."""
     ranges = (part.partition("-") for part in _told(cpu, "thread_siblings_list").split(",") if part)
     told = frozenset(
         each for low, _, high in ranges for each in range(int(low), int(high or low) + 1)

@@ -44,7 +44,7 @@ def describe() -> dict[str, str]:
         "keras": packages["keras"] or "not installed",
         "tf_keras": packages["tf-keras"] or "not installed",
         "python": ".".join(platform.python_version_tuple()[:2]),
-        # To the next power of two, because kernels of one machine size differ by a little.
+        # Up to the next power of two: kernels report slightly different sizes of like machines.
         "memory_class_bytes": str(2 ** host.memory_limit_bytes().bit_length()),
         **(gpu_software() if tf.config.get_visible_devices("GPU") else {}),
     }
@@ -89,7 +89,7 @@ def allocator_device() -> str:
 
 
 def memory_bytes() -> int:
-    """Returns all that a training may take: of a GPU's allocator, or the RAM on the CPU."""
+    """Returns all bytes that a training may use: a GPU allocator's limit, or the RAM on the CPU."""
     device = allocator_device()
     if device.startswith("CPU"):
         return host.memory_limit_bytes()
@@ -98,16 +98,16 @@ def memory_bytes() -> int:
 
 @dataclasses.dataclass(frozen=True)
 class MemoryLimit:
-    """A bound on a step's peak, and what it is a share of."""
+    """A bound on a step's peak memory, and the source that it is a share of."""
 
     bytes: int
     source: str
 
 
 def memory_limit(*, max_utilization: float, reserved_bytes: int = 0) -> MemoryLimit:
-    """Returns a share (0-1) of what the GPU's allocator may use, or of the RAM still to be had.
+    """Returns a share (0-1) of what the GPU's allocator may use, or of the available RAM.
 
-    Of the RAM, `reserved_bytes` are already taken.
+    `reserved_bytes` of the RAM count as taken.
     """
     device = allocator_device()
     if device.startswith("CPU"):

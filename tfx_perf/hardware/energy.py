@@ -1,4 +1,4 @@
-"""Energy that the whole host takes, whoever uses it, from RAPL and NVML.
+"""Energy use of the whole host, by all of its processes, from RAPL and NVML.
 
 RAPL: the processors' counters in /sys/class/powercap
 (https://docs.kernel.org/power/powercap/powercap.html). NVML: NVIDIA's library, through the package
@@ -17,16 +17,16 @@ from tfx_perf.core import cache_key, errors, periodic
 from tfx_perf.hardware import host
 
 _POWERCAP = pathlib.Path("/sys/class/powercap")
-# RAPL's counters begin anew after some ten minutes at full load.
+# RAPL's counters wrap around after some ten minutes at full load.
 _SAMPLING_SECONDS = 60.0
 _MILLI = 1e3
-_DIGITS = 15  # hexadecimal ones of a meter's name, that fit into 64 bits
+_DIGITS = 15  # hexadecimal digits of a meter's name, which fit into 64 bits
 
 
 class RaplCounter:
-    """Adds up the processors of the host, and the memory where it is counted by itself.
+    """Adds up the processors of the host, and the memory if it has its own counter.
 
-    Of two counters with the same `meter`, one tells all. Each is to be asked every minute.
+    Counters with the same `meter` count the same energy. Each must be read every minute.
     """
 
     def __init__(self, root: pathlib.Path = _POWERCAP) -> None:
@@ -80,7 +80,7 @@ class NvmlCounter:
 
 
 COUNTERS = RaplCounter, NvmlCounter
-"""What is tried, on every host."""
+"""The kinds of counters that are tried on every host."""
 
 
 @dataclasses.dataclass
@@ -92,12 +92,12 @@ class Energy:
 
     @property
     def joules(self) -> float | None:
-        """Of all meters; None if nothing could be counted."""
+        """The sum of all meters; None if nothing could be counted."""
         return sum(self.by_meter.values()) if self.by_meter else None
 
 
 def of_all_hosts(here: Energy, sync: Any) -> Energy:
-    """Returns what all hosts took (`Sync`), each meter once; every worker calls it."""
+    """Returns the energy of all hosts, each meter once; every worker calls it (with a `Sync`)."""
     if sync.size == 1:
         return here
     readings = [
@@ -112,7 +112,7 @@ def of_all_hosts(here: Energy, sync: Any) -> Energy:
     if not gathered[:, 1].all():  # the first meter's name
         return total
     for meter, millijoules in gathered[:, 1:].reshape(-1, 2).tolist():
-        if meter:  # two that share it do not begin and end at the same time
+        if meter:  # workers that share it do not begin and end at the same time
             joules = max(millijoules / _MILLI, total.by_meter.get(str(meter), 0.0))
             total.by_meter[str(meter)] = joules
     return total
@@ -120,7 +120,7 @@ def of_all_hosts(here: Energy, sync: Any) -> Energy:
 
 @contextlib.contextmanager
 def counted() -> Iterator[Energy]:
-    """Counts what the host takes inside of the context; complete when that ends."""
+    """Counts the energy of the host in the context; complete when the context ends."""
     counters: list[RaplCounter | NvmlCounter] = []
     reasons = []
     for kind in COUNTERS:
@@ -138,18 +138,18 @@ def counted() -> Iterator[Energy]:
     finally:
         try:
             energy.by_meter = {counter.meter: counter.joules() for counter in counters}
-        except Exception as error:  # a driver may go; the training must not
+        except Exception as error:  # a driver may fail; the training must not
             energy.reason = f"a counter failed: {error}"
 
 
 def _read(counters: list[RaplCounter | NvmlCounter]) -> None:
     for counter in counters:
-        with contextlib.suppress(Exception):  # told at the end
+        with contextlib.suppress(Exception):  # reported at the end
             counter.joules()
 
 
 def _counts(zone: pathlib.Path) -> bool:
-    """Whether a zone is to be added up: a processor, or memory, which no processor counts."""
+    """Whether to add up a zone: a processor, or memory, which no processor's zone includes."""
     with contextlib.suppress(OSError):
         name = (zone / "name").read_text().strip()
         if re.fullmatch(r"intel-rapl:\d+", zone.name):

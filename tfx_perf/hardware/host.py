@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import psutil
 
-# Of NVIDIA, AMD, TPUs, and whatever a virtual machine is given.
+# Devices of NVIDIA, AMD, TPUs, and those passed through to a virtual machine.
 _ACCELERATORS = "nvidia[0-9]*", "kfd", "accel[0-9]*", "vfio"
 _DEVICES = pathlib.Path("/dev")
 _CLEAR_REFS = pathlib.Path("/proc/self/clear_refs")
@@ -55,7 +55,7 @@ def boot_id() -> str:
 
 
 def anonymous_memory_bytes() -> int:
-    """Returns this process's resident memory without pages of files, which can be taken back."""
+    """Returns this process's resident memory without pages of files, which can be reclaimed."""
     return resident_memory().anonymous_bytes
 
 
@@ -88,7 +88,7 @@ def resident_peak_bytes() -> int | None:
 
 
 def return_freed_memory() -> None:
-    """Has the allocator give back to the system what it keeps for later; it would hide growth."""
+    """Has the allocator return freed memory, which would hide growth, to the system."""
     malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # only glibc has it
     if malloc_trim:
         malloc_trim(0)

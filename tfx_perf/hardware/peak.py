@@ -1,4 +1,4 @@
-"""The peak FLOPs that model FLOPs utilization (MFU) is taken against.
+"""The peak FLOPs that model FLOPs utilization (MFU) is relative to.
 
 A GPU's peak is its datasheet's dense figure. A CPU has no honest one (the clock depends on the
 instructions and the neighbors), so its peak is a matrix multiplication measured on the spot.
@@ -35,7 +35,7 @@ _GPU_TFLOPS: dict[str, dict[str, float]] = {
 
 
 class Peak(records.Record):
-    """A device's peak at 2 FLOPs a multiply-add; if None, `source` says why, else where from."""
+    """A device's peak, at 2 FLOPs per multiply-add; `source` says where from, or why it is None."""
 
     flops_per_second: float | None
     source: str
@@ -71,7 +71,7 @@ def gpu_peak(name: str, dtype_name: str, *, tf32: bool) -> Peak:
 
 @functools.cache
 def _measured(dtype_name: str) -> Peak:
-    """Returns the best rate of matrix multiplications on the CPU, the most for any model."""
+    """Returns the best rate of matrix multiplications on the CPU, a bound for any model."""
     best, best_size = 0.0, 0
     with tf.init_scope(), tf.device("CPU:0"):
         multiply = tf.function(tf.linalg.matmul, reduce_retracing=True)
@@ -85,7 +85,7 @@ def _measured(dtype_name: str) -> Peak:
                 rate = 2 * size**3 / (time.perf_counter() - before)
                 best, best_size = max((best, best_size), (rate, size))
             if 2 * (2 * size) ** 3 / best > _BUDGET_SECONDS / len(_SIZES):
-                break  # the next size takes longer than that, and tells little new
+                break  # the next size takes longer than its share, and adds little
     return Peak(
         flops_per_second=best,
         source=f"measured: best {dtype_name} {best_size}x{best_size} matmul on this CPU",

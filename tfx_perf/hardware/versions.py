@@ -37,11 +37,11 @@ LINES = (
 )
 
 
-# What the engine works with where there is no TFX.
+# Versions that the engine works with if TFX is not installed.
 WITHOUT_TFX = {"tensorflow": ">=2.16,<2.22", "tf-keras": ">=2.16,<2.22"}
 
-# tfx 1.16 declares Python < 3.11, but works on 3.11: uv ignores such upper bounds, pip is told to.
-# The constraints then keep it from what is really for later versions.
+# tfx 1.16 declares Python < 3.11, but works on 3.11. uv ignores such upper bounds; pip needs this
+# option. The constraints then keep pip from packages that really need a later version.
 _PIP_OPTIONS = {"3.11": "--ignore-requires-python "}
 
 
@@ -67,7 +67,7 @@ def installed(*names: str) -> dict[str, str | None]:
 
 
 def has_tfx() -> bool:
-    """Returns whether TFX is there, without importing it; Keras scripts do without."""
+    """Returns whether TFX is installed, without importing it; Keras scripts do not need it."""
     return importlib.util.find_spec("tfx") is not None
 
 

@@ -13,13 +13,13 @@ from tfx_perf.input.stages import Stage
 
 _READING = ("read", "decompress", "records")
 _PER_BATCH = ("batch", "parse", "rename")
-_LARGEST_FILE_SHARE = 0.5  # of the bytes, in one of several files
-_FAIR_SHARES = 2  # how many times its fair share the largest file must have
-_FEW_FILES = 10  # no more are mixed by reading files in random order
-_SMALL_BUFFER_SHARE = 0.1  # of the examples
-_POOR_MIXING = 0.5  # of a full shuffle's
+_LARGEST_FILE_SHARE = 0.5  # files are skewed if one of several has a larger share of the bytes
+_FAIR_SHARES = 2  # times its fair share that the largest file must also have
+_FEW_FILES = 10  # fewer are not mixed by reading files in random order
+_SMALL_BUFFER_SHARE = 0.1  # a shuffle buffer for a smaller share of the examples is small
+_POOR_MIXING = 0.5  # mixing below this share of a full shuffle's is poor
 _TINY_BATCH = 64
-_DROPPED_SHARE = 0.05  # of the examples
+_DROPPED_SHARE = 0.05  # dropping a larger share of the examples deserves advice
 _NOISE = 0.2  # half width of an interval over its value
 
 
@@ -31,7 +31,7 @@ def advise(
     mixing_ratio: float | None = None,
     trial_rates: Sequence[statistics.Interval] = (),
 ) -> tuple[Advice, ...]:
-    """Returns what to change; where training is fed, only what changes the training itself."""
+    """Returns what to change; if training is fed, only what changes the training itself."""
     rates = [diagnosis.pipeline_examples_per_second, *trial_rates]
     advices = [
         *_of_shuffling(source, example_count=example_count, mixing_ratio=mixing_ratio),
@@ -92,7 +92,7 @@ def _of_shuffling(
             code="small_shuffle_buffer",
             message=f"The shuffle buffer of {buffer:,} examples is small for "
             f"{counted(len(source.files), 'file')}: {evidence}; raise shuffle_buffer_size, write "
-            "more files, or use a pipeline that shuffles all of it (columns).",
+            "more files, or use a pipeline that shuffles the whole split (columns).",
         )
 
 
@@ -115,7 +115,7 @@ def _of_batches(batch_size: int, worst: Stage) -> Iterator[Advice]:
         yield Advice(
             code="tiny_batch",
             message=f"{worst.name} takes {worst.share:.0%} of the input's time at "
-            f"{counted(batch_size, 'example')} a batch, where what a call costs is shared by few: "
+            f"{counted(batch_size, 'example')} a batch, so few share the cost of each call: "
             "finish many batches in one call (block_reader, columns), or train on larger ones.",
         )
 

@@ -53,14 +53,14 @@ def serving(
 ) -> Factory:
     """Returns a factory like TFXIO's `default_factory` that builds `candidate`.
 
-    It serves whatever files, options and schema the user's code passes, and loads a split into RAM
-    once. Files other than those of `examined_state` are checked at their beginning. A plan never
-    makes training fail: where the candidate does not serve, the default does, and the reason is
-    logged. All calls share the memory budget; None is half of what is free at the first one.
+    It serves any files, options and schema that the user's code passes, and loads a split into RAM
+    once. It checks the beginning of files other than those of `examined_state`. A plan never makes
+    training fail: if the candidate cannot serve, the default does, and the reason is logged. All
+    calls share the memory budget; None means half of the memory that is free at the first call.
     """
     examined = {examined_state}
     budget_bytes = memory_budget_bytes
-    lock = threading.RLock()  # what is loaded twice at a time would neither be shared nor counted
+    lock = threading.RLock()  # concurrent loads would be neither shared nor counted
 
     def limits(meter: MemoryMeter | None) -> Limits:
         nonlocal budget_bytes
@@ -68,7 +68,7 @@ def serving(
             budget_bytes = host.available_memory_bytes() // 2
         return Limits(memory_bytes=budget_bytes - candidate.claimed_bytes, meter=meter)
 
-    @tf.autograph.experimental.do_not_convert  # of a function that calls the factory
+    @tf.autograph.experimental.do_not_convert  # when a tf.function calls the factory
     def build(source: RecordSource) -> tf.data.Dataset:
         with _metered(candidate) as meter:
             own_limits = limits(meter)
@@ -85,7 +85,7 @@ def serving(
 
     def factory(file_pattern: Any, options: Any, schema: Any = None) -> tf.data.Dataset:
         try:
-            # The graph of a tf.function cannot hold what is loaded.
+            # The graph of a tf.function cannot hold the loaded data.
             with lock, tf.init_scope():
                 if not tf.executing_eagerly():
                     raise NotApplicable("it is called inside of a tf.Graph")
@@ -100,9 +100,9 @@ def serving(
                 )
         except NotApplicable as refusal:
             reason = str(refusal)
-        except Exception as error:  # whatever it is, training must go on
+        except Exception as error:  # whatever happens, training must continue
             reason = f"{type(error).__name__}: {error}"
-        host.return_freed_memory()  # of what was given up; the default's buffers come on top
+        host.return_freed_memory()  # of the failed attempt; the default's buffers come on top
         _LOGGER.warning("%s: TFXIO's default reads %s: %s", candidate.name, file_pattern, reason)
         return default_factory(file_pattern, options, schema)
 
@@ -110,15 +110,15 @@ def serving(
 
 
 def _metered(candidate: Candidate) -> contextlib.AbstractContextManager[MemoryMeter | None]:
-    """Measures what loading takes, where there is something to load."""
+    """Measures the memory that loading takes, if the candidate loads anything."""
     if candidate.holds_split:
         return MemoryMeter()
-    gc.collect()  # datasets that nobody uses any more count until then
+    gc.collect()  # unused datasets count towards the budget until collected
     return contextlib.nullcontext()
 
 
 def _patterns(file_pattern: Any) -> tuple[str, ...]:
-    """Returns one or several patterns as text; NotApplicable if only a dataset will yield them."""
+    """Returns one or several patterns as text; NotApplicable if they are symbolic."""
     if isinstance(file_pattern, tf.Tensor):
         if not hasattr(file_pattern, "numpy"):
             raise NotApplicable("its files are known only while they are read")

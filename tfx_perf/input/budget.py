@@ -1,4 +1,4 @@
-"""What a search may cost: the time that there is, and the time that a faster input can save."""
+"""Limits on a search: the time available, and the time that a faster input can save."""
 
 import dataclasses
 import math
@@ -9,11 +9,11 @@ from tfx_perf.input import measure
 from tfx_perf.input.diagnosis import Diagnosis
 from tfx_perf.input.record import Confirmation
 
-_MEASURED = 0.86  # of the time, after which nothing more is measured
+_MEASURED = 0.86  # share of the time after which nothing more is measured
 
 
 class TimeBudget:
-    """Wall time from now on, of which each phase gets a share of what is left."""
+    """Wall time from now on; each phase gets a share of what is left."""
 
     def __init__(self, seconds: float, *, spent_seconds: float = 0.0) -> None:
         self.is_limited = False
@@ -21,7 +21,7 @@ class TimeBudget:
         self._end = max(time.monotonic(), self._began + _MEASURED * seconds)
 
     def limit(self, seconds: float) -> None:
-        """Limits what is left to some seconds."""
+        """Limits the time left to `seconds`."""
         end = time.monotonic() + seconds
         if end < self._end:
             self._end, self.is_limited = end, True
@@ -47,23 +47,23 @@ class Gain:
 
     example_count: float
     expected_runs: int = 1
-    preparation_seconds: float = 0.0  # of a faster input in each training, beside
-    split_example_count: int = 0  # which it reads once
+    preparation_seconds: float = 0.0  # of a faster input in each training, besides reading
+    split_example_count: int = 0  # examples that a faster input first reads once
 
     def possible_seconds(self, diagnosis: Diagnosis) -> float:
-        """Returns the most seconds that faster input can save, less what takes to prepare it."""
+        """Returns the most seconds that faster input can save, less the time to prepare it."""
         seconds = self._preparation_seconds(diagnosis)
         return max(0.0, self._most_seconds(diagnosis) - self.expected_runs * seconds)
 
     def left_seconds(self, final: Confirmation) -> float:
-        """Returns the most that yet another input can save in place of one that was compared."""
+        """Returns the most seconds that another input can save over one that was compared."""
         if final.fed_ratio is None:
             return math.inf
         rate = final.tuned_examples_per_second.value
         return self._seconds(rate, ratio=1 / final.fed_ratio.value)
 
     def too_little(self, diagnosis: Diagnosis, *, search_seconds: float) -> str:
-        """Returns why there is no search, the shortest of which takes `search_seconds`."""
+        """Returns why no search is made; the shortest one takes `search_seconds`."""
         if not self._most_seconds(diagnosis):
             return "Training is as fast as with free input, so no search was made."
         rate, what = diagnosis.together_examples_per_second, "Reading and training take"
@@ -76,24 +76,24 @@ class Gain:
         if not possible_seconds:
             preparation = formatting.format_seconds(self._preparation_seconds(diagnosis))
             return (
-                f"{what} about {seconds} with the default. To prepare a faster input takes about "
+                f"{what} about {seconds} with the default. Preparing a faster input takes about "
                 f"{preparation} a run, more than it can save, so the default stays."
             )
         enough_runs = math.ceil(self.expected_runs * search_seconds / possible_seconds)
         return (
             f"{what} about {seconds} with the default, of which no input can save more than "
             f"{formatting.format_seconds(possible_seconds)}: too little for a search of about "
-            f"{formatting.format_seconds(search_seconds)}, so the default stays. With "
-            f"schedule.expected_runs: {enough_runs} there would be one."
+            f"{formatting.format_seconds(search_seconds)}, so the default stays. A "
+            f"search would pay off with schedule.expected_runs: {enough_runs}."
         )
 
     def _preparation_seconds(self, diagnosis: Diagnosis) -> float:
-        """Returns what a faster input takes before a training: a pass of reading, too."""
+        """Returns the time to prepare a faster input for a training, with one pass of reading."""
         rate = diagnosis.pipeline_examples_per_second.value
         return self.preparation_seconds + self.split_example_count / rate
 
     def _most_seconds(self, diagnosis: Diagnosis) -> float:
-        """Returns the most seconds that faster input can save, as far as it was measured."""
+        """Returns the most seconds that faster input can save, according to the measurements."""
         fed, headroom = diagnosis.together_examples_per_second, diagnosis.headroom_ratio
         if not (fed and headroom):
             return self.example_count / diagnosis.pipeline_examples_per_second.low
@@ -101,7 +101,7 @@ class Gain:
         return self._seconds(fed.value, ratio=doubt * headroom.high)
 
     def _seconds(self, examples_per_second: float, *, ratio: float) -> float:
-        """Returns what training `ratio` times as fast saves."""
+        """Returns the seconds that training `ratio` times as fast saves."""
         if ratio <= 1:
             return 0.0
         return self.example_count / examples_per_second * (1 - 1 / ratio)

@@ -1,4 +1,4 @@
-"""Whether a candidate may be measured at all: equivalent to the default, within the budgets."""
+"""Checks that a candidate may be measured: equivalent to the default, within the budgets."""
 
 import copy
 import dataclasses
@@ -20,7 +20,7 @@ from tfx_perf.input.equivalence import Equivalence
 from tfx_perf.input.record import CandidateOutcome
 from tfx_perf.input.shuffle import ShuffleQuality
 
-_SEARCH_SECONDS = 5.0  # for a damaged file
+_SEARCH_SECONDS = 5.0  # at most, to find a damaged file
 _RECORDS_AT_ONCE = 1024
 _TENSORFLOW_NOISE = re.compile(r"\{\{[^}]*\}\}\s*|\s*\[Op:.*$")
 
@@ -64,7 +64,7 @@ class CandidateCheck:
             )
 
     def examine(self, candidate: Candidate, *, deadline_seconds: float = math.inf) -> Prepared:
-        """Prepares and checks a candidate, up to a `time.monotonic()` deadline; never raises."""
+        """Prepares and checks a candidate, until a `time.monotonic()` deadline; never raises."""
         limits = Limits(memory_bytes=self._memory_budget_bytes, deadline_seconds=deadline_seconds)
         try:
             limits.check(0)
@@ -73,7 +73,7 @@ class CandidateCheck:
             return dropped(candidate, str(refusal), needed_bytes=refusal.needed_bytes)
         except NotApplicable as refusal:
             return dropped(candidate, str(refusal))
-        except Exception as error:  # one broken candidate must not cost the search
+        except Exception as error:  # one broken candidate must not end the search
             return dropped(candidate, self._damage.reason(error, seconds=limits.remaining_seconds))
         shuffle = prepared.outcome.shuffle
         shortfall = self._equivalence.shortfall(shuffle, self.default.outcome.shuffle)
@@ -87,7 +87,7 @@ class CandidateCheck:
         """Builds the candidate, reads from it, and measures the time and memory it takes."""
         is_whole, shuffle = self.reference.complete, None
         if not is_whole:
-            # With a copy, so that the candidate itself keeps no table of the first files.
+            # Use a copy, so that the candidate itself keeps no table of the smallest files.
             unused = copy.deepcopy(candidate)
             shuffle = self._shuffle_quality(unused, limits, is_default=is_default)
         expected = self._source.element_spec
@@ -102,7 +102,7 @@ class CandidateCheck:
             iterator = iter(dataset)
             next(iterator, None)
             seconds = time.perf_counter() - started
-            growth_bytes = [meter.settled_growth_bytes()]  # with the buffers of what runs
+            growth_bytes = [meter.settled_growth_bytes()]  # with the running iterator's buffers
             del iterator
             if is_whole:
                 shuffle = self._shuffle_quality(candidate, limits, is_default=is_default)
@@ -132,7 +132,7 @@ class CandidateCheck:
                 functools.partial(candidate.build, limits=limits), seconds=limits.remaining_seconds
             )
         except NotApplicable:
-            if is_default:  # its own shuffled epochs hold other examples
+            if is_default:  # the default's own shuffled epochs hold other examples
                 return None
             raise
 
@@ -144,7 +144,7 @@ def dropped(
     shuffle: ShuffleQuality | None = None,
     needed_bytes: float | None = None,
 ) -> Prepared:
-    """Returns what is known of a candidate that is not measured: why, and what was found out."""
+    """Returns the outcome of a candidate that is not measured: the reason, and any findings."""
     return Prepared(
         CandidateOutcome(
             name=candidate.name,
@@ -165,14 +165,14 @@ class Damage(NamedTuple):
 
 
 class DamageSearch:
-    """Explains errors of reading by the file behind them, in which TensorFlow only has a place."""
+    """Finds the file behind a read error, for which TensorFlow only gives an offset."""
 
     def __init__(self, source: RecordSource) -> None:
         self._source = source
         self._found: dict[bool, Damage | None] = {}
 
     def reason(self, error: Exception, *, seconds: float) -> str:
-        """Returns why a candidate failed, in one line; takes so many seconds, or 5, at most."""
+        """Returns why a candidate failed, in one line; takes at most `seconds`, and at most 5."""
         from_tensorflow = isinstance(error, tf.errors.OpError)
         damage = self._find(error, seconds=seconds) if from_tensorflow else None
         if damage:
@@ -180,7 +180,7 @@ class DamageSearch:
         return f"{type(error).__name__}: {describe(error)}"
 
     def user_error(self, error: Exception) -> errors.UserError:
-        """Returns what to tell the user if the default itself raises `error`."""
+        """Returns the error for the user if the default itself raises `error`."""
         received = f"file_patterns={list(self._source.file_patterns)}"
         try:
             damage = self._find(error)
@@ -200,8 +200,8 @@ class DamageSearch:
         )
 
     def _find(self, error: Exception, *, seconds: float = _SEARCH_SECONDS) -> Damage | None:
-        corrupt = isinstance(error, tf.errors.DataLossError)  # else the content is to blame
-        if corrupt not in self._found:  # all candidates meet the same one
+        corrupt = isinstance(error, tf.errors.DataLossError)  # otherwise the content is to blame
+        if corrupt not in self._found:  # all candidates meet the same damage
             self._found[corrupt] = damaged_file(
                 self._source.files,
                 self._source.compression,

@@ -1,4 +1,4 @@
-"""The rules: which candidate is chosen after a search, and what is said of the others."""
+"""Rules that choose a candidate after a search, and the reasons against the others."""
 
 import dataclasses
 import textwrap
@@ -8,27 +8,27 @@ from tfx_perf.core import formatting, statistics
 from tfx_perf.input import measure
 from tfx_perf.input.record import DEFAULT, CandidateOutcome, Confirmation
 
-NOT_WORTH_IT = "not examined: it would take longer than what is left to gain"
-"""Why a candidate is not looked at where the search ends before."""
+NOT_WORTH_IT = "not examined: it would take longer than it could still save"
+"""The reason recorded for candidates that are skipped because the search ends early."""
 
 REPEATED = "repeated"
-"""In the last comparison, one batch from memory again and again: an input that costs nothing."""
+"""Name of one batch repeated from memory in the last comparison: an input that costs nothing."""
 
-_REASON_LENGTH = 160  # in a headline; the table has all of it
+_REASON_LENGTH = 160  # characters of a reason in a headline; the table shows all of it
 
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """The chosen candidate, why in a sentence, and the last comparison if it came to that."""
+    """The chosen candidate, the reason in a sentence, and the last comparison if there was one."""
 
     name: str
     reason: str
     final: Confirmation | None = None
-    was_searched: bool = True  # else a search would not have paid
+    was_searched: bool = True  # False if a search would not have paid off
 
 
 def ratios(samples: measure.Samples) -> dict[str, statistics.Interval]:
-    """Returns how many times as fast as the default each is, the default among them."""
+    """Returns how many times as fast as the default each dataset is, including the default."""
     default = measure.rates(samples[DEFAULT])
     return {
         name: statistics.ratio_interval(measure.rates(of_candidate), default)
@@ -37,7 +37,7 @@ def ratios(samples: measure.Samples) -> dict[str, statistics.Interval]:
 
 
 def with_figures(outcome: CandidateOutcome, samples: measure.Samples) -> CandidateOutcome:
-    """Returns the outcome with what was measured of it beside the default."""
+    """Returns the outcome with its figures, measured side by side with the default."""
     taken = samples[outcome.name]
     cpu_seconds = [sample.cpu_seconds_per_example for sample in taken]
     return outcome.model_copy(
@@ -50,7 +50,7 @@ def with_figures(outcome: CandidateOutcome, samples: measure.Samples) -> Candida
 
 
 def is_decided(samples: measure.Samples) -> bool:
-    """Whether one's interval lies above those of all others; of few rounds, far above."""
+    """Whether the best interval lies above all others; after few rounds, far above them."""
     by_name = ratios(samples)
     best = max(by_name, key=lambda name: by_name[name].value)
     highest_other = max(ratio.high for name, ratio in by_name.items() if name != best)
@@ -60,13 +60,13 @@ def is_decided(samples: measure.Samples) -> bool:
 
 
 def takes_less_cpu(samples: measure.Samples, name: str) -> bool:
-    """Whether a candidate took less CPU time an example than the default, in each round."""
+    """Whether a candidate took less CPU time per example than the default in every round."""
     pairs = zip(samples[name], samples[DEFAULT], strict=True)
     return all(one.cpu_seconds_per_example < other.cpu_seconds_per_example for one, other in pairs)
 
 
 def best_of(outcomes: Iterable[CandidateOutcome], *, margin: float) -> CandidateOutcome | None:
-    """Returns the fastest, by CPU time if several are; None if none surely beats the default."""
+    """Returns the fastest (ties: least CPU time); None if none surely beats the default."""
     faster = [
         (item.ratio, item)
         for item in outcomes
@@ -80,7 +80,7 @@ def best_of(outcomes: Iterable[CandidateOutcome], *, margin: float) -> Candidate
 
 
 def none_measured(outcomes: Sequence[CandidateOutcome], *, memory_budget_bytes: float) -> Choice:
-    """Returns the default where every candidate was dropped."""
+    """Returns the default, because every candidate was dropped."""
     names: dict[str, list[str]] = {}
     for outcome in outcomes:
         if outcome.needed_bytes is None:
@@ -98,7 +98,7 @@ def none_measured(outcomes: Sequence[CandidateOutcome], *, memory_budget_bytes: 
 
 
 def without_memory(outcomes: Iterable[CandidateOutcome], *, memory_budget_bytes: float) -> str:
-    """Returns which candidates the budget left out and what would let one in; empty if none."""
+    """Returns which candidates exceed the budget and how to admit one; empty if none do."""
     over = {
         outcome.name: outcome.needed_bytes
         for outcome in outcomes
@@ -108,15 +108,15 @@ def without_memory(outcomes: Iterable[CandidateOutcome], *, memory_budget_bytes:
         return ""
     smallest = min(over, key=lambda name: over[name])
     return (
-        f"The memory budget of {formatting.format_bytes(memory_budget_bytes)} leaves out "
-        f"{', '.join(over)}; the least, {smallest}, needs "
-        f"{formatting.format_bytes(over[smallest])} or more: raise "
+        f"The memory budget of {formatting.format_bytes(memory_budget_bytes)} rules out "
+        f"{', '.join(over)}; the smallest, {smallest}, needs "
+        f"at least {formatting.format_bytes(over[smallest])}: raise "
         "input.memory_budget_bytes."
     )
 
 
 def too_few_rounds(final: Confirmation | None = None) -> Choice:
-    """Returns the default where the time ended before the last comparison was proof."""
+    """Returns the default, because time ran out before the last comparison was proof."""
     reason = (
         f"There was time for {final.rounds if final else 0} of the {measure.MIN_ROUNDS} rounds "
         "that a comparison needs, so the default stays."
@@ -125,7 +125,7 @@ def too_few_rounds(final: Confirmation | None = None) -> Choice:
 
 
 def none_is_faster(margin: float) -> Choice:
-    """Returns the default where `best_of` found nothing."""
+    """Returns the default, because `best_of` found nothing."""
     reason = (
         f"No candidate was faster than the default by more than {margin:.0%} beyond its "
         "interval, so the default stays."
@@ -134,11 +134,11 @@ def none_is_faster(margin: float) -> Choice:
 
 
 def verdict(final: Confirmation, *, margin: float) -> Choice:
-    """Returns what is chosen after the last comparison.
+    """Returns the choice after the last comparison.
 
-    The default stays unless the whole interval of the ratio lies above 1 + margin. If the time
-    ended early, two rounds suffice that are beyond doubt: staying with a default that is forty
-    times as slow would cost more than any chance of an error.
+    The default stays unless the whole interval of the ratio lies above 1 + margin. If time ran out
+    early, two rounds suffice if they are beyond doubt: staying with a default that is forty times
+    as slow would cost more than the risk of an error.
     """
     where = "on the train step" if final.on_train_step else "at reading alone"
     figures = (
@@ -157,7 +157,7 @@ def verdict(final: Confirmation, *, margin: float) -> Choice:
 
 
 def comparison(samples: measure.Samples, name: str, *, on_train_step: bool) -> Confirmation:
-    """Returns how a candidate did beside the default, and a free input if there was one."""
+    """Returns how a candidate compares with the default, and with a free input if measured."""
     rates = {each: measure.rates(taken) for each, taken in samples.items()}
     fed = rates.get(REPEATED)
     return Confirmation(
@@ -174,14 +174,14 @@ def comparison(samples: measure.Samples, name: str, *, on_train_step: bool) -> C
 def judged(
     outcomes: Mapping[str, CandidateOutcome], *, chosen: str, margin: float
 ) -> tuple[CandidateOutcome, ...]:
-    """Returns the outcomes with the choice, and for the others why not, filled in."""
+    """Returns the outcomes with the choice, and the reasons against the others, filled in."""
     winner = outcomes[chosen]
 
     def why_not(outcome: CandidateOutcome) -> str:
         if outcome.name == DEFAULT:
             return f"{chosen} is faster"
         if not outcome.ratio:
-            return "not measured: the time was up"
+            return "not measured: time ran out"
         if not outcome.ratio.surely_above(1 + margin):
             return "not faster than the default beyond the margin"
         if chosen == DEFAULT:

@@ -12,8 +12,8 @@ from tfx_perf.input import measure
 from tfx_perf.input.candidates.source import RecordSource
 from tfx_perf.input.stages import Stage, measure_stages
 
-_FED_RATIO = 1.03  # what a free input may bring at most if training counts as fed
-_RATES_SHARE = 0.6  # of the time; the stages get what is left
+_FED_RATIO = 1.03  # a free input may be at most this many times as fast if training is fed
+_RATES_SHARE = 0.6  # share of the time for the rates; the stages get the rest
 
 _PIPELINE, _TRAIN, _TOGETHER = "pipeline", "train", "together"
 _TURNS = 3
@@ -35,8 +35,8 @@ class Diagnosis(records.Record):
             pipeline alone is slower than the step alone. `contention`: each alone is fast enough,
             but not both at once, because they take turns or share the CPU. `unknown`: noise allows
             more than one of these, or there is no training code.
-        round_time_seconds: of measuring all three once; 0 in plans of earlier versions.
-        stages: of the pipeline, from the files on; empty if there was no time for them.
+        round_time_seconds: time to measure all three once; 0 in plans of earlier versions.
+        stages: stages of the pipeline, starting with the files; empty if there was no time.
     """
 
     GONE: ClassVar[frozenset[str]] = frozenset({"autotune"})
@@ -52,22 +52,22 @@ class Diagnosis(records.Record):
 
     @property
     def is_fed(self) -> bool:
-        """Whether the default feeds training as fast as it can go: leave it as it is."""
+        """Whether the default feeds training at full speed, and should stay."""
         return self.bound == "compute"
 
     @property
     def bottleneck(self) -> Stage | None:
-        """The stage that takes most of the input's time; None if they are not known."""
+        """The stage that takes most of the input's time; None if the stages are unknown."""
         return max(self.stages, key=lambda stage: stage.seconds_per_example, default=None)
 
     @property
     def user_share(self) -> float:
-        """Share of the input's time that goes into what the training code adds; 0 if unknown."""
+        """Share of the input's time spent in stages that the training code adds; 0 if unknown."""
         return sum(stage.share for stage in self.stages if stage.name == "transform")
 
     @property
     def verdict(self) -> str:
-        """What was found, in plain sentences with the numbers."""
+        """The findings, in plain sentences with numbers."""
         return " ".join(filter(None, (self._rates(), self.bottleneck_in_words)))
 
     def _rates(self) -> str:
@@ -121,14 +121,14 @@ def _examples(rate: statistics.Interval) -> str:
 def alone(
     dataset: tf.data.Dataset, *, batch_size: int, turn_share: float
 ) -> tuple[Diagnosis, measure.Sample]:
-    """Returns the rate of what training would read, with nothing else running, and its one turn."""
+    """Returns the rate of the training's dataset with nothing else running, and its one turn."""
     began = time.monotonic()
     timed = {_PIPELINE: measure.TimedDataset(dataset)}
     samples = measure.measure(
         timed, batch_size=batch_size, deadline_seconds=began, max_rounds=1, turn_share=turn_share
     )
     whole_seconds = time.monotonic() - began + measure.turn_seconds(1 - turn_share)
-    # That of the step takes as long, and that of both at least.
+    # A turn of the step takes as long, and a turn of both at least as long.
     return judge(samples, seconds=_TURNS * whole_seconds), samples[_PIPELINE][0]
 
 
@@ -143,9 +143,9 @@ def diagnose(
 ) -> Diagnosis:
     """Returns how fast the default and training are, alone and together, and where time goes.
 
-    `dataset` is what training reads with the default, without end. It takes about `seconds` of wall
-    time. Without `train`, which is prepared, only the pipeline is measured. Where `is_worth_it`
-    denies it of the rates, measuring ends; `details_worth` returns the seconds for the stages.
+    `dataset` is the endless dataset that training reads with the default. Measuring takes about
+    `seconds` of wall time. Without `train`, which must be prepared, only the pipeline is measured.
+    Measuring ends once `is_worth_it` denies it; `details_worth` returns the seconds for the stages.
     """
     deadline = time.monotonic() + seconds
     source = source.replace_options(num_epochs=None)
@@ -176,16 +176,16 @@ def diagnose(
     deadline = min(deadline, time.monotonic() + details_worth(diagnosis))
     left_seconds = deadline - time.monotonic()
     turn_seconds = diagnosis.round_time_seconds / len(timed_datasets)
-    if left_seconds <= turn_seconds:  # of which filling the buffers takes a part
+    if left_seconds <= turn_seconds:  # part of a turn only fills buffers
         return diagnosis
     stages = measure_stages(source, seconds=left_seconds, train=train)
     return diagnosis.model_copy(update={"stages": stages})
 
 
 def judge(samples: measure.Samples, *, seconds: float = 0.0) -> Diagnosis:
-    """Returns the diagnosis from samples of `pipeline`, and if trained `train` and `together`.
+    """Returns the diagnosis from samples of `pipeline` and, if trained, `train` and `together`.
 
-    `seconds` is what measuring them took.
+    `seconds` is how long measuring them took.
     """
     rates = {name: measure.rates(taken) for name, taken in samples.items()}
     intervals = {name: statistics.median_interval(taken) for name, taken in rates.items()}

@@ -1,4 +1,4 @@
-"""Whether a candidate yields what the default yields, in whatever order and batching."""
+"""Checks that a candidate yields the default's examples, in any order and batching."""
 
 import dataclasses
 import functools
@@ -18,20 +18,20 @@ from tfx_perf.tf_internals import datasets
 
 Build = Callable[[RecordSource], tf.data.Dataset]
 
-# Of the time to read the default:
+# Shares of the time for reading the default:
 _SAMPLE_SHARE = 1.0  # for finding files that can be read completely
 _EPOCHS_SHARE = 0.25  # for shuffled epochs; the first is read in any case
 _MAX_EPOCHS = 8
 
-_BEGINNING = 64  # examples of files that a candidate was not examined on
+_BEGINNING = 64  # examples to check of files that a candidate was not examined on
 
 
 @dataclasses.dataclass(frozen=True)
 class Digest:
-    """A multiset of examples in constant space: their 64-bit fingerprints summed, and their number.
+    """A multiset of examples in constant space: their count and summed 64-bit fingerprints.
 
-    An additive multiset hash (Clarke et al., "Incremental Multiset Hash Functions", 2003). It finds
-    lost, doubled and changed examples; it is no defence against an adversary.
+    An additive multiset hash (Clarke et al., "Incremental Multiset Hash Functions", 2003). It
+    detects lost, duplicated and changed examples, but is no defense against an adversary.
     """
 
     count: int
@@ -49,28 +49,28 @@ class Prefix:
     @property
     def digest(self) -> Digest:
         """The same examples as a multiset."""
-        total = self.fingerprints.sum(dtype=np.int64)  # wraps around, as it must
+        total = self.fingerprints.sum(dtype=np.int64)  # wraps around, as intended
         return Digest(self.fingerprints.size, int(total))
 
 
 @dataclasses.dataclass(frozen=True)
 class _Sample:
-    """Whole files of which complete epochs can be read."""
+    """Whole files that can be read for complete epochs."""
 
     source: RecordSource  # one epoch, shuffled
-    digest: Digest  # of its examples
+    digest: Digest  # of the examples
     unshuffled: Permutation
 
 
 class Equivalence:
-    """Holds candidates against the default, on as many examples as there is time for.
+    """Compares candidates with the default, on as many examples as time allows.
 
-    Of data too large for whole shuffled epochs it takes the first unshuffled batches (`reference`),
-    and shuffled epochs of the first files.
+    If the data are too large for whole shuffled epochs, it compares the first unshuffled batches
+    (`reference`), and shuffled epochs of the smallest files.
     """
 
     def __init__(self, source: RecordSource, *, seconds: float) -> None:
-        """Reads the unshuffled default for `seconds`; of larger data, also the first files."""
+        """Reads the unshuffled default for `seconds`; if it is larger, also the smallest files."""
         self._in_order = source.replace_options(num_epochs=1, shuffle=False, drop_final_batch=False)
         self._epochs_seconds = _EPOCHS_SHARE * seconds
         self.reference = prefix(self._in_order.default(), seconds=seconds)
@@ -88,9 +88,9 @@ class Equivalence:
     def shuffle_quality(self, build: Build, *, seconds: float) -> ShuffleQuality | None:
         """Compares shuffled epochs with the default's examples and measures their order.
 
-        Raises NotApplicable if an epoch differs, or the first takes over `seconds`. Returns None if
-        too few examples can be read or told apart, or the candidate does not serve the first files.
-        If `reference` is incomplete, `build` must share no tables with the rest.
+        Raises NotApplicable if an epoch differs, or if the first takes over `seconds`. Returns None
+        if too few examples can be read or told apart, or if the candidate cannot serve the smallest
+        files. If `reference` is incomplete, `build` must not share tables with other builds.
         """
         sample = self._sample
         if sample is None:
@@ -114,7 +114,7 @@ class Equivalence:
         return quality
 
     def shortfall(self, quality: ShuffleQuality | None, default: ShuffleQuality | None) -> str:
-        """Says how `quality` falls short of the default's; empty if not, or if unknown."""
+        """Returns how `quality` falls short of the default's; empty if it does not, or unknown."""
         if quality is None or default is None:
             return ""
         return quality.shortfall(default, file_order_deviation=self._file_order_deviation)
@@ -134,7 +134,7 @@ class Equivalence:
                 break
 
     def _first_files(self, *, seconds: float) -> _Sample | None:
-        """Returns the smallest 1, 2, 4, ... files, as many as the default reads in the time."""
+        """Returns the smallest files, 1, 2, 4, ..., as many as the default can read in the time."""
         deadline = time.monotonic() + seconds
         states = sorted(self._in_order.file_states, key=lambda state: state.size_bytes)
         files, count, sample = tuple(state.path for state in states), 1, None
@@ -142,7 +142,7 @@ class Equivalence:
             part = dataclasses.replace(self._in_order, file_patterns=files[:count])
             try:
                 beginning = prefix(part.default(), seconds=deadline - time.monotonic())
-            except tf.errors.OpError:  # a damage that the default would only meet later
+            except tf.errors.OpError:  # damage that the default would only reach later
                 break
             if not beginning.complete:
                 break
@@ -165,12 +165,12 @@ def digest(dataset: tf.data.Dataset) -> Digest:
 
 
 def prefix(dataset: tf.data.Dataset, *, seconds: float = math.inf) -> Prefix:
-    """Returns as many batches as can be read in `seconds`, at least one."""
+    """Returns the fingerprints of the batches that can be read in `seconds`, at least one."""
     return _read(of_batches(dataset), seconds=seconds)
 
 
 def of_batches(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Returns the examples' fingerprints, int64 of shape [batch], in place of the batches."""
+    """Replaces each batch by the fingerprints of its examples, int64 of shape [batch]."""
     return datasets.mapped(
         dataset,
         lambda *batch: _of_examples(batch),
@@ -193,14 +193,14 @@ def _check_same(prefix: Prefix, expected: Digest) -> None:
     if prefix.digest != expected:
         count = prefix.fingerprints.size
         raise NotApplicable(
-            "its examples are not those of the default: "
-            f"{count} examples against {expected.count}"
-            + (", with other values" if count == expected.count else "")
+            "its examples differ from the default's: "
+            f"{count} examples instead of {expected.count}"
+            + (", with different values" if count == expected.count else "")
         )
 
 
 def _first_batch(dataset: tf.data.Dataset) -> Prefix:
-    """Returns the `prefix` of one batch, without a graph: tracing many features takes seconds."""
+    """Returns the `prefix` of one batch, eagerly, as tracing many features takes seconds."""
     for batch in datasets.without_autotune(dataset.take(1)):
         parts = batch if isinstance(batch, tuple) else (batch,)
         return Prefix(_of_examples(parts).numpy(), batches=1, complete=True)
@@ -208,7 +208,7 @@ def _first_batch(dataset: tf.data.Dataset) -> Prefix:
 
 
 def _read(fingerprints: tf.data.Dataset, *, seconds: float) -> Prefix:
-    """Reads what `of_batches` returned, which can be read several times."""
+    """Reads a dataset from `of_batches`, which can be read several times."""
     deadline = time.monotonic() + seconds
     batches = [np.empty(0, np.int64)]
     complete = True
@@ -221,20 +221,20 @@ def _read(fingerprints: tf.data.Dataset, *, seconds: float) -> Prefix:
 
 
 def _of_examples(batch: tuple[Any, ...]) -> tf.Tensor:
-    """Returns one int64 fingerprint an example, shape [batch]."""
+    """Returns one int64 fingerprint per example, shape [batch]."""
     parts = [_of_component(part) for part in tf.nest.flatten(batch)]
     return _as_integers(tf.fingerprint(tf.stack(parts, axis=1)))
 
 
 def _of_component(value: Any) -> tf.Tensor:
-    """Returns one int64 fingerprint a row of a tensor of any kind, shape [batch]."""
+    """Returns one int64 fingerprint per row of any kind of tensor, shape [batch]."""
     if isinstance(value, tf.RaggedTensor):
         value = value.to_sparse()
     if isinstance(value, tf.Tensor) and value.shape[1:].num_elements() == 0:
-        return tf.zeros(tf.shape(value)[:1], tf.int64)  # of no strings the op makes random numbers
+        return tf.zeros(tf.shape(value)[:1], tf.int64)  # fingerprints of no strings are random
     if not isinstance(value, tf.SparseTensor):
         return _as_integers(tf.fingerprint(tf.reshape(value, [tf.shape(value)[0], -1])))
-    # Each value with its place in the row; padding, which depends on the batch, is left out.
+    # Hash each value with its place in the row; skip padding, which depends on the batch.
     values = _as_integers(tf.fingerprint(value.values[:, tf.newaxis]))
     cells = tf.concat([values[:, tf.newaxis], value.indices[:, 1:]], axis=1)
     return tf.math.unsorted_segment_sum(

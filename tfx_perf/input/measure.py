@@ -1,4 +1,4 @@
-"""How fast datasets are, measured side by side, alone or inside of the user's training step."""
+"""Measures how fast datasets are, side by side, alone or in the user's training step."""
 
 import dataclasses
 import functools
@@ -14,7 +14,7 @@ from tfx_perf.input.candidates.source import Factory
 MIN_ROUNDS = 3
 MAX_ROUNDS = 9
 BEYOND_DOUBT = 2.0
-"""A ratio of which fewer rounds are proof, if none of them is below it."""
+"""Fewer than `MIN_ROUNDS` rounds are proof if the ratio is above this in each of them."""
 
 _BLOCK_SECONDS = 0.3
 _WARM_UP_SECONDS = 0.15
@@ -36,7 +36,7 @@ Decided = Callable[[Samples], bool]
 
 
 class StepFailedError(errors.MeasurementError):
-    """The user's training step raised something; the input can be measured alone."""
+    """The user's training step raised an error; the input can still be measured alone."""
 
 
 class TrainStep(Protocol):
@@ -44,22 +44,22 @@ class TrainStep(Protocol):
 
     batch_size: int
     default: tf.data.Dataset
-    """Endless, what `fit` gets by the default's factory."""
+    """The endless dataset that `fit` gets with the default's factory."""
 
     def prepare(self) -> None:
-        """Makes the step ready for `consume`, which may take seconds; may raise StepFailedError."""
+        """Prepares the step for `consume`; may take seconds, and may raise StepFailedError."""
 
     def trained_example_count(self, split_example_count: int | None) -> float | None:
-        """Returns how many examples the user's training reads; None if that is not known."""
+        """Returns how many examples the user's training reads; None if unknown."""
 
     def dataset(self, factory: Factory) -> tf.data.Dataset:
         """Returns the endless dataset that `fit` would get if the user's code used `factory`."""
 
     def repeated_batch(self) -> tf.data.Dataset:
-        """Returns one batch of the user's data from memory, for ever."""
+        """Returns one batch of the user's data, repeated from memory without end."""
 
     def consume(self, dataset: tf.data.Dataset) -> Take:
-        """Returns a function that trains on so many batches of a new iterator, after `prepare`."""
+        """Returns a function that trains on n batches of a new iterator; call `prepare` first."""
 
 
 def rates(samples: Sequence[Sample]) -> list[float]:
@@ -69,13 +69,13 @@ def rates(samples: Sequence[Sample]) -> list[float]:
 
 def take_only(dataset: tf.data.Dataset) -> Take:
     """Returns a function that takes batches from a new iterator, in a loop inside of a graph."""
-    # Its end is waited for: in the background (`unawaited`) it would disturb the next turn.
+    # The iterator's end is awaited: in the background (`unawaited`) it would disturb the next turn.
     return functools.partial(_take, iter(dataset))
 
 
 @dataclasses.dataclass(frozen=True)
 class TimedDataset:
-    """An endless dataset; `consumer` makes a new iterator and returns what takes its batches."""
+    """An endless dataset; `consumer` makes a new iterator and returns a `Take` of its batches."""
 
     dataset: tf.data.Dataset
     consumer: Consumer = take_only
@@ -91,13 +91,13 @@ def measure(
     turn_share: float = 1.0,
     first: Mapping[str, Sample] | None = None,
 ) -> Samples:
-    """Returns the speed of each dataset, one sample a round.
+    """Returns the speed of each dataset, one sample per round.
 
     In a round every dataset has its turn (A B C, then C B A, ...), so that a disturbance of the
-    machine strikes all of them; the i-th samples belong together. A turn is a fresh iterator, a
+    machine hits all of them; the i-th samples belong together. A turn is a fresh iterator, a
     warm-up that fills buffers and lets autotune settle, and a timed block of whole batches, both
-    shortened by `turn_share`; those in `first` had their first turn before. Rounds end once
-    `decided` says that more would not change the choice, at `max_rounds`, or at the
+    shortened by `turn_share`. Datasets in `first` have already had their first turn. Rounds end
+    once `decided` returns True because more would not change the choice, at `max_rounds`, or at the
     `time.monotonic()` deadline.
     """
     samples: Samples = {name: [] for name in timed_datasets}
@@ -116,13 +116,13 @@ def measure(
 
 
 def turn_seconds(turn_share: float = 1.0) -> float:
-    """Returns how long the warm-up and the block of a turn are at least."""
+    """Returns the shortest time that the warm-up and the block of a turn take."""
     return turn_share * (_WARM_UP_SECONDS + _BLOCK_SECONDS)
 
 
 def _sample(timed: TimedDataset, batch_size: int, turn_share: float) -> Sample:
     take = timed.consumer(timed.dataset)
-    take(1)  # fills shuffle buffers; tells nothing about the speed afterwards
+    take(1)  # fills shuffle buffers; says nothing about the speed afterwards
     warm_up_ends = time.perf_counter() + turn_share * _WARM_UP_SECONDS
     count = 1
     while True:
@@ -149,9 +149,9 @@ def _take(iterator: tf.data.Iterator, count: int) -> None:
     _loop(iterator, tf.constant(count, tf.int64))
 
 
-@tf.function(reduce_retracing=True, autograph=False)  # which would take a tenth of a second
+@tf.function(reduce_retracing=True, autograph=False)  # AutoGraph would take a tenth of a second
 def _loop(iterator: tf.data.Iterator, count: tf.Tensor) -> None:
-    # A loop in Python would add the same constant to all and hide the differences.
+    # A loop in Python would add the same constant to all datasets and hide the differences.
     def take_next(taken: tf.Tensor) -> tuple[tf.Tensor]:
         iterator.get_next()
         return (taken + 1,)

@@ -1,4 +1,4 @@
-"""What InputTuner found out."""
+"""The results of InputTuner."""
 
 from collections.abc import Mapping
 from typing import ClassVar, Literal
@@ -14,19 +14,19 @@ from tfx_perf.input.shuffle import ShuffleQuality
 
 FILE_NAME = "plan.json"
 
-# Of searches in a row whose time ended too early: each may cost half of what a faster input saves.
+# Most undecided searches in a row: each may cost half of what a faster input can save.
 _MOST_SEARCHES = 2
 
 
 class CandidateOutcome(records.Record):
-    """What became of one candidate; rates and ratio (to the default) are medians over the rounds.
+    """The result for one candidate; rates and ratio (to the default) are medians over the rounds.
 
     Attributes:
         cpu_seconds_per_example: CPU time of all threads.
-        preparation_seconds: from the first call to the first batch.
-        resident_bytes: size of its tables or growth of the process meanwhile, whichever is more.
+        preparation_seconds: time from the first call to the first batch.
+        resident_bytes: size of its tables or growth of the process, whichever is larger.
         peak_memory_bytes: largest growth of the process while it was prepared and checked.
-        needed_bytes: at least so much, if it does not fit the memory budget; else None.
+        needed_bytes: least memory needed, if over the budget; otherwise None.
     """
 
     GONE: ClassVar[frozenset[str]] = frozenset({"cold_examples_per_second"})
@@ -46,10 +46,10 @@ class CandidateOutcome(records.Record):
 
 
 class Confirmation(records.Record):
-    """The best candidate against the default on new samples, whose number does not depend on them.
+    """The best candidate compared with the default on new samples.
 
-    `fed_ratio` compares it with one repeated batch from memory: 1 means that no faster input could
-    help. It is None without a train step.
+    The number of samples does not depend on their values. `fed_ratio` is relative to one batch
+    repeated from memory: 1 means no faster input could help. It is None without a train step.
     """
 
     candidate: str
@@ -62,7 +62,7 @@ class Confirmation(records.Record):
 
 
 class MeasuredData(records.Record):
-    """The data that a plan was measured on, where it is used again on others."""
+    """The data that a plan was measured on, if the plan is reused for other data."""
 
     file_count: int
     file_bytes: int
@@ -70,21 +70,21 @@ class MeasuredData(records.Record):
 
 
 class TuningRecord(records.Record):
-    """The choice, and all that led to it.
+    """The choice, and everything that led to it.
 
     Attributes:
-        memory_budget_configured: whether the user set the budget; otherwise whoever applies the
-            plan takes half of the memory that is free there.
-        batch_size: of what was measured, which is the training code's if there was any.
-        trained_example_count: examples that one training reads; None if not known.
-        training_digest: of the training code and its arguments; empty if there was none.
+        memory_budget_configured: whether the user set the budget; otherwise the process that
+            applies the plan takes half of the memory that is free there.
+        batch_size: the measured batch size; that of the training code if there was any.
+        trained_example_count: examples that one training reads; None if unknown.
+        training_digest: digest of the training code and its arguments; empty if there was none.
         checked_example_count: examples whose contents were compared; 0 if the default is reused.
-        examined_state: `files_digest` of the examined files; empty without, and in older plans.
-        tuning_time_seconds: wall time of the search; of a reused plan, the original search's.
-        expected_runs: trainings that the search was for; None in plans of earlier versions.
-        key: what the choice depends on, name to fingerprint; with the same key a plan is reused.
-        measured_on: data of all rates, if the plan was only checked on those that it is for.
-        undecided_count: searches in a row, this one the last, that ended undecided.
+        examined_state: `files_digest` of the examined files; empty if none, and in older plans.
+        tuning_time_seconds: wall time of the search; for a reused plan, of the original one.
+        expected_runs: trainings that the search was made for; None in plans of earlier versions.
+        key: fingerprints by name of what the choice depends on; the same key reuses a plan.
+        measured_on: the data behind all rates, if the plan was only checked on its own data.
+        undecided_count: number of undecided searches in a row, including this one.
         training_note: why the training code could not be used; empty if it was, or there was none.
     """
 
@@ -126,12 +126,12 @@ class TuningRecord(records.Record):
 
     @property
     def resident_bytes(self) -> int:
-        """What the chosen input holds in memory, as far as it was measured."""
+        """Memory that the chosen input holds; 0 if it was not measured."""
         return int(self.outcome(self.chosen).resident_bytes or 0)
 
     @property
     def came_to_an_end(self) -> bool:
-        """Whether the search has told what is faster; some are not worth their time."""
+        """Whether the search found what is faster; False also if it was not worth its time."""
         if self.chosen != DEFAULT or (self.diagnosis and self.diagnosis.is_fed):
             return True
         rounds = self.final.rounds if self.final else self.rounds
@@ -139,19 +139,19 @@ class TuningRecord(records.Record):
 
     @property
     def is_searched_again(self) -> bool:
-        """Whether the next run searches again because this search could not tell."""
+        """Whether the next run searches again because this search was undecided."""
         return 0 < self.undecided_count < _MOST_SEARCHES
 
     @property
     def training_remark(self) -> str:
-        """What `training_note` means, in a sentence; empty if there is none."""
+        """The meaning of `training_note`, in a sentence; empty if there is none."""
         if not self.training_note:
             return ""
         return f"Measured without the training code's step: {self.training_note.rstrip('.')}."
 
     @property
     def remark(self) -> str:
-        """Whether code, comparison, memory or time was lacking, in sentences; empty if none."""
+        """Sentences on missing code, comparison, memory or time; empty if nothing was missing."""
         is_fed = self.diagnosis is not None and self.diagnosis.is_fed
         others = [outcome for outcome in self.outcomes if outcome.name != DEFAULT]
         was_compared = is_fed or any(outcome.examples_per_second for outcome in others)
@@ -163,13 +163,13 @@ class TuningRecord(records.Record):
 
     @property
     def chosen_on_train_step(self) -> bool:
-        """Whether what is chosen was compared with the default on the user's train step."""
+        """Whether the choice was compared with the default on the user's train step."""
         final = self.final
         return bool(final and final.on_train_step and final.candidate == self.chosen)
 
     @property
     def saving_seconds(self) -> float | None:
-        """What a training saves with what was chosen, by the lower end; None if nobody knows."""
+        """Seconds that the choice saves per training, by the ratio's lower end; None if unknown."""
         final, count = self.final, self.trained_example_count
         if not (final and count and self.chosen_on_train_step):
             return None

@@ -20,25 +20,25 @@ from tfx_perf.input.choice import Choice
 from tfx_perf.input.diagnosis import Diagnosis
 from tfx_perf.input.record import CandidateOutcome
 
-_REFERENCE_SHARE = 0.05  # of the whole time, for reading the default
-# Shares of the time that is left then, at which each phase ends:
+_REFERENCE_SHARE = 0.05  # share of the tuning time for reading the default
+# Each phase ends after this share of the time that was left when it began:
 _DIAGNOSED, _PREPARED, _MEASURED = 0.35, 0.6, 0.4
-# Shares of the possible gain that a search may cost, and each figure that is for people alone.
+# Shares of the possible gain that a search may cost, and that figures for the report may.
 _SEARCH_SHARE, _FIGURE_SHARE = 0.5, 0.02
-_AMPLE_RATIO = 1.5  # times the shortest search, which every search may take
-_ENOUGH_RATIO = 0.97  # of a free input's speed, from which on there is nothing left to gain
-_USER_SHARE = 0.05  # of the input's time, from which on what the user's code adds counts
-_FEWEST_ROUNDS = 2  # of the last comparison that may be proof
-# Reading and checking a candidate takes so many times as long as the default.
+_AMPLE_RATIO = 1.5  # every search may take this many times as long as the shortest one
+_ENOUGH_RATIO = 0.97  # share of a free input's speed above which nothing is left to gain
+_USER_SHARE = 0.05  # share of the input's time above which the user's own stages matter
+_FEWEST_ROUNDS = 2  # rounds of the last comparison that may already be proof
+# Reading and checking a candidate takes this many times as long as the default.
 _EXAMINED_RATIO = 1.2
-_MAKING_SECONDS = 0.2  # of a faster input before each training, whose functions are traced
-_BRIEF_SHARE = 0.5  # of a turn, where only a clear difference counts
+_MAKING_SECONDS = 0.2  # to build a faster input before each training, whose functions are traced
+_BRIEF_SHARE = 0.5  # share of a full turn, if only a clear difference counts
 
 
 class Search:
-    """One search; `outcomes` has what is known of every candidate by name, the default first.
+    """One search; `outcomes` has each candidate's outcome by name, the default first.
 
-    What is measured is what training reads, with the stages that the user's code adds.
+    It measures the datasets that training reads, including stages that the user's code adds.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Search:
     ) -> None:
         """Reads an endless, shuffled default; UserError if unreadable or without examples.
 
-        `example_count` counts where the split is too large to be read.
+        `example_count` is used if the split is too large to be read.
         """
         self._source, self._train, self._budget = source, train, budget
         self._margin = settings.margin
@@ -87,15 +87,15 @@ class Search:
             DEFAULT: self._candidate_check.default.outcome
         }
         self._default = train.default if train else source.default()  # endless, as trained on
-        self._contenders: dict[str, tf.data.Dataset] = {}  # likewise, the others
+        self._contenders: dict[str, tf.data.Dataset] = {}  # likewise, for the others
         self.batch_size = train.batch_size if train else source.options.batch_size
         self.rounds = 0
         self.diagnosis: Diagnosis
 
     def decide(self, candidates: Sequence[Candidate]) -> Choice:
-        """Tries the likeliest winners first, and ends when measuring costs more than it saves.
+        """Tries the likeliest winners first, and stops when measuring costs more than it saves.
 
-        First what training reads alone, then the first candidate alone, then all on the train step.
+        Measures the training's dataset alone, then the first candidate alone, then the train step.
         """
         console.set_status("diagnosing the input pipeline")
         if self._train:
@@ -127,12 +127,12 @@ class Search:
         return self._searched(candidates)
 
     def _as_ordered(self) -> Choice | None:
-        """Returns the default where no other may be chosen, whose order is another one."""
-        reason = "The default stays: a training that must repeat bit for bit keeps its order."
+        """Returns the default if its order must be kept; every other candidate's differs."""
+        reason = "The default stays: a training that must be reproducible keeps its order."
         return Choice(DEFAULT, reason, was_searched=False) if self._keeps_order else None
 
     def least_seconds(self, rates: Diagnosis) -> float:
-        """Returns how long a search takes that ends with its first candidate."""
+        """Returns how long a search takes if it ends with its first candidate."""
         rate = rates.pipeline_examples_per_second.value
         reading_seconds = (self.example_count or 0) / rate
         return (1 + measure.MIN_ROUNDS) * rates.round_time_seconds + reading_seconds
@@ -146,22 +146,22 @@ class Search:
 
     @property
     def _turn_seconds(self) -> float:
-        """What a turn of the default took, of the three in a round with a train step."""
+        """How long a turn of the default took; with a train step, a round has three turns."""
         return self.diagnosis.round_time_seconds / (3 if self._train else 1)
 
     def _decided_alone(
         self, candidates: Sequence[Candidate], turn: measure.Sample
     ) -> Choice | None:
-        """Returns a choice without the train step; None if only that tells.
+        """Returns a choice made without the train step; None if that is needed to decide.
 
         The first candidate is chosen if it wins beyond doubt with nothing else running, and takes
-        less CPU time, so that it cannot slow a training down. `turn` is the default's before.
+        less CPU time, so that it cannot slow training down. `turn` is the default's earlier turn.
         """
         possible_seconds = self._gain.possible_seconds(self.diagnosis)
         least_seconds = self.least_seconds(self.diagnosis)
         turns_seconds = _BRIEF_SHARE * (self._turn_seconds + 2 * measure.turn_seconds())
         shortest_seconds = turns_seconds + _EXAMINED_RATIO * self._default_seconds
-        # On the train step the report gets better figures. That is worth a share of the gain.
+        # The train step gives the report better figures, which is worth a share of the gain.
         is_brief = _FIGURE_SHARE * possible_seconds < least_seconds
         if is_brief and possible_seconds >= shortest_seconds:
             first, *others = candidates
@@ -183,9 +183,9 @@ class Search:
         return None
 
     def _searched(self, candidates: Sequence[Candidate]) -> Choice:
-        """Compares the first candidate in training at once, and all if that leaves enough to gain.
+        """Compares the first candidate in training at once, then all if enough is left to gain.
 
-        Without time for another one, the first or the default is chosen.
+        If there is no time for another candidate, the first or the default is chosen.
         """
         began = time.monotonic()
         first, *others = candidates
@@ -211,7 +211,7 @@ class Search:
         return decided
 
     def _is_enough(self, decided: Choice, *, search_seconds: float) -> bool:
-        """Whether there is no time for another candidate, or it cannot save what it costs."""
+        """Whether there is no time for another candidate, or trying it costs more than it saves."""
         if self._budget.left_seconds < search_seconds:
             return True
         final = decided.final
@@ -221,19 +221,19 @@ class Search:
         return is_fed or self._gain.left_seconds(final) < search_seconds
 
     def _examine(self, candidate: Candidate, ready: candidate_check.Prepared | None = None) -> bool:
-        """Prepares (without `ready`) and checks a candidate, once; says if it can be measured."""
+        """Prepares (unless `ready`) and checks a candidate once; returns if it can be measured."""
         if candidate.name not in self.outcomes:
             console.set_status(f"examining {candidate.name}")
             ready = ready or self._candidate_check.examine(
                 candidate, deadline_seconds=self._budget.until(_PREPARED)
             )
             if ready.dataset is not None and not self._budget.left_seconds:
-                ready = candidate_check.dropped(candidate, "not measured: the time was up")
+                ready = candidate_check.dropped(candidate, "not measured: time ran out")
             try:
                 if ready.dataset is not None:
                     dataset = self._as_trained_on(candidate, ready.dataset)
                     self._contenders[candidate.name] = dataset
-            except Exception as error:  # of the user's code, which must not cost the search
+            except Exception as error:  # the user's code must not end the search
                 ready = candidate_check.dropped(candidate, errors.in_one_line(error))
             self.outcomes[candidate.name] = ready.outcome
         return candidate.name in self._contenders
@@ -246,7 +246,7 @@ class Search:
     def _compared(
         self, candidates: Sequence[Candidate], *, max_rounds: int = measure.MAX_ROUNDS
     ) -> Choice:
-        """Measures with nothing else running; the best has to win on fresh samples, in training."""
+        """Measures with nothing else running; the best must win on new samples, in training."""
         names = [candidate.name for candidate in candidates]
         if self.diagnosis.user_share > _USER_SHARE:
             names += self._with_autotune(candidates[0])
@@ -264,7 +264,7 @@ class Search:
         return choice.verdict(final, margin=self._margin)
 
     def _with_autotune(self, candidate: Candidate) -> list[str]:
-        """Returns the variant for what the user's code adds; it reads what is already loaded."""
+        """Returns the variant for stages that the user's code adds; it reuses the loaded data."""
         variant = Autotune(candidate)
         outcome = self.outcomes[candidate.name].model_copy(
             update={"name": variant.name, "description": variant.description}
@@ -273,12 +273,12 @@ class Search:
         return [variant.name] if self._examine(variant, prepared) else []
 
     def _has_time(self, turns: int) -> bool:
-        """Returns whether there is time for turns, and for the last comparison after them."""
+        """Returns whether there is time for `turns` turns and then the last comparison."""
         proof = _FEWEST_ROUNDS * (3 if self._train else 2)
         return self._budget.left_seconds >= self._turn_seconds * (turns + proof)
 
     def _without_time(self) -> Choice:
-        self.rounds = 0  # of a comparison; those before it decide nothing
+        self.rounds = 0  # no comparison was finished; earlier rounds decide nothing
         return choice.too_few_rounds()
 
     def _turns(
@@ -315,7 +315,7 @@ class Search:
         return samples
 
     def _as_trained_on(self, candidate: Candidate, dataset: tf.data.Dataset) -> tf.data.Dataset:
-        """Returns what training reads with a candidate, whose own `dataset` is prepared."""
+        """Returns the dataset that training reads with a candidate, given the candidate's own."""
         if self._train is None:
             return dataset
         source = self._source
@@ -324,7 +324,7 @@ class Search:
             same = options.label_key == source.options.label_key
             return source.parse if same else None
 
-        factory = apply.serving(  # it shares what the candidate holds
+        factory = apply.serving(  # shares the data that the candidate holds
             candidate,
             source.default_factory,
             memory_budget_bytes=self.memory_budget_bytes,

@@ -10,7 +10,7 @@ from tfx_perf.core import records
 
 _TOLERATED_SHARE = 0.9
 _STANDARD_ERRORS = 3  # one false alarm in a thousand comparisons
-_CERTAIN_ERROR = 0.01  # of a ratio; more epochs would change no comparison
+_CERTAIN_ERROR = 0.01  # standard error of a ratio; more epochs would change no comparison
 _SIMULATED_ORDERS = 500
 _SEED = 20260101
 _MIN_EXAMPLES = 100
@@ -26,17 +26,16 @@ class Ratios(NamedTuple):
 
 
 class ShuffleQuality(records.Record):
-    """How near shuffled epochs come to a uniformly random order.
+    """How close shuffled epochs come to a uniformly random order.
 
     Attributes:
-        displacement_ratio: how far an example moves in the unshuffled order, over the same under a
-            full shuffle: 0 for none, 1 for a full one. Low if examples stay early or late.
-        mixing_ratio: how far apart in the unshuffled order two examples of one batch lie, on the
-            same scale. Random file order alone has a high displacement and no mixing.
+        displacement_ratio: how far an example moves from its unshuffled place, relative to a full
+            shuffle: 0 for none, 1 for a full one. Low if examples stay early or late.
+        mixing_ratio: how far apart two examples of a batch are in the unshuffled order, on the same
+            scale. Random file order alone gives high displacement and no mixing.
         displacement_deviation: standard deviation between epochs.
-        mixing_deviation: the same, or the standard error within an epoch if that is more.
-        example_count: examples that it was measured on; of large data, the first files' unique
-            ones.
+        mixing_deviation: the same, or the standard error within an epoch if that is larger.
+        example_count: number of unique examples measured; for large data, of the smallest files.
     """
 
     displacement_ratio: float
@@ -61,17 +60,17 @@ class ShuffleQuality(records.Record):
         )
 
     def is_certain(self, *, file_order_deviation: float) -> bool:
-        """Whether the ratios are so well known that more epochs would change no comparison."""
+        """Whether the ratios are known so well that more epochs would change no comparison."""
         floors = {"displacement": file_order_deviation, "mixing": 0.0}
         errors = (self._estimate(name, floor)[1] for name, floor in floors.items())
         return max(errors) <= _CERTAIN_ERROR
 
     def shortfall(self, default: "ShuffleQuality", *, file_order_deviation: float) -> str:
-        """Says in what it shuffles worse than the default, beyond chance; empty if in nothing.
+        """Returns how it shuffles worse than the default, beyond chance; empty if it does not.
 
-        A ratio falls short if it is below 0.9 of the default's (of 1, if the default's is above) by
-        more than three standard errors of the difference. The deviation between epochs counts as no
-        less than theory demands, because a few epochs may be alike by luck.
+        A ratio falls short if it is below 0.9 of the default's (capped at 1) by more than three
+        standard errors of the difference. The deviation between epochs counts as no less than
+        theory predicts, because a few epochs may be alike by chance.
         """
         for name, floor in (("displacement", file_order_deviation), ("mixing", 0.0)):
             ratio, own_error = self._estimate(name, floor)
@@ -85,11 +84,11 @@ class ShuffleQuality(records.Record):
         return ""
 
     def _estimate(self, name: str, least_deviation: float) -> tuple[float, float]:
-        """Returns a ratio and the standard error of it."""
+        """Returns a ratio and its standard error."""
         ratio = getattr(self, f"{name}_ratio")
-        # Of a full shuffle, for large m: the variance of the sum of |r_j - j| is
-        # (m + 1)(2m^2 + 7) / 45 (Diaconis and Graham, 1977). A window of w examples is such a
-        # shuffle m / w times over, which comes to the same relative deviation.
+        # For a full shuffle and large m: the variance of the sum of |r_j - j| is
+        # (m + 1)(2m^2 + 7) / 45 (Diaconis and Graham, 1977). A window of w examples is m / w such
+        # shuffles, which gives the same relative deviation.
         chance = ratio * math.sqrt(2 / (5 * self.example_count))
         deviation = max(getattr(self, f"{name}_deviation"), least_deviation, chance)
         return ratio, deviation / math.sqrt(self.epochs)
@@ -123,12 +122,12 @@ class Permutation:
 
     @property
     def tells(self) -> bool:
-        """Whether enough examples occur once: a hundred, and half of all."""
+        """Whether enough examples are unique: at least a hundred, and half of all."""
         needed = max(_MIN_EXAMPLES, _MIN_UNIQUE_SHARE * self._total)
         return self.example_count >= needed
 
     def ratios(self, epoch: np.ndarray, *, batch_size: int) -> Ratios:
-        """Returns how one epoch of the same examples is shuffled, from int64 fingerprints, [n].
+        """Returns how one epoch of the same examples is shuffled, given int64 fingerprints, [n].
 
         With r_j the unshuffled rank of the example that comes j-th:
 
@@ -144,7 +143,7 @@ class Permutation:
         ranks = self._ranks[places[slots]]
         unshuffled = np.arange(self.example_count)
         expected = (self.example_count**2 - 1) / (3 * self.example_count)
-        # A batch of one has no composition; its neighbors matter all the same.
+        # Batches of one cannot be mixed, so pairs of neighbors count as batches.
         batches = slots // max(2, batch_size)
         distance, error = _within(ranks, batches)
         unshuffled_distance, _ = _within(unshuffled, batches)
@@ -166,7 +165,7 @@ def _within(ranks: np.ndarray, batches: np.ndarray) -> tuple[float, float]:
     distances = np.bincount(batches, weights=(2 * place + 1 - sizes[batches]) * in_batch)
     pairs = sizes * (sizes - 1) / 2
     mean = distances.sum() / pairs.sum()
-    # Of a ratio of sums over batches (Cochran, "Sampling Techniques", 1977, chapter 6).
+    # Standard error of a ratio of batch sums (Cochran, "Sampling Techniques", 1977, chapter 6).
     residuals = np.square(distances - mean * pairs).sum()
     error = np.sqrt(residuals * sizes.size / max(1, sizes.size - 1)) / pairs.sum()
     return mean, error

@@ -1,7 +1,7 @@
-"""Where the default's time goes: its pipeline cut after each stage, the cuts measured side by side.
+"""Where the default's time goes, by timing its pipeline cut after each stage, side by side.
 
-Differences of whole runs instead of a profiler, as in DS-Analyzer (Mohan et al., "Analyzing and
-Mitigating Data Stalls in DNN Training", VLDB 2021), here over the stages of one pipeline.
+Takes differences of whole runs instead of using a profiler, as in DS-Analyzer (Mohan et al.,
+"Analyzing and Mitigating Data Stalls in DNN Training", VLDB 2021), but over one pipeline's stages.
 """
 
 import time
@@ -17,11 +17,11 @@ from tfx_perf.input.candidates.source import RecordSource
 from tfx_perf.tf_internals import ancestry
 
 _READ = "read"
-_ROUNDS = 5  # more would only sharpen shares of a few per cent
-_SHORTEST_TURN = 0.2  # of the usual length, where there is little time
-_READ_BYTES = 256 * 2**10  # the buffer of TFRecordDataset
+_ROUNDS = 5  # more rounds would only refine shares of a few percent
+_SHORTEST_TURN = 0.2  # share of the usual turn, for when time is short
+_READ_BYTES = 256 * 2**10  # the default buffer size of TFRecordDataset
 
-# The kind of node that a stage begins with, in the order of the stages.
+# Words in the class names of the datasets that begin a stage, in the order of the stages.
 _BEGINNINGS = {
     "Interleave": "records",
     "Shuffle": "shuffle",
@@ -42,23 +42,23 @@ _REMEDIES = {
     "parse": "parse once (columns) or big blocks in parallel (block_reader), and leave out the "
     "features that the model does not read",
     "rename": "finish many batches in one call (columns, block_reader)",
-    "transform": "it is what your code adds to the factory's dataset; what can be done once "
-    "belongs into the Transform component",
+    "transform": "this is work that your code adds to the factory's dataset; move one-time work to "
+    "the Transform component",
     "pipeline": "keep the split in RAM (columns)",
 }
 
 
 class Stage(records.Record):
-    """What one stage adds to the time of the stages before it; 0 if a slower one hides it.
+    """The time that one stage adds to the stages before it; 0 if a slower one hides it.
 
     Attributes:
-        name: `read`: the bytes of the files; `decompress`: also handing over single records;
-            `records`: the same of plain files; `shuffle`; `batch`; `parse`; `rename`: names, label
-            and prefetch; `transform`: stages of the training code after the factory; `pipeline`:
-            all that could not be taken apart.
-        share: of the time of the whole pipeline, from 0 to 1.
-        examples_per_second: of the pipeline up to and with this stage.
-        bytes_per_second: of the files for `read`, of serialized records after it.
+        name: `read`: reading the files' bytes; `decompress`: decompressing and handing over single
+            records; `records`: handing over records of plain files; `shuffle`; `batch`; `parse`;
+            `rename`: names, label and prefetch; `transform`: stages of the training code after the
+            factory; `pipeline`: everything that could not be taken apart.
+        share: part of the whole pipeline's time, from 0 to 1.
+        examples_per_second: rate of the pipeline up to and including this stage.
+        bytes_per_second: bytes of files for `read`, of serialized records for later stages.
     """
 
     name: str
@@ -69,14 +69,14 @@ class Stage(records.Record):
 
     @property
     def remedy(self) -> str:
-        """What makes this stage cheaper, as the end of a sentence."""
+        """How to make this stage cheaper, as the end of a sentence."""
         return _REMEDIES[self.name]
 
 
 def measure_stages(
     source: RecordSource, *, seconds: float, train: measure.TrainStep | None = None
 ) -> tuple[Stage, ...]:
-    """Returns the stages of the default's pipeline and of `train`; none if no round fits in."""
+    """Returns the stages of the default's pipeline and of `train`; none if time is too short."""
     deadline = time.monotonic() + seconds
     source = source.replace_options(num_epochs=None)
     if train:
@@ -113,11 +113,11 @@ def measure_stages(
 def divide(
     seconds_up_to: Mapping[str, Sequence[float]], *, compressed_bytes: float, record_bytes: float
 ) -> tuple[Stage, ...]:
-    """Divides the time of a pipeline over its stages, from the rounds' seconds per example.
+    """Divides a pipeline's time among its stages, given the seconds per example of each round.
 
-    A prefix takes the median of its share in the whole pipeline's time, and no more than any longer
-    one, which does all its work. A short one may measure slower, because its consumer waits for
-    each record, and waking up costs more than the work that a longer one does meanwhile.
+    A prefix takes its median share of the whole pipeline's time, at most that of any longer prefix,
+    which does all its work. A short prefix may measure slower, because its consumer waits for each
+    record, and waking up costs more than the extra work of a longer prefix.
     """
     rounds = np.array(list(seconds_up_to.values()))  # [stage, round]
     measured = np.median(rounds / rounds[-1], axis=1)
@@ -141,7 +141,7 @@ def divide(
 
 
 def _least_seconds(dataset: tf.data.Dataset) -> float:
-    """Predicts a turn's time beside `turn_seconds`: that of the first batch and of two more."""
+    """Predicts a turn's time on top of `turn_seconds`: that of its first batch and two more."""
     iterator = iter(dataset)
     first, second = (_seconds(iterator) for _ in range(2))
     return first + 2 * second
@@ -154,17 +154,17 @@ def _seconds(iterator: Iterator[Any]) -> float:
 
 
 def prefixes_of(source: RecordSource) -> dict[str, tf.data.Dataset]:
-    """Returns the prefixes of an endless source's default by the name of their last `Stage`.
+    """Returns the prefixes of an endless source's default, keyed by their last `Stage`.
 
-    TFXIO's own dataset is cut after each stage. An element takes the work of a batch, whose records
-    but one are thrown away in C++. The first prefix, `read`, yields file names for a `reader`.
+    TFXIO's own dataset is cut after each stage. Each element takes the work of a batch; all records
+    but one are dropped in C++. The first prefix, `read`, yields file names for `_reader`.
     """
     default = source.default()
     names = tf.data.Dataset.from_tensor_slices(list(source.files)).repeat()
     ends = _ends(default)
     if "batch" not in ends:
         return {_READ: names, "pipeline": default}
-    if "parse" not in ends and "rename" in ends:  # parsed by a map like any other
+    if "parse" not in ends and "rename" in ends:  # a plain map parses
         ends["parse"] = ends.pop("rename")
     for stage in _BEFORE_BATCHING & ends.keys():
         ends[stage] = _endless(ends[stage]).shard(source.options.batch_size, 0)
@@ -177,7 +177,7 @@ def _ends(dataset: tf.data.Dataset) -> dict[str, tf.data.Dataset]:
     stage = ""
     for node in _nodes(dataset):
         for word, begun in _BEGINNINGS.items():
-            # Before the records the names of the files are shuffled; that is part of reading.
+            # The shuffle of file names, before any records, is part of reading.
             if word in type(node).__name__ and (stage or begun == "records"):
                 stage = begun
         if stage:
@@ -198,7 +198,7 @@ def _endless(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def _reader(batch_bytes: float) -> measure.Consumer:
-    """Returns a consumer of file names that reads `batch_bytes` a batch, as no dataset can."""
+    """Returns a consumer of file names that reads `batch_bytes` per batch; no dataset can do so."""
 
     def consumer(names: tf.data.Dataset) -> measure.Take:
         blocks = _blocks(names)

@@ -28,17 +28,17 @@ def tune(
 ) -> TuningRecord:
     """Compares the candidates (None: all) with TFXIO's default and returns the choice.
 
-    If input does not hold training up, or a search takes longer than it can save, the default
-    stays. Candidates must have the same element spec and examples, no worse shuffle, and fit the
-    memory budget. Where figures on the user's train step would cost more than they are worth, the
-    first is chosen if it wins beyond doubt with nothing else running. Otherwise it is compared on
-    the train step, and chosen if little is left to gain; else all are compared with nothing else
-    running. The best must beat the default on fresh samples, on the train step if there is one: the
-    lower end of the ratio's interval must be above 1 + margin.
+    The default stays if input does not hold up training, or if a search takes longer than it can
+    save. Candidates must have the default's element spec and examples, shuffle no worse, and fit
+    the memory budget. If figures on the user's train step would cost more than they are worth, the
+    first candidate is chosen if it wins beyond doubt with nothing else running. Otherwise it is
+    compared on the train step, and chosen if little is left to gain. If more is left, all are
+    compared with nothing else running. The best must beat the default on new samples, on the train
+    step if there is one: the lower end of the ratio's interval must be above 1 + margin.
 
-    `spent_seconds` of the time budget are gone. With `keeps_order` the default stays where it
-    shuffles, since all others draw another order of the same seeds. `example_count` is for splits
-    too large to read.
+    `spent_seconds` of the time budget are already used. With `keeps_order`, a default that shuffles
+    stays, since all other candidates draw another order from the same seeds. `example_count` is for
+    splits too large to read.
     Raises UserError if the default cannot be read, or there are no examples.
     """
     budget = TimeBudget(settings.tuning_seconds, spent_seconds=spent_seconds)
@@ -56,7 +56,7 @@ def tune(
     decided = search.decide(candidates or _all_candidates(settings.service_address))
     diagnosis = search.diagnosis
     default = search.outcomes[DEFAULT]
-    if default.examples_per_second is None:  # else it was measured beside the others
+    if default.examples_per_second is None:  # otherwise it was measured beside the others
         rate = diagnosis.pipeline_examples_per_second
         search.outcomes[DEFAULT] = default.model_copy(update={"examples_per_second": rate})
     outcomes = choice.judged(search.outcomes, chosen=decided.name, margin=settings.margin)
@@ -96,10 +96,10 @@ def tune(
     if not decided.was_searched or record.came_to_an_end:
         return record
     more_time = (
-        "The time ended with what a faster input may save: a larger schedule.expected_runs "
-        "gives more."
+        "The search took as long as a faster input could save: a larger schedule.expected_runs "
+        "allows more."
         if budget.is_limited
-        else f"The time ended with input.tuning_seconds, {settings.tuning_seconds:g}: raise it."
+        else f"The search used up input.tuning_seconds ({settings.tuning_seconds:g}): raise it."
     )
     return record.model_copy(update={"reason": f"{reason} {more_time}", "undecided_count": 1})
 

@@ -1,9 +1,9 @@
-"""Runs functions in processes of their own, which may crash, hang, be killed or be measured.
+"""Runs functions in child processes, which may crash, hang, be killed or be measured.
 
-A child is a fresh interpreter, or a fork of a process that has only imported: a fork of the caller
-would inherit TensorFlow's threads in a broken state. It has the caller's import path and Keras
-line, in a session of its own. It and all that it has started end with its caller, however that
-ends.
+A child is a fresh interpreter, or a fork of a process that has only imported modules: a fork of the
+caller would inherit TensorFlow's threads in a broken state. A child has the caller's import path
+and Keras version, and its own session. However the caller ends, the child and all processes that
+it has started end with it.
 
 Example:
     >>> isolate.run("json:dumps", {"obj": [1]}, timeout_seconds=60, log_path="log")
@@ -26,7 +26,7 @@ from tfx_perf.isolate.server import Child
 __all__ = ["Child", "import_early", "release_server", "run", "started"]
 
 _SERVER = server.Server()
-_OUTPUT_SECONDS = 5.0  # for the last lines: what a child has started may keep its output open
+_OUTPUT_SECONDS = 5.0  # for the last lines: processes of a child may keep its output open
 
 
 def run(
@@ -38,22 +38,22 @@ def run(
     environment: Mapping[str, str] | None = None,
     is_forked: bool = False,
 ) -> Any:
-    """Calls `package.module:function` in a child process and returns its result; all as JSON.
+    """Calls `package.module:function` in a child process and returns its result, all as JSON.
 
-    The child's output is added to `log_path`, in an existing folder. With None it goes where the
-    caller's goes, and the child stands for its caller: SIGTERM and Ctrl-C reach it as SIGTERM, and
-    take effect here when it has ended. After `timeout_seconds` (None: never) the child and all it
-    started are killed.
+    The child's output is appended to `log_path`, in an existing folder. With None it goes where the
+    caller's output goes, and the child acts for its caller: SIGTERM and Ctrl-C reach it as SIGTERM,
+    and take effect here after it has ended. After `timeout_seconds` (None: never) the child and all
+    processes that it has started are killed.
 
-    `is_forked` forks the child, where that is safe, from a server that keeps the target's imports:
-    for modules that do nothing when imported, and variables that TensorFlow reads when it runs.
+    `is_forked` forks the child, where that is safe, from a server that has imported the target. The
+    import must have no side effects, and TensorFlow must read `environment` only when it runs.
 
     Raises:
         UserError: the function raised one; the message is the same.
         ChildError: it raised something else; one line with the cause and the log's path, as below.
         TimedOutError: it took longer than `timeout_seconds`.
-        ProcessEndedError: the child was killed, crashed or ended itself; a TerminatedError if that
-            was by SIGTERM.
+        ProcessEndedError: the child was killed, crashed or ended itself; a TerminatedError after
+            SIGTERM.
     """
     with started(
         target, arguments, log_path=log_path, environment=environment, is_forked=is_forked
@@ -72,10 +72,10 @@ def started(
     cpus: frozenset[int] | None = None,
     show: Callable[[str], object] | None = None,
 ) -> Iterator[Child]:
-    """Starts a child as `run` does; it and all it started end with the context.
+    """Starts a child as `run` does; it and all processes it has started end with the context.
 
-    It is bound to `cpus`; None: those of this process. `show` is called, in a thread, with each
-    line of its standard output, which is then not in the log.
+    The child is bound to `cpus` (None: those of this process). A thread calls `show` with each line
+    of its standard output, which is then not in the log.
     """
     with contextlib.ExitStack() as until:
         folder = pathlib.Path(
@@ -88,8 +88,7 @@ def started(
             "response": str(folder / "response"),
             "log": "" if log_path is None else str(log_path),
             "mark": mark,
-            # Drivers of accelerators do not survive a fork, and no import is known never to open
-            # them.
+            # Accelerator drivers do not survive a fork, and any import may open them.
             "is_forked": is_forked and not host.may_have_accelerators(),
             "environment": {**inherited, **(environment or {}), guard.MARK: guard.with_mark(mark)},
             "path": [os.path.abspath(folder) for folder in sys.path],
@@ -113,22 +112,22 @@ def started(
 
 
 def import_early(modules: Sequence[str] = ()) -> None:
-    """Has the server of `is_forked` import modules in the background, where there may be one.
+    """Has the server of `is_forked` import modules in the background; not with accelerators.
 
-    Without modules there is a server only if it can be a fork of this process, which costs nothing
-    if no child follows, and has what this process has imported so far.
+    Without modules a server is started only if it can be a fork of this process. Such a fork has
+    what this process has imported so far, and costs nothing if no child follows.
     """
     if not host.may_have_accelerators():
         _SERVER.import_early(modules, environment=_environment())
 
 
 def release_server() -> None:
-    """Gives back the memory of the server that children were forked from, if there is one."""
+    """Frees the memory of the server that children are forked from, if there is one."""
     _SERVER.release()
 
 
 def _standard_streams() -> tuple[int, int]:
-    """Returns output and error; the null device for one that is closed."""
+    """Returns output and error; opens the null device for a closed one."""
     for stream in (1, 2):
         try:
             os.fstat(stream)
@@ -140,7 +139,7 @@ def _standard_streams() -> tuple[int, int]:
 
 @contextlib.contextmanager
 def _shown(show: Callable[[str], object]) -> Iterator[IO[bytes]]:
-    """Yields what a child writes to; has each line shown until all who do have closed it."""
+    """Yields a pipe for a child's output, and shows each line until all writers have closed it."""
     reader, writer = os.pipe()
 
     def read() -> None:
@@ -156,12 +155,12 @@ def _shown(show: Callable[[str], object]) -> Iterator[IO[bytes]]:
 
 
 def _environment() -> dict[str, str]:
-    """Returns the caller's environment, with the Keras line that it uses."""
+    """Returns the caller's environment, with the Keras version that it uses."""
     environment = dict(os.environ)
     tensorflow = sys.modules.get("tensorflow")
     if tensorflow is not None:
-        # `tf.keras` is settled when it is first used, and tensorflow_transform may set the
-        # variable after that; a child that reads it could get the other Keras line.
+        # `tf.keras` is chosen when it is first used, and tensorflow_transform may set the variable
+        # after that; a child that reads it could get the other Keras version.
         legacy = tensorflow.keras.Model.__module__.startswith("tf_keras")
         environment["TF_USE_LEGACY_KERAS"] = "1" if legacy else "0"
     return environment

@@ -1,7 +1,7 @@
-"""Forks of this process, for as long as it has done nothing but imports.
+"""Forks this process, as long as it has done nothing but imports.
 
-A fork has all imports at once; a fresh interpreter takes ten seconds for TFX. But others may wait
-for threads that a fork lacks, so it is made only if all threads come from imports, and survive it.
+A fork has all modules at once; a fresh interpreter takes ten seconds to import TFX. But code may
+wait for threads that a fork lacks, so all threads must come from imports, and survive the fork.
 """
 
 import atexit
@@ -23,22 +23,22 @@ _RUNNING = ("grpc", "event_engine", "lifeguard")
 _STANDARD_STREAMS = 0, 1, 2
 
 LEFT_THREADS_SECONDS = 30.0
-"""How long threads that the user's code has left may take, where others wait for the process."""
+"""How long remaining threads of the user's code may run, if others wait for the process."""
 
 frozen_count = 0
-"""How many objects this process's garbage collector leaves alone since it was forked."""
+"""How many objects the garbage collector ignores since `freeze`, in this process or its parent."""
 
 
 def _thread_count() -> int:
     return sum(1 for _ in _TASKS.iterdir()) if _TASKS.exists() else 0
 
 
-# Modules that are imported later may start more, and are then taken for work.
+# Threads of modules that are imported later count as work.
 _import_threads = _thread_count()
 
 
 def note_imports() -> None:
-    """Takes all threads for those of imports; for a process that has done nothing else yet."""
+    """Counts all threads as those of imports; for a process that has done nothing else yet."""
     global _import_threads  # noqa: PLW0603 (so are the threads)
     _import_threads = _thread_count()
 
@@ -61,18 +61,18 @@ class Forked:
     """A fork of this process, with the methods of `subprocess.Popen` that its parent needs."""
 
     def __init__(self, run: Callable[[], None]) -> None:
-        """Forks; `run` is all that the fork does, in its own session, without the terminal."""
+        """Forks; the fork only calls `run`, in its own session, without the terminal."""
         self._code: int | None = None
         for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(Exception):  # closed, or of no file
-                stream.flush()  # else it would be written twice
+            with contextlib.suppress(Exception):  # closed, or not a file
+                stream.flush()  # otherwise its buffer would be written twice
         self.pid = os.fork()
         if not self.pid:
             try:
                 _leave_parent()
                 run()
             finally:
-                os._exit(0)  # whatever the parent wants to do at its end, it does itself
+                os._exit(0)  # exit functions run in the parent alone
 
     def poll(self) -> int | None:
         """Returns the exit code, None while the fork runs."""
@@ -93,7 +93,7 @@ class Forked:
         if self._code is None:
             try:
                 ended, status = os.waitpid(self.pid, options)
-            except ChildProcessError:  # somebody else has waited, or SIGCHLD is ignored
+            except ChildProcessError:  # other code has waited, or SIGCHLD is ignored
                 ended, status = self.pid, 0
             if ended:
                 self._code = os.waitstatus_to_exitcode(status)
@@ -102,7 +102,7 @@ class Forked:
 
 def _leave_parent() -> None:
     os.setsid()
-    atexit._clear()  # what the parent does at its end, it does itself
+    atexit._clear()  # the parent's exit functions are not to run here
     atexit.register(logging.shutdown)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
@@ -113,7 +113,7 @@ def _leave_parent() -> None:
 
 
 def freeze() -> None:
-    """Keeps the collector of forks from copying what it only looks at; a training may thaw it."""
+    """Keeps the garbage collector of forks from copying memory; a training may unfreeze it."""
     global frozen_count  # noqa: PLW0603 (so is what is frozen)
     gc.collect()
     gc.freeze()
@@ -121,7 +121,7 @@ def freeze() -> None:
 
 
 def forget_streams() -> None:
-    """Has this process write to its standard streams, whatever its parent had in their place."""
+    """Resets Python's streams to the standard streams, whatever the parent had instead."""
     sys.stdout, sys.stderr = (
         open(  # noqa: SIM115
             stream, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False
@@ -131,17 +131,17 @@ def forget_streams() -> None:
 
 
 def forget_logging() -> None:
-    """Has this process log as a fresh interpreter does, whatever its parent had set."""
+    """Resets logging to that of a fresh interpreter, whatever the parent had set."""
     for handler in logging.root.handlers[:]:
         logging.root.removeHandler(handler)
     logging.root.setLevel(logging.WARNING)
 
 
 def end(code: int, *, within_seconds: float | None) -> NoReturn:
-    """Ends this process as an interpreter does, but leaves modules as they are.
+    """Ends this process as an interpreter does, but without tearing down modules.
 
-    Python's own tear-down of TensorFlow and TFX takes seconds, and may hang. Threads that are left
-    have `within_seconds`; None: any time.
+    Python's teardown of TensorFlow and TFX takes seconds, and may hang. Remaining threads may run
+    for `within_seconds` (None: no limit).
     """
     if within_seconds is not None:
         late = threading.Timer(within_seconds, os._exit, [code])
@@ -152,12 +152,12 @@ def end(code: int, *, within_seconds: float | None) -> NoReturn:
 
 
 def end_as_an_interpreter() -> None:
-    """Awaits threads, runs exit functions and writes open files, which `os._exit` does not."""
-    # As `multiprocessing` ends its processes. It ends the threads of idle pools, which would
-    # otherwise wait for work without end.
+    """Waits for threads, runs exit functions and flushes files, which `os._exit` does not."""
+    # As at the end of a process of `multiprocessing`. Also ends threads of idle pools, which would
+    # otherwise wait for work forever.
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     for each in gc.get_objects():
-        if type(each) in (io.TextIOWrapper, io.BufferedWriter):  # of a million, quickly
+        if type(each) in (io.TextIOWrapper, io.BufferedWriter):  # quick for a million objects
             with contextlib.suppress(Exception):  # closed, or a full disk
                 each.flush()

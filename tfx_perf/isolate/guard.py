@@ -1,7 +1,7 @@
-"""Ends a child with its caller, and all that the child has started with the child.
+"""Ends a child with its caller, and all descendants of the child with the child.
 
-The kernel can end a process with its parent, but not what that has started: data workers, trials,
-subprocesses. These are found by the child's session and by a mark in their environment, also where
+The kernel can end a process with its parent, but not its descendants: data workers, trials,
+subprocesses. These are found by the child's session and by a mark in their environment, even if
 they have lost their parent.
 """
 
@@ -16,23 +16,23 @@ from collections.abc import Iterator
 import psutil
 
 MARK = "TFX_PERF_CHILD"
-"""The variable with the marks of the child that a process descends from, and of those above it."""
+"""The variable with the marks of all children that a process descends from, the oldest first."""
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _POLL_SECONDS = 0.01
-_PATIENCE_SECONDS = 10.0  # then a process hangs in the kernel
+_PATIENCE_SECONDS = 10.0  # after that, a process must hang in the kernel
 
 
 def end_with(parent: int) -> None:
-    """Has the kernel kill this process when its parent (a process id) ends, or has; Linux only."""
+    """Ends this process with its parent (a process id), at once if that has ended; Linux only."""
     tell_of_parents_end(signal.SIGKILL)
     if os.getppid() != parent:
-        sys.exit("The parent is gone.")
+        sys.exit("The parent process has ended.")
 
 
 def tell_of_parents_end(number: int) -> None:
-    """Has the kernel send this process a signal when its parent's thread ends; Linux only."""
+    """Has the kernel send this process a signal when its parent thread ends; Linux only."""
     _prctl(_PR_SET_PDEATHSIG, number)
 
 
@@ -47,7 +47,7 @@ def with_mark(mark: str) -> str:
 
 
 def end_all(child: int, mark: str) -> None:
-    """Kills a child (a process id), which leads a session, and its descendants, by their mark."""
+    """Kills a child (the process id of a session leader) and its descendants, found by `mark`."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while (left := [*_descendants(child, mark)]) and time.monotonic() < deadline:
         for process in left:
@@ -57,7 +57,7 @@ def end_all(child: int, mark: str) -> None:
 
 
 def in_words(code: int) -> str:
-    """Returns how a process has ended, by the exit code as `subprocess` has it."""
+    """Returns how a process has ended, given its exit code as in `subprocess`."""
     if code == -signal.SIGKILL:
         return "was killed (SIGKILL), by hand or because memory ran out"
     if code == -signal.SIGALRM:

@@ -1,10 +1,10 @@
-"""Server: the process that all children are started from, as their caller sees it.
+"""Server: the caller's side of the process that all children are started from.
 
 TensorFlow and TFX take 7 seconds to import, most of what a short job in a child costs. The server
 imports them and never runs anything, so that it has no running threads that break a fork. It is a
-fork itself where the caller has done no more by then (`forks`), else an interpreter.
+fork of the caller if that has done no more by then (`forks`), otherwise a fresh interpreter.
 (`multiprocessing`'s server would run the user's main script again in every child.) It also ends
-what a child has left behind.
+the processes that a child has left behind.
 """
 
 import contextlib
@@ -30,18 +30,18 @@ _POLL_SECONDS = 0.2
 
 
 class Child:
-    """A process that was started; made by `Server.start`."""
+    """A process that `Server.start` has started."""
 
     def __init__(
         self, pid: int, answers: IO[bytes], request: Mapping[str, Any], *, wake: Callable[[], None]
     ) -> None:
-        """Takes a child whose exit code comes by `answers`; `wake` has a stopped server go on."""
+        """Wraps a child whose exit code arrives in `answers`; `wake` continues a stopped server."""
         self._pid, self._answers, self._request, self._wake = pid, answers, request, wake
         self._code: int | None = None
         self._lock = threading.Lock()
 
     def __del__(self) -> None:
-        """Closes what the answer came by: not before, since several threads may wait for it."""
+        """Closes the pipe of the answer; not earlier, since several threads may wait for it."""
         self._answers.close()
 
     def poll(self) -> int | None:
@@ -57,19 +57,19 @@ class Child:
         with self._lock:
             if self._code is None:
                 answer = self._answers.readline()
-                # Without one the server has died, and the child with it.
+                # Without an answer the server has died, and the child with it.
                 self._code = int(answer) if answer else -signal.SIGKILL
         return self._code
 
     def terminate(self) -> None:
-        """Sends it SIGTERM, which it notices even if it is stopped, unless it has ended."""
+        """Sends the child SIGTERM, and continues it if it is stopped, unless it has ended."""
         if self.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGTERM)
                 os.kill(self._pid, signal.SIGCONT)
 
     def end(self) -> None:
-        """Kills it, and all that it has started."""
+        """Kills the child and its descendants."""
         if self.poll() is None:
             guard.end_all(self._pid, self._request["mark"])
             self._wake()
@@ -97,7 +97,7 @@ class Child:
         return outcome["result"]
 
     def _wait_as_its_shell(self) -> int:
-        """Waits for a child that stands for this process; a second Ctrl-C ends it at once."""
+        """Waits for a child that acts for this process; a second Ctrl-C ends the wait at once."""
         try:
             with Termination() as termination:
                 is_told = False
@@ -108,14 +108,14 @@ class Child:
                         self.terminate()
                         is_told = True
         except KeyboardInterrupt:
-            console.set_status("ending what runs; Ctrl-C again does not wait for it")
+            console.set_status("stopping the running process; press Ctrl-C again to quit at once")
             self.terminate()
             self.wait()
             raise
 
 
 class Server:
-    """One server at most, started when it is first needed."""
+    """At most one server process, started when it is first needed."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | forks.Forked | None = None
@@ -132,9 +132,9 @@ class Server:
         path: pathlib.Path,
         streams: tuple[int, int],
     ) -> Child:
-        """Starts a child for a request, written to `path`; ChildError if there is no place for it.
+        """Starts a child for a request, written to `path`; ChildError if that is impossible.
 
-        With another environment the server is replaced, or, if it has children, not used.
+        With another environment the server is replaced, or execs an interpreter if it has children.
         """
         with self._lock:
             for _ in range(2):  # the server may have ended since it was last asked
@@ -154,7 +154,7 @@ class Server:
                     return child
                 answers.close()
                 if self._running():
-                    break  # it is there, and cannot
+                    break  # the server is there, and cannot
                 self._end()
         raise errors.ChildError(request["target"], "could not be started", log=request["log"])
 
@@ -167,7 +167,7 @@ class Server:
                 self._send(list(modules))
 
     def release(self) -> None:
-        """Ends the server; if it still has children, when nothing was asked of it for a while."""
+        """Ends the server; while it has children, leaves it to end itself when it is idle."""
         with self._lock:
             if not self._running():
                 self._end()
@@ -178,7 +178,7 @@ class Server:
         """Starts a server unless there is one; returns whether it has that environment."""
         if self._process is not None and self._process.poll() is None:
             is_alike = environment == self._environment
-            # Its children would end with it.
+            # Children would end with the server that is replaced.
             if is_alike or not needs_alike or self._running():
                 return is_alike
         self._end()
@@ -188,7 +188,7 @@ class Server:
 
     def _send(self, order: str | list[Any], *, descriptors: Sequence[int] = ()) -> bool:
         """Sends the server an order; returns whether it is there."""
-        assert self._orders is not None  # it was prepared
+        assert self._orders is not None  # `_prepare` sets it
         try:
             socket.send_fds(self._orders, [json.dumps(order).encode()], descriptors)
         except OSError:  # the server is gone
@@ -204,7 +204,7 @@ class Server:
 
         def serve() -> None:
             ours.close()
-            for stream in {*streams}:  # whoever reads from them waits until all have closed them
+            for stream in {*streams}:  # the reader waits until all copies are closed
                 if stream > _STANDARD_ERROR:
                     os.close(stream)
             os.environ.update(environment)
@@ -217,7 +217,7 @@ class Server:
             self._process = subprocess.Popen(
                 serving.program([os.path.abspath(folder) for folder in sys.path], str(parent)),
                 stdin=theirs.fileno(),
-                stdout=subprocess.DEVNULL,  # the server's errors are seen until it serves
+                stdout=subprocess.DEVNULL,  # its standard error is seen until it serves
                 env=environment,
                 start_new_session=True,
             )
@@ -226,7 +226,7 @@ class Server:
         return [child for child in self._children if child.poll() is None]
 
     def _wake(self) -> None:
-        """Continues a stopped server; else nobody would hear of its children's ends."""
+        """Continues a stopped server, which otherwise does not report the ends of its children."""
         if self._process is not None:
             self._process.send_signal(signal.SIGCONT)
 
@@ -239,6 +239,6 @@ class Server:
 
 
 def _above_standard_streams(end: socket.socket) -> socket.socket:
-    """Returns a socket with another file descriptor, if those of closed streams are in use."""
+    """Returns the socket with a descriptor above those of standard streams, which may be closed."""
     with end:
         return socket.socket(fileno=fcntl.fcntl(end.fileno(), fcntl.F_DUPFD_CLOEXEC, 3))

@@ -1,4 +1,4 @@
-"""The server's side: forks a child for every order, and the child's, which calls the function."""
+"""The server, which forks a child for every order, and the child, which calls the function."""
 
 import contextlib
 import importlib
@@ -16,11 +16,11 @@ from typing import IO, Any, NamedTuple
 from tfx_perf.core import errors
 from tfx_perf.isolate import forks, guard
 
-_IDLE_SECONDS = 600  # then the server ends; it holds some 450 MB
-_LOOK_SECONDS = 5.0  # whether the caller is there: it may be that the kernel tells of it in vain
-_ORDER_BYTES = 2**20  # no order is as long
-_DESCRIPTORS = 3  # that come with an order: for the answers, standard output, standard error
-# What libraries raise where another process or the network is at fault; of `tf.errors`.
+_IDLE_SECONDS = 600  # after which the idle server ends; it holds some 450 MB
+_LOOK_SECONDS = 5.0  # between looks for the caller, since the kernel's signal may be missed
+_ORDER_BYTES = 2**20  # more than any order has
+_DESCRIPTORS = 3  # sent with an order: for answers, standard output, standard error
+# Classes of `tf.errors` that libraries raise if another process or the network is at fault.
 _OF_CONNECTIONS = (
     "UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError",
     "ResourceExhaustedError",
@@ -28,7 +28,7 @@ _OF_CONNECTIONS = (
 
 
 class _Running(NamedTuple):
-    """A child that runs: what finds its descendants, and where its exit code is waited for."""
+    """A running child: the mark of its descendants, and the pipe that gets its exit code."""
 
     mark: str
     answers: IO[bytes]
@@ -37,14 +37,14 @@ class _Running(NamedTuple):
 def program(path: Sequence[str], *arguments: str) -> list[str]:
     """Returns the command of an interpreter that calls `main` with `path` as its `sys.path`.
 
-    By `-m` or PYTHONPATH, Python itself would import a user's module `enum` as it starts.
+    With `-m` or PYTHONPATH, Python itself would import a user's module `enum` as it starts.
     """
     code = f"import sys; sys.path[:] = {list(path)!r}; from {__name__} import main; main()"
     return [sys.executable, "-c", code, *arguments]
 
 
 def main() -> None:
-    """Serves the process whose id is the argument, or carries out the request at the second."""
+    """Serves the process whose id is argument 1, or carries out the request file in argument 2."""
     parent, *request = sys.argv[1:]
     if request:
         sys.exit(carry_out(*request))
@@ -88,7 +88,7 @@ def _told_of_ends() -> int:
     """Returns a file descriptor that can be read from when a child or the caller has ended."""
     reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     for number in (signal.SIGCHLD, signal.SIGUSR1):
-        signal.signal(number, lambda number, frame: None)  # else the descriptor is not told
+        signal.signal(number, lambda number, frame: None)  # without it, nothing is written
     signal.set_wakeup_fd(writer)
     return reader
 
@@ -97,7 +97,7 @@ def _answer_ended(running: dict[int, _Running]) -> None:
     with contextlib.suppress(ChildProcessError):
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:
             pid, status = ended
-            if pid not in running:  # what a child has left
+            if pid not in running:  # a process that a child has left
                 continue
             child, code = running.pop(pid), os.waitstatus_to_exitcode(status)
             with contextlib.suppress(ProcessLookupError):
@@ -116,7 +116,7 @@ def _obey(
         _import([request["target"].partition(":")[0]], ends_with_caller=not running)
     answers = os.fdopen(descriptors[0], "wb", 0)
     server = os.getpid()
-    with contextlib.suppress(OSError):  # no memory, too many processes: without a pid as an answer
+    with contextlib.suppress(OSError):  # no memory, too many processes: answers no pid
         pid = os.fork()
         if not pid:
             orders.close()
@@ -130,15 +130,15 @@ def _obey(
 
 
 def _import(modules: Sequence[str], *, ends_with_caller: bool) -> None:
-    """Imports what there is; it may take seconds, in which nothing else is noticed."""
+    """Imports the modules that exist; for seconds, perhaps, the server notices nothing else."""
     if ends_with_caller:
         guard.tell_of_parents_end(signal.SIGKILL)
     known_count = len(sys.modules)
     for module in modules:
-        with contextlib.suppress(Exception):  # the child meets it again, and reports it
+        with contextlib.suppress(Exception):  # the child raises it again, and reports it
             importlib.import_module(module)
     if not forks.frozen_count or known_count < len(sys.modules):
-        forks.freeze()  # takes half a second, now rather than when a child is waited for
+        forks.freeze()  # takes half a second, better here than while a caller waits
     guard.tell_of_parents_end(signal.SIGUSR1)
 
 
@@ -162,21 +162,21 @@ def _become_child(
             started = program(request["path"], "", path)
             os.execve(sys.executable, started, request["environment"])
         forks.forget_streams()
-        if request["log"]:  # else it logs as its parent does
+        if request["log"]:  # otherwise it logs as its parent does
             forks.forget_logging()
         os.environ.clear()
         os.environ.update(request["environment"])
         sys.path[:] = request["path"]
         importlib.invalidate_caches()
         if request["cpus"] is not None:
-            # TensorFlow counts the CPUs when it begins to run; OpenBLAS, of NumPy, and OpenMP did
-            # so when they were loaded.
+            # TensorFlow counts the CPUs when it first runs; NumPy's OpenBLAS and OpenMP did so
+            # when they were loaded.
             import threadpoolctl
 
             threadpoolctl.threadpool_limits(len(request["cpus"]))
-        if "numpy" in sys.modules:  # else all children would draw the same numbers
+        if "numpy" in sys.modules:  # otherwise all children would draw the same numbers
             sys.modules["numpy"].random.seed()
-        # Imports TensorFlow, which the server and a child's own program may not need.
+        # Imports TensorFlow, which the server and a fresh interpreter may not need.
         from tfx_perf.tf_internals import autograph
 
         with autograph.removed_afterwards():
@@ -197,7 +197,7 @@ def _become_child(
 def carry_out(path: str) -> int:
     """Calls the function of the request at `path`; returns the exit code for this process."""
     request, code = json.loads(pathlib.Path(path).read_text()), 1
-    if request["log"]:  # if memory runs out, it shall not be the parent's end
+    if request["log"]:  # if memory runs out, this process is killed, not its parent
         with contextlib.suppress(OSError):
             pathlib.Path("/proc/self/oom_score_adj").write_text("1000")
     module, _, name = request["target"].partition(":")
@@ -210,7 +210,7 @@ def carry_out(path: str) -> int:
     except Exception as error:  # reported to the parent, whatever it is
         traceback.print_exc()
         outcome = {"error": errors.in_one_line(error), "may_pass": _may_pass(error)}
-    # Complete or not there at all, even if the process is killed while it writes.
+    # The response is complete or missing, even if the process is killed while it writes.
     draft = pathlib.Path(f"{request['response']}.draft")
     draft.write_text(json.dumps(outcome))
     draft.rename(request["response"])
@@ -218,7 +218,7 @@ def carry_out(path: str) -> int:
 
 
 def _may_pass(error: Exception) -> bool:
-    """Returns whether an error is the machine's or another process's, more than the code's."""
+    """Returns whether the machine or another process, rather than the code, caused an error."""
     if isinstance(error, (OSError, MemoryError)) or getattr(error, "may_pass", False):
         return True
     of_tensorflow = getattr(sys.modules.get("tensorflow"), "errors", None)

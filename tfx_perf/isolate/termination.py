@@ -1,4 +1,4 @@
-"""Termination: SIGTERM waits until the state of the training is on disk."""
+"""Termination: delays SIGTERM until the state of the training is on disk."""
 
 import contextlib
 import signal
@@ -12,7 +12,7 @@ from typing import Any
 class Termination:
     """A context in which SIGTERM is noted (`requested`) instead of ending the process.
 
-    Only the main thread can do that; in another one SIGTERM stays what it was.
+    Only the main thread can do that; in other threads SIGTERM keeps its effect.
 
     Example:
         >>> with Termination() as termination:
@@ -28,17 +28,17 @@ class Termination:
         self._is_installed = False
 
     def __enter__(self) -> "Termination":
-        """Takes SIGTERM over."""
+        """Takes over SIGTERM."""
         if threading.current_thread() is threading.main_thread():
             self._previous = signal.signal(signal.SIGTERM, self._note)
             self._is_installed = True
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Gives SIGTERM back; one that has come in the meantime takes effect."""
+        """Restores the handler of SIGTERM; a signal that has arrived meanwhile takes effect."""
         if not self._is_installed:
             return
-        # None: the handler was not installed from Python and cannot be put back.
+        # None: the handler was not installed from Python and cannot be restored.
         signal.signal(signal.SIGTERM, self._previous or signal.SIG_DFL)
         self._is_installed = False
         if self.requested:
@@ -46,7 +46,7 @@ class Termination:
             signal.raise_signal(signal.SIGTERM)
 
     def go_on(self) -> None:
-        """Lets the SIGTERM that has come do what it would have done: mostly end the process."""
+        """Lets a SIGTERM that has arrived take effect: usually, it ends the process."""
         self.__exit__(None, None, None)
         self.__enter__()
 
@@ -56,7 +56,7 @@ class Termination:
 
 @contextlib.contextmanager
 def at_once() -> Iterator[None]:
-    """A context in which SIGTERM ends a worker as `sys.exit` does; TensorFlow would go on."""
+    """A context in which SIGTERM ends a worker as `sys.exit` does; TensorFlow would run on."""
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGTERM) not in (None, signal.SIG_DFL):
         yield

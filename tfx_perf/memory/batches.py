@@ -1,4 +1,4 @@
-"""Batches of any size out of the data that `fit` was given."""
+"""Batches of any size from the data that `fit` was given."""
 
 from typing import Any
 
@@ -8,11 +8,11 @@ import tensorflow as tf
 from tfx_perf.core import errors, interception
 from tfx_perf.tf_internals import ancestry, datasets
 
-_KERAS_BATCH_SIZE = 32  # what `fit` takes for arrays when it is told nothing
+_KERAS_BATCH_SIZE = 32  # the default of `fit` for arrays
 
 
 def dataset_of(call: interception.FitCall) -> tf.data.Dataset:
-    """Returns `fit`'s data as batches, if possible unshuffled; UserError for a generator, say."""
+    """Returns `fit`'s data as batches, unshuffled if possible; UserError for a generator, say."""
     data = call.arguments["x"]
     if isinstance(data, tf.data.Dataset):
         unshuffled = ancestry.independent(data, without=ancestry.UNORDERED)
@@ -48,7 +48,7 @@ def peek(call: interception.FitCall) -> Any:
 
 
 def _given(call: interception.FitCall) -> tuple[Any, ...]:
-    """Returns `x`, `y` and `sample_weight`, as far as they were given."""
+    """Returns `x`, `y` and `sample_weight`, up to the last one that was given."""
     arrays = [call.arguments[name] for name in ("x", "y", "sample_weight")]
     while arrays and arrays[-1] is None:
         arrays.pop()
@@ -61,7 +61,7 @@ def batch_of(dataset: tf.data.Dataset, size: int) -> Any:
 
 
 def repeated(call: interception.FitCall, batch: Any) -> tf.data.Dataset:
-    """Returns a batch for ever; its spec leaves the size open, unless `fit`'s own data tell it."""
+    """Repeats a batch without end; its spec leaves the size open unless `fit`'s own data fix it."""
     data = call.arguments["x"]
     is_dense = all(isinstance(part, tf.Tensor) for part in tf.nest.flatten(batch))
     insists = isinstance(data, tf.data.Dataset) and _static_batch_size(data) == batch_size_of(batch)
@@ -95,7 +95,7 @@ def tensor_bytes(structure: Any) -> int:
 
 
 def declared_batch_size(call: interception.FitCall) -> int | None:
-    """Returns the batch size that unread data tell; the last may be smaller. None if unusual."""
+    """Returns the batch size that unread data declare; the last may be smaller. None if unusual."""
     data, given = call.arguments["x"], call.arguments["batch_size"]
     if isinstance(data, tf.data.Dataset):
         return _static_batch_size(data) or ancestry.batch_size(data)
@@ -105,13 +105,13 @@ def declared_batch_size(call: interception.FitCall) -> int | None:
 def epoch_example_count(
     call: interception.FitCall, dataset: tf.data.Dataset, *, batch_size: int
 ) -> int | None:
-    """Returns about how many examples an epoch has; None if nobody knows."""
+    """Returns about how many examples an epoch has; None if unknown."""
     steps = call.arguments["steps_per_epoch"] or int(dataset.cardinality())
     return steps * batch_size if steps > 0 else None
 
 
 def spec_of(call: interception.FitCall) -> str:
-    """Returns the types and shapes of `fit`'s data in words, without the number of examples."""
+    """Returns the types and shapes of `fit`'s data as text, without the number of examples."""
     data = call.arguments["x"]
     if hasattr(data, "element_spec"):
         return str(data.element_spec)

@@ -1,8 +1,8 @@
-"""What training takes at a batch size: the allocator's peak, and all that the process needs.
+"""Memory that training takes at a batch size: the allocator's peak, and the process's growth.
 
-On a CPU the allocator counts only a part: the kernels' scratch, XLA's compiler, fragmentation and
-what `malloc` keeps come on top. So there the growth of the process is the footprint, which must be
-one of its own. Pages of files do not count: libraries are shared, and the system takes pages back.
+On a CPU, the allocator counts only a part: the kernels' scratch, XLA's compiler, fragmentation and
+what `malloc` keeps come on top. So there the growth of the process is the footprint, which needs a
+separate process. Pages of files do not count: libraries are shared, and the system reclaims pages.
 """
 
 import functools
@@ -20,20 +20,20 @@ from tfx_perf.memory import batches, peak
 from tfx_perf.memory.record import Footprint
 from tfx_perf.tf_internals import autograph
 
-# Steps of each `fit`: the first one is traced, the others show the allocator's peaks.
+# Steps of each `fit`: the first one traces, the others show the allocator's peaks.
 _FITS = (1, 2, 4)
-_BRIEF = 2  # of these `fit`s, where the footprint is what counts
+_BRIEF = 2  # number of these `fit`s if only the footprint matters
 STEPS = sum(_FITS)
-"""So many are trained on a batch."""
+"""The number of steps that are trained on a batch."""
 
 _SAMPLING_SECONDS = 0.01
-_CLEARLY = 1.5  # times the limit, is more than that
+_CLEARLY = 1.5  # times the limit: clearly more than it
 
 
 class Measured(NamedTuple):
     """A footprint, and by how much the allocator's peak rose in each of a few `fit`s.
 
-    They differ as TensorFlow orders operations freely; there are none if a step failed.
+    They differ because TensorFlow orders operations freely; there are none if a step failed.
     """
 
     footprint: Footprint
@@ -42,12 +42,12 @@ class Measured(NamedTuple):
 
 
 class FootprintMeter:
-    """Trains the first steps of a `fit` at a batch size, and tells what that took.
+    """Trains the first steps of a `fit` at a batch size, and measures what they take.
 
-    The model trains as it is compiled now; its weights change, and what a batch leaves in memory
-    counts for the next one. At clearly more than `max_utilization` (0-1) of the available memory of
-    a CPU, a thread calls `note` and ends the process, before the system ends another one.
-    `dataset` and `batch_size` are those of `fit`, unshuffled.
+    The model trains as it is compiled now; its weights change, and memory that a batch leaves
+    behind counts for the next one. At clearly more than `max_utilization` (0-1) of the available
+    memory of a CPU, a thread calls `note` and ends the process, before the system kills another
+    one. `dataset` and `batch_size` are those of `fit`, unshuffled.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class FootprintMeter:
         reserved_bytes: int = 0,
         note: Callable[[Footprint], None],
     ) -> None:
-        """Notes the memory from which growth counts; UserError if the data cannot be rebatched."""
+        """Records the memory from which growth counts; UserError if data cannot be rebatched."""
         self._began = time.perf_counter()
         self._call, self._note = call, note
         self.dataset = batches.dataset_of(call)
@@ -69,7 +69,7 @@ class FootprintMeter:
             max_utilization=max_utilization, reserved_bytes=reserved_bytes
         )
         self._before = host.resident_memory()
-        # A process that is let go on takes memory from others.
+        # A process that is allowed to continue takes memory from others.
         available_bytes = self.limit.bytes / max_utilization
         self._ceiling_bytes = min(
             _CLEARLY * self.limit.bytes, (self.limit.bytes + available_bytes) / 2
@@ -78,13 +78,13 @@ class FootprintMeter:
         self._sampled_bytes = 0
 
     def batch(self, size: int) -> Any:
-        """Returns a batch of so many of the data's examples."""
+        """Returns a batch of `size` of the data's examples."""
         return batches.batch_of(self.dataset, size)
 
     def take(self, batch_size: int, *, is_brief: bool = False, may_end: bool = True) -> Measured:
-        """Measures a batch size; the set-up counts as time of the first one.
+        """Measures a batch size; the setup counts as time of the first one.
 
-        Unless it `may_end`, the process goes on at whatever it takes.
+        Unless it `may_end`, the process continues however much memory it takes.
         """
         on_cpu = self._device.startswith("CPU")
         ended = functools.partial(Footprint, batch_size=batch_size, limit_bytes=self.limit.bytes)
@@ -101,7 +101,7 @@ class FootprintMeter:
                     gc.collect()
                     idle_bytes.append(peak.begin(self._device))
                     began = time.perf_counter()
-                    # XLA takes more memory where each step has tensors of its own.
+                    # XLA takes more memory if each step has its own tensors.
                     peak.run_steps(
                         self._call, batch, steps=steps, copied=bool(self._call.model.jit_compile)
                     )
@@ -111,7 +111,7 @@ class FootprintMeter:
         except (tf.errors.ResourceExhaustedError, MemoryError):
             reason = "out of device memory"
             return Measured(ended(status="out of memory", reason=reason), batch_bytes)
-        except Exception as error:  # of the user's code, perhaps at this batch size only
+        except Exception as error:  # the user's code may fail at this batch size only
             if autograph.asks_for_conversion(error):
                 raise
             reason = f"the step raised {errors.in_one_line(error)}"
@@ -120,7 +120,7 @@ class FootprintMeter:
             taken_bytes = max(self._sampled_bytes, self._peak_growth_bytes())
         else:
             taken_bytes = max(peaks_bytes)
-        # The rest of a `fit`, in each of them, may take far longer than a step.
+        # The rest of each `fit` may take far longer than a step.
         step_seconds = seconds[1] / _FITS[1]
         if not is_brief:
             step_seconds = max(0.0, (seconds[2] - seconds[1]) / (_FITS[2] - _FITS[1]))
@@ -128,7 +128,7 @@ class FootprintMeter:
         taken = ended(
             taken_bytes=taken_bytes, seconds=self._began - began, step_seconds=step_seconds
         )
-        # The lowest, because a step's last tensors may not be freed yet when it is read.
+        # Take the lowest, because a step's last tensors may not be freed yet when it is read.
         idle = min(idle_bytes[1:])
         return Measured(taken, batch_bytes, tuple(each - idle for each in peaks_bytes[1:]))
 
@@ -144,6 +144,6 @@ class FootprintMeter:
             os._exit(0)
 
     def _peak_growth_bytes(self) -> int:
-        """Returns what the kernel has seen, also between samples; it counts pages of files."""
+        """Returns the growth to the kernel's peak, which misses nothing but counts file pages."""
         file_bytes = max(self._before.file_bytes, host.resident_memory().file_bytes)
         return (host.resident_peak_bytes() or 0) - self._before.anonymous_bytes - file_bytes

@@ -1,10 +1,10 @@
 """MemoryGrowth: whether a training's memory keeps growing.
 
-Memory that is taken once (caches, arenas, buffers of tf.data) grows less and less; a leak grows on.
-So the beginning does not count, and the rest is cut into blocks, of which the minima count: an
-evaluation or a checkpoint is no growth. Their trend (Mann, "Nonparametric tests against trend",
+Memory that is taken once (caches, arenas, buffers of tf.data) levels off; a leak keeps growing. So
+the beginning does not count, and the rest is cut into blocks whose minima count: an evaluation or a
+checkpoint is no growth. For a leak, their trend (Mann, "Nonparametric tests against trend",
 Econometrica 13, 1945; slope after Sen, "Estimates of the regression coefficient based on Kendall's
-tau", JASA 63, 1968) must not be chance, must matter, and must not be coming to rest.
+tau", JASA 63, 1968) must not be chance, must be large enough to matter, and must not level off.
 """
 
 import numpy as np
@@ -15,9 +15,9 @@ from tfx_perf.core.statistics import Samples
 
 _SETTLING_SHARE = 1 / 3
 _BLOCKS, _FEWEST_BLOCKS = 10, 8  # some may be without a sample
-_FEWEST_SECONDS = 10.0  # of what counts
+_FEWEST_SECONDS = 10.0  # seconds that the counted part must last
 _LEVEL = 0.01
-# Of the memory at the beginning of what counts: less is what allocators do.
+# Share of the memory at the beginning of the counted part; allocators may cause less growth.
 _SMALLEST_SHARE = 0.02
 # The slope of the second half over that of the first: 1 for a leak, 0.6 for a logarithm.
 _STEADY = 0.75
@@ -33,7 +33,7 @@ class MemoryGrowth(records.Record):
 
 
 def growth_of(seconds: Samples, steps: Samples, memory_bytes: Samples) -> MemoryGrowth | None:
-    """Returns how memory grew by steps; None if the training was too short to tell."""
+    """Returns how memory grew per step; None if the training was too short to tell."""
     done, sizes = np.asarray(steps, dtype=float), np.asarray(memory_bytes, dtype=float)
     if not done.size:
         return None

@@ -1,9 +1,9 @@
 """The largest batch that may be claimed to fit: one that was trained on, or a smaller one.
 
-A line is wrong by tens of percent beyond what was trained on, and ignores a model's limit of rows.
-So the line through footprints only says which batch to train on next, and how far below the largest
-one the limit is. The line through the allocator's peaks of steps without XLA says which steps are
-not to be run at all.
+Beyond the batches that were trained on, a line is wrong by tens of percent and ignores a model's
+limit of rows. So the line through footprints only says which batch to train on next, and how far
+below the largest one the limit is. The line through the allocator's peaks of steps without XLA says
+which steps must not be run at all.
 """
 
 import math
@@ -16,16 +16,16 @@ from tfx_perf.core import formatting
 from tfx_perf.memory.record import Attempt, Footprint, Prediction, StepMemory
 
 ENOUGH = 2**20
-"""Larger batches are not trained on where the number of examples is not known."""
+"""The largest batch to train on if the number of examples is unknown."""
 
-_REACH = 8  # times the largest batch that was trained on, the next one may be
-_FIRST_REACH = 2 * _REACH  # of the second batch that is trained on
-_FAR_SHARE = 0.25  # of the limit
+_REACH = 8  # the next batch may be this many times the largest that was trained on
+_FIRST_REACH = 2 * _REACH  # likewise, for the second batch that is trained on
+_FAR_SHARE = 0.25  # a batch that takes a smaller share of the limit is far from it
 _QUICK_STEPS = 2
-_NEAR = 0.75  # of a batch size: one so near to it need not be trained on, too
-_CAUTION = 0.9  # of what the line says: what is trained on
-_RESOLUTION = 0.05  # of a footprint, or of a peak: what rounding of sizes can feign
-# What one process takes more than another for no reason: arenas of malloc, threads' stacks.
+_NEAR = 0.75  # a batch whose size is within this ratio of another's need not be trained on, too
+_CAUTION = 0.9  # share of the bound that is trained on
+_RESOLUTION = 0.05  # share of a footprint or a peak that rounding of sizes can mimic
+# Random differences between processes: arenas of malloc, threads' stacks.
 _NOISE_BYTES = 2**25
 _OVER = ("out of memory", "killed")
 _RAISED = "the step raised "
@@ -46,7 +46,7 @@ def claim(
     most: int = ENOUGH,
     steps: Sequence[StepMemory] = (),
 ) -> Claim:
-    """Returns the claim from footprints in any order; of `steps`, those without a figure count."""
+    """Returns the claim from footprints in any order; only `steps` without a figure count."""
     tried: tuple[Attempt, ...] = (*footprints, *steps)
     taken = _taken(footprints)
     if not taken:
@@ -63,7 +63,7 @@ def claim(
     refuting |= {size for size, size_bytes in taken.items() if size_bytes > limit_bytes}
     over = min(refuting, default=None)
     if over is not None and fits >= over:
-        # The largest of those that did fit; the line is refuted.
+        # The line is refuted: take the largest batch that did fit.
         fits = max((size for size in taken if size < over), default=0)
         is_lower_bound = True
     parts = [f"a batch of {base:,} was trained on and took {formatting.format_bytes(taken[base])}"]
@@ -81,7 +81,7 @@ def next_size(
     most: int = ENOUGH,
     steps: Sequence[StepMemory] = (),
 ) -> int | None:
-    """Returns the batch to train on next for a claim, below all without a figure; None if none."""
+    """Returns the batch to train on next for a claim, below any without a figure; None if none."""
     taken = _taken(footprints)
     if not taken or any(item.status in ("killed", "timed out") for item in footprints):
         return None
@@ -93,14 +93,14 @@ def next_size(
         (item.batch_size for item in tried if item.status != "measured" and item.batch_size > base),
         default=math.inf,
     )
-    # Of one footprint the bound takes everything to grow with the batch: so far is safe.
+    # With one footprint, the bound lets everything grow with the batch, so a far reach is safe.
     reach = _FIRST_REACH if len(taken) == 1 else _REACH
     if ended == math.inf and base >= _FIRST_REACH * min(taken) and bound > reach * known:
         return None  # the limit is far away
     target = int(min(reach * known, max(base, most), bound))
     if ended <= target:
         target = known if base < known < ended else int(math.sqrt(base * ended))
-    # One that takes too much tells nothing of a smaller one, which with XLA may take yet more.
+    # A batch over the limit says nothing of a smaller one, which with XLA may take even more.
     done = {*taken} if taken[base] <= limit_bytes else {*taken} - {base}
     done |= {item.batch_size for item in tried if item.status != "measured"}
     if target < 1 or any(_NEAR * target <= size <= min(base, target / _NEAR) for size in done):
@@ -111,7 +111,7 @@ def next_size(
 def next_quick_size(
     footprints: Sequence[Footprint], *, most: int = ENOUGH, steps: Sequence[StepMemory] = ()
 ) -> int | None:
-    """Returns likewise a new batch, quick and far from the limit; None if there is none."""
+    """Returns `next_size` if it is new, quick and far from the limit; otherwise None."""
     limit_bytes = min((item.limit_bytes or 0 for item in footprints), default=0)
     size = next_size(footprints, limit_bytes=limit_bytes, most=most, steps=steps)
     is_new = all(item.batch_size != size for item in (*footprints, *steps))
@@ -121,14 +121,14 @@ def next_quick_size(
 
 
 def is_quick(footprints: Sequence[Footprint], size: int) -> bool:
-    """Returns whether a few steps on a batch take no longer than all before."""
+    """Returns whether a few steps on a batch take less time than all footprints so far."""
     last = largest(footprints)
     steps_seconds = _QUICK_STEPS * (last.step_seconds or 0.0) * size / last.batch_size
     return steps_seconds < sum(item.seconds or math.inf for item in footprints)
 
 
 def is_far(footprints: Sequence[Footprint], size: int) -> bool:
-    """Returns whether a batch takes only a part of the limit, were all to grow with it."""
+    """Returns whether a batch stays far below the limit, even if all grows with the batch."""
     last = largest(footprints)
     taken_bytes = (last.taken_bytes or 0) * size / last.batch_size
     return taken_bytes < _FAR_SHARE * (last.limit_bytes or 0)
@@ -174,9 +174,9 @@ def _taken(footprints: Sequence[Footprint]) -> dict[int, int]:
 
 
 def _bound(taken: dict[int, int], limit_bytes: int) -> tuple[int, bool]:
-    """Returns the batch that fits by the steepest growth that stands out, and whether any does.
+    """Returns the batch that fits by the steepest growth above noise, and whether there is any.
 
-    Without one, everything is taken to grow with the batch.
+    Without such growth, everything is assumed to grow with the batch.
     """
     base = max(taken)
     slopes = [
@@ -190,7 +190,7 @@ def _bound(taken: dict[int, int], limit_bytes: int) -> tuple[int, bool]:
 
 
 def _endings(tried: Sequence[Attempt], base: float) -> list[str]:
-    """Returns how those without a figure ended; of errors above `base` only the first."""
+    """Returns how batches without a figure ended; of errors above `base` only the first."""
     ended = sorted(
         (item for item in tried if item.status not in ("measured", "not run")),
         key=lambda item: item.batch_size,

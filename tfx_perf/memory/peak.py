@@ -1,4 +1,4 @@
-"""The allocator's peak over real training steps: how high, of what, and how fragmented."""
+"""The allocator's peak over real training steps: how high, made of what, how fragmented."""
 
 import functools
 import math
@@ -17,12 +17,12 @@ from tfx_perf.memory.record import StateSizes
 from tfx_perf.tf_internals import datasets
 from tfx_perf.tf_internals.messages import xplane_pb2
 
-# With what a process must start for its CPU peaks to be true. The default CPU allocator (with
+# A process must start with this for its CPU peaks to be true. The default CPU allocator (with
 # oneDNN) leaves tensors under 256 KiB out of its statistics; this one counts all.
 ENVIRONMENT = {"TF_CPU_ALLOCATOR_USE_BFC": "1"}
 
 _PROBE_BYTES = 2**16
-_ALLOCATORS = {"CPU": "cpu", "GPU": "gpu_0"}  # parts of their names
+_ALLOCATORS = {"CPU": "cpu", "GPU": "gpu_0"}  # parts of the allocators' names
 _EVENTS = ("MemoryAllocation", "MemoryDeallocation")
 _IN_USE, _INDEX, _NAME = "bytes_allocated", "fragmentation", "allocator_name"
 
@@ -32,8 +32,8 @@ def run_steps(
 ) -> None:
     """Trains a few steps with Keras' `fit` on one batch in memory; the weights change.
 
-    Callbacks, validation and the input pipeline's buffers are left out. With `copied` each step has
-    tensors of its own, as batches that are read do.
+    Callbacks, validation and the input pipeline's buffers are left out. With `copied`, each step
+    has its own tensors, as with batches that are read.
     """
     data = batches.repeated(call, batch)
     call.proceed(
@@ -52,7 +52,7 @@ def run_steps(
 
 
 def begin(device: str) -> int:
-    """Returns the bytes in use, of which the highest counts from now on; 0 if they do not count."""
+    """Resets the peak and returns the bytes in use; 0 if the allocator does not count them."""
     if gap(device):
         return 0
     tf.config.experimental.reset_memory_stats(device)
@@ -66,14 +66,14 @@ def bytes_since(device: str) -> int:
 
 @functools.cache
 def gap(device: str) -> str:
-    """Returns why the allocator's bytes say nothing; empty if it counts every tensor."""
+    """Returns why the allocator's byte counts are unusable; empty if it counts every tensor."""
     try:
         with tf.device(device):
             before = tf.config.experimental.get_memory_info(device)["current"]
             probe = tf.zeros(_PROBE_BYTES, tf.uint8) + tf.ones(1, tf.uint8)
             counted = tf.config.experimental.get_memory_info(device)["current"] - before
             del probe
-    except ValueError:  # what TensorFlow uses on a CPU without oneDNN counts nothing at all
+    except ValueError:  # TensorFlow's CPU allocator without oneDNN counts nothing at all
         counted = 0
     if counted >= _PROBE_BYTES:
         return ""
@@ -99,32 +99,32 @@ def _variables_bytes(variables: Iterable[Any]) -> int:
 
 
 def fragmentation(work: Callable[[], None]) -> float:
-    """Returns the allocator's fragmentation index, 0-1, when most is in use while `work` runs.
+    """Returns the allocator's fragmentation index, 0-1, at peak use while `work` runs.
 
     TensorFlow's BFC allocator cuts regions into chunks. The index is the share of the free bytes
     outside of the largest free chunk (`BFCAllocator::GetFragmentation` in
-    tensorflow/tsl/framework/bfc_allocator.cc), which only the profiler gets. MeasurementError:
-    another one is running, or there is no BFC allocator, as by default on a CPU.
+    tensorflow/tsl/framework/bfc_allocator.cc); only the profiler gets it. MeasurementError: another
+    profiler is running, or there is no BFC allocator, as by default on a CPU.
     """
-    # Level 2 holds the allocator's events; Python's calls are many and of no use here.
+    # Level 2 has the allocator's events; calls of Python are many and of no use here.
     options = tf.profiler.experimental.ProfilerOptions(host_tracer_level=2, python_tracer_level=0)
     with tempfile.TemporaryDirectory() as folder:
         try:
             with tf.profiler.experimental.Profile(folder, options):
                 work()
         except (tf.errors.AlreadyExistsError, tf.errors.UnavailableError) as error:
-            raise errors.MeasurementError(f"TensorFlow's profiler is not free ({error})") from error
+            raise errors.MeasurementError(f"TensorFlow's profiler is in use ({error})") from error
         files = pathlib.Path(folder).rglob("*.xplane.pb")
         spaces = [xplane_pb2.XSpace.FromString(file.read_bytes()) for file in files]
     device = devices.allocator_device()
     moments = [each for space in spaces for each in _moments(space, device)]
     if not moments:
-        raise errors.MeasurementError(f"the allocator of {device} does not say")
+        raise errors.MeasurementError(f"the allocator of {device} does not report it")
     return max(moments, key=operator.itemgetter(0))[1]
 
 
 def _moments(space: xplane_pb2.XSpace, device: str) -> Iterator[tuple[int, float]]:
-    """Yields bytes in use and the index, whenever a chunk is handed out or taken back."""
+    """Yields bytes in use and the index for each time that a chunk is allocated or freed."""
     allocator = _ALLOCATORS[device.partition(":")[0]]
     for plane in space.planes:
         events = {key: item.name for key, item in plane.event_metadata.items()}

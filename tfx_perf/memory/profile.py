@@ -23,9 +23,9 @@ _ACTIVITIES: Mapping[Work, str] = {
     "fragmentation": "how fragmented the allocator gets",
     "xla": "what XLA would take",
 }
-# After these nothing larger is tried.
+# After one of these, no larger size is tried.
 _TOO_LARGE = ("out of memory", "killed", "timed out", "not run")
-_FURTHER, _MOST_SIZES = 4, 6  # times the largest size, up to so many, until growth stands out
+_FURTHER, _MOST_SIZES = 4, 6  # factor to the next size, and most sizes, until growth stands out
 
 
 def profile(
@@ -41,14 +41,14 @@ def profile(
     """Finds out where the memory of a training step goes; the model's weights change.
 
     Plain steps run without XLA. Without configured batch sizes, the module's own is halved and
-    doubled; XLA is asked of the module's own only, or not at all where `why_no_xla` gives a reason.
-    Where the module trains without XLA, the same steps tell its footprint, and larger batches
-    follow as far as they are quick and far from the limit; with XLA a few follow until growth
-    stands out. None has a predicted peak over the limit, or more examples than an epoch or the
-    split, of which there are `example_count`. Of the RAM, `reserved_bytes` are not for steps.
+    doubled, and XLA compiles only the module's own, or none if `why_no_xla` gives a reason. If the
+    module trains without XLA, the same steps give its footprint, and larger batches follow as long
+    as they are quick and far from the limit; with XLA, a few follow until growth stands out. None
+    has a predicted peak over the limit, or more examples than an epoch or the split, which has
+    `example_count`. Steps may not use `reserved_bytes` of the RAM.
 
-    It must be a process of its own, which is ended where memory runs out. What that has left,
-    `known`, is not done again. `completed` makes a record of it.
+    This needs a separate process, which is ended if memory runs out. Measurements in `known`, left
+    by such a process, are not repeated. `completed` makes a record of the progress.
 
     Raises:
         UserError: `fit` was given data that cannot be rebatched, or none.
@@ -59,7 +59,7 @@ def profile(
 
 
 def completed(progress: ProfileProgress) -> ProfileRecord:
-    """Returns the record, also of sizes not run; MeasurementError if no batch was trained on."""
+    """Returns the record, with sizes not run; MeasurementError if no batch was trained on."""
     if progress.draft is None:
         ended = "; ".join(
             f"batch size {step.batch_size}: {step.reason}" for step in _plain(progress.steps)
@@ -122,7 +122,7 @@ class _Profiling:
         return self._progress
 
     def _larger(self, most: int) -> int | None:
-        """Returns a further size: a quick one, or without footprints one that tells of growth."""
+        """Returns a further size: a quick one, or without footprints one that may show growth."""
         progress, steps = self._progress, _plain(self._progress.steps)
         if self._trained_plan == "plain":
             return largest_batch.next_quick_size(progress.footprints, most=most, steps=steps)
@@ -154,7 +154,7 @@ class _Profiling:
             self._note(progress.with_step(_over_limit(size, expected_bytes, limit)))
             return
         self._note(progress.begun("plain", size))
-        # Where its process was ended at the limit, the allocator may still tell of the step.
+        # If a process was ended at the limit, the allocator may still measure the step.
         was_ended = any(item.batch_size == size for item in progress.footprints)
         has_footprint = self._trained_plan == "plain" and not was_ended
         measured = self._meter.take(size, is_brief=is_brief, may_end=has_footprint)
@@ -165,7 +165,7 @@ class _Profiling:
         self._note(progress.with_step(row))
 
     def _row(self, measured: footprint.Measured) -> StepMemory:
-        """Returns the step's row; the first one that trains also tells of the state."""
+        """Returns the step's row; the first step that trains also gives the sizes of the state."""
         taken = measured.footprint
         row = StepMemory(
             plan="plain",
@@ -204,7 +204,7 @@ class _Profiling:
             self._note(self._progress.with_fields(fragmentation_gap=str(error)))
 
     def _compile(self, why_not: str | None) -> None:
-        """Adds what XLA plans for the sizes that have trained, unless it ended a process."""
+        """Adds what XLA plans for the sizes that have trained, unless it had a process killed."""
         for step in _plain(self._progress.steps):
             size = step.batch_size
             if any(done.plan == "xla" and done.status == "killed" for done in self._progress.steps):
@@ -214,9 +214,9 @@ class _Profiling:
                 continue
             self._note(self._progress.begun("xla", size))
             batch = self._meter.batch(size)
-            if not self._has_trained:  # in a process that goes on for another
-                with contextlib.suppress(Exception):  # the row says it, too
-                    peak.run_steps(self._call, batch)  # makes the variables
+            if not self._has_trained:  # in a process that resumes for another
+                with contextlib.suppress(Exception):  # the row will say so, too
+                    peak.run_steps(self._call, batch)  # creates the variables
                 self._has_trained = True
             self._note(self._progress.with_step(_xla_row(self._call, batch, why_not)))
 
@@ -253,10 +253,9 @@ def _not_run(progress: ProfileProgress) -> Iterable[StepMemory]:
                 None,
             )
             reason = (
-                f"not run: batch {culprit.batch_size}, {culprit.plan}, ended before ("
-                f"{culprit.status})"
+                f"not run after batch {culprit.batch_size} ({culprit.plan}): {culprit.status}"
                 if culprit
-                else "not run: the profile ended before"
+                else "not run: profiling ended first"
             )
             yield StepMemory(plan=plan, batch_size=size, status="not run", reason=reason)
 
@@ -270,7 +269,7 @@ def _over_limit(size: int, expected: float, limit: devices.MemoryLimit) -> StepM
 
 
 def _predicted_bytes(progress: ProfileProgress, size: int) -> float:
-    """Returns a peak by the line, or before there is one by what cannot be less; else 0."""
+    """Returns a peak by the line, or before there is one by an upper bound; 0 without peaks."""
     peaks = _peaks(progress.steps)
     if not peaks or progress.draft is None:
         return 0.0
@@ -280,7 +279,7 @@ def _predicted_bytes(progress: ProfileProgress, size: int) -> float:
     state = progress.draft.state
     fixed = state.weights_bytes + state.optimizer_state_bytes + state.gradients_bytes
     largest = max(peaks)
-    # All beside the state taken as growing, which is the most that a larger batch can need.
+    # Everything besides the state is assumed to grow, the most that a larger batch can need.
     return fixed + max(0, peaks[largest] - fixed) * size / largest
 
 

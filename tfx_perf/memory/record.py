@@ -1,4 +1,4 @@
-"""What MemoryProfiler found out, and how far it has come: what a process that is killed leaves."""
+"""The results of MemoryProfiler, and its progress, which remains if its process is killed."""
 
 from typing import Any, ClassVar, Literal
 
@@ -10,19 +10,19 @@ from tfx_perf.core.records import Advice
 FILE_NAME = "profile.json"
 PROGRESS_FILE_NAME = "profile_progress.json"
 
-_LARGE_SHARE = 0.5  # of the limit, or of the peak
+_LARGE_SHARE = 0.5  # share of the limit, or of the peak
 
 Plan = Literal["plain", "xla"]
 Work = Literal["plain", "fragmentation", "xla"]
 # How a batch size ended. `failed`: it raised, or could not be measured; `killed`: its process was.
 Status = Literal["measured", "failed", "out of memory", "killed", "timed out", "not run"]
 
-# Of these the module, the machine or the time is to blame; that a batch is too large is a finding.
+# The module, the machine or the time is to blame for these; a too large batch is a finding.
 _WRONG: tuple[Status, ...] = ("failed", "killed", "timed out")
 
 
 class StateSizes(records.Record):
-    """What a training step holds on one replica; gradients count as if all were dense."""
+    """Memory that a step holds on one replica; gradients count as if all were dense."""
 
     weights_bytes: int
     optimizer_state_bytes: int
@@ -30,7 +30,7 @@ class StateSizes(records.Record):
 
 
 class Prediction(records.Record):
-    """A straight line through measured peaks, and its largest relative distance from one."""
+    """A straight line through measured peaks, and its largest relative distance from any peak."""
 
     fixed_bytes: float
     bytes_per_example: float
@@ -42,7 +42,7 @@ class Prediction(records.Record):
 
 
 class Attempt(records.Record):
-    """One batch size that was tried; without a figure there is a `reason`."""
+    """One batch size that was tried; `reason` says why it has no figure."""
 
     batch_size: int
     status: Status = "measured"
@@ -53,10 +53,10 @@ class StepMemory(Attempt):
     """One training step at one batch size under one plan.
 
     Attributes:
-        plan: `plain`, run by Keras without XLA, the allocator's peak; or `xla`, compiled but not
-            run, XLA's buffer assignment.
+        plan: `plain`: run by Keras without XLA, with the allocator's peak; or `xla`: compiled but
+            not run, with XLA's buffer assignment.
         peak_bytes: on one device.
-        scatter_bytes: by how much the peak varied between rounds; `plain` only, None after one.
+        scatter_bytes: how much the peak varied between rounds; `plain` only, None after one round.
         temp_bytes: temporaries of the buffer assignment; `xla` only.
     """
 
@@ -69,23 +69,23 @@ class StepMemory(Attempt):
     @pydantic.model_validator(mode="before")
     @classmethod
     def _with_status(cls, values: Any) -> Any:
-        """Gives a row without a status, as older records have them, that of its reason."""
+        """Sets the status `failed` for a row of older records, which have only a reason."""
         if isinstance(values, dict) and "status" not in values and values.get("reason"):
             return {**values, "status": "failed"}
         return values
 
 
 class Footprint(Attempt):
-    """What the first steps of training took at one batch size, with the module's own plan.
+    """Memory and time of the first training steps at one batch size, with the module's own plan.
 
-    It is taken in a process of its own, or after smaller batches.
+    It is measured in a separate process, or after smaller batches.
 
     Attributes:
         taken_bytes: on a CPU the largest growth, from `fit` on, of the process's resident memory
-            outside of files (up to the limit, if it was stopped there); else the allocator's peak.
-        seconds: of all these steps.
-        step_seconds: of one after the first, which is traced; None if not known.
-        limit_bytes: what may be taken, at that time; None if the process did not come that far.
+            outside of files (up to the limit, if stopped there); otherwise the allocator's peak.
+        seconds: time of all these steps.
+        step_seconds: time of a step after the first, which is traced; None if unknown.
+        limit_bytes: the memory limit at that time; None if the process did not get that far.
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.footprint/1"
@@ -102,12 +102,12 @@ class ProfileRecord(records.Record):
     Attributes:
         module_batch_size: the batch size that the user's module trains with.
         epoch_example_count: about how many examples an epoch of its `fit` has; None if unknown.
-        replica_count: of the module's strategy; figures are those of one device.
+        replica_count: replicas of the module's strategy; figures are those of one device.
         prediction: growth of the plain step's peak; None, with `reason`, if it does not stand out.
-        trained_plan: what the module's `fit` trains with; None in older records.
-        footprints: with that plan; empty in older records, where `prediction` gave the largest
-            batch.
-        largest_batch_size: that fits, and was trained on or is smaller; None if unknown.
+        trained_plan: the plan that the module's `fit` trains with; None in older records.
+        footprints: footprints with that plan; empty in older records, where `prediction` gave the
+            largest batch.
+        largest_batch_size: one that fits, and was trained on or is smaller; None if unknown.
         fragmentation_ratio: at the peak of a plain step at the module's batch size; None, with
             `fragmentation_gap`, if unknown.
     """
@@ -160,12 +160,12 @@ class ProfileRecord(records.Record):
 
     @property
     def endings(self) -> dict[int, Status]:
-        """How each batch size ended, ascending: the worst of its training and its step."""
+        """How each batch size ended, ascending: the worse of its footprint and its step."""
         return {size: item.status for size, item in self._worst.items()}
 
     @property
     def remark(self) -> str:
-        """What went wrong, in a sentence; empty if nothing did."""
+        """The failures, in a sentence; empty if there were none."""
         sizes: dict[str, list[str]] = {}
         measured = [size for size, status in self.endings.items() if status == "measured"]
         most = max(measured, default=0)
@@ -173,7 +173,7 @@ class ProfileRecord(records.Record):
             if item.status in _WRONG:
                 sizes.setdefault(item.reason, []).append(f"{size:,}")
                 if size > most and item.status == "failed":
-                    break  # larger ones raise for the same reason, in words of their own
+                    break  # larger ones raise for the same reason, with other messages
         ended = [
             f"batch{'es' if len(batches) > 1 else ''} {', '.join(batches)}: {reason}"
             for reason, batches in sizes.items()
@@ -190,7 +190,7 @@ class ProfileRecord(records.Record):
 
     @property
     def advice(self) -> tuple[Advice, ...]:
-        """What the figures at the module's own batch size give reason to change."""
+        """Changes that the figures at the module's own batch size suggest."""
         step = self.step("plain", self.module_batch_size)
         if not step.peak_bytes or step.peak_bytes < _LARGE_SHARE * self.memory_limit_bytes:
             return ()
@@ -235,14 +235,14 @@ class ProfileRecord(records.Record):
 
 
 class Running(records.Record):
-    """The step under a plan, or the look at fragmentation, that is under way."""
+    """The measurement under way: a step under a plan, or fragmentation."""
 
     work: Work
     batch_size: int
 
 
 class ProfileProgress(records.Record):
-    """A profile in the making, written around each measurement; no `draft` before a training."""
+    """An unfinished profile, written around each measurement; `draft` is None until one trains."""
 
     SCHEMA: ClassVar[str] = "tfx_perf.memory_progress/1"
 
@@ -254,7 +254,7 @@ class ProfileProgress(records.Record):
     draft: ProfileRecord | None = None
 
     def has(self, work: Work, batch_size: int) -> bool:
-        """Returns whether a step has a row, or fragmentation has been looked at."""
+        """Returns whether a step has a row, or fragmentation was examined."""
         if work == "fragmentation":
             draft = self.draft
             return draft is not None and bool(
@@ -263,7 +263,7 @@ class ProfileProgress(records.Record):
         return any((step.plan, step.batch_size) == (work, batch_size) for step in self.steps)
 
     def begun(self, work: Work, batch_size: int) -> "ProfileProgress":
-        """Returns the progress with something under way."""
+        """Returns the progress with a measurement under way."""
         return self.model_copy(update={"running": Running(work=work, batch_size=batch_size)})
 
     def with_step(self, step: StepMemory) -> "ProfileProgress":

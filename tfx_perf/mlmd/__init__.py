@@ -1,4 +1,4 @@
-"""Runs on record in ML Metadata, which is imported where it is used: scripts do without."""
+"""Recorded runs in ML Metadata, which is imported only when used: scripts do not need it."""
 
 import importlib
 import importlib.util
@@ -21,7 +21,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Returns what this package has of ML Metadata, by its name here."""
+    """Returns a part of ML Metadata by its name in this package."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = importlib.import_module(_MODULES[name])

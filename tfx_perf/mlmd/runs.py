@@ -1,8 +1,8 @@
 """Reads runs, their figures and the gate's verdicts back from ML Metadata.
 
-Only the plain `ml_metadata` API is used: `filter_query` is gone from ML Metadata 1.21. Works on
-what TFX's IR-based runners write (LocalDagRunner, Beam): contexts of the types `pipeline` and
-`pipeline_run`, the one the parent of the other.
+Only the plain `ml_metadata` API is used: ML Metadata 1.21 has no `filter_query` any more. Works on
+the records of TFX's IR-based runners (LocalDagRunner, Beam): contexts of the types `pipeline` and
+`pipeline_run`, of which the former is the parent.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FIGURE_TYPES = frozenset(
 )
 _EVALUATION_TYPE = "tfx_perf.PerfEvaluation"
 _TRAINING_TYPE = "tfx_perf.PerfMetrics"
-# Artifact type to the custom property that says what was chosen, and its name for people.
+# Artifact type to the custom property that names the chosen plan, and its display name.
 _PLANS = {
     "tfx_perf.InputPlan": ("chosen_candidate", "input plan"),
     _TRAINING_TYPE: ("plan", "training plan"),
@@ -43,13 +43,13 @@ class RecordedRun:
         created: when the run began, in UTC.
         state: `complete`, `running` or `failed`, from the states of its executions.
         metrics: catalogue key to value, of every artifact the run put out or took from cache.
-        blessed: PerfEvaluator's verdict; like `pushed` None if it did not get that far.
+        blessed: PerfEvaluator's verdict; like `pushed` None if the run did not get that far.
         folders: where tfx-perf's artifacts are, e.g. `{"PerfMetrics": "/…/perf_metrics/7"}`.
-        plans: what was done for speed, e.g. `{"training plan": "50 steps per execution"}`.
+        plans: the plans used, e.g. `{"training plan": "50 steps per execution"}`.
         note: what a person decided about the run; it outweighs the gate's verdict.
-        node: of the PerfEvaluator that judged it; empty if none has, or in old ledgers.
+        node: id of the PerfEvaluator that judged it; empty if none has, or in old ledgers.
         is_cached: whether its training is that of an earlier run, from TFX's cache.
-        replaced_runs: earlier runs of a script whose figures those of this one have replaced.
+        replaced_runs: number of a script's earlier runs whose figures this run has replaced.
     """
 
     run_id: str
@@ -70,7 +70,7 @@ class RecordedRun:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """A key that no two runs of any pipelines share."""
+        """A key that is unique among the runs of all pipelines."""
         return self.pipeline, self.node, self.run_id
 
     @property
@@ -80,7 +80,7 @@ class RecordedRun:
 
     @property
     def trained_on(self) -> str:
-        """Who trained together, e.g. `2 workers`; empty if nobody knows."""
+        """The workers or replicas that trained together, e.g. `2 workers`; empty if unknown."""
         if "replica_count" not in self.metrics:
             return ""
         return formatting.together(
@@ -91,7 +91,7 @@ class RecordedRun:
 
 
 def by_who_trained(runs: Iterable[RecordedRun]) -> dict[str, list[RecordedRun]]:
-    """Returns runs whose times may be compared, by `trained_on`, in the order that they have."""
+    """Groups runs whose times may be compared by `trained_on`, keeping their order."""
     groups: dict[str, list[RecordedRun]] = {}
     for run in runs:
         groups.setdefault(run.trained_on, []).append(run)
@@ -120,8 +120,8 @@ def read_runs(
         key=lambda context: (context.create_time_since_epoch, context.id),
         reverse=True,
     )
-    # Not the context's parent: Airflow names the runs of all DAGs alike, and TFX then takes the
-    # context of the first pipeline's run for the others', too.
+    # The context's parent is no use: Airflow gives runs of all DAGs the same names, and TFX then
+    # uses the context of the first pipeline's run for the others, too.
     executions_of = {
         name: {item.id for item in store.get_executions_by_context(id_)}
         for id_, name in known.items()
@@ -149,7 +149,7 @@ def _runs(
     executions: Sequence[mlmd.proto.Execution],
     database: str,
 ) -> list[RecordedRun]:
-    """Returns the run; where it has several gates, what each of them has to do with."""
+    """Returns the run; if it has several gates, once for each, with that gate's artifacts."""
     nodes = {execution.id: _node(store, execution) for execution in executions}
     outputs, inputs = _artifacts(store, list(nodes))
     cached = {
@@ -169,7 +169,7 @@ def _runs(
     if len(made) > 1:
         parts = {
             gate: [
-                # What a node makes of the gate's outputs belongs to it, too: the pushed model.
+                # The outputs of a node that reads the gate's belong to it, too: the pushed model.
                 outputs_of_it
                 if of_gate & inputs[id_]
                 else [item for item in outputs_of_it if item.id in of_gate | given[gate]]
@@ -196,7 +196,7 @@ def _runs(
 def _results(
     outputs: Iterable[Sequence[mlmd.proto.Artifact]], *, cached: Collection[int], database: str
 ) -> dict[str, Any]:
-    """Returns the fields of a run that its executions' outputs tell, oldest execution first."""
+    """Returns the fields of a run that are in its executions' outputs, oldest execution first."""
     figures: dict[str, float] = {}
     fields: dict[str, Any] = {"blessed": None, "pushed": None, "folders": {}, "plans": {}}
     for artifacts in outputs:
@@ -255,14 +255,14 @@ def _flag(artifact: mlmd.proto.Artifact | None, key: str) -> bool | None:
 
 
 def _node(store: mlmd.MetadataStore, execution: mlmd.proto.Execution) -> str:
-    """Returns `<pipeline>.<node>`; something unique where the runner does not tell."""
+    """Returns `<pipeline>.<node>`; a unique id if the runner does not record it."""
     contexts = store.get_contexts_by_execution(execution.id)
     names = (context.name for context in contexts if context.type == _NODE)
     return next(names, str(execution.id))
 
 
 def _state(nodes: Mapping[int, str], executions: Sequence[mlmd.proto.Execution]) -> str:
-    """Sums up the states of the nodes; one that was tried again counts with its last try."""
+    """Sums up the states of the nodes; for a retried node, that of its last attempt counts."""
     last = {nodes[execution.id]: execution.last_known_state for execution in executions}
     states = set(last.values())
     if states & {mlmd.proto.Execution.FAILED, mlmd.proto.Execution.CANCELED}:

@@ -17,7 +17,7 @@ def is_url(source: str) -> bool:
 
 
 def without_password(source: str) -> str:
-    """Returns a database as an error names it, without the password."""
+    """Returns the name of a database for an error, without the password."""
     if not is_url(source):
         return f"path={source}"
     scheme, _, rest = source.partition("://")
@@ -25,10 +25,10 @@ def without_password(source: str) -> str:
 
 
 def open_store(source: str, *, writable: bool = False) -> mlmd.MetadataStore:
-    """Opens an existing database; UserError if it is not there, or none of ML Metadata.
+    """Opens an existing database; UserError if it does not exist, or is not one of ML Metadata.
 
-    It is the path of an SQLite file, `mysql://user:password@host:port/database`, or the same with
-    `postgresql://`. Unless an SQLite file is `writable`, a pipeline may write to it meanwhile.
+    `source` is the path of an SQLite file, `mysql://user:password@host:port/database`, or the same
+    with `postgresql://`. Unless it is `writable`, a pipeline may write to an SQLite file meanwhile.
     """
     if not mlmd.IS_INSTALLED:
         raise errors.UserError(
@@ -50,7 +50,7 @@ def open_store(source: str, *, writable: bool = False) -> mlmd.MetadataStore:
 
 
 def located(uri: str, source: str) -> str:
-    """Returns where an artifact's folder is; relative ones are sought above the database."""
+    """Returns where an artifact's folder is; looks for a relative one above the database."""
     path = pathlib.Path(uri)
     if path.is_absolute() or "://" in uri or is_url(source) or path.exists():
         return uri
@@ -75,7 +75,7 @@ def _server(source: str) -> mlmd.proto.ConnectionConfig:
     try:
         url = parse.urlsplit(source)
         port = url.port
-    except ValueError as error:  # it may hold the password
+    except ValueError as error:  # the message may contain the password
         raise errors.UserError(
             f"Expected {source.partition('://')[0]}://user:password@host:port/database. "
             "Received: another form of URL."
@@ -98,5 +98,5 @@ def _server(source: str) -> mlmd.proto.ConnectionConfig:
     target.host = url.hostname
     target.user = parse.unquote(url.username or "")
     target.password = parse.unquote(url.password or "")
-    target.skip_db_creation = True  # a name with a typing error is an error, not a new database
+    target.skip_db_creation = True  # a mistyped name is an error, not a new database
     return connection

@@ -15,10 +15,10 @@ from tfx_perf.report import page, plots, step_parts
 
 _REFUSED_FILE_NAME = "refused.html"
 _REFUSED = pathlib.Path(__file__).with_name("refused.md")
-# Other pages of the docs are not where this one is read; the name says which one it is, and whose.
+# Links to other pages of the docs, which do not exist where this page is read; paths replace them.
 _LINK = re.compile(r"\[([^\]]+)\]\((?:\.\./)*(docs/[^)#]+)[^)]*\)")
 _SUITE = "tfx-perf gate"
-# What XML 1.0 cannot hold, not even escaped.
+# Characters that XML 1.0 cannot hold, not even escaped.
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _TITLE = "PerfEvaluator: may this model be pushed?"
 _SCRIPT_TITLE = "May this run count as good?"
@@ -62,7 +62,7 @@ def report_on(record: GateRecord) -> page.Report:
 
 
 def _add_remedies(report: page.Report, outcomes: list[RuleResult], *, is_of_script: bool) -> None:
-    note = "A setting is changed where the rule is wrong; where the run is, find out why"
+    note = "Change a setting if the rule is wrong; if the run is, find the cause"
     report.add_table(
         "Remedies",
         columns=["refused by", "setting", "it is", "what to do"],
@@ -71,7 +71,7 @@ def _add_remedies(report: page.Report, outcomes: list[RuleResult], *, is_of_scri
              remedy.setting, remedy.value, remedy.suggestion]
             for remedy, answered in remedies(outcomes).items()
         ],
-        # The guide is about pipelines, and lies beside the pages of these alone.
+        # The guide is about pipelines, and is written beside their reports only.
         note=f"{note}." if is_of_script else f"{note}:",
         link=("", "") if is_of_script else (_REFUSED_FILE_NAME, "What to do about a refusal"),
     )  # fmt: skip
@@ -128,7 +128,7 @@ def change_in_words(outcome: RuleResult) -> str:
 def allowed_in_words(outcome: RuleResult) -> str:
     """Returns the values that pass, e.g. `≤ 3.30 ms`, or the answer that does.
 
-    One that is inconclusive is among them, and may in truth be beyond its max_regression.
+    An inconclusive value is among them, and may in fact be beyond its max_regression.
     """
     is_flag = metrics.lookup(outcome.metric).unit == "flag"
     bounds = [
@@ -176,7 +176,7 @@ def _baseline_in_words(outcome: RuleResult, record: GateRecord) -> str:
 def _noise(outcome: RuleResult) -> float:
     """Returns half the 90% interval of the change, in the metric's unit; 0 where it is unknown."""
     difference = (outcome.value or 0.0) - (outcome.baseline or 0.0)
-    if not outcome.change or outcome.change_high is None:  # equal, so that no scale can be told
+    if not outcome.change or outcome.change_high is None:  # equal, so the scale is unknown
         return 0.0
     return (outcome.change_high - outcome.change) * difference / outcome.change
 

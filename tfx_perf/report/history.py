@@ -16,7 +16,7 @@ _KIND_OF = dict(zip((True, False, None), _KINDS, strict=True))
 def report_on(
     runs: Sequence[RecordedRun], keys: Sequence[str], *, folder: pathlib.Path
 ) -> page.Report:
-    """Returns each metric's trend by who trained, and the runs with links from `folder`."""
+    """Returns each metric's trend by number of workers, and the runs with links from `folder`."""
     counts = [sum(run.blessed is value for run in runs) for value in (True, False)]
     report = page.Report(
         title="History of runs",
@@ -61,6 +61,6 @@ def _linked(text: str, run: RecordedRun, kind: str, *, folder: pathlib.Path) -> 
     file = storage.path(run.folders[kind]) / page.FILE_NAME
     try:
         is_there = storage.is_file(file)
-    except errors.UserError:  # in a store without a driver here
+    except errors.UserError:  # its store has no driver here
         is_there = False
     return page.Link.on_page(text, str(file), folder=folder) if is_there else text

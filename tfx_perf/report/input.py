@@ -84,7 +84,7 @@ def _add_diagnosis(report: page.Report, diagnosis: diagnosis_lib.Diagnosis) -> N
         "step alone": diagnosis.train_examples_per_second,
         "both together": diagnosis.together_examples_per_second,
     }
-    if diagnosis.train_examples_per_second:  # one rate alone compares nothing
+    if diagnosis.train_examples_per_second:  # otherwise there is nothing to compare
         report.add_figure(
             "Bottleneck with TFXIO's default",
             svg=lambda: plots.interval_bars(
@@ -162,7 +162,7 @@ def _add_candidates(report: page.Report, record: record_lib.TuningRecord) -> Non
         for outcome in record.outcomes
         if outcome.examples_per_second
     ]
-    if len(rates) > 1:  # else the diagnosis has it
+    if len(rates) > 1:  # otherwise the diagnosis shows the only rate
         report.add_figure(
             "Speed of the candidates without training",
             svg=lambda: plots.interval_bars(
@@ -202,7 +202,7 @@ def _add_candidates(report: page.Report, record: record_lib.TuningRecord) -> Non
 
 
 def _add_data(report: page.Report, record: record_lib.TuningRecord) -> None:
-    searching = "looking whether the plan holds" if record.reused_from else "the search"
+    searching = "checking the plan" if record.reused_from else "the search"
     rows = [
         ("examples", _count(record.example_count)),
         ("examples compared with the default's", _count(record.checked_example_count)),
@@ -239,7 +239,7 @@ def _interval(interval: statistics.Interval) -> str:
 
 
 def _names(intervals: Iterable[statistics.Interval]) -> str:
-    """Returns the names of the intervals, which differ by the rounds of their comparisons."""
+    """Returns the intervals' names, which depend on the number of rounds of each comparison."""
     return " or ".join(sorted({interval.name for interval in intervals}))
 
 

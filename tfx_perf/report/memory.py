@@ -56,7 +56,7 @@ def report_on(record: ProfileRecord) -> page.Report:
             ),
             note=_growth_note(record),
         )
-    if record.footprints:  # else nobody knows what the module trains with
+    if record.footprints:  # otherwise it is unknown which plan the module trains with
         report.add_table(
             "Memory of training",
             columns=["batch size", "ended", "took", "remark"],
@@ -93,7 +93,7 @@ def report_on(record: ProfileRecord) -> page.Report:
         "operations in different orders. Temporaries: XLA's own figure.",
     )
     report.add_table(
-        "Whatever the batch size",
+        "Independent of the batch size",
         columns=["what", "value"],
         rows=[
             ("weights", formatting.format_bytes(record.state.weights_bytes)),
@@ -140,7 +140,7 @@ def _largest(record: ProfileRecord) -> str:
     if record.largest_batch_size is None:
         why = record.largest_remark or record.reason
         return f"The largest batch that fits {limit} is not known: {why}."
-    if not record.largest_remark:  # a record of before there were footprints
+    if not record.largest_remark:  # an older record, without footprints
         return (
             f"Batches up to {record.largest_batch_size:,} should fit {limit}, by the allocator's "
             "bytes without XLA and a straight line alone."

@@ -16,12 +16,12 @@ from tfx_perf import core
 from tfx_perf.core import records, storage
 
 FILE_NAME = "report.html"
-"""Of the report of an artifact, in its folder, and of that on a script's training."""
+"""File name of an artifact's report, in its folder, and of the report on a script's training."""
 
 Tone = Literal["good", "bad", "neutral"]
 Place = str | pathlib.Path | upath.UPath
 
-# Where a cell that is one long name may go on in the next line, e.g. `peak_memory_share_ratio`.
+# Where a cell with one long name may break into the next line, e.g. `peak_memory_share_ratio`.
 _BREAK = re.compile(r"(?<=[_./])(?=[A-Za-z])")
 _LONG_NAME = 14
 _TEMPLATE_FOLDER = pathlib.Path(__file__).parent
@@ -37,7 +37,7 @@ class Origin(records.Record):
 
 
 UNKNOWN = Origin()
-"""Of a report that no node has made."""
+"""The origin of a report that was not made by a node."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,9 +50,9 @@ class Link:
 
     @classmethod
     def on_page(cls, name: str, address: str, *, folder: Place) -> "Link":
-        """Returns a link from a page in a folder, relative where a copy of the whole keeps it so.
+        """Returns a link from a page in a folder; relative if it stays valid when both are copied.
 
-        That is where both lie in one store, or below one folder.
+        That is so if both are in one store, or below one folder.
         """
         (store, path), (own_store, own_path) = _split(address), _split(str(folder))
         if store == own_store and (store or os.path.commonpath([path, own_path]) != os.sep):
@@ -107,7 +107,7 @@ class Report:
 
     @property
     def verdict(self) -> str:
-        """The first lines as one."""
+        """The first lines, joined into one."""
         return " ".join(self._first_lines)
 
     def add_table(
@@ -121,14 +121,14 @@ class Report:
     ) -> None:
         """Adds a table, unless it has no rows; cells are escaped, a `Link` is shown as a link.
 
-        `note` stands above the table. `link` is a file beside the page, and the words that lead
-        there from the note's end.
+        `note` is shown above the table. `link` is a file beside the page, and the text of the link
+        to it at the note's end.
         """
         if rows:
             self._sections.append(_Section("table", title, note, columns, rows, link=link))
 
     def add_figure(self, title: str, *, svg: Callable[[], str], note: str = "") -> None:
-        """Adds a plot by a function of `tfx_perf.report.plots`, called when the page is written."""
+        """Adds a plot; `svg` draws it with `tfx_perf.report.plots` when the page is written."""
         self._sections.append(_Section("figure", title, note, svg=svg))
 
     def add_text(self, title: str, *, note: str) -> None:
@@ -136,7 +136,7 @@ class Report:
         self._sections.append(_Section("text", title, note))
 
     def render(self, *, origin: Origin = UNKNOWN, folder: Place = "") -> str:
-        """Returns the page as HTML; links to other reports start from its future `folder`."""
+        """Returns the page as HTML; links to other reports are relative to its future `folder`."""
         header = {
             "made": f"{self.made:%Y-%m-%d %H:%M} UTC",
             "pipeline": origin.pipeline,

@@ -1,4 +1,4 @@
-"""The plots of the reports, as inline SVG, by matplotlib, which the first one imports."""
+"""The plots of the reports, as inline SVG, drawn by matplotlib, which the first plot imports."""
 
 import io
 import math
@@ -9,14 +9,14 @@ import numpy as np
 
 from tfx_perf.core import formatting, metrics, statistics
 
-# All of it, so that the SVG names no foreign vocabularies and does not change from run to run.
+# All metadata, removed so that the SVG has no foreign namespaces and is the same in every run.
 _SVG_METADATA = ("Creator", "Date", "Format", "Type")
-# What the axis of a trend reaches at least on both sides of the median, relative to it: a change of
-# 4% then takes a tenth of its height, however little the runs differ.
+# The least reach of a trend's axis on both sides of the median, relative to it: a change of 4% then
+# takes a tenth of its height, however little the runs differ.
 _LEAST_REACH = 0.2
-# The same in changes that pass, for where these are smaller, as of an AUC.
+# The same as a multiple of the allowed change, used where that is smaller, as for an AUC.
 _REACH_IN_ALLOWED = 3.0
-_READABLE_SHARE = 0.08  # of the widest bar, for a part's size to fit into it
+_READABLE_SHARE = 0.08  # of the widest bar: the smallest part into which its size fits
 _MOST_TICKS, _MOST_RUN_NUMBERS = 5, 12
 _COLORS = (
     "#30506e", "#d98c2b", "#1b7f4b", "#8a5a9e", "#9aa7b4", "#b3261e", "#5fa8a0", "#6b4a2b",
@@ -48,7 +48,7 @@ def _plain(value: float, _: float | None = None) -> str:
 def interval_bars(
     rows: Sequence[tuple[str, statistics.Interval]], *, xlabel: str, highlight: str
 ) -> str:
-    """Draws a horizontal bar a row with its interval.
+    """Draws one horizontal bar per row, with its interval.
 
     The row labeled `highlight` (the winner) has the accent color. `xlabel` has the values' unit.
     """
@@ -69,9 +69,9 @@ def stacked_bars(
     xlabel: str,
     format_size: Callable[[float], str] | None = None,
 ) -> str:
-    """Draws one horizontal bar a row, split into parts, which have the same names in every row.
+    """Draws one horizontal bar per row, split into parts, which have the same names in every row.
 
-    `format_size` writes a size, at the axis and in the parts; without it, `xlabel` has the unit.
+    `format_size` formats a size, at the axis and in the parts; without it, `xlabel` has the unit.
     """
     drawing, axes = _axes(0.9 + 0.42 * sum(1 + label.count("\n") for label in rows))
     labels = list(rows)
@@ -103,7 +103,7 @@ def lines(
     log_scale: bool = False,
     predicted: str | None = None,
 ) -> str:
-    """Draws one line a series of x and y values; `predicted` is dashed, as it was not measured.
+    """Draws one line per series of x and y values; `predicted` is dashed, as it was not measured.
 
     `series` has the labels, and the labels of the axes have units.
     """
@@ -159,7 +159,7 @@ def trend_with_band(
     band: tuple[float | None, float | None],
     refused: bool,
 ) -> str:
-    """Draws blessed runs, this run, what noise explains, and what is allowed.
+    """Draws blessed runs, this run, the range of noise, and the allowed range.
 
     `baseline` is the figure to compare with, and its name. Nine in ten runs that are no worse lie
     within `noise` of it; 0 where that is not known. `band` has the lowest and the highest value

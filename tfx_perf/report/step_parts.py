@@ -9,12 +9,12 @@ from tfx_perf.gate.decision import GateRecord
 from tfx_perf.gate.run import Run
 from tfx_perf.report import page
 
-# What is in none of the parts that are known.
+# The time that is in none of the known parts.
 _REST, _REST_WITH_INPUT = "compute (the rest)", "compute and input (not separated)"
 _INPUT, _HOST = "waiting for input", "host (Keras, callbacks)"
-_OTHERS = "waiting for other replicas"  # which only replicas have
-# Each part to the shares that it is the sum of. First what was measured in the training itself: it
-# is more certain than what trials have measured.
+_OTHERS = "waiting for other replicas"  # only with several replicas
+# Each part, and the shares that add up to it. Those measured in the training itself come first:
+# they are more certain than those that trials measured.
 _PARTS = {
     _HOST: ("python_overhead_ratio",),
     _OTHERS: ("communication_share_ratio", "load_imbalance_ratio"),
@@ -27,13 +27,13 @@ _UNKNOWN = {
 
 
 def mean_seconds(figures: Mapping[str, float]) -> float | None:
-    """Returns a run's mean step time, of which the parts are shares; None if unknown."""
+    """Returns a run's mean step time, which the parts are shares of; None if unknown."""
     speed, batch_size = figures.get("examples_per_second"), figures.get("global_batch_size")
     return batch_size / speed if speed and batch_size else None
 
 
 def known_parts(runs: Sequence[Mapping[str, float]]) -> list[str]:
-    """Returns the parts that all runs' figures tell and one has; one replica has no others."""
+    """Returns the parts known for all runs and recorded by one; one replica waits for no others."""
     return [
         part
         for part, keys in _PARTS.items()
@@ -50,7 +50,7 @@ def divided(
 
 
 def _cut(seconds: float, parts: Mapping[str, float]) -> dict[str, float]:
-    """Returns the rest and the parts, none larger than the parts before it leave."""
+    """Returns the rest and the parts; none is larger than the time that earlier parts leave."""
     parts_left: dict[str, float] = {}
     for part, part_seconds in parts.items():
         parts_left[part] = min(part_seconds, seconds - sum(parts_left.values()))
@@ -66,8 +66,8 @@ def _share(part: str, figures: Mapping[str, float]) -> float | None:
 
 
 def add_to(report: page.Report, record: GateRecord) -> None:
-    """Adds a picture of both to PerfEvaluator's report, where there is something to split."""
-    from tfx_perf.report import plots  # with matplotlib, which `tfx-perf compare` does without
+    """Adds a figure of both to PerfEvaluator's report, if there are known parts."""
+    from tfx_perf.report import plots  # imports matplotlib, not needed by `tfx-perf compare`
 
     candidate = record.candidate
     known = [run for run in record.baseline_runs if mean_seconds(run.figures) is not None]

@@ -15,7 +15,7 @@ TITLE = "OptimizedTrainer: how the model was trained"
 _LOSSES = {"loss": "training", "val_loss": "validation"}
 _MARKED_EPOCHS = 40
 _TRIED = ("slower", "different")
-# What lost to another plan may still be faster than Keras fit.
+# A plan that lost to another one may still be faster than Keras' fit.
 _OUTCOMES: dict[str, str] = {"slower": "not chosen"}
 _WORKER_FACTORS = (1, 2, 4, 8)  # times the workers that trained
 
@@ -40,7 +40,7 @@ def report_on(
         _add_replicas(report, record.communication)
     _add_losses(report, record)
     timed = [trial for trial in record.trials if trial.step_time]
-    if any(trial.speedup for trial in timed):  # not by the few steps of a check
+    if any(trial.speedup for trial in timed):  # the few steps of a check are not enough
         _add_plans(report, record, timed)
     report.add_table(
         "Advice",
@@ -105,7 +105,7 @@ def report_on(
 
 
 def _add_replicas(report: page.Report, account: CommunicationAccount) -> None:
-    """Adds how long replicas wait for each other, and what more of them would bring."""
+    """Adds how long replicas wait for each other, and what more workers would gain."""
     step_time, start = account.step_time_seconds, account.epoch_start_seconds
     mean = formatting.format_seconds(step_time + start)
     begun = (
@@ -153,7 +153,7 @@ def _add_more_workers(report: page.Report, account: CommunicationAccount) -> Non
 
 
 def _add_losses(report: page.Report, record: TrainingRecord) -> None:
-    """Adds the loss of every epoch; where there was one epoch, a table."""
+    """Adds the loss of every epoch; a table if there was only one epoch."""
     losses = {name: values for name, values in record.losses.items() if values}
     drawn = {name: values for name, values in losses.items() if name in _LOSSES}
     epochs = max(map(len, losses.values()), default=0)
@@ -184,7 +184,7 @@ def _add_losses(report: page.Report, record: TrainingRecord) -> None:
 
 
 def _epochs(count: int, epochs: int) -> list[float]:
-    """Returns the x values for a loss: Keras does not say when it validated."""
+    """Returns the x values for a loss, evenly spaced if Keras does not say when it validated."""
     if count == epochs:
         return list(range(1, epochs + 1))
     return [epochs * (index + 1) / count for index in range(count)]
@@ -284,7 +284,7 @@ def _add_placement(report: page.Report, placement: Placement) -> None:
     crossing = placement.crossing_bytes_per_step
     report.add_table(
         "Layers on devices",
-        columns=["device", "layers", "weights", "with all that training takes", "it may have"],
+        columns=["device", "layers", "weights", "training in total", "available"],
         rows=[
             (part.device, _placed(part), *map(formatting.format_bytes, sizes))
             for part in placement.parts
@@ -325,7 +325,7 @@ def _first_lines(record: TrainingRecord, *, runs_are_planned: bool) -> list[str]
     again = ", as in an earlier run" if record.reused_from else ""
     where = f" on {record.trained_on}" if record.trained_on else ""
     lines = [f"Trained with {record.trained_with}{where}{again}: {record.plan_reason}."]
-    # What trains because it needs no trial was not timed.
+    # A plan that was chosen without a trial was not timed.
     has_tried = any(
         trial.status in _TRIED or (trial.status == "chosen" and trial.step_time)
         for trial in record.trials

@@ -1,1 +1,1 @@
-"""Parts of TensorFlow that it calls private, each behind one module."""
+"""Access to private parts of TensorFlow, each behind one module."""

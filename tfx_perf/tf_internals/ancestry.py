@@ -1,4 +1,4 @@
-"""What a dataset was made of, and datasets like it that share nothing with it."""
+"""The datasets that a dataset was made of, and copies that share nothing with it."""
 
 import dataclasses
 import inspect
@@ -12,9 +12,9 @@ from tensorflow.python.data.ops import dataset_ops
 from tfx_perf.core import cache_key
 from tfx_perf.tf_internals import graphs, random_state
 
-# Datasets that only hand on what they get.
+# Datasets that only pass their elements on.
 _ORDERLY = ("_PrefetchDataset", "_OptionsDataset")
-# Operations with a state of their own, the input where they get it, and what makes a new one.
+# Operations with state, the index of its input, and the operation that makes a new state.
 _STATES = {
     "ShuffleDatasetV2": (2, "DummySeedGenerator"),
     "ShuffleDatasetV3": (4, "DummySeedGenerator"),
@@ -22,19 +22,19 @@ _STATES = {
     "CacheDatasetV2": (2, "DummyMemoryCache"),
     "RandomDatasetV2": (2, "DummySeedGenerator"),
 }
-# They hand on what they get, and write it down.
+# Operations that pass their elements on, and write them to files.
 _WRITERS = {"SnapshotDatasetV2", "SaveDatasetV2"}
-# With the file as their second input.
+# Caches, whose second input is the file.
 _CACHES = {"CacheDataset", "CacheDatasetV2"}
-# One reader takes from the others; of Python functions nobody knows.
+# Their readers take elements from each other; whether Python functions do is not known.
 _SERVICES = {"DataServiceDatasetV2", "DataServiceDatasetV3", "DataServiceDatasetV4"}
 UNORDERED = frozenset(
     {"ShuffleDataset", "ShuffleDatasetV2", "ShuffleDatasetV3", "CacheDataset", "CacheDatasetV2"}
 )
-"""What to leave out where any elements will do: then none are read but those that are taken."""
-_COMPARED_BYTES = 2**26  # of one array: a twentieth of a second
-_UNKNOWN_BYTES = 2**16  # of a part of an element whose size nobody knows
-_MOST_ROWS = 2**40  # of data whose length nobody knows
+"""Operations to leave out where any elements will do, to read only those that are taken."""
+_COMPARED_BYTES = 2**26  # of one array, in a twentieth of a second
+_UNKNOWN_BYTES = 2**16  # of a part of an element, if its size is not known
+_MOST_ROWS = 2**40  # of data, if their length is not known
 
 
 class ArrayDataset(dataset_ops.UnaryUnchangedStructureDataset):
@@ -51,7 +51,7 @@ class ArrayDataset(dataset_ops.UnaryUnchangedStructureDataset):
 
     @property
     def content(self) -> str:
-        """16 hexadecimal digits of what the arrays hold; of large ones, of evenly spread rows."""
+        """16 hexadecimal digits for the arrays' values; for large ones, of evenly spread rows."""
         return _digest(self._arrays)
 
 
@@ -108,14 +108,14 @@ def is_of_arrays(dataset: tf.data.Dataset) -> bool:
 
 
 def reshuffle_count(dataset: tf.data.Dataset) -> int:
-    """Returns how many shuffles, of those that a dataset was made of, draw seeds for each pass."""
-    # None, which TensorFlow takes for True, is kept as it is by newer ones.
+    """Returns how many of a dataset's shuffles draw new seeds for each pass."""
+    # Newer versions of TensorFlow keep None, which means True.
     shuffles = filter(_is_shuffle, _holders(dataset))
     return sum(each._reshuffle_each_iteration is not False for each in shuffles)
 
 
 def is_unseeded(dataset: tf.data.Dataset) -> bool:
-    """Returns whether a shuffle, or one of Keras for arrays, gives another order if read again."""
+    """Returns whether a shuffle, also Keras' own of arrays, gives another order if read again."""
     shuffles = (each for each in _holders(dataset) if hasattr(each, "_seed"))
     if any(int(each._seed) == int(each._seed2) == 0 for each in shuffles):
         return True
@@ -123,7 +123,7 @@ def is_unseeded(dataset: tf.data.Dataset) -> bool:
 
 
 def state_before_shuffles(dataset: tf.data.Dataset) -> str | None:
-    """Returns the state that a map, say, in front of a shuffle has and that no iterator saves.
+    """Describes state before a shuffle, as of a stateful map, that no iterator saves.
 
     TensorFlow's own check does not look at a shuffle's input. None if there is no such state.
     """
@@ -143,7 +143,7 @@ def state_before_shuffles(dataset: tf.data.Dataset) -> str | None:
 
 
 def gist(error: tf.errors.OpError) -> str:
-    """Returns what is wrong, of "{{function_node ...}} EagerPyFunc is stateful. [Op:...]"."""
+    """Returns the cause from "{{function_node ...}} EagerPyFunc is stateful. [Op:...]"."""
     sentence = error.message.rpartition("}} ")[2].partition(".")[0]
     return str(sentence.rpartition(": ")[2] or error.message)
 
@@ -153,7 +153,7 @@ def _is_shuffle(dataset: tf.data.Dataset) -> bool:
 
 
 def held_bytes(dataset: tf.data.Dataset) -> int:
-    """Returns about the most that buffers and caches in memory hold."""
+    """Returns about how many bytes buffers and caches in memory hold at most."""
     held = 0
     for each in _holders(dataset):
         length, size = int(each.cardinality()), int(getattr(each, "_buffer_size", _MOST_ROWS))
@@ -167,9 +167,9 @@ def held_bytes(dataset: tf.data.Dataset) -> int:
 
 
 def _holders(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
-    """Returns the buffers and caches that a dataset, or what it is a copy of, was made of.
+    """Returns the buffers and caches that a dataset, or its original, was made of.
 
-    Not what reads `_filenames`: its buffer is one of bytes.
+    Readers of `_filenames` are left out: their buffer is one of bytes.
     """
     holders = [held for each in lineage(dataset) for held in getattr(each, "_copied", [each])]
     holders = [each for each in holders if not hasattr(each, "_filenames")]
@@ -183,7 +183,7 @@ def batch_size(dataset: tf.data.Dataset) -> int | None:
 
 
 def copied(variant: tf.Tensor, dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Returns the copy of a dataset in `variant`, which knows the batch size and what it holds."""
+    """Returns the copy of a dataset in `variant`, which knows its batch size and buffers."""
     copy = tf.data.experimental.from_variant(variant, dataset.element_spec)
     copy._batch_size, copy._copied = batch_size(dataset), _holders(dataset)
     return copy
@@ -242,13 +242,13 @@ def independent(
     """Returns a dataset of the same elements, in an order of its own where they are shuffled.
 
     Iterating over a dataset changes it: a seeded shuffle draws other seeds for the next pass, a
-    cache fills. So nobody may look at the one that will be trained on. With a seed the order is
+    cache fills. So the one that will be trained on must not be read. With a seed the order is
     that of the user's first pass. Operations in `without` (`ShuffleDatasetV3`, say) are left out;
     their first input must be the dataset that they change.
 
     Returns:
-        None if it cannot be written down (2 GB of data in memory), or unless it `may_share` calls
-            Python functions or reads from a tf.data service. A dataset of arrays itself.
+        None if it cannot be serialized (2 GB of data in memory), or if, unless it `may_share`, it
+            calls Python functions or reads from a tf.data service. A dataset of arrays itself.
     """
     if is_of_arrays(dataset):
         return dataset
@@ -281,12 +281,12 @@ def nodes(graph: tf.compat.v1.GraphDef) -> Iterator[tf.compat.v1.NodeDef]:
 
 
 def _separate(graph: tf.compat.v1.GraphDef, without: frozenset[str]) -> None:
-    """Gives every operation a state of its own and leaves some out."""
+    """Gives every operation with state a new one, and leaves some operations out."""
     instead = {node.name: node.input[0] for node in graph.node if node.op in without}
     made = []
     for node in graph.node:
         if node.op in _CACHES and not _is_complete(node.input[1], graph):
-            # Two iterators that write one file are an error: this one keeps what it reads.
+            # Two iterators that write one file are an error: this one caches in memory.
             nowhere = tf.constant("")
             made.append(tf.compat.v1.NodeDef(name=f"tfx_perf/file_of_{node.name}", op="Const"))
             made[-1].attr["dtype"].type = nowhere.dtype.as_datatype_enum

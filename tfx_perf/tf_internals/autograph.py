@@ -1,8 +1,8 @@
 """Keeps AutoGraph from converting libraries, which takes most of a short training.
 
-TensorFlow's rules except `keras` from conversion, but not `tf_keras`, the same code, nor what reads
-and transforms TFX's examples. So tracing a tf_keras model converts several hundred functions that
-are written to need no conversion: some ten seconds for TFX's taxi template.
+TensorFlow's rules exempt `keras` from conversion, but not `tf_keras`, the same code, nor libraries
+that read and transform TFX's examples. So tracing a tf_keras model converts several hundred
+functions that need no conversion, which takes some ten seconds for TFX's taxi template.
 """
 
 import contextlib
@@ -23,13 +23,13 @@ from tensorflow.python.data.ops import iterator_ops
 from tfx_perf.core import interception
 
 GENERATED_PREFIX = "__autograph_generated_file"
-"""Of the names of the files that AutoGraph writes, and of the modules that they are imported as."""
+"""Prefix of the files that AutoGraph writes, and of the modules that are imported from them."""
 _LIBRARIES = "tf_keras", "tfx_bsl", "tensorflow_transform"
 _CALLS_USERS_STEP = "tf_keras.src.engine.training"
 _CALLS_USERS_OPTIMIZER = "tf_keras.src.optimizers"
-_NOT_CONVERTED = tf.errors.OperatorNotAllowedInGraphError  # but should have been
-_TRACED = "in user code"  # with which AutoGraph's own errors begin
-# Batches that a trace takes; a loop over a dataset that is not converted takes them for ever.
+_NOT_CONVERTED = tf.errors.OperatorNotAllowedInGraphError  # raised by code that should have been
+_TRACED = "in user code"  # AutoGraph's own errors begin with it
+# Batches that a trace may take; an unconverted loop over a dataset would take them forever.
 _MOST_BATCHES = 1000
 
 _LOGGER = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ _is_sparing = False
 
 
 class NeedsConversionError(RuntimeError):
-    """Code raised something that it may not raise with all libraries converted."""
+    """Code raised an error that may not occur with all libraries converted."""
 
 
 def asks_for_conversion(error: BaseException) -> bool:
@@ -54,9 +54,9 @@ def _is_of_a_trace(error: BaseException | None) -> bool:
 
 
 class _ConvertForUsersClasses(config.Convert):
-    """Converts tf_keras' optimizers, which takes two seconds, where the user has some of his own.
+    """Converts tf_keras' optimizers, which takes two seconds, only if the user has defined some.
 
-    Schedules of learning rates count, too.
+    Learning rate schedules count, too.
     """
 
     def get_action(self, module: Any) -> Any:
@@ -64,7 +64,7 @@ class _ConvertForUsersClasses(config.Convert):
             return config.Action.NONE
         keras = sys.modules["tf_keras"].optimizers
         kinds = [keras.Optimizer, keras.legacy.Optimizer, keras.schedules.LearningRateSchedule]
-        for kind in kinds:  # which grows
+        for kind in kinds:  # grows in the loop
             if kind.__module__.partition(".")[0] not in (*_LIBRARIES, "tfx_perf"):
                 return config.Action.CONVERT
             kinds += kind.__subclasses__()
@@ -73,7 +73,7 @@ class _ConvertForUsersClasses(config.Convert):
 
 @contextlib.contextmanager
 def libraries_unconverted() -> Iterator[None]:
-    """Adds the missing rules in the context; NeedsConversionError: run again without it.
+    """Adds the missing rules in the context; after NeedsConversionError, run again without it.
 
     The user's layers, losses, metrics, optimizers and `train_step` are converted as before;
     activations, regularizers and lambdas are not, as in `keras`.
@@ -96,11 +96,11 @@ def libraries_unconverted() -> Iterator[None]:
         raise NeedsConversionError from error
     finally:
         config.CONVERSION_RULES, _is_sparing = rules, was_sparing
-        conversion._ALLOWLIST_CACHE = cache.UnboundInstanceCache()  # it knows the rules' answers
+        conversion._ALLOWLIST_CACHE = cache.UnboundInstanceCache()  # it caches the rules' answers
 
 
 def _ending(take: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Returns what takes the next batch, but not for ever in one graph."""
+    """Returns a `__next__` that raises after too many batches in one graph."""
     counts: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
     @functools.wraps(take)
@@ -132,7 +132,7 @@ def sparing_libraries(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def removed_afterwards() -> Iterator[None]:
-    """Removes the files of what was converted in the context, which a fork would leave behind."""
+    """Removes the files of code converted in the context, which a fork would leave behind."""
     before = _modules()
     try:
         yield

@@ -1,4 +1,4 @@
-"""Optimizers of either Keras package that make their variables before the first step."""
+"""Has optimizers of either Keras package create their variables before the first step."""
 
 from typing import Any
 
@@ -6,19 +6,19 @@ from tfx_perf.core import structural_hash
 
 
 def build_used_optimizer(model: Any) -> None:
-    """Builds the optimizer, unless a step of the user's may have others: its slots are large."""
+    """Builds the optimizer, unless a user's own step may use others: its slots are large."""
     step = getattr(model.train_step, "__func__", model.train_step)
-    scales = hasattr(model.optimizer, "inner_optimizer")  # by a constant, if it is not built
+    scales = hasattr(model.optimizer, "inner_optimizer")  # by a constant, unless it is built
     if scales or structural_hash.is_of_framework(step):
         build_optimizer(model)
 
 
 def build_optimizer(model: Any) -> None:
-    """Has the optimizer of a compiled, built model make its variables, as `fit` of Keras 3 does.
+    """Has the optimizer of a compiled, built model create its variables, as Keras 3's `fit` does.
 
-    A step that is traced before may take its first loss scale for a constant. Variables are not
-    made again: another model's strategy forbids it, and Keras 3's `LossScaleOptimizer` would begin
-    anew. Legacy optimizers make them in the first step.
+    A step that is traced earlier may take the first loss scale for a constant. Variables are not
+    created again: another model's strategy forbids it, and Keras 3's `LossScaleOptimizer` would
+    start over. Legacy optimizers create them in the first step.
     """
     optimizer = model.optimizer
     if model.built and hasattr(optimizer, "build") and not _is_built(optimizer):
@@ -29,5 +29,5 @@ def build_optimizer(model: Any) -> None:
 def _is_built(optimizer: Any) -> bool:
     if hasattr(optimizer, "built"):
         return optimizer.built
-    # Of tf_keras, where one that scales the loss for another has nothing of its own to build.
+    # In tf_keras, an optimizer that scales the loss for another has nothing of its own to build.
     return getattr(getattr(optimizer, "inner_optimizer", optimizer), "_built", False)

@@ -1,4 +1,4 @@
-"""The processes of a strategy whose coordinator hands out steps."""
+"""The processes of a `ParameterServerStrategy`."""
 
 import contextlib
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ def cluster_of(strategy: tf.distribute.ParameterServerStrategy) -> dict[str, lis
 
 @contextlib.contextmanager
 def made_once(strategy: tf.distribute.ParameterServerStrategy) -> Iterator[None]:
-    """Gives code in the context the strategy that is there: a second one could not be entered."""
+    """Gives code in the context the existing strategy, since a second one could not be entered."""
 
     def given(cls: Any, *args: Any, **kwargs: Any) -> Any:
         return strategy

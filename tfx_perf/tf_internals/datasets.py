@@ -1,4 +1,4 @@
-"""Small things about `tf.data` that more than one floor needs."""
+"""Small helpers for `tf.data` that several packages need."""
 
 import functools
 from collections.abc import Callable
@@ -17,7 +17,7 @@ def without_autotune(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def repeated(batch: Any, *, spec: Any = None) -> tf.data.Dataset:
-    """Returns a batch of eager tensors for ever; `spec` may be wider, to be traced only once."""
+    """Returns a dataset that repeats a batch of eager tensors; a wider `spec` avoids retracing."""
     data = tf.data.Dataset.from_tensors(batch).repeat()
     if spec is None:
         return data
@@ -32,7 +32,7 @@ def mapped(
 
 
 def copied(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Returns a dataset whose elements are new tensors each time, as those that are read are."""
+    """Returns a dataset whose elements are new tensors each time, like elements that are read."""
 
     def copy(*element: Any) -> Any:
         copies = tf.nest.map_structure(
@@ -44,7 +44,7 @@ def copied(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def row_count(batch: Any) -> tf.Tensor:
-    """Returns the rows (int64 scalar) of the first tensor that is no scalar; ValueError without."""
+    """Returns the rows (int64 scalar) of the first non-scalar tensor; ValueError without one."""
     for value in tf.nest.flatten(batch):
         if isinstance(value, tf.RaggedTensor):
             return value.nrows(out_type=tf.int64)
@@ -62,13 +62,13 @@ def operations(data: Any) -> set[str]:
 
 
 def static_row_count(batch: Any) -> int | None:
-    """Returns how many rows a batch has if that is known while tracing; else None."""
+    """Returns how many rows a batch has if that is known while tracing, otherwise None."""
     tensors = [tensor for tensor in tf.nest.flatten(batch) if tensor is not None]
     return next((tensor.shape[0] for tensor in tensors if tensor.shape.rank), None)
 
 
 def blank(spec: Any, *, open_size: int = 1) -> tf.data.Dataset:
-    """Returns an endless dataset of one element of zeros and empty words, to trace without data.
+    """Returns an endless dataset of one element of zeros and empty strings, to trace without data.
 
     Open dimensions are `open_size`. Raises TypeError for types that cannot be made up.
     """

@@ -1,4 +1,4 @@
-"""What TensorFlow knows of its devices and its kernels."""
+"""What TensorFlow knows about its devices and kernels."""
 
 import tensorflow as tf
 from tensorflow.python.client import device_lib
@@ -33,6 +33,6 @@ def are_deterministic() -> bool:
 
 
 def computing() -> list[str]:
-    """Returns this machine's GPUs, or else CPUs; afterwards devices cannot be configured."""
+    """Returns this machine's GPUs, or CPUs without any; devices cannot be configured afterwards."""
     devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
     return [device.name for device in devices]

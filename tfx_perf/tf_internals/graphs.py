@@ -27,7 +27,7 @@ class QuickFunction:
         converted: Callable[..., Any] | None = None,
         **options: Any,
     ) -> None:
-        """Takes what stands for the function with AutoGraph, if that is not itself."""
+        """Takes the function to use with AutoGraph, if that is another one."""
         self._converted: Callable[..., Any] | None = tf.function(converted or function, **options)
         self._compiled = tf.function(function, **{**options, "autograph": False})
 
@@ -41,11 +41,11 @@ class QuickFunction:
         return self._quickly(lambda: self._compiled.get_concrete_function(*args))
 
     def variables(self, *args: Any) -> Sequence[tf.Variable]:
-        """Returns what the function reads or writes if it is called with these arguments."""
+        """Returns the variables that the function reads or writes with these arguments."""
         return self.get_concrete_function(*args).variables
 
     def compiler_ir(self, *args: Any) -> Callable[..., Any]:
-        """Returns what reads XLA's program for these arguments, as `tf.function` does."""
+        """Returns a reader of XLA's program for these arguments, as `tf.function` does."""
         return self._quickly(lambda: self._compiled.experimental_get_compiler_ir(*args))
 
     def __call__(self, *args: Any) -> Any:
@@ -65,17 +65,17 @@ class QuickFunction:
 
 
 def is_graph_function(function: Any) -> bool:
-    """Returns whether something is what `tf.function` returns."""
+    """Returns whether an object was returned by `tf.function`."""
     return hasattr(function, "python_function") and hasattr(function, "get_concrete_function")
 
 
 def replace_input(operation: tf.Operation, index: int, tensor: tf.Tensor) -> None:
-    """Has an operation read another tensor of the graph that is traced, alike in type and shape."""
+    """Has an operation read another tensor of the traced graph, of the same type and shape."""
     operation._update_input(index, tensor)
 
 
 def behind_barrier(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Returns the tensors, of which XLA sees only that each depends on all."""
+    """Returns the tensors behind a barrier: XLA sees only that each depends on all."""
     return gen_xla_ops.xla_optimization_barrier(tensors)
 
 
@@ -99,7 +99,7 @@ def is_writer(operation_type: str) -> bool:
 
 
 def hides_draws(operation_type: str) -> bool:
-    """Whether an operation draws numbers that nobody can count, as `tf.random.uniform` does."""
+    """Whether an operation draws numbers that cannot be counted, as `tf.random.uniform` does."""
     op_def = op_def_registry.get(operation_type)
     if op_def is None or not op_def.is_stateful:
         return False

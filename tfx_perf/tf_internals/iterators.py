@@ -1,4 +1,4 @@
-"""Iterators: their states, which of a `fit` they are, and ends that nobody waits for."""
+"""Iterators: their states, their numbers in a `fit`, and ends without waiting."""
 
 import contextlib
 import itertools
@@ -15,15 +15,15 @@ from tfx_perf.tf_internals import ancestry
 
 
 def is_of_dataset(iterator: Any) -> bool:
-    """Returns whether an iterator is a dataset's own: no strategy's, which has no one state."""
+    """Returns whether an iterator is a dataset's own; a strategy's has no single state."""
     return isinstance(iterator, iterator_ops.OwnedIterator)
 
 
 def saved(iterator: Any, *, is_whole: bool = True) -> tf.Tensor:
     """Returns the state of a dataset's own iterator, shape [parts], of `tf.variant`.
 
-    Raises FailedPreconditionError or UnimplementedError if a part of it cannot be saved, unless
-    it need not be whole: random operations then begin anew.
+    Raises FailedPreconditionError or UnimplementedError if a part of it cannot be saved. Not
+    if `is_whole` is False: random operations then start over.
     """
     policies = tf.data.experimental.ExternalStatePolicy
     return tf.raw_ops.SerializeIterator(
@@ -47,7 +47,7 @@ def next_parts(
 
 
 # Staging areas: one for each iterator that is ending, since clearing one locks it until the end.
-# They are used again, because TensorFlow keeps each for good.
+# They are reused, because TensorFlow never frees one.
 _unused_areas: list[str] = []
 _area_numbers = itertools.count()
 
@@ -58,7 +58,7 @@ def unawaited(dataset: tf.data.Dataset) -> tf.data.Dataset:
     On TF 2.16 the end of an iterator waits for autotune's thread, which misses an early signal to
     stop (`Model::OptimizeLoop` in TensorFlow's `core/framework/model.cc`) and sleeps for as long as
     the iterator was in use, at most a minute. That time is lost at the end of an epoch or of `fit`.
-    An iterator that writes a cache into a file is waited for: no other one may write there before.
+    The end of an iterator that writes a cache file is awaited: no other may write it before.
     """
     has_quick_end = dataset.options().autotune.enabled is False
     return dataset if has_quick_end or ancestry.caches_in_files(dataset) else _Dataset(dataset)
@@ -74,7 +74,7 @@ class _Dataset(dataset_ops.UnaryUnchangedStructureDataset):
 
 class _Iterator(iterator_ops.OwnedIterator):
     def __del__(self) -> None:
-        """Hands the resource over: with its last reference Python, and all threads, would wait."""
+        """Hands the resource over: dropping its last reference would block all Python threads."""
         if sys.is_finalizing() or "_iterator_resource" not in self.__dict__:
             return
         try:
@@ -91,7 +91,7 @@ class _Iterator(iterator_ops.OwnedIterator):
 
 
 def _end(area: str) -> None:
-    """Lets go of an iterator in this thread: waiting ones of TensorFlow's pool would block all."""
+    """Releases an iterator in this thread: waiting threads of TensorFlow's pool would block all."""
     with tf.device("CPU"):
         tf.raw_ops.StageClear(dtypes=[tf.resource], shared_name=area)
     _unused_areas.append(area)
@@ -109,11 +109,11 @@ class FitIterators:
         """Returns which one an iterator is, counted from 0; None if it is of other data."""
         try:
             return self._numbers.get(iterator)
-        except TypeError:  # nothing that could be in a weak dictionary
+        except TypeError:  # it cannot be in a weak dictionary
             return None
 
     def over(self, dataset: Any) -> Any:
-        """Returns a dataset, also one distributed by a strategy, with iterators that are known."""
+        """Returns a dataset, also one distributed by a strategy, with counted iterators."""
         if isinstance(dataset, tf.data.Dataset):
             self.dataset = _Known(dataset, self)
         else:
@@ -139,7 +139,7 @@ class _Known(dataset_ops.UnaryUnchangedStructureDataset):
 
 
 def _known(kind: type, iterators: FitIterators) -> type:
-    """Returns the class with iterators that are known; Python looks `__iter__` up there alone."""
+    """Returns the class with counted iterators; Python looks `__iter__` up in the class alone."""
 
     class Known(kind):
         def __iter__(self) -> Any:

@@ -1,4 +1,4 @@
-"""Advice that a training's figures give reason for."""
+"""Advice based on a training's figures."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -20,15 +20,15 @@ _PAUSE_SHARE = 0.02  # of fit
 _SHOWN_SHAPES = 5
 _FEW_TRACES = 2  # the first one, and one for a smaller last batch
 _TAIL = 5.0  # 99th percentile over the median
-_WIDTH = 16  # vector registers, cache lines and tensor cores take so many values, or a multiple
-_LARGE_WIDTH = 64  # of large kernels; smaller widths are counts of classes, which nobody chooses
+_WIDTH = 16  # vector registers, cache lines and tensor cores hold this many values, or a multiple
+_LARGE_WIDTH = 64  # of large kernels; smaller widths are numbers of classes, which are given
 _LARGE_KERNEL = 2**16  # entries; smaller ones take no time
 _KERNEL_SHARE = 0.1  # of all kernels' entries
 _PYTHON_OPS = ("PyFunc", "EagerPyFunc", "GeneratorDataset")
 
 
 def advise(record: TrainingRecord, data: Any, *, weights: Sequence[Any] = ()) -> tuple[Advice, ...]:
-    """Returns what the user should change; nothing if the figures give no reason."""
+    """Returns advice on what to change; empty if the figures give no reason."""
     remarks = (*_found(record, data), *_of_widths(weights))
     return tuple(Advice(code=code, message=text) for code, text in remarks)
 
@@ -140,9 +140,9 @@ def _for_fewer_trials(is_settled: bool) -> str:
             "OptimizedTrainer with previous_metrics (of latest_metrics)."
         )
     return (
-        "The next run makes trials again, because these have settled nothing for good: the first "
-        "lines, the table and the notes say why. training.tuning_seconds is what they may "
-        "take; with 0 there are none."
+        "The next run makes trials again, because these did not reach a final decision: see the "
+        "first lines, the table and the notes. training.tuning_seconds limits their time; 0 "
+        "disables them."
     )
 
 
@@ -208,7 +208,7 @@ def _outcome(name: str, trials: Sequence[TrialRecord]) -> str:
     ratios = [ratio for each in tried for ratio in _ratios(each, trials)]
     if ratios:
         return f"is {max(ratios):.2f} times as fast"
-    # What was tried says more than what was not.
+    # A trial that ran says more than one that did not.
     first = min(tried, key=lambda each: each.status == "untried")
     return f"was not chosen ({first.reason})"
 

@@ -30,7 +30,7 @@ class Meter:
         """Starts; memory that the process holds by now is not counted as the training's.
 
         Args:
-            model: its `trainable_variables` are counted; a UserError without them.
+            model: its `trainable_variables` are counted; raises UserError if it has none.
         """
         if model is not None and not hasattr(model, "trainable_variables"):
             raise errors.UserError(
@@ -49,13 +49,13 @@ class Meter:
         self._memory: memory.MemoryWatch | None = None
 
     def step(self, *, examples: int, steps: int = 1) -> "contextlib.AbstractContextManager[None]":
-        """Returns the context of one step, or of several that one call of a function makes.
+        """Returns the context of one step, or of several that one function call runs.
 
         The wait for data between two steps of an epoch counts as part of the second, as in `fit`.
         A step that raises is not counted.
 
         Args:
-            examples: in the batch, over all replicas; of all steps together.
+            examples: number in the batch, over all replicas and all these steps.
             steps: how many run inside the context.
 
         Raises:
@@ -71,7 +71,7 @@ class Meter:
                 "Expected whole numbers in meter.step, of at least one step, and of at least one "
                 f"example a step. Received: examples={examples!r}, steps={steps!r}."
             )
-        if interception.is_capturing():  # somebody who looks for a `fit`, and finds none
+        if interception.is_capturing():  # a search for a `fit`, which finds none
             raise interception.AbandonedError
         return _Step(self._timer, self._batch_sizes, batch_size, steps)
 
@@ -79,8 +79,8 @@ class Meter:
         """Ends an epoch; time until the next step, such as validation, is not counted.
 
         Args:
-            **losses: anything that `float` takes; the gate knows `loss` and `val_loss`. Values that
-                `float` does not take are left out, with a note in the record.
+            **losses: any values that `float` accepts; the gate knows `loss` and `val_loss`. Others
+                are left out, with a note in the record.
         """
         self._epoch += 1
         self._timer.on_epoch_begin(self._epoch)
@@ -108,7 +108,7 @@ class Meter:
         }
 
     def to_record(self) -> TrainingRecord | None:
-        """Returns what was measured; None if no step was. Call it after `watching`."""
+        """Returns the measurements; None if there was no step. Call it after `watching`."""
         timer, watched = self._timer, self._memory
         first_end, last_end = timer.first_call_end, timer.last_call_end
         if watched is None or first_end is None or last_end is None:
@@ -117,7 +117,7 @@ class Meter:
         strategy = getattr(self._model, "distribute_strategy", None)
         ((batch_size, _),) = self._batch_sizes.most_common(1)
         known = dict(self._known)
-        if strategies.worker_count(strategy) > 1:  # which only a `fit` asks
+        if strategies.worker_count(strategy) > 1:  # only a `fit` asks the others
             known |= {"energy_joules": None, "energy_gap": _OTHERS_NOT_COUNTED}
         parameters = sum(int(variable.shape.num_elements()) for variable in variables)
         return TrainingRecord(
@@ -147,7 +147,7 @@ class Meter:
 
 
 class _Step:
-    """One step; quicker than a generator's context."""
+    """One step; faster than a context manager made from a generator."""
 
     __slots__ = ("_batch_size", "_batch_sizes", "_steps", "_timer")
 

@@ -30,7 +30,7 @@ _OF_FIRST_BATCH = (
     "be read again to find a typical one"
 )
 _CACHES = {"CacheDataset", "CacheDatasetV2"}
-# Of a training whose steps parameter servers' workers compute, these would mislead.
+# Misleading for parameter servers, whose workers compute the steps elsewhere.
 _OF_THIS_PROCESS = (
     "peak_memory_bytes",
     "peak_rss_bytes",
@@ -42,14 +42,14 @@ _OF_THIS_PROCESS = (
 
 @dataclasses.dataclass(frozen=True)
 class EndedTraining:
-    """A training that has ended, with the measurements of its end."""
+    """A training that has ended, with the measurements made at its end."""
 
     call: FitCall
     choice: PlanChoice
     result: FitResult
     loop: FitLoop
-    first_batch: Any  # of one replica; None where it was not noted
-    measured: dict[str, Any]  # fields of the record that were measured elsewhere or at the end
+    first_batch: Any  # one replica's; None if it was not kept
+    measured: dict[str, Any]  # record fields measured elsewhere or at the end
 
     @property
     def step_count(self) -> int:
@@ -57,7 +57,7 @@ class EndedTraining:
         return self.result.timer.step_count
 
     def record(self) -> TrainingRecord:
-        """Returns the record, with advice; takes a second or more to compile the step anew."""
+        """Returns the record, with advice; takes a second or more to compile the step again."""
         call, choice, result, loop = self.call, self.choice, self.result, self.loop
         timer, measured = result.timer, dict(self.measured)
         times = step_times(timer)
@@ -87,7 +87,7 @@ class EndedTraining:
                 **({"strategy": "model_parallel"} if is_placed else {}),
                 "global_batch_size": str(batch_size),
                 "parameter_count": str(parameters),
-                # Of a batch that another run does not find, it says nothing of the model's size.
+                # FLOPs of a batch that another run cannot find do not identify the model.
                 "flops_per_step": str(flops.per_step if is_repeatable else None),
                 "data_spec": cache_key.digest(batches.spec_of(call).encode()),
             },
@@ -121,10 +121,10 @@ class EndedTraining:
 
 
 def loss_name(model: Any) -> str:
-    """Returns the name of a model's loss if its value tells whether it can be true, else "".
+    """Returns the name of a model's loss if its values can be checked for plausibility, else "".
 
-    It does not where there are several losses, a loss of the user's own code, or losses that
-    layers add, which may be negative.
+    They cannot if there are several losses, a loss in the user's own code, or losses added by
+    layers, which may be negative.
     """
     loss = getattr(model, "loss", None)
     if model.losses:
@@ -152,13 +152,13 @@ def ended(
 ) -> EndedTraining:
     """Measures what can only be measured at the end of a training.
 
-    `held` is the memory before the user's code began. `is_traced`: trials here traced for `fit`.
-    `started` is when `fit` began, before trials, by `time.perf_counter`.
+    `held` is the memory before the user's code began, `is_traced` whether trials in this process
+    traced the steps, and `started` the `time.perf_counter` when `fit` began, before its trials.
     """
     first, timer = loop.first_batch, result.timer
     traced = loop.functions.used_by(result.plan)
-    # Before anything else of ours takes memory.
-    left = choice.trial_leftover_bytes if is_traced else 0  # else in another process
+    # Measured before anything else here takes memory.
+    left = choice.trial_leftover_bytes if is_traced else 0  # otherwise in another process
     peak_fields = peaks(held, memory, leftover_bytes=left)
     return EndedTraining(
         call,
@@ -186,13 +186,13 @@ def ended(
 
 
 def _trace_count(loop: FitLoop, plan: TrainingPlan, *, before: int) -> int | None:
-    """Returns how often a training traced its steps; what trials traced for it counts as one."""
+    """Returns how often a training traced its steps; traces made by trials count as one."""
     count = loop.trace_count(plan)
     return count and max(1, count - before)
 
 
 def peaks(held: MemoryBaseline, memory: MemoryWatch, *, leftover_bytes: int) -> dict[str, Any]:
-    """Returns the fields on the most memory of a training that has just ended."""
+    """Returns the record's fields on the peak memory of a training that has just ended."""
     return {
         "peak_memory_bytes": memory_lib.peak_memory_bytes(),
         "peak_rss_bytes": memory_lib.peak_rss_bytes(),
@@ -203,7 +203,7 @@ def peaks(held: MemoryBaseline, memory: MemoryWatch, *, leftover_bytes: int) -> 
 
 
 def step_times(timer: StepTimer) -> dict[str, Any]:
-    """Returns the fields on the time of the steps."""
+    """Returns the record's fields on step times."""
     steady = timer.steady_seconds()
     return {
         "step_time": statistics.median_interval(steady) if len(steady) else None,
@@ -224,7 +224,7 @@ def beyond_the_steps(timer: StepTimer) -> float:
 
 
 def memory_along(memory: MemoryWatch, timer: StepTimer, *, has_cache: bool) -> dict[str, Any]:
-    """Returns the fields on memory after the first call; a cache may make it grow, too."""
+    """Returns the record's fields on memory after the first call; a cache may grow, too."""
     begin = timer.first_call_end
     if begin is None:
         return {}
@@ -233,7 +233,7 @@ def memory_along(memory: MemoryWatch, timer: StepTimer, *, has_cache: bool) -> d
     times, sizes = zip(*settled, strict=True) if settled else ((), ())
     grown = growth.growth_of(times, timer.steps_at(times), sizes)
     if grown and grown.is_leak and has_cache:
-        grown = None  # the first pass over the input may not be at its end
+        grown = None  # the first pass over the input may still fill it
     stride = max(1, len(samples) // _PLOTTED_STEPS)
     return {
         "memory_series": [(when - begin, size) for when, size in samples[::stride]],
@@ -250,7 +250,7 @@ def _losses(history: Any) -> dict[str, tuple[float, ...]]:
 
 
 def xla_account(model: Any, loop: FitLoop, plan: TrainingPlan, batch: Any) -> XlaAccount | None:
-    """Returns XLA's part of an ended training, compiled once more to be read; None without XLA."""
+    """Returns XLA's figures for an ended training, compiled again for them; None without XLA."""
     part = None
     if not plan.uses_xla and not (plan.is_plain_fit and getattr(model, "jit_compile", False)):
         return None
@@ -270,13 +270,13 @@ def xla_account(model: Any, loop: FitLoop, plan: TrainingPlan, batch: Any) -> Xl
         compiled_shapes=shapes,
         fusion_count=fused.count,
         fusion_saved_bytes=fused.saved_bytes,
-        # Optimized, some products are no longer written as dots; XLA may also recompute.
+        # Optimized HLO no longer writes some products as dots, but has those that are recomputed.
         executed_flops=max(map(hlo.count_flops, (before, after))),
     )
 
 
 def _compile_seconds(trials: Sequence[TrialRecord], plan: TrainingPlan, timer: StepTimer) -> float:
-    """Returns the time to trace and compile the used functions, in trials here or in fit."""
+    """Returns the seconds of tracing and compiling the plan, in trials here or in `fit`."""
     for record in trials:
         if record.plan == plan and record.compile_time_seconds is not None:
             return record.compile_time_seconds

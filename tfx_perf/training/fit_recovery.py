@@ -1,4 +1,4 @@
-"""Recovery: trains through kills, divergence and plans that fail."""
+"""Recovery: continues a training after kills, divergence and plans that fail."""
 
 import gc
 import logging
@@ -29,9 +29,9 @@ from tfx_perf.training.recovery.shortage import Shortages
 from tfx_perf.training.recovery.training_state import StateMismatchError, TrainingState, Writers
 from tfx_perf.training.speedups.plan import TrainingPlan
 
-# Checkpoints of other trainings that are kept in the same folder: the code may be changed back.
+# Other trainings in the folder whose checkpoints are kept: the user may revert the code.
 _OTHERS_KEPT = 2
-# What no other way of running the steps changes: the data, or the machine.
+# Errors of the data or the machine, which no other plan avoids.
 _NOT_THE_PLAN = (
     errors.UserError,
     tf.errors.DataLossError,
@@ -42,14 +42,14 @@ _NOT_THE_PLAN = (
     tf.errors.CancelledError,
 )
 
-# The rows to expect of a batch of unknown size: at most so many, or times the first batch's.
+# Most rows assumed in a batch of unknown size: in all, or as a multiple of the first batch's.
 _MOST_ROWS, _MOST_OF_FIRST = 2**16, 16
 
 _LOGGER = logging.getLogger(__name__)
 
 
 class Recovery:
-    """One `fit` that continues after its process ends, and goes back after what spoils it."""
+    """One `fit` that resumes after its process has ended, and rolls back after a failure."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Recovery:
         folder: pathlib.Path | None,
         clock: CheckpointSchedule,
     ) -> None:
-        """Looks for a checkpoint; without a folder the last good state is kept in memory alone."""
+        """Looks for a checkpoint; without a folder, the last good state is kept in memory only."""
         self._call = call
         self._loop = loop
         self._settings = settings.training
@@ -72,7 +72,7 @@ class Recovery:
         self._writers = Writers.of(call.model)
         own_folder = None if folder is None else folder / self._fingerprint.folder_name
         self._store = None if own_folder is None else CheckpointStore(own_folder, sync=self._sync)
-        # Counts attempts; one of several workers cannot leave its plan.
+        # Counts attempts; one of several workers cannot abandon its plan alone.
         self._attempts = self._store if self._sync.size == 1 else None
         self._notes: list[str] = []
         self._point: ResumePoint | None = self._find()
@@ -85,11 +85,11 @@ class Recovery:
         state = TrainingState(call.model, loop.keras_api)
         self._bad_at_first = state.bad_weights() if call.model.built else set()
         self._resumed_step = self.step
-        self._data: tf.data.Dataset | None = None  # in the place of the user's
-        self._is_back = False  # in this process, where the weights are spoilt
+        self._data: tf.data.Dataset | None = None  # replaces the user's
+        self._is_back = False  # after a rollback in this process
         if self._point is not None and self._point.is_others:
             before = self._point.checkpoint.writers
-            self._note(f"{self._writers} resumed a training of {before}; data are divided again")
+            self._note(f"{self._writers} resumed a training of {before}; data are redistributed")
         self._save_seconds = 0.0
         self._are_logs_kept = False
         self._shortages = Shortages(own_folder, sync=self._sync, writers=self._writers)
@@ -97,24 +97,24 @@ class Recovery:
 
     @property
     def plan(self) -> TrainingPlan | None:
-        """The plan of the training to go on with; None if there is none, or others had it."""
+        """The plan of the training to resume; None without one, or if the replicas changed."""
         if self._point is None or self._point.is_others:
             return None
         return self._point.checkpoint.plan
 
     @property
     def step(self) -> int | None:
-        """The step to go on from; None if there is no training to go on with."""
+        """The step to resume from; None if there is no training to resume."""
         return self._point.checkpoint.step if self._point else None
 
     def fit(self, plan: TrainingPlan, *, plain_step_seconds: float | None = None) -> FitResult:
-        """Runs `fit`; leaves a plan whose steps take longer than `plain_step_seconds`.
+        """Runs `fit`; abandons a plan whose steps take longer than `plain_step_seconds`.
 
         Raises:
-            UserError: the loss was NaN or Inf or above its bound, also after a rollback to the
-                last good state with all suspects off; or memory has run out, and smaller slices
-                would not help, or the data cannot be read again.
-            ShortOfMemoryError: smaller slices would help, if all workers begin again.
+            UserError: the loss was NaN, Inf or above its bound, even after a rollback to the last
+                good state without the suspect speedups; or memory ran out, and smaller slices
+                would not help or the data cannot be read again.
+            ShortOfMemoryError: smaller slices would help if all workers are restarted.
         """
         try:
             return self._fit(plan, plain_step_seconds)
@@ -131,7 +131,7 @@ class Recovery:
     def _fit(self, plan: TrainingPlan, plain_step_seconds: float | None) -> FitResult:
         if self._attempts and not self._attempts.begin_attempt(plan, step=self.step or 0):
             self._note(
-                f"{plan} had ended its process {MOST_ATTEMPTS} times without getting further: "
+                f"{plan} ended its process {MOST_ATTEMPTS} times without progress: "
                 f"trained with {plan.plain}."
             )
             plan = plan.plain
@@ -156,7 +156,7 @@ class Recovery:
                     return self._checked(divergence, guard, plan)
                 is_short, what = False, str(divergence)
             except Exception as error:
-                # A callback's, an evaluation's, Keras' own are none of the plan's.
+                # Errors of callbacks, evaluations and Keras itself are not the plan's.
                 if error is not guard.failure or not self._can_go_back(guard):
                     raise
                 better = self._after(error, plan, guard, trials_left=trials_left)
@@ -165,25 +165,25 @@ class Recovery:
                 is_short, what = shortage.is_of_memory(error), _in_short(error)
             else:
                 return self._result(history, timer, plan, guard=guard)
-            # Out of the except clauses, so that no traceback keeps tensors alive.
+            # Outside the except clauses, so that no traceback keeps tensors alive.
             self._save_seconds += guard.save_seconds
             self._go_back(guard)
-            self._note(f"{what} with {plan}: went back to step {self.step} and on with {better}.")
+            self._note(f"{what} with {plan}: rolled back to step {self.step}; now {better}.")
             plan, trials_left = better, trials_left - (not is_short)
 
     def _begin_anew(self, mismatch: StateMismatchError) -> None:
-        """Gives up a checkpoint that does not fit; raises UserError if this process has trained."""
+        """Discards a checkpoint that does not fit the model; raises UserError after a rollback."""
         if self._is_back:
             raise errors.UserError(
                 f"Expected a state that fits the model. Received: {mismatch}. {self._notes[-1]} "
-                "Run the training again, without a plan if this comes again."
+                "Run the training again; if this recurs, run it without a plan."
             ) from mismatch
         self._note(
             f"The checkpoint of {self._point} does not fit: {mismatch}. "
             "The training started from scratch."
         )
         self._point = self._resumed_step = None
-        self._loop.functions.retrace()  # callbacks are told of the training once more
+        self._loop.functions.retrace()  # callbacks get `on_train_begin` again
         self._callbacks.begin_anew()
         self._data = self._data_from_the_beginning()
 
@@ -208,7 +208,7 @@ class Recovery:
     def _after(
         self, error: Exception, plan: TrainingPlan, guard: Guard, *, trials_left: int
     ) -> TrainingPlan | None:
-        """Returns the plan that may survive this error, None if there is none; raises as `fit`."""
+        """Returns a plan that may avoid this error, None without one; raises as `fit` does."""
         if shortage.is_of_memory(error):
             return self._in_smaller_slices(plan, error, guard)
         is_alone = self._sync.size == 1
@@ -219,7 +219,7 @@ class Recovery:
     def _in_smaller_slices(
         self, plan: TrainingPlan, error: Exception, guard: Guard
     ) -> TrainingPlan | None:
-        """Returns the plan in twice as many slices; None if no batch can be cut."""
+        """Returns the plan with twice as many slices; None if batches cannot be sliced."""
         rows = batches.declared_batch_size(self._call)
         obstacle = eligibility.obstacle(self._call, self._loop)
         obstacle = obstacle or self._loop.functions.slicing_obstacle
@@ -247,7 +247,7 @@ class Recovery:
         return plan.in_slices(slices, steps_per_execution=self._loop.users_steps_per_execution)
 
     def _in_slices(self, plan: TrainingPlan) -> TrainingPlan:
-        """Returns a plan whose steps fit where they did not fit into a worker's memory before."""
+        """Returns the plan, with more slices if a worker ran out of memory with these before."""
         left = self._shortages.left
         if left is None:
             return plan
@@ -273,32 +273,32 @@ class Recovery:
     def _go_back(self, guard: Guard) -> None:
         self._point, self._is_back = self._last_good(guard), True
         guard.failure = None
-        gc.collect()  # the failed step's tensors, which its error held
+        gc.collect()  # frees the failed step's tensors, which its error held
         if self._point is not None and not self._point.checkpoint.data.is_saved:
-            # From their beginning, in the same order: what has been read has changed the user's.
+            # The same data in the same order: reading has changed the state of the user's dataset.
             self._data = self._data_from_the_beginning()
 
     def _data_from_the_beginning(self) -> tf.data.Dataset | None:
-        """Returns the data in their first order; None if they cannot be had."""
+        """Returns a copy of the data in their first order; None if they cannot be copied."""
         return ancestry.independent(self._call.arguments["x"], may_share=True)
 
     def keep_logs(self) -> None:
-        """Lets loggers continue their files; once, before callbacks are told of the training."""
+        """Makes loggers continue their files; acts once, before `on_train_begin`."""
         if self._point is not None and self.step and not self._are_logs_kept:
             self._callbacks.keep_logs(self._point.callbacks)
         self._are_logs_kept = True
 
     def note_callbacks(self) -> None:
-        """Notes the callbacks' state once they are told of the training, and not of an epoch."""
+        """Notes the callbacks' state after `on_train_begin` and before any `on_epoch_begin`."""
         self._callbacks.begin()
 
     def _prepare(self, plan: TrainingPlan, checkpoint: Checkpoint) -> None:
-        """Makes all variables, before a later epoch can change which ones there will be."""
+        """Creates all variables before a later epoch can change which ones are created."""
         model = self._call.model
         put_trainable(model, checkpoint.trainable_at_first)
         try:
             self._loop.prepare(plan)
-        except TypeError:  # the data are of a kind that cannot be made up
+        except TypeError:  # no batch of this kind can be made up
             _LOGGER.info("The steps are traced when the first batch comes.", exc_info=True)
         put_trainable(model, checkpoint.trainable)
         if checkpoint.trainable != checkpoint.trainable_at_first:
@@ -310,7 +310,7 @@ class Recovery:
 
     def _guard(self, plan: TrainingPlan) -> Guard:
         self.keep_logs()
-        self._are_logs_kept = False  # `fit` begins, and tells callbacks of it
+        self._are_logs_kept = False  # `fit` now calls `on_train_begin`
         arguments, loop = self._call.arguments, self._loop
         task = Task(
             model=self._call.model,
@@ -330,7 +330,7 @@ class Recovery:
         return Guard(task, self._callbacks, resume=self._point)
 
     def _find(self) -> ResumePoint | None:
-        """Returns the newest checkpoint of this training; tells of those of others."""
+        """Returns this training's newest checkpoint; reports and prunes those of others."""
         if self._store is None:
             return None
         latest = self._store.latest()
@@ -359,16 +359,16 @@ class Recovery:
                     latest[1].values, self._fingerprint.values
                 )
                 self._note(
-                    f"The checkpoint {latest[0]} is of another training and is not used: "
+                    f"The checkpoint {latest[0]} belongs to another training and is not used: "
                     f"{cache_key.describe(changes)}. {values}".rstrip(" .")
                 )
         return None
 
     def _checked(self, divergence: DivergenceError, guard: Guard, plan: TrainingPlan) -> FitResult:
-        """Trains again from the last good state; a UserError names the step of a second one."""
+        """Retrains from the last good state; UserError names the step if it diverges again."""
         self._save_seconds += guard.save_seconds
         self._go_back(guard)
-        _LOGGER.warning("%s with %s: back to step %s to find why.", divergence, plan, self.step)
+        _LOGGER.warning("%s with %s: finding the cause from step %s.", divergence, plan, self.step)
         steps = f"{divergence.first_step} to {divergence.last_step}"
         where = f"{divergence.what} in one of the steps {steps}"
         remedy = "Lower the learning rate or clip the gradients (clipnorm of the optimizer)."
@@ -389,12 +389,12 @@ class Recovery:
                 where = f"NaN or Inf in step {bad.step}, first in {bad}"
                 remedy = bad.remedy
         except Exception as error:
-            if error is not again.failure:  # not of the steps: what Keras' `fit` raises, too
+            if error is not again.failure:  # not from the steps: Keras' `fit` raises it, too
                 raise
             _LOGGER.warning("The cause of the divergence could not be found.", exc_info=True)
         else:
             self._note(
-                f"{divergence} with {plan}: went back to step {self.step}; it did not come again."
+                f"{divergence} with {plan}: rolled back to step {self.step}; it did not recur."
             )
             return self._result(history, timer, plan.plain, guard=again)
         raise errors.UserError(

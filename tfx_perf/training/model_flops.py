@@ -1,8 +1,8 @@
 """FLOPs of a training's step, the batch that they are counted for, and the hardware's peak.
 
-Sequences that are padded batch by batch give every batch a step of its own. The first batch out of
-a shuffle would give every run of the same code other FLOPs. So where batches have no fixed shape,
-the one of median size counts, of the first ones in the order of the data.
+If sequences are padded batch by batch, each batch has its own FLOPs, and the first one out of a
+shuffle would give every run of the same code different FLOPs. So if batches have no fixed shape,
+FLOPs are counted for the one of median size among the first ones in the order of the data.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ from tfx_perf.training.replicas import strategies
 from tfx_perf.training.step.split_step import SplitStep
 from tfx_perf.xla import hlo
 
-_LOOKED_AT = 32  # batches
+_LOOKED_AT = 32  # batches, to find the one of median size
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Flops:
     note: str | None = None
 
     def held_against(self, executed: int | None, step_seconds: float | None) -> "Flops":
-        """Returns these, without a peak that a step exceeds: then one of the figures is wrong."""
+        """Returns these, without the peak if a step exceeds it: then one of the two is wrong."""
         peak_per_second = self.peak_per_second
         if not (executed and step_seconds and peak_per_second):
             return self
@@ -71,25 +71,25 @@ def count_flops(model: Any, batch: Any) -> Flops:
 def typical_batch(call: FitCall, first: Any) -> tuple[Any, bool]:
     """Returns a batch to count for, and whether another run finds one of about the same shape.
 
-    Nothing is taken from the user's data; the batch is None if there is no way to get one.
+    Nothing is taken from the user's data; the batch is None if there is no way to read one.
     """
     data = call.arguments["x"]
     if not isinstance(data, tf.data.Dataset) or not _varies(data.element_spec):
         return (batches.peek(call) if first is None else first), True
     again = ancestry.independent(data, without=ancestry.UNORDERED)
-    if again is None:  # who reads it once more may take what others need
+    if again is None:  # reading it again may take elements that others need
         return first, False
     try:
         median = _median(again.take(_LOOKED_AT))
-    except tf.errors.OpError:  # what the training did not read may be damaged
+    except tf.errors.OpError:  # data that the training did not read may be damaged
         median = None
     return (first, False) if median is None else (median, True)
 
 
 def _median(data: tf.data.Dataset) -> Any:
-    """Returns the batch of median size, of two the larger; None if there is none.
+    """Returns the batch of median size, the larger one of two; None if there is none.
 
-    The data are read twice, since all batches at once might be more than there is memory for.
+    The data are read twice, since all batches at once might not fit into memory.
     """
     sizes = sorted(map(_size, data))
     if not sizes:
@@ -111,7 +111,7 @@ def _size(batch: Any) -> int:
 
 
 def _step_hlo(model: Any, batch: Any) -> hlo_pb2.HloModuleProto:
-    """Returns HLO of a step's products and little else; raises NotCompilable if XLA cannot."""
+    """Returns HLO of a step's products and little else; NotCompilable if XLA cannot compile it."""
     keras_api = either_keras.api_of(model)
     if keras_api.splitting_obstacle(model):
         return hlo.model_step_hlo(model, batch, optimized=False)
@@ -120,7 +120,7 @@ def _step_hlo(model: Any, batch: Any) -> hlo_pb2.HloModuleProto:
         return hlo.model_step_hlo(model, batch, optimized=False, step=gradients)
 
     def backward(batch: Any) -> Any:
-        # Keras' own loss is of a replica, and this is of the batch of all of them.
+        # Keras' own loss is for one replica; this one is for the batch of all replicas.
         x, _, _ = keras_api.unpack(batch)
         with tf.GradientTape() as tape:
             outputs = tf.nest.flatten(keras_api.forward(model, x))

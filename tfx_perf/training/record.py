@@ -23,7 +23,7 @@ class XlaAccount(records.Record):
     compiled_shapes: tuple[str, ...] | None  # one program each; None if Keras compiles its own step
     fusion_count: int | None = None  # see `xla.fusions.Fusions`; None without HLO
     fusion_saved_bytes: int | None = None
-    executed_flops: int | None = None  # by the compiled part; recomputed ones count
+    executed_flops: int | None = None  # of the compiled part, including recomputed ones
     note: str = ""  # why there is no HLO
 
 
@@ -42,7 +42,7 @@ class TrainingRecord(PlanChoice):
 
     jit_compile: bool = False  # whether XLA compiles Keras' own step
     environment: dict[str, str]  # must be equal for two runs to be comparable
-    step_time: statistics.Interval | None  # seconds, median after warm-up; None: too few
+    step_time: statistics.Interval | None  # seconds, median after warm-up; None: too few steps
     mean_step_time_seconds: float | None  # gives the throughput: the median hides rare waits
     step_time_error_ratio: float | None = None  # of the mean; None for fewer than two calls
     step_time_median_error_ratio: float | None = None  # of the median; None likewise
@@ -54,7 +54,7 @@ class TrainingRecord(PlanChoice):
     host_count: int = 1
     parameter_server_count: int = 0  # 0: training processes hold the weights
     communication: CommunicationAccount | None = None  # None for one replica, or if not measured
-    one_replica: RunBefore | None = None  # None: there is but one, or no earlier run
+    one_replica: RunBefore | None = None  # None for one replica, or without an earlier run
     placement: Placement | None = None
     global_batch_size: int | None
     parameter_count: int
@@ -81,21 +81,21 @@ class TrainingRecord(PlanChoice):
     peak_flops_per_second: float | None = None
     peak_source: str | None = None
     xla: XlaAccount | None = None
-    losses: dict[str, tuple[float, ...]]  # one an epoch, by name (`loss`, `val_loss`)
+    losses: dict[str, tuple[float, ...]]  # one per epoch, by name (`loss`, `val_loss`)
     advice: tuple[Advice, ...] = ()
-    runs_before: int = 0  # of a script with the same folder; pipelines have ML Metadata
+    runs_before: int = 0  # of a script in the same folder; pipelines have ML Metadata
     loss: str = ""  # its name; see `ended_training.loss_name`
-    is_custom_loop: bool = False  # the user's own loop trained, and was only timed
-    fit_errors: tuple[str, ...] = ()  # errors of `fit` that the user's code survived
-    idle_settings: tuple[str, ...] = ()  # without effect here, and why
-    notes: tuple[str, ...] = ()  # events on the way, and why figures are missing
+    is_custom_loop: bool = False  # the user's own loop trained and was only timed
+    fit_errors: tuple[str, ...] = ()  # errors of `fit` that the user's code caught
+    idle_settings: tuple[str, ...] = ()  # settings without effect here, and why
+    notes: tuple[str, ...] = ()  # events during the training, and why figures are missing
     oom_count: int = 0
     micro_batches: int = 1
     resumed_step: int | None = None
     checkpoint_time_seconds: float = 0.0
 
     def after_trials(self, seconds: float) -> "TrainingRecord":
-        """Returns the record with trials that went before, as those of other processes count."""
+        """Returns the record with the seconds of earlier trials, in other processes, included."""
         first = self.time_to_first_step_seconds
         return self.model_copy(
             update={
@@ -107,7 +107,7 @@ class TrainingRecord(PlanChoice):
 
     @property
     def trained_with(self) -> str:
-        """The plan, or the custom loop, that ran the steps, in words."""
+        """A description of the plan, or the custom loop, that ran the steps."""
         return "a custom training loop" if self.is_custom_loop else str(self.plan)
 
     @property
@@ -129,7 +129,7 @@ class TrainingRecord(PlanChoice):
 
     @property
     def remark(self) -> str:
-        """Sentences on failures in spite of which there is a model; empty without any."""
+        """Sentences on failures that did not prevent a model; empty without any."""
         sentences = [f"Trained with {self.plan}: {self.plan_reason}."] if self.trials_failed else []
         return " ".join([*sentences, *self.warnings])
 
@@ -197,13 +197,13 @@ class TrainingRecord(PlanChoice):
 
     @property
     def traced_in_trials_seconds(self) -> float:
-        """Part of the trials that traced and compiled the plan that trained, in seconds."""
+        """Seconds of the trials that were spent tracing and compiling the chosen plan."""
         times = (each.compile_time_seconds for each in self.trials if each.plan == self.plan)
         return min(next(times, None) or 0.0, self.trial_time_seconds)
 
     @property
     def plan_saving_seconds(self) -> float | None:
-        """The plan's saving in this run, by the lower end of turns with Keras' `fit`, if any."""
+        """Seconds that the plan saved in this run, by the lower end of turns with Keras' `fit`."""
         chosen = next((trial for trial in self.trials if trial.status == "chosen"), None)
         if chosen is None or chosen.speedup is None or chosen.step_time is None:
             return None

@@ -1,4 +1,4 @@
-"""The gain of several replicas: against an earlier run on one, and by formula for more workers."""
+"""The gain of several replicas: over an earlier run on one, and by formula for more workers."""
 
 from collections.abc import Iterable, Iterator
 
@@ -7,9 +7,9 @@ from tfx_perf.training.measuring.accounts import CommunicationAccount, RunBefore
 from tfx_perf.training.record import TrainingRecord
 
 SURELY_SLOWER = 0.9
-"""Times the speed of another run: two of the same differ by some percent."""
+"""Slower than this share of another run's speed: two equal runs differ by some percent."""
 
-# What may differ beside the number of replicas: how they train together, and what they count.
+# Keys of `environment` that may differ between runs of one training on different replicas.
 _OF_REPLICAS = {
     "strategy", "replica_count", "worker_count", "host_count", "parameter_server_count",
     "flops_per_step",
@@ -20,8 +20,8 @@ _NOTABLE_SHARE = 0.1  # of the time
 def step_time_seconds(account: CommunicationAccount, workers: int) -> float:
     """Returns a step's time with other workers, each with its own machine and the same batch.
 
-    A ring sends 2 (N - 1) / N of the gradients over each link, so that the workers' wait for the
-    transfer grows by that; the latency of its messages is in the measured wait, and not scaled.
+    A ring sends 2 (N - 1) / N of the gradients over each link, so the workers' wait for the
+    transfer grows with that. The measured wait includes the messages' latency, which is not scaled.
     """
     transfer = account.communication_share * account.step_time_seconds
     now, then = (1 - 1 / count for count in (account.worker_count, workers))
@@ -31,7 +31,7 @@ def step_time_seconds(account: CommunicationAccount, workers: int) -> float:
 def held_against(
     record: TrainingRecord, before: Iterable[tuple[str, TrainingRecord]]
 ) -> TrainingRecord:
-    """Returns the record with the last run before of the same training on one replica, if any."""
+    """Returns the record with the last earlier run of the training on one replica, if any."""
     if not record.is_of_several:
         return record
     for source, earlier in before:
@@ -48,7 +48,7 @@ def held_against(
 
 def _is_same_training(record: TrainingRecord, other: TrainingRecord) -> bool:
     different = set(cache_key.differences(record.environment, other.environment))
-    if record.host_count == 1 < record.worker_count:  # which may have a share of its CPUs each
+    if record.host_count == 1 < record.worker_count:  # each may have a share of its CPUs
         cpu_count, others = (int(each.environment.get("cpu_count", 0)) for each in (record, other))
         if cpu_count * record.worker_count <= others:
             different.discard("cpu_count")
@@ -65,9 +65,9 @@ def is_one_faster(record: TrainingRecord) -> bool:
 
 
 def _largest_speedup(account: CommunicationAccount) -> float:
-    """Returns how many times as fast as one alone the replicas are at the most.
+    """Returns how many times as fast as one alone the replicas are at most.
 
-    Together they compute no less than one of them would alone, and it begins as many epochs.
+    Together they compute no less than one of them would alone, and it would begin as many epochs.
     """
     start, step = account.epoch_start_seconds, account.step_time_seconds
     computing = step * (1 - account.wait_share)

@@ -1,4 +1,4 @@
-"""TrainingSession: carries out the user's `fit` with the best measured plan."""
+"""TrainingSession: runs the user's `fit` with the best measured plan."""
 
 import contextlib
 import dataclasses
@@ -43,12 +43,12 @@ NO_FIT = (
     "Model.fit was not called, or an inner block took it over, and no step of a custom loop was "
     "marked (tfx_perf.measured)"
 )
-"""The gap where nothing is known of what the code trained."""
+"""The `gap` if the session saw no training at all."""
 
 _PLACED = "its layers are on several devices"
 
-# Held by the thread whose `fit` is taken over: functions and classes of this process are replaced
-# for it, and what a session notes is that of one training.
+# Held by the thread whose `fit` is taken over: the takeover replaces functions and classes of the
+# whole process, and a session records one training at a time.
 _TAKES_OVER = threading.Lock()
 
 _LOGGER = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ _Handler = Callable[[FitCall], Any]
 
 
 def connect_workers() -> None:
-    """Connects this process with the workers in `TF_CONFIG`, before anything runs in TensorFlow."""
+    """Connects this process to the workers in `TF_CONFIG`; call it before TensorFlow is used."""
     from tfx_perf.distribute import worker_server
 
     worker_server.start()
@@ -66,11 +66,11 @@ def connect_workers() -> None:
 
 @contextlib.contextmanager
 def built_under(settings: DistributionSettings) -> Iterator[Callable[[_Handler], _Handler]]:
-    """Has code in the context build its model under the strategy of the settings, if any.
+    """Makes code in the context build its model under the strategy in the settings, if any.
 
-    Yields a decorator that runs a handler of `fit` outside of that strategy's scope.
+    Yields a decorator that runs a handler of `fit` outside that strategy's scope.
     """
-    if settings.effective_strategy in (None, strategies.ONE_DEVICE):  # which needs no scope
+    if settings.effective_strategy in (None, strategies.ONE_DEVICE):  # needs no scope
         yield lambda handler: handler
         return
     from tfx_perf.distribute.strategies import StrategyScope
@@ -95,7 +95,7 @@ def as_one_device(
 
 
 class TrainingSession:
-    """The handler to give to `interception.intercepting_fit`.
+    """The handler for `interception.intercepting_fit`.
 
     Example:
         >>> session = TrainingSession(PerfConfig())
@@ -113,22 +113,22 @@ class TrainingSession:
         on_fresh_start: Callable[[], None] = lambda: None,
         block: str = "",
     ) -> None:
-        """Starts a session; memory that the process holds now is not counted as the training's.
+        """Starts a session; memory that the process already holds does not count as training's.
 
         Args:
             settings: the sections `training`, `compilation`, `distribution` and `monitoring`.
-            choice: made in another process or an earlier run. It holds for the `fit` that it names;
-                if it names none, for every `fit` without a choice of its own.
-            choose: chooses for any other, in this process, by trials that leave all as it was;
-                all workers call it. None: as `SharedTrials` does, where a crash is the
-                training's end; workers then have no trials.
-            on_fresh_start: called before the first `fit` unless that resumes from a checkpoint.
-            block: tells this session's checkpoints from those of others in the same folder.
+            choice: made in another process or an earlier run. It applies to the `fit` that it
+                names, or, if it names none, to every `fit` without a choice of its own.
+            choose: chooses a plan for any other `fit` by trials in this process that leave its
+                state unchanged; all workers call it. None: `SharedTrials`, where a crash ends the
+                training and several workers make no trials.
+            on_fresh_start: called before the first `fit`, unless it resumes from a checkpoint.
+            block: distinguishes this session's checkpoints from others in the same folder.
         """
         self._settings = settings
         self._given_choices = () if choice is None else choice.of_all_fits
         self._known_choices = sorted(self._given_choices, key=lambda each: not each.fit)
-        self._choice_by_fit: dict[str, PlanChoice] = {}  # by their `fit`
+        self._choice_by_fit: dict[str, PlanChoice] = {}  # keyed by their `fit`
         self._choose_by_trials = choose or SharedTrials(settings).choose
         self._on_fresh_start = on_fresh_start
         self._block = block
@@ -137,7 +137,7 @@ class TrainingSession:
         self._loop: FitLoop | None = None
         self._fit_count = 0
         self._fit_errors: tuple[str, ...] = ()
-        self._other_thread_fits = 0  # trainings in other threads, which Keras' own step made
+        self._other_thread_fits = 0  # in other threads, trained by Keras' own step
         self._clock = CheckpointSchedule()
         self._communication = CommunicationMeter()
         folder = settings.training.checkpoint_folder
@@ -147,9 +147,9 @@ class TrainingSession:
 
     @functools.cached_property
     def record(self) -> TrainingRecord | None:
-        """The training with the most steps so far; None if there was none, or none is measured.
+        """The record of the training with the most steps so far; None if none was measured.
 
-        Measuring it takes a second or more, so ask when all is trained.
+        Measuring takes a second or more, so read it after all training.
         """
         if self._custom is not None and (
             self._longest is None or self._custom.train_step_count > self._longest.step_count
@@ -167,9 +167,9 @@ class TrainingSession:
                 "notes": (*longest.notes, *self._beside_notes),
             }
             return longest.model_copy(update=update)
-        except errors.UserError as error:  # no step was trained, say
+        except errors.UserError as error:  # e.g. no step was trained
             _LOGGER.warning("The training could not be measured. %s", error)
-        except Exception:  # the model is trained; losing it would help nobody
+        except Exception:  # must not lose the trained model
             _LOGGER.warning("The training could not be measured.", exc_info=True)
         return None
 
@@ -178,13 +178,13 @@ class TrainingSession:
         if not self._other_thread_fits:
             return ()
         return (
-            f"{self._other_thread_fits} calls of Model.fit came from another thread meanwhile: "
-            "Keras' own step trained them, and they are not measured",
+            f"{self._other_thread_fits} calls of Model.fit in other threads ran with Keras' own "
+            "step and were not measured",
         )
 
     @property
     def gap(self) -> str:
-        """Why there is no record, in a sentence without its full stop."""
+        """Why there is no record: a sentence without its period."""
         if self._fit_errors:
             return f"Model.fit raised {self._fit_errors[0]}, and your code continued"
         if self._fit_count:
@@ -197,7 +197,7 @@ class TrainingSession:
         return NO_FIT
 
     def reserve(self) -> None:
-        """Takes the checkpoint folder for this process, of several workers the first for all.
+        """Locks the checkpoint folder for this process; of several workers, only the chief does.
 
         Raises UserError if another process trains with it.
         """
@@ -205,9 +205,9 @@ class TrainingSession:
             self._lock.acquire()
 
     def measure_only(self, call: FitCall) -> Any:
-        """Carries out `call` as it is, timed by a callback; returns Keras' History.
+        """Runs `call` unchanged, timed by a callback; returns Keras' History.
 
-        It is what plans are compared with, so it starts no metrics server.
+        Plans are compared with this run, so it starts no metrics server.
         """
         if not _TAKES_OVER.acquire(blocking=False):
             return self._train_beside(call)
@@ -227,12 +227,12 @@ class TrainingSession:
         return result.history
 
     def fit(self, call: FitCall) -> Any:
-        """Carries out `call` and measures it; returns Keras' History.
+        """Runs `call` and measures it; returns Keras' History.
 
-        While another thread's `fit` is carried out, this one is Keras' own, and not measured.
+        While another thread's `fit` runs here, Keras runs this one by itself, unmeasured.
 
         Raises:
-            UserError: see `reserve`; also from `Recovery.fit` and `distribute`.
+            UserError: see `reserve`; also raised by `Recovery.fit` and `distribute`.
         """
         if not _TAKES_OVER.acquire(blocking=False):
             return self._train_beside(call)
@@ -240,13 +240,13 @@ class TrainingSession:
             call = array_data.on_datasets(call)
             with (
                 either_keras.api_of(call.model).as_compiled(call.model),
-                # Inside of narrowing, to count the bytes that are sent.
+                # Inside the narrowing of gradients, to count the bytes that are really sent.
                 self._communication.metered(call),
                 as_one_device(call, self._settings.distribution) as (call, placement),
                 contextlib.ExitStack() as stack,
             ):
                 return self._carry_out(call, placement, stack=stack)
-        except Exception as error:  # which the user's code may catch
+        except Exception as error:  # the user's code may catch it
             raised = self._first_error(error)
             self._fit_errors += (errors.in_one_line(raised),)
             if raised is not error:
@@ -256,14 +256,14 @@ class TrainingSession:
             _TAKES_OVER.release()
 
     def _first_error(self, error: Exception) -> Exception:
-        """Returns what Keras' `fit` would have raised: tracing a half-built step raises another."""
+        """Returns the error of Keras' `fit`: tracing a half-built step again raises another one."""
         loop = self._loop
         if loop is None or loop.trace_error is None or isinstance(error, errors.UserError):
             return error
         return error if loop.timer and loop.timer.call_count else loop.trace_error
 
     def _train_beside(self, call: FitCall) -> Any:
-        """Carries out a `fit` while another thread's is taken over."""
+        """Runs a `fit` unchanged while another thread's is taken over."""
         self._other_thread_fits += 1
         self.__dict__.pop("record", None)
         _LOGGER.warning(
@@ -279,7 +279,7 @@ class TrainingSession:
         console.set_status("preparing fit")
         started = time.perf_counter()
         setup_seconds = None if self._started_at is None else started - self._started_at
-        self._started_at = None  # a second `fit` has none of its own
+        self._started_at = None  # a second `fit` has no setup time
         loop, strategy = self._loop_for(call), call.model.distribute_strategy
         sync = loop.sync
         recovery, notes = self._recovery(call, loop)
@@ -297,7 +297,7 @@ class TrainingSession:
             choice = plain(_PLACED, is_settled=True) if placement else self._choose(call, loop)
             chosen_seconds = time.perf_counter() - began
             self._clock.leave_out(chosen_seconds)
-            # Trials count, also those that were before, in other processes.
+            # Trials count as time of the `fit`, even earlier ones in other processes.
             started -= max(0.0, choice.trial_time_seconds - chosen_seconds)
         choice = choice.with_plan_among_trials
         choice = choice.model_copy(update={"plan": self._as_set(choice.plan, loop)})
@@ -318,7 +318,7 @@ class TrainingSession:
                 announcing(live, step_count=loop.total_length, address=address),
             ):
                 result = self._train(loop, choice=choice, recovery=recovery, notes=notes)
-            fit_seconds = time.perf_counter() - started  # without the end of the server
+            fit_seconds = time.perf_counter() - started  # without stopping the server
         communication = self._communicated(call, result)
         if sync.size > 1:
             taken = _or_none(lambda: energy.of_all_hosts(used, sync), what="energy")
@@ -397,11 +397,11 @@ class TrainingSession:
                 is_traced=all(choice.fit != each.fit for each in self._given_choices),
                 **measured,
             )
-        except Exception:  # the model is trained; losing it would help nobody
+        except Exception:  # must not lose the trained model
             _LOGGER.warning("The training could not be measured.", exc_info=True)
 
     def close(self) -> None:
-        """Removes the checkpoints, once the trained model is safe: another run begins anew."""
+        """Removes the checkpoints once the trained model is safe; the next run starts afresh."""
         if not workers.this().is_chief:
             return
         for index in range(self._fit_count):
@@ -417,7 +417,7 @@ class TrainingSession:
             self._lock.release()
 
     def _recovery(self, call: FitCall, loop: FitLoop) -> tuple[FitGuard | None, tuple[str, ...]]:
-        """Returns the training's guard, None if there can be none, and notes for the record."""
+        """Returns the training's guard (None if none is possible) and notes for the record."""
         folder = self._folder_of(self._fit_count)
         self._fit_count += 1
         if strategies.servers_of(call.model.distribute_strategy):
@@ -433,7 +433,7 @@ class TrainingSession:
         settings, clock = self._settings, self._clock
         try:
             return Recovery(call, loop, settings=settings, folder=folder, clock=clock), ()
-        except Exception as error:  # something of the user's that nobody has thought of
+        except Exception as error:  # anything unforeseen in the user's code
             _LOGGER.warning("Checkpointing is disabled for this run.", exc_info=True)
             return None, (f"no checkpoints: {type(error).__name__}: {error}",)
 
@@ -446,7 +446,7 @@ class TrainingSession:
         return pathlib.Path(folder, self._block, f"fit-{fit_index}")
 
     def _loop_for(self, call: FitCall) -> FitLoop:
-        """Returns the last `fit`'s loop, with its traces, if it can go on, or a new one."""
+        """Returns the last `fit`'s loop, with its traces, if it can be reused, or a new one."""
         if self._loop is None or not self._loop.reuse_for(call):
             self._loop = FitLoop(call, observer=self._communication)
         return self._loop
@@ -461,7 +461,7 @@ class TrainingSession:
         return is_resumed or (has_plans and obstacle(call, loop) is None)
 
     def _choose(self, call: FitCall, loop: FitLoop) -> PlanChoice:
-        """Returns the plan; whatever goes wrong, Keras fit trains on."""
+        """Returns the choice of a plan: Keras' own `fit` if anything goes wrong."""
         if strategies.servers_of(call.model.distribute_strategy):
             return choosing.for_parameter_servers(call, loop, settings=self._settings)
         choice = self._known_to_all(call, loop)
@@ -472,7 +472,7 @@ class TrainingSession:
             choice = choice.model_copy(update={"trial_time_seconds": seconds})
             if choice.fit:
                 self._known_choices.append(choice)
-        # Spent once.
+        # The time of trials counts for one `fit` only.
         spent = {"trial_time_seconds": 0.0}
         self._known_choices = [each.model_copy(update=spent) for each in self._known_choices]
         return choosing.with_recompute(call, loop, choice, settings=self._settings)
@@ -480,7 +480,7 @@ class TrainingSession:
     def _gone_on_with(
         self, plan: TrainingPlan, call: FitCall, loop: FitLoop, *, step: int | None
     ) -> PlanChoice:
-        """Returns the choice of an interrupted training's plan, with the results of its trials."""
+        """Returns a choice with an interrupted training's plan and, if known, trial results."""
         known = self._known_to_all(call, loop)
         if known is None or known.plan.in_whole_batches != plan.in_whole_batches:
             reason = f"it resumed an interrupted training at step {step}"
@@ -489,13 +489,13 @@ class TrainingSession:
 
     def _known_to_all(self, call: FitCall, loop: FitLoop) -> PlanChoice | None:
         sync = loop.sync
-        # To see whether a choice holds may build the model, which takes all workers.
+        # Checking whether a choice applies may build the model, in which all workers take part.
         all_found = sync.all_equal([(each.plan, each.fit) for each in self._known_choices])
         choice = self._known(call, loop) if all_found else None
         return choice if sync.all_equal(choice and choice.plan) else None
 
     def _known(self, call: FitCall, loop: FitLoop) -> PlanChoice | None:
-        """Returns the choice given, or found for an equal earlier `fit`; None if neither."""
+        """Returns the choice that was given, or made for an equal earlier `fit`, if any."""
         for earlier in self._known_choices:
             choice = choosing.as_given(call, loop, earlier)
             if choice.fit or not earlier.fit:
@@ -503,7 +503,7 @@ class TrainingSession:
         return None
 
     def _as_set(self, plan: TrainingPlan, loop: FitLoop) -> TrainingPlan:
-        """Returns a plan with the set reduction type, and only with allowed speedups."""
+        """Returns a plan with the configured reduction dtype and only the allowed speedups."""
         fit = loop.described(self._settings)
         update = {"reduction_dtype": SPEEDUPS["reduction_dtype"].always(fit)}
         return families.allowed(plan.model_copy(update=update), self._settings)
@@ -539,10 +539,10 @@ def _callbacks_told(
 
 
 def _or_none(ask: Callable[[], _T], *, what: str) -> _T | None:
-    """Returns the answer that all workers find together; None where that fails."""
+    """Returns the result of `ask`, which all workers compute together; None if that fails."""
     try:
         return ask()
-    except LostWorkerError as error:  # this one has trained to the end
+    except LostWorkerError as error:  # this worker has finished training
         _LOGGER.warning("Could not collect %s from all workers: %s.", what, error)
     except Exception:
         _LOGGER.warning("Could not be measured: %s.", what, exc_info=True)
@@ -550,7 +550,7 @@ def _or_none(ask: Callable[[], _T], *, what: str) -> _T | None:
 
 
 def _note_if_alone(call: FitCall) -> tuple[str, ...]:
-    """Returns a sentence if a process trains without the other workers."""
+    """Returns a note if this process trains alone although `TF_CONFIG` names others."""
     strategy = call.model.distribute_strategy
     built = f"but the model was built under {strategies.in_words(strategy)}"
     count, servers = workers.this().count, workers.these_servers()

@@ -1,1 +1,1 @@
-"""What XLA makes of a training step: HLO, FLOPs, fusions, programs compiled ahead."""
+"""XLA's results for a training step: HLO, FLOPs, fusions, programs compiled ahead of time."""

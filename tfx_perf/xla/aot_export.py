@@ -13,7 +13,7 @@ import tensorflow as tf
 from tfx_perf.core import errors, storage
 from tfx_perf.tf_internals import graphs
 
-FOLDER = os.path.join("assets.extra", "aot_cpu")  # what SavedModel keeps for others, see its README
+FOLDER = os.path.join("assets.extra", "aot_cpu")  # for tools other than SavedModel, see its README
 
 _CLASS = "tfx_perf::Model"
 _NAME = "model"
@@ -25,9 +25,9 @@ _ERROR = re.compile(r"[\w.]+Error: ")
 def export(folder: str, *, signature: str) -> str:
     """Compiles a signature of a local SavedModel; returns a folder with objects and `model.h`.
 
-    `saved_model_cli aot_compile_cpu` does it in a process of its own, for the kind of CPU that it
-    runs on. Open dimensions become 1. A makefile says how to link. MeasurementError, in one line:
-    the signature does not exist, has strings, or cannot be compiled.
+    `saved_model_cli aot_compile_cpu` compiles in its own process, for the kind of CPU that it runs
+    on. Open dimensions become 1. A makefile shows how to link. Raises MeasurementError, in one
+    line, if the signature does not exist, has strings, or cannot be compiled.
     """
     _check(folder, signature)
     target = pathlib.Path(folder, FOLDER)
@@ -55,7 +55,7 @@ def export(folder: str, *, signature: str) -> str:
 
 def _freeze(folder: str, signature: str, target: str) -> None:
     """Writes a saved model of the signature with fixed dimensions and constants as weights."""
-    loaded = tf.saved_model.load(folder)  # its functions do not keep its variables
+    loaded = tf.saved_model.load(folder)  # kept: its functions do not keep its variables alive
     function = loaded.signatures[signature]
     specs = {
         name: tf.TensorSpec([size or 1 for size in spec.shape], spec.dtype, name=name)
@@ -68,7 +68,7 @@ def _freeze(folder: str, signature: str, target: str) -> None:
     constant = graphs.with_constants(
         tf.function(fixed, autograph=False).get_concrete_function(**specs)
     )
-    # Its inputs and outputs are flat, in the order of their sorted names.
+    # The inputs and outputs of `constant` are flat, in the order of their sorted names.
     names = sorted(function.structured_outputs)
 
     def call(**inputs: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -95,7 +95,7 @@ def _check(folder: str, signature: str) -> None:
 
 
 def _reason(result: subprocess.CompletedProcess) -> str:
-    """Returns the line of the compiler's output that names an error, else the last one."""
+    """Returns the line of the compiler's output that names an error, otherwise the last one."""
     lines = [line for line in result.stderr.splitlines() if line.strip()]
     named = [line for line in lines if _ERROR.match(line)]
     return (named or lines or [f"exit code {result.returncode}"])[-1].rstrip(".")

@@ -1,6 +1,6 @@
 """Counts what XLA fused in a compiled step, and what that keeps out of memory.
 
-A fusion is one kernel for several operations: what they hand to each other stays in registers or
+A fusion is one kernel for several operations: their intermediate results stay in registers or
 caches instead of memory (https://openxla.org/xla/architecture).
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from tfx_perf.tf_internals.messages import hlo_pb2, xla_data_pb2
 
-# What writes nothing of its own even if it stands alone, or would be part of its user anyway.
+# Operations that write nothing even if they are not fused, or are part of their user anyway.
 _FREE = {
     "parameter", "constant", "iota", "broadcast", "reshape", "bitcast", "tuple",
     "get-tuple-element",
@@ -26,7 +26,7 @@ _BITS = {
 
 @dataclasses.dataclass(frozen=True)
 class Fusions:
-    """The number of fusions (in a loop's body one), and the bytes of results inside of them."""
+    """The number of fusions (each in a loop counts once), and the bytes of results inside."""
 
     count: int
     saved_bytes: int
@@ -42,7 +42,7 @@ def count_fusions(module: hlo_pb2.HloModuleProto) -> Fusions:
         if instruction.opcode == "fusion"
         for target in instruction.called_computation_ids
     ]
-    # Of fusions in fusions the inner ones are no kernels.
+    # Fusions inside of other fusions are not kernels.
     inner = {
         target
         for computation in fused

@@ -1,4 +1,4 @@
-"""What XLA makes of a training step, read without running it.
+"""Reads what XLA makes of a training step, without running it.
 
 `tf.function.experimental_get_compiler_ir` hands out the HLO that tf2xla wrote (for FLOPs) and the
 compiled module with its buffer assignment (for memory, as JAX's `compiled.memory_analysis()`).
@@ -17,7 +17,7 @@ from tfx_perf.tf_internals.built_optimizer import build_used_optimizer
 from tfx_perf.tf_internals.graphs import QuickFunction
 from tfx_perf.tf_internals.messages import hlo_pb2
 
-_MAX_TRIPS = 100_000  # a loop that is longer is not followed to its end
+_MAX_TRIPS = 100_000  # longer loops are not followed to their end
 # A value as far as it is known: an int or bool, a tuple of values, or None for unknown.
 _Value = Any
 
@@ -28,11 +28,11 @@ class NotCompilable(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class BufferSizes:
-    """XLA's plan for a step."""
+    """The buffers that XLA plans for a step."""
 
     argument_bytes: int
     temp_bytes: int
-    total_bytes: int  # with results that have buffers of their own; all exist at once
+    total_bytes: int  # with results that have their own buffers; all exist at once
 
 
 def step_hlo(
@@ -42,8 +42,8 @@ def step_hlo(
 
     The step may read and assign existing variables. The batch must be eager tensors: XLA may need
     their values for a constant, e.g. the length of a bincount. `optimized` gives the compiled
-    module with its buffer assignment (`HloProto`), else HLO before optimization (`HloModuleProto`).
-    NotCompilable: strings, say, or a shape that depends on values.
+    module with its buffer assignment (`HloProto`), otherwise HLO before optimization
+    (`HloModuleProto`). Raises NotCompilable for strings, say, or a shape that depends on values.
     """
 
     def on_flat(*tensors: tf.Tensor) -> Any:  # nested arguments lose their constant values
@@ -62,7 +62,7 @@ def step_hlo(
 def model_step_hlo(
     model: Any, batch: Any, *, optimized: bool, step: Callable[[Any], Any] | None = None
 ) -> hlo_pb2.HloModuleProto | hlo_pb2.HloProto:
-    """Compiles a model's `train_step`, or `step`; NotCompilable over several replicas, too."""
+    """Compiles a model's `train_step`, or `step`; NotCompilable also for several replicas."""
     strategy = model.distribute_strategy
     replicas = strategy.num_replicas_in_sync
     if replicas > 1:
@@ -76,7 +76,7 @@ def model_step_hlo(
 
 
 def buffer_sizes(compiled: hlo_pb2.HloProto) -> BufferSizes:
-    """Adds up XLA's buffer assignment as its `CompiledMemoryStats`: without constants."""
+    """Adds up XLA's buffer assignment as its `CompiledMemoryStats` does, without constants."""
     every = compiled.buffer_assignment.buffer_allocations
     buffers = [item for item in every if not (item.is_constant or item.is_thread_local)]
     others = [item for item in buffers if not item.is_entry_computation_parameter]
@@ -92,8 +92,8 @@ def count_flops(module: hlo_pb2.HloModuleProto) -> int:
     """Returns the FLOPs of one run of an HLO before optimization (`hlo_serialized`).
 
     Fusions, calls and loop bodies are followed. A loop counts as often as it runs, where that
-    follows from constants in the HLO (Keras' recurrent layers), else once; of a conditional's
-    branches the most expensive counts. Operations whose result is not used do not count.
+    follows from constants in the HLO (Keras' recurrent layers), otherwise once. The most
+    expensive branch of a conditional counts. Operations whose result is not used do not count.
     """
     counter = _Counter(module)
     return counter.flops(module.entry_computation_id)
@@ -146,7 +146,7 @@ class _Counter:
         return sum(called)
 
     def _run(self, loop: hlo_pb2.HloInstructionProto, state: _Value) -> tuple[int | None, _Value]:
-        """Runs a loop on what is known of its state; returns its trips and its last state."""
+        """Runs a loop on the known part of its state; returns its trips and its last state."""
         body, condition = loop.called_computation_ids
         for trips in range(_MAX_TRIPS):
             proceed = self._call(condition, (state,))

@@ -1,8 +1,8 @@
-"""`--engine airflow`, by way of `tfx_perf.pipelines.airflow`.
+"""`--engine airflow`, implemented with `tfx_perf.pipelines.airflow`.
 
-TFX copies the user's file alone into the dags folder, without the modules that it imports, and
-needs Airflow beside TFX. Here the pipeline is compiled and deployed; only Airflow's command is
-used, to start runs.
+TFX copies only the user's file into the dags folder, without the modules that it imports, and
+needs Airflow in TFX's environment. Here the pipeline is compiled and deployed; Airflow's command is
+needed only to start runs.
 """
 
 import json
@@ -36,7 +36,7 @@ class AirflowHandler(CatchingHandler):
         click.echo("Pipeline compiled successfully.")
 
     def list_pipelines(self) -> None:
-        """Lists the deployed pipelines: other DAGs may be beside them."""
+        """Lists the deployed pipelines, without other DAGs in the folder."""
         places = deployment.find_dags_folder().glob("*/topology.json")
         names = sorted(place.parent.name for place in places)
         click.echo("\n".join(names) or "No pipelines to display.")

@@ -1,4 +1,4 @@
-"""A handler of TFX's that runs the user's file and catches the pipeline that a runner gets."""
+"""A TFX handler that runs the user's file and catches the pipeline passed to a runner."""
 
 import contextlib
 import importlib
@@ -15,12 +15,12 @@ from tfx_perf.core import errors, interception
 class CatchingHandler(beam_handler.BeamHandler):
     """TFX's commands for an engine that takes pipelines through a function of tfx-perf.
 
-    TFX's own `create`, `update` and `compile` run the file, and have engines differ in
+    TFX's own `create`, `update` and `compile` run the file; engines differ in
     `_check_pipeline_existence` and `_save_pipeline`.
 
     Attributes:
-        pipeline: on its way to the orchestrator, once the user's file was run.
-        arguments: the function's, or the `runner` of TFX's that was called.
+        pipeline: the pipeline for the orchestrator, once the user's file has been run.
+        arguments: those of the function, or TFX's `runner` that was called.
     """
 
     function: str
@@ -30,7 +30,7 @@ class CatchingHandler(beam_handler.BeamHandler):
 
     PIPELINE_NAME = dag_runner_patcher.DagRunnerPatcher.PIPELINE_NAME
     PIPELINE_ROOT = dag_runner_patcher.DagRunnerPatcher.PIPELINE_ROOT
-    run_called = True  # for TFX, which lets `patch` say whether anything was
+    run_called = True  # TFX asks for it; `patch` checks the calls itself
 
     pipeline: Any = None
     arguments: Mapping[str, Any] = types.MappingProxyType({})

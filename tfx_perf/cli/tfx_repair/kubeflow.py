@@ -1,7 +1,7 @@
-"""`--engine kubeflow`, by way of `tfx_perf.kubeflow`.
+"""`--engine kubeflow`, implemented with `tfx_perf.kubeflow`.
 
-TFX's own handler imports a runner that TFX has dropped, and no open-source server accepts what TFX
-compiles instead.
+TFX's own handler imports a runner that TFX has dropped, and no open-source server accepts the
+output of the runner that replaced it.
 """
 
 import contextlib
@@ -38,11 +38,11 @@ class KubeflowHandler(CatchingHandler):
         "KubeflowV2DagRunner(...).run(pipeline)"
     )
 
-    # They say that they are not supported, as TFX does; the command `kfp` has them.
+    # These report that they are not supported, as TFX does; the command `kfp` has them.
     list_pipelines = delete_pipeline = get_schema = CatchingHandler.list_runs
 
     def compile_pipeline(self) -> None:
-        """Writes the YAML to where the user's file wants it."""
+        """Writes the YAML to the path that the user's file gives."""
         self.execute_dsl(self)
         output = self.arguments.get("output")
         if output is None:
@@ -112,7 +112,7 @@ class VertexPatcher(tfx_patcher.KubeflowV2DagRunnerPatcher):
 
     @contextlib.contextmanager
     def patch(self) -> Iterator[dict[str, Any]]:
-        """Catches both while the context lasts."""
+        """Catches calls of TFX's runner and of `compile_pipeline` while the context lasts."""
         with (
             super().patch() as context,
             interception.replacing(kubeflow, "compile_pipeline", lambda _: self._compile),

@@ -1,4 +1,4 @@
-"""Puts the repaired parts in the place of TFX's own, in this process only."""
+"""Replaces TFX's own parts with the repaired ones, in this process only."""
 
 import importlib
 import importlib.util
@@ -27,8 +27,8 @@ _list_template = template_handler.list_template
 
 def repair() -> None:
     """Repairs TFX's command line; all other parts stay TFX's."""
-    # TFX asks whichever `pip` comes first on PATH. Where the environment has none, as one that uv
-    # made, that is another Python's, which knows neither Airflow nor Kubeflow Pipelines.
+    # TFX runs the first `pip` on PATH. If the environment has none, like one made by uv, that is
+    # another Python's, which knows neither Airflow nor Kubeflow Pipelines.
     handler_factory.subprocess = types.SimpleNamespace(
         check_output=lambda command: "\n".join(package_names()).encode()
     )
@@ -47,7 +47,7 @@ def package_names() -> list[str]:
 
 
 def _checked_handler(flags_dict: dict[str, Any]) -> base_handler.BaseHandler:
-    """Returns TFX's handler of the engine, after checks; TFX gets an absolute path, to keep."""
+    """Returns TFX's handler of the engine, after checks; makes the path that TFX keeps absolute."""
     engine = flags_dict[labels.ENGINE_FLAG]
     if engine not in _ENGINES:
         raise errors.UserError(
@@ -62,7 +62,7 @@ def _checked_handler(flags_dict: dict[str, Any]) -> base_handler.BaseHandler:
             )
         if "://" not in path:
             flags_dict[labels.PIPELINE_DSL_PATH] = str(pathlib.Path(path).absolute())
-    has_kfp = importlib.util.find_spec("kfp") is not None  # else TFX says that it is missing
+    has_kfp = importlib.util.find_spec("kfp") is not None  # otherwise TFX reports it as missing
     if engine in ("vertex", "auto") and has_kfp:
         _repair_vertex()
     for name in ("airflow", "kubeflow"):
@@ -70,7 +70,7 @@ def _checked_handler(flags_dict: dict[str, Any]) -> base_handler.BaseHandler:
             # TFX's factory then takes it from the package.
             ours = importlib.import_module(f"{__package__}.{name}")
             setattr(handler, f"{name}_handler", ours)
-    if engine == "airflow":  # whether there is an Airflow here matters to runs only
+    if engine == "airflow":  # only runs need an installed Airflow
         return handler.airflow_handler.AirflowHandler(flags_dict)
     return _create_handler(flags_dict)
 

@@ -1,4 +1,4 @@
-"""The Kubernetes API as far as a job needs it: tried again where that helps, errors in one line."""
+"""The Kubernetes API that a job needs: retried where that helps, with errors in one line."""
 
 import os
 import pathlib
@@ -18,10 +18,10 @@ _REFUSED = (401, 403)
 _NOT_FOUND = 404
 _CONFLICT = 409
 _PASSING = (429, 500, 502, 503, 504)
-_EVENTS = 10  # the last ones
+_EVENTS = 10  # at most, the latest
 _NAMESPACE = pathlib.Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _DEFAULT_NAMESPACE = "default"
-_POD_NAME = "KFP_POD_NAME"  # Kubeflow Pipelines says it; elsewhere it is the host's name
+_POD_NAME = "KFP_POD_NAME"  # set by Kubeflow Pipelines; elsewhere the host's name is used
 
 
 class JobApi:
@@ -44,11 +44,11 @@ class JobApi:
         self.kind = kind
         configuration = client.Configuration()
         self._namespace, self._pod = _connected(configuration)
-        configuration.retries = False  # those below are the only ones
+        configuration.retries = False  # `_call` alone retries
         self.pause: Callable[[float], None] = time.sleep
         api = client.ApiClient(configuration)
         self._jobs, self._core = client.CustomObjectsApi(api), client.CoreV1Api(api)
-        # By itself the client sends, in some versions, a kind of patch that jobs do not have.
+        # By default, some versions of the client send a kind of patch that jobs do not support.
         header = ("Content-Type", "application/merge-patch+json")
         self._patches = client.CustomObjectsApi(client.ApiClient(configuration, *header))
         self._api_error, self._http_error = client.ApiException, exceptions.HTTPError
@@ -66,7 +66,7 @@ class JobApi:
         )
 
     def create(self, manifest: dict[str, Any]) -> dict[str, Any] | None:
-        """Creates a job and returns it; None if the name is taken, maybe after a lost answer."""
+        """Creates a job and returns it; None if it exists, perhaps because an answer was lost."""
         create = self._jobs.create_namespaced_custom_object
         try:
             return self._call(create, body=manifest, **self._place)
@@ -76,13 +76,13 @@ class JobApi:
             raise
 
     def owner(self) -> dict[str, str] | None:
-        """Returns a reference to this process's pod, with whose end the cluster may end a job."""
+        """Returns this process's pod as an owner, with whose end the cluster may end a job."""
         if self._pod is None:
             return None
         pod = self._call(
             self._core.read_namespaced_pod, name=self._pod, namespace=self._namespace, missing=True
         )
-        if pod is None:  # e.g. on the machine's own network, where the host's name is another
+        if pod is None:  # e.g. on the host's network, where the host's name is not the pod's
             return None
         metadata = pod.metadata
         return {"apiVersion": "v1", "kind": "Pod", "name": metadata.name, "uid": metadata.uid}
@@ -97,7 +97,7 @@ class JobApi:
         )
 
     def delete(self, name: str) -> None:
-        """Deletes a job, if it is there, and its pods before it."""
+        """Deletes a job, if it exists, after its pods."""
         self._call(
             self._jobs.delete_namespaced_custom_object,
             name=name,
@@ -107,7 +107,7 @@ class JobApi:
         )
 
     def pods(self, name: str, *, is_patient: bool = True) -> list[Pod]:
-        """Returns a job's pods, those of a kind by their indices; tries again if `is_patient`."""
+        """Returns a job's pods, those of a kind sorted by index; retries if `is_patient`."""
         listed = self._call(
             self._core.list_namespaced_pod,
             namespace=self._namespace,
@@ -128,7 +128,7 @@ class JobApi:
         return [f"{each.reason} {each.message}" for each in last][-_EVENTS:]
 
     def log(self, pod: Pod, *, line_count: int, is_patient: bool = True) -> str:
-        """Returns the last lines of a worker's output; tries again if `is_patient`."""
+        """Returns the last lines of a worker's output; retries if `is_patient`."""
         return self._call(
             self._core.read_namespaced_pod_log,
             name=pod.name,
@@ -146,9 +146,9 @@ class JobApi:
         attempts: int = _ATTEMPTS,
         **keywords: Any,
     ) -> Any:
-        """Calls a function that may be repeated; with `missing`, a 404 is None and no error.
+        """Calls a function that may be repeated; with `missing`, returns None for a 404.
 
-        No answer, or only errors of the server, is a `MeasurementError`.
+        Raises MeasurementError if there is no answer, or only errors of the server.
         """
         reason = ""
         for attempt in range(attempts):

@@ -1,4 +1,4 @@
-"""Differences between the two kinds of jobs for whoever submits them, and their pods."""
+"""Differences between the two kinds of jobs when they are submitted, and their pods."""
 
 import dataclasses
 from typing import Any
@@ -7,7 +7,7 @@ from tfx_perf.config.distribution import TRAINING_CONTAINERS
 from tfx_perf.core import workers
 
 _ENDED = ("Succeeded", "Failed")
-# What a container exits with that is ended from outside: by SIGKILL and SIGTERM.
+# Exit codes of a container that is ended from outside: by SIGKILL and SIGTERM.
 _SIGNALLED = (137, 143)
 
 
@@ -17,9 +17,9 @@ class JobKind:
 
     Attributes:
         plural: as in the API's paths.
-        container: the name that the operator demands of the container that trains.
+        container: the name that the operator requires for the container that trains.
         task_label: label of the pods with the kind of their task; without it, all are workers.
-        succeeded: type of the condition that says so.
+        succeeded: type of the condition that reports success.
         operator: name of what must be installed.
     """
 
@@ -70,11 +70,11 @@ class Pod:
     """The pod of a process that trains, or serves one that does.
 
     Attributes:
-        task: of its process, e.g. `worker 0`.
+        task: the task of its process, e.g. `worker 0`.
         state: its phase, with the reason if its container waits or was ended by Kubernetes, e.g.
             `Pending (ImagePullBackOff)`.
         has_log: whether its container has been started.
-        has_failed: whether it has ended with an error that does not come of its deletion.
+        has_failed: whether it has ended with an error that its deletion did not cause.
         last_words: the end of its log, if that is known without reading it.
     """
 
@@ -99,13 +99,13 @@ class Pod:
             for part in (state.waiting, state.terminated)
             if part and part.reason
         ]
-        # Of one that no machine has room for.
+        # The reasons of a pod that no machine has room for.
         reasons += [
             each.reason
             for each in item.status.conditions or ()
             if each.type == "PodScheduled" and each.status == "False" and each.reason
         ]
-        # The operator deletes what still runs when another one has failed.
+        # The operator deletes the pods that still run when another one has failed.
         follows = item.metadata.deletion_timestamp is not None and any(
             each.exit_code in _SIGNALLED for each in ended
         )

@@ -14,22 +14,22 @@ from tfx_perf.distribute.kubernetes import manifests
 from tfx_perf.distribute.kubernetes.job_api import JobApi
 from tfx_perf.distribute.kubernetes.job_kind import Pod
 
-# So long may it take until the pods of a deleted job are gone. Kubernetes gives each half a
-# minute, and this one the same.
+# How long to wait for the pods of a deleted job to end. Kubernetes gives half a minute to each of
+# them, and to this process's pod.
 _END_SECONDS = 20.0
-# Likewise, where another one follows: that of a machine that is gone may take longer.
+# The same before another attempt: a pod of a lost machine may take longer to end.
 _AGAIN_SECONDS = 300.0
 _POLL_SECONDS = 10.0  # between two looks at the job
 _END_POLL_SECONDS = 0.5
 _LINES = 10_000
-_RECENT_LINES = 200  # of what still runs, each time
+_RECENT_LINES = 200  # of each pod that still runs, at each look
 _FAILURES = (errors.UserError, errors.MeasurementError)
 
 _LOGGER = logging.getLogger(__name__)
 
 
 class JobRun:
-    """Runs one job, or the one that a killed process left; begins again after failures."""
+    """Runs one job, or takes over that of a killed process; begins again after failures."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class JobRun:
         has_result: Callable[[], bool],
         log_folder: pathlib.Path,
     ) -> None:
-        """Prepares a job of workers that share a folder; `has_result` looks for theirs in it."""
+        """Prepares a job of workers that share a folder; `has_result` looks for a result in it."""
         assert settings.job is not None
         self._api, self._settings, self._manifest = api, settings.job, manifest
         self._folder, self._has_result = folder, has_result
@@ -57,23 +57,23 @@ class JobRun:
     def run(
         self, *, prepare: Callable[[], None], collect: Callable[[tuple[str, ...]], None]
     ) -> None:
-        """Runs the job to its end, whatever that is; afterwards there is no such job.
+        """Runs the job to its end, in whatever way it ends, and deletes it.
 
         `prepare` fills the folder before a job is created. `collect` takes the results out of it,
-        given the failures before, in sentences; it is called before the job is deleted, so that
-        another attempt finds the job if this one is killed on the way.
+        given sentences on earlier failures. It is called before the job is deleted, so that another
+        attempt finds the job if this one is killed meanwhile.
         """
         try:
             notes = failure.until_done(
                 lambda: self._wait(self._start(prepare)),
                 folder=self._folder,
                 restarts=self._restarts,
-                end=lambda: self._delete(_AGAIN_SECONDS),  # a pod alone cannot join the others
+                end=lambda: self._delete(_AGAIN_SECONDS),  # a new pod alone cannot join the others
             )
             self._logs.keep(folder=self._log_folder)
             collect(notes)
         finally:
-            self._api.pause = time.sleep  # whatever ends the wait must not end this
+            self._api.pause = time.sleep  # an exception from it must not end the deletion
             if self._is_begun and self._delete(_END_SECONDS):
                 shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -81,17 +81,17 @@ class JobRun:
         job = self._api.get(self._name)
         if job is not None and not self._is_ours(job):
             raise errors.UserError(
-                f"Expected a name that is not taken. Received: {self._title} of another training "
-                "is there. Delete it."
+                f"Expected an unused job name. Received: {self._title}, which belongs to another "
+                "training. Delete it."
             )
         self._is_begun = True
         owner = self._owner()
         if job is not None and self._can_be_used(job):
             self._take_over(job, owner)
-            _LOGGER.info("%s is there from an attempt before; waiting for it.", self._title)
+            _LOGGER.info("Found %s of an earlier attempt; waiting for it.", self._title)
             return job["metadata"]["uid"]
         if job is not None:
-            _LOGGER.info("%s of an attempt before is of no use and deleted.", self._title)
+            _LOGGER.info("Deleting %s of an earlier attempt, which cannot be used.", self._title)
             self._delete(_END_SECONDS)
         if not self._is_prepared:
             prepare()
@@ -105,7 +105,7 @@ class JobRun:
         return job["metadata"]["uid"]
 
     def _owner(self) -> dict[str, str] | None:
-        """Returns this pod, with which the job ends if nobody is left to delete it."""
+        """Returns this pod, with which the job ends if no process is left to delete it."""
         try:
             return self._api.owner()
         except errors.UserError as error:
@@ -121,7 +121,7 @@ class JobRun:
             self._api.set_owners(self._name, [*owners, owner])
         except errors.UserError as error:
             _LOGGER.warning(
-                "%s ends when the pod of the attempt before is deleted. %s", self._title, error
+                "%s ends when the pod of the earlier attempt is deleted. %s", self._title, error
             )
 
     def _can_be_used(self, job: dict[str, Any]) -> bool:
@@ -172,8 +172,8 @@ class JobRun:
 
     def _raise_gone(self) -> NoReturn:
         raise errors.MeasurementError(
-            f"Expected {self._title} to run to its end. Received: it is gone; somebody has "
-            "deleted it."
+            f"Expected {self._title} to run to its end. Received: it no longer exists; it "
+            "was deleted."
         )
 
     def _raise_late(self, state: str) -> NoReturn:
@@ -184,7 +184,7 @@ class JobRun:
         )
 
     def _raise_restarted(self) -> NoReturn:
-        """The operator does not count how often it starts a worker again."""
+        """Raises after too many restarts by the operator, which does not count them."""
         again = self._logs.started_again
         counts = f"{len(again)} pods were started again, and distribution.restarts={self._restarts}"
         cause = failure.WorkerFailure(name=again[-1].task, message=counts, may_pass=True)
@@ -205,7 +205,7 @@ class JobRun:
         raise failure.failed(self._title, cause, log=logs.get(cause.name))
 
     def _account(self) -> str:
-        """Returns the circumstances in sentences where no worker is known to have failed."""
+        """Returns sentences on the circumstances, if no worker is known to have failed."""
         seen = ", ".join(f"{pod.name} (last seen {pod.state})" for pod in self._logs.pods)
         if not seen:
             account = "None of its pods has been seen."
@@ -235,8 +235,8 @@ class JobRun:
 class WorkerLogs:
     """The pods of a job and their output, also of pods that were deleted with their logs.
 
-    They only explain, so that nothing depends on having them.
-    `started_again` are the pods that took the place of others, as far as they were seen.
+    They only explain failures, so that nothing depends on having them.
+    `started_again` are the pods that were seen to replace others.
     """
 
     def __init__(self, api: JobApi, job_name: str) -> None:
@@ -250,16 +250,16 @@ class WorkerLogs:
 
     @property
     def pods(self) -> list[Pod]:
-        """The last one of each task, as it was when it was last seen."""
+        """The last pod of each task, as it was last seen."""
         return list(self._pods.values())
 
     @property
     def gone(self) -> list[Pod]:
-        """The pods of them that are not there any more."""
+        """Those of `pods` that no longer exist."""
         return [pod for pod in self.pods if pod.uid not in self._present]
 
     def look(self) -> None:
-        """Reads what there is, without patience: there is another look."""
+        """Reads pods and logs, without retries: there will be another look."""
         self._read(line_count=_RECENT_LINES, is_patient=False)
 
     def keep(self, *, folder: pathlib.Path) -> dict[str, str]:
@@ -271,7 +271,7 @@ class WorkerLogs:
         return dict(self._texts)
 
     def events(self) -> str:
-        """Returns the cluster's events about the job in one line; empty if it tells none."""
+        """Returns the cluster's events about the job in one line; empty if there are none."""
         try:
             return "; ".join(self._api.events(self._job_name))
         except _FAILURES as error:

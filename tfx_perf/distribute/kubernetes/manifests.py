@@ -1,4 +1,4 @@
-"""The job as Kubernetes gets it."""
+"""The manifest of a job, as Kubernetes receives it."""
 
 import math
 import re
@@ -13,13 +13,13 @@ DIGEST_LABEL = "tfx-perf/training"
 # As in kubeflow/Dockerfile.
 _USER = 1000
 _PORT = 2222
-# If OptimizedTrainer's pod is killed, it is tried again before that.
+# How long an ended job is kept; a killed pod of OptimizedTrainer is retried sooner.
 _KEPT_SECONDS = 3600
-# OptimizedTrainer, if it is there, deletes the job before the operator ends it, and says more.
+# Added to the timeout: OptimizedTrainer, which explains more, ends the job before the operator.
 _MARGIN_SECONDS = 60
 _HEARTBEAT_FILE = "/tmp/tfx-perf-heartbeat"  # noqa: S108 (of a container)
-_PROBE_SECONDS = 10  # between two, and for one on a busy machine
-# What the operators add must fit into 63 characters: `-worker-999`, or `-node-0-999` and six more.
+_PROBE_SECONDS = 10  # between two probes, and for one on a busy machine
+# Operators add `-worker-999`, or `-node-0-999` and six more, which must fit into 63 characters.
 _NAME_LENGTH = 44
 
 
@@ -28,11 +28,11 @@ def manifest(
 ) -> dict[str, Any]:
     """Returns the custom resource, with a DNS label as name and a digest of the training.
 
-    Where the operator can start workers again by itself, it does so unless there are no restarts.
+    An operator that can restart workers by itself does so, unless `restarts` is 0.
     Kubernetes kills processes that only serve if they give no heartbeat.
     """
     job = settings.job
-    assert job is not None  # else nobody asks
+    assert job is not None  # otherwise not called
     kind = KINDS[job.kind]
     if job.kind == "TFJob":
         spec = _tf_job_spec(settings, job, digest=digest, command=command)
@@ -54,7 +54,7 @@ def _tf_job_spec(
         replica = {
             "metadata": {
                 "labels": _labels(digest),
-                "annotations": {"sidecar.istio.io/inject": "false"},  # it would never end
+                "annotations": {"sidecar.istio.io/inject": "false"},  # the sidecar would never end
             },
             "spec": _pod(job, command, _watched(timeout_seconds) if only_serves else {}),
         }
@@ -66,14 +66,14 @@ def _tf_job_spec(
 
     servers = job.servers
     if servers is None:
-        # Else the others are killed when the first one ends. Alone, a worker cannot begin anew.
+        # Otherwise the others are killed when the first one ends. No worker can restart alone.
         policy = {"successPolicy": "AllWorkers"}
         specs = {"Worker": replicas(job.worker_count, "Never")}
     else:  # the job ends as the coordinator does, and the others are killed
         policy = {}
         specs = {
             "Chief": replicas(1, "Never"),
-            # Again after a signal; how often, the operator does not count.
+            # Restarted after a signal; the operator does not count how often.
             "Worker": replicas(
                 job.worker_count, "ExitCode" if settings.restarts else "Never", only_serves=True
             ),
@@ -81,7 +81,7 @@ def _tf_job_spec(
         }
     return {
         "runPolicy": {
-            # What has ended stays until its log has been read. No backoffLimit: with 0, Training
+            # Ended pods stay until their logs have been read. No backoffLimit: with 0, Training
             # Operator 1.9 deletes all pods when one fails, and any other number does nothing.
             "cleanPodPolicy": "Running",
             "activeDeadlineSeconds": _deadline_seconds(job),
@@ -108,7 +108,7 @@ def _train_job_spec(job: ClusterJob, *, name: str, command: list[str]) -> dict[s
     return {
         "runtimeRef": {"apiGroup": kind.group, "kind": "TrainingRuntime", "name": job.runtime},
         "trainer": trainer,
-        # From Kubeflow Trainer 2.2 on; an older one drops it.
+        # From Kubeflow Trainer 2.2 on; older versions drop it.
         "activeDeadlineSeconds": _deadline_seconds(job),
     }
 
@@ -123,7 +123,7 @@ def _pod(job: ClusterJob, command: list[str], watched: dict[str, Any]) -> dict[s
             {
                 "name": KINDS[job.kind].container,
                 "image": job.image,
-                # All workers run one image, however often they begin again.
+                # All workers run one image, however often they restart.
                 "imagePullPolicy": "IfNotPresent",
                 "command": command,
                 "ports": [{"name": "tfjob-port", "containerPort": _PORT}],
@@ -161,7 +161,7 @@ def _watched(timeout_seconds: int) -> dict[str, Any]:
 
 
 def _merged(ours: Any, given: Any) -> Any:
-    """Returns the user's values on top of the made ones; lists are merged by names."""
+    """Returns `ours`, overridden by the user's values; lists are merged by names."""
     if isinstance(ours, dict) and isinstance(given, dict):
         both = {key: _merged(ours[key], given[key]) for key in ours.keys() & given.keys()}
         return {**ours, **given, **both}

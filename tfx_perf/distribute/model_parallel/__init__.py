@@ -1,1 +1,1 @@
-"""Layers on several devices of one process: which, and that they are."""
+"""Places the layers of a model on several devices of one process."""

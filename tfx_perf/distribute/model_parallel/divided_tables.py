@@ -11,7 +11,7 @@ from tfx_perf.core import interception
 from tfx_perf.training.keras_api import slots, variables
 from tfx_perf.training.keras_api.base_api import KerasApi, optimizers
 
-# Those that treat each element of a weight by itself.
+# Optimizers that treat each element of a weight by itself.
 _ELEMENTWISE = frozenset(
     {
         "SGD", "Adam", "AdamW", "Adagrad", "Adadelta", "Adamax", "Nadam", "RMSprop", "Ftrl", "Lion",
@@ -24,18 +24,18 @@ _SAVING = ("save", "save_weights", "export")
 def obstacle(layer: Any, model: Any, keras_api: KerasApi) -> str | None:
     """Returns why a layer cannot be cut by rows, None if it can."""
     if getattr(type(layer), "call", None) is not keras_api.layers.Embedding.call:
-        return "it is no Embedding of Keras"
+        return "it is not a Keras Embedding"
     if layer.embeddings_regularizer or layer.embeddings_constraint or len(layer.weights) > 1:
         return "its rows depend on each other"
     for optimizer in optimizers(model):
         name = type(optimizer).__name__
         if name not in _ELEMENTWISE or getattr(optimizer, "clipnorm", None):
-            return f"{name} makes an update of all its rows together"
+            return f"{name} updates all its rows together"
     return None
 
 
 def row_counts(table: Any, count: int) -> list[int]:
-    """Returns how many rows each part of a table has, as `tf.nn.embedding_lookup` takes them."""
+    """Returns how many rows each part of a table has, as `tf.nn.embedding_lookup` expects."""
     rows, rest = divmod(table.shape[0], count)
     return [rows + (index < rest) for index in range(count)]
 
@@ -81,9 +81,8 @@ class _Tables:
     ) -> None:
         self.are_divided = False
         self._devices, self._keras_api = devices, keras_api
-        self._cut: list[tuple[Any, list[Any]]] = []  # wholes with their parts
-        # Of an object: what it has under a name as a whole (nothing, if it is its class's), and
-        # divided.
+        self._cut: list[tuple[Any, list[Any]]] = []  # whole variables with their parts
+        # An object, a name, and the attribute as a whole (None if the class has it) and divided.
         self._attributes: list[tuple[Any, str, Any, Any]] = []
         whole = list(model.trainable_variables)
         slot_lists = [slots.lists_of(each, whole) for each in optimizers(model)]
@@ -95,7 +94,7 @@ class _Tables:
 
     def divide(self) -> None:
         for holder, name, _, divided in self._attributes:
-            vars(holder)[name] = divided  # past `__setattr__`, with which Keras would track it
+            vars(holder)[name] = divided  # bypasses `__setattr__`, where Keras would track it
         self.are_divided = True
 
     def put_together(self) -> None:
@@ -116,7 +115,7 @@ class _Tables:
         parts = self._parts(table)
         for name, held in variables.lists_with(layer, table).items():
             self._attributes.append((layer, name, held, _replaced(held, {id(table): parts})))
-        # For layers that read another one's table, and get all rows.
+        # For layers that read another layer's table, and get all rows.
         rows = of_parts(list(map(variables.innermost, parts)))
         for name, held in vars(layer).items():
             if held is table:
@@ -143,7 +142,7 @@ class _Tables:
             self._attributes.append((optimizer, name, vars(optimizer)[name], divided))
 
     def _parts(self, whole: Any) -> list[Any]:
-        """Returns new variables, each with some rows of one and on its device."""
+        """Returns new variables, each with some rows of `whole` and on its device."""
         values = variables.innermost(whole).read_value()
         counts = row_counts(values, len(self._devices))
         parts = []
@@ -159,7 +158,7 @@ def _replaced(held: Sequence[Any], parts: dict[int, list[Any]]) -> list[Any]:
 
 
 def _lookup(layer: Any, rows: Any) -> Callable[[Any], Any]:
-    """Returns what computes what an Embedding does, from a `sharded_variable`."""
+    """Returns a `call` that computes what an Embedding does, from a `ShardedVariable`."""
 
     @tf.autograph.experimental.do_not_convert
     def call(inputs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The layers of a model in the order in which they run, what each takes of a device, and the cuts.
+"""The layers of a model in the order in which they run, the memory of each, and where to cut.
 
 A chain is cut so that its parts fit devices and few bytes go between them.
 """
@@ -19,19 +19,19 @@ _Cost = tuple[int, float]  # bytes that cross, and how full the fullest device i
 
 @dataclasses.dataclass(frozen=True)
 class Link:
-    """What a layer hands to others (by index), in bytes for each device that has any of them."""
+    """The output of a layer to others (by index), in bytes for each device that has any of them."""
 
     source: int
     targets: frozenset[int]
     bytes: int
 
 
-@dataclasses.dataclass(frozen=True, eq=False)  # each is itself
+@dataclasses.dataclass(frozen=True, eq=False)  # compared by identity
 class PlacedLayer:
     """A layer, with the variables (at its first call) and bytes that its device has to hold.
 
-    `activation_bytes` are those of outputs and their gradients; what a layer keeps inside for the
-    backward pass is not known.
+    `activation_bytes` are those of outputs and their gradients; those that a layer keeps inside
+    for the backward pass are not known.
     """
 
     layer: Any
@@ -43,12 +43,12 @@ class PlacedLayer:
 
     @property
     def bytes(self) -> int:
-        """What it takes of its device."""
+        """All bytes that the layer takes of its device."""
         return self.state_bytes + self.activation_bytes
 
     @property
     def state_bytes(self) -> int:
-        """What it takes whatever the batch is."""
+        """The bytes that do not depend on the batch."""
         return self.weight_bytes + self.gradient_bytes + self.slot_bytes
 
 
@@ -56,7 +56,7 @@ class PlacedLayer:
 class LayerChain:
     """A model's layers, one for each call, in the order in which they run.
 
-    Those of a subclassed model, which does not tell, come as it holds them, with links of one byte.
+    A subclassed model hides that order: its layers come as it lists them, with links of one byte.
     """
 
     layers: tuple[PlacedLayer, ...]
@@ -64,7 +64,7 @@ class LayerChain:
     are_links_known: bool
 
     def without_state_of(self, layers: Sequence[PlacedLayer]) -> "LayerChain":
-        """Returns the chain with the weights of some of its layers somewhere else."""
+        """Returns the chain without the weights of some layers, which are placed elsewhere."""
 
         def left(layer: PlacedLayer) -> PlacedLayer:
             if layer not in layers:
@@ -106,7 +106,7 @@ def chain_of(model: Any, keras_api: KerasApi, *, batch_size: int) -> LayerChain:
 def _calls(
     model: Any, keras_api: KerasApi, names: dict[int, Any] | None = None
 ) -> Iterator[NodeParts]:
-    """Yields the calls of layers, also in inner models; `names`: their tensors' ids outside."""
+    """Yields the calls of layers, also in inner models; `names`: outer tensors by inner ids."""
     graph = graph_of(model)
     if graph is None:
         yield from (NodeParts(layer, [], []) for layer in model.layers)
@@ -117,7 +117,7 @@ def _calls(
         layer, inputs, outputs = keras_api.node_parts(node)
         inputs = [names.get(id(tensor), tensor) for tensor in inputs]
         inside = graph_of(layer)
-        if inside is None and inputs:  # else it is what is fed
+        if inside is None and inputs:  # without inputs, it is an input itself
             yield NodeParts(layer, inputs, outputs)
         elif inside is not None:
             flat_inputs, _, flat_outputs, _ = keras_api.graph_attributes
@@ -128,7 +128,7 @@ def _calls(
 
 
 def _links(calls: Sequence[NodeParts], batch_size: int) -> Iterator[Link]:
-    """Yields what calls hand to each other, and gradients hand back."""
+    """Yields the links of outputs between calls, and of their gradients back."""
     sources = {id(tensor): index for index, call in enumerate(calls) for tensor in call.outputs}
     targets: dict[int, set[int]] = {}
     for index, call in enumerate(calls):
@@ -151,7 +151,7 @@ def _weights(layer: Any) -> tuple[list[tf.Variable], set[int]]:
 
 
 def _kept_by_optimizers(model: Any) -> dict[int, list[tf.Variable]]:
-    """Returns what the optimizers keep of each variable, by its id."""
+    """Returns the optimizers' slots of each variable, by its id."""
     slots_by_id: dict[int, list[tf.Variable]] = {}
     for optimizer in optimizers(model):
         slot_lists = slots.all_of(optimizer, model.trainable_variables)
@@ -173,10 +173,10 @@ def _size(tensor: Any, batch_size: int = 1) -> int:
 def assigned(
     sizes: Sequence[int], links: Sequence[Link], *, capacities: Sequence[int]
 ) -> list[int] | None:
-    """Returns the device of each layer, None if none fits; a device has consecutive layers.
+    """Returns the device of each layer, None if they do not fit; a device has consecutive layers.
 
     Sizes and capacities are bytes, in the order in which layers run and devices fill. Of the
-    fitting assignments it takes one in which the fewest bytes cross; of these, the one whose
+    fitting assignments it returns one with the fewest crossing bytes; of these, the one whose
     fullest device is the least full. The dynamic program for contiguous parts of a chain is
     Bokhari's (Partitioning Problems in Parallel, Pipelined, and Distributed Computing, IEEE
     Transactions on Computers 37, 1988), with bytes instead of seconds, in O(devices · layers²).
@@ -213,7 +213,7 @@ def assigned(
 
 
 def crossing_bytes(links: Sequence[Link], devices: Sequence[int]) -> int:
-    """Returns the bytes that go from one device to another; to each that takes them, once."""
+    """Returns the bytes that go from one device to another; once to each that takes them."""
     return sum(
         link.bytes * len({devices[target] for target in link.targets} - {devices[link.source]})
         for link in links
@@ -221,7 +221,7 @@ def crossing_bytes(links: Sequence[Link], devices: Sequence[int]) -> int:
 
 
 def _crossing(count: int, links: Sequence[Link]) -> list[list[int]]:
-    """Returns, by begin and end of a part, the bytes that come into it from layers before."""
+    """Returns, by begin and end of a part, the bytes that come into it from earlier layers."""
     crossing = [[0] * (count + 1) for _ in range(count + 1)]
     for begin in range(count):
         # A link comes in with the first of its targets that is in the part.

@@ -24,7 +24,7 @@ from tfx_perf.training.loop import FitLoop
 from tfx_perf.training.measuring.accounts import DevicePart, Placement
 
 _FUNCTIONS = ("train_function", "test_function", "predict_function")
-# Gradients are named after the scope of what they are the gradient of.
+# Gradients are named after the scope of the operation that they belong to.
 _SCOPE = re.compile(r"on_device\.(\d+)\.")
 
 
@@ -32,8 +32,8 @@ _SCOPE = re.compile(r"on_device\.(\d+)\.")
 def over_devices(call: FitCall, settings: DistributionSettings) -> Iterator[Placement | None]:
     """Places a model's layers on this machine's devices in the context; UserError if impossible.
 
-    Before and afterwards all is in the memory where it was built. Only what Keras traces in the
-    context runs on the devices. Yields None, and does nothing, without the strategy
+    Before and afterwards all variables are where they were built. Only functions that Keras traces
+    in the context run on the devices. Yields None, and does nothing, without the strategy
     `model_parallel` or if the user's code has a strategy with replicas.
     """
     model = call.model
@@ -117,12 +117,12 @@ def _check(model: Any) -> None:
 def _build(call: FitCall) -> None:
     model = call.model
     if not model.built:
-        FitLoop(call).prepare()  # which nobody uses again: what it traces knows no devices
+        FitLoop(call).prepare()  # not used again: its traces know no devices
     build_optimizer(model)
 
 
 def _capacity_bytes(name: str, settings: DistributionSettings, *, count: int) -> int:
-    """Returns what a device may have; CPUs share the host's memory."""
+    """Returns how many bytes a device may hold; CPUs share the host's memory."""
     kind = name.removeprefix("/device:")
     if settings.device_memory_bytes is not None:
         return settings.device_memory_bytes
@@ -171,7 +171,7 @@ def _traced_anew(model: Any) -> Iterator[None]:
 def _computed(
     chain: LayerChain, devices: Sequence[int], keras_api: KerasApi
 ) -> contextlib.AbstractContextManager[None]:
-    # The first call of a layer decides, since that has its weights.
+    # The first call of a layer decides, since it has the weights.
     device_of = {
         id(layer.layer): device
         for layer, device in reversed(list(zip(chain.layers, devices, strict=True)))
@@ -226,10 +226,10 @@ def scope(device: int) -> contextlib.AbstractContextManager[Any]:
 
 @contextlib.contextmanager
 def placed(strategy: tf.distribute.Strategy, devices: Sequence[str]) -> Iterator[None]:
-    """Places all that a strategy with one replica traces while the context lasts.
+    """Places all operations that a strategy with one replica traces in the context.
 
-    An operation in a `scope`, or of a gradient of one, is on the scope's device. Any other is with
-    the variable that it reads or writes, else where its largest input comes from.
+    An operation in a `scope`, or of its gradient, is on the scope's device. Any other one is with
+    the variable that it reads or writes, otherwise on the device of its largest input.
     """
 
     def device_of(operation: tf.Operation) -> str:
@@ -242,7 +242,7 @@ def placed(strategy: tf.distribute.Strategy, devices: Sequence[str]) -> Iterator
         def run(fn: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
             @tf.autograph.experimental.do_not_convert
             def on_devices(*args: Any, **kwargs: Any) -> Any:
-                # The strategy's own device would count for all that is left without one.
+                # Otherwise operations without a device would get the strategy's own.
                 with tf.device(None), tf.compat.v1.device(device_of):
                     return fn(*args, **kwargs)
 
@@ -283,7 +283,7 @@ def _device_of_resource(tensor: Any) -> str:
 
 
 def _size(tensor: tf.Tensor) -> int:
-    """Returns the number of elements, as if there were one where it is not known."""
+    """Returns the number of elements; unknown dimensions count as 1."""
     return math.prod(length or 1 for length in tensor.shape) if tensor.shape.rank else 1
 
 
@@ -294,7 +294,7 @@ def moved(variables: Mapping[str, list[tf.Variable]]) -> Iterator[None]:
     The objects stay, so that layers, optimizers and checkpoints find them. Functions traced before
     read stale values, and those traced meanwhile must not be used later.
     """
-    left = []  # and the copies, which nothing else keeps alive
+    left = []  # variables, handles and copies, which nothing else keeps alive
     try:
         for device, moving in variables.items():
             for variable in moving:

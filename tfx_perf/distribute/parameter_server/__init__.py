@@ -1,1 +1,1 @@
-"""Steps that are handed out to others: which, on what data, and what is saved."""
+"""Parameter servers: the coordinator hands out steps, serves their data and saves weights."""

@@ -30,18 +30,18 @@ from tfx_perf.training.recovery.checkpoint_writer import CheckpointSchedule, Che
 from tfx_perf.training.recovery.training_fingerprint import TrainingFingerprint
 from tfx_perf.training.speedups.plan import TrainingPlan
 
-# They update all rows of an embedding, also those of which another worker has noted the first
-# moment and not yet the second, by which they divide. Some are put in order.
+# These update every row of an embedding, also rows whose first moment another worker has already
+# written, but not yet the second, which they divide by. `ordered` makes some of them safe.
 _RACING = ("Adam", "AdamW", "Adamax", "Nadam")
 _PREFIX = "state"
 _WHERE = "under ParameterServerStrategy"
-# Else each server writes its own part, to a folder that it need not see.
+# Otherwise each server writes its part of a checkpoint itself, to a folder it may not see.
 _DEVICE = f"/job:{workers.COORDINATOR}"
 _LOGGER = logging.getLogger(__name__)
 
 
 class AsynchronousFit:
-    """One `fit` under a `ParameterServerStrategy`, in the place that `Recovery` has elsewhere."""
+    """One `fit` under a `ParameterServerStrategy`; used instead of `Recovery`."""
 
     oom_count = 0
 
@@ -57,28 +57,28 @@ class AsynchronousFit:
         """Looks in `folder` (None: no checkpoints) for a checkpoint of this `fit`.
 
         Raises:
-            UserError: the model is one of Keras 3, or is compiled by XLA; tf_keras cannot train on
-                the data, or with a callback; or the cluster names no coordinator.
+            UserError: the model is a Keras 3 model or is compiled by XLA, tf_keras cannot train on
+                the data or with a callback, or the cluster has no coordinator.
         """
         if loop.keras_api.package != "tf_keras":
             raise errors.UserError(
                 "Expected a model of tf_keras under ParameterServerStrategy, which Keras 3 does "
                 f"not support. Received: model={type(call.model).__module__}."
-                f"{type(call.model).__name__}. Import tf_keras in the place of keras, or use "
+                f"{type(call.model).__name__}. Import tf_keras instead of keras, or use "
                 "MultiWorkerMirroredStrategy."
             )
         if call.model.jit_compile:
             raise errors.UserError(
-                "Expected a model that is not compiled by XLA under ParameterServerStrategy, where "
-                "it cannot read the servers' variables. Received: jit_compile=True. Leave it out "
-                "of compile."
+                "Expected a model that is not compiled by XLA under ParameterServerStrategy: XLA "
+                "cannot read the servers' variables. Received: jit_compile=True. Remove it from "
+                "compile."
             )
         watching = loop.keras_api.callbacks.TerminateOnNaN
         if any(isinstance(each, watching) for each in callback_list(call.arguments["callbacks"])):
             raise errors.UserError(
-                "Expected callbacks that do not read the loss of a step under "
-                "ParameterServerStrategy, which is at a worker. Received: TerminateOnNaN. Look at "
-                "logs['loss'] in on_epoch_end of a callback of yours."
+                "Expected callbacks that do not read the loss of each step under "
+                "ParameterServerStrategy, where it stays on a worker. Received: TerminateOnNaN. "
+                "Check logs['loss'] in on_epoch_end of your own callback."
             )
         self._call, self._loop = call, loop
         self._settings, self._clock = settings.training, clock
@@ -91,7 +91,7 @@ class AsynchronousFit:
         self._data = FitData.of(call.arguments)
         self._fingerprint = TrainingFingerprint({}, {})
         self._store: CheckpointStore | None = None
-        # Of a DatasetCreator nobody knows whether it is the same.
+        # A DatasetCreator cannot be compared with that of an earlier run.
         if folder is not None and isinstance(call.arguments["x"], tf.data.Dataset):
             self._fingerprint = training_fingerprint.of(
                 call, keras_api=loop.keras_api, train_length=loop.train_length, settings=settings
@@ -102,16 +102,16 @@ class AsynchronousFit:
 
     @property
     def plan(self) -> TrainingPlan | None:
-        """The plan of the training to go on with; None if there is none."""
+        """The plan of the training to resume; None without a checkpoint."""
         return self._found[1].plan if self._found else None
 
     @property
     def step(self) -> int | None:
-        """The step to go on from; None if there is no training to go on with."""
+        """The step to resume from; None without a checkpoint."""
         return self._found[1].step if self._found else None
 
     def fit(self, plan: TrainingPlan, *, plain_step_seconds: float | None = None) -> FitResult:
-        """Runs `fit` with the plan's steps per execution; `plain_step_seconds` is of trials."""
+        """Runs `fit` with the plan's steps per execution; no trials have timed plain steps."""
         assert plain_step_seconds is None
         model, arguments = self._call.model, self._call.arguments
         if self._found:
@@ -153,7 +153,7 @@ class AsynchronousFit:
         )
 
     def _hazards(self, worker_count: int) -> tuple[str, ...]:
-        """Returns what several workers may do to the weights, in sentences."""
+        """Returns sentences on how several workers may damage the weights."""
         model, optimizer = self._call.model, self._call.model.optimizer
         embedding = self._loop.keras_api.layers.Embedding
         has_embedding = any(isinstance(layer, embedding) for layer in all_layers(model))
@@ -162,9 +162,9 @@ class AsynchronousFit:
         if worker_count == 1 or is_safe or not has_embedding:
             return ()
         note = (
-            f"{name} updates all rows of an embedding at every step, also those that another "
-            "worker is just updating, and may throw them far off; Adagrad and SGD do not, nor "
-            "do tf_keras.optimizers.Adam and AdamW without amsgrad"
+            f"{name} updates all rows of an embedding at every step, including rows that another "
+            "worker is updating, which may corrupt them; Adagrad and SGD do not, nor do "
+            "tf_keras.optimizers.Adam and AdamW without amsgrad"
         )
         _LOGGER.warning("%s.", note)
         return (note,)
@@ -190,13 +190,13 @@ class AsynchronousFit:
 
 
 def _save(model: Any, folder: pathlib.Path) -> None:
-    """Writes the variables while workers go on: each as it is when it is read."""
+    """Writes the variables while workers keep training; each has its value when it is read."""
     options = tf.train.CheckpointOptions(experimental_io_device=_DEVICE)
     tf.train.Checkpoint(model=model).write(str(folder / _PREFIX), options)
 
 
 def _restore(model: Any, folder: pathlib.Path) -> None:
-    """Reads the variables; those that are not there yet, when they are made."""
+    """Restores the variables; those that do not exist yet, when they are created."""
     build_optimizer(model)
     options = tf.train.CheckpointOptions(experimental_io_device=_DEVICE)
     tf.train.Checkpoint(model=model).read(str(folder / _PREFIX), options)
@@ -212,7 +212,7 @@ def is_orderable(optimizer: Any) -> bool:
 
 @contextlib.contextmanager
 def ordered(optimizer: Any) -> Iterator[None]:
-    """Orders the moments in what is traced in the context, with the same results, if orderable."""
+    """Orders the updates of moments that are traced in the context, if orderable; same results."""
     if not is_orderable(optimizer):
         yield
         return
@@ -231,7 +231,7 @@ def ordered(optimizer: Any) -> Iterator[None]:
 
 
 def _update(optimizer: Any, gradient: tf.IndexedSlices, variable: Any) -> None:
-    """Updates a sparse gradient as Adam and AdamW do: Kingma and Ba (2014), before section 2.1."""
+    """Applies a sparse gradient as Adam and AdamW do: Kingma and Ba (2014), before section 2.1."""
     first, second = slots.adam_moments(optimizer, variable)
     rate, count, beta_1, beta_2 = (
         tf.cast(value, variable.dtype)
@@ -243,7 +243,7 @@ def _update(optimizer: Any, gradient: tf.IndexedSlices, variable: Any) -> None:
     epsilon = optimizer.epsilon
     if getattr(optimizer, "adaptive_epsilon", False):
         epsilon *= tf.sqrt(1 - beta_2**count)
-    # In Python's digits, as there.
+    # In Python's float precision, as in tf_keras.
     new_1, new_2 = 1 - optimizer.beta_1, 1 - optimizer.beta_2
     second.assign_add(-second * new_2)
     written = second.scatter_add(_slices(tf.square(gradient.values) * new_2, gradient))
@@ -268,13 +268,13 @@ class FitData:
 
     @classmethod
     def of(cls, arguments: dict[str, Any]) -> "FitData":
-        """Returns the data of `fit`; UserError if tf_keras cannot train on them, or without end."""
+        """Returns the data of `fit`; UserError if tf_keras cannot train on it, or it is endless."""
         data, validation = arguments["x"], arguments["validation_data"]
-        # What can be called makes a dataset: a DatasetCreator of tf_keras.
+        # A callable makes a dataset: a DatasetCreator of tf_keras.
         if not (isinstance(data, tf.data.Dataset) or callable(data)):
             raise errors.UserError(
                 f"Expected x to be a tf.data.Dataset {_WHERE}. Received: x={type(data).__name__}. "
-                "Of arrays tf.data.Dataset.from_tensor_slices((x, y)).batch(size) makes one."
+                "For arrays, use tf.data.Dataset.from_tensor_slices((x, y)).batch(size)."
             )
         length = length_of(data, arguments["steps_per_epoch"])
         if length == 0:
@@ -287,8 +287,8 @@ class FitData:
             )
         if arguments["class_weight"]:
             raise errors.UserError(
-                f"Expected no class_weight {_WHERE}, where tf_keras passes over it. Received: "
-                f"class_weight={arguments['class_weight']}. Give the examples sample weights."
+                f"Expected no class_weight {_WHERE}, where tf_keras ignores it. Received: "
+                f"class_weight={arguments['class_weight']}. Use sample weights instead."
             )
         steps = arguments["validation_steps"]
         if not steps and _is_endless(validation):
@@ -300,9 +300,9 @@ class FitData:
 
     @contextlib.contextmanager
     def served(self, *, host: str, step: int) -> Iterator[dict[str, Any]]:
-        """Yields the arguments of `fit` that change, to go on from a step over all epochs.
+        """Yields the changed arguments of `fit`, to resume from a step counted over all epochs.
 
-        A dataset's own place is not exact: workers had taken batches that they never trained on.
+        A saved position would not be exact: workers had taken batches that they never trained on.
         """
         data, changed = self.arguments["x"], dict[str, Any](steps_per_epoch=self.length)
         with contextlib.ExitStack() as stack:
@@ -320,7 +320,7 @@ def _is_endless(data: Any) -> bool:
 
 @contextlib.contextmanager
 def served(data: tf.data.Dataset, *, host: str) -> Iterator[tf.data.Dataset]:
-    """Yields endless data as workers are to read them, which reach this process at `host`."""
+    """Yields a dataset with which workers read endless data from this process at `host`."""
     service = tf.data.experimental.service
     dispatcher = service.DispatchServer()
     _, address = dispatcher.target.split("://")
@@ -339,9 +339,9 @@ def served(data: tf.data.Dataset, *, host: str) -> Iterator[tf.data.Dataset]:
         yield read()
     finally:
         is_open = False
-        # A second iterator over the data of `fit` would begin a second job. Of one that has not
-        # ended, `stop` awaits the threads with the GIL, for which they may wait.
-        with contextlib.suppress(tf.errors.OpError):  # of the data; `fit` has raised it
+        # Ends the job: otherwise `stop` waits for its threads with the GIL held, which they may
+        # need. A second iterator over the dataset of `fit` would begin a second job.
+        with contextlib.suppress(tf.errors.OpError):  # an error in the data, raised by `fit`
             collections.deque(read(), maxlen=0)
         reader.stop()
         dispatcher.stop()

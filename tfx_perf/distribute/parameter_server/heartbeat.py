@@ -1,4 +1,4 @@
-"""A sign of life of a process that only serves, whose connections stay open if it hangs."""
+"""Heartbeats of a process that only serves: if it hangs, its connections stay open."""
 
 import contextlib
 import os
@@ -9,17 +9,17 @@ from collections.abc import Iterator
 from tfx_perf.core import periodic
 
 VARIABLE = "TFX_PERF_HEARTBEAT"
-"""Names the file."""
+"""Names the file that each heartbeat touches."""
 
-# A library may keep the interpreter to itself for seconds; a timeout is many times as long.
+# A library may hold the GIL for seconds; a timeout is many times as long.
 _PERIOD_SECONDS = 1.0
-# Between two looks; what is more is time in which the one who looks was stopped himself.
+# Most that counts between two looks; for any longer, the looking process itself was stopped.
 _LONGEST_LOOK_SECONDS = 1.0
 
 
 @contextlib.contextmanager
 def given() -> Iterator[None]:
-    """Gives heartbeats while the context lasts, if anybody has asked for them."""
+    """Gives heartbeats while the context lasts, if `VARIABLE` is set."""
     name = os.environ.get(VARIABLE)
     if name is None:
         yield
@@ -34,7 +34,7 @@ class Listener:
     """Listens for the heartbeats of a process."""
 
     def __init__(self, path: pathlib.Path) -> None:
-        """Forgets the heartbeats of an earlier process in the file."""
+        """Removes the heartbeat file that an earlier process may have left."""
         path.unlink(missing_ok=True)
         self._path = path
         self._last: int | None = None
@@ -42,7 +42,7 @@ class Listener:
         self._looked = time.monotonic()
 
     def silent_seconds(self) -> float:
-        """Returns how long there was no heartbeat, after the first; a call counts 1 s at most."""
+        """Returns the time since the last heartbeat, 0 before any; each call adds 1 s at most."""
         now, beat = time.monotonic(), self._beat()
         if beat is None or beat != self._last:
             self._silent_seconds = 0.0

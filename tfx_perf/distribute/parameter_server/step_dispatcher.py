@@ -1,4 +1,4 @@
-"""StepDispatcher: hands out calls of the train function, no more than workers will soon take."""
+"""StepDispatcher: hands out calls of the train function, only a few ahead of the workers."""
 
 import collections
 import contextlib
@@ -13,21 +13,21 @@ from tfx_perf.core import interception
 from tfx_perf.training.fit.timer import StepTimer
 from tfx_perf.training.keras_api.base_api import Function, KerasApi
 
-# Steps that wait for each worker, in two calls at least: with fewer, one may have nothing to do
-# between two looks.
+# Steps that wait for each worker, in at least two calls. With fewer, a worker may run idle between
+# two looks.
 _WAITING_STEPS = 40
 _LOOK_SECONDS = 0.01
-_SAMPLE_SECONDS = 0.05  # between two figures of the step time
+_SAMPLE_SECONDS = 0.05  # between two samples of the step time
 _MAKER = "make_train_function"
-_BATCHES_PER_CALL = 10  # as steps in training: a call takes milliseconds
-_WAITING_CALLS = 2  # for each worker, so that it has a next one while the coordinator reads
+_BATCHES_PER_CALL = 10  # in evaluation, since a call takes milliseconds
+_WAITING_CALLS = 2  # for each worker, so that the next one is ready while the coordinator reads
 
 
 class StepDispatcher:
-    """Stands around the train function of a coordinator; `timer` counts all workers' steps.
+    """Wraps the train function of a coordinator; `timer` counts all workers' steps.
 
-    Keras hands out a whole epoch at once. Here only so many calls wait as keep the workers busy, so
-    that in between steps can be counted and weights be saved.
+    Keras hands out a whole epoch at once. Here only enough calls wait to keep the workers busy, so
+    that the coordinator can count steps and save weights in between.
     """
 
     def __init__(
@@ -40,26 +40,26 @@ class StepDispatcher:
         passed_steps: int,
         on_look: Callable[[int], None],
     ) -> None:
-        """Begins after `passed_steps` of an epoch; `on_look` gets the number trained since."""
+        """Begins after `passed_steps` of an epoch; `on_look` receives the number of steps since."""
         self._model, self._keras_api, self._on_look = model, keras_api, on_look
         self._worker_count = worker_count
         self._epoch_length, self._to_pass = epoch_length, passed_steps
         self._handed_out = self._in_epoch = self._trained = self._new = 0
         self._sampled = 0.0
         self._steps_per_execution = 1
-        self._coordinator = tf.distribute.coordinator.ClusterCoordinator(  # there is but one
+        self._coordinator = tf.distribute.coordinator.ClusterCoordinator(  # one per strategy
             model.distribute_strategy
         )
         self.timer = StepTimer()
 
     @contextlib.contextmanager
     def taken_over(self, *, steps_per_execution: int | None) -> Iterator[None]:
-        """Stands around the train function of every `fit`; None leaves Keras' number of steps."""
+        """Wraps the train function of every `fit`; None keeps Keras' steps per execution."""
         model, keras_api = self._model, self._keras_api
         before = keras_api.execution_steps(model), model.train_function
         if steps_per_execution is not None:
             keras_api.set_steps_per_execution(model, steps_per_execution)
-        model.train_function = None  # what was traced before knows nothing of this context
+        model.train_function = None  # an earlier function is not wrapped
         self._steps_per_execution = keras_api.get_steps_per_execution(model)
 
         def making(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -69,15 +69,15 @@ class StepDispatcher:
             with interception.replacing(model, _MAKER, making):
                 yield
         except BaseException:
-            with contextlib.suppress(Exception):  # which may follow from the one at hand
-                self._coordinator.join()  # else what is handed out would wait for data for ever
+            with contextlib.suppress(Exception):  # it may only follow from the current error
+                self._coordinator.join()  # otherwise waiting calls would wait for data forever
             raise
         finally:
             keras_api.put_execution_steps(model, before[0])
             model.train_function = before[1]
 
     def callback(self) -> Any:
-        """Returns the callback that is to stand before the user's."""
+        """Returns the callback that must run before the user's."""
         return self._keras_api.callback(
             on_epoch_begin=self._begin,
             on_test_begin=lambda logs=None: self._look(is_end=True),
@@ -108,7 +108,7 @@ class StepDispatcher:
         return hand_out
 
     def _look(self, *, is_end: bool = False) -> None:
-        """Counts the steps that were trained; a step that a lost worker had begun counts twice."""
+        """Counts the trained steps; a step that a lost worker had begun counts twice."""
         counter = self._keras_api.step_counter(self._model, "train_step")
         assert counter is not None  # tf_keras has one
         count = int(counter)
@@ -124,7 +124,7 @@ class StepDispatcher:
 
 @contextlib.contextmanager
 def evaluated(model: Any, *, worker_count: int) -> Iterator[None]:
-    """Has a tf_keras model's `evaluate`, also in `fit`, send batches while the context lasts."""
+    """Has a tf_keras model's `evaluate`, also in `fit`, send batches to workers in the context."""
     module = importlib.import_module("tf_keras.src.engine.data_adapter")
     sender = _Sender(model, most_waiting=_WAITING_CALLS * worker_count)
     one = tf.Variable(1, dtype=tf.int64)
@@ -132,7 +132,7 @@ def evaluated(model: Any, *, worker_count: int) -> Iterator[None]:
     base: Any = module.DataHandler
 
     class Handler(base):
-        """Reads the data here, and distributes nothing."""
+        """Reads the data in this process and distributes nothing."""
 
         def sync(self) -> None:
             sender.wait()
@@ -148,7 +148,7 @@ def evaluated(model: Any, *, worker_count: int) -> Iterator[None]:
         return choose
 
     before, shards = model.test_function, model._pss_evaluation_shards
-    model._pss_evaluation_shards = 0  # if the user has said so
+    model._pss_evaluation_shards = 0  # in case the user has set it
     try:
         with (
             interception.replacing(module, "get_data_handler", choosing),
@@ -160,13 +160,13 @@ def evaluated(model: Any, *, worker_count: int) -> Iterator[None]:
 
 
 def _of_this_cluster(data: Any) -> Any:
-    """Returns a readable dataset, also if its device was renamed since by the cluster."""
+    """Returns a readable dataset, even if the cluster has renamed its device since."""
     is_dataset = isinstance(data, tf.data.Dataset)
     return data.skip(0) if is_dataset else data
 
 
 class _Sender:
-    """Sends batches, of which at most `most_waiting` are not done."""
+    """Sends batches to workers, in at most `most_waiting` unfinished calls."""
 
     def __init__(self, model: Any, *, most_waiting: int) -> None:
         strategy, counter = model.distribute_strategy, model._test_counter
@@ -190,11 +190,11 @@ class _Sender:
         self._steps = steps
 
     def making(self, force: bool = False) -> Callable[[Any], dict[str, Any]]:
-        """Returns a function in the place of tf_keras' test function."""
+        """Returns the replacement for tf_keras' test function."""
         return self._send
 
     def wait(self) -> None:
-        """Waits until all that was sent is evaluated."""
+        """Waits until all sent batches are evaluated."""
         if self._batches:
             self._call()
         self._coordinator.join()
@@ -206,7 +206,7 @@ class _Sender:
     def _send(self, iterator: Any) -> dict[str, Any]:
         try:
             self._batches.append(next(iterator))
-        except StopIteration:  # of which tf_keras makes the end, without a look at the workers
+        except StopIteration:  # with which tf_keras ends, without waiting for workers
             self.wait()
             raise
         if len(self._batches) == _BATCHES_PER_CALL:

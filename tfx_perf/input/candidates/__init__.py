@@ -1,4 +1,4 @@
-"""The candidates by name, and what goes around them."""
+"""The candidates by name, and their wrappers."""
 
 import tensorflow as tf
 
@@ -11,7 +11,7 @@ from tfx_perf.input.candidates.source import RecordSource
 
 
 class Default(Candidate):
-    """What the user has now; every other candidate is compared with it."""
+    """The user's current pipeline; every other candidate is compared with it."""
 
     name = DEFAULT
     description = "TFXIO's own dataset factory, untouched."
@@ -23,10 +23,10 @@ class Default(Candidate):
 
 
 class Autotune(Candidate):
-    """Leaves tf.data's autotune on around the `inner` candidate, as `columns+autotune`.
+    """Leaves tf.data's autotune on around the `inner` candidate, named like `columns+autotune`.
 
-    For code that adds stages after the factory: candidates switch autotune off, and without it
-    TensorFlow no longer makes the user's serial `map` (decoding images, say) parallel.
+    This is for code that adds stages after the factory: candidates switch autotune off, and without
+    it TensorFlow no longer makes the user's serial `map` (decoding images, say) parallel.
     """
 
     kind = "autotune"
@@ -47,7 +47,7 @@ class Autotune(Candidate):
 
     @property
     def held_bytes(self) -> int:
-        """Size of what the inner candidate keeps."""
+        """Size of the data that the inner candidate keeps."""
         return self.inner.held_bytes
 
     @property
@@ -59,7 +59,7 @@ class Autotune(Candidate):
 CANDIDATES: dict[str, type[Candidate]] = {
     kind.name: kind for kind in (Default, Columns, BlockReader)
 }
-"""Those that need nothing but the data, in the order of the search."""
+"""The candidates that need nothing but the data, in the order of the search."""
 
 
 def make(name: str, *, service_address: str | None = None) -> Candidate:

@@ -1,7 +1,7 @@
 """Batches with TFXIO's semantics from records or row numbers, with little work per batch.
 
-Vectors of records are bounded in bytes, because those at the beginning of a file may be a thousand
-times smaller than the rest.
+Vectors of records are bounded in bytes, because records at the beginning of a file may be a
+thousand times smaller than the rest.
 """
 
 from collections.abc import Callable
@@ -16,11 +16,11 @@ from tfx_perf.input.candidates.source import RecordSource, RowSize
 from tfx_perf.tf_internals import datasets
 
 TURN = 256
-"""Records to hand on at once, where they are not large: a call for each would cost more than it."""
+"""Records passed on at once, unless large: a call per record costs more than the record."""
 
 ROWS_PER_BLOCK = 16384
 _BYTES_PER_BLOCK = 32 * 2**20
-_BLOCK_SHARE = 1 / 64  # of the memory; a few blocks are under way at a time
+_BLOCK_SHARE = 1 / 64  # share of the memory; several blocks are in use at a time
 
 
 def rows_per_block(row_bytes: float) -> int:
@@ -29,12 +29,12 @@ def rows_per_block(row_bytes: float) -> int:
 
 
 def bytes_per_block(limits: Limits) -> float:
-    """Returns how large what is handled at once may become: 32 MiB, less if memory is scarce."""
+    """Returns how large a block of rows may become: 32 MiB, less if memory is scarce."""
     return max(1.0, min(_BYTES_PER_BLOCK, _BLOCK_SHARE * limits.memory_bytes))
 
 
 def epochs(options: Any) -> tf.data.Dataset:
-    """Returns one seed (int64, [2]) an epoch for stateless ops, different in each iterator."""
+    """Returns one seed (int64, [2]) per epoch for stateless ops, different in each iterator."""
     numbers = tf.data.Dataset.random(seed=options.shuffle_seed, rerandomize_each_iteration=True)
     seeds = numbers.batch(2, drop_remainder=True)
     return seeds.take(-1 if options.num_epochs is None else options.num_epochs)
@@ -51,17 +51,17 @@ def to_batches(
 ) -> tf.data.Dataset:
     """Cuts vectors of rows into batches of finished examples.
 
-    Dense rows are finished in blocks of many batches, which are then cut: a call per batch costs
-    more than the bytes if batches are small. `rows` makes a worker's 1-D tensors of row numbers or
-    records, `finish` turns one into as many examples, and `cut` gives them their length (None: by
-    the mean size of an example). `finish` also gets the one element of `beside`, because tf.data
-    would copy a captured tensor at each rewrite of the graph.
+    Dense rows are finished in blocks of many batches, which are then cut: if batches are small, a
+    call per batch costs more than the bytes. `rows` makes a worker's 1-D tensors of row numbers or
+    records, `finish` turns one into as many examples, and `cut` sets their length (None: by the
+    mean size of an example). `finish` also gets the one element of `beside`, because tf.data would
+    copy a captured tensor at each rewrite of the graph.
     """
     batch_size, spec = source.options.batch_size, source.element_spec
     final = {"batch_size": batch_size, "drop_remainder": source.drops_remainder}
     # rebatch would take sparse and ragged tensors apart row by row
     is_dense = all(isinstance(part, tf.TensorSpec) for part in tf.nest.flatten(spec))
-    # What is held may be far smaller: records of missing features, numbers of long strings.
+    # Held rows may be far smaller: records without some features, numbers of long strings.
     most = bytes_per_block(limits) / max(source.example_bytes, 1)
     block = max(1, int(min(ROWS_PER_BLOCK, most)) // batch_size) * batch_size
 
@@ -88,7 +88,7 @@ def to_batches(
 
 def finished(batches: tf.data.Dataset, source: RecordSource) -> tf.data.Dataset:
     """Returns the batches with the options and cardinality that all candidates end with."""
-    if source.is_endless:  # nested datasets forget it, and Keras asks for it
+    if source.is_endless:  # nested datasets lose it, and Keras asks for it
         endless = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
         batches = batches.apply(endless)
     options = tf.data.Options()
@@ -113,7 +113,7 @@ def joined(
     vectors: tf.data.Dataset, *, rows: int, limit_bytes: float, row_size: RowSize
 ) -> tf.data.Dataset:
     """Returns serialized records ([n] string vectors) in blocks of `rows` rows or `limit_bytes`."""
-    # An empty vector at the end tells that what is left is a block.
+    # An empty vector at the end releases the remaining records as a block.
     marked = vectors.map(lambda vector: (vector, False)).concatenate(
         tf.data.Dataset.from_tensors((tf.constant([], tf.string), True))
     )

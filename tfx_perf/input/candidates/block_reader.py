@@ -13,8 +13,8 @@ from tfx_perf.input.candidates.sharding import Worker
 from tfx_perf.input.candidates.source import RECORD_SIZE, RecordSource
 
 FILES_AT_ONCE = 16
-_WINDOWS = 3  # of the default's shuffle buffer, in a block
-# At a time: one is being filled, one joined, one shuffled, one waits, one is parsed.
+_WINDOWS = 3  # a block holds this many of the default's shuffle buffers
+# Blocks at a time: one being filled, one joined, one shuffled, one waiting, one parsed.
 _BLOCKS = 5
 _UNLIMITED_BYTES = 2**62
 
@@ -22,9 +22,9 @@ _UNLIMITED_BYTES = 2**62
 class BlockReader(Candidate):
     """Reads records in big blocks, and shuffles and parses each block in one go.
 
-    An example moves within its block, with the default in a sliding window: two examples of a block
-    of B are B/3 apart on average, those that leave a window of w about w, so a block holds three
-    windows.
+    An example moves within its block; with the default, in a sliding window. Two examples of a
+    block of B are B/3 apart on average, and those that leave a window of w are about w apart, so a
+    block holds three windows.
     """
 
     name = "block_reader"
@@ -37,10 +37,10 @@ class BlockReader(Candidate):
 
     @property
     def claimed_bytes(self) -> float:
-        """What all datasets that are still in use hold while they are read."""
+        """Memory that all datasets still in use hold while they are read."""
         return sum(self._needed_bytes.values())
 
-    @tf.autograph.experimental.do_not_convert  # ours: that reads whole files of source
+    @tf.autograph.experimental.do_not_convert  # converting our code would read whole source files
     def build(self, source: RecordSource, *, limits: Limits) -> tf.data.Dataset:
         """Returns a dataset that holds a few blocks of records at a time."""
         parse = source.need_parse()
@@ -99,7 +99,7 @@ def _in_random_order(
     """Returns one epoch's records from files in random order, many at once, `turn` by `turn`.
 
     TFXIO's cycle length is a third of the CPUs, which on a small machine is one file at a time. Its
-    interleave hands over single records; `turn` records at a time cost half.
+    interleave hands over single records; `turn` records at a time take half as long.
     """
     names = tf.random.experimental.stateless_shuffle(worker.files(source.files), seed)
     return tf.data.Dataset.from_tensor_slices(names).interleave(

@@ -27,16 +27,16 @@ class OverMemoryBudget(NotApplicable):
 class Candidate(abc.ABC):
     """One way to build the dataset that TFXIO's factory would build.
 
-    What it yields must be the same but for the order within a shuffled epoch: the element
-    spec, the examples of an epoch, labels, `num_epochs`, `drop_final_batch`, batches that
-    span epochs (TFXIO repeats before it batches), and the order when `shuffle` is off. With
+    It must yield the same as the default except for the order within a shuffled epoch: the element
+    spec, the examples of an epoch, labels, `num_epochs`, `drop_final_batch`, batches that span
+    epochs (TFXIO repeats before it batches), and the order when `shuffle` is off. With
     `shuffle_seed` the order is reproducible, and it differs from epoch to epoch.
 
     Attributes:
-        name: how plans and reports call it.
+        name: its name in plans and reports.
         description: how it works, in one sentence.
-        holds_split: whether it keeps the whole split in RAM, so that once it is loaded the files
-            do not matter.
+        holds_split: whether it keeps the whole split in RAM, so that the files do not matter once
+            it is loaded.
     """
 
     name: str

@@ -19,8 +19,8 @@ from tfx_perf.tf_internals import datasets
 class Columns(Candidate):
     """Reads and parses once; afterwards a batch is a gather of rows from columns in RAM.
 
-    As in TFDS's "single tensor" and FFCV's in-memory random order no work per record is left. An
-    epoch is a full uniform shuffle. Of several workers each shuffles every n-th row.
+    As in TFDS's "single tensor" and FFCV's in-memory random order, no work per record is left. An
+    epoch is a full uniform shuffle. With several workers, each shuffles every n-th row.
     """
 
     name = "columns"
@@ -28,7 +28,7 @@ class Columns(Candidate):
     holds_split = True
 
     def __init__(self) -> None:
-        # By what is read: what the files were then, and what was read.
+        # Tables by the identity of their source, each with the files' states when it was read.
         self._tables: dict[tuple[Any, ...], tuple[tuple[FileState, ...], table_lib.Table]] = {}
         self._in_use: weakref.WeakKeyDictionary[tf.data.Dataset, table_lib.Table] = (
             weakref.WeakKeyDictionary()
@@ -41,12 +41,12 @@ class Columns(Candidate):
 
     @property
     def claimed_bytes(self) -> float:
-        """Size of these, and of tables of changed files that datasets still read."""
+        """Size of the kept tables, and of tables of changed files that datasets still read."""
         tables = [table for _, table in self._tables.values()]
         used = self._in_use.values()
         return sum({id(table): table.held_bytes for table in (*tables, *used)}.values())
 
-    @tf.autograph.experimental.do_not_convert  # ours: that reads whole files of source
+    @tf.autograph.experimental.do_not_convert  # converting our code would read whole source files
     def build(self, source: RecordSource, *, limits: Limits) -> tf.data.Dataset:
         """Loads the split if it is not yet loaded, and returns the dataset over it."""
         table = self._table(source, limits=limits)
@@ -64,14 +64,14 @@ class Columns(Candidate):
         states, table = self._tables.get(source.identity, (None, None))
         if table is None or states != source.file_states:
             table = None
-            self._tables.pop(source.identity, None)  # which may free that of files written anew
+            self._tables.pop(source.identity, None)  # may free the table of rewritten files
             chunks = self.chunks(source, limits=limits)
             table = table_lib.load(chunks, limits=limits, expected_bytes=source.expected_bytes)
             self._tables[source.identity] = source.file_states, table
         return table
 
     def chunks(self, source: RecordSource, *, limits: Limits) -> tf.data.Dataset:
-        """Returns the split unshuffled as `table.load` wants it; TFXIO's batches if not parsed."""
+        """Returns the unshuffled split for `table.load`; TFXIO's batches if there is no parser."""
         parse = source.parse
         if parse is None:
             batches = source.replace_options(
@@ -107,7 +107,7 @@ class Columns(Candidate):
 
 
 def row_numbers(count: int, options: Any) -> Callable[[Worker], tf.data.Dataset]:
-    """Returns what makes one int64 vector an epoch: a worker's rows, shuffled if asked for."""
+    """Returns a function that makes an epoch: a worker's rows (int64 vector), maybe shuffled."""
     seeds = batching.epochs(options)
 
     def numbers(worker: Worker) -> tf.data.Dataset:
@@ -115,12 +115,12 @@ def row_numbers(count: int, options: Any) -> Callable[[Worker], tf.data.Dataset]
             rows = worker.rows(count)
             return tf.random.experimental.stateless_shuffle(rows, seed) if options.shuffle else rows
 
-        # One epoch ahead, so that its permutation does not hold up the first batch.
+        # Prefetch one epoch, so that its permutation does not hold up the first batch.
         return seeds.map(epoch).prefetch(1)
 
     return numbers
 
 
 def _read_bytes(records: tf.Tensor) -> tf.Tensor:
-    """Returns what serialized records take in uncompressed files, int64 scalar."""
+    """Returns the bytes that serialized records take in uncompressed files, int64 scalar."""
     return tf.reduce_sum(tf.cast(tf.strings.length(records), tf.int64) + FRAME_BYTES)

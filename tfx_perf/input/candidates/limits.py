@@ -14,18 +14,18 @@ from tfx_perf.input.candidates.candidate import NotApplicable, OverMemoryBudget
 
 STRING_HEADER_BYTES = 24  # sizeof(tensorflow::tstring)
 
-_TOLERANCE = 0.3  # of a forecast at the beginning; it goes by the size of the files
+_TOLERANCE = 0.3  # tolerated error of a forecast at the beginning, by file sizes
 _SURE_SECONDS = 1.0  # before that, the speed is not known
-_RESERVED_SHARE = 0.1  # of the machine's memory, for everybody else
+_RESERVED_SHARE = 0.1  # share of the machine's memory for other processes
 _SAMPLING_SECONDS = 0.02
 
 
 class MemoryMeter:
-    """Measures how far this process grows inside a `with` block, at any time and at most.
+    """Measures how much this process grows inside a `with` block, now and at its peak.
 
-    Freed memory that the allocator keeps would hide growth, so it is given back first. Pages of
-    files do not count: the system takes them back. A thread samples the peak every 20 ms, because
-    resetting the kernel's own peak would disturb others who read it.
+    Freed memory that the allocator keeps would hide growth, so it is returned to the system first.
+    Pages of files do not count: the system reclaims them. A thread samples the peak every 20 ms,
+    because resetting the kernel's own peak would disturb other readers of it.
     """
 
     def __enter__(self) -> "MemoryMeter":

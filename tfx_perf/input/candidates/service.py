@@ -16,7 +16,7 @@ from tfx_perf.input.candidates.source import RecordSource
 from tfx_perf.tf_internals import random_state
 
 _CONNECT_SECONDS = 2.0
-_RECORDS_A_TURN = 16  # of each file: one at a time takes twice as long
+_RECORDS_A_TURN = 16  # from each file; one at a time takes twice as long
 _BLOCKS_AHEAD = 2
 _SERVICE = tf.data.experimental.service
 
@@ -24,8 +24,8 @@ _SERVICE = tf.data.experimental.service
 class Service(Candidate):
     """Hands out files to the service's workers, which must see them under the same names.
 
-    They shuffle as the default does and send parsed, uncompressed blocks. Audibert et al., "tf.data
-    service: A Case for Disaggregating ML Input Data Processing", 2023, section 3.
+    The workers shuffle as the default does and send parsed, uncompressed blocks. See Audibert et
+    al., "tf.data service: A Case for Disaggregating ML Input Data Processing", 2023, section 3.
     """
 
     name = "service"
@@ -34,7 +34,7 @@ class Service(Candidate):
     def __init__(self, address: str | None) -> None:
         self._address = address
 
-    @tf.autograph.experimental.do_not_convert  # ours: that reads whole files of source
+    @tf.autograph.experimental.do_not_convert  # converting our code would read whole source files
     def build(self, source: RecordSource, *, limits: Limits) -> tf.data.Dataset:
         """Returns a dataset that holds a few blocks here, and shuffle buffers on the workers."""
         self._check(source, limits)

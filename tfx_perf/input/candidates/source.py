@@ -1,4 +1,4 @@
-"""What an input pipeline reads: files, schema, options and TFXIO's own factory."""
+"""The source of an input pipeline: files, schema, options and TFXIO's own factory."""
 
 import dataclasses
 import functools
@@ -23,18 +23,18 @@ FRAME_BYTES = 16  # length and checksums around each record of a TFRecord file
 _EXPANSION_SAMPLE_BYTES = 2**20
 _LIST_RATIO = 24
 _GZIP_WINDOW_BITS = 31  # zlib's number for a gzip header
-_TRIED_FILES = 256  # more than tf.data reads in turns
+_TRIED_FILES = 256  # more than any cycle length that tf.data chooses
 
-# The sample of records by whose size everything else is estimated.
+# The sample of records from whose size everything else is estimated.
 _SAMPLED_FILES = 8
-_SAMPLED_RECORDS = 512  # of a file
-_SAMPLED_BYTES = 2**20  # likewise
+_SAMPLED_RECORDS = 512  # per file
+_SAMPLED_BYTES = 2**20  # per file
 _RECORDS_AT_ONCE = 64
 _PARSED_BYTES = 2**16
 
 
 class RowSize(NamedTuple):
-    """The most that a row takes: `padding_bytes`, and `ratio` bytes for each of its record."""
+    """The most that a row takes: `padding_bytes`, plus `ratio` for each byte of its record."""
 
     padding_bytes: int
     ratio: int
@@ -45,11 +45,11 @@ class RowSize(NamedTuple):
 
 
 RECORD_SIZE = RowSize(padding_bytes=STRING_HEADER_BYTES, ratio=1)
-"""Of a serialized record."""
+"""The size of a serialized record."""
 
 
 class FileState(NamedTuple):
-    """A file as it is now; one that replaces it has another inode and change time."""
+    """The current state of a file; a replacement has another inode and change time."""
 
     path: str
     size_bytes: int
@@ -63,7 +63,7 @@ class FileState(NamedTuple):
         if storage.is_remote(path):
             status = tf.io.gfile.stat(path)
             return cls(path, status.length, status.mtime_nsec)
-        local = os.stat(path)  # of which TensorFlow hands on the seconds only
+        local = os.stat(path)  # TensorFlow passes on only whole seconds
         return cls(path, local.st_size, local.st_mtime_ns, local.st_ino, local.st_ctime_ns)
 
 
@@ -75,9 +75,9 @@ class RecordSource:
         file_patterns: globs of the record files, in the user's order.
         default_factory: `(file_patterns, options, schema) -> dataset`, as the user's code gets it.
         options: a NamedTuple with the fields of tfx_bsl's `TensorFlowDatasetOptions`.
-        schema: passed on to `default_factory`, never looked into.
+        schema: passed on to `default_factory`, never inspected.
         parse: turns serialized records (string tensor of shape [n]) into the structure that the
-            default yields for them; None if nobody knows how.
+            default yields for them; None if no parser is known.
     """
 
     file_patterns: tuple[str, ...]
@@ -107,7 +107,7 @@ class RecordSource:
 
     @property
     def files_digest(self) -> str:
-        """A short name of what the files are now, for a plan."""
+        """A digest of the current state of the files, for a plan."""
         return cache_key.digest(repr([tuple(state) for state in self.file_states]).encode())
 
     @functools.cached_property
@@ -134,7 +134,7 @@ class RecordSource:
 
     @functools.cached_property
     def example_size(self) -> RowSize:
-        """How large a parsed example is at the most: a list's value takes 8 bytes, its place 16."""
+        """The most that a parsed example takes; in a list 8 bytes per value, 16 for its place."""
         parts = tf.nest.flatten(self.element_spec)
         dense = [part for part in parts if isinstance(part, tf.TensorSpec)]
         return RowSize(
@@ -144,7 +144,7 @@ class RecordSource:
 
     @functools.cached_property
     def example_bytes(self) -> float:
-        """Mean size of a parsed example: by a sample where there are lists, else at the most."""
+        """Mean size of a parsed example: from a sample if there are lists, otherwise the most."""
         padding_bytes, ratio = self.example_size
         if ratio == 1 or self.parse is None:
             return padding_bytes + ratio * self.record_bytes
@@ -159,12 +159,12 @@ class RecordSource:
 
     @property
     def expected_bytes(self) -> float:
-        """About what the records of all files are together, with their frames."""
+        """Approximate size of the records of all files, with their frames."""
         return self.estimated_count * (self.record_bytes + FRAME_BYTES)
 
     @functools.cached_property
     def stored_record_bytes(self) -> float:
-        """Mean size of an example in its file, by the beginning of the largest file."""
+        """Mean size of an example in its file, from the beginning of the largest file."""
         framed_bytes = self.record_bytes + FRAME_BYTES
         if not self.compression:
             return framed_bytes
@@ -178,7 +178,7 @@ class RecordSource:
 
     @property
     def estimated_count(self) -> float:
-        """About how many examples there are, by the size of the files."""
+        """Approximate number of examples, from the size of the files."""
         return self.total_bytes / self.stored_record_bytes
 
     @functools.cached_property
@@ -188,7 +188,7 @@ class RecordSource:
 
     @property
     def is_endless(self) -> bool:
-        """Whether the epochs never end; `repeat` takes any negative number for that, too."""
+        """Whether the epochs never end; `repeat` also does so for any negative number."""
         return self.options.num_epochs is None or self.options.num_epochs < 0
 
     @property
@@ -203,7 +203,7 @@ class RecordSource:
 
     @property
     def identity(self) -> tuple[Any, ...]:
-        """What decides on the examples and their order as long as no file changes."""
+        """The key to the examples and their order as long as no file changes."""
         options = self.options
         order = self.files, _files_in_turns(options.reader_num_threads)
         return (*order, str(self.schema), options.label_key)
@@ -213,7 +213,7 @@ class RecordSource:
         return self.default_factory(list(self.file_patterns), self.options, self.schema)
 
     def replace_options(self, **options: Any) -> "RecordSource":
-        """Returns the same source with other options; it keeps what is known of the files."""
+        """Returns the same source with other options, keeping cached facts about the files."""
         replaced = dataclasses.replace(self, options=self.options._replace(**options))
         if replaced.options.label_key == self.options.label_key:
             fields = {field.name for field in dataclasses.fields(self)}
@@ -270,7 +270,7 @@ def _spread(files: Sequence[str]) -> list[str]:
 def _lengths(file: str, *, compression: str) -> list[int]:
     records = tf.data.TFRecordDataset(file, compression, buffer_size=_SAMPLED_BYTES)
     sizes: list[int] = []
-    # One at a time: of large records a vector of a few would take more than is allowed.
+    # One at a time: a vector of a few large records would exceed the limit.
     for record in datasets.without_autotune(records.take(_SAMPLED_RECORDS)):
         sizes.append(len(record.numpy()))
         if sum(sizes) > _SAMPLED_BYTES:
@@ -279,7 +279,7 @@ def _lengths(file: str, *, compression: str) -> list[int]:
 
 
 def _of_any_batch_size(spec: tf.TypeSpec) -> tf.TypeSpec:
-    """Returns the spec of the same rows where the last batch may be a smaller one."""
+    """Returns the spec of the same rows if the last batch may be smaller."""
     shape = tf.TensorShape([None]).concatenate(spec.shape[1:])
     if isinstance(spec, tf.RaggedTensorSpec):
         return tf.RaggedTensorSpec(shape, spec.dtype, spec.ragged_rank, spec.row_splits_dtype)
@@ -302,4 +302,4 @@ def _files_in_turns(num_parallel_calls: int) -> int:
             deterministic=True,
         )
         numbers = list(order.take(_TRIED_FILES + 1).as_numpy_iterator())
-    return numbers.index(0, 1)  # where the first comes for the second time
+    return numbers.index(0, 1)  # where the first element comes for the second time

@@ -13,13 +13,13 @@ from tfx_perf.input.candidates.candidate import NotApplicable
 from tfx_perf.input.candidates.limits import Limits, tensor_bytes
 from tfx_perf.tf_internals import datasets
 
-_ALIGNMENT_BYTES = 64  # what is aligned otherwise TensorFlow would copy (EIGEN_MAX_ALIGN_BYTES)
-_SHARED = {  # the dtypes that NumPy has too and DLPack hands over
+_ALIGNMENT_BYTES = 64  # TensorFlow copies buffers aligned otherwise (EIGEN_MAX_ALIGN_BYTES)
+_SHARED = {  # dtypes that NumPy also has and that DLPack can pass on
     tf.float16, tf.float32, tf.float64, tf.int8, tf.int16, tf.int32, tf.int64,
     tf.uint8, tf.uint16, tf.uint32, tf.uint64,
 }  # fmt: skip
-_TELLING_COUNT = 16384  # strings, of which one can tell whether they repeat themselves
-# Of more distinct values than this share of all, the list does not stay in the CPU's cache.
+_TELLING_COUNT = 16384  # strings, enough to tell whether they repeat
+# With a larger share of distinct values, their list does not stay in the CPU's cache.
 _MAX_DISTINCT_SHARE = 0.25
 
 
@@ -37,7 +37,7 @@ class Column:
 
     @property
     def doubled_bytes(self) -> int:
-        """The most bytes that are held twice while a part is joined, as strings are."""
+        """The most bytes held twice while a part that is not shared, such as strings, is joined."""
         return max(
             part_bytes if pieces and pieces[0].dtype not in _SHARED else 0
             for pieces, part_bytes in zip(self.parts, self.part_bytes, strict=True)
@@ -45,7 +45,7 @@ class Column:
 
     @property
     def distinct(self) -> tf.Tensor | None:
-        """The strings that its values are numbers of; None if they are the values themselves."""
+        """The distinct strings that its values number; None if they are the values themselves."""
         return None
 
     def add(self, value: tf.Tensor | tf.RaggedTensor | tf.SparseTensor) -> None:
@@ -62,7 +62,7 @@ class Column:
             self.part_bytes[place] += tensor_bytes(piece)
 
     def end(self) -> None:
-        """Settles how the values are held, now that all are there."""
+        """Decides how the values are held, after the last chunk."""
 
     def tensors(self) -> tuple[tf.Tensor, ...]:
         """Returns the row splits, int64 and outermost first, and the values; forgets the pieces."""
@@ -72,11 +72,11 @@ class Column:
 
 
 class _RepeatedStrings(Column):
-    """Strings as numbers (4 bytes, not 24 or more) of the distinct ones, while they repeat."""
+    """Strings as numbers (4 bytes, not 24 or more) of distinct strings, as long as they repeat."""
 
     def __init__(self, spec: tf.TypeSpec) -> None:
         super().__init__(spec)
-        self._numbers: dict[bytes, int] | None = {}  # None: they do not repeat themselves
+        self._numbers: dict[bytes, int] | None = {}  # None: the strings do not repeat
         self._count = 0
         self._distinct_bytes = 0
 
@@ -110,7 +110,7 @@ class _RepeatedStrings(Column):
             super().add(tf.gather(distinct, piece))
 
     def _encoded(self, value: tf.Tensor, numbers: dict[bytes, int]) -> tf.Tensor:
-        """Returns the numbers of strings: int32, of their shape."""
+        """Returns the numbers of strings: int32, in the shape of `value`."""
         distinct, places = tf.unique(tf.reshape(value, [-1]))
         codes = []
         for string in distinct.numpy().tolist():
@@ -123,13 +123,13 @@ class _RepeatedStrings(Column):
 
 
 def of_spec(spec: tf.TypeSpec) -> Column:
-    """Returns an empty column for rows of a kind."""
+    """Returns an empty column for rows of `spec`."""
     is_dense = isinstance(spec, tf.TensorSpec)
     return _RepeatedStrings(spec) if is_dense and spec.dtype == tf.string else Column(spec)
 
 
 def side_by_side(columns: Sequence[list[tf.Tensor]]) -> tf.Tensor:
-    """Joins columns cut alike to one [rows, widths] tensor; empties them to hold little twice."""
+    """Joins columns cut alike into one [rows, widths] tensor, emptying them to save memory."""
     first = columns[0]
     if len(columns) == 1 and len(first) == 1:
         return first.pop()
@@ -142,7 +142,7 @@ def side_by_side(columns: Sequence[list[tf.Tensor]]) -> tf.Tensor:
     whole = _aligned(count * sum(widths), dtype=first[0].dtype.as_numpy_dtype)
     rows = whole.reshape(count, sum(widths))
     end = 0
-    while first:  # rows after rows: of what is not yet written the system gives no memory
+    while first:  # in order of rows: pages not yet written take no memory
         begin, end = end, end + int(first[0].shape[0])
         for place, pieces in zip(itertools.accumulate(widths, initial=0), columns, strict=False):
             piece = pieces.pop(0)
@@ -165,7 +165,7 @@ def _width(piece: tf.Tensor) -> int:
 
 
 def _aligned(count: int, *, dtype: type) -> np.ndarray:
-    """Returns an array of `count` values that begins where TensorFlow wants it to."""
+    """Returns an array of `count` values with the alignment that TensorFlow needs."""
     size_bytes = count * np.dtype(dtype).itemsize
     raw = np.empty(size_bytes + _ALIGNMENT_BYTES, np.uint8)
     begin = -raw.ctypes.data % _ALIGNMENT_BYTES
@@ -188,22 +188,22 @@ def _as_ragged(value: tf.SparseTensor) -> tf.RaggedTensor:
             tf.reduce_all(lists.indices == value.indices)
         ):
             return rows
-    raise NotApplicable("a sparse feature has values at places of its own")
+    raise NotApplicable("a sparse feature is not a list of values per row")
 
 
 _CACHE_LINE_BYTES = 64
 
-# One tuple of tensors a pack, and the lists of distinct strings.
+# One tuple of tensors per pack, and the lists of distinct strings.
 Held = tuple[tuple[tuple[tf.Tensor, ...], ...], tuple[tf.Tensor, ...]]
 Pack = tuple[int, ...]
 
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """Columns: narrow ones side by side in packs, strings that repeat themselves as numbers.
+    """Columns: narrow ones side by side in packs, repeating strings as numbers.
 
-    `held` is a dataset of one element: for each pack the values of all rows, if ragged or sparse
-    after row splits (int64, outermost first); then the distinct strings of each coded column.
+    `held` is a dataset of one element: for each pack the values of all rows, after row splits
+    (int64, outermost first) if ragged or sparse; then the distinct strings of each coded column.
     """
 
     held: tf.data.Dataset
@@ -215,7 +215,7 @@ class Table:
 
     @classmethod
     def of_columns(cls, columns: Sequence[Column], *, element_spec: Any) -> "Table":
-        """Makes a table; the columns are emptied on the way, so that little is held twice."""
+        """Makes a table, emptying the columns on the way so that little is held twice."""
         specs = tf.nest.flatten(element_spec)
         distinct = {number: each.distinct for number, each in enumerate(columns)}
         lists = tuple(strings for strings in distinct.values() if strings is not None)
@@ -234,7 +234,7 @@ class Table:
         )
 
     def take(self, rows: tf.Tensor, held: Held) -> Any:
-        """Returns rows by number (int64, [n]); takes `held` as tf.data copies captured tensors."""
+        """Returns rows by number (int64, [n]); `held` is passed since tf.data copies captures."""
         packs, dictionaries = held
         specs = _held_specs(tf.nest.flatten(self.element_spec), self.coded)
         taken: dict[int, Any] = {}
@@ -256,14 +256,14 @@ def load(chunks: tf.data.Dataset, *, limits: Limits, expected_bytes: float) -> T
     spec, _ = chunks.element_spec
     columns = [of_spec(part) for part in tf.nest.flatten(spec)]
     read_bytes, started = 0, time.monotonic()
-    # Host memory even where a GPU is the default device, and outside of any graph.
+    # Use host memory even if a GPU is the default device, and stay outside of any graph.
     with tf.init_scope(), tf.device("/CPU:0"):
         for structure, chunk_bytes in datasets.without_autotune(chunks):
             for each, value in zip(columns, tf.nest.flatten(structure), strict=True):
                 each.add(value)
             needed_bytes = _needed_bytes(columns)
             read_bytes += int(chunk_bytes)
-            limits.check_forecast(  # first, because it says how much would do
+            limits.check_forecast(  # first, because it says how much would suffice
                 needed_bytes,
                 progress=min(1.0, read_bytes / expected_bytes),
                 seconds=time.monotonic() - started,
@@ -278,7 +278,7 @@ def load(chunks: tf.data.Dataset, *, limits: Limits, expected_bytes: float) -> T
 
 
 def _needed_bytes(columns: list[Column]) -> int:
-    """Returns what a table of what was read so far takes while it is put together."""
+    """Returns the memory that putting together a table of the rows read so far takes."""
     held_bytes = sum(each.size_bytes for each in columns)
     return held_bytes + max((each.doubled_bytes for each in columns), default=0)
 
@@ -333,7 +333,7 @@ def _take(parts: tuple[tf.Tensor, ...], rows: tf.Tensor, specs: Sequence[tf.Type
 
 
 def unpacked(rows: tf.Tensor, specs: Sequence[tf.TensorSpec]) -> list[tf.Tensor]:
-    """Returns the columns that `side_by_side` put together, of however many rows."""
+    """Returns the columns that `side_by_side` joined, for any number of rows."""
     if len(specs) == 1:
         return [rows]
     columns = tf.split(rows, [spec.shape[1:].num_elements() for spec in specs], axis=1)

@@ -1,7 +1,7 @@
 """The hooks of callbacks: which need every batch, and which may change the model.
 
-Callbacks hear that training begins before a plan is chosen, so that the plan is tried, proven and
-traced on the model that is trained.
+Callbacks get `on_train_begin` before a plan is chosen, so that the plan is tried, proven and traced
+on the model that is trained.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ def obstacle(callbacks: Any, module: Any) -> str | None:
 
 def is_keras_own(callback: Any, hook: str, module: Any) -> bool:
     """Whether a hook of a callback is Keras' own code."""
-    # As Keras calls it: it may be the instance's, and come from anywhere.
+    # Looked up as Keras does: the instance may have its own hook, defined anywhere.
     method = getattr(callback, hook, None)
     if getattr(method, "__func__", None) is getattr(module.Callback, hook):
         return True
@@ -75,13 +75,13 @@ def may_change_the_model(callbacks: Any, module: Any) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Told:
-    """Callbacks that know that training begins before their `fit` does."""
+    """Callbacks that got `on_train_begin` before their `fit` runs."""
 
     callbacks: list[Any]
-    knows_epoch: bool  # whether they know of the first epoch, too
-    hide_added: Callable[[], None]  # hides hooks that they have got: tf_keras calls none put later
-    begin: Callable[[], None]  # puts these back, and stops the model if they have said so
-    put_metrics_back: Callable[[], None]  # to what they were once callbacks knew of the epoch
+    knows_epoch: bool  # whether they got the first `on_epoch_begin`, too
+    hide_added: Callable[[], None]  # hides hooks added meanwhile, which tf_keras never calls
+    begin: Callable[[], None]  # restores these, and stops the model if a callback did
+    put_metrics_back: Callable[[], None]  # to their values after `on_epoch_begin`
 
 
 @contextlib.contextmanager
@@ -93,9 +93,9 @@ def told(
     is_resumed: bool = False,
     on_told_of_training: Callable[[], None] = lambda: None,
 ) -> Iterator[Told]:
-    """Tells callbacks of the training and of its first epoch; `fit` inside tells them of the rest.
+    """Calls `on_train_begin` and the first `on_epoch_begin`; `fit` inside calls all other hooks.
 
-    A resumed `fit` tells them of the epoch itself, since it must bring them to it first.
+    A resumed `fit` calls `on_epoch_begin` itself, since it must restore the callbacks first.
     """
     given, model, module = call.arguments["callbacks"], call.model, keras_api.callbacks
     callbacks = callback_list(given)
@@ -119,10 +119,10 @@ def told(
         if not is_resumed:
             initial_epoch = call.arguments["initial_epoch"]
             is_own = all(is_keras_own(each, "on_epoch_begin", module) for each in callbacks)
-            # Of several replicas not: to read them all workers would have to come here.
+            # Not with several replicas: all workers would have to come here to read the metrics.
             acts = not is_own and model.distribute_strategy.num_replicas_in_sync == 1
             if acts:
-                model.reset_metrics()  # as `fit` does before, and not after what callbacks train
+                model.reset_metrics()  # as `fit` does earlier; callbacks may train
             container.on_epoch_begin(keras_api.first_epoch(model, initial_epoch, steps=steps))
             if acts:
                 variables = [inner(each) for metric in model.metrics for each in metric.variables]

@@ -32,11 +32,11 @@ class StepCounts:
             self._counts["optimizer"] = lambda: int(self._optimizer.iterations.numpy())
         self._others_calls = others_calls
         self._length = length
-        self._in_epoch = 0  # steps of the epoch that were made before this process
+        self._in_epoch = 0  # steps of the epoch that were run before this process
         self._before: dict[str, int] = {}
 
     def begin(self, *, step_in_epoch: int = 0) -> None:
-        """Begins an epoch, or goes on in it; call it before its first step."""
+        """Begins or resumes an epoch; call it before the first step."""
         self._in_epoch = step_in_epoch
         self._before = {name: count() for name, count in self._counts.items()}
         self._before["others"] = self._others_calls()
@@ -48,9 +48,9 @@ class StepCounts:
         counted = {name: count() - self._before[name] for name, count in self._counts.items()}
         recorded, others = counted["recorded"], self._others_calls() - self._before["others"]
         if (others or self._length is None) and "optimizer" in counted:
-            # Others' steps count, too; so do those of a call in which the data end.
+            # The optimizer also counts others' steps, and those of a call in which the data end.
             counted["optimizer"] = min(counted["optimizer"], recorded)
-        if self._model.optimizer is not self._optimizer:  # of which the steps may know nothing
+        if self._model.optimizer is not self._optimizer:  # the steps may not use the new one
             counted.pop("optimizer", None)
         if is_end:
             self._before = {}  # until the next epoch: callbacks may train now
@@ -66,7 +66,7 @@ class StepCounts:
 
 
 class TestFunction:
-    """The test function of the evaluations that `fit` makes, traced once for all of a model's."""
+    """The test function of `fit`'s evaluations, traced once for all of a model's evaluations."""
 
     def __init__(self, model: Any, keras_api: KerasApi) -> None:
         self._model, self._keras_api = model, keras_api
@@ -83,7 +83,7 @@ class TestFunction:
         self._length = length_of(data, steps)
         self.steps_per_execution = most_steps_per_execution
         if self._length is None:
-            self.steps_per_execution = 1  # nobody knows where to cut a call short
+            self.steps_per_execution = 1  # it is unknown where to cut a call short
         elif self._keras_api.overcounts and steps:
             self._count_as_keras_3(steps, length_of(data, None), most=most_steps_per_execution)
 
@@ -92,21 +92,21 @@ class TestFunction:
         self._countdown.begin(self._length)
 
     def __call__(self, iterator: Any) -> Any:
-        """Runs a call's steps; raises OutOfRangeError if the data end before."""
+        """Runs a call's steps; raises OutOfRangeError if the data end early."""
         assert self._function is not None
         return self._function.run(iterator, self._countdown.take(self.steps_per_execution))
 
     def retrace(self) -> None:
-        """Makes the next call trace the steps anew, because the model was compiled anew."""
+        """Makes the next call retrace the steps, because the model was compiled again."""
         if self._function is not None:
             self._function.retrace()
 
     def _count_as_keras_3(self, steps: int, batches: int | None, *, most: int) -> None:
-        """Evaluates the batches that Keras 3 does, by as many steps per execution as may be.
+        """Evaluates the same batches as Keras 3, in as many steps per execution as possible.
 
-        It runs whole calls of the steps per execution that `compile` was given, whatever
-        `validation_steps` says. Where it has counted all batches, it begins the data anew, which
-        shuffles them once more; a short last call counts as a full one.
+        Keras 3 runs whole calls of the steps per execution given to `compile`, whatever
+        `validation_steps` says. Once it has counted all batches, it restarts the data, which
+        shuffles them again; a short last call counts as a full one.
         """
         users_steps = self._keras_api.get_steps_per_execution(self._model)
 

@@ -1,4 +1,4 @@
-"""Readings of `fit`'s arguments."""
+"""Interprets `fit`'s arguments."""
 
 import contextlib
 import sys
@@ -19,7 +19,7 @@ def length_of(data: Any, step_count: int | None) -> int | None:
 
 
 def may_run_out(arguments: dict[str, Any]) -> bool:
-    """Whether the data may end in the middle of an epoch, where nobody knows their length."""
+    """Whether data of unknown length may end in the middle of an epoch."""
     steps, data = arguments["steps_per_epoch"], arguments["x"]
     return bool(steps) and data.cardinality() == tf.data.UNKNOWN_CARDINALITY
 
@@ -41,7 +41,7 @@ def callback_list(callbacks: Any) -> list[Any]:
 
 
 def is_container(callbacks: Any) -> bool:
-    """Whether `callbacks` is a Keras `CallbackList`, which `fit` calls as it is."""
+    """Whether `callbacks` is a Keras `CallbackList`, which `fit` uses as it is."""
     packages = [sys.modules[name] for name in ("keras", "tf_keras") if name in sys.modules]
     return isinstance(callbacks, tuple(one.callbacks.CallbackList for one in packages))
 

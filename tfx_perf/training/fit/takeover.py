@@ -1,4 +1,4 @@
-"""Takeover: our functions in the place of Keras', for the running `fit` alone."""
+"""Takeover: replaces Keras' functions with ours, for the running `fit` only."""
 
 import contextlib
 import functools
@@ -20,7 +20,7 @@ _METHODS = ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "pr
 def others_wait(model: Any) -> Iterator[None]:
     """Makes other threads wait before they call methods of a model.
 
-    Its weights are not the trained ones meanwhile, and what they trained would be undone.
+    Meanwhile its weights are not the trained ones, and training by those threads would be undone.
     """
     thread, is_over = threading.get_ident(), threading.Event()
 
@@ -33,7 +33,7 @@ def others_wait(model: Any) -> Iterator[None]:
 
         return method
 
-    # On the classes: a thread may reach them through `super()`.
+    # Replaced on the classes, since a thread may call the methods through `super()`.
     classes = interception.model_classes()
     with interception.replacing_all((cls, name, waiting) for cls in classes for name in _METHODS):
         try:
@@ -46,12 +46,12 @@ def others_wait(model: Any) -> Iterator[None]:
 def direct_iterators(
     model: Any, keras_api: KerasApi, make: Callable[..., Any] | None = None
 ) -> Iterator[None]:
-    """Has Keras make iterators as without a strategy in this thread, and not await their end.
+    """Makes Keras create iterators in this thread as without a strategy, and not await their end.
 
-    With one replica, distributing changes only the kind of iterator: handing batches out to devices
-    takes longer than training on small ones (200 microseconds each), and its state cannot be saved.
-    With several, iterators stay as they are. `make` gets what makes the object that reads and
-    counts the data of a `fit` or an evaluation, and its arguments, in the place of this.
+    With one replica, distribution changes only the kind of iterator: handing out a batch to devices
+    takes 200 microseconds, longer than training on a small one, and the state cannot be saved.
+    With several replicas, iterators stay as they are. `make` replaces the function that makes the
+    reader and counter of data in `fit` or an evaluation; it gets that function and its arguments.
     """
     strategy, thread = model.distribute_strategy, threading.get_ident()
     has_replicas = strategy.num_replicas_in_sync > 1
@@ -84,9 +84,9 @@ class Takeover:
         train: Function,  # gets the direct iterators of the `fit`
         test: TestFunction | None,  # likewise in its evaluations; None leaves these as they are
         *,
-        theirs: Callable[[], tuple[Function, Function]],  # Keras' own, for the same
-        renew: Callable[[Function | None], None],  # traces anew; gets Keras' new one, if it is made
-        steps_per_execution: int | None,  # that `fit` is to count; None for the user's
+        theirs: Callable[[], tuple[Function, Function]],  # Keras' own train and test functions
+        renew: Callable[[Function | None], None],  # retraces; gets Keras' new function, if made
+        steps_per_execution: int | None,  # for `fit` to count; None for the user's
         iterators: FitIterators,  # over the training data
     ) -> None:
         """Installs nothing."""
@@ -97,9 +97,9 @@ class Takeover:
         self._others_calls = 0
         self._is_evaluating = self._counts_as_users = False
         self._evaluated = FitIterators()  # those of `fit`'s own evaluations
-        self._counting: Any = None  # what `fit` counts the steps of training with
+        self._counting: Any = None  # object in which `fit` counts training steps
 
-        # No methods, of which a copy of the model would copy all.
+        # Not methods: copying the model would then copy this object.
         def train_function(iterator: Any) -> Any:
             if iterators.number_of(iterator) is not None:
                 return train(iterator)
@@ -107,7 +107,7 @@ class Takeover:
             return theirs()[0](iterator)
 
         def test_function(iterator: Any) -> Any:
-            # An own `evaluate` may call that of Keras in another way than `fit` does.
+            # A user's own `evaluate` may call Keras' differently than `fit` does.
             is_ours = self._is_evaluating and self._evaluated.number_of(iterator) is not None
             return (test if test and is_ours else theirs()[1])(iterator)
 
@@ -115,7 +115,7 @@ class Takeover:
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
-        """Wraps the `fit`, which is given what `container` returns."""
+        """Wraps the `fit`, whose callbacks must be the result of `container`."""
         model = self._model
         self._theirs()  # made before other threads can ask for them
         self._install()
@@ -123,22 +123,22 @@ class Takeover:
             with direct_iterators(model, self._keras_api, self._counted):
                 yield
         finally:
-            self.end_evaluation()  # which an exception may have left
-            theirs = self._theirs()  # else compiled anew in the end
+            self.end_evaluation()  # an exception may have left one
+            theirs = self._theirs()  # restored below unless others are set
             if model.train_function is self._ours[0]:
                 model.train_function = theirs[0]
             if model.test_function is self._ours[1]:
                 model.test_function = theirs[1]
-            self._ours = None, None  # which hold this, and so the iterators
+            self._ours = None, None  # they hold this, and so the iterators
 
     def _install(self) -> None:
         self._model.train_function, self._model.test_function = self._ours
 
     def container(self, callbacks: Any, arguments: dict[str, Any], *, told: Told | None) -> Any:
-        """Returns the value of `callbacks` for a `fit` in `installed`, which has these arguments.
+        """Returns the value of `callbacks` for a `fit` in `installed` with these arguments.
 
-        It is Keras' `CallbackList` of a list of callbacks, or a given one as it is, and tells us of
-        calls and evaluations, too. Callbacks that are `told` know already that training begins.
+        It is a Keras `CallbackList` of a list of callbacks, or a copy of a given one, that also
+        reports calls and evaluations here. The callbacks in `told` had `on_train_begin` already.
         """
         is_given = is_container(callbacks)
         base: Any = type(callbacks) if is_given else self._keras_api.callbacks.CallbackList
@@ -148,7 +148,7 @@ class Takeover:
         return container
 
     def options(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Returns what Keras makes a container with, beside the callbacks."""
+        """Returns Keras' arguments for a container besides the callbacks."""
         verbose = self._keras_api.verbosity(arguments["verbose"])
         return {
             "add_history": True,
@@ -161,32 +161,32 @@ class Takeover:
 
     @property
     def others_calls(self) -> int:
-        """Calls of Keras' train function by others than `fit`, as far as they can be seen."""
+        """Calls of Keras' train function from outside `fit`, as far as they are visible."""
         return self._others_calls + (self._model.train_function is not self._ours[0])
 
     def before_call(self) -> None:
-        """Goes on with a train function that a callback has had made, or that `compile` wants."""
+        """Takes over again if a callback made a new train function or compiled the model."""
         if self._model.train_function is not self._ours[0]:
             self._others_calls += 1
             self._renew(self._model.train_function)
             self._install()
 
     def last_step(self, step: int, length: int | None) -> int:
-        """Returns the step that callbacks are told of at the end of a call.
+        """Returns the step to pass to callbacks at the end of a call.
 
-        Keras 3 takes a short call at the end of an epoch for a full one.
+        Keras 3 counts a short call at the end of an epoch as a full one.
         """
         if length is None or self._steps_per_execution is None or self._counts_as_users:
             return step
         return min(step, length - 1) if self._keras_api.overcounts else step
 
     def begin_evaluation(self) -> None:
-        """Has the evaluation of `fit` that begins run our test function, and count its steps."""
+        """Makes the evaluation that `fit` begins run our test function and count its steps."""
         test, keras_api = self._test, self._keras_api
-        if test is None or self._model.test_function is not self._ours[1]:  # compiled anew
+        if test is None or self._model.test_function is not self._ours[1]:  # recompiled
             return
         counting = keras_api.evaluation_counting(self._model)
-        if counting is None:  # a callback's own `fit` has ended with it
+        if counting is None:  # a callback's own `fit` has removed it
             return
         keras_api.note_iterators(counting, self._evaluated)
         keras_api.count_in_calls_of(counting, test.steps_per_execution, model=self._model)
@@ -194,7 +194,7 @@ class Takeover:
         self._is_evaluating = True
 
     def end_evaluation(self) -> None:
-        """Has Keras count as the user said: tf_keras uses that for a `fit` in a callback, too."""
+        """Restores the user's steps per call: tf_keras uses them for a `fit` in a callback, too."""
         if self._is_evaluating:
             self._is_evaluating = False
             counting = self._keras_api.evaluation_counting(self._model)
@@ -202,7 +202,7 @@ class Takeover:
                 self._count_as_users(counting)
 
     def count_before(self, steps: int) -> None:
-        """Has Keras count steps that another process made with its iterator over the data."""
+        """Makes Keras count steps that another process ran with its iterator over the data."""
         self._keras_api.count_before(self._counting, steps)
 
     def count_single_steps(self) -> None:
@@ -215,7 +215,7 @@ class Takeover:
         self._keras_api.count_in_calls_of(counting, steps, model=self._model)
 
     def _counted(self, make: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Makes what `fit` reads and counts with, first its training, or another one meanwhile."""
+        """Makes the reader and counter of `fit`'s data (the first one) or of others meanwhile."""
         if self._counting is not None:
             return make(*args, **kwargs)
         if self._steps_per_execution is not None:
@@ -229,12 +229,12 @@ class Takeover:
 @functools.cache
 def _container_class(base: Any) -> Any:
     class Container(base):
-        """The callbacks of one `fit`, which tell a takeover of calls and evaluations, too."""
+        """The callbacks of one `fit`, which also report calls and evaluations to a takeover."""
 
         callbacks: list[Any]
         _takeover: Takeover
         _told: Told | None
-        _fit: dict[str, Any] | None  # its arguments; None if it is made already
+        _fit: dict[str, Any] | None  # its arguments; None if initialized already
 
         def on_train_begin(self, logs: Any = None) -> None:
             told, arguments = self._told, self._fit
@@ -278,7 +278,7 @@ def _container_class(base: Any) -> Any:
             self._to_others(super().set_model, model)
 
         def _to_others(self, tell: Callable[..., None], *args: Any) -> None:
-            """Tells all callbacks but those that know already."""
+            """Calls a hook of all callbacks except those that have had it already."""
             if self._told is None:
                 tell(*args)
                 return

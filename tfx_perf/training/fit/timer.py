@@ -14,7 +14,7 @@ from tfx_perf.core.interception import replacing
 from tfx_perf.training.keras_api.base_api import KerasApi
 from tfx_perf.training.measuring.communication import CommunicationMeter
 
-# Steps at the start of a fit that no steady-state figure counts: tracing, allocation,
+# Steps at the start of a fit that steady-state figures exclude: tracing, allocation,
 # filling of buffers.
 _WARM_UP_STEPS = 20
 _FEWEST_CALLS = 3
@@ -39,12 +39,12 @@ class StepTimer:
     """
 
     def __init__(self, *, observer: CommunicationMeter | None = None) -> None:
-        """Begins; the observer hears after how many steps figures begin or cease to count."""
+        """Begins; the observer gets the step counts at which figures begin or cease to count."""
         self._observer = observer or CommunicationMeter()
         self._done = 0  # steps
         self._is_warm = False
-        # Of each call. Arrays, because a training may have ten million of them: they take 40 bytes
-        # a call and give the garbage collector nothing to visit.
+        # One entry per call. Arrays, because there may be ten million calls: they take 40 bytes a
+        # call and give the garbage collector nothing to visit.
         self._epochs, self._steps = array.array("q"), array.array("q")
         self._begins, self._ends = array.array("d"), array.array("d")
         self._saves = array.array("d")
@@ -87,15 +87,15 @@ class StepTimer:
         self._epoch = epoch
 
     def begin_call(self) -> None:
-        """Begins a call. No hook of Keras', which goes through all callbacks if one has it."""
+        """Begins a call. Not a Keras hook: Keras calls a hook of all callbacks if one has it."""
         if self._begins_epoch:
             self._observer.on_epoch_start(self._done)
         self._begin = time.perf_counter()
 
     def end_call(self, steps: int, logs: Any = None, *, save_seconds: float = 0.0) -> None:
-        """Ends a call of so many steps; of none, which has no time of a step, it keeps nothing.
+        """Ends a call of `steps` steps; without any, there is no step time, and nothing is kept.
 
-        `save_seconds` are those of all saving so far.
+        `save_seconds` is the time of all saving so far.
         """
         if not steps:
             return
@@ -106,7 +106,7 @@ class StepTimer:
         self._epochs.append(self._epoch)
         before, self._saved_seconds = self._saved_seconds, save_seconds
         self._saves.append(self._saved_seconds - before)
-        self._steps.append(steps)  # the last, see `call_count`
+        self._steps.append(steps)  # appended last, see `call_count`
         self.last_logs = logs
         self._done += steps
         if begins_epoch:
@@ -127,8 +127,8 @@ class StepTimer:
     def part(self, first: int, last: int) -> "StepTimer":
         """Returns a copy of some calls, for another thread to look at while this one trains.
 
-        A slice is taken in one go under the GIL. Whatever reads the arrays in place (NumPy, a
-        memoryview) would have the next `append` raise BufferError.
+        A slice is taken in one go under the GIL. Reading the arrays in place (NumPy, a memoryview)
+        would make a concurrent `append` raise BufferError.
         """
         copy = StepTimer()
         copy._epochs, copy._steps = self._epochs[first:last], self._steps[first:last]
@@ -147,7 +147,7 @@ class StepTimer:
         return sum(self._steps)
 
     def steps_at(self, times: Sequence[float]) -> np.ndarray:
-        """Returns the steps done at each `time.perf_counter` time, in fractions between calls."""
+        """Returns the steps done at each `time.perf_counter` time, interpolated between calls."""
         return np.interp(times, self._ends, np.cumsum(self._steps))
 
     @property
@@ -171,13 +171,13 @@ class StepTimer:
         return self._ends[-1] if self._ends else None
 
     def series(self, most: int | None = None) -> list[tuple[int, float]]:
-        """Returns (steps done, seconds per step) for every call, or evenly for about `most`."""
+        """Returns (steps done, seconds per step) of all calls or, evenly spaced, about `most`."""
         done, seconds = np.cumsum(self._steps), self._step_seconds()
         stride = max(1, len(done) // most) if most else 1
         return list(zip(done[::stride].tolist(), seconds[::stride].tolist(), strict=True))
 
     def steady_seconds(self) -> np.ndarray:
-        """Returns the seconds per step after the first call and, if enough is left, 20 steps."""
+        """Returns the seconds per step after the first call and, if enough remain, 20 steps."""
         return self._step_seconds()[self._is_steady()]
 
     def mean_seconds(self) -> float | None:
@@ -186,7 +186,7 @@ class StepTimer:
         return float(np.mean(steady)) if len(steady) else None
 
     def mean_seconds_within_epochs(self) -> float | None:
-        """Returns the mean without each epoch's first call, if it has others: it waits for data."""
+        """Returns the mean without epochs' first calls, which wait for data, if there are more."""
         within = self._step_seconds()[self._is_steady() & self._follows()]
         return float(np.mean(within)) if len(within) else self.mean_seconds()
 
@@ -228,7 +228,7 @@ class StepTimer:
 
 
 class TimedFit(NamedTuple):
-    """A `fit` that has ended: Keras' History, and what timed its calls."""
+    """A `fit` that has ended: Keras' History, and the timer of its calls."""
 
     history: Any
     timer: StepTimer

@@ -1,4 +1,4 @@
-"""Turns the arrays that `fit` was given into the datasets that Keras itself makes of them.
+"""Turns the arrays passed to `fit` into the datasets that Keras itself makes of them.
 
 A plan's steps, trials and checkpoints need a dataset of known length. These have the same batches
 in the same order.
@@ -22,9 +22,9 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def on_datasets(call: FitCall) -> FitCall:
-    """Returns a `fit` on datasets in the place of arrays, which computes the same numbers.
+    """Returns a `fit` on datasets instead of arrays, which computes the same numbers.
 
-    It is `call` itself without arrays, or with some that Keras refuses or reads in another way.
+    Returns `call` itself if it has no arrays, or if Keras rejects them or reads them differently.
     """
     keras_api, strategy = either_keras.api_of(call.model), call.model.distribute_strategy
     is_served = isinstance(strategy, tf.distribute.ParameterServerStrategy)
@@ -35,7 +35,7 @@ def on_datasets(call: FitCall) -> FitCall:
         with strategy.scope():
             arguments = _evaluating_on_dataset(_split(call.arguments, reader), reader)
             arguments = _training_on_dataset(arguments, reader)
-    except Exception:  # of any kind that a wrong array comes to
+    except Exception:  # wrong arrays may raise errors of any kind
         _LOGGER.info("fit is left with its arrays.", exc_info=True)
         return call
     return dataclasses.replace(call, arguments=arguments)
@@ -54,7 +54,7 @@ class _Reader:
 def _of_keras3(
     arrays: tuple[Any, ...], *, class_weight: Any, epochs: int, **options: Any
 ) -> ArrayDataset | None:
-    """Returns a dataset of x, y and weights; None if Keras reads these in another way."""
+    """Returns a dataset of x, y and weights; None if Keras reads these differently."""
     module = importlib.import_module("keras.src.trainers.data_adapters.array_data_adapter")
     if not module.can_convert_arrays(arrays):
         return None
@@ -70,7 +70,7 @@ def _of_keras3(
 def _of_tf_keras(
     arrays: tuple[Any, ...], *, class_weight: Any, epochs: int, **options: Any
 ) -> ArrayDataset | None:
-    """Returns a dataset of x, y and weights; None if Keras reads these in another way."""
+    """Returns a dataset of x, y and weights; None if Keras reads these differently."""
     module, (x, y, sample_weight) = importlib.import_module(_ADAPTERS), arrays
     if module.select_data_adapter(x, y) is not module.TensorLikeDataAdapter:
         return None
@@ -128,7 +128,7 @@ def _training_on_dataset(arguments: dict[str, Any], reader: _Reader) -> dict[str
         **{"x": dataset, "y": None, "sample_weight": None, "batch_size": None, "shuffle": False},
         "steps_per_epoch": steps,
         "class_weight": None if reader.weighs_classes else arguments["class_weight"],
-        # Which it is for these data too, if nothing else is said.
+        # Keras' default for arrays, kept because `batch_size` is now None.
         "validation_batch_size": arguments["validation_batch_size"] or arguments["batch_size"],
     }
 

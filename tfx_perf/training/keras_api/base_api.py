@@ -25,28 +25,28 @@ _METRICS_METHODS = ("compute_metrics", "get_metrics_result")
 
 
 def optimizers(model: Any) -> list[Any]:
-    """Returns a model's optimizer, and the one inside it if it scales the loss for another."""
+    """Returns a model's optimizer, and the inner one if it scales the loss for another."""
     inner = getattr(model.optimizer, "inner_optimizer", None)
     return [model.optimizer] if inner is None else [model.optimizer, inner]
 
 
 def all_layers(model: Any) -> list[Any]:
-    """Returns a model and every layer in it, those in layers included."""
+    """Returns a model and every layer in it, including nested ones."""
     return list(model._flatten_layers())
 
 
 def trainable_flags(model: Any) -> tuple[bool, ...]:
-    """Returns which of `all_layers` are trained."""
+    """Returns which of `all_layers` are trainable."""
     return tuple(bool(layer.trainable) for layer in all_layers(model))
 
 
 def put_trainable(model: Any, flags: Sequence[bool]) -> None:
-    """Sets which layers are trained; does nothing if their number has changed."""
+    """Sets which layers are trainable; does nothing if their number has changed."""
     layers = all_layers(model)
     if len(flags) != len(layers):
         return
     for layer, is_trained in zip(layers, flags, strict=True):
-        if layer.trainable != is_trained:  # which layers inside of it follow, and may then differ
+        if layer.trainable != is_trained:  # also sets nested layers, which come later
             layer.trainable = is_trained
 
 
@@ -61,13 +61,13 @@ RANDOM_SCOPE = "tfx_perf_random_layers"
 
 
 def learning_rate(optimizer: Any) -> Any:
-    """Returns the schedule or the variable that an optimizer has as its learning rate."""
+    """Returns an optimizer's learning rate: a schedule or a variable."""
     return getattr(optimizer, "_learning_rate", None)
 
 
 @contextlib.contextmanager
 def traced_apart(model: Any) -> Iterator[None]:
-    """Keeps Keras from using what it traced outside of the context inside, and vice versa."""
+    """Keeps Keras from using functions traced outside the context inside it, and vice versa."""
     before, model.train_function = model.train_function, None
     try:
         yield
@@ -84,7 +84,7 @@ class NodeParts(NamedTuple):
 
 
 class PartOfBatch(NamedTuple):
-    """The weight of a batch's slice, or of a replica's part of it; scalars."""
+    """The weights, all scalars, of a slice of a batch or of a replica's part of it."""
 
     share: tf.Tensor | None  # factor of a mean loss's gradients, float64; None: no mean
     rows: tf.Tensor  # weight in a metric that counts rows
@@ -99,23 +99,23 @@ class KerasApi(abc.ABC):
     Attributes:
         package: the API's top-level module, `keras` or `tf_keras`.
         overcounts: whether `fit` counts a short call at the end of an epoch as a full one.
-        reduction: how the logs of several replicas become one.
-        graph_attributes: where a functional model keeps its inputs, flat and nested, and its
-            outputs, flat and nested.
+        reduction: how the logs of several replicas are reduced to one.
+        graph_attributes: names of a functional model's attributes with its inputs, flat and nested,
+            and its outputs, flat and nested.
     """
 
     package: str
     overcounts: bool
     reduction: str
     graph_attributes: tuple[str, str, str, str]
-    _resumption: str  # the model's attribute that has `fit` begin at a later epoch
-    _evaluation_counting: str  # the model's attribute for what counts the steps of an evaluation
-    _counted_dataset: str  # the attribute for the data, of what counts steps
-    _epoch_steps: str  # that for the steps of an epoch
+    _resumption: str  # the model's attribute that makes `fit` begin at a later epoch
+    _evaluation_counting: str  # likewise: the object that counts the steps of an evaluation
+    _counted_dataset: str  # attribute of the object that counts steps: its dataset
+    _epoch_steps: str  # likewise: the steps of an epoch
 
     @property
     def backend(self) -> str:
-        """The library that the API computes with."""
+        """The name of the library that the API computes with."""
         return importlib.import_module(self.package).backend.backend()
 
     @property
@@ -131,7 +131,7 @@ class KerasApi(abc.ABC):
     @property
     @abc.abstractmethod
     def called_class(self) -> type:
-        """The class whose `__call__` runs a layer's `call`, whatever the layer's own does."""
+        """The class whose `__call__` runs a layer's `call`, even if layers override `__call__`."""
 
     @property
     def model_class(self) -> type:
@@ -142,16 +142,16 @@ class KerasApi(abc.ABC):
         """Returns a callback with these hooks, for which Keras copies no logs to NumPy."""
         callback = self.callbacks.Callback()
         vars(callback).update(hooks)
-        callback._supports_tf_logs = True  # else tf_keras copies them at every batch
+        callback._supports_tf_logs = True  # otherwise tf_keras copies them at every batch
         return callback
 
     def overrides_train_step(self, model: Any) -> bool:
-        """Whether the user wrote their own `train_step`, in a class or for this model alone."""
+        """Whether the user wrote their own `train_step`, in a class or on this instance."""
         return overrides(model, "train_step", self.model_class)
 
     @contextlib.contextmanager
     def begun_anew(self, model: Any) -> Iterator[None]:
-        """Has `fit` begin at its first epoch, whatever epoch a resumption has left in the model."""
+        """Makes `fit` begin at its first epoch, whatever epoch a resumption left in the model."""
         epoch_before = getattr(model, self._resumption, None)
         if epoch_before is None:
             yield
@@ -163,7 +163,7 @@ class KerasApi(abc.ABC):
             setattr(model, self._resumption, epoch_before)
 
     def first_epoch(self, model: Any, initial_epoch: int, *, steps: int | None) -> int:
-        """Returns the epoch at which `fit` begins once callbacks know that it does."""
+        """Returns the epoch at which `fit` begins; call it after `on_train_begin`."""
         return getattr(model, self._resumption, None) or initial_epoch
 
     def verbosity(self, verbose: Any) -> Any:
@@ -171,7 +171,7 @@ class KerasApi(abc.ABC):
         return verbose
 
     def as_compiled(self, model: Any) -> contextlib.AbstractContextManager[Any]:
-        """Returns a context in which those layers are trained that `fit` trains."""
+        """Returns a context in which the layers that `fit` trains are trainable."""
         return contextlib.nullcontext()
 
     def calling_callbacks(self, model: Any) -> contextlib.AbstractContextManager[Any]:
@@ -179,7 +179,7 @@ class KerasApi(abc.ABC):
         return contextlib.nullcontext()
 
     def holding_trainable(self, model: Any) -> contextlib.AbstractContextManager[None]:
-        """Returns a context in which `fit` does not change which layers are trained."""
+        """Returns a context in which `fit` does not change which layers are trainable."""
         return contextlib.nullcontext()
 
     def compiled_with(self, model: Any) -> dict[str, Any]:
@@ -187,30 +187,30 @@ class KerasApi(abc.ABC):
         return dict(getattr(getattr(model, "_compile_config", None), "config", None) or {})
 
     def splitting_obstacle(self, model: Any) -> str | None:
-        """Returns why a training step cannot be taken apart, None if it can.
+        """Returns why a training step cannot be split, None if it can.
 
-        `forward`, `loss`, `scaled`, `metrics` and `apply` do the same calls as the API's own
-        `train_step`; the methods that they leave out must not be the user's own.
+        `forward`, `loss`, `scaled`, `metrics` and `apply` make the same calls as the API's own
+        `train_step`; users must not have overridden the methods that they leave out.
         """
         if self.overrides_train_step(model):
             return "the model has its own train_step, which cannot be split"
         return self.parts_obstacle(model)
 
     def parts_obstacle(self, model: Any) -> str | None:
-        """Returns why Keras' own `train_step` is more than those parts; None if it is not.
+        """Returns why Keras' own `train_step` does more than those parts; None if it does not.
 
-        A model that is not built is taken to have something to train.
+        A model that is not built is assumed to have something to train.
         """
         if model.built and not model.trainable_variables:
             return "the model has nothing to train"
         return None
 
     def overrides_metrics(self, model: Any) -> bool:
-        """Whether the model computes its metrics in its own way, maybe from the weights."""
+        """Whether the model overrides the computation of metrics, which may use the weights."""
         return any(overrides(model, name, self.model_class) for name in _METRICS_METHODS)
 
     def has_own_logs(self, model: Any, step: str) -> bool:
-        """Whether a step's logs may be other than the results of the model's metrics."""
+        """Whether a step's logs may differ from the results of the model's metrics."""
         return self.overrides_metrics(model) or overrides(model, step, self.model_class)
 
     def leaving_results_out(self, model: Any) -> contextlib.AbstractContextManager[None]:
@@ -220,13 +220,13 @@ class KerasApi(abc.ABC):
     def named_state(self, model: Any) -> dict[str, tf.Variable]:
         """Returns every variable that a training step may change, by its path in the model.
 
-        Some of them Keras does not list: raw variables, random generators, and variables of the
+        Keras does not list some of them: raw variables, random generators, and variables of the
         user's functions; see `variables.named_variables`.
         """
         return variables.named_variables({"model": model})
 
     def is_random(self, name: str) -> bool:
-        """Whether this name is of a `SaveableRandomLayers` generator, in its layer or out of it."""
+        """Whether a `SaveableRandomLayers` generator has this name, inside its layer or outside."""
         return "/_random_generator/" in name or name.startswith(f"used/{RANDOM_SCOPE}/")
 
     def optimizer_variables(self, model: Any) -> list[tf.Variable]:
@@ -234,7 +234,7 @@ class KerasApi(abc.ABC):
         return list(variables.named_variables({"optimizer": model.optimizer}).values())
 
     def replica_sums(self, model: Any) -> list[tf.Variable]:
-        """Returns the optimizer's variables with a value of each replica, whose sum counts."""
+        """Returns the optimizer's variables with a value per replica, of which the sum counts."""
         return []
 
     def averages_loss(self, model: Any) -> bool:
@@ -249,9 +249,9 @@ class KerasApi(abc.ABC):
         )
 
     def keras_functions(self, model: Any, *, train: Function | None = None) -> KerasFunctions:
-        """Returns Keras' own train and test functions, new ones, not yet traced.
+        """Returns new train and test functions of Keras, not yet traced.
 
-        `train` is the one for training if Keras has made it already, and maybe traced it.
+        `train` is Keras' train function if it exists already; it may be traced.
         """
         numbers = TracedNumbers(functools.partial(with_numbers, model))
         inner = None
@@ -270,11 +270,11 @@ class KerasApi(abc.ABC):
 
     @abc.abstractmethod
     def _traceable(self, model: Any, numbers: TracedNumbers) -> Any:
-        """Returns the graph function in a new train function, for which it may put another one."""
+        """Returns the graph function in a new train function, which it may replace first."""
 
     @abc.abstractmethod
     def variable_like(self, variable: Any, value: tf.Tensor) -> Any:
-        """Returns a new variable of `value`, of any shape, with the name and traits of another."""
+        """Returns a new variable with `value`, of any shape, and another's name and properties."""
 
     @abc.abstractmethod
     def is_seed(self, name: str, variable: tf.Variable) -> bool:
@@ -283,8 +283,8 @@ class KerasApi(abc.ABC):
     def optimizer_counts_steps(self, model: Any) -> bool:
         """Whether the optimizer's `iterations` rise by one in each training step.
 
-        Not if an own `train_step` applies gradients as it likes, if a step that overflows does not
-        count, or if gradients are accumulated over several.
+        They do not if a user's `train_step` applies gradients as it likes, if a step that overflows
+        does not count, or if gradients are accumulated over several steps.
         """
         return not (
             self.overrides_train_step(model)
@@ -311,7 +311,7 @@ class KerasApi(abc.ABC):
 
     @property
     def gradient_sums(self) -> tuple[tuple[Any, str], ...]:
-        """Owners and names of functions that sum gradients, beside the context's `all_reduce`.
+        """Owners and names of functions that sum gradients, besides the context's `all_reduce`.
 
         The last argument of each is a list of (gradient, variable) pairs.
         """
@@ -342,7 +342,7 @@ class KerasApi(abc.ABC):
 
     @abc.abstractmethod
     def scaled(self, model: Any, loss: Any) -> Any:
-        """Returns the loss to take the gradient of: scaled if the optimizer wants it."""
+        """Returns the loss to take the gradient of: scaled if the optimizer scales losses."""
 
     def apply(self, model: Any, gradients: list[Any]) -> None:
         """Applies the gradients of the scaled loss, one for each trainable variable."""
@@ -367,7 +367,7 @@ class KerasApi(abc.ABC):
         """Returns the layer, inputs and outputs of a node in a functional model's graph."""
 
     def set_steps_per_execution(self, model: Any, steps: int) -> None:
-        """Sets the steps of a call for later evaluations, and for a `fit` that has not begun."""
+        """Sets the steps per call for later evaluations, and for a `fit` that has not begun."""
         self.put_execution_steps(model, self.execution_steps_of(model, steps))
 
     @abc.abstractmethod
@@ -380,7 +380,7 @@ class KerasApi(abc.ABC):
 
     @abc.abstractmethod
     def put_execution_steps(self, model: Any, steps: Any) -> None:
-        """Puts the object of `execution_steps` back, which functions may still refer to."""
+        """Restores the object of `execution_steps`, to which functions may still refer."""
 
     @property
     @abc.abstractmethod
@@ -396,11 +396,11 @@ class KerasApi(abc.ABC):
     ) -> Any:
         """Makes an object of `step_counting` with a dataset's own iterators, not distributed.
 
-        So for data under `strategy`, which has one replica. Their end is `unawaited`.
+        Applies to data under `strategy`, which has one replica. Their end is `unawaited`.
         """
 
     def steps_counted(self, counting: Any) -> int | None:
-        """Returns the steps of an epoch that an object of `step_counting` knows of, if any."""
+        """Returns the steps per epoch that an object of `step_counting` knows, if any."""
         return getattr(counting, self._epoch_steps)
 
     @abc.abstractmethod
@@ -409,20 +409,20 @@ class KerasApi(abc.ABC):
 
     @abc.abstractmethod
     def count_in_calls_of(self, counting: Any, steps: int, *, model: Any) -> None:
-        """Changes the steps of a call in an object of `step_counting`, from the next epoch on."""
+        """Changes the steps per call of an object of `step_counting`, from the next epoch on."""
 
     def evaluation_counting(self, model: Any) -> Any:
         """Returns the object of `step_counting` for the running `fit`'s evaluations, if any."""
         return getattr(model, self._evaluation_counting, None)
 
     def note_iterators(self, counting: Any, iterators: FitIterators) -> None:
-        """Has `iterators` know those that an object of `step_counting` makes from now on."""
+        """Makes `iterators` follow those that an object of `step_counting` makes from now on."""
         dataset = getattr(counting, self._counted_dataset)
         if dataset is not iterators.dataset:
             setattr(counting, self._counted_dataset, iterators.over(dataset))
 
     def count_before(self, counting: Any, steps: int) -> None:  # noqa: B027 (tf_keras counts none)
-        """Adds steps of epochs before to an object of `step_counting`, where it counts those."""
+        """Adds the steps of earlier epochs to an object of `step_counting`, if it counts them."""
 
     def step_counter(self, model: Any, step: str) -> tf.Variable | None:
         """Returns the variable in which Keras counts `train_step` or `test_step`, if it does."""

@@ -1,9 +1,9 @@
 """Sums of sparse gradients in a loop, where a sum over replicas must keep its shape.
 
-TensorFlow gives a sum its key once a call (`CollectiveReplicaLauncher._next_instance_key`), and
+TensorFlow gives a sum its key once per call (`CollectiveReplicaLauncher._next_instance_key`), and
 with it the shape that it has in the loop's first step. A sparse gradient has as many rows as the
 batch has indices, so that a batch of fewer rows would end the training. So there is one sum for
-each of some lengths; a step fills its gradients up to the shortest that is long enough.
+each of several lengths, and a step pads its gradients to the shortest one that is long enough.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 _LENGTHS = tuple(16 * 4**power for power in range(11))  # up to 16 million rows
-_loops: list[None] = []  # that are being traced; replicas are traced in threads of their own
+_loops: list[None] = []  # being traced, in all threads: each replica is traced in its own
 
 
 @contextlib.contextmanager
@@ -79,7 +79,7 @@ def _summed(
 def _in_shortest(strategy: Any, rows: Any, filled_up: Any) -> Any:
     """Runs the branch of the shortest sufficient length, between the replicas.
 
-    In a branch of one replica's own they could not ask the others.
+    Inside a branch, a single replica could not communicate with the others.
     """
     most = strategy.experimental_local_results(rows)[0]  # the same on all
 

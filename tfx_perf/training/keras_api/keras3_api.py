@@ -24,7 +24,7 @@ from tfx_perf.training.keras_api.base_api import (
 )
 from tfx_perf.training.keras_api.keras_function import TracedNumbers
 
-_SEED = "seed_generator_state"  # what Keras names the variable of every seed generator
+_SEED = "seed_generator_state"  # Keras' name for the variable of every seed generator
 
 
 class Keras3(KerasApi):
@@ -46,7 +46,7 @@ class Keras3(KerasApi):
 
     @override
     def _traceable(self, model: Any, numbers: TracedNumbers) -> Any:
-        # It is in the closure of a function that looks at what it returns. It changes no numbers.
+        # It is in the closure of a function that checks its results. It changes no numbers.
         held = inspect.getclosurevars(model.train_function).nonlocals.values()
         return next(filter(is_graph_function, (model.train_function, *held)), None)
 
@@ -71,10 +71,10 @@ class Keras3(KerasApi):
     @override
     @contextlib.contextmanager
     def counting(self, model: Any, part: PartOfBatch) -> Iterator[None]:
-        """Weighs the losses of single outputs.
+        """Weights the losses of single outputs.
 
-        Keras weighs their means by the batch size if that is known while tracing, else by 1. The
-        size of a part is never known then.
+        Keras weights their means by the batch size if it is known while tracing, otherwise by 1.
+        The size of a part is never known then.
         """
         compiled = model._compile_loss
 
@@ -108,7 +108,7 @@ class Keras3(KerasApi):
         self, model: Any, x: Tensors, y: Tensors, y_pred: Tensors, weight: Tensors, *,
         part: PartOfBatch | None = None,
     ) -> Any:  # fmt: skip
-        # Under tf.distribute the loss is already divided by the replicas; the metric is not.
+        # Under tf.distribute the loss is already divided by the replica count; the metric is not.
         count = tf.distribute.get_strategy().num_replicas_in_sync
         is_slice = part is not None and part.slice_share is not None
         if is_slice and any(mask is not None for mask in private_attributes.masks_of(y_pred)):
@@ -179,7 +179,7 @@ class Keras3(KerasApi):
 
 
 def global_generator_state() -> tf.Variable | None:
-    """Returns the state of Keras 3's global seed generator; None if nobody has asked for one."""
+    """Returns the state of Keras 3's global seed generator; None if it does not exist yet."""
     module = sys.modules.get("keras.src.backend.common.global_state")
     generator = module and module.get_global_attribute("global_seed_generator")
     return None if generator is None else variables.inner(generator.state)
@@ -187,11 +187,11 @@ def global_generator_state() -> tf.Variable | None:
 
 @contextlib.contextmanager
 def evaluating() -> Iterator[None]:
-    """Has Keras 3 build models and reduce their results over replicas, inside the context."""
+    """Corrects how Keras 3 builds models and reduces results over replicas, inside the context."""
     trainer = importlib.import_module("keras.src.backend.tensorflow.trainer")
     losses = importlib.import_module("keras.src.losses.loss")
     with (
-        # On the class: an attribute of the model would change the digest that its checkpoints have.
+        # On the class: an attribute of the model would change the digest in its checkpoints.
         interception.replacing(
             trainer.TensorFlowTrainer, "_maybe_symbolic_build", _building_locally
         ),
@@ -202,10 +202,10 @@ def evaluating() -> Iterator[None]:
 
 
 def _scaling_scalars(losses: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Divides a mean that a loss function itself returns by the replicas, as Keras does its own."""
+    """Divides a mean that a loss function returns by the replica count, as Keras does its own."""
 
     def scaling(original: Callable[..., Any]) -> Callable[..., Any]:
-        signature = inspect.signature(original)  # which is another one in every version
+        signature = inspect.signature(original)  # differs between Keras versions
 
         def reduce_values(values: Any, *arguments: Any, **named: Any) -> Any:
             reduced = original(values, *arguments, **named)

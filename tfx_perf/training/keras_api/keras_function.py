@@ -13,7 +13,7 @@ class TracedNumbers:
     """The numbers in attributes of optimizers and random layers that tracing changes.
 
     tf_keras' Nadam counts how often it is traced, and a layer with a seed gives the next seed to
-    each random operation that is traced. Tracing may also make more of these objects.
+    each random operation that is traced. Tracing may also create more of these objects.
     """
 
     def __init__(self, holders: Callable[[], Iterable[Any]]) -> None:
@@ -22,17 +22,17 @@ class TracedNumbers:
         self.read()
 
     def read(self) -> None:
-        """Reads the numbers anew."""
+        """Reads the numbers again."""
         self._attributes = [
             (holder, {name: n for name, n in vars(holder).items() if type(n) in (int, float)})
             for holder in self._holders()
         ]
 
     def read_before(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns a function that reads the numbers anew whenever it is traced.
+        """Returns a function that reads the numbers again whenever it is traced.
 
-        TensorFlow traces it twice where it makes variables, and the second time counts. A trace
-        that fails does not.
+        TensorFlow traces it twice if it creates variables, and the second trace counts. A failed
+        trace does not count.
         """
 
         @functools.wraps(function)
@@ -82,7 +82,7 @@ class KerasFunction:
     def trace(self, iterator: Any) -> None:
         """Traces the steps for an iterator without running any."""
         if self._graph_function is not None:
-            # A variable in tf_keras: a setting, no state of the training.
+            # In tf_keras this is a variable, but a setting rather than state of the training.
             steps = self._execution_steps()
             traced = self._graph_function.get_concrete_function(iterator)
             self._used = [variable for variable in traced.variables if variable is not steps]

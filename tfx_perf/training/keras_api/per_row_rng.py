@@ -17,11 +17,11 @@ class _Here(threading.local):
     """State of the replica that a thread traces."""
 
     find: Callable[[], "Rows | None"] | None = None  # see `of_rows`
-    drawn: list[Any] | None = None  # generators asked for a seed; None: nobody wants to know
+    drawn: list[Any] | None = None  # generators asked for a seed; None: not recorded
 
 
 _HERE = _Here()
-_LASTING: list[bool] = []  # contexts
+_LASTING: list[bool] = []  # one entry per open context
 
 
 class Rows(NamedTuple):
@@ -34,7 +34,7 @@ class Rows(NamedTuple):
 
 @contextlib.contextmanager
 def of_rows(find: Callable[[], Rows | None]) -> Iterator[None]:
-    """Has `find` say, at each draw, which rows are computed; None means unknown."""
+    """Makes each draw ask `find` which rows are computed; None means unknown."""
     before, _HERE.find = _HERE.find, find
     try:
         yield
@@ -53,7 +53,7 @@ def lasting() -> Iterator[None]:
 
 
 def are_lasting() -> bool:
-    """Whether random numbers are drawn by rows where `of_rows` says which."""
+    """Whether random numbers are drawn by rows inside `of_rows`."""
     return bool(_LASTING)
 
 
@@ -61,7 +61,7 @@ def are_lasting() -> bool:
 def skippable() -> Iterator[Callable[[], None]]:
     """Yields a function that draws the same number of seeds as the code in the context.
 
-    So a replica that skips that code draws the same numbers after it.
+    So a replica that skips that code draws the same numbers afterward.
     """
     before, drawn = _HERE.drawn, list[Any]()
     _HERE.drawn = drawn
@@ -78,7 +78,7 @@ def skippable() -> Iterator[Callable[[], None]]:
 
 
 def noted(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps a seed generator's `next` so that each call is noted."""
+    """Wraps a seed generator's `next` so that each call is recorded."""
 
     def next_seed(generator: Any, *arguments: Any, **named: Any) -> Any:
         if _HERE.drawn is not None:
@@ -89,7 +89,7 @@ def noted(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def drawing(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps a function that draws numbers: it draws by rows where `of_rows` says which."""
+    """Wraps a function that draws numbers, so that it draws by rows inside `of_rows`."""
 
     def draw(shape: Any, *arguments: Any, **named: Any) -> Any:
         lengths = _lengths_of(shape)
@@ -103,7 +103,7 @@ def drawing(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def dropping(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps a function that drops units: it draws by rows where `of_rows` says which."""
+    """Wraps a function that drops units, so that it draws by rows inside `of_rows`."""
 
     def dropout(inputs: Any, rate: Any, noise_shape: Any = None, **named: Any) -> Any:
         lengths = tf.shape(inputs)

@@ -9,16 +9,16 @@ ALSO_REMEMBERED = {
     "ModelCheckpoint": ("_batches_seen_since_last_saving", "_last_batch_seen"),
     "SwapEMAWeights": ("_ema_weights_in_model",),
 }
-"""What Keras' own callbacks remember beside their public attributes, by class."""
+"""State of Keras' own callbacks besides their public attributes, by class."""
 
 ONLY_REMEMBERED = {
     "CSVLogger": ("keys",),
     "TensorBoard": ("_global_train_batch", "_global_test_batch", "_should_write_train_graph"),
 }
-"""All that is to be remembered of those whose other attributes are those of open files."""
+"""The only state to save of callbacks whose other attributes belong to open files, by class."""
 
 OF_EVERY_CALLBACK = frozenset({"params", "model", "_model"})
-"""What every callback may have, and Keras sets."""
+"""Attributes that Keras sets on any callback."""
 
 
 def overrides(instance: Any, name: str, base: type) -> bool:
@@ -28,7 +28,7 @@ def overrides(instance: Any, name: str, base: type) -> bool:
 
 
 def is_of_package(instance: Any, name: str, package: str) -> bool:
-    """Whether a package wrote an object's method, if it has it."""
+    """Whether an object's method, if it has one of this name, is a package's own."""
     if name in vars(instance):
         return False
     owner = next((cls for cls in type(instance).__mro__ if name in vars(cls)), None)
@@ -46,7 +46,7 @@ def masks_of(predictions: Any) -> list[tf.Tensor | None]:
 
 
 def put_masks_back(predictions: Any, masks: list[tf.Tensor | None]) -> None:
-    """Puts the masks of `masks_of` back where Keras looks for them."""
+    """Restores the masks of `masks_of` to where Keras looks for them."""
     for each, mask in zip(tf.nest.flatten(predictions), masks, strict=True):
         if mask is not None:
             each._keras_mask = mask

@@ -1,4 +1,4 @@
-"""Gives random layers of tf_keras a state, as in Keras 3, or makes them draw by rows.
+"""Gives random layers of tf_keras a state, as they have in Keras 3, or makes them draw by rows.
 
 tf_keras draws from operations with a hidden state, or from a `tf.random.Generator`, whose numbers
 depend on the replica.
@@ -16,16 +16,16 @@ from tfx_perf.training.keras_api import per_row_rng
 from tfx_perf.training.keras_api.base_api import RANDOM_SCOPE, all_layers
 
 _LEGACY, _STATEFUL = "legacy_stateful", "stateful"
-_STATE = "_row_seeds"  # in a layer's generator, since the graphs that use it live as long as that
+_STATE = "_row_seeds"  # attribute of a layer's generator, which lives as long as the graphs
 _DRAWS_OF_SHAPES = ("random_normal", "random_uniform", "truncated_normal")
-_MOST_DRAWS = 2**32  # of a layer in a step
+_MOST_DRAWS = 2**32  # of one layer in one step
 
 
 class SaveableRandomLayers:
-    """Has a model's random layers (Dropout, ...) draw from generators with a state.
+    """Makes a model's random layers (Dropout, ...) draw from generators with a state.
 
-    tf_keras draws from operations whose state lives in the compiled graph, where nobody can
-    read it; its `enable_tf_random_generator` would give each new layer a `tf.random.Generator`.
+    tf_keras draws from operations whose state lives in the compiled graph, where it cannot be
+    read; its `enable_tf_random_generator` would give each new layer a `tf.random.Generator`.
     This does the same for existing layers. The masks differ, are as random as before, and follow
     from the same seeds. The generators live as long as this object, as graphs use them.
     """
@@ -68,7 +68,7 @@ def _may_draw(layer: Any) -> bool:
 
 @contextlib.contextmanager
 def drawing_by_rows(model: Any) -> Iterator[None]:
-    """Has the layers of a tf_keras model draw by rows inside the context, but not initializers."""
+    """Makes a tf_keras model's layers, but not initializers, draw by rows inside the context."""
     iterations = model.optimizer.iterations
     with contextlib.ExitStack() as undo:
         for layer in all_layers(model):
@@ -86,7 +86,7 @@ def drawing_by_rows(model: Any) -> Iterator[None]:
 def _next_seed(state: tf.Variable, iterations: Any) -> tf.Tensor:
     """Returns a seed that follows from the step and from the number of draws in it.
 
-    So replicas draw the same though one of them, without rows, has drawn nothing in a step before.
+    So replicas draw the same numbers even if one, without rows, drew nothing in an earlier step.
     `state` has the layer's seed, the step of its last draw, and how many draws that step had.
     """
     seed, last_step, count = tf.unstack(state)
@@ -108,7 +108,7 @@ def _drawing_from(generator: Any, next_seed: Callable[[], tf.Tensor]) -> Iterato
         {name: method(name, per_row_rng.drawing) for name in _DRAWS_OF_SHAPES},
         dropout=method("dropout", per_row_rng.dropping),
         make_seed_for_stateless_op=next_seed,
-        _rng_type=backend.RandomGenerator.RNG_STATELESS,  # which gives each draw a seed
+        _rng_type=backend.RandomGenerator.RNG_STATELESS,  # gives each draw a seed
         _built=True,
     )
     try:

@@ -3,25 +3,25 @@
 from collections.abc import Sequence
 from typing import Any
 
-# Of an optimizer, that are not of slots.
+# Lists of an optimizer that do not hold slots.
 _OTHER_LISTS = frozenset(
     {"_variables", "_trainable_variables", "_self_unconditional_checkpoint_dependencies"}
 )
 
 
 def adam_moments(optimizer: Any, variable: Any) -> tuple[Any, Any]:
-    """Returns Adam's variables of the first and of the second moment for a variable."""
+    """Returns Adam's first-moment and second-moment slots for a variable."""
     index = _index(optimizer, variable)
     return optimizer._momentums[index], optimizer._velocities[index]
 
 
 def momentum(optimizer: Any, variable: Any) -> Any:
-    """Returns the variable of SGD's momentum for a variable."""
+    """Returns SGD's momentum slot for a variable."""
     return optimizer.momentums[_index(optimizer, variable)]
 
 
 def lists_of(optimizer: Any, variables: Sequence[Any]) -> dict[str, list[Any]]:
-    """Returns an optimizer's lists of an entry, or None, for each of these variables, by name."""
+    """Returns an optimizer's lists, by name, with an entry or None for each of these variables."""
     return {
         name: values
         for name, values in vars(optimizer).items()
@@ -30,7 +30,7 @@ def lists_of(optimizer: Any, variables: Sequence[Any]) -> dict[str, list[Any]]:
 
 
 def all_of(optimizer: Any, variables: Sequence[Any]) -> list[list[Any]]:
-    """Returns the lists of `lists_of`, without their names."""
+    """Returns the slots of each of these variables, from all lists."""
     lists = lists_of(optimizer, variables).values()
     return [
         [slot for slot in of_variable if slot is not None]
@@ -39,7 +39,7 @@ def all_of(optimizer: Any, variables: Sequence[Any]) -> list[list[Any]]:
 
 
 def order_of(optimizer: Any, variables: Sequence[Any]) -> dict[str, Any]:
-    """Returns attributes by which a built optimizer finds these variables, in this order."""
+    """Returns the attributes by which a built optimizer finds these variables in this order."""
     places = {optimizer._var_key(variable): place for place, variable in enumerate(variables)}
     known = {
         "_index_dict": places,  # tf_keras

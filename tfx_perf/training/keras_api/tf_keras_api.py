@@ -22,8 +22,8 @@ from tfx_perf.training.keras_api.base_api import (
 from tfx_perf.training.keras_api.keras_function import TracedNumbers
 from tfx_perf.training.keras_api.private_attributes import is_of_package
 
-# What `minimize`, which is called in a step of Keras' own, calls before the gradients are applied;
-# the last three are those of the optimizers in `tf_keras.optimizers.legacy`.
+# `minimize`, which Keras' own step calls, and the methods that it calls before applying gradients;
+# the last three belong to the optimizers in `tf_keras.optimizers.legacy`.
 _GRADIENT_METHODS = (
     "minimize",
     "compute_gradients",
@@ -70,7 +70,7 @@ class TfKeras(KerasApi):
     @override
     @contextlib.contextmanager
     def holding_trainable(self, model: Any) -> Iterator[None]:
-        # What `as_compiled` goes by, in every `fit` and `evaluate`.
+        # `as_compiled` applies this state in every `fit` and `evaluate`.
         compiled = vars(model)["_compiled_trainable_state"]
         held = vars(model)["_compiled_trainable_state"] = model._get_trainable_state()
         try:
@@ -107,7 +107,7 @@ class TfKeras(KerasApi):
     @property
     @override
     def gradient_sums(self) -> tuple[tuple[Any, str], ...]:
-        # A legacy optimizer has taken the function that it sums with when it was made.
+        # A legacy optimizer binds the function that sums gradients when it is created.
         legacy = importlib.import_module("tf_keras").optimizers.legacy.Optimizer
         utils = importlib.import_module("tf_keras.src.optimizers.utils")
         return (utils, "all_reduce_sum_gradients"), (legacy, "_aggregate_gradients")
@@ -200,7 +200,7 @@ class TfKeras(KerasApi):
     @override
     def count_in_calls_of(self, counting: Any, steps: int, *, model: Any) -> None:
         if int(counting._steps_per_execution.numpy()) != steps:
-            # A new variable, as that may be the model's.
+            # A new variable, as the existing one may be the model's.
             counting._steps_per_execution = self.execution_steps_of(model, steps)
 
     @override
@@ -209,12 +209,12 @@ class TfKeras(KerasApi):
 
 
 def _quick(function: Any, model: Any, *, numbers: TracedNumbers) -> QuickFunction:
-    """Returns what stands for a graph function of Keras, which AutoGraph traces for ten seconds."""
+    """Returns a substitute for a graph function of Keras that AutoGraph traces for ten seconds."""
     steps = converted = function.python_function
     if not hasattr(steps, "autograph_info__"):
-        # As if it were traced itself, whatever AutoGraph leaves alone of what others call.
+        # Converted as if traced directly: AutoGraph skips some functions that others call.
         converted = tf.autograph.to_graph(steps)
-    # Variables that a failed trace has made would follow from other random numbers.
+    # After a failed trace, variables would be initialized from other random numbers.
     may_fail = all(
         layer.built or is_of_package(layer, "call", "tf_keras") for layer in all_layers(model)
     )

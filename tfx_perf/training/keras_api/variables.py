@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
-# What holds no state, or holds what others hold, by far longer paths.
+# Attributes without state, or with state that other attributes hold under far shorter paths.
 _PASSED_OVER = frozenset(
     {
         "inputs",
@@ -42,7 +42,7 @@ _PASSED_OVER = frozenset(
 _LEAVES = (str, bytes, int, float, complex, bool, type(None), type, types.ModuleType, tf.Tensor)
 _LIBRARIES = frozenset({"tensorflow", "numpy", "builtins", "threading", "weakref", "_thread"})
 _KERAS = frozenset({"keras", "tf_keras"})
-# Of a layer: Keras 3's, and tf_keras'.
+# A layer's lists of its variables: in Keras 3, and in tf_keras.
 _LISTS = (
     "_trainable_variables",
     "_non_trainable_variables",
@@ -59,7 +59,7 @@ def named_variables(roots: Mapping[str, Any]) -> dict[str, tf.Variable]:
     """
     by_path: dict[str, tf.Variable] = {}
     seen: set[int] = set()
-    alive: list[Any] = []  # what is made on the way must not leave its id to something else
+    alive: list[Any] = []  # keeps temporary objects, so that no id is reused
     queue = collections.deque(roots.items())
     while queue:
         path, item = queue.popleft()
@@ -82,7 +82,7 @@ def inner(variable: Any) -> tf.Variable:
 
 
 def innermost(variable: Any) -> tf.Variable:
-    """Returns the variable of TensorFlow itself: also inside one of tf_keras that casts."""
+    """Returns TensorFlow's own variable, also from inside a tf_keras variable that casts."""
     held = inner(variable)
     return getattr(held, "_variable", held)
 
@@ -119,7 +119,7 @@ def _parts(item: Any) -> Iterator[tuple[str, Any]]:
 
 def _of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
     """Yields the objects that a user's function uses: its closure, its defaults and its globals."""
-    # What stands in the place of a model's methods is ours.
+    # Functions of tfx_perf replace some of a model's methods.
     if _library_of(function.__module__) in _LIBRARIES | _KERAS | {"tfx_perf"}:
         return
     code = function.__code__

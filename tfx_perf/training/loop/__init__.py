@@ -1,4 +1,4 @@
-"""Runs `fit` with a plan: Keras' shell around our train and test functions."""
+"""Runs `fit` with a plan: Keras' own `fit` calls our train and test functions."""
 
 import contextlib
 import dataclasses
@@ -63,7 +63,7 @@ _ON_TRIAL = {
 
 @dataclasses.dataclass(frozen=True)
 class _Run:
-    """How to run one `fit`; `guard` to `stop_when` are those of `FitLoop.fit` and `try_out`."""
+    """How to run one `fit`; see `FitLoop.fit` and `try_out` for `guard` to `stop_when`."""
 
     plan: TrainingPlan
     guard: Guard | None = None
@@ -79,25 +79,25 @@ class FitResult:
 
     history: Any
     timer: StepTimer  # of the steps since the last resumption or rollback
-    plan: TrainingPlan  # the one used in the end
-    notes: tuple[str, ...] = ()  # events, in sentences
-    resumed_step: int | None = None  # where another process ended; None: it began here
-    checkpoint_time_seconds: float = 0.0  # of all saving
+    plan: TrainingPlan  # the plan used at the end
+    notes: tuple[str, ...] = ()  # events, one sentence each
+    resumed_step: int | None = None  # where another process stopped; None if it began here
+    checkpoint_time_seconds: float = 0.0  # for saving, in total
     oom_count: int = 0  # steps that ran out of memory
 
 
 class FitGuard(Protocol):
-    """Carries out a `fit` and saves it: `Recovery`, or `AsynchronousFit` beside servers."""
+    """Runs and saves a `fit`: `Recovery`, or `AsynchronousFit` with parameter servers."""
 
     oom_count: int
 
     @property
     def step(self) -> int | None:
-        """Steps that are done before it goes on; None if it begins."""
+        """The number of steps done before it resumes; None if it starts from the beginning."""
 
     @property
     def plan(self) -> TrainingPlan | None:
-        """The plan that it goes on with; None if it begins."""
+        """The plan that it resumes with; None if it starts from the beginning."""
 
     def fit(self, plan: TrainingPlan, *, plain_step_seconds: float | None) -> FitResult:
         """Trains to the end."""
@@ -120,15 +120,15 @@ class FitLoop:
         self.plan = PLAIN_FIT  # the plan of the last `fit`
         self.timer: StepTimer | None = None  # of the running or last `fit`
         self.first_batch = FirstBatch()
-        self.trace_error: Exception | None = None  # of Keras' own step, before the first one
+        self.trace_error: Exception | None = None  # raised by tracing Keras' own step
         self.single_steps_note: str | None = None  # why the last `fit` ended in single steps
-        self._test: TestFunction | None = None  # of the `fit` that runs
+        self._test: TestFunction | None = None  # of the running `fit`
         self._saveable = SaveableRandomLayers(call.model)
-        self._takeover: Takeover  # of the `fit` that runs
+        self._takeover: Takeover  # of the running `fit`
         self.told: Told | None = None  # callbacks whose `on_train_begin` has been called
 
     def reuse_for(self, call: FitCall) -> bool:
-        """Takes over another `fit` of the model, if what is traced still holds; returns whether."""
+        """Switches to another `fit` of the model if traces stay valid; returns whether it did."""
         if call.model is not self._model or not self.functions.are_valid:
             return False
         same = batches.spec_of(call), batches.declared_batch_size(call)
@@ -168,12 +168,12 @@ class FitLoop:
         return self._call.arguments["x"].element_spec
 
     def described(self, settings: PerfConfig, *, most_steps_per_execution: int = 1) -> Fit:
-        """Returns the `fit` as speedups look at it."""
+        """Returns the description of the `fit` that speedups use."""
         data = self._call.arguments["x"]
         return Fit(self.functions, data, settings, most_steps_per_execution)
 
     def prepare(self, plan: TrainingPlan = PLAIN_FIT) -> None:
-        """Traces a plan's steps to make all variables; TypeError if no batch can be made up."""
+        """Traces steps, creating all variables; raises TypeError if it cannot make up a batch."""
         iterator = self.iterator_over(
             datasets.blank(self.element_spec, open_size=self._replica_count)
         )
@@ -209,9 +209,9 @@ class FitLoop:
     ) -> TimedFit:
         """Runs the user's `fit` with the plan.
 
-        It leaves a plan with slower steps than `plain_step_seconds`, unless that saves memory.
-        `numerics_check` looks into a guarded Keras' `fit`. `data` replace the user's if those have
-        been read from.
+        It drops a plan whose steps are slower than `plain_step_seconds`, unless it saves memory.
+        `numerics_check` examines a guarded Keras' `fit`. `data` replaces the user's dataset if that
+        has been read from.
         """
         self.speed_watch = self.single_steps_note = None
         self.plan = plan
@@ -242,23 +242,23 @@ class FitLoop:
         epochs: int = 1,
         stop_when: Callable[[StepTimer], bool],
     ) -> TimedFit:
-        """Trains a little, without callbacks or validation; stops when `stop_when` is true."""
+        """Trains briefly, without callbacks or validation; stops when `stop_when` is true."""
         overrides = {**_ON_TRIAL, "x": data, "steps_per_epoch": step_count, "epochs": epochs}
         try:
             with self._random_layers(plan), self.keras_api.begun_anew(self._model):
                 return self._run(_Run(plan, stop_when=stop_when), overrides)
         finally:
-            self.timer = None  # a trial is none of the training's steps
+            self.timer = None  # it does not time the training's steps
 
     def take_turns(self, schedule: Schedule, data: tf.data.Dataset) -> None:
-        """Trains on endless data, in blocks, as the schedule asks; see `Turns`."""
+        """Trains on endless data in the blocks that the schedule requests; see `Turns`."""
         with self.functions.replaced(), self.keras_api.begun_anew(self._model):
             callback = Turns(self._model, schedule, sync=self.sync).callback(self.keras_api)
             overrides = {**_ON_TRIAL, "x": data, "steps_per_epoch": _ENDLESS}
             self._call.proceed(**{**overrides, "callbacks": [callback]})
 
     def turn(self, plan: TrainingPlan, *, iterator: Any = None) -> Turn:
-        """Returns a turn with the plan, over Keras' iterator or over another one."""
+        """Returns a turn with the plan, over Keras' iterator or the given one."""
         if plan.is_plain_fit:
             function: Callable[..., Any] = self.functions.keras.train
             count = self.users_steps_per_execution
@@ -270,7 +270,7 @@ class FitLoop:
         return Turn(lambda _: function(iterator), count)
 
     def iterator_over(self, data: tf.data.Dataset) -> Any:
-        """Returns the iterator that `fit` makes of the data: distributed, with class weights."""
+        """Returns the iterator that `fit` makes from the data: distributed, with class weights."""
 
         def leave(iterator: Any) -> None:
             raise _IteratorMadeError(iterator)
@@ -304,7 +304,7 @@ class FitLoop:
         try:
             with self._takeover.installed():
                 return TimedFit(self._proceed(run, arguments, timer), timer)
-        finally:  # it holds iterators, and so a cache in files, and the guard with its checkpoint
+        finally:  # it holds iterators, thus cache files, and the guard's checkpoint
             del self._takeover
 
     def _step_function(
@@ -319,12 +319,12 @@ class FitLoop:
                 self._takeover.count_before(guard.begin(iterator, runner))
 
         elif planned_steps is None:
-            countdown = EpochStepCounter()  # which no callback begins
+            countdown = EpochStepCounter()  # no callback starts it
         else:
-            before_first = runner.trace  # then all variables are there
+            before_first = runner.trace  # which creates all variables
 
         def steps_per_execution() -> int:
-            # If a callback stops `fit` before the first call, Keras runs one of the user's length.
+            # If a callback stops `fit` before any call, Keras still runs one of `users_steps`.
             if planned_steps is None or model.stop_training or self.single_steps_note:
                 return users_steps
             return planned_steps
@@ -341,7 +341,7 @@ class FitLoop:
         )
 
     def _runner(self, run: _Run, arguments: dict[str, Any]) -> StepRunner:
-        """Returns what runs the steps of a call; later wrappers stand around earlier ones."""
+        """Returns the runner of a call's steps; later wrappers enclose earlier ones."""
         plan, functions = run.plan, self.functions
         users_steps = self.users_steps_per_execution
         runner: StepRunner
@@ -366,7 +366,7 @@ class FitLoop:
         return runner
 
     def _arguments(self, run: _Run, overrides: dict[str, Any]) -> dict[str, Any]:
-        """Returns `fit`'s arguments, changed, with callbacks that begin epochs where we count."""
+        """Returns `fit`'s arguments with our changes, and callbacks that start our step counts."""
         plan = run.plan
         self._test = None
         arguments = {**self._call.arguments, **overrides}
@@ -375,10 +375,10 @@ class FitLoop:
         if plan.is_plain_fit:
             length, batches = self.train_length, length_of(arguments["x"], None)
             if self.keras_api.overcounts and length != batches:
-                length = None  # Keras 3 runs whole calls, whatever is left of the epoch
+                length = None  # Keras 3 runs whole calls even past an epoch's end
         else:
             if not self._is_built:
-                self.prepare()  # what can be done with a step depends on the model's variables
+                self.prepare()  # how a step can be changed depends on the variables
             if arguments["validation_data"] is not None:
                 self._test = self._test_function
                 self._test.begin_fit(arguments, most_steps_per_execution=plan.steps_per_execution)
@@ -406,7 +406,7 @@ class FitLoop:
         if guard is not None:
             guard.counts = counts
         make = self.keras_api.callback
-        # Between the users' hooks of an epoch's begin and those of its end.
+        # Counts from after the user's `on_epoch_begin` hooks to before the `on_epoch_end` hooks.
         check = make(
             on_test_begin=lambda logs=None: counts.check(is_end=True),
             on_epoch_end=lambda epoch, logs=None: counts.check(is_end=True),
@@ -418,7 +418,7 @@ class FitLoop:
         return callback_hooks.obstacle(self._call.arguments["callbacks"], self.keras_api.callbacks)
 
     def _look_at_hooks(self, epoch: int, logs: Any = None) -> None:
-        """Goes on in single steps if a callback needs them; hooks may be put in during `fit`."""
+        """Switches to single steps if a callback needs them; hooks may be added during `fit`."""
         if self.single_steps_note is not None:
             return
         reason = self._hooks_obstacle()
@@ -431,7 +431,7 @@ class FitLoop:
 
     @property
     def _is_built(self) -> bool:
-        """Whether all variables exist; a layer may be called in training alone."""
+        """Whether all variables exist; some layers may be called only in training."""
         return all(layer.built for layer in all_layers(self._model))
 
     @property
@@ -439,15 +439,15 @@ class FitLoop:
         return self._model.distribute_strategy.num_replicas_in_sync
 
     def _random_layers(self, plan: TrainingPlan) -> contextlib.AbstractContextManager[None]:
-        """Returns the context of a plan's steps; Keras' own keep the masks of the user's seed."""
+        """Returns the context of a plan's steps; Keras' own steps keep the user's seeded masks."""
         return contextlib.nullcontext() if plan.is_plain_fit else self._saveable.installed()
 
     def _let_no_count_matter(self, arguments: dict[str, Any]) -> None:
         """Keeps results independent of how Keras 3 counts steps of finite data; see eligibility."""
         data, steps = arguments["x"], arguments["steps_per_epoch"]
         batches = length_of(data, None)
-        # Where each epoch is all of the data, it has an iterator of its own, and what seeded
-        # operations draw begins anew with that.
+        # If every epoch is the whole dataset, each one has its own iterator, with which seeded
+        # operations restart their draws.
         if self.keras_api.overcounts and steps and batches and batches != steps:
             arguments["x"] = data.repeat()
 
@@ -464,7 +464,7 @@ class FitLoop:
 
 
 class _IteratorMadeError(Exception):
-    """Leaves a `fit` that has made its iterator."""
+    """Raised to leave `fit` once it has made its iterator."""
 
     def __init__(self, iterator: Any) -> None:
         super().__init__()
@@ -472,7 +472,7 @@ class _IteratorMadeError(Exception):
 
 
 def _steps_per_execution(plan: TrainingPlan, arguments: dict[str, Any]) -> int:
-    """Returns the steps of a call: two calls an epoch where it may end early."""
+    """Returns the steps per call: at least two calls per epoch if the data may run out."""
     if may_run_out(arguments):
         return min(plan.steps_per_execution, -(-arguments["steps_per_epoch"] // 2))
     return plan.steps_per_execution

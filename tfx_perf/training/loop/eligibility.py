@@ -1,4 +1,4 @@
-"""Reasons why our step functions cannot take a `fit` over from Keras."""
+"""Reasons why our step functions cannot take over a `fit` from Keras."""
 
 from typing import Any
 
@@ -16,9 +16,9 @@ _STRATEGIES = (
     tf.distribute.OneDeviceStrategy,
 )
 _UNKNOWN_LENGTH = (
-    "the number of steps in an epoch is unknown; tell it with "
+    "the number of steps in an epoch is unknown; set it with "
     "data.apply(tf.data.experimental.assert_cardinality(steps)), or pass steps_per_epoch and "
-    "data.repeat(), without which data that end leave nothing to the second epoch"
+    "data.repeat(), since finite data would be used up before the second epoch"
 )
 _FUNCTION_MAKERS = ("make_train_function", "make_test_function")
 
@@ -43,9 +43,9 @@ def recovery_obstacle(call: FitCall, loop: FitLoop) -> str | None:
         return obstacle
     resuming = getattr(loop.keras_api.callbacks, "BackupAndRestore", ())
     if any(isinstance(callback, resuming) for callback in callback_list(arguments["callbacks"])):
-        return "the callback BackupAndRestore does it"
+        return "the callback BackupAndRestore saves and resumes it"
     batches, steps = length_of(arguments["x"], None), arguments["steps_per_epoch"]
-    # Keras 3 counts for itself when the data begin anew; a resumed fit would count otherwise.
+    # Keras 3 itself counts when to restart the data; a resumed fit would count differently.
     counts = loop.keras_api.overcounts and steps and batches
     if counts and (loop.users_steps_per_execution > 1 or batches % steps):
         return "the data may end in the middle of an epoch"
@@ -59,7 +59,7 @@ def _kind_obstacle(call: FitCall, loop: FitLoop) -> str | None:
     data, strategy = call.arguments["x"], call.model.distribute_strategy
     if not isinstance(data, tf.data.Dataset):
         return f"x is a {type(data).__name__}, not a tf.data.Dataset"
-    # Inside the scope of a strategy, `get_strategy` returns that one, whatever it is.
+    # Inside the scope of a strategy, `get_strategy` returns that strategy, of whatever kind.
     is_default = strategy is tf.distribute.get_strategy() and not tf.distribute.has_strategy()
     if not (is_default or isinstance(strategy, _STRATEGIES)):
         return f"{strategies.name(strategy)} is not supported yet"
@@ -69,7 +69,7 @@ def _kind_obstacle(call: FitCall, loop: FitLoop) -> str | None:
 def _model_obstacle(model: Any, loop: FitLoop) -> str | None:
     if getattr(model, "optimizer", None) is None:
         return "the model is not compiled with an optimizer"
-    if not hasattr(model.optimizer, "iterations"):  # it may be a list of them
+    if not hasattr(model.optimizer, "iterations"):  # it may be a list of optimizers
         return f"the model is compiled with a {type(model.optimizer).__name__} as its optimizer"
     if model.run_eagerly or tf.config.functions_run_eagerly():
         return "the model runs eagerly"
@@ -95,19 +95,19 @@ def _data_obstacle(call: FitCall, loop: FitLoop) -> str | None:
         return f"Keras runs more steps than steps_per_epoch={length}, in calls of {per_call}"
     if arguments["steps_per_epoch"] and batches:
         epochs = arguments["epochs"] - arguments["initial_epoch"]
-        # Keras 3 begins the data anew where they end with an epoch.
-        goes_on = loop.keras_api.overcounts and not batches % length
-        if batches < length * epochs and not goes_on:
+        # Keras 3 restarts the data if they end together with an epoch.
+        restarts = loop.keras_api.overcounts and not batches % length
+        if batches < length * epochs and not restarts:
             return "the data end before the training does"
     if may_run_out(arguments) and loop.keras_api.overrides_train_step(call.model):
-        return "the data may end in an epoch, and what an own train_step returned last be lost"
+        return "the data may end within an epoch, and the last logs of its own train_step be lost"
     return None
 
 
 def _resumption_obstacle(callbacks: Any, module: Any) -> str | None:
-    """Returns why callbacks cannot be told of the first epoch before `fit` tells them."""
+    """Returns why callbacks cannot be notified of the first epoch before `fit` does it."""
     resuming = getattr(module, "BackupAndRestore", ())
     resumes = any(isinstance(each, resuming) for each in callback_list(callbacks))
     if resumes and callback_hooks.may_change_the_model(callbacks, module):
-        return "BackupAndRestore says in which epoch other callbacks begin"
+        return "BackupAndRestore decides in which epoch other callbacks begin"
     return None

@@ -1,4 +1,4 @@
-"""StepFunction: what Keras' `fit` calls to train; and what may stand between it and the steps."""
+"""StepFunction, which Keras' `fit` calls to train, and wrappers between it and the steps."""
 
 import logging
 import time
@@ -23,9 +23,9 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class StepFunction:
-    """The train function of a `fit`: every call of it runs the next steps of an epoch.
+    """The train function of a `fit`: each call runs the next steps of an epoch.
 
-    Before and after these come the guard, which watches and saves, and the timer.
+    The guard, which watches and saves, and the timer act before and after these steps.
     """
 
     def __init__(
@@ -44,19 +44,19 @@ class StepFunction:
 
         Args:
             runner: runs the steps.
-            model: that is trained.
-            countdown: of the steps that are left in the epoch.
-            steps_per_execution: of the next call, if no epoch cuts it short.
-            timer: of the calls; a callback tells it where epochs begin.
-            guard: None where nothing is saved.
-            before_first: gets the iterator before the first call takes anything from it.
-            stop_when: whether to end `fit`, asked after each call.
+            model: the model that is trained.
+            countdown: counts the steps that are left in the epoch.
+            steps_per_execution: returns the steps of the next call, if no epoch cuts it short.
+            timer: times the calls; a callback notifies it of the beginning of epochs.
+            guard: None if nothing is saved.
+            before_first: receives the iterator before the first call takes anything from it.
+            stop_when: called after each call; true ends `fit`.
         """
         self._runner, self._model = runner, model
         self._countdown, self._steps_per_execution = countdown, steps_per_execution
         self._timer, self._guard = timer, guard
         self._before_first, self._stop_when = before_first, stop_when
-        self._has_ended = False  # the data, in the last call
+        self._has_ended = False  # whether the data ended in the last call
 
     def __call__(self, iterator: Any) -> Logs:
         """Runs steps; returns the logs of the last one."""
@@ -72,13 +72,13 @@ class StepFunction:
         steps = taken
         if guard is not None:
             iterator, steps = guard.before_call(iterator, taken)
-            if not steps:  # of an epoch in which the training was interrupted
+            if not steps:  # all done before the training was interrupted
                 return guard.logs
         try:
             logs = self._runner.run(iterator, steps)
         except Exception as error:
             if guard is not None:
-                # In a first call no step was done before this: see `UnknownLengthEpochs`.
+                # In an epoch's first call, no step was done before this; see `UnknownLengthEpochs`.
                 is_resumed = steps < taken and countdown.call_count == 1
                 if is_resumed and isinstance(error, tf.errors.OutOfRangeError):
                     self._has_ended = True
@@ -96,18 +96,18 @@ class StepFunction:
 
 
 class KerasSteps:
-    """Keras' own train function as a `StepRunner`; a call has as many steps as the user said."""
+    """Keras' own train function as a `StepRunner`; a call has the user's steps per execution."""
 
     def __init__(self, functions: TrainFunctions, *, numerics_check: NumericsCheck | None) -> None:
         self._functions, self._numerics_check = functions, numerics_check
         self._traced = functions.keras.train
 
     def run(self, iterator: Any, steps: int) -> Logs:
-        """Runs one call, which has its steps whatever is wanted."""
+        """Runs one call, whose number of steps does not depend on `steps`."""
         check = self._numerics_check
         if check is not None and check.suspects(steps):
             return check.run(iterator, steps)
-        return self._functions.keras.train(iterator)  # made anew if a callback asks for it
+        return self._functions.keras.train(iterator)  # remade if a callback asks for it
 
     def trace(self, iterator: Any) -> None:
         """Traces the steps without running any."""
@@ -119,7 +119,7 @@ class KerasSteps:
 
 
 class CountedSteps(StepRunnerWrapper):
-    """Counts a call's steps by the optimizer: Keras' call ends with the data, and does not say."""
+    """Counts a call's steps by the optimizer: Keras does not report that the data ended early."""
 
     def __init__(self, inner: StepRunner, *, countdown: EpochStepCounter, model: Any) -> None:
         super().__init__(inner)
@@ -134,14 +134,14 @@ class CountedSteps(StepRunnerWrapper):
 
 
 class UnknownLengthEpochs(StepRunnerWrapper):
-    """Returns logs of an epoch's first call even if its data end: Keras needs some."""
+    """Returns logs of an epoch's first call even if the data end in it: Keras needs them."""
 
     def __init__(self, inner: StepRunner, *, countdown: EpochStepCounter, model: Any) -> None:
         super().__init__(inner)
         self._countdown, self._model = countdown, model
 
     def run(self, iterator: Any, steps: int) -> Logs:
-        """Runs steps, at least one; tells the counter if the data end."""
+        """Runs steps, at least one; records in the counter if the data end."""
         countdown = self._countdown
         if countdown.call_count > 1 or steps == 1:
             return self.inner.run(iterator, steps)
@@ -152,7 +152,7 @@ class UnknownLengthEpochs(StepRunnerWrapper):
         except tf.errors.OutOfRangeError:
             countdown.last_call_steps = _steps_done(self._model) - before
             countdown.has_ended = True
-            return logs  # in which Keras puts the metrics' results
+            return logs  # Keras adds the metrics' results to them
 
 
 def _steps_done(model: Any) -> int:
@@ -160,10 +160,10 @@ def _steps_done(model: Any) -> int:
 
 
 class FirstBatch:
-    """The first batch of a training and how long it took to come; None where it cannot be noted.
+    """The first batch of a training and how long it took to load; None if it was not recorded.
 
-    Reading the user's data for it once more would change what a seeded shuffle gives afterwards,
-    and take examples from a stream that has each but once.
+    Reading the user's data again for it would change the later order of a seeded shuffle, and
+    consume examples of a stream that has each only once.
     """
 
     def __init__(self) -> None:
@@ -173,7 +173,7 @@ class FirstBatch:
 
 
 class NotingFirstBatch(StepRunnerWrapper):
-    """Runs steps, the first ones on batches that have been noted."""
+    """Runs steps, and records the first batch, which it reads ahead with others of its call."""
 
     def __init__(self, inner: StepRunner, first: FirstBatch, *, whole: int = 1) -> None:
         super().__init__(inner)
@@ -189,7 +189,7 @@ class NotingFirstBatch(StepRunnerWrapper):
             return self.inner.run(iterator, steps)
         taken: list[Any] = []
         spec = iterator.element_spec
-        try:  # first of all: not every structure can be given back
+        try:  # before reading: not every structure can be passed on
             held = tf.data.Dataset.from_generator(lambda: iter(taken), output_signature=spec)
         except (TypeError, ValueError):
             return self.inner.run(iterator, steps)
@@ -203,15 +203,15 @@ class NotingFirstBatch(StepRunnerWrapper):
             raise tf.errors.OutOfRangeError(None, None, "End of sequence")
         first.batch = taken[0]
         logs = self.inner.run(iter(held), len(taken))
-        has_more = steps > len(taken) == self._whole  # fewer were all that there are
+        has_more = steps > len(taken) == self._whole  # fewer: the data have ended
         return self.inner.run(iterator, steps - len(taken)) if has_more else logs
 
 
 class KerasFallback(StepRunnerWrapper):
-    """Leaves a plan whose steps take clearly longer than Keras' own did in the trials.
+    """Drops a plan whose steps take clearly longer than Keras' own did in the trials.
 
-    The next calls then run Keras' own steps, and stay with them if they are faster; otherwise the
-    machine is slow. `note` says why the plan was left, None as long as it runs.
+    The next calls then run Keras' own steps, and keep them if they are faster; otherwise the
+    machine is slow, and the plan resumes. `note` says why it was dropped; None while it runs.
     """
 
     def __init__(
@@ -231,7 +231,7 @@ class KerasFallback(StepRunnerWrapper):
             return self._run_plainly(iterator, steps)
         run = self.inner.run if self._slow_seconds is None else self._run_plainly
         logs, seconds = _timed(run, iterator, steps)
-        if not self._is_first:  # which traces
+        if not self._is_first:  # the first call traces
             self._seconds.append(seconds)
         self._is_first = False
         if len(self._seconds) == _WATCHED_CALLS:
@@ -252,8 +252,8 @@ class KerasFallback(StepRunnerWrapper):
         elif slow_seconds > _CLEARLY_SLOWER * seconds:
             slow, plain = map(formatting.format_seconds, (slow_seconds, seconds))
             self.note = (
-                f"given up in the training, where its step took {slow} and Keras' own {plain}; "
-                "Keras' own steps did the rest"
+                f"dropped during training, because its step took {slow} and Keras' own {plain}; "
+                "Keras' own steps ran from then on"
             )
             _LOGGER.warning("The plan was %s.", self.note)
         else:

@@ -1,4 +1,4 @@
-"""Plans in turns: blocks of calls of several train functions, timed inside one `fit`."""
+"""Runs plans in turns: times blocks of calls of several train functions inside one `fit`."""
 
 import dataclasses
 import time
@@ -12,13 +12,13 @@ from tfx_perf.training.keras_api.base_api import KerasApi
 from tfx_perf.training.replicas.sync import Sync
 
 BLOCK_SECONDS = 0.12
-# Calls in a block at the least, the first (not counted) included.
+# Fewest calls in a block, including the first, which is not timed.
 BLOCK_CALLS = 4
 
 
 @dataclasses.dataclass(frozen=True)
 class Turn:
-    """A train function for a block, which gets Keras' iterator, and the steps of its calls."""
+    """The train function of a block, which receives Keras' iterator, and its steps per call."""
 
     function: Callable[[Any], Any]
     steps_per_execution: int
@@ -30,14 +30,14 @@ Schedule = Generator[Turn, float, None]
 class Turns:
     """Runs the blocks that a schedule asks for, and ends `fit` when the schedule ends.
 
-    The schedule is a generator: it yields the next turn, and is sent the median seconds per
-    step of the block. All blocks share one iterator over the data: with a `fit` for every
-    block, each would fill its shuffle buffer and tune its pipeline anew, and tf.data may stall
-    where an iterator is torn down.
+    The schedule is a generator: it yields the next turn, and receives the median seconds per
+    step of the block. All blocks share one iterator over the data: with a `fit` per block, each
+    would refill its shuffle buffer and tune its pipeline again, and tf.data may stall when an
+    iterator is destroyed.
     """
 
     def __init__(self, model: Any, schedule: Schedule, *, sync: Sync) -> None:
-        """Takes the first turn; `fit` must follow. The chief times the blocks of all."""
+        """Starts the first turn; `fit` must follow. The chief's times hold for all workers."""
         self._model, self._sync = model, sync
         self._schedule = schedule
         self._begin(next(schedule))
@@ -63,7 +63,7 @@ class Turns:
             except StopIteration:
                 self._model.stop_training = True
             return
-        self._began = time.perf_counter()  # what workers tell each other is no time of a call
+        self._began = time.perf_counter()  # excludes the time of the broadcasts
 
     def _is_over(self) -> bool:
         has_enough = len(self._call_seconds) >= BLOCK_CALLS - 1

@@ -7,11 +7,11 @@ import numpy as np
 
 from tfx_perf.core import records
 
-_LEAST_IMBALANCE = 0.005  # less is 0% in words
+_LEAST_IMBALANCE = 0.005  # less is shown as 0%
 
 
 def communication_share(wait_shares: Sequence[float]) -> float:
-    """Returns the share of a step that the last replica waits, which waits least."""
+    """Returns the share of a step that the last replica waits, which is the shortest wait."""
     return min(1.0, *wait_shares)
 
 
@@ -29,7 +29,7 @@ class ReplicaAccount(records.Record):
 
 
 class RunBefore(records.Record):
-    """An earlier, otherwise distributed run of the same training, whose record is at `source`."""
+    """An earlier run of the same training, distributed differently, with its record at `source`."""
 
     GONE: ClassVar = frozenset({"plan"})
 
@@ -44,7 +44,7 @@ class CommunicationAccount(records.Record):
 
     step_time_seconds: float  # mean after warm-up, without epochs' first calls
     epoch_start_seconds: float = 0.0  # what those calls add to the mean
-    reduced_bytes_per_step: int  # by the first replica of the worker that gives most
+    reduced_bytes_per_step: int  # by the first replica of the worker that contributes most
     replicas: tuple[ReplicaAccount, ...]
 
     @property
@@ -74,7 +74,7 @@ class CommunicationAccount(records.Record):
 
     @property
     def slowest(self) -> int | None:
-        """Index of the replica that computes longest and so waits least; None if all do alike."""
+        """Index of the replica that computes longest, so waits least; None if all are alike."""
         if self.load_imbalance < _LEAST_IMBALANCE:
             return None
         return self._wait_shares.index(min(self._wait_shares))
@@ -89,7 +89,7 @@ class DevicePart(records.Record):
 
     device: str  # e.g. `/device:GPU:0`
     layers: tuple[str, ...]  # in the order in which they run
-    table_rows: dict[str, int]  # its rows of each embedding that is cut over all devices
+    table_rows: dict[str, int]  # its rows of each embedding that is divided over all devices
     weight_bytes: int  # of its layers, and of those rows
     placed_bytes: int  # of weights, gradients, slots, and a batch's outputs with gradients
     capacity_bytes: int

@@ -25,11 +25,11 @@ class Pauses:
 
 @contextlib.contextmanager
 def spared() -> Iterator[Pauses]:
-    """Keeps the collector from existing objects, and measures its pauses.
+    """Keeps the collector from visiting existing objects, and measures its pauses.
 
     TensorFlow, Keras and a traced model are some million objects. None of them becomes garbage
-    in a training, but a full collection visits each of them, every time. Python thaws all or
-    nothing, so nothing more is frozen if users have frozen something.
+    in a training, but every full collection visits each of them. Python unfreezes all objects or
+    none, so no more are frozen if users have frozen some.
     """
     pauses = Pauses()
     freezes = gc.get_freeze_count() <= forks.frozen_count  # what was frozen may have been freed
@@ -39,7 +39,7 @@ def spared() -> Iterator[Pauses]:
     try:
         yield pauses
     finally:
-        with contextlib.suppress(ValueError):  # users have taken it away
+        with contextlib.suppress(ValueError):  # users have removed it
             gc.callbacks.remove(pauses.on_collection)
         if freezes:
             gc.unfreeze()

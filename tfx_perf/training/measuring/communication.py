@@ -1,8 +1,8 @@
 """Measures how long replicas wait for each other, between gradients and their sum.
 
-Two timestamps in the graph stand around each reduction: when all that a replica gives is there,
-and when all that it gets is there. Neither holds anything up, so that work which TensorFlow
-overlaps with the backward pass does not count.
+Two timestamps in the graph surround each reduction: when all inputs of a replica are computed, and
+when all its results have arrived. Neither delays anything, so work that TensorFlow overlaps with
+the backward pass does not count.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.measuring.accounts import CommunicationAccount, ReplicaAccount
 from tfx_perf.training.replicas.sync import Sync
 
-_COLUMNS = 2  # seconds, bytes; of what is read, steps are the third
+_COLUMNS = 2  # seconds, bytes; `_read` adds steps as the third
 _NANO = 1e9
 
 
@@ -27,7 +27,7 @@ class Totals(NamedTuple):
     """Waits and reductions of one process' replicas since it began."""
 
     first_replica: int  # index of the first one among all
-    has_all: bool  # whether there are no others
+    has_all: bool  # whether no other process has replicas
     wait_time_seconds: tuple[float, ...]  # of each replica
     reduced_bytes: tuple[float, ...]  # of each replica
 
@@ -35,9 +35,9 @@ class Totals(NamedTuple):
 class CommunicationMeter:
     """Measures reductions in everything that is traced in `metered`.
 
-    The first call of an epoch counts only where epochs have no other: replicas begin it apart, and
-    wait for their first batches. One meter serves all trainings of a process, since one may use
-    functions that were traced for another.
+    The first call of an epoch counts only if epochs have no other: replicas begin it at different
+    times, and wait for their first batches. One meter serves all trainings of a process, since one
+    may use functions that were traced for another.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class CommunicationMeter:
 
     @contextlib.contextmanager
     def metered(self, call: FitCall) -> Iterator[None]:
-        """Adds timestamps to what `fit` traces inside; none on accelerators: they lag behind."""
+        """Adds timestamps to functions that `fit` traces inside; not on GPUs, which lag behind."""
         strategy = call.model.distribute_strategy
         count = strategy.num_replicas_in_sync
         if count == 1 or tf.config.list_physical_devices("GPU"):
@@ -155,7 +155,7 @@ class CommunicationMeter:
         return all_reduce
 
     def _all_gather(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns a replacement for `all_gather`; gathering by users counts, too."""
+        """Returns a replacement for `all_gather`; users' calls count, too."""
 
         def all_gather(context: Any, value: Any, axis: int, options: Any = None) -> Any:
             return self._timed(value, lambda: original(context, value, axis, options))
@@ -163,7 +163,7 @@ class CommunicationMeter:
         return all_gather
 
     def _gradient_sum(self, summing: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns a replacement for Keras' function, or method, of (gradient, variable) pairs."""
+        """Returns a replacement for Keras' function or method to sum (gradient, variable) pairs."""
 
         def gradient_sum(*arguments: Any) -> Any:
             *optimizer, grads_and_vars = arguments
@@ -216,7 +216,7 @@ def _new_totals(shape: tuple[int, int]) -> Any:
 
 
 def _tensors(value: Any) -> list[tf.Tensor]:
-    """Returns the tensors that gradients can be: users may reduce numbers, and rows are counted."""
+    """Returns the tensors that can be gradients, not users' Python numbers or counts of rows."""
     parts = tf.nest.flatten(value, expand_composites=True)
     return [each for each in parts if tf.is_tensor(each) and each.dtype.is_floating]
 

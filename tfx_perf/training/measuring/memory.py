@@ -1,4 +1,4 @@
-"""A training's memory: its peak, along the training, and beside what was there before.
+"""A training's memory: its peak, its course over time, and its part beyond memory held before.
 
 Earlier work in the process must not count: neither memory that it has kept, nor memory that it
 has freed. Freed memory is returned to the system before the training, except by TensorFlow's
@@ -20,8 +20,8 @@ from tfx_perf.tf_internals import devices as tf_devices
 _ALLOCATOR = "CPU:0"
 _SAMPLING_SECONDS = 0.1
 _MOST_SAMPLES = 2000
-# Between two times that freed memory is returned: so long, so much of the time that has passed, and
-# so many times the processor's time that the last one took.
+# Shortest pause before freed memory is returned again: the longest of these seconds, this share of
+# the time that has passed, and this many times the processor time of the last return.
 _RETURN_SECONDS, _RETURN_SHARE, _RETURN_RATIO = 2.0, 0.04, 200
 
 _HIGHEST_PEAKS: dict[str, int] = {}  # of all trainings of this process, before the last reset
@@ -76,7 +76,7 @@ def has_memory_for_as_much_again() -> bool:
 class MemoryBaseline:
     """The host memory of this process before a training."""
 
-    anonymous_bytes: int  # memory of no file, after freed memory has been returned
+    anonymous_bytes: int  # not backed by files, after freed memory was returned
     tensor_bytes: int  # the large tensors among it
     kept_bytes: int  # the allocator's, for such tensors, those included
 
@@ -86,7 +86,7 @@ class MemoryBaseline:
         gc.collect()
         host.return_freed_memory()
         now_bytes = kept_bytes = 0
-        if tf_devices.are_open():  # else there is no tensor yet
+        if tf_devices.are_open():  # otherwise there is no tensor yet
             now_bytes, kept_bytes = _now_and_peak()
             kept_bytes = max(kept_bytes, _HIGHEST_PEAKS.get(_ALLOCATOR, 0))
         return cls(host.anonymous_memory_bytes(), now_bytes, kept_bytes)
@@ -97,14 +97,14 @@ class MemoryBaseline:
         return self.anonymous_bytes - (self.kept_bytes - self.tensor_bytes)
 
     def taken_beside(self, peak_bytes: int, *, leftover_bytes: int) -> int | None:
-        """Returns a training's peak beside this memory, in bytes or None; call it at its end.
+        """Returns a training's peak beyond this memory, in bytes or None; call it at its end.
 
-        On a GPU it is the allocator's: memory that others have freed is free there. `peak_bytes`
-        belong to no file; `leftover_bytes` of it have come since and are no part of the training.
+        On a GPU it is the allocator's, which does not count freed memory. `peak_bytes` are not
+        backed by files; `leftover_bytes` of them came since and are not part of the training.
         """
         if tf.config.list_physical_devices("GPU"):
             return peak_memory_bytes()
-        # Of what the allocator kept, the training's tensors took so much again.
+        # Memory kept by the allocator that the training's tensors used again.
         again_bytes = min(self.kept_bytes, _now_and_peak()[1]) - self.tensor_bytes
         return max(0, peak_bytes - self.anonymous_bytes - leftover_bytes + again_bytes)
 
@@ -119,14 +119,14 @@ def _now_and_peak() -> tuple[int, int]:
 class MemoryWatch:
     """Samples this process's memory in a thread of its own, so that no step pays for it.
 
-    Now and then the allocator has to return freed memory: it keeps pieces of no use to anybody,
-    which grow in many trainings and are no leak. The peak is of memory that belongs to no file: how
-    much of the libraries' files is resident depends on earlier work of the process.
+    Now and then the allocator is made to return freed memory: it keeps unused pieces, which grow in
+    many trainings and are not a leak. The peak is of memory not backed by files: how much of the
+    libraries' files is resident depends on earlier work of the process.
     """
 
     def __init__(self) -> None:
         self.samples: list[Sample] = []  # (`perf_counter` seconds, bytes); rarer in a long training
-        self.settled: list[Sample] = []  # samples without freed memory
+        self.settled: list[Sample] = []  # samples after freed memory was returned
         self.peak_bytes = 0  # the most at once, also between two samples
         self._most_file_bytes = 0
         self._interval_seconds = 0.0
@@ -142,7 +142,7 @@ class MemoryWatch:
         if is_settled:
             spent = time.thread_time()
             host.return_freed_memory()
-            took = time.thread_time() - spent  # on a busy machine it may wait for long
+            took = time.thread_time() - spent  # without waits on a busy machine
             pauses = _RETURN_SECONDS, _RETURN_SHARE * (now - self._began), _RETURN_RATIO * took
             self._return_time = now + max(pauses)
         memory = host.resident_memory()
@@ -166,7 +166,7 @@ class MemoryWatch:
 
 @contextlib.contextmanager
 def watching() -> Iterator[MemoryWatch]:
-    """Watches this process's memory inside the context, from its start on."""
+    """Watches this process's memory inside the context."""
     watch = MemoryWatch()
     reset_peak_memory()
     with periodic.calling(watch.look, seconds=_SAMPLING_SECONDS):

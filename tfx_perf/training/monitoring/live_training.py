@@ -22,11 +22,11 @@ from tfx_perf.training.speedups import precision
 from tfx_perf.training.tuning.choice import PlanChoice
 
 RECENT_CALLS = 200
-"""Of so many calls of the train function, the last ones, are the figures of a step."""
+"""How many of the last calls of the train function the figures of a step are taken from."""
 
-# Steps are added up in portions, so that ten million of them do not hold Python up.
+# Calls whose steps are added up at a time, so that ten million of them do not block Python.
 _PORTION_CALLS = 10_000
-# Of so many calls, the last ones, are step times taken, so that a rare look is not a long one.
+# Most calls, the last ones, whose step times are read, so that even a rare look is quick.
 _TIMED_CALLS = 10_000
 
 
@@ -38,17 +38,17 @@ class _Look(NamedTuple):
 
 
 class RecentWaits:
-    """Keeps earlier looks, as far back as the last calls of the train function reach."""
+    """Keeps earlier looks, as far back as the last calls of the train function."""
 
     def __init__(self, *, calls: int) -> None:
-        """Compares looks that are at least `calls` calls apart, once there are so many."""
+        """Compares looks that are at least `calls` calls apart, once there have been that many."""
         self._calls = calls
         self._looks: collections.deque[_Look] = collections.deque()
 
     def shares(
         self, timer: StepTimer, *, step_count: int, totals: Totals
     ) -> tuple[float, ...] | None:
-        """Looks again; returns the share of each replica, None if too little was seen before."""
+        """Looks again; returns each replica's share of waiting, None if too few calls were seen."""
         looks, now = self._looks, _Look(timer, timer.call_count, step_count, totals)
         if looks and looks[0].timer is not timer:
             looks.clear()
@@ -58,7 +58,7 @@ class RecentWaits:
         then = looks[0]
         first = max(then.call_count, now.call_count - _TIMED_CALLS)
         step_seconds = timer.part(first, now.call_count).mean_seconds()
-        if not then.step_count or not step_seconds:  # its first call traces
+        if not then.step_count or not step_seconds:  # the first call traces
             return None
         passed_seconds = step_seconds * (now.step_count - then.step_count)
         pairs = zip(then.totals.wait_time_seconds, totals.wait_time_seconds, strict=True)
@@ -69,13 +69,13 @@ class LiveCommunication(NamedTuple):
     """Reductions and waits of a process' replicas since it began."""
 
     totals: Totals
-    wait_shares: tuple[float, ...] | None  # recent, of a step; None before two looks
+    wait_shares: tuple[float, ...] | None  # of a step, recently; None before two looks
 
 
 class LiveTraining:
-    """Looks at a training from another thread, and only when it is asked.
+    """Looks at a training from another thread, and only on request.
 
-    The training does nothing for it beside what it does for its record. Nothing here reads the
+    The training does nothing for it beyond what it does for its record. Nothing here reads the
     user's data, which would change the order in which the training gets them.
     """
 
@@ -130,7 +130,7 @@ class LiveTraining:
         }
 
     def communication(self) -> LiveCommunication | None:
-        """Returns reductions and waits of this process' replicas; None if nobody measures them."""
+        """Returns reductions and waits of this process' replicas; None if they are not measured."""
         totals, step_count = self._totals(), self.step_count
         with self._lock:
             timer = self._loop.timer
@@ -141,13 +141,13 @@ class LiveTraining:
 
     @property
     def step_count(self) -> int:
-        """Training steps that were run by now."""
+        """Training steps run so far."""
         with self._lock:
             return self._count(self._loop.timer)
 
     @property
     def done_count(self) -> int:
-        """Steps of the whole `fit` that are done, also before an interruption or a rollback."""
+        """Steps of the whole `fit` done so far, even before an interruption or a rollback."""
         before = self._recovery.step if self._recovery else None
         return (before or 0) + self.step_count
 
@@ -167,14 +167,14 @@ class LiveTraining:
 
     @property
     def progress_time(self) -> float:
-        """When the last call ended, or before it the training began, in seconds since 1970."""
+        """When the last call ended or, before the first, training began; in seconds since 1970."""
         timer = self._loop.timer
         ended = timer and timer.last_call_end
         return time.time() - (time.perf_counter() - ended) if ended else self._began
 
     @property
     def labels(self) -> dict[str, str]:
-        """The training in few words that stay the same but for a rollback's plan."""
+        """Short labels of the training, which only a rollback to another plan changes."""
         model = self._call.model
         return {
             "plan": str(self._loop.plan if self._loop.timer else self._choice.plan),
@@ -185,8 +185,8 @@ class LiveTraining:
         }
 
     def _count(self, timer: StepTimer | None) -> int:
-        """Returns the steps that were run; looks only at those since it was last asked."""
-        if timer is not self._timer:  # after a rollback it is another one
+        """Returns the steps run so far; reads only those since the previous call."""
+        if timer is not self._timer:  # a rollback starts a new timer
             self._timer, self._calls, self._steps = timer, 0, 0
         while timer and self._calls < (ended := timer.call_count):
             portion = timer.part(self._calls, min(ended, self._calls + _PORTION_CALLS))
@@ -206,7 +206,7 @@ class LiveTraining:
 
     @functools.cached_property
     def _batch_size(self) -> int | None:
-        """Examples in a step over all replicas, as far as it is known without reading data."""
+        """Examples in a step over all replicas, if known without reading data."""
         tried = self._choice.fit.get("batch_size")
         return int(tried) if tried else batches.declared_batch_size(self._call)
 

@@ -16,7 +16,7 @@ from tfx_perf.training.measuring.communication import Totals
 from tfx_perf.training.monitoring.live_training import RECENT_CALLS, LiveTraining
 
 _LOGGER = logging.getLogger(__name__)
-_SECONDS = 2.0  # between two looks at how far the training is
+_SECONDS = 2.0  # between two updates of the progress shown
 _FamilyT = TypeVar("_FamilyT", CounterMetricFamily, GaugeMetricFamily)
 _PREFIX = "tfx_perf_"
 # Catalogue key to the name of a counter, to which Prometheus adds `_total`; others are gauges.
@@ -27,7 +27,7 @@ _COUNTERS = {
 }
 _OF_RECENT_CALLS = f"Here of the last {RECENT_CALLS} calls of the train function."
 _BETWEEN_SCRAPES = f"Here of the last {RECENT_CALLS} calls or more, between two scrapes."
-# What a figure means while the training runs, where that is not what its record will say.
+# How figures of a running training differ in meaning from those in its record.
 _REMARKS = {
     "step_time_seconds": _OF_RECENT_CALLS,
     "examples_per_second": _OF_RECENT_CALLS,
@@ -46,7 +46,7 @@ def announcing(
 ) -> Iterator[None]:
     """Prints progress from another thread inside the context, on the first worker.
 
-    There is no thread where nobody waits. `address` is where metrics are served, if they are.
+    There is no thread if the status is not watched. `address` is where metrics are served, if any.
     """
     if not (console.is_status_watched() and workers.this().is_chief):
         yield
@@ -68,9 +68,9 @@ def announcing(
 
 @contextlib.contextmanager
 def serving(settings: MonitoringSettings, training: LiveTraining) -> Iterator[str]:
-    """Serves scrapes over HTTP inside the context, if the settings want it; yields the address.
+    """Serves scrapes over HTTP inside the context, if configured; yields the address.
 
-    If there can be no server (the port is taken, say), a warning is logged, the training goes on,
+    If there can be no server (e.g. the port is taken), a warning is logged, the training continues,
     and the address is empty. Stopping the server takes up to half a second.
     """
     address, stop = _started(settings, training)
@@ -93,7 +93,7 @@ def _started(
         server, thread = prometheus_client.start_http_server(
             settings.metrics_port, addr=settings.metrics_host, registry=registry
         )
-    except Exception as error:  # nobody can look on; that is no reason not to train
+    except Exception as error:  # training continues without a server
         _LOGGER.warning("No metrics are served at %s: %s: %s", where, type(error).__name__, error)
         return "", lambda: None
     address = f"http://{where}/metrics"
@@ -108,7 +108,7 @@ def _started(
 
 
 class Exposition:
-    """Collects for `prometheus_client` when a scrape comes; logs once what it cannot read."""
+    """Collects metrics for a scrape by `prometheus_client`; logs only the first failure."""
 
     def __init__(self, training: LiveTraining) -> None:
         self._training = training
@@ -169,7 +169,7 @@ class Exposition:
             account.totals,
             shares,
         )
-        if account.totals.has_all:  # no worker knows of the others' waits
+        if account.totals.has_all:  # workers do not know each other's waits
             yield from _families("communication_share_ratio", accounts.communication_share(shares))
             yield from _families("load_imbalance_ratio", accounts.load_imbalance(shares))
 

@@ -1,1 +1,1 @@
-"""Trainings that go on after a kill, NaN or out-of-memory."""
+"""Trainings that continue after a kill, NaN or an out-of-memory error."""

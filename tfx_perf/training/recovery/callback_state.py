@@ -27,7 +27,7 @@ class CallbackSnapshot:
     """The callbacks' state at one moment, packed; see `plain_data`."""
 
     history: Packed  # the epochs of the History, and its values
-    # The class of each, its changed attributes, and the length of a CSV logger's file.
+    # Of each: its class, its changed attributes, and the length in bytes of a CSV logger's file.
     callbacks: list[tuple[str, dict[str, Packed], int | None]]
     logs: Packed  # of the last call of the train function
 
@@ -35,8 +35,8 @@ class CallbackSnapshot:
 class CallbackState:
     """Saves the attributes of callbacks that are plain data and have changed in the training.
 
-    For Keras' own callbacks these are numbers, words and lists of arrays (the best weights), and
-    no argument of the constructor. `lost` ones, as `Class.attribute`, could not be restored.
+    For Keras' own callbacks these are numbers, strings and lists of arrays (the best weights), but
+    no constructor arguments. `lost` has those, as `Class.attribute`, that could not be restored.
     """
 
     def __init__(self, callbacks: list[Any], module: Any) -> None:
@@ -44,15 +44,15 @@ class CallbackState:
         given = [callback for callback in callbacks if isinstance(callback, module.History)]
         self.history = given[0] if given else module.History()
         self.lost: list[str] = []
-        self._appends: dict[int, bool] = {}  # by the places of CSV loggers: what they were told
+        self._appends: dict[int, bool] = {}  # the user's `append` of each CSV logger, by index
         self._module = module
         self._initial: list[dict[str, Packed]] = [{} for _ in callbacks]
         self._has_begun = False
 
     def begin(self) -> None:
-        """Notes the attributes as the training begins, after every `on_train_begin`.
+        """Notes the attributes at the beginning of training, after every `on_train_begin`.
 
-        Only the first time counts. `restore` restores those that were unchanged in the checkpoint.
+        Only the first call counts. `restore` uses them for attributes unchanged in a checkpoint.
         """
         if not self._has_begun:
             self._initial = [self._attributes(callback) for callback in self._callbacks]
@@ -79,7 +79,7 @@ class CallbackState:
             self._callbacks, self._initial, self._saved(snapshot), strict=True
         ):
             for name, node in self._attributes(callback).items():
-                if name in changed or not node.is_whole:  # a file that was opened stays open
+                if name in changed or not node.is_whole:  # an open file stays open
                     continue
                 if name in initial:
                     self._put_back(callback, name, initial[name])
@@ -89,7 +89,7 @@ class CallbackState:
                 self._put_back(callback, name, node)
 
     def write(self, folder: pathlib.Path, logs: Any = None) -> None:
-        """Writes the snapshot state into a file."""
+        """Writes a snapshot into a file in the folder."""
         (folder / _FILE).write_bytes(plain_data.dumped(vars(self.snapshot(logs))))
 
     @staticmethod
@@ -103,14 +103,14 @@ class CallbackState:
             return CallbackSnapshot(nothing, [], nothing)
 
     def keep_logs(self, snapshot: CallbackSnapshot) -> None:
-        """Makes CSV loggers go on behind their snapshot lines; call it before `on_train_begin`."""
+        """Makes CSV loggers append to the snapshot's lines; call it before `on_train_begin`."""
         for index, (_, length) in enumerate(self._saved(snapshot)):
             callback = self._callbacks[index]
             if not isinstance(callback, self._module.CSVLogger):
                 continue
             self._appends.setdefault(index, callback.append)
             callback.append = True
-            if getattr(callback, "csv_file", None) is not None:  # of a `fit` that was broken off
+            if getattr(callback, "csv_file", None) is not None:  # left by an interrupted `fit`
                 callback.csv_file.close()
                 callback.writer = None
             if length is not None and (self._log_bytes(callback) or 0) > length:
@@ -125,12 +125,12 @@ class CallbackState:
         self._appends.clear()
 
     def begin_anew(self) -> None:
-        """Restores the first state of the callbacks and the History."""
+        """Restores the initial state of the callbacks and the History."""
         self.leave_logs()
         self.restore(CallbackSnapshot(packed(([], {})), [], packed({})))
 
     def _saved(self, snapshot: CallbackSnapshot) -> list[tuple[dict[str, Packed], int | None]]:
-        """Returns what was saved of each callback, found by its class, since code may change."""
+        """Returns the saved state of each callback, matched by class, since code may change."""
         saved = collections.defaultdict(list)
         for name, attributes, log_bytes in reversed(snapshot.callbacks):
             saved[name].append((attributes, log_bytes))
@@ -140,16 +140,16 @@ class CallbackState:
     def _log_bytes(self, callback: Any) -> int | None:
         if not isinstance(callback, self._module.CSVLogger):
             return None
-        is_overwritten = not callback.append and callback.writer is None  # when the first row comes
+        is_overwritten = not callback.append and callback.writer is None  # by the first row
         if is_overwritten or not os.path.exists(callback.filename):
             return 0
         return os.path.getsize(callback.filename)
 
     def _attributes(self, callback: Any) -> dict[str, Packed]:
         of_keras = [cls for cls in type(callback).__mro__[:-1] if _is_keras(cls)]
-        # Keras sets them, and changes what its constructors are given.
+        # Keras sets these, and changes the arguments of its constructors.
         passed = {*vars(self._module.Callback()), *private_attributes.OF_EVERY_CALLBACK}
-        if type(callback) in of_keras:  # a user's may change what it was given
+        if type(callback) in of_keras:  # a user's may change its arguments
             passed.update(inspect.signature(type(callback).__init__).parameters)
         attributes = {name: value for name, value in vars(callback).items() if name not in passed}
         if type(callback) in of_keras:
@@ -171,7 +171,7 @@ class CallbackState:
 
     @contextlib.contextmanager
     def noting(self, what: str, node: Packed) -> Iterator[None]:
-        """Notes as lost what is not whole or raises: the code may be another than that before."""
+        """Notes a state as lost if it is not whole or raises, since the code may have changed."""
         try:
             yield
             if node.is_whole:

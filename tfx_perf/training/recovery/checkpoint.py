@@ -1,4 +1,4 @@
-"""Points where a training goes on: a checkpoint on disk, or one in this process' memory."""
+"""Points at which a training resumes: a checkpoint on disk, or one in this process' memory."""
 
 import dataclasses
 import pathlib
@@ -13,7 +13,7 @@ from tfx_perf.training.speedups.plan import TrainingPlan
 
 
 class Checkpoint(records.Record):
-    """A training's point, and the files with its state."""
+    """A point of a training, and the files with its state."""
 
     SCHEMA: ClassVar[str] = "tfx_perf.checkpoint/5"
 
@@ -21,10 +21,10 @@ class Checkpoint(records.Record):
     epoch: int  # the running one, from 0
     step_in_epoch: int  # steps done in it
     fingerprint: dict[str, str]  # see `training_fingerprint`
-    values: dict[str, str] = {}  # plain ones among those that the fingerprint digests
+    values: dict[str, str] = {}  # plain values among those that the fingerprint digests
     plan: TrainingPlan
     data: Position = Position()
-    writers: Writers = Writers()  # who have trained until then
+    writers: Writers = Writers()  # the workers that trained so far
     trainable: tuple[bool, ...] = ()  # see `base_api.trainable_flags`
     trainable_at_first: tuple[bool, ...] = ()  # those with variables in the optimizer
     files: dict[str, str] = {}  # SHA-256 digests by name
@@ -32,12 +32,12 @@ class Checkpoint(records.Record):
 
 @dataclasses.dataclass(frozen=True)
 class DiskSnapshot:
-    """A checkpoint on disk, from which the workers of `sync` go on."""
+    """A checkpoint on disk, from which the workers of `sync` resume."""
 
     checkpoint: Checkpoint
     folder: pathlib.Path
     sync: Sync
-    is_others: bool = False  # whether other numbers of replicas or workers wrote it
+    is_others: bool = False  # written with other numbers of replicas or workers
 
     @property
     def _part(self) -> pathlib.Path:
@@ -45,14 +45,14 @@ class DiskSnapshot:
 
     @property
     def position(self) -> PositionSnapshot:
-        """The place in the data; others divide them differently, and read them again."""
+        """The place in the data; if the replicas changed, data are divided and read again."""
         position = self.checkpoint.data
         if self.is_others:
             position = position.model_copy(update={"is_saved": False})
         return PositionSnapshot.read(position, self._part)
 
     def restore(self, state: TrainingState) -> None:
-        """Puts variables and generators back; raises StateMismatchError."""
+        """Restores variables and generators; raises StateMismatchError."""
         state.read(self.folder, self.checkpoint.writers)
 
     @property
@@ -66,7 +66,7 @@ class DiskSnapshot:
 
 @dataclasses.dataclass(frozen=True)
 class MemorySnapshot:
-    """A point of this process' own training, in memory; its checkpoint has no files."""
+    """A point of this process' training, kept in memory; its checkpoint has no files."""
 
     checkpoint: Checkpoint
     state: StateSnapshot
@@ -75,7 +75,7 @@ class MemorySnapshot:
     is_others: ClassVar[bool] = False
 
     def restore(self, state: TrainingState) -> None:
-        """Puts variables and generators back; raises StateMismatchError."""
+        """Restores variables and generators; raises StateMismatchError."""
         state.restore(self.state)
 
 

@@ -1,4 +1,4 @@
-"""CheckpointStore: a folder of checkpoints that a crash cannot spoil."""
+"""CheckpointStore: a folder of checkpoints that a crash cannot corrupt."""
 
 import contextlib
 import hashlib
@@ -15,7 +15,7 @@ from tfx_perf.training.replicas.sync import Sync, folder_of
 from tfx_perf.training.speedups.plan import TrainingPlan
 
 KEPT = 3
-# Of attempts of a plan that got no further; one end may be a preempted machine's.
+# Attempts of a plan without progress before it is abandoned; one may have ended by preemption.
 MOST_ATTEMPTS = 2
 _MANIFEST, _ATTEMPT, SHORTAGE = "manifest.json", "attempt.json", "shortage.json"
 _PREFIX, _DRAFT = "checkpoint-", "draft-"
@@ -26,7 +26,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class Attempt(records.Record):
-    """A training that was begun or continued: at `step`, `count` times with this plan."""
+    """A training that was started or resumed at `step`, `count` times with this plan."""
 
     SCHEMA: ClassVar[str] = "tfx_perf.attempt/1"
 
@@ -38,10 +38,10 @@ class Attempt(records.Record):
 class CheckpointStore:
     """Checkpoints of one training, each in a folder of its own.
 
-    A checkpoint is written into a draft folder, flushed to disk and renamed, so that it is
-    there as a whole or not at all. The manifest has the digest of every file, and the folder's
-    name has the manifest's. Of several workers each writes its part into a folder in the draft, and
-    the first one renames it when all parts are there.
+    A checkpoint is written into a draft folder, flushed to disk and renamed, so that it exists
+    completely or not at all. The manifest has the digest of every file, and the folder's name has
+    the manifest's. If there are several workers, each writes its part into a folder in the draft,
+    and the chief renames the draft when all parts are written.
 
     Example:
         >>> store = CheckpointStore("/tmp/run")
@@ -50,7 +50,7 @@ class CheckpointStore:
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, sync: Sync | None = None) -> None:
-        """Opens a folder that all workers see, if it exists; `sync` None is this process alone."""
+        """Opens a folder, if it exists, that all workers see; `sync` None is this process alone."""
         self._folder = pathlib.Path(folder)
         self._sync = sync or Sync()
         self._damaged: set[pathlib.Path] = set()
@@ -63,8 +63,8 @@ class CheckpointStore:
     def save(self, fill: Callable[[pathlib.Path], Checkpoint]) -> None:
         """Adds a checkpoint, which `fill` writes, and removes superfluous ones.
 
-        `fill` returns the manifest without `files`. Earlier checkpoints are intact after any error:
-        OSError, SyncError if another worker could not write, or one of `fill`.
+        `fill` returns the manifest without `files`. Earlier checkpoints stay intact after any
+        error: OSError, SyncError if another worker could not write, or an error of `fill`.
         """
         sync, draft = self._sync, self._folder / f"{_DRAFT}next"
 
@@ -95,25 +95,25 @@ class CheckpointStore:
             _flush(path)
         _flush(draft)
         name = f"{_PREFIX}{checkpoint.step:012d}-{_digest(manifest)[:_NAME_DIGITS]}"
-        if not (self._folder / name).exists():  # else the same checkpoint once more
+        if not (self._folder / name).exists():  # otherwise the same checkpoint again
             draft.rename(self._folder / name)
         _flush(self._folder)
         self._prune(name, checkpoint.step)
 
     def latest(self) -> tuple[pathlib.Path, Checkpoint] | None:
-        """Returns the newest checkpoint that is whole, warning of others; None if there is none."""
+        """Returns the newest checkpoint that is whole, if any; warns of those that are not."""
         for path in reversed(self._folders()):
             try:
                 return path, _verified(path)
             except (errors.UserError, FileNotFoundError, ValueError) as error:
                 self._damaged.add(path)
                 _LOGGER.warning("The checkpoint %s is damaged and is skipped: %s", path, error)
-            except OSError as error:  # of the disk or the network; it may be whole all the same
+            except OSError as error:  # of the disk or the network; it may still be whole
                 _LOGGER.warning("The checkpoint %s cannot be read and is skipped: %s", path, error)
         return None
 
     def begin_attempt(self, plan: TrainingPlan, *, step: int) -> bool:
-        """Notes a beginning; False if the plan began here `MOST_ATTEMPTS` times in vain."""
+        """Records an attempt; False if the plan failed at this step `MOST_ATTEMPTS` times."""
         path = self._folder / _ATTEMPT
         before = None
         with contextlib.suppress(errors.UserError):  # there is none, or it is of another version
@@ -123,25 +123,25 @@ class CheckpointStore:
             count += before.count
         if count > MOST_ATTEMPTS:
             return False
-        with contextlib.suppress(OSError):  # no room: nothing is known of attempts then
+        with contextlib.suppress(OSError):  # no disk space: attempts are not counted then
             self._folder.mkdir(parents=True, exist_ok=True)
             Attempt(plan=plan, step=step, count=count).write(path)
         return True
 
     def forget_attempts(self) -> None:
-        """Forgets the attempts: the training has ended otherwise than with its process."""
+        """Forgets the attempts, because the training has ended without ending its process."""
         with contextlib.suppress(OSError):
             (self._folder / _ATTEMPT).unlink()
 
     def clear(self) -> None:
-        """Removes all checkpoints, and notes beside them; the user's files in the folder stay."""
+        """Removes all checkpoints and the notes next to them; the user's files there stay."""
         self._remove_drafts()
         for name in (_ATTEMPT, SHORTAGE):
             with contextlib.suppress(OSError):
                 (self._folder / name).unlink()
         for path in self._folders():
             shutil.rmtree(path, ignore_errors=True)
-        with contextlib.suppress(OSError):  # it holds something else, or is not there
+        with contextlib.suppress(OSError):  # it holds something else, or does not exist
             self._folder.rmdir()
 
     def _folders(self) -> list[pathlib.Path]:

@@ -1,4 +1,4 @@
-"""Writes the checkpoints of a training, not too often, and never makes it fail."""
+"""Writes the checkpoints of a training, not too often, and without ever making it fail."""
 
 import dataclasses
 import logging
@@ -11,16 +11,16 @@ from tfx_perf.training.replicas.sync import LostWorkerError
 
 _LOGGER = logging.getLogger(__name__)
 
-# Training goes on for this many times what a save took before there is another.
+# Training continues for this many times the duration of a save before the next one.
 _SAVE_SHARE = 50
-# What is taken for it before the first: of a small model. Shorter trainings have no checkpoint;
-# training again takes no longer.
+# The duration assumed before the first save: that of a small model. Trainings shorter than
+# `_SAVE_SHARE` times this have no checkpoint; training again takes no longer.
 _FIRST_SECONDS = 0.04
 
 
 @dataclasses.dataclass
 class CheckpointSchedule:
-    """When there was a checkpoint last, over all `fit`s of a process."""
+    """When a checkpoint was last saved, over all `fit`s of a process."""
 
     saved_at: float = dataclasses.field(default_factory=time.perf_counter)
     save_seconds: float = _FIRST_SECONDS
@@ -31,7 +31,7 @@ class CheckpointSchedule:
         return time.perf_counter() - self.saved_at
 
     def leave_out(self, seconds: float) -> None:
-        """Leaves seconds just spent on something else than training out of `since`."""
+        """Excludes seconds just spent on something other than training from `since`."""
         self.saved_at += seconds
 
     @property
@@ -41,7 +41,7 @@ class CheckpointSchedule:
 
 
 class CheckpointWriter:
-    """Saves one run of `fit` at times: into checkpoints, or in memory with store None."""
+    """Saves one run of `fit` at times: into checkpoints, or in memory if `store` is None."""
 
     def __init__(
         self,
@@ -68,15 +68,15 @@ class CheckpointWriter:
         return bool((is_last or steps_due or time_due) and clock.is_cheap)
 
     def save(self, step: int, write: Callable[[], None]) -> None:
-        """Saves by `write`; if that fails, training goes on without. Raises LostWorkerError."""
+        """Saves by `write`; if that fails, training continues. Raises LostWorkerError."""
         clock, began = self._clock, time.perf_counter()
         try:
             write()
         except LostWorkerError:
             raise
-        except Exception as error:  # a full disk, or what nobody has thought of
+        except Exception as error:  # a full disk, or anything unforeseen
             if self.note is None:
-                # SaveV2's begin with the names of operations.
+                # Messages of SaveV2 begin with the names of operations.
                 reason = getattr(error, "message", str(error)).rpartition("}} ")[2]
                 place = "memory" if self._store is None else self._store.folder
                 self.note = f"A checkpoint could not be written to {place}: {reason}"

@@ -1,4 +1,4 @@
-"""DataPosition: a training's place in its data, to be saved and found again."""
+"""DataPosition: a training's place in its data, which can be saved and restored."""
 
 import dataclasses
 import logging
@@ -14,11 +14,11 @@ from tfx_perf.tf_internals.iterators import FitIterators
 from tfx_perf.training.recovery.training_state import StateMismatchError
 
 _FILE, _NAME = "data", "state"
-# A larger state (shuffle buffers, data cached in memory) is not written again and again.
+# A larger state (shuffle buffers, data cached in memory) is not written with every checkpoint.
 _LARGEST_BYTES = 2**30
-_LARGEST_KEPT_BYTES = 2**26  # in memory, where it may be the shorter resource
-# What a shuffle that draws other seeds for every pass calls the number that it has drawn. It saves
-# that as long as its input has not ended.
+_LARGEST_KEPT_BYTES = 2**26  # in memory, which may be scarcer than disk
+# The key under which a shuffle that draws new seeds for every pass saves how many it has drawn. It
+# does so only until its input has ended.
 _SEEDS_KEY = b"epoch_num_random_samples"
 
 _ENDED = (
@@ -37,7 +37,7 @@ class Position(records.Record):
 
     taken: tuple[int, ...] = ()  # batches taken from each iterator that `fit` has made
     current: int = 0  # index of the iterator in use
-    is_saved: bool = False  # the iterator's state; if not, batches are read again
+    is_saved: bool = False  # whether the iterator's state is; if not, batches are read again
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,19 +76,19 @@ class PositionSnapshot:
 class DataPosition:
     """Follows the iterators that Keras hands to the train function.
 
-    A state that cannot be saved (a Python function in the pipeline, a random operation), or from
-    which the order of later passes does not follow (a shuffle has read its input to its end, as
-    prefetching does before the last batches are trained on), is found again by reading the data
+    Some states cannot be saved (a Python function in the pipeline, a random operation), or do not
+    determine the order of later passes (a shuffle has read its input to its end, as prefetching
+    does before the last batches are trained on). Such positions are restored by reading the data
     from their beginning, without training on them. That is exact for data that come in the same
-    order every time, as seeded shuffles do.
+    order every time, as with seeded shuffles.
     """
 
     def __init__(self, iterators: FitIterators) -> None:
         self.note: str | None = None  # why the state cannot be saved
-        self._is_checked = False  # whether TensorFlow would tell if the state were not whole
+        self._is_checked = False  # whether inputs of shuffles were checked for hidden state
         self._keras_iterator: Any = None  # the last one that Keras handed over
         self._iterators = iterators
-        self._offset = 0  # of the iterators' numbers here, after those of another process
+        self._offset = 0  # added to the iterators' numbers, after those of another process
         self._taken: dict[int, int] = {}
         self._used: Any = None
 
@@ -99,7 +99,7 @@ class DataPosition:
         return self._used
 
     def let_go(self) -> None:
-        """Lets the iterators end, as their buffers and a cache in files may wait for it."""
+        """Releases the iterators: freeing their buffers or a file cache may wait for that."""
         self._keras_iterator = self._used = None
 
     def took(self, count: int) -> None:
@@ -114,10 +114,10 @@ class DataPosition:
         return Position(taken=taken, current=self._current)
 
     def snapshot(self, *, in_memory: bool = False) -> PositionSnapshot:
-        """Returns the place; a saved state takes 1 s for 100,000 elements in shuffle buffers.
+        """Returns the place; saving a state takes 1 s per 100,000 elements in shuffle buffers.
 
-        A place that is kept `in_memory` has no large state, and of data without a seed also one
-        from which the order of later passes does not follow.
+        A place kept `in_memory` has no large state; for data without a seed, the state need not
+        determine the order of later passes.
         """
         state = None if self.note else self._state(in_memory)
         if state is None:
@@ -125,9 +125,9 @@ class DataPosition:
         return PositionSnapshot(self.position.model_copy(update={"is_saved": True}), state)
 
     def restore(self, snapshot: PositionSnapshot) -> None:
-        """Goes to a position; raises StateMismatchError if its state is of other data.
+        """Moves to a position; raises StateMismatchError if its state belongs to other data.
 
-        Raises UserError if the data have to be read again, and are not as many as they were.
+        Raises UserError if the data have to be read again, and there are fewer than before.
         """
         position = snapshot.position
         if snapshot.state is None:
@@ -137,7 +137,7 @@ class DataPosition:
                 iterators_lib.restore(self._used, snapshot.state)
             except tf.errors.OpError as error:
                 reason = error.message.partition(" [Op:")[0]
-                raise StateMismatchError(f"the data are made in another way, {reason}") from error
+                raise StateMismatchError(f"the input pipeline has changed: {reason}") from error
             self._offset += position.current - self._current
         self._taken = dict(enumerate(position.taken[: position.current + 1]))
 
@@ -151,19 +151,19 @@ class DataPosition:
             self.note = f"a {type(self._used).__name__} has no state that can be saved"
             return None
         if ancestry.caches_in_files(dataset):
-            self.note = "to save it would end a cache in files that is being written"
+            self.note = "saving it would end a file cache that is still being written"
             return None
         if in_memory and ancestry.held_bytes(dataset) > _LARGEST_KEPT_BYTES:
             self.note = "the state of the data may be too large to be kept in memory"
             return None
         is_unseeded = ancestry.is_unseeded(dataset)
-        # Without a seed the order, which can only be saved, counts for more than random numbers.
+        # Unseeded order can only be saved, and matters more than the state of random operations.
         if not is_unseeded and not self._is_checked:
             self._is_checked, self.note = True, ancestry.state_before_shuffles(dataset)
             if self.note:
                 return None
         is_free = in_memory and is_unseeded
-        # The random operations in Keras' datasets of arrays have drawn what the state holds.
+        # In Keras' datasets of arrays, random operations drew the numbers that the state holds.
         is_whole = not (is_free and ancestry.is_of_arrays(dataset))
         try:
             state = iterators_lib.saved(self._used, is_whole=is_whole)
@@ -178,7 +178,7 @@ class DataPosition:
         return state if leads_on else None
 
     def _read_again(self, position: Position) -> None:
-        """Makes and reads iterators as they were made and read before."""
+        """Creates and reads iterators as they were created and read before."""
         if any(position.taken):
             _LOGGER.info("The data are read again up to where the training was.")
         self._skip(position.taken[self._current] - self._taken.get(self._current, 0))
@@ -190,7 +190,7 @@ class DataPosition:
 
     def _skip(self, count: int) -> None:
         if not iterators_lib.is_of_dataset(self._used) and count:
-            # Each call from Python would have all workers ask each other.
+            # Each call from Python would make all workers communicate.
             try:
                 _take(self._used, tf.constant(count))
             except tf.errors.OutOfRangeError as error:

@@ -14,9 +14,9 @@ from tfx_perf.training.replicas import strategies
 Logs = dict[str, Any]
 
 _REMEDIES = {
-    "input": "Mend or filter these examples, or replace the values when they are parsed.",
-    "target": "Mend or filter these examples.",
-    "sample weight": "Mend or filter these examples.",
+    "input": "Fix or filter out these examples, or replace the values when they are parsed.",
+    "target": "Fix or filter out these examples.",
+    "sample weight": "Fix or filter out these examples.",
     "learning rate": "Give the optimizer, or the callback that sets it, a finite learning rate.",
     "weight": "Lower the learning rate or clip the gradients (clipnorm of the optimizer).",
     "gradient": "Look for a function without a finite slope there (sqrt, log, norm or division "
@@ -47,7 +47,7 @@ class BadTensor:
     name: str  # of the feature or variable; empty if the kind says all
     bad_count: int  # how many of `size` values are NaN or Inf
     size: int
-    place: str = ""  # replicas or workers that have them; empty if all have
+    place: str = ""  # replicas or workers with bad values; empty if all have them
 
     def __str__(self) -> str:
         values = "1 value" if self.size == 1 else f"{self.size} values"
@@ -62,7 +62,7 @@ class BadTensor:
 
 
 class NumericsCheck:
-    """Trains as Keras' `fit` would, and looks at every tensor of the steps that may be to blame."""
+    """Trains as Keras' `fit` would, and checks every tensor of the steps that may be to blame."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class NumericsCheck:
         return done + steps >= self._divergence.first_step and done < self._divergence.last_step
 
     def run(self, iterator: Any, steps: int) -> Logs:
-        """Runs steps one by one; DivergenceError at the first bad tensor."""
+        """Runs steps one by one; raises DivergenceError at the first bad tensor."""
         logs = {}
         for index in range(steps):
             logs, bad_counts, sizes = self._function(next(iterator))
@@ -102,7 +102,7 @@ class NumericsCheck:
         return logs
 
     def _place(self, bad_counts: np.ndarray) -> str:
-        """Returns which replicas have bad values, in words; nothing if all have."""
+        """Returns the names of the replicas with bad values; empty if all have them."""
         if bad_counts.all():
             return ""
         strategy = self._model.distribute_strategy
@@ -118,7 +118,7 @@ class NumericsCheck:
         return logs, *counts
 
     def _checked_step(self, batch: Any) -> tuple[Logs, tf.Tensor, tf.Tensor]:
-        """Returns logs, and for `_names` bad values in this replica's column, and sizes."""
+        """Returns logs and, for `_names`, counts of bad values in this replica's column, sizes."""
         model, keras_api = self._model, self._keras_api
         x, y, weight = keras_api.unpack(batch)
         tensors = [*_named("input", x), *_named("target", y), *_named("sample weight", weight)]

@@ -16,8 +16,8 @@ _LOGGER = logging.getLogger(__name__)
 class FolderLock:
     """Keeps other processes from training with a folder, for as long as this one lives.
 
-    Two trainings in one folder would remove each other's drafts, and go on from each other's
-    checkpoints. The operating system takes the lock back when the process ends or is killed.
+    Two trainings in one folder would remove each other's drafts and resume from each other's
+    checkpoints. The operating system releases the lock when the process ends or is killed.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -25,7 +25,7 @@ class FolderLock:
         self._lock: fasteners.InterProcessLock | None = None
 
     def acquire(self) -> None:
-        """Takes the lock once, none if it cannot be written; raises UserError if another has it."""
+        """Takes the lock once, if the folder is writable; raises UserError if it is taken."""
         if self._lock is not None:
             return
         path = self._folder / _FILE
@@ -33,7 +33,7 @@ class FolderLock:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             has_it = lock.acquire(blocking=False)
-        except OSError as error:  # as for the checkpoints themselves, the training goes on
+        except OSError as error:  # training continues, as if a checkpoint cannot be written
             _LOGGER.warning("The checkpoint folder %s is not locked: %s", self._folder, error)
             return
         if not has_it:
@@ -45,7 +45,7 @@ class FolderLock:
         self._lock = lock
 
     def release(self) -> None:
-        """Gives the lock back, if this one has it, and removes its file."""
+        """Releases the lock, if this object has it, and removes its file."""
         if self._lock is not None:
             (self._folder / _FILE).unlink(missing_ok=True)
             self._lock.release()

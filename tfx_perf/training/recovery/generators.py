@@ -1,4 +1,4 @@
-"""The states of the process's random generators that are no variables."""
+"""The states of the process's random generators that are not variables."""
 
 import contextlib
 import random
@@ -23,7 +23,7 @@ def states() -> dict[str, Any]:
 
 
 def restore(saved: dict[str, Any]) -> None:
-    """Puts the generators into states of `states`."""
+    """Restores the generators to the result of `states`."""
     _put_back_pythons(saved)
     of_tensorflow = random_state.operation_seeds()
     if of_tensorflow is not None and saved["tensorflow"] is not None:
@@ -44,12 +44,12 @@ def kept() -> Iterator[None]:
 def _put_back_pythons(saved: dict[str, Any]) -> None:
     random.setstate(_state(saved["python"]))
     name, keys, *rest = saved["numpy"]
-    if not 0 <= rest[0] <= len(keys):  # NumPy would read there
+    if not 0 <= rest[0] <= len(keys):  # NumPy would read out of bounds
         raise ValueError("the place of NumPy's generator is outside of its numbers")
     np.random.set_state((name, np.array(keys, np.uint32), *rest))
 
 
 def _state(saved: Any) -> tuple[Any, ...]:
-    """Returns the argument of `random.Random.setstate`: JSON has no tuples."""
+    """Returns the argument of `random.Random.setstate`, with tuples, which JSON lacks."""
     version, internal, gauss = saved
     return version, tuple(internal), gauss

@@ -1,4 +1,4 @@
-"""Guard: saves a training between the calls of its train function, resumes and watches it."""
+"""Guard: resumes and watches a training, and saves it between calls of its train function."""
 
 import contextlib
 import dataclasses
@@ -33,7 +33,7 @@ _READ_AGAIN = (
     "a resumed training reads its data again up to the checkpoint, which is exact if their order "
     "is fixed"
 )
-_PERIOD_SECONDS = 1.0  # between two times that several workers ask each other
+_PERIOD_SECONDS = 1.0  # between two exchanges among several workers
 _MOST_CALLS = 1000
 
 
@@ -48,7 +48,7 @@ class Task:
     epoch_length: int | None  # in steps, None if unknown
     plan: TrainingPlan
     fingerprint: TrainingFingerprint
-    store: CheckpointStore | None  # None if nothing is to outlive the process
+    store: CheckpointStore | None  # None if nothing should outlive the process
     sync: Sync
     clock: CheckpointSchedule
     settings: TrainingSettings
@@ -62,9 +62,9 @@ class Guard:
     def __init__(self, task: Task, callbacks: CallbackState, *, resume: ResumePoint | None) -> None:
         self.iterators = FitIterators()
         self.writer = CheckpointWriter(task.store, clock=task.clock, settings=task.settings)
-        self.save_seconds = 0.0  # of all saving so far, with its waits
-        self.snapshot: MemorySnapshot | None = None  # in memory, where there is no checkpoint
-        self.step = self.run_count = 0  # done in all, and in this run
+        self.save_seconds = 0.0  # of all saving so far, including waits
+        self.snapshot: MemorySnapshot | None = None  # in memory, unless there is a checkpoint
+        self.step = self.run_count = 0  # steps done in total, and in this run
         self.counts: StepCounts | None = None  # compared before each save
         self.failure: Exception | None = None  # raised by the steps
         self._task = task
@@ -95,17 +95,17 @@ class Guard:
 
     @property
     def history(self) -> Any:
-        """The History that `fit` is to fill."""
+        """The History for `fit` to fill."""
         return self._callbacks.history
 
     @property
     def initial_epoch(self) -> int:
-        """The first epoch that `fit` is to run."""
+        """The first epoch for `fit` to run."""
         return self._resume.checkpoint.epoch if self._resume else self._task.initial_epoch
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Is the context to run `fit` in; use a guard once only."""
+        """Wraps the run of `fit`; use a guard only once."""
         try:
             with self._taking_sigterm():
                 yield
@@ -124,7 +124,7 @@ class Guard:
 
         def before_epoch(epoch: int, logs: Any = None) -> None:
             nonlocal is_first
-            if is_first:  # after every `on_train_begin`, where callbacks forget what they knew
+            if is_first:  # after every `on_train_begin`, which resets callbacks
                 self._callbacks.begin()
                 if resume is not None:
                     self._callbacks.restore(resume.callbacks)
@@ -134,15 +134,15 @@ class Guard:
         return self._task.keras_api.callback(on_epoch_begin=before_epoch)
 
     def begin(self, iterator: Any, runner: StepRunner) -> int:
-        """Goes to the point where the training goes on, or remembers where it begins.
+        """Moves to the point where the training resumes, or keeps its initial state.
 
-        Returns the batches that other processes took from the iterator in epochs before.
+        Returns how many batches other processes took from the iterator in earlier epochs.
         """
         iterator = self._data.follow(iterator)
         model, resume, taken_before = self._task.model, self._resume, 0
         if resume is None:
             self._trainable_at_first = trainable_flags(model)
-        else:  # whatever callbacks have made of it that were told of the epoch once more
+        else:  # undoes changes by callbacks, which got `on_epoch_begin` again
             put_trainable(model, resume.checkpoint.trainable)
             self._trainable_at_first = resume.checkpoint.trainable_at_first
         runner.trace(iterator)
@@ -151,7 +151,7 @@ class Guard:
         )
         if resume is not None:
             self._data.restore(resume.position)
-            resume.restore(self._state)  # also the generators that reading may have drawn from
+            resume.restore(self._state)  # after reading, which may draw random numbers
             checkpoint = resume.checkpoint
             self.step = self.writer.step = self._last_finite_step = checkpoint.step
             self._skip = self._step_in_epoch = checkpoint.step_in_epoch
@@ -163,7 +163,7 @@ class Guard:
                 self.logs = {} if logs is None else logs
             if not self._skip:
                 self._callbacks.restore(resume.callbacks)
-            if self.counts is not None:  # the optimizer's is another one now
+            if self.counts is not None:  # the optimizer's count has changed
                 self.counts.begin(step_in_epoch=self._skip)
         else:
             self._keep()
@@ -175,25 +175,25 @@ class Guard:
         """Returns the iterator to take batches from, and the steps that are not done yet."""
         iterator = self._data.follow(iterator)
         if self._decisions.is_ending or (self._is_due and not self._step_in_epoch):
-            self._save()  # an epoch before has ended with its evaluation
+            self._save()  # the last epoch has ended, with its evaluation
         if self._decisions.is_ending:
             self._termination.go_on()
         skipped = min(steps, self._skip)
         self._skip -= skipped
         if skipped and not self._skip and self._resume is not None:
-            # As they were when the call that was the last one had run, whatever they have made of
-            # the calls that were passed over.
+            # Their state after the last call before the checkpoint, whatever they did in the
+            # skipped calls.
             self._callbacks.restore(self._resume.callbacks)
         return iterator, steps - skipped
 
     def before_end(self) -> Logs:
-        """Goes back to the checkpoint from a step that found no data; returns the last logs."""
+        """Restores the checkpoint after a step that found no data; returns the last logs."""
         if self._resume is not None:
             self._resume.restore(self._state)
         return self.logs
 
     def after_call(self, logs: Logs, steps: int) -> None:
-        """Watches and saves what the steps of a call have made."""
+        """Checks the results of a call's steps, and saves if due."""
         self.logs = logs
         self.step += steps
         self.run_count += steps
@@ -207,7 +207,7 @@ class Guard:
     def _watch(self, steps: int) -> None:
         if not self._task.watches or not isinstance(self.logs, dict):
             return
-        # An own step may call its loss otherwise, or not return one: then anything may tell.
+        # A user's step may name its loss differently or return none: then all logs are watched.
         watched = {"loss": self.logs["loss"]} if "loss" in self.logs else self.logs
         values = {name: _as_floats(value) for name, value in watched.items()}
         loss, bound = values.get("loss"), self._task.settings.max_loss
@@ -231,17 +231,17 @@ class Guard:
             self._last_finite_step = self.step
 
     def _has_bad_weights(self) -> bool:
-        """Whether NaN or Inf has come into a variable; a mask may hold -Inf from the beginning."""
+        """Whether NaN or Inf has appeared in a variable; a mask may hold -Inf from the start."""
         return bool(self._state.bad_weights() - self._bad_at_first)
 
     def _divergence(self, what: str, steps: int) -> DivergenceError:
         return DivergenceError(what, first_step=self.step - steps + 1, last_step=self.step)
 
     def _save_if_due(self) -> None:
-        """Saves, or puts it off to where the state is whole.
+        """Saves if due, or defers it until the state is whole.
 
-        At the end of an epoch that is the beginning of the next one: then its evaluation and the
-        callbacks are done, and nothing of it has to be run again.
+        At the end of an epoch it waits for the beginning of the next one: by then the evaluation
+        and the callbacks are done, and none of that has to run again.
         """
         task = self._task
         ends_epoch = self._step_in_epoch == task.epoch_length
@@ -262,7 +262,7 @@ class Guard:
             self.save_seconds += time.perf_counter() - began
 
     def _write(self, *, may_wait: bool) -> None:
-        """Saves; may put it off to the next epoch if later passes do not follow from the state."""
+        """Saves; may defer it to the next epoch if the state does not determine later passes."""
         self._waits = False
         if self.step == self.writer.step:
             self._is_due = False
@@ -287,10 +287,10 @@ class Guard:
             return self._checkpoint().model_copy(update={"data": position.write(folder)})
 
         store.save(fill)
-        self.snapshot = None  # which is as large as the weights and all slots
+        self.snapshot = None  # it is as large as the weights and all slots
 
     def _keep(self) -> None:
-        """Keeps the state in memory; data of which nothing is trained on yet are read again."""
+        """Keeps the state in memory; before the first step, data can just be read again."""
         here = self._data
         place = here.snapshot(in_memory=True) if self.step else PositionSnapshot(here.position)
         self.snapshot = self._task.sync.barrier(
@@ -317,7 +317,7 @@ class Guard:
 
 
 def _as_floats(value: Any) -> np.ndarray | None:
-    """Returns a log's value; None if it is of a user's own kind."""
+    """Returns a log's value; None if it cannot be converted to floats."""
     try:
         return np.asarray(value, np.float64)
     except (TypeError, ValueError):
@@ -325,7 +325,7 @@ def _as_floats(value: Any) -> np.ndarray | None:
 
 
 class Decisions:
-    """Common decisions of all workers on saving and ending; a process alone decides at once."""
+    """Joint decisions of all workers on saving and ending; a single process decides at once."""
 
     def __init__(self, sync: Sync, *, is_told_to_end: Callable[[], bool]) -> None:
         self.is_due = False
@@ -337,11 +337,11 @@ class Decisions:
 
     @property
     def is_ending(self) -> bool:
-        """Whether one of the workers was told to end, and all of them know."""
+        """Whether one of the workers was asked to end, and all of them know."""
         return self._is_told_to_end() if self._sync.size == 1 else self._all_end
 
     def take(self, *, is_due: bool, must: bool) -> None:
-        """Decides, about once a second, and whenever it `must`, which all workers know alike."""
+        """Decides about once a second, and whenever it `must`, which is equal on all workers."""
         if self._sync.size == 1:
             self.is_due = is_due
             return

@@ -1,8 +1,8 @@
-"""Plain data: values that a file can hold, and that come back without running anything.
+"""Plain data: values that a file can hold, and that are restored without running any code.
 
-Numbers, words, dates, arrays, tensors and containers of them are a line of JSON, and the bytes that
-it tells of. Objects with a state (a generator of random numbers, a variable, a metric or a model
-with its variables) stand apart, as that state, which is put back into the existing ones.
+Numbers, strings, dates, arrays, tensors and containers of them become a line of JSON and the bytes
+that it refers to. Objects with a state (a generator of random numbers, a variable, a metric or a
+model with its variables) are saved separately, as a state that is restored into existing objects.
 """
 
 import collections
@@ -20,16 +20,16 @@ import tensorflow as tf
 
 
 class Packed(NamedTuple):
-    """A value in bytes: without the objects that have a state, and their states."""
+    """A value in bytes without the objects that have a state, and the states of these."""
 
     value: bytes
     states: bytes
-    is_whole: bool  # whether it can come back
+    is_whole: bool  # whether all of it can be restored
 
 
 def _parts_of_array(value: Any) -> Iterable[Any] | None:
     dtype = (array := np.asarray(value)).dtype
-    name = dtype.name if dtype.isbuiltin == 2 else dtype.str  # as bfloat16, not NumPy's own
+    name = dtype.name if dtype.isbuiltin == 2 else dtype.str  # e.g. bfloat16, not NumPy's own
     return None if dtype.hasobject or dtype.fields else (name, array.shape, array.tobytes())
 
 
@@ -40,7 +40,7 @@ def _array(dtype: str, shape: tuple[int, ...], data: bytes) -> np.ndarray:
 _DATES = (datetime.date, datetime.datetime, datetime.time)
 _TIMES = (datetime.timedelta, datetime.timezone)
 _PATHS = (type(pathlib.Path()), pathlib.PurePosixPath, pathlib.PureWindowsPath)
-# What the classes that JSON has not are made of; None for what cannot come back.
+# The parts of values whose class JSON lacks; None for a value that cannot be restored.
 _PARTS: dict[type, Callable[[Any], Iterable[Any] | None]] = {
     **dict.fromkeys((tuple, set, frozenset), lambda value: [list(value)]),
     **dict.fromkeys((collections.Counter, collections.OrderedDict), lambda value: [dict(value)]),
@@ -58,32 +58,32 @@ _OF_JSON = (type(None), bool, int, float, str)
 _CLASSES = {each.__name__: each for each in (*_OF_JSON, list, bytes, *_PARTS)}
 _MAKERS: dict[str, Callable[..., Any]] = {
     **_CLASSES,
-    # They check their numbers when they are replaced.
+    # `replace` makes them check their numbers.
     **{each.__name__: lambda *parts, cls=each: cls(*parts).replace() for each in _DATES},
     "dict": lambda keys, values: dict(zip(keys, values, strict=True)),
     "ndarray": _array,
     "generic": lambda *parts: _array(*parts)[()],
     "Tensor": lambda *parts: tf.constant(_array(*parts)),
     "class": _CLASSES.__getitem__,
-    "lost": lambda _: None,  # by the id, another object in the same place is a change
+    "lost": lambda _: None,  # its id tells if another object takes its place
 }
 
 
 def packed(value: Any) -> Packed:
-    """Returns a value in bytes, which are the same until it changes."""
+    """Returns a value in bytes, which stay the same until it changes."""
     try:
         data, objects, is_whole = _written(value)
         states, _, are_whole = _written([_state_of(each) for each in objects])
         return Packed(data, states, is_whole and are_whole)
-    except Exception:  # it belongs to a graph, say
+    except Exception:  # e.g. it belongs to a graph
         return Packed(b'{"lost": [%d]}' % id(value), b"[]", is_whole=False)
 
 
 def unpacked(node: Packed, current: Any = None) -> Any:
-    """Returns the value that was packed, with None for what is no plain data.
+    """Returns the value that was packed, with None for parts that are not plain data.
 
-    In `current`, the value in its place, containers that can change and objects with a state are
-    changed, since others may hold them. Raises ValueError if nothing there can take a state.
+    Mutable containers and objects with a state in `current`, the existing value, are changed in
+    place, since others may hold them. Raises ValueError if it has no object to take a state.
     """
     _, there, _ = _written(current)
     states = loaded(node.states)
@@ -98,7 +98,7 @@ def dumped(value: Any) -> bytes:
 
 
 def loaded(data: bytes, objects: Sequence[Any] = ()) -> Any:
-    """Returns what `dumped` was given; raises an exception for anything else."""
+    """Returns the value that `dumped` wrote; raises an exception for any other bytes."""
     file = io.BytesIO(data)
     makers: dict[str, Any] = {**_MAKERS, "bytes": file.read, "object": objects.__getitem__}
     return json.loads(
@@ -108,7 +108,7 @@ def loaded(data: bytes, objects: Sequence[Any] = ()) -> Any:
 
 
 def _written(value: Any) -> tuple[bytes, list[Any], bool]:
-    """Returns a value in bytes, its objects with a state, and whether all else is plain data."""
+    """Returns a value in bytes, its objects with a state, and whether the rest is plain data."""
     objects: list[Any] = []
     data: list[bytes] = []
     lost: list[Any] = []
@@ -139,7 +139,7 @@ def _written(value: Any) -> tuple[bytes, list[Any], bool]:
 
 
 def _in_place(value: Any, current: Any) -> Any:
-    """Returns `current` with the items of a value of its type, if that can change."""
+    """Returns `current` with the items of `value` if both are of one mutable type, else `value`."""
     if type(value) is not type(current):
         return value
     if isinstance(value, dict):
@@ -184,14 +184,14 @@ def _assign(value: Any, arrays: list[np.ndarray]) -> None:
 
 
 def _checked(state: dict[str, Any]) -> dict[str, Any]:
-    """Returns a state of a generator of NumPy, which reads its numbers at any place it is told."""
+    """Returns a NumPy generator's state; raises ValueError, as NumPy itself checks no bounds."""
     places = {**state["state"], **state}
     if not (0 <= places.get("pos", 0) <= 624 and 0 <= places.get("buffer_pos", 0) <= 4):
         raise ValueError("a generator's place is outside of its numbers")
     return state
 
 
-# How an object is recognized, and how its state is read and put back.
+# How an object is recognized, and how its state is read and restored.
 _STATES: tuple[tuple[Callable[[Any], bool], Callable[[Any], Any], Callable[..., None]], ...] = (
     (lambda value: type(value) is random.Random, random.Random.getstate, random.Random.setstate),
     (
@@ -221,7 +221,7 @@ def _state_of(value: Any) -> tuple[Any, ...]:
 
 
 def _put_back(saved: tuple[Any, ...], current: Any) -> Any:
-    """Returns the object that has taken a state: `current`, or a new variable if that has none."""
+    """Returns the object with the restored state: `current`, or a new variable if it is None."""
     kind, state, of_variable = saved
     if current is None and of_variable is not None:
         trainable, name = of_variable

@@ -1,4 +1,4 @@
-"""Steps that run out of memory: how they are known, and what other workers are told of them."""
+"""Steps that run out of memory: how to recognize them, and how other workers learn of them."""
 
 import contextlib
 import errno
@@ -18,7 +18,7 @@ from tfx_perf.training.recovery.training_state import Writers
 from tfx_perf.training.replicas.sync import ShortOfMemoryError, Sync
 from tfx_perf.training.speedups.plan import TrainingPlan
 
-# What TensorFlow calls exhausted, too: a disk under a cache in files, or what the data ask for.
+# TensorFlow also reports a full disk under a file cache, or memory for the data, as exhausted.
 _NOT_THE_STEP = (os.strerror(errno.ENOSPC), "IteratorGetNext")
 
 
@@ -36,7 +36,7 @@ def cause(error: Exception) -> str:
 
 
 def of_one_row(model: Any, batch: Any) -> errors.UserError:
-    """Returns the error of a step that does not fit for one row of a `batch`, None if unknown."""
+    """Returns the error of a step that does not fit for one row of `batch` (None if unknown)."""
     state, device = peak.state_sizes(model), devices.allocator_device()
     sizes: dict[str, float] = {
         "weights": state.weights_bytes,
@@ -55,41 +55,41 @@ def of_one_row(model: Any, batch: Any) -> errors.UserError:
 
 
 class Shortage(records.Record):
-    """A step that did not fit into one worker's memory; the others wait in it."""
+    """A step that did not fit into one worker's memory, while the others wait in it."""
 
     SCHEMA: ClassVar[str] = "tfx_perf.shortage/1"
 
-    worker: int  # the one that ran out
+    worker: int  # index of the worker that ran out
     micro_batches: int  # slices of each replica's rows
-    count: int  # steps that have not fitted so far
-    writers: Writers  # who trained
+    count: int  # steps that did not fit so far
+    writers: Writers  # the workers that trained
 
 
 class Shortages:
-    """Makes several workers begin again, in slices, after one of them ran out of memory.
+    """Makes several workers restart with slices after one of them ran out of memory.
 
-    `left` is the shortage that one of these workers left; None if there is none, or others left it,
-    who may have fewer rows each.
+    `left` is the shortage that one of these workers recorded. It is None without one, or if other
+    numbers of workers or replicas trained, which may have had fewer rows each.
     """
 
     def __init__(self, folder: pathlib.Path | None, *, sync: Sync, writers: Writers) -> None:
-        """Looks for a shortage in the checkpoints' folder, which need not exist; all workers do."""
+        """Looks for a shortage in the checkpoint folder, if it exists; all workers must call it."""
         self._folder, self._sync, self._writers = folder, sync, writers
         shortage = None if folder is None or sync.size == 1 else _read(folder, writers)
         self.left = shortage if sync.all_equal(shortage) else None
 
     @property
     def count(self) -> int:
-        """Steps of the training that have not fitted so far."""
+        """Steps of the training that did not fit so far."""
         return self.left.count if self.left else 0
 
     def end_step(
         self, error: Exception, plan: TrainingPlan, *, batch_rows: int | None, obstacle: str | None
     ) -> NoReturn:
-        """Ends a step that does not fit, so that all workers, who wait in it, begin again.
+        """Ends a step that does not fit, so that all workers, which wait in it, restart.
 
-        Raises ShortOfMemoryError; UserError if smaller slices would not help, or no batch can be
-        cut (`obstacle`).
+        Raises ShortOfMemoryError; UserError if smaller slices would not help, or batches cannot be
+        sliced (`obstacle`).
         """
         size = "" if batch_rows is None else f" with a batch of {batch_rows} rows"
         message = (
@@ -109,9 +109,9 @@ class Shortages:
         ) from error
 
     def _refused(self, plan: TrainingPlan) -> str | None:
-        """Tells all workers that begin again that a step did not fit; returns why it cannot."""
+        """Records the shortage for the restarted workers; returns the obstacle, if any."""
         if self._folder is None:
-            return "there is no training.checkpoint_folder for what the others must know"
+            return "training.checkpoint_folder, through which the others learn of it, is not set"
         shortage = Shortage(
             worker=self._sync.rank,
             micro_batches=plan.micro_batches,
@@ -122,7 +122,7 @@ class Shortages:
             self._folder.mkdir(parents=True, exist_ok=True)
             shortage.write(self._folder / SHORTAGE)
         except OSError as error:
-            return f"what the others must know cannot be written ({error})"
+            return f"the record for the other workers cannot be written ({error})"
         return None
 
 

@@ -1,4 +1,4 @@
-"""The properties in which a checkpoint must agree with the training that goes on from it."""
+"""The properties in which a checkpoint must agree with the training that resumes from it."""
 
 import collections
 import dataclasses
@@ -15,13 +15,13 @@ from tfx_perf.core.structural_hash import Describer
 from tfx_perf.tf_internals import ancestry, random_state
 from tfx_perf.training.keras_api.base_api import KerasApi, all_layers, learning_rate
 
-_MOST_SHOWN = 5  # values
-_SHORT = 100  # characters that are compared, and shown to users, as they are
-# What stands in configurations and is another one in another process, or is compared elsewhere:
-# serial numbers, shapes, and where classes are from.
+_MOST_SHOWN = 5  # differing values
+_SHORT = 100  # characters; shorter texts are compared, and shown to users, without digesting them
+# Entries of configurations that differ between processes or are compared elsewhere: serial numbers,
+# shapes, and the modules of classes.
 _OMITTED = ("module", "registered_name", "shared_object_id", "build_config", "build_input_shape")
 _AS_COMPILED = ("loss", "loss_weights", "metrics", "weighted_metrics", "auto_scale_loss")
-# Settings that change what a training comes to, and of which model, data and variables do not tell.
+# Settings that change a training's result without showing in its model, data or variables.
 SETTINGS = (
     "training.seed",
     "distribution.reduction_dtype",
@@ -32,14 +32,14 @@ _AUTO_NUMBER = re.compile(r"_\d+$")
 
 @dataclasses.dataclass(frozen=True)
 class TrainingFingerprint:
-    """Tells one training from another."""
+    """Distinguishes one training from another."""
 
-    fields: dict[str, str]  # a checkpoint must agree in them
-    values: dict[str, str]  # the plain ones among the digested values
+    fields: dict[str, str]  # must be equal in a checkpoint
+    values: dict[str, str]  # plain values among those in the digests
 
     @property
     def folder_name(self) -> str:
-        """The name of the training's folder of checkpoints."""
+        """The name of the training's checkpoint folder."""
         return cache_key.digest(*(f"{k}={v}\n".encode() for k, v in self.fields.items()))
 
 
@@ -50,7 +50,7 @@ def of(
     described = Describer(ignored=settings.training.resume_ignores)
     model, arguments = call.model, call.arguments
     listed = model.variables if model.built else ()
-    # tf_keras also lists the vocabularies of tables.
+    # tf_keras also lists the vocabularies of lookup tables.
     shapes = [(str(v.dtype), tuple(v.shape)) for v in listed if hasattr(v, "assign")]
     fields = {
         "keras": keras_api.package,
@@ -60,13 +60,13 @@ def of(
         "batch": str(arguments["x"].element_spec),
         "steps_per_epoch": str(train_length),
         "epochs": f"{arguments['initial_epoch']} to {arguments['epochs']}",
-        "global seed": str(random_state.global_seed()),  # runs that differ in nothing else
+        "global seed": str(random_state.global_seed()),  # for runs that differ only in it
         **{name: str(operator.attrgetter(name)(settings)) for name in SETTINGS},
     }
     values = {
         place: value
         for place, value in described.values.items()
-        # The settings of layers are told of with the layers; for the model's name see `_code`.
+        # The settings of layers are listed with the layers; for the model's name see `_code`.
         if not set(place.split(".")) & set(_OMITTED)
         and ".layers.[" not in place
         and place != "model.name"
@@ -75,7 +75,7 @@ def of(
 
 
 def differing_values(before: Mapping[str, str], now: Mapping[str, str]) -> str:
-    """Returns sentences on the values that both have and that differ; empty if none do."""
+    """Returns sentences on the values that are in both and differ; empty if there are none."""
     places = [place for place in now if before.get(place, now[place]) != now[place]]
     if not places:
         return ""
@@ -83,20 +83,20 @@ def differing_values(before: Mapping[str, str], now: Mapping[str, str]) -> str:
     more = f"; and {len(places) - len(shown)} more" if len(places) > len(shown) else ""
     names = dict.fromkeys(_name(place) for place in places[:_MOST_SHOWN])
     return (
-        f"Other values: {'; '.join(shown)}{more}. If they change nothing of what is trained, "
-        f"training.resume_ignores: [{', '.join(names)}] leaves them out, of "
-        "trainings that begin with it."
+        f"Other values: {'; '.join(shown)}{more}. If they do not affect the training, add "
+        f"training.resume_ignores: [{', '.join(names)}]; this applies to trainings that are "
+        "started with it."
     )
 
 
 def _code(
     model: Any, arguments: dict[str, Any], keras_api: KerasApi, describer: Describer
 ) -> dict[str, str]:
-    """Returns the user's code in the training: its arguments, and what it does."""
+    """Returns descriptions or digests of the user's code in the training and of its arguments."""
     compiled = keras_api.compiled_with(model)
     optimizer = describer.at("optimizer", model.optimizer)
     config = optimizer.pop("config", None) if isinstance(optimizer, dict) else None
-    if config is None:  # of a schedule in it, say, users did not write one
+    if config is None:  # e.g. a user's schedule in it has no `get_config`
         config = _plain_attributes(model.optimizer)
     of_model = describer.at("model", model)
     ancestors = [
@@ -113,7 +113,7 @@ def _code(
         "model": [of_model, *(describer.at(x.name, x) for x in all_layers(model))],
     }
     if isinstance(of_model, dict) and isinstance(of_model["config"], dict):
-        of_model["config"].pop("name", None)  # nothing is known by it
+        of_model["config"].pop("name", None)  # it identifies nothing
     names = _numbered(parts)
     texts = {name: json.dumps(_plain(part, names)) for name, part in parts.items()}
     return {
@@ -134,7 +134,7 @@ def _plain_attributes(optimizer: Any) -> dict[str, str]:
 
 
 def _numbered(parts: Any) -> dict[str, str]:
-    """Returns new names, numbered by appearance, as Keras counts on over a process."""
+    """Returns new names, numbered by appearance, as Keras' counters never restart in a process."""
     names: dict[str, str] = {}
     counts: collections.Counter[str] = collections.Counter()
 
@@ -161,7 +161,7 @@ def _plain(part: Any, names: dict[str, str]) -> Any:
         return [_plain(item, names) for item in part]
     if not isinstance(part, dict):
         return part
-    if part.get("class_name") == "__lambda__":  # marshalled; what the layer holds is compared
+    if part.get("class_name") == "__lambda__":  # marshaled; the layer's function itself is compared
         return "lambda"
     return {
         names.get(key, key): _plain(item, names)

@@ -1,4 +1,4 @@
-"""TrainingState: everything beside data and callbacks that decides how a training goes on."""
+"""TrainingState: everything besides data and callbacks that decides how a training continues."""
 
 import collections
 import dataclasses
@@ -20,18 +20,18 @@ from tfx_perf.training.replicas.sync import Sync, folder_of
 _VARIABLES, _GENERATORS = "variables", "generators.json"
 _REPLICA = "/replica/"  # between a variable's name and the index of one of several replicas
 _HOST = "CPU:0"
-_NAMED = 3  # of the variables that do not fit, in an error
+_NAMED = 3  # most mismatched variables that an error names
 
 
 class Writers(records.Record):
-    """The processes that train together, and the replicas of all of them."""
+    """The number of processes that train together, and of all their replicas."""
 
     workers: int = 1
     replicas: int = 1
 
     @classmethod
     def of(cls, model: Any) -> "Writers":
-        """Returns the trainers of a model, this process among them."""
+        """Returns the numbers for the processes, this one included, that train a model."""
         strategy = model.distribute_strategy
         return cls(workers=Sync(strategy).size, replicas=strategy.num_replicas_in_sync)
 
@@ -46,7 +46,7 @@ class Writers(records.Record):
 
 
 class StateMismatchError(Exception):
-    """A saved state has other variables than the model."""
+    """A saved state's variables differ from the model's."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,8 +60,8 @@ class StateSnapshot:
 class TrainingState:
     """Reads and writes the state of a model in training.
 
-    It has every variable reachable from the model or used by its traced train function, and the
-    generators of Python, NumPy and TensorFlow.
+    It comprises every variable reachable from the model or used by its traced train function, and
+    the generators of Python, NumPy and TensorFlow.
     """
 
     def __init__(
@@ -78,18 +78,18 @@ class TrainingState:
         self._sync = sync or Sync()
 
     def snapshot(self) -> StateSnapshot:
-        """Returns the state, on a CPU without copies: an assigned variable gets a new buffer."""
+        """Returns the state; on a CPU without copies, as assigned variables get new buffers."""
         with tf.device(_HOST):
             values = {name: tf.identity(each) for name, each in self._variables().items()}
         return StateSnapshot(values, generators.states())
 
     def restore(self, snapshot: StateSnapshot) -> None:
-        """Puts a state back; raises StateMismatchError, changing nothing, for other variables."""
+        """Restores a state; raises StateMismatchError, changing nothing, if variables differ."""
         self._assign(snapshot.values)
         generators.restore(snapshot.generators)
 
     def write(self, folder: pathlib.Path) -> None:
-        """Writes the state, shared parts by the chief; raises OSError or `tf.errors.OpError`."""
+        """Writes the state, shared parts on the chief; raises OSError or `tf.errors.OpError`."""
         named = self._variables(only_own=not self._sync.is_chief)
         if named:
             tf.raw_ops.SaveV2(
@@ -101,10 +101,10 @@ class TrainingState:
         (folder / _GENERATORS).write_text(json.dumps(generators.states()))
 
     def read(self, folder: pathlib.Path, writers: Writers) -> None:
-        """Puts back what `write` wrote; raises StateMismatchError as `restore` does."""
+        """Restores the state from `write`; raises StateMismatchError as `restore` does."""
         is_others = writers != Writers.of(self._model)
         index = self._sync.rank
-        values: dict[str, np.ndarray] = {}  # of one name, the last part's
+        values: dict[str, np.ndarray] = {}  # by name, from the last part that has it
         copies: dict[str, list[np.ndarray]] = collections.defaultdict(list)
         for worker in range(writers.workers) if is_others else sorted({0, index}):
             for name, value in _saved_in(writers.part(folder, worker)):
@@ -136,9 +136,9 @@ class TrainingState:
     def bad_weights(self) -> set[int]:
         """Returns the ids of variables that spoil the training.
 
-        They are trained weights and sums of their gradients with NaN or Inf, and other variables of
-        the optimizer with NaN. There Inf need not be an error: a loss scale may grow to it, and a
-        weight whose accumulator in Adagrad is Inf takes steps of 0.
+        They are trained weights and sums of their gradients with NaN or Inf, and other optimizer
+        variables with NaN. In the latter, Inf need not be an error: a loss scale may grow to it,
+        and a weight whose Adagrad accumulator is Inf takes steps of 0.
         """
         summed = self._replica_sums()
         weights = [variables.inner(variable) for variable in self._model.trainable_variables]
@@ -170,11 +170,11 @@ class TrainingState:
             present[name].assign(values[name])
 
     def _variables(self, *, only_own: bool = False) -> dict[str, tf.Variable]:
-        """Returns every variable that a step may change, under a name that does not change.
+        """Returns every variable that a step may change, under a stable name.
 
         Trained weights and the optimizer's variables are the same on all replicas and workers; with
         `only_own` they are left out. Others (metrics, moving averages, seeds, gradient sums) may
-        have a value of their own on each replica here.
+        have a separate value on each replica of this worker.
         """
         named, same = self._containers()
         by_name = {}
@@ -209,7 +209,7 @@ class TrainingState:
 
 
 def _saved_in(part: pathlib.Path) -> Iterator[tuple[str, np.ndarray]]:
-    """Yields the variables in a worker's part of a checkpoint, those of replicas in their order."""
+    """Yields the variables in a worker's part of a checkpoint, in the order of its replicas."""
     if (part / f"{_VARIABLES}.index").exists():
         reader = tf.train.load_checkpoint(str(part / _VARIABLES))
         for name in sorted(reader.get_variable_to_shape_map(), key=_base_of):
@@ -217,7 +217,7 @@ def _saved_in(part: pathlib.Path) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _base_of(name: str) -> tuple[str, int]:
-    """Returns the name of a variable and the index of a replica among those of its worker."""
+    """Returns a variable's name and the index of its replica among those of its worker."""
     base, _, number = name.partition(_REPLICA)
     return base, int(number or 0)
 
@@ -225,9 +225,9 @@ def _base_of(name: str) -> tuple[str, int]:
 def redistributed(
     values: Sequence[np.ndarray], aggregation: tf.VariableAggregation, *, replica: int
 ) -> np.ndarray:
-    """Returns a new replica's value of a variable of which the old ones had one each.
+    """Returns a new replica's value of a variable that had one value on each old replica.
 
-    Sums stay the same over all replicas, as metrics are read; averages are averaged.
+    Sums over all replicas, as metrics are read, stay the same; means are averaged.
     """
     first = np.asarray(values[0])
     if aggregation == tf.VariableAggregation.SUM:

@@ -1,1 +1,1 @@
-"""Which replicas and workers train together, and what they tell each other."""
+"""Which replicas and workers train together, and how they communicate."""

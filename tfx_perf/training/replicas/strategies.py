@@ -10,16 +10,16 @@ from tfx_perf.core import workers
 from tfx_perf.tf_internals import clusters
 
 ONE_DEVICE = "one_device"
-"""The name of no strategy, as it is in the settings."""
+"""The settings' name for training without a strategy."""
 
 _OUTSIDE_OF_SCOPES = "_DefaultDistributionStrategy"
 _COMPUTING = "chief", "worker", "ps"  # jobs of a cluster
 
 
 def name(strategy: tf.distribute.Strategy) -> str:
-    """Returns the name that users know it by."""
+    """Returns a strategy's public name."""
     if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-        return "MultiWorkerMirroredStrategy"  # the class's own name is another
+        return "MultiWorkerMirroredStrategy"  # the class has another name
     if isinstance(strategy, tf.distribute.ParameterServerStrategy):
         return "ParameterServerStrategy"  # likewise
     class_name = type(strategy).__name__
@@ -43,7 +43,7 @@ def counts(strategy: tf.distribute.Strategy) -> dict[str, Any]:
 
 
 def environment(strategy: tf.distribute.Strategy) -> dict[str, str]:
-    """Returns what figures depend on beside `devices.describe`, without counts of one."""
+    """Returns facts that figures depend on besides `devices.describe`, without counts of one."""
     told = {key: str(count) for key, count in counts(strategy).items() if count != 1}
     if servers := servers_of(strategy):
         told["parameter_server_count"] = str(servers.server_count)
@@ -51,7 +51,7 @@ def environment(strategy: tf.distribute.Strategy) -> dict[str, str]:
 
 
 def in_words(strategy: tf.distribute.Strategy) -> str:
-    """Returns its name for a sentence."""
+    """Returns a strategy's name for a sentence."""
     strategy_name = name(strategy)
     return "no strategy" if strategy_name == ONE_DEVICE else strategy_name
 
@@ -83,7 +83,7 @@ def worker_count(strategy: tf.distribute.Strategy | None) -> int:
 
 
 def replica_in_words(strategy: tf.distribute.Strategy, index: int) -> str:
-    """Returns the name of a replica, its worker's if that has no other replica."""
+    """Returns a replica's name, or its worker's if that has no other replica."""
     count = worker_count(strategy)
     if count == 1:
         return f"replica {index}"
@@ -93,7 +93,7 @@ def replica_in_words(strategy: tf.distribute.Strategy, index: int) -> str:
 
 
 def host_count(strategy: tf.distribute.Strategy | None) -> int:
-    """Returns on how many machines processes train together, by their addresses."""
+    """Returns the number of machines whose processes train together, by their addresses."""
     if servers_of(strategy):
         cluster = clusters.cluster_of(strategy)
     elif strategy is not None and worker_count(strategy) > 1:
@@ -122,13 +122,13 @@ _MADE = {
 
 
 def idle_settings(config: PerfConfig, strategy: tf.distribute.Strategy) -> tuple[str, ...]:
-    """Returns a sentence, without its full stop, for each setting without effect in a training."""
+    """Returns a sentence, without its period, for each setting without effect in a training."""
     reasons, settings = {}, config.distribution
     wanted, here = settings.effective_strategy, settings.workers_here
     under = f"the code has built the model under {in_words(strategy)}"
     if wanted is not None and not _is_built_under(wanted, strategy):
         key = next(key for key in ("strategy", "workers", "job") if getattr(settings, key))
-        if here > workers.this().count:  # nobody has started the others
+        if here > workers.this().count:  # the others were not started
             under += (
                 f"; tfx-perf launch --workers {here} starts a script that builds it under "
                 "tf.distribute.MultiWorkerMirroredStrategy"
@@ -138,10 +138,10 @@ def idle_settings(config: PerfConfig, strategy: tf.distribute.Strategy) -> tuple
         several = "tf.config.set_logical_device_configuration makes several of its CPU"
         reasons["strategy"] = f"the machine has one device; {several}"
     if strategy.num_replicas_in_sync == 1:
-        alone = "one replica trains, so that there are no others to sum with"
+        alone = "only one replica trains, so there is nothing to reduce"
         of_replicas = ["reduction_dtype"]
         if servers_of(strategy):
-            alone = "beside parameter servers each worker sums and draws by itself"
+            alone = "with parameter servers each worker reduces and draws random numbers by itself"
             of_replicas.append("sharding_invariant_random")
         reasons.update((name, alone) for name in of_replicas if getattr(settings, name))
     default = type(settings)()

@@ -1,7 +1,7 @@
-"""Sync: what the workers of a training tell each other, to come to the same decisions.
+"""Sync: communication between the workers of a training, so that they make the same decisions.
 
-A worker that acts without the others never ends: every step has them wait for each other. So facts
-that one worker knows alone (the time, a signal, a full disk) are asked of all first.
+A worker that acts without the others hangs: in every step, workers wait for each other. So facts
+that only one worker knows (the time, a signal, a full disk) are first collected from all.
 """
 
 import contextlib
@@ -23,30 +23,30 @@ _Number = TypeVar("_Number", bool, float)
 
 _LOGGER = logging.getLogger(__name__)
 
-# In which workers that fail alike, in tracing say, are all there.
+# Enough for all workers that fail alike, e.g. in tracing, to reach the same place.
 _PATIENCE_SECONDS = 60.0
 
 _GATHERING: weakref.WeakKeyDictionary[Any, Callable[[tf.Tensor], tf.Tensor]] = (
-    weakref.WeakKeyDictionary()  # of a strategy, so that it is traced once
+    weakref.WeakKeyDictionary()  # by strategy, so that each is traced once
 )
 
 
 class SyncError(RuntimeError):
-    """The workers cannot go on; they may if all are started again."""
+    """The workers cannot continue; they may if all are restarted."""
 
     may_pass = True  # see `isolate`
 
 
 class LostWorkerError(SyncError):
-    """Another worker has ended, or does not answer."""
+    """Another worker has ended or does not answer."""
 
 
 class ShortOfMemoryError(SyncError):
-    """A step did not fit; workers that are started again run it in slices."""
+    """A step did not fit into memory; restarted workers run it in slices."""
 
 
 class FailedAloneError(SyncError):
-    """A worker failed in a trial in which the others wait; workers started again leave it out."""
+    """A worker failed in a trial in which the others wait; restarted workers skip the trial."""
 
 
 _OF_CONNECTIONS = (
@@ -59,7 +59,7 @@ _OF_CONNECTIONS = (
 
 
 def may_pass(error: BaseException) -> bool:
-    """Whether workers started again may succeed: one ended, the network failed, or they adapt."""
+    """Whether restarted workers may succeed: one ended, the network failed, or they adapt."""
     return isinstance(error, (SyncError, *_OF_CONNECTIONS))
 
 
@@ -69,12 +69,12 @@ def is_short_of_memory(error: BaseException) -> bool:
 
 
 def folder_of(index: int, count: int) -> str:
-    """Returns the name of a worker's folder in one that all share; empty if it is alone."""
+    """Returns the name of a worker's folder inside a shared one; empty if it is alone."""
     return f"worker-{index}" if count > 1 else ""
 
 
 def _gathering(strategy: Any) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Returns a function that gathers numbers, shape [1, any], of all replicas."""
+    """Returns a function that gathers numbers, shape [1, any], from all replicas."""
 
     @tf.function(autograph=False, reduce_retracing=True)
     def gather(numbers: tf.Tensor) -> tf.Tensor:
@@ -92,7 +92,7 @@ class Sync:
     """
 
     def __init__(self, strategy: tf.distribute.Strategy | None = None) -> None:
-        """Finds out who the workers are, without asking them; None is this process alone."""
+        """Finds the workers without communicating with them; None is this process alone."""
         self._strategy = cast("Any", strategy)
         self.rank, self.size = 0, strategies.worker_count(strategy)
         if self.size > 1:
@@ -103,11 +103,11 @@ class Sync:
 
     @property
     def is_chief(self) -> bool:
-        """Whether this worker does the work of which one is enough."""
+        """Whether this worker does the work that only one worker should do."""
         return self.rank == 0
 
     def all_gather(self, numbers: Sequence[int]) -> np.ndarray:
-        """Returns int64 numbers of all, [workers or more, numbers]; raises LostWorkerError."""
+        """Returns int64 [workers or more, numbers] from all workers; raises LostWorkerError."""
         if self.size == 1:
             return np.array([numbers], np.int64)
         if self._strategy not in _GATHERING:
@@ -118,25 +118,25 @@ class Sync:
             raise LostWorkerError("another worker has ended, or does not answer") from error
 
     def broadcast(self, number: _Number) -> _Number:
-        """Returns the chief's verdict, or its number to the last bit; the others' do not count."""
+        """Returns the chief's bool, or its float to the last bit; other workers' are ignored."""
         bits = int(np.float64(number).view(np.int64))
         return type(number)(self.all_gather([bits])[0, 0].view(np.float64))
 
     def all_equal(self, value: object) -> bool:
-        """Returns whether what all have is the same in words."""
+        """Returns whether the values of all workers are equal as strings."""
         checksums = self.all_gather([zlib.crc32(str(value).encode())])
         return bool(np.all(checksums == checksums[0]))
 
     def barrier(self, action: Callable[[], _T], *, chief_only: bool = False) -> _T | None:
-        """Has everyone act, or the chief only; returns the result here when all have done it.
+        """Runs `action` on all workers, or the chief only; returns its result once all are done.
 
-        Raises SyncError if another worker could not; its own errors are raised as they are.
+        Raises SyncError if it failed on another worker; an error of this one is raised as it is.
         """
         result, failure = None, None
         try:
             if self.is_chief or not chief_only:
                 result = action()
-        except Exception as error:  # the others have to know of it
+        except Exception as error:  # the others must learn of it
             failure = error
         succeeded = self.all_gather([failure is None])
         if failure is not None:
@@ -147,10 +147,10 @@ class Sync:
 
     @contextlib.contextmanager
     def after(self, error: BaseException) -> Iterator[None]:
-        """Ends this process, which failed, if others do not come to the same place soon.
+        """Ends this process, which failed, if the others do not reach the same place soon.
 
         They wait in the step that failed here, or have failed as well. Raises FailedAloneError if
-        this worker ran out of memory, so that all are started again; a SyncError as it is.
+        this worker ran out of memory, so that all are restarted; reraises a SyncError.
         """
         if isinstance(error, SyncError):
             raise error

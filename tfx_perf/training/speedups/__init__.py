@@ -1,4 +1,4 @@
-"""The speedups by the plan's field that says whether they are on."""
+"""The speedups, by the name of the plan's field that turns them on."""
 
 from tfx_perf.training.speedups.fused_update import FusedUpdate
 from tfx_perf.training.speedups.gradient_checkpointing import GradientCheckpointing

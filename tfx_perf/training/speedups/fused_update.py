@@ -1,4 +1,4 @@
-"""One kernel of TensorFlow's for the update of each variable, where there is one.
+"""Updates each variable with one TensorFlow kernel, where there is one.
 
 Keras writes Adam as about twelve operations, each a pass over tensors of the variable's size:
 for a large model the update waits for memory, and for a small one a quarter of the step's
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from tfx_perf.training.keras_api.base_api import KerasApi
 
 _DTYPES = ("float32", "float64")
-# By how much 1 - beta may differ in float32, relatively: beta_1 <= 0.99, beta_2 <= 0.999 or so.
+# Largest relative error of 1 - beta in float32: about beta_1 <= 0.99 and beta_2 <= 0.999.
 _MOST_ROUNDING = {"beta_1": 1e-6, "beta_2": 2e-5}
-# Of an optimizer, a variable and its gradient, by a learning rate of the variable's type.
+# Called with a variable, its gradient, and a `learning_rate` of the variable's type.
 Kernel = Callable[..., None]
 
 
 class FusedUpdate(Speedup):
     """One kernel updates each variable.
 
-    It is always on, untried: it computes the same, and is no slower beyond noise.
+    It is always on, without trials: it computes the same and is not measurably slower.
     """
 
     name = "fused_update"
@@ -68,13 +68,13 @@ def is_possible(optimizer: Any, keras_api: KerasApi) -> bool:
 
 @contextlib.contextmanager
 def fused(optimizer: Any, keras_api: KerasApi) -> Iterator[None]:
-    """Has one kernel do each dense update that is traced inside; see `is_possible`.
+    """Makes one kernel do each dense update traced in the context; see `is_possible`.
 
-    Sparse gradients (`tf.IndexedSlices`) and variables of less than 32 bits take Keras' own way.
+    Sparse gradients (`tf.IndexedSlices`) and variables of less than 32 bits use Keras' own update.
     """
     optimizer = _inner(optimizer)
     if isinstance(vars(optimizer).get("update_step"), _Update):
-        yield  # in another replica, which is traced at the same time
+        yield  # done by another replica, which is traced at the same time
         return
     kernel_of = _kernel_of(optimizer, keras_api)
     assert kernel_of is not None  # `is_possible` holds
@@ -87,14 +87,14 @@ def fused(optimizer: Any, keras_api: KerasApi) -> Iterator[None]:
 
 @dataclasses.dataclass(frozen=True)
 class _Update:
-    """An optimizer's `update_step` by a kernel, where that can do it."""
+    """An optimizer's `update_step` that uses a kernel where it can."""
 
     optimizer: Any
     original: Callable[..., None]
     kernel: Kernel
 
     def __call__(self, gradient: Any, variable: Any, *learning_rate: Any) -> None:
-        """Updates a variable; Keras 3 gives the learning rate, tf_keras does not."""
+        """Updates a variable; Keras 3 passes the learning rate, tf_keras does not."""
         import tensorflow as tf
 
         dtype = tf.as_dtype(variable.dtype)
@@ -135,7 +135,7 @@ def _kernel_of(optimizer: Any, keras_api: KerasApi) -> Callable[[Any], Kernel] |
 
 
 def _are_numbers(optimizer: Any, *names: str) -> bool:
-    """Whether settings are no tensors, whose values might change."""
+    """Whether settings are numbers, not tensors whose values might change."""
     return all(isinstance(getattr(optimizer, name), (int, float)) for name in names)
 
 
@@ -147,10 +147,10 @@ def _rounding(beta: float) -> float:
 class _Adam:
     """Adam in the form just before section 2.1 of Kingma and Ba (2014), as Keras computes it.
 
-    The kernel takes 1 - beta in the variable's own precision, Keras in double. In float32 and
-    with beta_2 = 0.999 that makes the first second moments 1.3e-5 smaller, all by the same
-    factor; later ones, which have forgotten their beginning, are right. The learning rate makes
-    up for it at every step.
+    The kernel computes 1 - beta in the variable's own precision, Keras in double. In float32
+    with beta_2 = 0.999 this makes early second moments 1.3e-5 smaller, all by the same factor;
+    later ones, which no longer depend on the first steps, are right. The learning rate is
+    corrected for this at every step.
     """
 
     def __init__(self, optimizer: Any) -> None:
@@ -160,7 +160,7 @@ class _Adam:
         self._step = tf.convert_to_tensor(optimizer.iterations) + 1
         self._powers = {
             dtype: [
-                # Keras takes the power of what float32 makes of a beta, in float64 too.
+                # Keras computes the power of beta rounded to float32, in float64 too.
                 tf.pow(tf.cast(tf.constant(beta, "float32"), dtype), tf.cast(self._step, dtype))
                 for beta in (optimizer.beta_1, optimizer.beta_2)
             ]
@@ -192,7 +192,7 @@ class _Adam:
         )
 
     def _excess(self, beta: float) -> Any:
-        """Returns a mean of equal terms with beta as float32 has it, over that with beta."""
+        """Returns a mean of equal terms with beta rounded to float32, over that with beta."""
         import tensorflow as tf
 
         step = tf.cast(self._step, "float64")
@@ -211,7 +211,7 @@ class _Momentum:
         import tensorflow as tf
 
         optimizer = self._optimizer
-        momentum = tf.constant(optimizer.momentum, "float32")  # as Keras, in float64 too
+        momentum = tf.constant(optimizer.momentum, "float32")  # as in Keras, for float64 too
         tf.raw_ops.ResourceApplyKerasMomentum(
             var=variable.handle,
             accum=slots.momentum(optimizer, variable).handle,

@@ -1,10 +1,10 @@
-"""Activations that are computed again in the backward pass instead of being kept.
+"""Recomputes activations in the backward pass instead of keeping them.
 
-The idea is that of Chen et al., "Training Deep Nets with Sublinear Memory Cost" (2016). It is
-done here to the traced graph, for every Keras API and kind of model: operations of the forward
-pass without a state are copied, the copies wait until the gradient comes back to them, and the
-backward pass reads the copies. Operations with a state (variables, seeds, moving averages) are not
-copied, so they run once, and a mask that is computed again is the same, bit for bit.
+The idea is from Chen et al., "Training Deep Nets with Sublinear Memory Cost" (2016). Here it is
+applied to the traced graph, for every Keras API and kind of model: stateless operations of the
+forward pass are copied, the copies wait until the gradient reaches them, and the backward pass
+reads the copies. Stateful operations (variables, seeds, moving averages) are not copied, so they
+run once, and a recomputed mask is the same, bit for bit.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from tfx_perf.training.speedups.speedup import Fit, Speedup
 if TYPE_CHECKING:
     import tensorflow as tf
 
-_MOST_SEGMENTS = 32  # that "auto" looks at
+_MOST_SEGMENTS = 32  # that "auto" considers
 
 
 class GradientCheckpointing(Speedup):
-    """The number of segments of the forward pass whose activations are computed again.
+    """The number of segments of the forward pass whose activations are recomputed.
 
-    `auto` is the number with the least estimated memory; None keeps all activations. It takes
-    time and saves memory, so that the settings decide.
+    `auto` is the number with the least estimated memory; None keeps all activations. Recomputing
+    costs time and saves memory, so the settings decide.
     """
 
     name = "gradient_checkpointing"
@@ -48,18 +48,18 @@ class GradientCheckpointing(Speedup):
         return fit.functions.keras_api.splitting_obstacle(fit.functions.model)
 
     def always(self, fit: Fit) -> int | str | None:
-        """Returns what the settings say, where it is possible."""
+        """Returns the value in the settings, if it is possible."""
         wanted = fit.settings.training.gradient_checkpointing
         return wanted if wanted and not self.obstacle(fit) else None
 
     def step_arguments(self, value: int | str) -> dict[str, Any]:
-        """Returns what changes the traced backward pass."""
+        """Returns the function that changes the traced backward pass."""
         return {"gradient_checkpointing": InSegments(value)}
 
 
 @dataclasses.dataclass(frozen=True)
 class Activation:
-    """A tensor of the forward pass, with positions of operations that make and last read it."""
+    """A tensor of the forward pass, and the positions of operations that make and last read it."""
 
     made: int
     last_used: int
@@ -68,7 +68,7 @@ class Activation:
 
 
 def cut(activations: Sequence[Activation], *, segments: int | str) -> list[int]:
-    """Returns where segments after the first begin; `auto` takes the number of least `cost`."""
+    """Returns where segments after the first begin; `auto` is the number of least `cost`."""
     if segments != "auto":
         return _cut(activations, int(segments))
     ways = [_cut(activations, count) for count in range(2, _MOST_SEGMENTS + 1)]
@@ -76,7 +76,7 @@ def cut(activations: Sequence[Activation], *, segments: int | str) -> list[int]:
 
 
 def cost(activations: Sequence[Activation], cuts: Sequence[int]) -> float:
-    """Returns the size held at once: all that cross a cut, and the rest of the largest segment."""
+    """Returns the size held at once: what crosses a cut, and the rest of the largest segment."""
     crossing, inside = 0.0, [0.0] * (len(cuts) + 1)
     for activation in activations:
         segment = bisect.bisect_right(cuts, activation.made)
@@ -88,14 +88,14 @@ def cost(activations: Sequence[Activation], cuts: Sequence[int]) -> float:
 
 
 def _cut(activations: Sequence[Activation], count: int) -> list[int]:
-    """Cuts at about equal shares of the saved sizes, where the least crosses."""
+    """Cuts at about equal shares of the saved sizes, where the smallest size crosses."""
     end = 1 + max((activation.last_used for activation in activations), default=0)
     saved, crossing = [0.0] * (end + 1), [0.0] * (end + 2)
     for activation in activations:
         saved[activation.made + 1] += activation.size * activation.is_saved
         crossing[activation.made + 1] += activation.size
         crossing[activation.last_used + 1] -= activation.size
-    saved = list(itertools.accumulate(saved))  # by what is made before each position
+    saved = list(itertools.accumulate(saved))  # total made before each position
     crossing = list(itertools.accumulate(crossing))
     share, cuts = saved[-1] / count, set()
     for index in range(1, count):
@@ -113,7 +113,7 @@ SHAPES = {"Const", "Shape", "ShapeN", "Size", "Rank"}  # known to XLA when it co
 
 
 def topological(operations: list[tf.Operation]) -> Iterator[tf.Operation]:
-    """Yields operations after their inputs, which may be made later for a loop's gradient."""
+    """Yields operations after their inputs, which a loop's gradient may create later."""
     index = {operation: at for at, operation in enumerate(operations)}
     readers: dict[tf.Operation, list[tf.Operation]] = {op: [] for op in operations}
     missing = {}
@@ -165,23 +165,23 @@ _UNKNOWN_SIZE = 256  # of a dimension, most likely the batch; only proportions c
 
 @dataclasses.dataclass
 class _Part:
-    """The backward pass' needs of one segment: readers of its tensors, in order."""
+    """The operations of the backward pass that read tensors of one segment, in order."""
 
-    trigger: tf.Tensor  # a gradient that has come back to where the segment ends
+    trigger: tf.Tensor  # a gradient that has reached the end of the segment
     readers: list[tuple[tf.Operation, int]] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass(frozen=True)
 class InSegments:
-    """Has the backward pass of a graph compute activations again.
+    """Makes the backward pass of a graph recompute activations.
 
     Call it at the end of tracing a function that holds the forward and the backward pass of one
     step, and nothing else.
 
     Attributes:
-        segments: the number of parts of the forward pass. Activations that cross from one into
-            another are kept, and so are those of the last one; `auto` takes the number for
-            which both together are estimated to be smallest.
+        segments: the number of parts of the forward pass. Activations that cross from one part
+            into another are kept, and so are those of the last part; `auto` is the number with
+            the least estimated `cost`.
     """
 
     segments: int | str
@@ -189,7 +189,7 @@ class InSegments:
     def __call__(self, seed: tf.Tensor, *, xla: bool) -> None:
         """Changes the graph of `seed`, with which the backward pass begins; it depends on the loss.
 
-        If XLA compiles the graph, the copies wait behind a barrier: XLA does not look at control
+        If XLA compiles the graph, the copies wait behind a barrier, because XLA ignores control
         dependencies.
         """
         import tensorflow as tf
@@ -214,8 +214,8 @@ class _Passes:
         self._graph = seed.graph
         self._order = list(topological(self._graph.get_operations()))
         self._backward = descendants(seed.op, self._order)
-        # What the backward pass computes without a gradient, e.g. the slope of x² in `2 x dy`,
-        # depends on the forward pass alone; it is copied, too, and belongs to where x does.
+        # Operations of the backward pass without a gradient, e.g. the slope of x² in `2 x dy`,
+        # depend only on the forward pass; they are copied, too, and belong to the segment of x.
         begin = self._order.index(seed.op)
         forward = [op for op in self._order if op not in self._backward]
         self._static = static(forward)
@@ -253,8 +253,8 @@ class _Passes:
                     continue
                 segment = self._segments[tensor.op]
                 if segment not in by_segment:
-                    # The first one that reads. Copies that follow this gradient come before all
-                    # that read them, so that nothing waits for itself.
+                    # This is the first reader. Copies that wait for its gradient still run before
+                    # all their readers, so no operation waits for itself.
                     triggers = [t for t in operation.inputs if t.op in self._backward]
                     if not triggers:
                         continue
@@ -270,7 +270,7 @@ class _Passes:
             segment, [operation.inputs[index] for operation, index in part.readers]
         )
         copies = {tensor.ref(): tensor for tensor in given}
-        if xla:  # else it would find that each copy is the same as its original
+        if xla:  # otherwise it would merge each copy with its original
             waiting = [tensor for tensor in given if tensor.op not in self._static]
             *passed, _ = graphs.behind_barrier([*waiting, part.trigger])
             copies.update(zip((tensor.ref() for tensor in waiting), passed, strict=True))

@@ -8,7 +8,7 @@ from tfx_perf.training.speedups.speedup import Fit, Speedup
 class MicroBatches(Speedup):
     """Slices of each batch that run one after the other, with their gradients summed.
 
-    Never tried: there is more than one slice only where memory ran out; see `Recovery`.
+    Never tried: batches are sliced only after memory ran out; see `Recovery`.
     """
 
     name = "micro_batches"
@@ -21,5 +21,5 @@ class MicroBatches(Speedup):
         return f", {value} micro-batches"
 
     def obstacle(self, fit: Fit) -> str | None:
-        """Returns why no batch of the model can be cut."""
+        """Returns why batches of the model cannot be sliced."""
         return fit.functions.slicing_obstacle

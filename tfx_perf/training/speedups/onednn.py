@@ -1,8 +1,8 @@
-"""oneDNN: kernels that TensorFlow has, and on many processors leaves off.
+"""oneDNN: kernels that TensorFlow includes, but leaves off on many processors.
 
-On x86-64 it takes them by default only where the processor has AVX-512 VNNI, AVX-VNNI, AMX or newer
-(`IsMKLEnabled` in TensorFlow's `core/util/util.cc`). With AVX2, too, they mostly make dense and
-convolutional layers faster. A process decides when it imports TensorFlow.
+On x86-64 it uses them by default only if the processor has AVX-512 VNNI, AVX-VNNI, AMX or newer
+(`IsMKLEnabled` in TensorFlow's `core/util/util.cc`). With AVX2, too, they usually make dense and
+convolutional layers faster. The choice is fixed when a process imports TensorFlow.
 """
 
 import os
@@ -16,9 +16,9 @@ _VARIABLE = "TF_ENABLE_ONEDNN_OPTS"
 
 
 class OneDnn(Speedup):
-    """Runs in a process that uses oneDNN, where TensorFlow would not.
+    """Runs in a process that uses oneDNN although TensorFlow would not by default.
 
-    A process has it or not, so the starter of the trials' processes tries it.
+    It holds for a whole process, so the code that starts the trials' processes tries it.
     """
 
     name = "onednn"
@@ -30,7 +30,7 @@ class OneDnn(Speedup):
         return ", oneDNN"
 
     def hoped_saving_seconds(self, step_seconds: float) -> float:
-        """Returns a share of the step without its Python part."""
+        """Returns a share of the step's time outside Python."""
         return super().hoped_saving_seconds(max(0.0, step_seconds - CALL_SECONDS))
 
     def environment(self) -> Mapping[str, str]:
@@ -43,7 +43,7 @@ class OneDnn(Speedup):
 
 
 def is_open() -> bool:
-    """Returns whether it is off, may be faster, and is undecided; touches no device."""
+    """Whether it is off, may be faster, and is not set by the user; touches no device."""
     from tfx_perf.tf_internals import devices
 
     return (

@@ -57,21 +57,21 @@ class TrainingPlan(_Fields):
 
     @property
     def safer(self) -> "TrainingPlan | None":
-        """The plan without what may have spoilt the numbers; None if nothing is left."""
+        """The plan without a speedup that may have corrupted the numbers; None if it has none."""
         suspects = [each for each in self.speedups if each.is_suspect]
         if suspects:
             return self.only(lambda each: each is not suspects[0])
         return None if self.is_plain_fit else self.plain
 
     def in_slices(self, count: int, *, steps_per_execution: int) -> "TrainingPlan":
-        """Returns the plan with as many slices of each batch, which Keras' own step cannot have."""
+        """Returns the plan with `count` slices of each batch, which Keras' own step cannot have."""
         sliceable = self.only(lambda each: each.name != "xla_loop")
         steps = self.steps_per_execution or steps_per_execution
         return sliceable.model_copy(update={"steps_per_execution": steps, "micro_batches": count})
 
     @property
     def in_whole_batches(self) -> "TrainingPlan":
-        """The plan where there is memory for it, without slices."""
+        """The plan without slices, for when there is enough memory."""
         return self.model_copy(update={"micro_batches": 1})
 
     @property

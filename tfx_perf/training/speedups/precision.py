@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 DtypePolicy = Literal["mixed_bfloat16", "mixed_float16"]
 _PACKAGES = ("keras", "tf_keras")
-# What makes a narrow type faster than float32 on a CPU; without it each operation converts.
+# CPU features that make a narrow type faster than float32; without one, each operation converts.
 _CPU_FEATURES = {
     "mixed_bfloat16": {"amx_bf16", "avx512_bf16", "bf16"},
     "mixed_float16": {"avx512_fp16", "asimdhp"},
@@ -20,9 +20,9 @@ _CPU_FEATURES = {
 
 
 class Precision(Speedup):
-    """The dtype policy that the model must be built under; None leaves it.
+    """The dtype policy that the model must be built under; None leaves the user's.
 
-    A policy counts when a layer is made, so the starter of the trials' processes tries it.
+    Layers take it when they are created, so the code that starts the trials' processes tries it.
     """
 
     name = "precision"
@@ -42,12 +42,12 @@ def policy_name(model: Any) -> str:
 
 
 def fixed(setting: str | None) -> str | None:
-    """Returns the policy that the setting `training.precision` asks for whatever trials find."""
+    """Returns the policy that `training.precision` sets regardless of trials."""
     return None if setting == "auto" else setting
 
 
 def candidates() -> tuple[DtypePolicy, ...]:
-    """Returns the policies to try beside float32: float16 only where it is more than storage."""
+    """Returns the policies to try beside float32: float16 unless it is only a storage type."""
     from tfx_perf.hardware import devices
 
     return ("mixed_bfloat16",) if devices.is_cpu_alone() else ("mixed_bfloat16", "mixed_float16")
@@ -55,12 +55,12 @@ def candidates() -> tuple[DtypePolicy, ...]:
 
 @contextlib.contextmanager
 def policy(name: str | None) -> Iterator[None]:
-    """Sets the global dtype policy, as `mixed_bfloat16`, of both Keras APIs inside the context.
+    """Sets the global dtype policy, e.g. `mixed_bfloat16`, of both Keras APIs in the context.
 
     Weights stay float32, and under `mixed_float16` `compile` wraps the optimizer in one that
-    scales the loss: both are Keras' doing. None leaves the user's policy.
+    scales the loss: Keras does both. None leaves the user's policy.
     """
-    if name is None:  # without importing the Keras API that is not used
+    if name is None:  # avoids importing the Keras API that is not used
         yield
         return
     modules = [importlib.import_module(f"{package}.mixed_precision") for package in _PACKAGES]
@@ -75,7 +75,7 @@ def policy(name: str | None) -> Iterator[None]:
 
 
 def notes(model: Any, batch: Any, keras_api: "KerasApi") -> list[str]:
-    """Returns what is wrong with a model's precision, a sentence each."""
+    """Returns the problems of a model's precision, one sentence each."""
     name = policy_name(model)
     if not name.startswith("mixed_"):
         return []

@@ -7,9 +7,9 @@ from tfx_perf.training.speedups.speedup import Fit, Speedup
 
 
 class NarrowReduction(Speedup):
-    """The type in which gradients are summed over replicas; None is their own.
+    """The type in which gradients are summed over replicas; None keeps theirs.
 
-    It is no choice of the trials: Keras' `fit` has it, too, so that trials compare equal sums.
+    Trials do not choose it: Keras' `fit` uses it, too, so that trials compare equal sums.
     """
 
     name = "reduction_dtype"
@@ -22,6 +22,6 @@ class NarrowReduction(Speedup):
         return f", gradients summed in {value}"
 
     def always(self, fit: Fit) -> Any:
-        """Returns what the settings say, if there is something to sum."""
+        """Returns the type in the settings, if there is something to sum."""
         is_one = fit.functions.model.distribute_strategy.num_replicas_in_sync == 1
         return None if is_one else fit.settings.distribution.reduction_dtype

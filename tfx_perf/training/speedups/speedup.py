@@ -26,22 +26,22 @@ class Fit:
 class Speedup:
     """One field of a `TrainingPlan`, and everything that the field means.
 
-    A subclass sets its name, type and value where it is off, and overrides the methods in which
-    it differs from a speed-up that changes nothing. Import TensorFlow in methods only: records
-    are read without it.
+    A subclass sets its name, its type and its value when off, and overrides the methods in which
+    it differs from a speedup that changes nothing. Import TensorFlow only in methods, because
+    records are read without it.
 
     Attributes:
-        off: the field's value where everything stays as in Keras' `fit`.
+        off: the field's value with which everything is as in Keras' `fit`.
         in_plain_fit: whether Keras' `fit` can run with it.
         uses_xla: whether XLA compiles a part of the step.
-        saves_memory: whether Keras' `fit` without it may lack memory. The plan that others are
-            compared with then has it, too, if `always` asks for it.
+        saves_memory: whether Keras' `fit` may run out of memory without it. The reference plan
+            then has it, too, if `always` asks for it.
         may_be_slow: whether trials check it step by step, because it may have to be stopped.
-        is_never_slower: whether it does the same with less work, so that a plan of such
-            speedups alone may be used where turns with Keras' `fit` would cost too much.
-        is_suspect: whether it is the first to be left out, alone, after a divergence.
+        is_never_slower: whether it does the same with less work. A plan with only such
+            speedups may be used if turns with Keras' `fit` would cost too much.
+        is_suspect: whether it alone is turned off first after a divergence.
         hoped_share: the share of a step's time that it usually saves.
-        hoped_operation_seconds: its usual saving for each operation of a step, if that is more.
+        hoped_operation_seconds: its usual saving per operation of a step, if more in total.
     """
 
     name: ClassVar[str]
@@ -61,7 +61,7 @@ class Speedup:
         return f", {self.name}" if value is True else f", {self.name}={value}"
 
     def conflict(self, plan: "TrainingPlan") -> str | None:
-        """Returns why a plan in which it is on cannot be, None if it can."""
+        """Returns why a plan with it on is impossible, None if it is possible."""
         if plan.is_plain_fit and not self.in_plain_fit:
             return f"steps_per_execution is needed to change anything else, such as {self.name}"
         return None
@@ -79,32 +79,32 @@ class Speedup:
         return []
 
     def hoped_saving_seconds(self, step_seconds: float) -> float:
-        """Returns its usual saving in a step; trials may cost no more than that saves."""
+        """Returns its usual saving per step; trials may not cost more than this saves in total."""
         return self.hoped_share * step_seconds
 
     def step_arguments(self, value: Any) -> dict[str, Any]:
-        """Returns arguments of `SplitStep`, being on; plans with the same ones share a trace."""
+        """Returns its arguments for `SplitStep` if on; plans with equal arguments share a trace."""
         return {}
 
     def around(
         self, runner: "StepRunner", plan: "TrainingPlan", functions: "TrainFunctions"
     ) -> "StepRunner":
-        """Returns a runner of a plan's steps, for one run, around one without this speedup.
+        """Returns a runner with this speedup, for one run, that wraps one without it.
 
-        `functions.kept` keeps traced functions from run to run.
+        `functions.kept` keeps traced functions between runs.
         """
         return runner
 
     def compiled_part(
         self, batch: Any, plan: "TrainingPlan", functions: "TrainFunctions"
     ) -> "tuple[Callable[[Any], Any], Any] | None":
-        """Returns the part of a step that XLA compiles, and its input for a batch; None if none."""
+        """Returns the part of a step that XLA compiles and its input for a batch, or None."""
         return None
 
     def environment(self) -> Mapping[str, str]:
-        """Returns the variables that a process needs for a plan in which it is on."""
+        """Returns the environment variables that a process needs for a plan with it on."""
         return {}
 
     def users_choice(self) -> str | None:
-        """Returns what the user's environment decides about it; None if nothing can."""
+        """Returns the user's setting of it in the environment; None if no variable controls it."""
         return None

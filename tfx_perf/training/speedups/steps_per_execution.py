@@ -10,15 +10,15 @@ if TYPE_CHECKING:
     from tfx_perf.training.speedups.plan import TrainingPlan
 
 CALL_SECONDS = 2e-3
-"""What Python and Keras take for a call, about."""
+"""The approximate time that Python and Keras take for a call."""
 
-_SAVED_SHARE = 0.8  # of it, with several steps a call
+_SAVED_SHARE = 0.8  # of `CALL_SECONDS`, with several steps per call
 
 
 class StepsPerCall(Speedup):
     """Steps run by one call from Python; None is Keras' `fit`.
 
-    Python and Keras take one or two milliseconds for a call, whatever the model.
+    Python and Keras take one or two milliseconds per call, regardless of the model.
     """
 
     name = "steps_per_execution"

@@ -23,7 +23,7 @@ from tfx_perf.training.step.steps import MultiStep
 
 
 class TrainFunctions:
-    """The functions that may stand in `model.train_function`.
+    """The functions that may be set as `model.train_function`.
 
     Plans with the same `step_arguments` share one traced step; each run gets its own runner.
     """
@@ -44,7 +44,7 @@ class TrainFunctions:
 
     @property
     def are_valid(self) -> bool:
-        """Whether the model is compiled as when they were made; `compile` drops Keras' own."""
+        """Whether the functions are still valid; a new `compile` would have dropped Keras' own."""
         step = self._keras and self._keras.train
         return step is not None and step.is_traceable and self.model.train_function is step.wrapped
 
@@ -58,7 +58,7 @@ class TrainFunctions:
     def on_trial(self) -> Callable[[], None]:
         """Prepares Keras' own functions for trials; returns a function that undoes their draws.
 
-        Where operations count their draws, it puts back the old functions, or has new ones made.
+        If operations count draws internally, it restores the old functions, or has new ones made.
         """
         before = self._keras
         if before is not None and before.train.has_operation(graphs.hides_draws):
@@ -85,7 +85,7 @@ class TrainFunctions:
                 f"micro_batches={plan.micro_batches}, but {self.slicing_obstacle}. "
                 "Train with micro_batches=1."
             )
-        build_used_optimizer(self.model)  # which parts of a step that are traced once have to know
+        build_used_optimizer(self.model)  # needed by parts of a step that are traced once
         runner: StepRunner = TracedSteps(self.traced(plan), micro_batches=plan.micro_batches)
         for each in plan.speedups:
             runner = each.around(runner, plan, self)
@@ -134,7 +134,7 @@ class TrainFunctions:
 
     @property
     def used_variables(self) -> list[tf.Variable] | None:
-        """The variables that traced functions read or write; None if one does not tell."""
+        """The variables that traced functions read or write; None if one does not report."""
         functions: list[MultiStep | KerasFunction] = [*self._made.values()]
         if self._keras is not None:
             functions.append(self._keras.train)
@@ -145,7 +145,7 @@ class TrainFunctions:
     def replaced(self) -> Iterator[None]:
         """Wraps a `fit` in which functions are replaced, and called with direct iterators.
 
-        Keras' own are in their place afterwards, as if used.
+        Keras' own functions are restored afterwards, as if they had been used.
         """
         model = self.model
         try:
@@ -159,9 +159,9 @@ class TrainFunctions:
         return self.keras.train.wrapped, self.keras.test
 
     def retrace(self, train: Function | None = None) -> None:
-        """Has everything traced anew, since trainable weights may have changed.
+        """Makes all functions trace again, since trainable weights may have changed.
 
-        `train` is Keras' own train function, if that has been made since.
+        `train` is Keras' own train function, if Keras has made a new one since.
         """
         self._keras = self.keras_api.keras_functions(self.model, train=train)
         for each in self._all_traced:

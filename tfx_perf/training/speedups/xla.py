@@ -9,12 +9,12 @@ if TYPE_CHECKING:
     from tfx_perf.training.speedups.plan import TrainingPlan
     from tfx_perf.training.speedups.train_functions import TrainFunctions
 
-_CPU_SHARE = 0.05  # of a step's time: the usual saving on a CPU
+_CPU_SHARE = 0.05  # the usual saving on a CPU, of a step's time
 _SLOW_ON_CPUS = "Conv1D", "Conv2D", "Conv3D", "LSTM", "GRU", "RNN"  # in names of layers
 
 
 def slow_on_cpus(model: Any) -> str | None:
-    """Returns why XLA would slow a model's steps down, where nothing but a CPU computes."""
+    """Returns why XLA would slow down a model's steps if only a CPU computes, otherwise None."""
     from tfx_perf.hardware import devices
     from tfx_perf.training.keras_api.base_api import all_layers
 
@@ -28,7 +28,7 @@ def slow_on_cpus(model: Any) -> str | None:
 class Xla(Speedup):
     """XLA compiles forward and backward pass; the optimizer stays outside.
 
-    It fuses small operations. On CPUs that made dense layers 1.08 times as fast (AVX-512): only
+    It fuses small operations. On CPUs this made dense layers 1.08 times as fast (AVX-512), so only
     long trainings try it there.
     """
 

@@ -20,8 +20,8 @@ class XlaLoop(Speedup):
     uses_xla = True
     is_suspect = True
     hoped_share = 0.3  # of small operations; large products gain nothing
-    # A small model's step is the time of starting its operations, most of which are the update's
-    # where no kernel makes one of them. Measured: 0.29 µs (Nadam, 663), 0.38 µs (20 columns, 2027).
+    # The time of a small model's step is that of starting its operations, most of them in the
+    # update if no kernel fuses it. Measured: 0.29 µs (Nadam, 663), 0.38 µs (20 columns, 2027).
     hoped_operation_seconds = 0.3e-6
 
     def words(self, value: bool) -> str:
@@ -29,7 +29,7 @@ class XlaLoop(Speedup):
         return " as an XLA loop"
 
     def conflict(self, plan: "TrainingPlan") -> str | None:
-        """Returns why nothing else can change the steps."""
+        """Returns why other speedups of the plan cannot be combined with it."""
         others = {each.name for each in plan.speedups if not each.in_plain_fit}
         if others - {self.name, "steps_per_execution"}:
             return "xla_loop compiles whole steps, and leaves nothing to the others"
@@ -63,7 +63,7 @@ class XlaLoop(Speedup):
     def compiled_part(
         self, batch: Any, plan: "TrainingPlan", functions: "TrainFunctions"
     ) -> tuple[Callable[[Any], Any], Any]:
-        """Returns one of the steps."""
+        """Returns the function of one step, and its input for a batch."""
         return self._compiled(plan, functions).one_step(batch)
 
     def _compiled(self, plan: "TrainingPlan", functions: "TrainFunctions") -> "CompiledCall":

@@ -1,8 +1,8 @@
 """CompiledCall: all steps of a call as an XLA loop.
 
-In a small model, a step takes the time to start some three hundred operations, not that to
-compute them. XLA makes a handful of loops of them; and if it compiles the loop over the
-steps too, weights and slots stay in its buffers from step to step.
+In a small model, the time of a step is that of starting some three hundred operations, not of
+computing them. XLA fuses them into a handful of loops. If it also compiles the loop over the
+steps, weights and slots stay in its buffers from step to step.
 """
 
 import contextlib
@@ -26,11 +26,11 @@ from tfx_perf.training.step.steps import repeated
 Logs = dict[str, Any]
 Parts = list[tf.Tensor]  # of a batch
 
-# Batches are taken, and what is prepared of them held, for so many bytes at the most.
+# Most bytes of batches, and of their prepared inputs, to hold at once.
 _MOST_BYTES = 2**26
 _HOST = "CPU:0"  # where iterators put their batches
-# Without trained weights, randomness or state that changes, and row by row: of many batches
-# joined to one, their result is that of the batches, joined.
+# Layers that compute row by row, without trained weights, randomness or state that changes: for
+# many batches joined into one, their result is the joined results of the batches.
 _LAYERS = (
     "CategoryEncoding",
     "Concatenate",
@@ -62,13 +62,13 @@ def obstacle(model: Any, keras_api: KerasApi, spec: Any) -> str | None:
 class CompiledCall:
     """Takes the batches of a call, prepares all inputs at once, and runs all steps.
 
-    The runner inside runs batches of another size than the others'. All variables must exist before
-    it runs: `trace` comes first.
+    The inner runner runs batches that differ in size from the others. All variables must exist
+    before a run, so `trace` must be called first.
     """
 
     def __init__(self, model: Any, keras_api: KerasApi, *, stepwise: steps_lib.MultiStep) -> None:
         self.stepwise = stepwise
-        # Of what was compiled, in order: batches, and the shapes of the parts of each.
+        # Compiled programs, in order: the number of batches, and the shapes of the parts of each.
         self._shapes: dict[tuple[int, tuple[tf.TensorShape, ...]], None] = {}
         self._keras_api = keras_api
         self._strategy = model.distribute_strategy
@@ -105,7 +105,7 @@ class CompiledCall:
 
     @property
     def trace_seconds(self) -> float:
-        """Seconds in the steps' Python code, all traces together."""
+        """Seconds spent in the steps' Python code, in all traces together."""
         return self._trace_seconds + self.stepwise.trace_seconds
 
     def one_step(self, batch: Any) -> tuple[Callable[[Any], Logs], Any]:
@@ -122,7 +122,7 @@ class CompiledCall:
     def run(
         self, iterator: Any, steps: int, *, inner: StepRunner, steps_per_execution: int
     ) -> Logs:
-        """Runs steps as `StepRunner` does, those of batches that differ in size by `inner`."""
+        """Runs steps as `StepRunner` does; uses `inner` for batches that differ in size."""
         logs: Logs = {}
         while steps:
             batches = self._taken(iterator, 1)
@@ -150,7 +150,7 @@ class CompiledCall:
         shapes = self._common_shapes(batches)
         if shapes is None:
             return None
-        # Of one length, so that nothing is compiled for another; what is too much is not run.
+        # Padded to one length, so that no other length is compiled; the padding is not run.
         padded = batches + batches[-1:] * (length - len(batches))
         self._shapes[length, shapes] = None
         with tf.device(_HOST):
@@ -160,7 +160,7 @@ class CompiledCall:
         return logs
 
     def _taken(self, iterator: Any, count: int) -> list[Parts]:
-        """Takes batches, fewer if the data end; in a graph each would wait for a thread."""
+        """Takes batches, fewer if the data end; inside a graph, each would wait for a thread."""
         self._spec = iterator.element_spec
         shapes = [part.shape for part in tf.nest.flatten(self._spec)]
         dtypes = [part.dtype for part in tf.nest.flatten(self._spec)]
@@ -175,11 +175,11 @@ class CompiledCall:
     ) -> tuple[Logs, tf.Tensor, list[tf.Tensor]]:
         """Trains on the first `steps` of stacked parts [batches, rows, ...].
 
-        Returns the logs, how many steps ran, and the variables' old values. Hold these: otherwise
-        XLA gets their buffers and frees them if memory runs out, and the next use ends the process.
+        Returns the logs, how many steps ran, and the variables' old values. These must be held, or
+        XLA takes over their buffers and frees them if memory runs out: the next use then crashes.
         """
         began = time.perf_counter()
-        # With no more known of the shapes than step by step: Keras weighs by batch size if it is.
+        # Hides shapes that are unknown in single steps: Keras weighs by static batch sizes.
         stacked = [
             tf.compat.v1.placeholder_with_default(part, [part.shape[0], *spec.shape])
             for part, spec in zip(stacked, tf.nest.flatten(self._spec), strict=True)
@@ -199,7 +199,7 @@ class CompiledCall:
     def _all_steps(
         self, parts: Tensors, steps: tf.Tensor
     ) -> tuple[Logs, tuple[tf.Tensor, tf.Tensor]]:
-        """Returns the last logs, whether Keras' `fit` would raise no error, and the steps."""
+        """Returns the last logs, whether Keras' `fit` would raise no error, and the step count."""
 
         def once(
             index: tf.Tensor, state: tuple[tf.Tensor, tf.Tensor]
@@ -224,12 +224,12 @@ class CompiledCall:
         """Returns the shapes of the parts of each batch; None if they are not of one size."""
         shapes = tuple(part.shape for part in tf.nest.flatten(self._spec))
         if all(shape.is_fully_defined() for shape in shapes):
-            return shapes  # looking at each batch takes as long as taking it
+            return shapes  # inspecting a batch takes as long as reading it
         first, *others = ([part.shape for part in batch] for batch in batches)
         return tuple(first) if all(other == first for other in others) else None
 
     def _iterator_over(self, batches: list[Parts]) -> Any:
-        """Returns an iterator of the data's type, so that nothing is traced for it alone."""
+        """Returns an iterator of the data's type, so that it needs no trace of its own."""
         elements = [tf.nest.pack_sequence_as(self._spec, parts) for parts in batches]
         return iter(tf.data.Dataset.from_generator(lambda: elements, output_signature=self._spec))
 
@@ -252,12 +252,12 @@ class _CompiledSteps(StepRunnerWrapper):
 
 
 class Preparation:
-    """Splits a functional model behind the layers that only prepare its inputs.
+    """Splits a functional model after the layers that only prepare its inputs.
 
-    They can run for many batches at once, because they depend neither on the weights nor on other
-    rows; and most operations that XLA cannot compile are among them: strings, tables, the counting
+    These layers can run for many batches at once, because they depend neither on the weights nor on
+    other rows. They contain most operations that XLA cannot compile: strings, tables, the counting
     in `CategoryEncoding`. The model is not changed; its own graph is run in two parts. `row_bytes`
-    is the memory of a row of their outputs.
+    is the memory of one row of these layers' outputs.
     """
 
     def __init__(self, model: Any, keras_api: KerasApi) -> None:
@@ -289,7 +289,7 @@ class Preparation:
         return [_reshaped(part, front, behind=1) for part in prepared]
 
     def forward(self, prepared: Tensors) -> Tensors:
-        """Calls the rest of the model on one batch of `prepare`."""
+        """Calls the rest of the model on one batch from `prepare`."""
         if not self._between:
             return self._keras_api.forward(self._model, prepared)
         with self._running(inputs=self._between, nodes=self._after):
@@ -318,7 +318,7 @@ class Preparation:
 
 
 def _prepares(layer: Any, inputs: list[Any], keras_api: KerasApi) -> bool:
-    """Whether a layer computes each row by itself, from nothing else that changes."""
+    """Whether a layer computes each row from that row and constants only."""
     name = type(layer).__name__
     if name not in _LAYERS or type(layer) is not getattr(keras_api.layers, name, None):
         return False

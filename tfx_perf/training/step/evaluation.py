@@ -10,12 +10,12 @@ from tfx_perf.training.keras_api import either_keras, keras3_api
 from tfx_perf.training.keras_api.base_api import KerasApi, Tensors
 from tfx_perf.training.step import replica_part
 
-_LASTING: list[bool] = []  # contexts
+_LASTING: list[bool] = []  # one for each active context
 
 
 @contextlib.contextmanager
 def as_one_device() -> Iterator[None]:
-    """Has all models evaluate and predict as on one device inside the context; may be nested."""
+    """Makes all models evaluate and predict as on one device in the context; may be nested."""
     with contextlib.ExitStack() as undo:
         for keras_api in () if _LASTING else either_keras.apis():
             if keras_api.package == "keras":
@@ -34,16 +34,16 @@ def _counting_rows(keras_api: KerasApi, original: Callable[..., Any]) -> Callabl
         part = replica_part.part_of(data, model=model, keras_api=keras_api)
         if part is None:
             return original(model, data)
-        if keras_api.overrides_metrics(model):  # a replica without rows has logs, too, of its own
+        if keras_api.overrides_metrics(model):  # then a replica without rows has logs, too
             with keras_api.counting(model, part):
                 return original(model, data)
 
         def counted() -> dict[str, Any]:
-            # Of results, for which tf_keras asks others, there are none without rows.
+            # Without results: tf_keras asks all replicas for them, but some may have no rows.
             with keras_api.counting(model, part), keras_api.leaving_results_out(model):
                 return original(model, data)
 
-        # What asks others has these trace their steps meanwhile, with metrics that are the same.
+        # Code that asks others lets them trace their steps meanwhile, which use the same metrics.
         replica_part.computed_from_rows(counted, data, asking_others=lambda: original(model, data))
         return model.get_metrics_result()
 

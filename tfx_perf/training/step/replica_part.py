@@ -1,4 +1,4 @@
-"""One replica's part of a batch; parts may differ, as those of a last batch do."""
+"""One replica's part of a batch; parts may differ in size, as in the last batch."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +12,7 @@ from tfx_perf.training.keras_api.per_row_rng import Rows
 
 
 def part_of(batch: Tensors, *, model: Any, keras_api: KerasApi) -> PartOfBatch | None:
-    """Returns this replica's part, None if all have as many rows; all replicas must ask."""
+    """Returns this replica's part, None if all have as many rows; all replicas must call it."""
     if not _may_differ(batch):
         return None
     context = tf.distribute.get_replica_context()
@@ -20,7 +20,7 @@ def part_of(batch: Tensors, *, model: Any, keras_api: KerasApi) -> PartOfBatch |
     rows = tf.cast(datasets.row_count(batch), tf.int32)
     counted = _counted(batch, model=model, keras_api=keras_api)
     rows_here = tf.one_hot(index, count, dtype=tf.float64) * tf.cast(rows, tf.float64)
-    # At once, in a type that all devices sum.
+    # Both are summed at once, in a type that all devices can sum.
     asked = [rows_here, [0.0 if counted is None else counted]]
     summed = context.all_reduce(tf.distribute.ReduceOp.SUM, tf.concat(asked, axis=0))
     all_rows = tf.cast(summed[:-1], tf.int32)
@@ -30,7 +30,7 @@ def part_of(batch: Tensors, *, model: Any, keras_api: KerasApi) -> PartOfBatch |
         return PartOfBatch(share=None, rows=rows, counts_as=None, place=place)
     counts_as = tf.math.divide_no_nan(counted, summed[-1])
     return PartOfBatch(
-        share=count * counts_as,  # Keras has divided each replica's mean by their number
+        share=count * counts_as,  # Keras has divided each replica's mean by `count`
         rows=tf.cast(tf.cast(batch_rows, tf.float64) * counts_as, tf.float32),
         counts_as=tf.cast(counts_as, tf.float32),
         place=place,
@@ -38,7 +38,7 @@ def part_of(batch: Tensors, *, model: Any, keras_api: KerasApi) -> PartOfBatch |
 
 
 def _counted(batch: Tensors, *, model: Any, keras_api: KerasApi) -> tf.Tensor | None:
-    """Returns the divisor of the model's mean losses; None if they are no such means."""
+    """Returns the divisor of the model's mean losses; None if they are not such means."""
     if keras_api.averages_loss(model):
         return tf.cast(datasets.row_count(batch), tf.float64)
     weight = keras_api.unpack(batch)[2]
@@ -52,7 +52,7 @@ def _counted(batch: Tensors, *, model: Any, keras_api: KerasApi) -> tf.Tensor | 
 
 
 def place_of(batch: Tensors, part: PartOfBatch | None) -> Rows | None:
-    """Returns the place of rows in the batch; None of rows that are all there are."""
+    """Returns the place of rows in the batch; None if they are the whole batch, or unknown."""
     if part is not None:
         return part.place
     context = tf.distribute.get_replica_context()
@@ -68,10 +68,10 @@ def place_of(batch: Tensors, part: PartOfBatch | None) -> Rows | None:
 def computed_from_rows(
     compute: Callable[[], Any], batch: Tensors, *, asking_others: Callable[[], Any] | None = None
 ) -> Any:
-    """Returns what `compute` returns; zeros like it on a replica whose `batch` has no rows.
+    """Returns the result of `compute`, or zeros like it on a replica whose `batch` has no rows.
 
-    There layers may fail (Conv1D on CPUs), a mean is NaN, and averages would move. Code that asks
-    other replicas runs all the same, since they wait for it, as `asking_others` if given.
+    Without rows, layers may fail (Conv1D on CPUs), a mean is NaN, and averages would move. Code
+    that asks other replicas runs anyway, since they wait for it; `asking_others` then replaces it.
     """
     if not _may_differ(batch) or tf.executing_eagerly():
         return compute()
@@ -91,12 +91,12 @@ def computed_from_rows(
     try:
         with per_row_rng.skippable() as skip:
             return tf.cond(datasets.row_count(batch) > 0, computed, nothing)
-    except RuntimeError:  # also TensorFlow's, of a `merge_call` in a branch
+    except RuntimeError:  # ours, or TensorFlow's for a `merge_call` in a branch
         return (asking_others or compute)()
 
 
 class _AsksOthersError(RuntimeError):
-    """Not all replicas may come to this branch."""
+    """Raised if code asks other replicas in a branch that not all of them may run."""
 
 
 def _may_differ(batch: Tensors) -> bool:

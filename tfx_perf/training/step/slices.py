@@ -18,7 +18,7 @@ _SCALING = ("scale_loss", "get_scaled_loss", "get_unscaled_gradients")
 def slicing_obstacle(model: Any, keras_api: KerasApi) -> str | None:
     """Returns why the gradient of a batch cannot be summed over slices, None if it can.
 
-    A user's own `compute_loss` is taken to be a mean over the rows, as Keras' losses are.
+    A user's own `compute_loss` is assumed to be a mean over the rows, as Keras' losses are.
     """
     reason = keras_api.splitting_obstacle(model)
     if reason:
@@ -31,7 +31,7 @@ def slicing_obstacle(model: Any, keras_api: KerasApi) -> str | None:
         for name in _SCALING
     ):
         return "the optimizer scales the loss in its own way"
-    if keras_api.overrides_metrics(model):  # it may read weights, which must not have changed then
+    if keras_api.overrides_metrics(model):  # it may read weights, but runs before their update
         return "the model has its own compute_metrics"
     layers, recurrent = all_layers(model), keras_api.layers.RNN
     if any(isinstance(each, recurrent) and each.stateful for each in layers):
@@ -43,7 +43,7 @@ def slicing_obstacle(model: Any, keras_api: KerasApi) -> str | None:
 
 
 def rows(batch: Tensors, begin: tf.Tensor, size: tf.Tensor) -> Tensors:
-    """Returns `size` rows from `begin` on, int32 scalars, of everything that is no scalar."""
+    """Returns `size` rows from `begin` on (int32 scalars) of every tensor that is not a scalar."""
 
     def cut(tensor: Any) -> Any:
         if tensor is None or tensor.shape.rank == 0:
@@ -53,7 +53,7 @@ def rows(batch: Tensors, begin: tf.Tensor, size: tf.Tensor) -> Tensors:
             start = tf.concat([[tf.cast(begin, tf.int64)], tf.zeros_like(whole[1:])], axis=0)
             extent = tf.concat([[tf.cast(size, tf.int64)], whole[1:]], axis=0)
             part = tf.sparse.slice(tensor, start, extent)
-            # What is known of the shape must stay known; layers ask for the last dimension.
+            # Known dimensions must stay known, because layers need the last one.
             part.set_shape([None, *tensor.shape[1:]])
             return part
         return tensor[begin : begin + size]
@@ -72,8 +72,8 @@ def bounds(
 class GradientSum:
     """The sum of gradients that all have the structure of the first ones.
 
-    Sparse gradients are joined and not made dense: they come out as the whole batch would have
-    given them, row for row, so that optimizer and clipping treat repeated indices alike.
+    Sparse gradients are concatenated, not made dense: the result is that of the whole batch, row
+    for row, so that optimizer and clipping treat repeated indices in the same way.
     """
 
     def __init__(self, first: Gradients, *, terms: tf.Tensor) -> None:
@@ -82,7 +82,7 @@ class GradientSum:
 
     @staticmethod
     def add(state: State, gradients: Gradients, *, index: tf.Tensor) -> State:
-        """Returns the state with the term of that index, counted from 0, added."""
+        """Returns the state plus the term with this index, counted from 0."""
         return [
             _add(sum_, gradient, index) for sum_, gradient in zip(state, gradients, strict=True)
         ]

@@ -17,7 +17,7 @@ from tfx_perf.training.step import replica_part, slices
 from tfx_perf.training.step.slices import Gradients, GradientSum
 
 Logs = dict[str, Any]
-Checks = list[tuple[str, tf.Tensor]]  # what is wrong otherwise, and a condition
+Checks = list[tuple[str, tf.Tensor]]  # conditions, each after the error message if it is false
 
 
 class SplitStep:
@@ -45,7 +45,7 @@ class SplitStep:
         the gradient that it begins with. `forward` computes predictions from x; None calls the
         model.
         """
-        self.compiled_shapes: dict[str, None] | None = {} if xla else None  # in words, as traced
+        self.compiled_shapes: dict[str, None] | None = {} if xla else None  # formatted, as traced
         self.ranges = IndexRanges()  # checks that XLA leaves out
         self._forward = forward or functools.partial(keras_api.forward, model)
         self._model = model
@@ -75,7 +75,7 @@ class SplitStep:
         else:
             gradients = self._of_slices(batch, micro_batches, part)
             metrics = self._model.get_metrics_result
-        # Else the optimizer counts a step that finds no data, or an index out of its range.
+        # Otherwise the optimizer counts a step without data, or with an index out of range.
         before = tf.nest.flatten(gradients if self._xla else batch, expand_composites=True)
         waits = tf.control_dependencies([each for each in before if each is not None])
         with tf.variable_creator_scope(_made_at_once), waits:
@@ -88,7 +88,7 @@ class SplitStep:
         return self._compute(x, y, weight, None)[:2]
 
     def run_in_xla(self, batch: Tensors) -> tuple[Logs, tf.Tensor]:
-        """Trains on a batch under XLA; returns logs and whether `ranges` hold, a tensor."""
+        """Trains on a batch under XLA; returns logs and whether `ranges` hold (a tensor)."""
         x, y, weight = self._keras_api.unpack(batch)
         gradients, y_pred, _, holds = self._compute(x, y, weight, None)
         self._apply(gradients)
@@ -111,13 +111,13 @@ class SplitStep:
             y_pred = self._forward(x)
             loss = keras_api.loss(model, x, y, y_pred, weight, part=part)
             if part is not None and part.slice_share is not None:
-                # Not the gradients: those of a scaled loss would overflow sooner than the batch's.
+                # Not applied to gradients: a scaled loss's would overflow sooner than the batch's.
                 loss *= tf.cast(part.slice_share, loss.dtype)
             loss = keras_api.scaled(model, loss)
         if not self._checkpoint_gradients:
             gradients = tape.gradient(loss, model.trainable_variables)
             return gradients, y_pred, private_attributes.masks_of(y_pred), self.ranges.holds
-        with tf.control_dependencies([loss]):  # a constant one would not be known to come last
+        with tf.control_dependencies([loss]):  # a constant loss would not be known to come last
             seed = tf.ones_like(loss)
         gradients = tape.gradient(loss, model.trainable_variables, output_gradients=seed)
         self._checkpoint_gradients(seed, xla=self._xla)
@@ -145,7 +145,7 @@ class SplitStep:
                     lambda each: None if each is None else tf.identity(each), gradients
                 )
         if part is not None and part.share is not None:
-            # Not the loss: forward and backward pass need not wait for what other replicas have.
+            # Not applied to the loss, so that both passes need not wait for other replicas.
             gradients = [_times(each, part.share) for each in gradients]
         is_slice, keras_api = part is not None and part.slice_share is not None, self._keras_api
         metrics = keras_api.update_metrics if is_slice else keras_api.metrics
@@ -168,13 +168,13 @@ class SplitStep:
         pieces = tf.maximum(1, tf.minimum(pieces, rows))
         of_all, weight = _counts(batch, whole)
         place = replica_part.place_of(batch, whole) or Rows(0, rows, rows)
-        # By rows, each slice draws from the seeds of the whole batch.
+        # If draws are made row by row, each slice uses the seeds of the whole batch.
         seeds = self._keras_api.seeds(self._model) if per_row_rng.are_lasting() else []
         first_seeds = [tf.identity(tf.convert_to_tensor(seed)) for seed in seeds]
 
         def piece(index: tf.Tensor) -> Gradients:
             begin, size = slices.bounds(rows, pieces=pieces, index=index)
-            # In float64, whatever the loss is in; of a replica without rows it is 0.
+            # In float64 regardless of the loss; 0 for a replica without rows.
             share = tf.math.divide_no_nan(tf.cast(size, tf.float64), tf.cast(rows, tf.float64))
             counts_as = tf.cast(share * tf.cast(weight, tf.float64), tf.float32)
             part = PartOfBatch(
@@ -186,7 +186,7 @@ class SplitStep:
             )
             return self._slice(slices.rows(batch, begin, size), part)
 
-        # The first stands before the loop, because the loop needs to know the structures.
+        # The first slice runs before the loop, because the loop needs to know the structures.
         first = piece(tf.constant(0))
         total = GradientSum(first, terms=pieces)
 
@@ -205,13 +205,13 @@ class SplitStep:
 
 
 def shapes_in_words(shapes: Iterable[Any]) -> str:
-    """Returns shapes for people, equal ones once, e.g. `32x8, 32x1`."""
+    """Returns a description of shapes, equal ones only once, e.g. `32x8, 32x1`."""
     listed = ("x".join("?" if size is None else str(size) for size in shape) for shape in shapes)
     return ", ".join(filter(None, dict.fromkeys(listed)))
 
 
 def _made_at_once(make: Callable[..., Any], **options: Any) -> Any:
-    """Makes a variable that waits for nothing, so that TensorFlow can initialize it before."""
+    """Creates a variable that waits for no operation, so TensorFlow can initialize it first."""
     with tf.control_dependencies(None):
         return make(**options)
 
@@ -243,7 +243,7 @@ def _times(gradient: Any, factor: tf.Tensor) -> Any:
 class IndexRanges:
     """The conditions under which Keras' `fit` would not raise an error.
 
-    XLA takes an index out of range for the nearest, and drops assertions.
+    XLA replaces an index out of range by the nearest one in range, and drops assertions.
     """
 
     def __init__(self) -> None:

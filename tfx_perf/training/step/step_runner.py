@@ -1,4 +1,4 @@
-"""StepRunner: runs training steps; its wrappers stand around it."""
+"""StepRunner, which runs training steps, and the base class of its wrappers."""
 
 from collections.abc import Iterable
 from typing import Any, Protocol
@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tfx_perf.training.step.steps import MultiStep
 
-Logs = Any  # of the train function, as a rule a dictionary of scalars
+Logs = Any  # of the train function, usually a dictionary of scalars
 
 
 class StepRunner(Protocol):
@@ -17,14 +17,14 @@ class StepRunner(Protocol):
         """Runs steps, at least one; raises OutOfRangeError when data end, after whole steps."""
 
     def trace(self, iterator: Any) -> None:
-        """Traces the steps for an iterator without running any: then all variables exist."""
+        """Traces the steps for an iterator without running any; creates all variables."""
 
     def used_variables(self) -> Iterable[tf.Variable]:
         """Returns the variables that the steps read or write; none before `trace`."""
 
 
 class StepRunnerWrapper:
-    """Stands around the runner `inner`; a subclass changes how that runs its steps."""
+    """Wraps the runner `inner`; a subclass changes how `inner` runs its steps."""
 
     def __init__(self, inner: StepRunner) -> None:
         self.inner = inner
@@ -52,15 +52,15 @@ class EpochStepCounter:
     def __init__(self) -> None:
         self._left: int | None = None
         self.call_count = self.last_call_steps = 0
-        self.has_ended = False  # the data, in the last call
+        self.has_ended = False  # whether the data ended in the last call
 
     def begin(self, steps: int | None) -> None:
-        """Starts an epoch or evaluation of `steps` steps; None if nobody knows."""
+        """Starts an epoch or evaluation of `steps` steps; None if unknown."""
         self._left = steps
         self.call_count = 0
 
     def take(self, steps: int) -> int:
-        """Returns the next call's steps, at least 1: Keras 3 asks until data have ended."""
+        """Returns the next call's steps, at least 1: Keras 3 calls until the data end."""
         taken = steps if self._left is None else max(1, min(steps, self._left))
         if self._left is not None:
             self._left -= taken
@@ -70,7 +70,7 @@ class EpochStepCounter:
 
 
 class TracedSteps:
-    """Runs a `MultiStep`, as a `StepRunner`; others may run the same one at the same time."""
+    """Runs a `MultiStep` as a `StepRunner`; others may run the same one at the same time."""
 
     def __init__(self, function: MultiStep, *, micro_batches: int = 1) -> None:
         self.micro_batches = micro_batches

@@ -1,7 +1,7 @@
 """Train and test functions that run many steps for one call from Python.
 
-They go into `model.train_function` and `model.test_function`, where Keras keeps its own:
-everything else in `fit` (epochs, callbacks, validation, History) stays Keras'.
+They replace Keras' own in `model.train_function` and `model.test_function`: everything else
+in `fit` (epochs, callbacks, validation, History) remains Keras'.
 """
 
 import contextlib
@@ -17,10 +17,10 @@ from tfx_perf.training.keras_api.base_api import KerasApi
 from tfx_perf.training.replicas import strategies
 from tfx_perf.training.step.split_step import SplitStep
 
-_MOST_COUNTS = 1000  # of calls, before they are added up
+_MOST_COUNTS = 1000  # calls whose step counts are kept before they are added up
 
 Logs = dict[str, Any]
-Step = Callable[..., Logs]  # of a batch and, where it can slice it, the number of slices
+Step = Callable[..., Logs]  # takes a batch and, if it can slice it, the number of slices
 Tensors = Any  # a nested structure of tensors
 
 
@@ -33,8 +33,8 @@ def in_replicas(
 ) -> tuple[Any, tf.Tensor]:
     """Traces a step in every replica, and reduces its logs by `MEAN` or `SUM` over this worker's.
 
-    Returns the logs, which may be empty, and a constant. Both are there only when all that the step
-    does is done.
+    Returns the logs, which may be empty, and a constant. Both are available only after all
+    operations of the step that have side effects.
     """
     graph = tf.compat.v1.get_default_graph()
     before = len(graph.get_operations())
@@ -50,16 +50,16 @@ def repeated(
     *,
     state: Tensors = (),
 ) -> tuple[Tensors, Tensors]:
-    """Runs a step several times, at least once, one after the other; returns results and state.
+    """Runs a step several times in sequence, at least once; returns the last results and state.
 
-    A loop in a graph must know what its body returns before that is traced. So the step, whose
+    A loop in a graph must know what its body returns before the body is traced. So the step, whose
     arguments are the number of steps before it and their state, is a function that is inlined.
     """
     with constant_shapes.in_a_loop():
         function = QuickFunction(step).get_concrete_function(tf.constant(0), state)
 
     def body(done: tf.Tensor, last: tuple[Tensors, Tensors]) -> tuple[tf.Tensor, Any]:
-        # If the data end in this step, that must not cut short the one before.
+        # If the data end in this step, the one before must still complete.
         with tf.control_dependencies(tf.nest.flatten(last)):
             return done + 1, function(done, last[1])
 
@@ -77,7 +77,7 @@ class DoneCount:
 
     def __init__(self) -> None:
         self._total = 0
-        self._counts: list[Any] = []  # still to be added: a device may be at work on the last
+        self._counts: list[Any] = []  # not added yet: a device may still compute the last
 
     def add(self, count: Any) -> None:
         """Adds a call's steps, a number or a scalar tensor."""
@@ -96,15 +96,15 @@ class DoneCount:
 class MultiStep:
     """Runs a step several times on an iterator in one graph call.
 
-    It is traced once for all runners; see `TracedSteps`. Results of metrics are computed once,
-    after the last step: for each, tf_keras has replicas sum their counts.
+    It is traced once for all runners; see `TracedSteps`. Results of metrics are computed only
+    after the last step, because tf_keras sums counts over replicas for each of them.
     """
 
     def __init__(
         self, model: Any, keras_api: KerasApi, *, method: str, split: SplitStep | None = None
     ) -> None:
-        """Prepares `train_step` or `test_step` of a model, or what stands for it in parts."""
-        self.trace_seconds = 0.0  # in the steps' Python code, all traces together
+        """Prepares `train_step` or `test_step` of a model, or `split` in its place."""
+        self.trace_seconds = 0.0  # in the steps' Python code, in all traces together
         self._done = DoneCount()
         self._used: Sequence[tf.Variable] = ()
         self._graph: tf.Graph | None = None
@@ -147,7 +147,7 @@ class MultiStep:
 
     @property
     def compiled_shapes(self) -> tuple[str, ...] | None:
-        """The input shapes that XLA compiled for, in words; None without XLA."""
+        """The input shapes that XLA compiled for, formatted; None without XLA."""
         shapes = None if self._split is None else self._split.compiled_shapes
         return None if shapes is None else tuple(shapes)
 
@@ -190,7 +190,7 @@ class MultiStep:
 
         logs, count = repeated(step, steps, state=tf.constant(0))
         with tf.control_dependencies([count]):
-            if self._has_own_logs:  # those over all workers, who wait here
+            if self._has_own_logs:  # reduced over all workers, which wait here
                 logs = strategies.of_workers(strategy, logs, reduction=reduction)
             else:
                 logs = self._model.get_metrics_result()

@@ -9,19 +9,19 @@ from tfx_perf.training.speedups.plan import PLAIN_FIT, TrainingPlan
 Status = Literal["reference", "chosen", "slower", "different", "failed", "stopped", "untried"]
 
 MUST_BEAT = "what plans must beat"
-"""Why the reference is in the table where another plan trains."""
+"""Why the table lists the reference although another plan trains."""
 
 TRIALS_OFF = "trials are off, as training.tuning_seconds is 0"
-"""Why Keras fit trains where nothing is to be tried."""
+"""Why Keras fit trains if no plan is to be tried."""
 
 
 class TrialRecord(records.Record):
     """One plan that was tried.
 
-    Of the status, `reference` is Keras fit; `chosen` won, or trains because it needs no trial;
-    `slower` lost or tied; `different` did not reach Keras fit's state or, in another precision, its
-    loss; `failed` raised or crashed; `stopped` took too long for the budget; `untried` was not
-    worth it, or is impossible.
+    The status `reference` is for Keras fit; a `chosen` plan won, or trains because it needs no
+    trial; `slower` lost or tied; `different` did not reach Keras fit's state or, in another
+    precision, its loss; `failed` raised or crashed; `stopped` took too long for the budget;
+    `untried` was not worth trying, or is impossible.
     """
 
     plan: TrainingPlan
@@ -29,10 +29,10 @@ class TrialRecord(records.Record):
     reason: str
     loss: float | None = None  # mean over the equivalence check's steps
     compile_time_seconds: float | None = None  # tracing included; None if it failed
-    compiled_shapes: tuple[str, ...] | None = None  # by XLA, tried ones too; one program each
-    step_time: statistics.Interval | None = None  # seconds, median over blocks, else of the check
-    speedup: statistics.Interval | None = None  # over Keras fit, with what oneDNN gained it
-    may_pass: bool = True  # whether another run may be without this failure
+    compiled_shapes: tuple[str, ...] | None = None  # by XLA, in trials too; one program each
+    step_time: statistics.Interval | None = None  # seconds; median over blocks, or of the check
+    speedup: statistics.Interval | None = None  # over Keras fit, including any gain of oneDNN
+    may_pass: bool = True  # whether another run may avoid this failure
 
 
 class TrialProgress(records.Record):
@@ -41,7 +41,7 @@ class TrialProgress(records.Record):
     SCHEMA: ClassVar[str] = "tfx_perf.progress/1"
 
     began: float  # seconds since 1970, for another process
-    running: tuple[TrainingPlan, ...]  # all of one traced function
+    running: tuple[TrainingPlan, ...]  # all share one traced function
     finished: tuple[TrialRecord, ...]  # final records, of plans that cannot win
 
 
@@ -64,7 +64,7 @@ class StrategyChoice(records.Record):
 
 
 class PlanChoice(records.Record):
-    """The result of trials, here, in a process of their own, or in an earlier run."""
+    """The result of trials in this process, in a separate one, or in an earlier run."""
 
     SCHEMA: ClassVar[str] = "tfx_perf.choice/1"
     GONE: ClassVar[frozenset[str]] = frozenset({"double_batch_time_ratio", "fit_step_count"})
@@ -73,30 +73,30 @@ class PlanChoice(records.Record):
     plan: TrainingPlan
     plan_reason: str  # one sentence
     trials: tuple[TrialRecord, ...] = ()
-    input_wait_ratio: float | None = None  # share of a step that data from memory save
-    trial_time_seconds: float = 0.0  # wall time in this run, that of their process
+    input_wait_ratio: float | None = None  # share of a step saved if data is in memory
+    trial_time_seconds: float = 0.0  # wall time in this run, their process included
     trial_import_seconds: float | None = None  # until the user's code; None: no process
     trial_setup_seconds: float | None = None  # from there until `fit`; None likewise
     trial_leftover_bytes: int = 0  # left in the process, less the plan's own program
-    fit: dict[str, str] = {}  # the one that was tried; see `fit_key`
+    fit: dict[str, str] = {}  # the `fit` that was tried; see `fit_key`
     key: dict[str, str] = {}  # other conditions; see `plan_key`
-    strategy: StrategyChoice | None = None  # the plan's, if it was to be found out
+    strategy: StrategyChoice | None = None  # the plan's, if it was chosen by `auto`
     trials_failed: bool = False  # as a whole; `plan_reason` says how
     is_settled: bool = False  # trials with the same key would find the same
-    budget_lack: str = ""  # for what, and what would suffice, in a part of a sentence
-    expected_runs: int | None = None  # that the trials were for; None without trials
-    enough_runs: int | None = None  # with so many runs, trials would try more; None: never
-    reused_from: str | None = None  # the artifact of another run that had the trials
+    budget_lack: str = ""  # what it was too small for, and what suffices; a part of a sentence
+    expected_runs: int | None = None  # that the trials assumed; None without trials
+    enough_runs: int | None = None  # fewest runs for which trials would try more; None: never
+    reused_from: str | None = None  # the artifact of the run that had the trials
     other_choices: "tuple[PlanChoice, ...]" = ()  # of other `fit`s in the same training
 
     @property
     def of_all_fits(self) -> "tuple[PlanChoice, ...]":
-        """The choices of all `fit`s, each alone; this one comes first."""
+        """The choices of all `fit`s, each without the others; this one comes first."""
         return self.model_copy(update={"other_choices": ()}), *self.other_choices
 
     @property
     def with_plan_among_trials(self) -> "PlanChoice":
-        """The choice with a record also of a plan that trains because it needs no trial."""
+        """The choice, with a record added if its plan trains because it needs no trial."""
         has_record = any(
             each.status == "chosen" or (each.status == "reference" and each.plan == self.plan)
             for each in self.trials
@@ -119,7 +119,7 @@ class PlanChoice(records.Record):
         return self.model_copy(update={"trials": (*references, trial, *others)})
 
     def given_up(self, why: str) -> "PlanChoice":
-        """Returns the choice of a plan that was slow in the training; the next run tries anew."""
+        """Returns the choice after its plan was slow in the training; the next run tries again."""
         trials = tuple(
             each.model_copy(update={"speedup": None, "reason": f"{each.reason}; {why}"})
             if each.status == "chosen"
@@ -129,14 +129,14 @@ class PlanChoice(records.Record):
         return self.model_copy(update={"plan_reason": why, "trials": trials, "is_settled": False})
 
     def for_another_run(self, source: str, *, expected_runs: int) -> "PlanChoice | None":
-        """Returns the choices for a run without trials; None if it needs some for this `fit`."""
+        """Returns the choices for a run without trials; None if this `fit` needs trials."""
         if not self.is_final(expected_runs=expected_runs):
             return None
         this_choice = PlanChoice(**{name: getattr(self, name) for name in PlanChoice.model_fields})
         first, *others = (
             choice.model_copy(
                 update={
-                    "plan": choice.plan.in_whole_batches,  # there may be memory for it
+                    "plan": choice.plan.in_whole_batches,  # memory may suffice this time
                     "trial_time_seconds": 0.0,
                     "trial_import_seconds": None,
                     "trial_setup_seconds": None,
@@ -149,7 +149,7 @@ class PlanChoice(records.Record):
         return first.model_copy(update={"other_choices": tuple(others)})
 
     def is_final(self, *, expected_runs: int) -> bool:
-        """Whether trials for so many planned runs would find the same."""
+        """Whether trials for this many expected runs would find the same."""
         is_open = self.enough_runs is not None and expected_runs >= self.enough_runs
         return self.is_settled and not is_open
 

@@ -1,4 +1,4 @@
-"""Chooses the plan for a `fit`; whatever goes wrong, it is Keras' `fit`."""
+"""Chooses the plan for a `fit`; if anything fails, the choice is Keras' `fit`."""
 
 import contextlib
 import dataclasses
@@ -23,18 +23,18 @@ from tfx_perf.training.tuning.plan_key import fit_key
 from tfx_perf.training.tuning.plan_tuner import PlanTuner
 
 NEEDS_OWN_PROCESS = (
-    "the data or the step call Python functions, which trials would call as well, or more than 256 "
-    "MiB of variables stand beside the model; a step of TensorFlow's operations on data that it "
-    "reads by itself, such as TFRecord files, can be tuned"
+    "the data or the step call Python functions, which trials would call as well, or variables "
+    "outside the model exceed 256 MiB; a step with TensorFlow operations only, on data that "
+    "TensorFlow reads itself, such as TFRecord files, can be tuned"
 )
-"""Why Keras' `fit` trains where trials have no other process to run in."""
+"""Why Keras' `fit` trains if trials have no separate process to run in."""
 
-_WRITES = "the step writes files or summaries, and trials would write theirs among them"
+_WRITES = "the step writes files or summaries, and trials would add their own to them"
 _LOGGER = logging.getLogger(__name__)
 _NOTHING = KnownPlan()
 _PARAMETERS = "parameter_count"
-# Of the numbers of parameters: of models for which trials would find the same, and of those that
-# one plan may train at all.
+# Largest ratios of the parameter counts of two models: for trials to give the same result, and for
+# a plan of one model to be used for the other at all.
 _SAME_RATIO, _LARGEST_RATIO = 1.1, 2.0
 
 
@@ -47,10 +47,10 @@ def by_trials(
     known: KnownPlan = _NOTHING,
     stop_when: Callable[[float], bool] = lambda step_seconds: False,
 ) -> PlanChoice:
-    """Returns the plan that wins the trials, which run here; for other arguments see `PlanTuner`.
+    """Runs trials in this process, and returns the plan that wins; see `PlanTuner` for arguments.
 
-    The model stays as it was, except that its variables exist. Raises SyncError if several workers
-    cannot go on with their trials.
+    The model is unchanged afterwards, except that its variables exist. Raises SyncError if several
+    workers cannot continue their trials.
     """
     began = time.perf_counter()
     if not settings.training.tuning_seconds:
@@ -75,10 +75,10 @@ def by_trials(
                 known=known,
                 stop_when=stop_when,
             ).run()
-    except errors.GIVEN_UP as error:  # the user's training must not depend on ours
+    except errors.GIVEN_UP as error:  # failed trials must not stop the user's training
         if autograph.asks_for_conversion(error) or isinstance(error, SyncError):
             raise
-        # What Keras' own step raises, `fit` raises too.
+        # No traceback for an error of Keras' own step, because `fit` raises it too.
         _LOGGER.warning(
             "Tuning failed; training with Keras fit: %s",
             errors.in_one_line(loop.trace_error or error),
@@ -95,14 +95,14 @@ def by_trials(
 def choose_and_restore(
     call: FitCall, loop: FitLoop, *, settings: PerfConfig, known: KnownPlan = _NOTHING
 ) -> PlanChoice:
-    """Returns the plan that wins; model, generators and data are as they were before."""
+    """Returns the plan that wins; leaves the model, random generators and data unchanged."""
     if not settings.training.tuning_seconds:
-        return by_trials(call, loop, settings=settings)  # which says so
+        return by_trials(call, loop, settings=settings)  # returns `TRIALS_OFF`
     with on_own_data(call, loop, settings=settings, known=known) as tried_call:
         if tried_call is None:
             return plain(NEEDS_OWN_PROCESS)
         choice = by_trials(tried_call, loop, settings=settings, known=known)
-    # Where nothing was tried, what no digest knows, such as an argument of a script, may be why.
+    # If nothing was tried, the cause may be missing from the key, such as a script argument.
     if not choice.fit:
         return choice.model_copy(update={"is_settled": False})
     return choice
@@ -111,9 +111,9 @@ def choose_and_restore(
 def _without_trials(
     call: FitCall, loop: FitLoop, *, settings: PerfConfig, known: KnownPlan
 ) -> PlanChoice | None:
-    """Returns the choice of Keras' `fit` where nothing can be tried, or nothing may pay.
+    """Returns the choice of Keras' `fit` if no plan can be tried, or none may pay; otherwise None.
 
-    That is known before anything is traced or read.
+    Decides this before anything is traced or read.
     """
     reason = obstacle(call, loop)
     if reason:
@@ -130,11 +130,11 @@ def _without_trials(
 def on_own_data(
     call: FitCall, loop: FitLoop, *, settings: PerfConfig, known: KnownPlan
 ) -> Iterator[FitCall | None]:
-    """Yields the `fit` on data like its own that share nothing with them, to be tried on.
+    """Yields the `fit` for trials, on data like its own that share no state with them.
 
-    At the end variables outside of the model that a step may have changed are as they were. Other
-    threads that call the model wait for the end. It yields None if the data or the step call Python
-    functions, or need too much memory, and `call` itself if nothing is to be tried.
+    On exit, restores variables outside the model that a step may have changed. Other threads that
+    call the model wait until then. Yields None if the data or the step call Python functions, or
+    those variables need too much memory; yields `call` itself if nothing is to be tried.
     """
     if _without_trials(call, loop, settings=settings, known=known) is not None:
         yield call
@@ -144,9 +144,9 @@ def on_own_data(
         yield None
         return
     with others_wait(call.model):
-        # A model is built by the numbers that Keras' `fit` would draw.
+        # An unbuilt model must be built with the random numbers that Keras' `fit` would draw.
         end = loop.functions.on_trial() if call.model.built else lambda: None
-        with contextlib.suppress(*errors.GIVEN_UP):  # which trials then raise
+        with contextlib.suppress(*errors.GIVEN_UP):  # the trials raise it again
             loop.prepare()
         calls_python = loop.functions.keras.train.has_operation(graphs.is_python)
         end()
@@ -160,11 +160,11 @@ def on_own_data(
 
 
 def for_workers(call: FitCall, loop: FitLoop, *, settings: PerfConfig, why: str = "") -> PlanChoice:
-    """Returns the plan where several workers train, the same on each.
+    """Returns the plan for several workers, the same on each.
 
-    There are no trials, for the reason `why`: a worker that failed alone would have the others wait
-    for ever. So the plan has only speedups that compute the same, no slower, and the fewest
-    steps a call.
+    There are no trials, for the reason `why`: a worker that failed alone would make the others wait
+    forever. So the plan has only speedups that compute the same and are not slower, and the fewest
+    steps per call.
     """
     plan, reason = PLAIN_FIT, None
     has_trials = settings.training.tuning_seconds > 0
@@ -172,12 +172,12 @@ def for_workers(call: FitCall, loop: FitLoop, *, settings: PerfConfig, why: str 
         try:
             reason = obstacle(call, loop)
             plan = PLAIN_FIT if reason else families.untried(loop, settings=settings)
-        except Exception as error:  # as above
+        except Exception as error:  # it must not stop the user's training
             _LOGGER.warning("Training with Keras fit.", exc_info=True)
             reason = errors.in_one_line(error)
     sync = loop.sync
     if not sync.all_equal(plan) and not plan.is_plain_fit:
-        # That one has a callback which needs every batch, say.
+        # For example, that worker has a callback which needs every batch.
         plan, reason = PLAIN_FIT, "another worker cannot train with the same plan"
     together = f"{sync.size} workers train together, without trials"
     if not has_trials:
@@ -188,11 +188,11 @@ def for_workers(call: FitCall, loop: FitLoop, *, settings: PerfConfig, why: str 
 
 
 def for_parameter_servers(call: FitCall, loop: FitLoop, *, settings: PerfConfig) -> PlanChoice:
-    """Returns the untried plan of the fewest steps a call, for a parameter servers' coordinator."""
+    """Returns an untried plan with the fewest steps per call for a parameter server coordinator."""
     if not settings.training.tuning_seconds:
         return plain(TRIALS_OFF)
     reason = (
-        "workers train asynchronously, without trials, which would have to keep them as they were"
+        "workers train asynchronously, without trials, which could not restore their state"
     )
     users_steps = loop.keras_api.get_steps_per_execution(call.model)
     if users_steps > 1:
@@ -203,12 +203,12 @@ def for_parameter_servers(call: FitCall, loop: FitLoop, *, settings: PerfConfig)
 
 
 def as_given(call: FitCall, loop: FitLoop, choice: PlanChoice) -> PlanChoice:
-    """Returns an earlier choice if it holds for this `fit`, else Keras' `fit`.
+    """Returns an earlier choice if it is valid for this `fit`, otherwise Keras' `fit`.
 
-    Where the model has grown since, the plan trains it once more, watched by a `KerasFallback`; the
-    next run makes new trials.
+    If the size of the model has changed since, the plan is used once more, watched by a
+    `KerasFallback`, and the next run makes new trials.
     """
-    if not choice.fit:  # Keras fit, because none could be tried
+    if not choice.fit:  # Keras' `fit`, because no plan could be tried
         return choice
     try:
         reason = obstacle(call, loop)
@@ -217,7 +217,7 @@ def as_given(call: FitCall, loop: FitLoop, choice: PlanChoice) -> PlanChoice:
                 loop.prepare(choice.plan)
             key = fit_key(call, loop)
             reason = _mismatch(choice.fit, key)
-    except Exception as error:  # as above
+    except Exception as error:  # it must not stop the user's training
         reason = errors.in_one_line(error)
     if not reason:
         is_same = _ratio(choice.fit, key) <= _SAME_RATIO
@@ -230,7 +230,7 @@ def as_given(call: FitCall, loop: FitLoop, choice: PlanChoice) -> PlanChoice:
 def with_recompute(
     call: FitCall, loop: FitLoop, choice: PlanChoice, *, settings: PerfConfig
 ) -> PlanChoice:
-    """Returns the choice; Keras' `fit` only if no activations are to be computed again."""
+    """Returns the choice, with gradient checkpointing instead of Keras' `fit` if asked for."""
     if not settings.training.gradient_checkpointing or not choice.plan.is_plain_fit:
         return choice
     reason = obstacle(call, loop)
@@ -249,6 +249,6 @@ def _mismatch(tried: dict[str, str], present: dict[str, str]) -> str | None:
 
 
 def _ratio(one: dict[str, str], other: dict[str, str]) -> float:
-    """Returns by how much two models of the same code, a vocabulary say, differ in size."""
+    """Returns the larger parameter count over the smaller; e.g. a vocabulary may differ."""
     smaller, larger = sorted(int(fit[_PARAMETERS]) for fit in (one, other))
     return larger / max(smaller, 1)

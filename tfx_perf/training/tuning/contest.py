@@ -1,4 +1,4 @@
-"""Plans that are compared: how fast each is, and which one surely wins."""
+"""Compares plans: how fast each one is, and which one surely wins."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -12,10 +12,10 @@ from tfx_perf.training.speedups.plan import TrainingPlan
 from tfx_perf.training.tuning.choice import TrialRecord
 
 MIN_ROUNDS = 5
-"""So many rounds decide by the margin."""
+"""With at least this many rounds, the margin decides."""
 
 FEW_ROUNDS = 3
-"""So few do for a plan that is surely so much faster as `_CLEARLY` says."""
+"""Rounds that suffice for a plan that is surely faster by the factor `_CLEARLY`."""
 
 _CLEARLY = 1.5
 
@@ -33,17 +33,17 @@ class Contender:
 
     @property
     def seconds(self) -> float:
-        """Median time of a step in the blocks; in the check as long as there are none."""
+        """Median time of a step in the blocks, or in the check while there are no blocks."""
         return float(np.median(self.blocks or [self.step_seconds]))
 
     @property
     def block_seconds(self) -> float:
-        """Time of a block of turns, by the check."""
+        """Time of a block of turns, estimated from the check."""
         call_seconds = (self.plan.steps_per_execution or 1) * self.step_seconds
         return max(turns.BLOCK_SECONDS + call_seconds, turns.BLOCK_CALLS * call_seconds)
 
     def speedup_over(self, reference: "Contender") -> statistics.Interval:
-        """Returns the reference's step time over this one's."""
+        """Returns the reference's step time divided by this one's."""
         return statistics.ratio_interval(reference.blocks, self.blocks)
 
     def record(self, reference: "Contender", winner: "Contender | None") -> TrialRecord:
@@ -63,7 +63,7 @@ class Contender:
                 "the few steps of its check"
             )
         else:
-            # Which are one sample: it tells which is faster, and no factor for more steps.
+            # The check is one sample: it tells which plan is faster, but not by what factor.
             faster = "faster" if self.step_seconds < reference.step_seconds else "not faster"
             times = map(formatting.format_seconds, (self.step_seconds, reference.step_seconds))
             shown = " a step, not ".join(times)
@@ -94,7 +94,7 @@ class Contest:
 
     reference: Contender
     others: list[Contender] = dataclasses.field(default_factory=list)
-    margin: float = dataclasses.field(kw_only=True)  # share by which to be surely faster
+    margin: float = dataclasses.field(kw_only=True)  # share by which the winner must be faster
 
     @property
     def contenders(self) -> list[Contender]:
@@ -108,30 +108,30 @@ class Contest:
 
     @property
     def round_seconds(self) -> float:
-        """Time of a round, a block of each."""
+        """Estimated time of a round: one block of each contender."""
         return sum(each.block_seconds for each in self.contenders)
 
     @property
     def first_in_checks(self) -> Contender:
-        """The fastest in the few steps of its check."""
+        """The contender that was fastest in the few steps of its check."""
         return min(self.contenders, key=lambda each: each.step_seconds)
 
     def add(self, contender: Contender, plans: Sequence[TrainingPlan]) -> None:
-        """Adds plans of one function, which has passed its check."""
+        """Adds plans that share one function, which has passed its check."""
         self.others += [dataclasses.replace(contender, plan=plan, blocks=[]) for plan in plans]
 
     def add_round(self, blocks: Sequence[float]) -> None:
-        """Adds a round that came to its end: a block of each, in the order of `contenders`."""
+        """Adds a completed round: one block of each, in the order of `contenders`."""
         for contender, seconds in zip(self.contenders, blocks, strict=True):
             contender.blocks.append(seconds)
 
     def joined_by(self, plans: Sequence[TrainingPlan]) -> "Contest":
-        """Returns the contest with further plans, as fast as the reference."""
+        """Returns the contest with more plans, assumed to be as fast as the reference."""
         joining = (dataclasses.replace(self.reference, plan=plan) for plan in plans)
         return dataclasses.replace(self, others=[*self.others, *joining])
 
     def limit_calls(self, longest: int) -> None:
-        """Limits the steps of a call, and leaves out plans that become equal."""
+        """Limits the steps per call, and removes plans that become equal to others."""
         by_plan: dict[TrainingPlan, Contender] = {}
         for other in self.others:
             steps = min(other.plan.steps_per_execution or 1, longest)
@@ -166,10 +166,10 @@ class Contest:
         return winner
 
     def needing_no_turns(self) -> Contender | None:
-        """Returns the plan that does the same with less work; None if turns say it is slower.
+        """Returns the plan that does the same with less work; None if turns show it is slower.
 
-        Without turns the check does, if by `_CLEARLY`: one sample tells of what else the machine
-        had to do.
+        Without turns, the check must show it by the factor `_CLEARLY`, because one sample also
+        depends on the other load of the machine.
         """
         never_slower = (each for each in self.others if self.is_never_slower(each.plan))
         longest = max(
@@ -179,7 +179,7 @@ class Contest:
         return longest if longest and longest.seconds < most * self.reference.seconds else None
 
     def possible_gain_seconds(self) -> float:
-        """Returns what the seemingly fastest saves in a step over the best; 0 within the margin."""
+        """Returns the apparent winner's saving per step over the sure one; 0 within the margin."""
         to_beat = (self.fastest() or self.reference).seconds
         saved_seconds = to_beat - min(each.seconds for each in self.contenders)
         return saved_seconds if saved_seconds > self.margin * to_beat else 0.0

@@ -1,4 +1,4 @@
-"""Whether trying one more plan saves more than it costs, and whether there is time for it."""
+"""Estimates whether trying another plan saves more than it costs, and fits into the budget."""
 
 import dataclasses
 import math
@@ -11,21 +11,22 @@ from tfx_perf.training.speedups.plan import TrainingPlan
 from tfx_perf.training.speedups.speedup import Speedup
 from tfx_perf.training.tuning.choice import PlanChoice, plain
 
-# Of what Keras' `fit` takes to trace and compile: what a plan takes, without XLA and with it.
+# A plan takes this many times as long as Keras' step to trace and compile, without and with XLA.
 _TRACE_RATIO, _XLA_RATIO = 3.0, 10.0
-# Of the check, and of the reference's that it is held to: their steps, and what stands around them.
+# Cost of checking a plan: steps, including those of the reference, and overhead in seconds.
 _STEPS, _CHECK_SECONDS = 60, 0.5
-# What a small model takes to trace, the cheapest plan, and what saves most, with its turns.
+# Seconds to trace a small model's Keras step, and to time the second of `_PLANS` in turns.
 _COMPILE_SECONDS, _TURNS_SECONDS = 0.3, 3.0
+# The plan that is cheapest to try, and the one that saves most.
 _PLANS = TrainingPlan(steps_per_execution=10), TrainingPlan(steps_per_execution=10, xla_loop=True)
-# Blocks of one more plan, where turns are taken.
+# Seconds for the blocks of one more plan that is timed in turns.
 _TIMING_SECONDS = 1.0
-# Of a step's time: what turns may still save among plans of which none can be slower.
+# Share of a step's time that turns may still save among plans of which none can be slower.
 _TURNS_SHARE = 0.1
-# Of what is left of the budget: what the check of one plan may take.
+# Share of the remaining budget that the check of one plan may take.
 CHECK_SHARE = 0.25
-# Trials keep to their budget but for a compiler, which takes what it takes, or hangs. They are
-# ended from outside after so many budgets and seconds.
+# Trials keep to their budget unless a compiler is slow or hangs. They are ended from outside after
+# this many times their budget, plus this many seconds.
 _LIMIT_BUDGETS, _LIMIT_SECONDS = 2, 30
 
 
@@ -43,7 +44,7 @@ class CostEstimate:
         return self.expected_runs * self.saving_seconds > self.cost_seconds
 
     def runs_needed(self, *, beside_seconds: float) -> int | None:
-        """Returns the fewest runs for which it is worth its costs; None if there is no number."""
+        """Returns the fewest runs that pay for it and for `beside_seconds`; None if none do."""
         if not self.saving_seconds:
             return None
         cost_seconds = self.cost_seconds + beside_seconds
@@ -51,7 +52,7 @@ class CostEstimate:
 
     @property
     def in_words(self) -> str:
-        """Both figures, behind "it would cost"."""
+        """Both figures, formatted to follow "it would cost"."""
         cost, saving = map(formatting.format_seconds, (self.cost_seconds, self.saving_seconds))
         return f"about {cost}, and may save {saving} a run"
 
@@ -61,7 +62,7 @@ class CostEstimate:
 
 @dataclasses.dataclass(frozen=True)
 class CostModel:
-    """The worth of a faster step to a training."""
+    """Estimates what a faster step is worth to a training."""
 
     step_count: int  # of one training
     expected_runs: int
@@ -80,9 +81,9 @@ class CostModel:
         compile_seconds: float = 0.0,
         beside_seconds: float = 0.0,
     ) -> CostEstimate:
-        """Returns what is expected of a plan over the fastest so far, whose step is known.
+        """Returns the expected cost and saving of a plan, over the fastest so far (`step_seconds`).
 
-        Speedups that were `tried` in others promise nothing any more.
+        Speedups already `tried` in other plans add nothing to the expected saving.
         """
         added = set(plan.speedups) - set(tried)
         hoped_seconds = sum(
@@ -104,7 +105,7 @@ class CostModel:
         )
 
     def prospect_of_turns(self, turns_seconds: float, *, step_seconds: float) -> CostEstimate:
-        """Returns what is expected of turns between plans of which none can be slower."""
+        """Returns the expected cost and saving of timing plans of which none can be slower."""
         return CostEstimate(
             cost_seconds=turns_seconds,
             saving_seconds=self.step_count * _TURNS_SHARE * step_seconds,
@@ -112,10 +113,9 @@ class CostModel:
         )
 
     def too_short(self, *, step_seconds: float | None = None) -> PlanChoice | None:
-        """Returns Keras' `fit` where no plan may save what its trial costs; None if one may.
+        """Returns Keras' `fit` if no plan may save what its trial costs; None if one may.
 
-        `step_seconds` is the time of a step of Keras' `fit` if that is known; else a plan costs
-        the steps of its check alone.
+        Unless `step_seconds`, of Keras' `fit`, is known, a plan costs only its check's steps.
         """
         if step_seconds is None:
             enough_runs = [_STEPS // self.step_count + 1]
@@ -148,12 +148,12 @@ class CostModel:
 
 
 class Budget:
-    """The seconds left for trials, from its making on."""
+    """The seconds left for trials, counted from its construction."""
 
     def __init__(self, seconds: float, *, sync: Sync) -> None:
         self._end = time.perf_counter() + seconds
         self._sync = sync
-        self.lack = ""  # what did not fit in, and how it would, in a part of a sentence
+        self.lack = ""  # what did not fit, and what would make it fit, as part of a sentence
 
     def keep_back(self, seconds: float) -> None:
         """Reserves seconds for the end."""
@@ -169,22 +169,22 @@ class Budget:
         return time.perf_counter() + self.left_seconds * CHECK_SHARE
 
     def lack_time_for_check(self) -> None:
-        """Notes that a check took longer than it may."""
+        """Records that a check took longer than allowed."""
         self.lack = (
-            "a check takes more than the quarter of it that it may take; a larger "
-            "training.tuning_seconds has room for it"
+            "a check takes more than the quarter of it that a check may use; increase "
+            "training.tuning_seconds"
         )
 
     def has(self, seconds: float, *, what: str) -> bool:
-        """Whether `seconds`, the least for `what`, are left; notes a lack. All workers ask."""
+        """Whether the `seconds` that `what` needs are left; records a lack. All workers call it."""
         left_seconds = self.left_seconds
         if self._sync.broadcast(seconds < left_seconds):
             return True
         left, needed = map(formatting.format_seconds, (left_seconds, seconds))
-        more = math.ceil(max(0.0, seconds - left_seconds)) or 1  # where the chief has less
+        more = math.ceil(max(0.0, seconds - left_seconds)) or 1  # 1 if only the chief lacks time
         self.lack = (
-            f"{left} of it were left, and {what} needs {needed} at least; "
-            f"training.tuning_seconds has room for that if it is larger by {more}"
+            f"{left} of it were left, but {what} needs at least {needed}; "
+            f"increase training.tuning_seconds by {more}"
         )
         return False
 

@@ -1,4 +1,4 @@
-"""What is known of a training's plan before it begins: its own earlier choices, and other runs'."""
+"""Plan choices from before a training begins: its own earlier ones, and those of other runs."""
 
 import contextlib
 import dataclasses
@@ -25,26 +25,26 @@ Runs = Iterable[tuple[str, PlanChoice]]
 
 
 class KnownPlan(records.Record):
-    """What trials, also those in processes that start later, go by.
+    """The input of trials, including those in processes that start later.
 
-    With an empty `key` there are to be none; with a `choice` none are needed. Each of the
-    `comparisons` by which the process of the trials was chosen is within the next one.
+    With an empty `key` there are no trials; with a `choice` none are needed. Each of the
+    `comparisons` that chose the process of the trials ran within the next one.
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.known_plan/1"
 
     key: dict[str, str] = {}
     choice: PlanChoice | None = None
-    previous_plan: TrainingPlan | None = None  # of the last run, whose key may be another
+    previous_plan: TrainingPlan | None = None  # of the last run, whose key may differ
     comparisons: tuple[Comparison, ...] = ()
     trials: tuple[TrialRecord, ...] = ()  # of processes that were lost
 
     def within(self, comparison: Comparison) -> "KnownPlan":
-        """Returns what is known in a process of the kind that a comparison chose."""
+        """Returns the input for trials in a process of the kind that a comparison chose."""
         return self.model_copy(update={"comparisons": (comparison, *self.comparisons)})
 
     def held_against(self, choice: PlanChoice) -> PlanChoice:
-        """Returns a choice of trials with the key, and with what the comparisons have found."""
+        """Returns the choice of trials with the key and the results of the comparisons added."""
         for comparison in self.comparisons:
             choice = comparison.held_against(choice)
         return choice.model_copy(update={"key": self.key})
@@ -52,10 +52,10 @@ class KnownPlan(records.Record):
 
 @dataclasses.dataclass(frozen=True)
 class Earlier:
-    """The choices for a training that were made before, of which those with its key count.
+    """Earlier choices for a training; only those with its key count.
 
-    An interrupted training has kept them in a `folder`, beside its checkpoints; None: it keeps
-    none. `runs` are those before it, whose records are read when they are asked for.
+    An interrupted training has kept its choices in `folder`, beside its checkpoints; None if it
+    keeps none. `runs` returns the earlier runs, whose records are read only when it is called.
     """
 
     key: Mapping[str, str]
@@ -63,9 +63,9 @@ class Earlier:
     runs: Callable[[], Runs] = tuple
 
     def plan(self, *, expected_runs: int) -> PlanChoice | None:
-        """Returns the kept plan, or that of the newest run if it is final; logs why others are not.
+        """Returns the kept plan, or that of the newest run if it is final; None if there is none.
 
-        None if there is none.
+        Logs which plans are used again, and why others are not.
         """
         interrupted = self._kept(PlanChoice)
         if interrupted is not None:
@@ -78,7 +78,7 @@ class Earlier:
                 _LOGGER.info("The plan in %s is not used again: %s.", place, described)
                 continue
             choice = newest.for_another_run(place, expected_runs=expected_runs)
-            # Where it is not used, older ones with this key would not do: it would have used them.
+            # If it is not used, older runs with this key cannot help: it would have used theirs.
             is_used = "used again" if choice else "not used again: trials may find a better"
             _LOGGER.info("The plan in %s is %s.", place, is_used)
             return choice
@@ -88,7 +88,7 @@ class Earlier:
     def previous_plan(self) -> TrainingPlan | None:
         """The last run's plan, which is always worth trying; None for Keras' `fit`.
 
-        What holds for a whole process is left out: whoever starts those of the trials adds it.
+        Process-wide speedups are left out: the code that starts the trials' processes adds them.
         """
         last = next((run.plan for _, run in self.runs()), None)
         if last is None or last.is_plain_fit:
@@ -97,7 +97,7 @@ class Earlier:
 
     @property
     def strategy(self) -> StrategyChoice | None:
-        """The kept strategy, or the newest measured one, whatever plan trials may find."""
+        """The kept strategy, or the newest measured one, regardless of the plan."""
         interrupted = self._kept(StrategyChoice)
         strategies = (run.strategy for _, run in self.runs())
         measured = (each for each in strategies if each is not None and each.speedup is not None)
@@ -105,9 +105,9 @@ class Earlier:
         return interrupted or next(same, None)
 
     def comparison(self, plans: Collection[TrainingPlan]) -> Comparison | None:
-        """Returns the kept comparison, or one of plans in which the code failed in the last run.
+        """Returns the kept comparison, or one that records the plans' failures in the last run.
 
-        It would fail again. None if there is none, or one of the plans may be worth another try.
+        The code would fail again. None if there is neither, or if a plan may be worth another try.
         """
         interrupted = self._kept(Comparison)
         if interrupted is not None:
@@ -127,7 +127,7 @@ class Earlier:
             return None
         try:
             choice = kind.read(pathlib.Path(self.folder, _FILES[kind]))
-        except errors.UserError:  # none, or one of another version
+        except errors.UserError:  # there is none, or one of another version
             return None
         return choice if choice.key == self.key else None
 
@@ -139,7 +139,7 @@ def keep(folder: str | None, choice: PlanChoice | StrategyChoice | Comparison) -
     try:
         pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
         choice.write(pathlib.Path(folder, _FILES[type(choice)]))
-    except OSError as error:  # it costs trials, not the training
+    except OSError as error:  # costs new trials, not the training
         _LOGGER.warning("Could not save the tuning result to %s: %s", folder, error)
 
 

@@ -22,11 +22,11 @@ from tfx_perf.training.tuning.cost_model import CHECK_SHARE, Budget
 from tfx_perf.training.tuning.initial_state import InitialState, variables_of
 from tfx_perf.training.tuning.state_tolerance import StateTolerance, TrainedState, is_loss
 
-# Steps of a check, calls of Keras fit at the least, and bytes of batches kept for it.
+# Steps of a check, its fewest calls of Keras fit, and the most bytes of batches it keeps.
 _STEPS, _MIN_CALLS, _MAX_BYTES = 20, 3, 2**30
-# A look at Keras' own step need not take longer; a check makes all steps.
+# The first look at Keras' own step need not take longer; a check runs all its steps.
 _LOOK_SECONDS = 5.0
-# A plan this much slower than Keras fit in its check cannot win; timing it would be waste.
+# A plan that takes this many times as long as Keras fit in its check cannot win: it is not timed.
 _HOPELESS = 3.0
 _RANDOM = "random: other draws, of which only the statistics could be compared"
 
@@ -35,7 +35,7 @@ _Logs = Mapping[str, np.ndarray]  # figures by name
 
 @dataclasses.dataclass(frozen=True)
 class ShortTraining:
-    """The result of a few steps; its contender has 0 s a step if the first call ended them."""
+    """The result of a few steps; the contender has 0 s per step if there was only one call."""
 
     contender: Contender
     step_count: int
@@ -45,9 +45,9 @@ class ShortTraining:
 class EquivalenceCheck:
     """Trains a few steps with each plan, all from the same weights on the same batches.
 
-    The reference, as a rule Keras' `fit`, runs once from there, and once from weights that are off
-    by one rounding: see `StateTolerance`. Where that leads far away, it runs a third time, from the
-    same weights, to see whether it is random in a way that nobody can repeat.
+    The reference, usually Keras' `fit`, runs once from there, and once from weights that are off by
+    one rounding; see `StateTolerance`. If the two results are far apart, it runs a third time, from
+    the same weights, to see whether its randomness cannot be repeated.
     """
 
     def __init__(
@@ -61,20 +61,20 @@ class EquivalenceCheck:
         loss_tolerance: float,
         is_exact: bool = False,
     ) -> None:
-        """Reads batches from endless data: few if they are large or slow to come."""
+        """Reads batches from endless data: few if they are large or slow to load."""
         self._is_exact = is_exact
         self._loop, self._model, self._sync = loop, loop.functions.model, loop.sync
         self._reference = reference
         self._start, self._budget = start, budget
         self._loss_tolerance = loss_tolerance
         self._hopeless_seconds = 0.0
-        self.training_seconds = 0.0  # of all steps, traced; from `first_look` on
-        self.reference_trainings = 3  # before a plan is held to it; from `first_look` on
-        self._expected: TrainedState  # the reference's, after all steps; from `reference` on
-        self._rounding: StateTolerance  # from `reference` on
+        self.training_seconds = 0.0  # of all steps, once traced; from `first_look` on
+        self.reference_trainings = 3  # needed before plans are checked; see `first_look`
+        self._expected: TrainedState  # the reference's, after all steps; set by `_expect`
+        self._rounding: StateTolerance  # set by `reference`
         self._chance: StateTolerance | None = None
         self._more_seeds: tuple[int, ...] = () if is_exact else (1, 2)
-        self._fewest_steps = _MIN_CALLS * loop.users_steps_per_execution  # that tell anything
+        self._fewest_steps = _MIN_CALLS * loop.users_steps_per_execution  # that are conclusive
         batches = self._read_ahead(data)
         self._step_count = len(batches)  # of a training that is not stopped
         self._example_count = sum(int(datasets.row_count(batch)) for batch in batches)
@@ -82,9 +82,9 @@ class EquivalenceCheck:
         self.one_batch = _from_memory(batches[:1], spec=data.element_spec).repeat()
 
     def first_look(self) -> Contender | None:
-        """Returns a first look at the reference; None if the time does not suffice for one.
+        """Returns the reference after a first look; None if there was not enough time for it.
 
-        Of slow steps it makes a few: it decides whether anything is worth trying.
+        If steps are slow, it runs only a few: enough to decide whether any plan is worth trying.
         """
         began, limit = time.perf_counter(), self._budget.check_limit()
 
@@ -108,7 +108,7 @@ class EquivalenceCheck:
         return first.contender
 
     def reference(self, first: Contender) -> Contender:
-        """Returns the contender that others are held to; `first` is from `first_look`."""
+        """Returns the contender that others are compared with; `first` is from `first_look`."""
         if self.reference_trainings > 2:
             self._expect(self._train_reference(self._start.restore))
         self._rounding = self._state_tolerance()
@@ -122,7 +122,7 @@ class EquivalenceCheck:
         return reference
 
     def _measure_rounding(self, *, seed: int) -> Contender:
-        """Trains the reference from rounded weights, and allows what that leads to."""
+        """Trains the reference from rounded weights, and allows the difference that results."""
         rounded = self._train_reference(functools.partial(self._start.restore_rounded, seed))
         self._start.take_rounding_away(seed)
         if not self._is_exact:
@@ -130,24 +130,24 @@ class EquivalenceCheck:
         return rounded.contender
 
     def _expect(self, ended: ShortTraining) -> None:
-        self._step_count = ended.step_count  # all others have as many
+        self._step_count = ended.step_count  # all other trainings have as many
         self._expected = self._seen(ended.logs).kept()
 
     def check(self, plan: TrainingPlan) -> Contender | TrialRecord:
-        """Returns the plan if it is worth timing, else why not; raises SyncError if others end."""
+        """Returns the plan if worth timing, otherwise why not; raises SyncError if others end."""
         try:
             checked = self._check(plan)
-        except errors.GIVEN_UP as error:  # whatever a plan raises, fit goes on
+        except errors.GIVEN_UP as error:  # a plan's errors must not stop `fit`
             with self._sync.after(error):
                 self._sync.all_equal(False)
             return TrialRecord(plan=plan, status="failed", reason=errors.in_one_line(error))
         is_good = isinstance(checked, Contender)
         if not self._sync.all_equal(is_good) and is_good:
-            checked = TrialRecord(plan=plan, status="failed", reason="another worker objects")
+            checked = TrialRecord(plan=plan, status="failed", reason="it failed on another worker")
         return checked
 
     def _check(self, plan: TrainingPlan) -> Contender | TrialRecord:
-        # Step by step, so that it can be stopped.
+        # A plan that may be slow runs step by step, so that it can be stopped.
         may_be_slow = any(each.may_be_slow for each in plan.speedups)
         half = self._step_count // 2
         per_call = 1 if may_be_slow else min(plan.steps_per_execution, half)
@@ -160,7 +160,7 @@ class EquivalenceCheck:
             ),
         )
         ended = train()
-        if ended.contender.step_seconds > hopeless_seconds:  # few steps: it may have been chance
+        if ended.contender.step_seconds > hopeless_seconds:  # so few steps may be slow by chance
             compile_seconds = ended.contender.compile_seconds
             ended = train()
             ended.contender.compile_seconds = compile_seconds
@@ -176,7 +176,7 @@ class EquivalenceCheck:
             if time.perf_counter() < limit:
                 steps = f"{ended.step_count} of the {self._step_count} steps of its check"
                 return refused(status="failed", reason=f"it ended after {steps}")
-            # With the same budget a compilation would take too long again.
+            # A compilation that took too long is no lack: with this budget, it would do so again.
             is_compiled = ended.step_count > per_call
             if is_compiled:
                 self._budget.lack_time_for_check()
@@ -188,11 +188,11 @@ class EquivalenceCheck:
         return good
 
     def _compared(self, plan: TrainingPlan, logs: _Logs) -> tuple[str | None, str]:
-        """Returns why a plan's state is a different one, and a remark if it is not."""
+        """Returns why a plan's state differs, None if it does not, and a remark."""
         seen, tolerance = self._seen(logs), self._loss_tolerance
         state_tolerance = self._rounding
         deviation = state_tolerance.exceeded(seen, loss_tolerance=tolerance)
-        # XLA makes other numbers of the same seeds, so that masks cannot agree.
+        # XLA draws other numbers from the same seeds, so masks cannot agree.
         other_masks = plan.uses_xla != bool(self._model.jit_compile)
         other_masks = other_masks and self._start.has_generators and not self._is_exact
         may_be_masks = other_masks and not state_tolerance.is_random
@@ -204,14 +204,14 @@ class EquivalenceCheck:
         return str(deviation) if deviation else None, _RANDOM if state_tolerance.is_random else ""
 
     def _by_rounding(self) -> StateTolerance:
-        """Measures rounding twice more: of a single number, once may be small by chance."""
+        """Measures rounding twice more: its effect on a scalar may be small once by chance."""
         for seed in self._more_seeds:
             self._measure_rounding(seed=seed)
         self._more_seeds = ()
         return self._rounding
 
     def _by_chance(self) -> StateTolerance:
-        """Returns the difference between two draws of the model's random numbers."""
+        """Returns the tolerance for other draws of the model's random numbers, measured twice."""
         if self._chance is None:
             self._chance = self._state_tolerance()
             for seed in (1, 2):
@@ -238,7 +238,7 @@ class EquivalenceCheck:
         return TrainedState(variables_of(self._model, self._loop.keras_api), logs)
 
     def _train_reference(self, restore: Callable[[], None]) -> ShortTraining:
-        """Runs the reference to the end, from where `restore` leads."""
+        """Runs all steps of the reference, from the state that `restore` sets."""
         return self._train(self._reference, restore=restore, stop_when=lambda timer: False)
 
     def _train(

@@ -17,7 +17,7 @@ from tfx_perf.training.tuning.choice import TrialRecord
 
 Family = tuple[TrainingPlan, ...]  # plans that share a traced function
 
-# In a call that takes this long, the work done in Python (about 1 ms) no longer counts.
+# In a call that takes this long, the work done in Python (about 1 ms) is negligible.
 _LONG_CALL_SECONDS = 0.1
 
 
@@ -32,9 +32,9 @@ def same_function(plan: TrainingPlan, other: TrainingPlan) -> bool:
 
 
 class TuningMemory:
-    """Memory that trials leave in the process that trains, which is no part of the training.
+    """Memory that trials leave in the training process, but that the training does not need.
 
-    XLA and TensorFlow do not give back what they took to compile a program, whether or not it is
+    XLA and TensorFlow do not release the memory that compiling a program took, even if it is not
     used again; with an LSTM it was 200 MiB. The training needs only its own plan's program.
     """
 
@@ -44,7 +44,7 @@ class TuningMemory:
 
     @contextlib.contextmanager
     def of(self, plans: Sequence[TrainingPlan]) -> Iterator[None]:
-        """Counts memory that outlasts the context as that of plans that share a traced function."""
+        """Attributes memory that outlasts the context to `plans`, which share a traced function."""
         before = self._now
         yield
         self._now = MemoryBaseline.now().used_bytes
@@ -77,7 +77,7 @@ def untried(loop: FitLoop, *, settings: PerfConfig) -> TrainingPlan:
 def families(
     loop: FitLoop, *, settings: PerfConfig, step_seconds: float
 ) -> tuple[list[Family], list[TrialRecord]]:
-    """Returns the plans to try, by family, and the records of those that cannot be."""
+    """Returns the plans to try, by family, and the records of plans that cannot be tried."""
     longest = min(longest_call(step_seconds), loop.train_length or 1)
     fit = loop.described(settings, most_steps_per_execution=longest)
     base = _base(fit)
@@ -113,7 +113,7 @@ def allowed(plan: TrainingPlan, settings: PerfConfig) -> TrainingPlan:
 
 
 def must_be_exact(settings: PerfConfig) -> bool:
-    """Whether plans must come to Keras' results bit for bit; asks TensorFlow, too."""
+    """Whether plans must match Keras' results bit for bit, as settings or TensorFlow require."""
     return "inexact" in settings.training.excluded_speedups or devices.are_deterministic()
 
 

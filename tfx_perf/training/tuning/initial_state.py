@@ -14,10 +14,10 @@ from tfx_perf.training.keras_api.keras_function import TracedNumbers
 from tfx_perf.training.keras_api.variables import components, inner, with_components
 from tfx_perf.training.recovery import generators
 
-# Where Keras 3 and `tf.random.Generator` keep what their next numbers follow from.
+# Names of the variables with the random state of Keras 3 and of `tf.random.Generator`.
 _GENERATORS = ("seed_generator_state", "StateVar")
 _EPSILONS = {tf.float16: 2.0**-10, tf.bfloat16: 2.0**-7, tf.float32: 2.0**-23, tf.float64: 2.0**-52}
-# Copies of more than that are not made of variables that most steps leave alone.
+# Most bytes to copy of variables outside the model, which most steps do not change.
 _MOST_BYTES = 2**28
 
 _LOGGER = logging.getLogger(__name__)
@@ -40,15 +40,15 @@ class InitialState:
         self._numbers = TracedNumbers(lambda: with_numbers(model))
 
     def restore(self) -> None:
-        """Puts all values back, and the numbers that tracing changes."""
+        """Restores all values, and the numbers that tracing changes."""
         for variable, value in self._values.values():
             variable.assign(value)
         self._numbers.restore()
 
     def restore_rounded(self, seed: int) -> None:
-        """Puts all values back, the trained ones with an error in the last place.
+        """Restores all values, the trained ones with an error in the last place.
 
-        It is that of the type that the model computes in, to which the forward pass rounds.
+        The last place is that of the model's compute dtype, to which the forward pass rounds.
         """
         self.restore()
         for variable, error in self._rounding_errors(seed):
@@ -60,14 +60,14 @@ class InitialState:
             variable.assign_sub(error)
 
     def restore_redrawn(self, seed: int) -> None:
-        """Puts all values back, and has the generators of the model draw other numbers."""
+        """Restores all values, and makes the generators of the model draw other numbers."""
         self.restore()
         for key in self._generators:
             variable, value = self._values[key]
             variable.assign(value + np.asarray(seed, value.dtype))
 
     def _rounding_errors(self, seed: int) -> Iterator[tuple[Any, np.ndarray]]:
-        """Yields trained variables with an error of each element, the same ones of a seed."""
+        """Yields trained variables with an error for each element; a seed fixes the errors."""
         random = np.random.default_rng(seed)
         for key, (variable, value) in self._values.items():
             rounding = epsilon_of(variable.dtype)
@@ -82,11 +82,11 @@ def variables_of(model: Any, keras_api: KerasApi) -> dict[str, tf.Variable]:
 
 
 def variables_outside(*, beside: Iterable[tf.Variable]) -> list[tf.Variable] | None:
-    """Returns the process's variables `beside` the model's; None if they need too much memory.
+    """Returns the process's variables other than `beside`; None if they need too much memory.
 
-    A step may count in one, anneal by one, or draw from a `tf.random.Generator`; which, is not
-    known before it has run. A variable on several devices is returned in its parts: reading it
-    would add them up, with those of all workers, of which another may not hold it any more.
+    A step may use one as a counter, for annealing, or in a `tf.random.Generator`; it is not known
+    which before the step has run. A variable on several devices is returned in its parts: reading
+    it would sum the parts of all workers, and another worker may have deleted it.
     """
     known = {id(part) for variable in beside for part in with_components(variable)}
     is_variable: dict[type, bool] = {}
@@ -97,7 +97,7 @@ def variables_outside(*, beside: Iterable[tf.Variable]) -> list[tf.Variable] | N
             is_variable[kind] = tf.Variable in kind.__mro__  # issubclass is slow for ABCs
         if not is_variable[kind] or id(each) in known:
             continue
-        with contextlib.suppress(Exception):  # of a graph, or deleted
+        with contextlib.suppress(Exception):  # a graph's, or deleted
             if components(each):
                 continue
             size_bytes += each.shape.num_elements() * max(1, each.dtype.size)
@@ -109,7 +109,7 @@ def variables_outside(*, beside: Iterable[tf.Variable]) -> list[tf.Variable] | N
 def kept(
     outside: Iterable[tf.Variable], *, used: Callable[[], Iterable[tf.Variable] | None]
 ) -> Iterator[None]:
-    """Restores random generators and used variables; other threads may train the others."""
+    """Restores random generators and used variables; other threads may train the rest."""
     values: list[tuple[tf.Variable, np.ndarray]] = []
     for variable in outside:
         with contextlib.suppress(Exception):  # without a value, or on a device that is gone
@@ -130,7 +130,7 @@ def kept(
 
 
 def _parts(variable: Any, strategy: tf.distribute.Strategy) -> Sequence[Any]:
-    """Returns the parts to assign separately: all workers would add up a metric's sum again."""
+    """Returns the parts to assign separately, as workers would sum up a metric's parts again."""
     held = inner(variable)
     if getattr(held, "synchronization", None) == tf.VariableSynchronization.ON_READ:
         return strategy.experimental_local_results(held)

@@ -1,4 +1,4 @@
-"""The conditions of a training plan: with the same keys, trials would find the same."""
+"""The conditions of a training plan: with equal keys, trials would choose the same plan."""
 
 import tensorflow as tf
 
@@ -10,7 +10,7 @@ from tfx_perf.memory import batches
 from tfx_perf.training.loop import FitLoop
 from tfx_perf.training.speedups import SPEEDUPS
 
-# From which seed to try, and what to save, is not what to find.
+# Settings that do not affect the choice of a plan: the seed, saving and recovery.
 _IRRELEVANT = {
     "seed",
     "checkpoint_folder",
@@ -54,7 +54,7 @@ def plan_key(
 
 
 def fit_key(call: FitCall, loop: FitLoop) -> dict[str, str]:
-    """Returns the properties that tell one `fit` from another; reads no data."""
+    """Returns the properties that distinguish one `fit` from another; reads no data."""
     model, data = call.model, call.arguments["x"]
     strategy = model.distribute_strategy
     return {

@@ -1,14 +1,14 @@
 """Chooses a plan by short trials on the user's own model and data.
 
-Each plan first trains a few steps from the same weights on the same batches: it must
-reach Keras' weights, slots, metrics and logs. Plans that did are timed in
-interleaved blocks (A B C A B C), and the fastest wins if the whole interval of its speed-up
-lies above 1 + margin: over Keras' `fit`, and for plans that may be slower by nature also over those
-that may not. Where that takes longer than it can save, or than there is time, the check decides
-among those that may not. The variables are put back afterwards.
+Each plan first trains a few steps from the same weights on the same batches. It must produce the
+same weights, slots, metrics and logs as Keras. Plans that pass this check are timed in interleaved
+blocks (A B C A B C). The fastest wins if the whole interval of its speed-up over Keras' `fit` lies
+above 1 + margin; a plan that may be slower by nature must also beat the plans that cannot be. If
+timing takes longer than it can save, or than the budget allows, the check decides among the plans
+that cannot be slower. The variables are restored afterwards.
 
-Workers that train together try the same plan at the same time: the chief's measurements and
-decisions, by its clock and by its knowledge of earlier runs, hold for all of them.
+Workers that train together try the same plan at the same time. The chief's measurements and
+decisions, based on its clock and its knowledge of earlier runs, hold for all of them.
 """
 
 import inspect
@@ -34,14 +34,14 @@ from tfx_perf.training.tuning.equivalence import EquivalenceCheck
 from tfx_perf.training.tuning.initial_state import InitialState
 
 _MAX_ROUNDS = 12
-# A small gain takes many blocks to tell from noise. They are worth it in a long training.
+# Many blocks are needed to tell a small gain from noise. They pay only in a long training.
 _MOST_ROUNDS = 60
-# Few rounds have to do in a training that is so short that one takes more than this share of it.
+# If one round takes more than this share of the training time, `FEW_ROUNDS` have to suffice.
 _ROUND_SHARE = 0.05
 
 
 def input_wait(reading: Sequence[float], repeated: Sequence[float]) -> float:
-    """Returns the share of a step in which it waits for data; 0 where noise may explain it."""
+    """Returns the share of a step spent waiting for data; 0 if noise may explain it."""
     fed, free = map(statistics.median_interval, (reading, repeated))
     return 1.0 - free.value / fed.value if free.high < fed.low else 0.0
 
@@ -64,13 +64,13 @@ class PlanTuner:
 
         Args:
             call: the user's `fit`, not yet run, on a `tf.data.Dataset`; all variables exist.
-            loop: will use the plan; it keeps compiled functions.
+            loop: the loop that will use the plan; it keeps compiled functions.
             settings: the sections `training`, `compilation`, `schedule` and `distribution`.
-            budget: their time, of which some may be spent.
+            budget: the time for trials, some of which may be spent already.
             watch: called before each trial that may end the process.
-            known: plans that share a traced function with its `trials` are out. Its previous plan
-                is tried whatever that costs: without it, this run would be slower than that one.
-            stop_when: asked after the reference alone has run, with its seconds per step.
+            known: plans that share a traced function with its `trials` are skipped. Its previous
+                plan is tried at any cost: without it, this run would be slower than the last one.
+            stop_when: called with the reference's seconds per step; true skips all other plans.
         """
         self._model = call.model
         self._loop, self._sync = loop, loop.sync
@@ -85,7 +85,7 @@ class PlanTuner:
         self._left_out: list[tuple[families.Family, CostEstimate]] = []
         self._data = datasets.without_autotune(call.arguments["x"].repeat())
         self._began = 0.0
-        self._training_seconds = 0.0  # what a short training takes, its function being traced
+        self._training_seconds = 0.0  # of a check, once its function is traced
         self._decides_by_turns = False
         self._input_wait: float | None = None
 
@@ -94,7 +94,7 @@ class PlanTuner:
         self._began, began = time.time(), time.perf_counter()
         self._leftovers = families.TuningMemory()
         start = InitialState(self._model, self._loop.keras_api)
-        self._budget.keep_back(time.perf_counter() - began)  # to put all back, and look again
+        self._budget.keep_back(time.perf_counter() - began)  # to restore, and to read memory again
         try:
             contest = self._tried(start)
         except BaseException as error:
@@ -108,7 +108,7 @@ class PlanTuner:
         )
 
     def _tried(self, start: InitialState) -> Contest | None:
-        """Returns the plans that were worth timing, with their blocks; None without any check."""
+        """Returns the plans that passed their checks, with timed blocks; None without any check."""
         contest, one_batch = self._checked(start)
         if contest and contest.others and self._sync.broadcast(self._takes_turns(contest)):
             self._decides_by_turns = True
@@ -117,7 +117,7 @@ class PlanTuner:
                 schedule = self._schedule(contest, one_batch)
                 self._loop.take_turns(schedule, self._data)
                 if inspect.getgeneratorstate(schedule) != inspect.GEN_CLOSED:
-                    self._budget.lack = "`fit` ended in the middle of turns, as its data may do"
+                    self._budget.lack = "`fit` ended while plans were timed, perhaps with its data"
         return contest
 
     def _put_back(self, start: InitialState) -> None:
@@ -164,7 +164,7 @@ class PlanTuner:
         return contest, equivalence.one_batch
 
     def _is_worth_trying(self, plans: families.Family, contest: Contest) -> bool:
-        """Whether plans of one function may bring more than they cost; if not, notes why."""
+        """Whether plans of one function may save more than they cost; if not, records why."""
         prospect = self._prospect(plans[0], contest)
         is_worth_it = prospect.is_worth_it or self._is_previous(plans[0])
         if not self._sync.broadcast(is_worth_it):
@@ -203,7 +203,7 @@ class PlanTuner:
         )
 
     def _needed_seconds(self, plans: families.Family, contest: Contest, *, trainings: int) -> float:
-        """Returns the least time to judge plans of one function, compiled as the reference."""
+        """Returns the least seconds to judge plans that compile as fast as the reference."""
         with_them = contest.joined_by(plans)
         seconds = contest.reference.compile_seconds + trainings * self._training_seconds
         if self._takes_turns(with_them):
@@ -211,7 +211,7 @@ class PlanTuner:
         return seconds
 
     def _takes_turns(self, contest: Contest) -> bool:
-        """Whether the plans are timed: if one may be slower, or if that is worth its time."""
+        """Whether to time the plans: one of them may be slower, or timing is worth its cost."""
         if not all(contest.is_never_slower(other.plan) for other in contest.others):
             return True
         return bool(contest.others) and self._prospect_of_turns(contest).is_worth_it
@@ -223,13 +223,13 @@ class PlanTuner:
         )
 
     def _turns_seconds(self, contest: Contest, *, rounds: int = MIN_ROUNDS) -> float:
-        """Returns the time of turns, the look at the wait for input included."""
-        # They begin as a training does.
+        """Returns the seconds that turns take, including measuring the wait for input."""
+        # Starting the turns takes about as long as the training of a check.
         look_seconds = self._look_seconds(contest.contenders[-1:])
         return self._training_seconds + rounds * contest.round_seconds + look_seconds
 
     def _look_seconds(self, possible_winners: Sequence[Contender]) -> float:
-        """Returns the time of the look at the wait for input, whoever wins."""
+        """Returns the seconds to measure the wait for input with the slowest possible winner."""
         longest_seconds = max(each.block_seconds for each in possible_winners)
         return self._training_seconds + 2 * FEW_ROUNDS * longest_seconds
 
@@ -241,7 +241,7 @@ class PlanTuner:
         ]
 
     def _enough_runs(self, contest: Contest) -> int | None:
-        """Returns for how many planned runs the next one had better try all of it again."""
+        """Returns the fewest expected runs for which trying more would pay; None if none do."""
         beside_seconds = time.time() - self._began
         prospects = [prospect for _, prospect in self._left_out]
         if contest.others and not self._decides_by_turns:
@@ -257,7 +257,7 @@ class PlanTuner:
         )
 
     def _schedule(self, contest: Contest, one_batch: tf.data.Dataset) -> Schedule:
-        """Fills the contenders' blocks until decided, then measures the wait for input."""
+        """Times the contenders in rounds until decided, then measures the wait for input."""
         # The checks read from memory; on the real data a step may take longer.
         contest.limit_calls(families.longest_call((yield self._loop.turn(self._reference))))
         contenders = contest.contenders
@@ -288,10 +288,10 @@ class PlanTuner:
             if not self._budget.has(seconds, what="a round of turns more"):
                 if contest.fastest() is None:
                     return
-                self._budget.lack = lack  # a plan has won, so that this one does not matter
+                self._budget.lack = lack  # a plan has won, so this lack does not matter
                 break
-        # Not in turns with the real data: their buffers would fill up in the meantime. But at about
-        # the same time, since a host is now faster and now slower.
+        # Not interleaved: the real data's buffers would fill up while the repeated batch runs. But
+        # both are timed within a short period, since the speed of a host varies.
         winner = contest.fastest() or contest.reference
         self._try([winner.plan], how="measuring the wait for data:")
         iterator = self._loop.iterator_over(one_batch)
@@ -308,7 +308,7 @@ class PlanTuner:
         return saved_seconds > spent_seconds
 
     def _is_decided(self, contest: Contest, *, round_seconds: float, spent_seconds: float) -> bool:
-        """Whether one is surely the fastest, after as many rounds as the training is worth."""
+        """Whether a plan surely wins, after as many rounds as pay for this training."""
         best = contest.fastest()
         if best is None:
             return False
@@ -329,7 +329,7 @@ class PlanTuner:
             if contest.round_count < MIN_ROUNDS:
                 winner = contest.needing_no_turns()
         decides_by_checks = others and not self._decides_by_turns
-        if decides_by_checks:  # which was the same for all of them, in calls of a few steps
+        if decides_by_checks:  # all share one check, in calls of a few steps
             others = [max(others, key=lambda contender: contender.plan.steps_per_execution or 1)]
         if winner:
             reason = MUST_BEAT
@@ -351,7 +351,7 @@ class PlanTuner:
             plan_reason="; ".join(reasons),
             trials=(first, *map(self._with_shapes, (*records, *self._finished)), *self._untried()),
             input_wait_ratio=self._input_wait,
-            # Of a few steps, one sample each, it may have been chance.
+            # Checks give one sample of a few steps for each plan: their result may be chance.
             is_settled=not lack and (bool(winner) or not decides_by_checks),
             budget_lack=lack,
             expected_runs=self._cost_model.expected_runs,

@@ -1,9 +1,9 @@
-"""Compares ways to train that hold for a whole process, in turns: which one is surely the fastest.
+"""Compares process-wide ways to train in turns, to find the one that is surely the fastest.
 
-oneDNN's kernels, a dtype policy, other devices, other code: none of them can be changed within a
-process. So each way trains Keras' `fit` in processes of its own, block by block in turns with the
-others (`components/in_turns.py`). A slow phase of a shared host then strikes all of them, and
-cancels in the ratio of their step times. Trials follow in a process of the winner's kind.
+oneDNN's kernels, a dtype policy, other devices and other code cannot be changed within a process.
+So each way runs Keras' `fit` in its own processes, block by block in turns with the others
+(`components/in_turns.py`). A slow phase of a shared host then affects all of them, and cancels in
+the ratio of their step times. Trials follow in a process of the winner's kind.
 """
 
 import dataclasses
@@ -19,37 +19,37 @@ from tfx_perf.training.tuning.choice import MUST_BEAT, PlanChoice, TrialRecord
 from tfx_perf.training.tuning.contest import Contender, Contest
 
 FAILURES = errors.MeasurementError, errors.UserError, OSError
-"""What a comparison of processes may end with; the training goes on without what it would find."""
+"""Errors that may end a comparison of processes; the training continues without its result."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
     """The measurements of one way to train."""
 
-    step_seconds: list[float]  # one a block; the i-th of all ways ran in a row
-    seconds: float  # that its blocks took
-    losses: list[list[float]]  # of passes over the same batches, two by the first way
+    step_seconds: list[float]  # one per block; the i-th blocks of all ways ran in a row
+    seconds: float  # total time of its blocks
+    losses: list[list[float]]  # one list per pass over the same batches; the first way has two
 
     def speedup_over(self, first: "Trained") -> statistics.Interval:
-        """Returns the step time of the first over this one's."""
+        """Returns the step time of the first divided by this one's."""
         return statistics.ratio_interval(first.step_seconds, self.step_seconds)
 
     def loss_difference(self, first: "Trained", *, tolerance: float) -> str | None:
-        """Returns how losses differ too much, in words, or None; `tolerance` is relative."""
+        """Returns how losses differ if by too much, otherwise None; `tolerance` is relative."""
         start, again = first.losses
         difference, spread = (
-            # Not max(): it would pass NaN over.
+            # Not max(), which may ignore NaN.
             float(np.max(np.abs(np.subtract(losses, start)) / np.maximum(np.abs(start), 1e-12)))
             for losses in (*self.losses, again)
         )
         allowed = tolerance + 2 * spread
-        if difference <= allowed:  # not if it is NaN
+        if difference <= allowed:  # false for NaN
             return None
         return f"loss differs by {difference:.1%}, allowed {allowed:.1%}"
 
 
 def settled_at(margin: float) -> Callable[[list[list[float]]], bool]:
-    """Returns a function that tells if more blocks cannot change which ways gain the margin."""
+    """Returns a function that tells whether blocks have settled which ways reach the margin."""
 
     def decided(blocks: list[list[float]]) -> bool:
         ratios = [statistics.ratio_interval(blocks[0], other) for other in blocks[1:]]
@@ -59,7 +59,7 @@ def settled_at(margin: float) -> Callable[[list[list[float]]], bool]:
 
 
 def cause_of(error: Exception) -> str:
-    """Returns the cause of one of `FAILURES`, in words."""
+    """Returns a description of the cause of one of `FAILURES`."""
     return f"its process {error.cause}" if isinstance(error, errors.ChildError) else str(error)
 
 
@@ -71,7 +71,7 @@ class Comparison(records.Record):
     without: TrialRecord | None  # None if it was not measured
     tried: tuple[TrialRecord, ...]  # at most one is chosen
     seconds: float  # of the trials' budget, in this run
-    wall_seconds: float = 0.0  # in this run, if nobody else counts it
+    wall_seconds: float = 0.0  # in this run, unless it is counted elsewhere
     key: dict[str, str] = {}  # see `plan_key`; empty if not kept
 
     @classmethod
@@ -83,7 +83,7 @@ class Comparison(records.Record):
         settings: TrainingSettings,
         most_seconds: float,
     ) -> "Comparison":
-        """Returns the comparison: the fastest way wins, if it is surely faster and trains alike."""
+        """Returns the comparison: the fastest way wins if surely faster and with similar losses."""
         reference = Contender(PLAIN_FIT, blocks=without.step_seconds)
         contest = Contest(reference, margin=settings.margin)
         different = []
@@ -119,12 +119,12 @@ class Comparison(records.Record):
 
     @property
     def plan(self) -> TrainingPlan:
-        """Keras' `fit`, in another way if it is surely faster so."""
+        """Keras' `fit`, in another way if that is surely faster."""
         return PLAIN_FIT if self._winner is None else self._winner.plan
 
     @property
     def may_pass(self) -> bool:
-        """Whether the next run should try again, since a failure need not come again."""
+        """Whether the next run should try again, since a failure may not recur."""
         return any(each.status == "failed" and each.may_pass for each in self.tried)
 
     def for_another_run(self) -> "Comparison":
@@ -132,7 +132,7 @@ class Comparison(records.Record):
         return self.model_copy(update={"seconds": 0.0, "wall_seconds": 0.0})
 
     def held_against(self, choice: PlanChoice) -> PlanChoice:
-        """Returns a choice of trials in a process with this plan, with the results from here."""
+        """Returns the choice of trials in a process with this plan, with these results added."""
         if self.without is None or self._winner is None:
             choice = choice.model_copy(update={"trials": (*choice.trials, *self.tried)})
         else:
@@ -151,7 +151,7 @@ class Comparison(records.Record):
     def _over_plain_fit(
         self, choice: PlanChoice, *, without: TrialRecord, winner: TrialRecord
     ) -> PlanChoice:
-        """Returns the winner's choice, with speed-ups over Keras' `fit` as it is."""
+        """Returns the choice of the winner's trials, with speed-ups over Keras' `fit` as it is."""
         references = (each for each in choice.trials if each.status == "reference")
         reference = next((each for each in references if each.plan.is_plain_fit), None)
         if reference is not None:
@@ -177,7 +177,7 @@ class Comparison(records.Record):
 
 
 def _may_pass(error: Exception, count: int) -> bool:
-    """Whether another run with the same code may end otherwise; of several nobody knows which."""
+    """Whether another run with the same code may succeed; of several, the culprit is unknown."""
     if count > 1:
         return True
     if isinstance(error, errors.ChildError):
@@ -186,7 +186,7 @@ def _may_pass(error: Exception, count: int) -> bool:
 
 
 def _against(winner: TrialRecord, other: TrialRecord) -> TrialRecord:
-    """Returns a record whose speed-up over the winner is one over Keras' `fit` as it is."""
+    """Returns a record with its speed-up over the winner turned into one over Keras' `fit`."""
     update: dict[str, Any] = {"plan": _with(winner.plan, other.plan)}
     if other.speedup is not None and winner.speedup is not None:
         _, _, what = str(winner.plan).partition(", ")
@@ -196,5 +196,5 @@ def _against(winner: TrialRecord, other: TrialRecord) -> TrialRecord:
 
 
 def _with(plan: TrainingPlan, other: TrainingPlan) -> TrainingPlan:
-    """Returns the other plan with all that is on in a plan of Keras' `fit`."""
+    """Returns the other plan with the speedups of `plan`, a variant of Keras' `fit`."""
     return other.model_copy(update={each.name: getattr(plan, each.name) for each in plan.speedups})

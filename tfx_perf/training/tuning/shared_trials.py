@@ -1,4 +1,4 @@
-"""Trials that the workers make together, each at the same time as the others."""
+"""Trials that the workers run together: all run the same one at the same time."""
 
 import time
 from collections.abc import Sequence
@@ -15,17 +15,17 @@ from tfx_perf.training.tuning.earlier import KnownPlan
 
 _OWN_LOG = "/dev/stderr"  # the worker's
 _NOT_STARTED_AGAIN = (
-    "a trial may end a worker, which would not be restarted; with tfx-perf launch --restarts 1 "
-    "they try plans"
+    "a trial may crash a worker, which would not be restarted; use tfx-perf launch --restarts 1 "
+    "to allow trials"
 )
 
 
 class SharedTrials:
     """Chooses the plan of a training on several workers.
 
-    A worker that fails alone in a trial, or hangs, takes the others with it: they wait for each
-    other in every step. So trials are made once, and only where somebody starts all workers again:
-    then they find a plan that needs none.
+    A worker that fails alone in a trial, or hangs, blocks the others, since workers wait for each
+    other in every step. So trials run only once, and only if all workers would be restarted: they
+    then find a saved plan that needs no trials.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class SharedTrials:
         folder: str | None = None,
         why_none: str = _NOT_STARTED_AGAIN,
     ) -> None:
-        """Tries nothing yet; without a `folder` for workers started again there are no trials."""
+        """Tries nothing yet; without a `folder` for restarted workers there are no trials."""
         self._settings = settings
         self._known, self._folder = known or KnownPlan(), folder
         self._why_none = why_none if folder is None else ""
@@ -50,7 +50,7 @@ class SharedTrials:
             )
             return self._known.held_against(choice)
         untried = choosing.for_workers(call, loop, settings=self._settings, why=self._why_none)
-        if self._folder is None:  # but another run may be one that tries
+        if self._folder is None:  # but another run may have trials
             return self._known.held_against(untried.model_copy(update={"is_settled": False}))
         if untried.plan.is_plain_fit:
             return self._known.held_against(untried)
@@ -62,14 +62,14 @@ class SharedTrials:
             with time_limit.ended_after(seconds, log_path=_OWN_LOG):
                 choice = self._tried(tried_call, loop, untried=untried)
                 if not sync.all_equal(choice.plan):
-                    choice = _because(untried, "the workers' trials came to different plans")
+                    choice = _because(untried, "trials chose different plans on different workers")
                 choice = self._known.held_against(choice)
         if sync.is_chief:
             earlier.keep(self._folder, choice)
         return choice
 
     def _tried(self, call: FitCall, loop: FitLoop, *, untried: PlanChoice) -> PlanChoice:
-        """Returns the result of trials; if they end a worker, all begin again without them."""
+        """Returns the result of trials; if they end a worker, all workers restart without them."""
         running = TrialProgress(began=time.time(), running=(), finished=())
 
         def note(progress: TrialProgress) -> None:
@@ -97,12 +97,12 @@ def _because(untried: PlanChoice, reason: str) -> PlanChoice:
 def _cut_off(
     untried: PlanChoice, progress: TrialProgress, *, cause: str | None = None
 ) -> PlanChoice:
-    """Returns what trains after trials that have ended a worker.
+    """Returns the choice after trials that have ended a worker.
 
-    `cause` is that of the end, if it would come again; None: perhaps no plan's fault.
+    `cause` is the reason if it would recur; None if perhaps no plan was at fault.
     """
     culprits = [plan for plan in progress.running if not plan.is_plain_fit]
-    reason = cause or "a worker ended in it, or hung"
+    reason = cause or "a worker crashed or hung in its trial"
     trials = (*progress.finished, *(lost(plan, reason) for plan in culprits))
     plan = untried.plan if _may_train(untried.plan, trials) else PLAIN_FIT
     return untried.model_copy(
@@ -116,17 +116,17 @@ def _cut_off(
 
 
 def _or_untried(choice: PlanChoice, untried: PlanChoice) -> PlanChoice:
-    """Returns what trials chose; else the plan that needs none, unless it lost or failed."""
+    """Returns the choice of trials, or if Keras' `fit`, `untried` unless it lost or failed."""
     if not choice.plan.is_plain_fit or not _may_train(untried.plan, choice.trials):
         return choice
     reason = f"it computes the same as Keras fit, no slower, and {choice.plan_reason}"
-    is_settled = choice.is_settled and bool(choice.fit)  # else any `fit` would be trained so
+    is_settled = choice.is_settled and bool(choice.fit)  # without one, any `fit` would use it
     update = {"plan": untried.plan, "plan_reason": reason, "is_settled": is_settled}
     return choice.model_copy(update=update)
 
 
 def _may_train(plan: TrainingPlan, trials: Sequence[TrialRecord]) -> bool:
-    """Whether no trial speaks against a plan that needs none."""
+    """Whether no trial rules out a plan that needs no trials."""
     against = (each.plan for each in trials if _speaks_against(each))
     return not any(families.same_function(other, plan) for other in against)
 

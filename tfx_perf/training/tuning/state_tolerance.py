@@ -1,10 +1,10 @@
-"""StateTolerance: how far from Keras' results rounding, or chance, may lead.
+"""StateTolerance: how far results may differ from Keras' because of rounding or chance.
 
-Rounding errors grow at a rate that is the model's own: not at all where a layer averages, by
+Rounding errors grow at a rate that depends on the model: not at all where a layer averages, by
 many orders of magnitude in a training at the edge of stability, and to full steps where an
 optimizer divides a gradient that is zero in theory by its size. So the rate is measured: the
 reference trains once more from weights that differ in the last place, and each variable and
-each figure in the logs may come out as far from the reference as that did, times `_FACTOR`.
+each figure in the logs may differ from the reference by as much as that did, times `_FACTOR`.
 """
 
 import dataclasses
@@ -15,22 +15,22 @@ import numpy as np
 
 from tfx_perf.training.tuning.initial_state import epsilon_of
 
-# XLA and fused kernels round in every operation of every step, the second run was off by one
-# rounding of each weight, once. The models of `tests/training/numeric_models.py` need no more
-# than 3; but TensorFlow's kernel for Adam rounds 1 - beta_2, with 0.999 to 22 times `_ROUNDINGS`.
+# XLA and fused kernels round in every operation of every step, but the second run was off by only
+# one rounding of each weight. The models of `tests/training/numeric_models.py` need at most 3, but
+# TensorFlow's Adam kernel rounds 1 - beta_2, which for 0.999 leads to 22 times `_ROUNDINGS`.
 _FACTOR = 30.0
-# The least that counts as measured, in last places: those of some twenty steps, at random.
+# The smallest spread to assume, in last places: the random errors of about twenty steps.
 _ROUNDINGS = 5.0
-# Two draws may by chance be nearer to each other than to a third, by far if they are of few
-# numbers: of one, `_FEW` times as often.
+# Factor on the spread of draws, since two draws may by chance be closer to each other than to a
+# third. It is multiplied by 1 + `_FEW` / size, since small variables may be much closer.
 _DRAWS, _FEW = 5.0, 10.0
-# Above it what was measured is no rounding alone: chance, or chaos.
+# A relative spread above this is not caused by rounding alone, but by chance or chaos.
 _LARGE = 1e-3
-# So many examples may come to lie on the other side of a metric's threshold.
+# Number of examples that may end up on the other side of a metric's threshold.
 _FLIPPED_EXAMPLES = 2.0
 _CHUNK = 2**22  # elements compared at once
 
-Values = Mapping[str, Any]  # variables, read only when they are compared, or arrays, by name
+Values = Mapping[str, Any]  # by name: arrays, or variables, read only when they are compared
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,15 +53,15 @@ class Deviation:
     name: str  # of the variable, or of the figure in the logs
     relative: float  # its norm over that of the reference
     allowed: float  # in the same measure
-    cause: str = ""  # of what is allowed, `rounding` or `chance`; empty if nothing is
+    cause: str = ""  # of the allowed difference, `rounding` or `chance`; empty if none
 
     def __str__(self) -> str:
-        explained = f"{self.cause} explains {self.allowed:.1g}" if self.cause else "and must not"
+        explained = f"{self.cause} explains {self.allowed:.1g}" if self.cause else "but must not"
         return f"{self.name} differs by {self.relative:.1g} of its size, {explained}"
 
 
 class StateTolerance:
-    """The reference's state, and how far others may lie from it."""
+    """The reference's state, and how far other states may differ from it."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class StateTolerance:
     ) -> None:
         """Keeps the reference; `metrics` names variables that sum or count its examples.
 
-        With `is_exact` others may lie nowhere else.
+        With `is_exact`, other states may not differ at all.
         """
         self._is_exact = is_exact
         self.is_random = False  # by chance, not by rounding alone
@@ -86,7 +86,7 @@ class StateTolerance:
 
     @property
     def is_large(self) -> bool:
-        """Whether the measured difference is more than rounding leads to as a rule."""
+        """Whether the measured difference is larger than rounding usually causes."""
         return any(
             not distance <= _LARGE * self._sizes[name]
             for name, distance in self._spread.items()
@@ -94,13 +94,13 @@ class StateTolerance:
         )
 
     def allow(self, other: TrainedState, *, by_chance: bool = False) -> None:
-        """Allows what another run of the reference differs by, from weights off in the last place.
+        """Allows the difference of another reference run, from weights off in the last place.
 
-        With `by_chance` it began with the same weights, or drew other numbers.
+        With `by_chance`, that run began with the same weights, or drew other numbers.
         """
         self.is_random |= by_chance
         for name, distance in self._distances(other).items():
-            if np.isfinite(distance):  # else nothing explains it
+            if np.isfinite(distance):  # otherwise nothing explains it
                 self._spread[name] = max(self._spread[name], distance)
         shares = [
             self._spread[name] / self._sizes[name]
@@ -110,14 +110,14 @@ class StateTolerance:
         self._typical = float(np.median(shares)) if shares else 0.0
 
     def repeats(self, other: TrainedState) -> bool:
-        """Whether a state is the reference's, but for the last places."""
+        """Whether a state equals the reference's except for the last places."""
         distances = self._distances(other)
         return all(distance <= self._least(name) for name, distance in distances.items())
 
     def exceeded(self, other: TrainedState, *, loss_tolerance: float) -> Deviation | None:
-        """Returns where a state differs most from what is allowed, None if nowhere.
+        """Returns the difference that most exceeds what is allowed, None if none does.
 
-        `loss_tolerance` is the relative difference in the logs that random models may have anyway.
+        `loss_tolerance` is the relative difference in the logs that random models may always have.
         """
         if self._is_exact:
             return self._inexact(other)
@@ -137,7 +137,7 @@ class StateTolerance:
                 size = self._sizes[name] or 1.0
                 cause = "chance" if self.is_random else "rounding"
                 deviations.append(Deviation(name, distance / size, allowed / size, cause))
-        # A figure that follows from what was counted differs because that does.
+        # A figure that is computed from counts differs because the counts do.
         deviations = [each for each in deviations if not (has_flipped and _is_counted(each.name))]
         return max(deviations, key=_excess, default=None)
 
@@ -169,7 +169,7 @@ class StateTolerance:
 
 
 def is_loss(name: str) -> bool:
-    """Whether a metric's name is that of a loss: a mean of numbers, in which nothing is counted."""
+    """Whether a metric's name is that of a loss, a mean of numbers in which nothing is counted."""
     return name == "loss" or name.endswith("_loss")
 
 
@@ -189,7 +189,7 @@ def _excess(deviation: Deviation) -> float:
 
 
 def _all(state: TrainedState) -> Iterator[tuple[str, np.ndarray]]:
-    """Yields values and logs by name, each read only when it is its turn."""
+    """Yields values and logs by name; does not read them."""
     yield from state.values.items()
     yield from ((f"logs[{name!r}]", value) for name, value in state.logs.items())
 
@@ -209,7 +209,7 @@ def _norm(value: np.ndarray) -> float:
 
 
 def _distance(actual: Any, expected: np.ndarray) -> float:
-    """Returns the norm of the difference; of non-floats, the root of how many differ."""
+    """Returns the norm of the difference; for non-floats, the root of the number that differ."""
     if actual is None:
         return np.inf
     actual = np.asarray(actual.numpy() if hasattr(actual, "numpy") else actual)

@@ -1,4 +1,4 @@
-"""README's snippet in a pipeline that is run twice."""
+"""The snippet of docs/training.md in a pipeline that is run twice."""
 
 import pathlib
 import re
@@ -12,7 +12,7 @@ from tfx_perf.templates import copying
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
-_README = pathlib.Path(__file__).parents[2] / "README.md"
+_PAGE = pathlib.Path(__file__).parents[2] / "docs" / "training.md"
 _NODES = {"InputTuner", "MemoryProfiler", "OptimizedTrainer", "PerfEvaluator"}
 _SCRIPT = """
 from tfx import v1 as tfx
@@ -47,9 +47,9 @@ def project(tmp_path_factory) -> pathlib.Path:
     """The data and the training code of the template `perf`, around the snippet."""
     folder = tmp_path_factory.mktemp("snippet") / "project"
     copying.copy_project(copying.PERF, pipeline_name="snippet", destination=folder)
-    text = _README.read_text()
-    (snippet,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    (names,) = re.findall(r"add all\sseven \((.+?)\)", text)
+    text = _PAGE.read_text()
+    snippet = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0]
+    (names,) = re.findall(r"Add all seven \((.+?)\)", text)
     script = _SCRIPT.format(snippet=snippet, added=names.replace("`", ""))
     (folder / "run.py").write_text(script)
     return folder
