@@ -146,7 +146,7 @@ def for_all_workers(expected: DistributionSettings) -> Iterator[Callable[[_Fit],
                 else strategies.worker_count(strategy) == expected.worker_count
             )
             if not is_built_for_all:
-                raise errors.UserError(_expected(expected, strategies.in_words(strategy)))
+                raise errors.UserError(_expected(expected, strategies.describe(strategy)))
             return fit(call)
 
         return carry_out

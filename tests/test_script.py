@@ -118,7 +118,7 @@ def test_no_error_of_ours_hides_one_of_the_users_code(obstacle, monkeypatch):
     def fails(*arguments, **more):
         raise obstacle
 
-    monkeypatch.setattr(script.scaling, "held_against", fails)
+    monkeypatch.setattr(script.scaling, "with_one_replica", fails)
     error = OSError("disk full")
     with pytest.raises(OSError, match="disk full") as raised, tfx_perf.optimized(_NO_TRIALS):
         _fit(importlib.import_module("keras"))

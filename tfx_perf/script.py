@@ -48,7 +48,7 @@ _LOGGER = logging.getLogger(__name__)
 _ENDED: collections.Counter[str] = collections.Counter()
 
 # Sessions of pipeline components around this code, which write and judge the figures.
-_AROUND: list[TrainingSession] = []
+_OUTER_SESSIONS: list[TrainingSession] = []
 
 
 @dataclasses.dataclass
@@ -100,9 +100,9 @@ def optimized(
     if interception.is_capturing():  # by a component that looks for the first `fit`
         yield training
         return
-    if _AROUND:
+    if _OUTER_SESSIONS:
         yield training
-        training.record = _AROUND[-1].record
+        training.record = _OUTER_SESSIONS[-1].record
         return
     settings = _settings(settings)
     folder = _local(folder)
@@ -112,7 +112,7 @@ def optimized(
         try:
             with interception.intercepting_fit(session.fit), evaluation.as_one_device():
                 yield training
-        except errors.GIVEN_UP as error:
+        except errors.TOLERATED as error:
             if isinstance(error, SystemExit) and not error.code:
                 exit_of_code = error  # `absl.app.run` and click end a program this way
             else:
@@ -156,12 +156,12 @@ def _begun(
     session = TrainingSession(settings, choice=choice, choose=choose, block=_block(output.name))
 
     def figures() -> TrainingRecord | None:
-        with console.sifted(output.log):  # the record compiles steps, for their memory
+        with console.library_logs_to(output.log):  # the record compiles steps
             record = session.record
         if record is None:
             return None
         record = record.model_copy(update={"key": key, "runs_before": runs_before})
-        return scaling.held_against(record, [("a run before", each) for _, each in runs])
+        return scaling.with_one_replica(record, [("a run before", each) for _, each in runs])
 
     return session, figures
 
@@ -213,7 +213,7 @@ def measured(
     folder = _local(folder)
     with contextlib.ExitStack() as until:
         output = None
-        if not _AROUND:
+        if not _OUTER_SESSIONS:
             output = until.enter_context(_output(settings, folder=folder, name=name))
         meter = LoopMeter(model=model)
         with meter.watching():
@@ -223,7 +223,7 @@ def measured(
         if output is not None:
             meter.decision = output.publish(meter.record, gap=gap)
         elif meter.record is not None:
-            _AROUND[-1].add(meter.record)
+            _OUTER_SESSIONS[-1].add(meter.record)
         else:
             _say(f"Nothing was measured: {gap}.")
 
@@ -239,7 +239,7 @@ def _trials(settings: config.PerfConfig, *, log: pathlib.Path | None) -> Iterato
     sign = threading.Timer(_SILENT_SECONDS, _say, [message])
     sign.start()
     try:
-        with console.sifted(log):  # but not in the training itself
+        with console.library_logs_to(log):  # but not in the training itself
             yield
     finally:
         sign.cancel()
@@ -257,7 +257,7 @@ def _keep_figures(
         training.record = figures()
         if training.record is not None:
             output.keep(training.record, error)
-    except errors.GIVEN_UP:
+    except errors.TOLERATED:
         _LOGGER.warning("The figures are lost, after %s.", type(error).__name__, exc_info=True)
 
 
@@ -275,11 +275,11 @@ def _block(name: str) -> str:
 @contextlib.contextmanager
 def inside(session: TrainingSession) -> Iterator[None]:
     """Has `optimized` and `measured` in the code inside leave their figures to a session."""
-    _AROUND.append(session)
+    _OUTER_SESSIONS.append(session)
     try:
         yield
     finally:
-        _AROUND.pop()
+        _OUTER_SESSIONS.pop()
 
 
 @dataclasses.dataclass(frozen=True)

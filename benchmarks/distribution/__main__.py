@@ -83,7 +83,7 @@ def main(
             )
             click.echo(_row(cells[-1]))
     BenchmarkRecord(
-        host=machine.in_words(),
+        host=machine.describe(),
         versions=versions.installed(*_PACKAGES),
         worker_count=worker_count,
         cells=tuple(cells),

@@ -97,7 +97,7 @@ def main(
             click.echo(_row(cell, found[0]))
         cells += found
     ReductionsRecord(
-        host=machine.in_words(),
+        host=machine.describe(),
         versions=versions.installed(*_PACKAGES),
         package=package,
         cells=tuple(cells),

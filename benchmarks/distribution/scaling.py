@@ -95,7 +95,7 @@ def main(
             )
             click.echo(_row(cells[-1]))
     ScalingRecord(
-        host=machine.in_words(),
+        host=machine.describe(),
         versions=versions.installed(*_PACKAGES),
         package=package,
         cells=tuple(cells),

@@ -54,7 +54,7 @@ def main(
         found.append(results.CellResult(training=name, line=line, runs=tuple(runs)))
         click.echo(_row(found[-1]))
         record = results.BenchmarkRecord(
-            host=machine.in_words(), versions=versions.installed(*_PACKAGES), cells=tuple(found)
+            host=machine.describe(), versions=versions.installed(*_PACKAGES), cells=tuple(found)
         )
         record.write(json_path)  # after every cell: the whole takes hours
     click.echo(f"\nWrote {json_path}")

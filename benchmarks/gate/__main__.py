@@ -72,7 +72,7 @@ def simulated_months(*, count: int, json_path: pathlib.Path) -> None:
     scores = {}
     for seed, (name, world) in enumerate(months.WORLDS.items()):
         scores[name] = months.score(world, count=count, seed=seed)
-        click.echo(f"{name}: {scores[name].in_words()}")
+        click.echo(f"{name}: {scores[name].describe()}")
     _write(json_path, months=scores)
 
 
@@ -85,7 +85,7 @@ def short(*, count: int, json_path: pathlib.Path) -> None:
     found = []
     for each in short_runs.judge(count=count):
         found.append(each)
-        click.echo(each.in_words())
+        click.echo(each.describe())
     _write(json_path, short_runs=tuple(found))
 
 
@@ -113,7 +113,7 @@ def trained(*, rounds: int, steps: int, data: pathlib.Path, json_path: pathlib.P
     """Judges real trainings, some with planted faults, by the default rules."""
     runs = real.train(data, rounds=rounds, steps=steps, say=click.echo)
     judged = real.judge(runs, GateSettings())
-    note = f"{rounds} trainings of each kind, {steps} steps each; {machine.in_words()}"
+    note = f"{rounds} trainings of each kind, {steps} steps each; {machine.describe()}"
     _write(json_path, real=judged, real_note=note, real_noise=real.noise(runs))
     click.echo(json.dumps({"noise": real.noise(runs), **judged}, indent=2))
 

@@ -92,7 +92,7 @@ class Score(records.Record):
     unchecked: int
     found: float | None
 
-    def in_words(self) -> str:
+    def describe(self) -> str:
         """In a line."""
         words = []
         if self.healthy_runs:

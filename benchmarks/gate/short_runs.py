@@ -46,7 +46,7 @@ class ShortRuns(records.Record):
     refused: float
     regression: float
 
-    def in_words(self) -> str:
+    def describe(self) -> str:
         """In a line."""
         return (
             f"{'busy' if self.is_busy else 'quiet'}, {self.steps} steps, after "

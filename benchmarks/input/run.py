@@ -45,7 +45,7 @@ def run(cells: Sequence[results.Cell], settings: Settings) -> results.BenchmarkR
         settings: how.
     """
     started = time.monotonic()
-    host = machine.in_words()
+    host = machine.describe()
     print(console.heading(host, cells, tuning_seconds=settings.tuning_seconds), flush=True)
     found: list[results.CellResult] = []
     gaps: list[str] = []

@@ -64,7 +64,7 @@ def main(
             gaps.append(f"{cell}: {error}")
             click.echo(gaps[-1])
         record = results.BenchmarkRecord(
-            host=machine.in_words(),
+            host=machine.describe(),
             versions=versions.installed(*_PACKAGES),
             rounds=settings.rounds,
             cells=(*kept, *found),

@@ -95,7 +95,7 @@ class _Planning:
             source = self._as_trained_on(default, None)
             plan = tune(source, train=None, spent_seconds=time.monotonic() - began)
         plan = previous.keyed(plan, key, plans=plans, failures=self._failures)
-        if not plan.came_to_an_end:
+        if not plan.is_conclusive:
             plan_before = previous.kept(
                 plans, source=source, settings=self._settings, example_count=example_count
             )

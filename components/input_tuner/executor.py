@@ -81,7 +81,7 @@ class Executor(base_executor.BaseExecutor):
                 page=input_report.report_on(plan, runs_are_planned=runs_are_planned),
                 origin=artifacts.origin_of(self._context, input_dict),
                 remark=plan.remark and f"{plan.remark}{where}",
-                may_pass=has_failed or plan.is_searched_again,
+                may_pass=has_failed or plan.needs_another_search,
             )
             storage.copy(log_path, target.uri)
 

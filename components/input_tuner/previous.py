@@ -48,7 +48,7 @@ def keyed(
     tried again, since a quieter machine may finish it; `failures` counts those without a plan.
     """
     if not plan.undecided_count:
-        return plan.model_copy(update={"key": dict(key)}) if plan.came_to_an_end else plan
+        return plan.model_copy(update={"key": dict(key)}) if plan.is_conclusive else plan
     plan = plan.model_copy(
         update={
             "key": dict(key),
@@ -57,7 +57,7 @@ def keyed(
     )
     then = (
         "The next run searches again."
-        if plan.is_searched_again
+        if plan.needs_another_search
         else "Searches have ended so before: there is none again for these code and settings."
     )
     return plan.model_copy(update={"reason": f"{plan.reason} {then}"})
@@ -145,7 +145,7 @@ def _newest_first(plans: Sequence[artifact.Artifact]) -> Iterator[tuple[str, rec
 
 def _data_differ(plan: record.TuningRecord, key: Mapping[str, str]) -> bool:
     """Whether the plan is for other data; raises `NotApplicable` if it cannot be reused at all."""
-    if not plan.key or plan.is_searched_again:
+    if not plan.key or plan.needs_another_search:
         raise candidate.NotApplicable("its search did not finish")
     candidates.make(plan.chosen)  # refuses one that only an earlier version had
     changes = cache_key.differences(plan.key, key)

@@ -130,7 +130,7 @@ class KeptModelRun:
         arguments.model_run_dir = str(folder)
         return arguments
 
-    def begin_anew(self) -> None:
+    def discard_older_files(self) -> None:
         """Removes the files of another training, but not those written since this one began."""
         if self._kept is None:
             return

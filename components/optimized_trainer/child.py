@@ -95,13 +95,13 @@ def train(
     """
     generators.restore(random_states)
     training = TrainingJob.model_validate(job)
-    told = TrialOrder.model_validate(order)
-    trials = _TrialsHere(told, training)
+    task = TrialOrder.model_validate(order)
+    trials = _TrialsHere(task, training)
     spared = contextlib.nullcontext() if converts_libraries else autograph.libraries_unconverted()
     try:
         with spared:
             record = run(
-                training, json_utils.loads(outputs), choice=told.known.choice, choose=trials.choose
+                training, json_utils.loads(outputs), choice=task.known.choice, choose=trials.choose
             )
     except autograph.NeedsConversionError:
         if converts_libraries:
@@ -134,7 +134,7 @@ def run(
         either_keras.set_random_seed(settings.training.seed)
     model_run = KeptModelRun(arguments, checkpoint_folder=job.checkpoint_folder)
     session = TrainingSession(
-        settings, choice=choice, choose=choose, on_fresh_start=model_run.begin_anew
+        settings, choice=choice, choose=choose, on_fresh_start=model_run.discard_older_files
     )
     session.reserve()
     with (
@@ -166,20 +166,20 @@ def try_plans(*, job: dict[str, Any], order: dict[str, Any]) -> dict[str, Any] |
     """
     began = time.time()
     logging.basicConfig()  # to the log that is published beside the figures
-    asked, told = TrainingJob.model_validate(job), TrialOrder.model_validate(order)
+    asked, task = TrainingJob.model_validate(job), TrialOrder.model_validate(order)
 
     def choose(call: FitCall) -> PlanChoice | None:
         setup_seconds = time.time() - began
-        choice = _by_trials(call, FitLoop(call), order=told, job=asked)
+        choice = _by_trials(call, FitLoop(call), order=task, job=asked)
         return choice and choice.model_copy(
             update={
-                "trial_import_seconds": began - told.asked - told.spent_seconds,
+                "trial_import_seconds": began - task.asked - task.spent_seconds,
                 "trial_setup_seconds": setup_seconds,
             }
         )
 
     try:
-        choice = asked.run_to_fit(choose, folder=told.folder)
+        choice = asked.run_to_fit(choose, folder=task.folder)
     except errors.UserError as error:  # it did not call `fit`, so that there is nothing to plan
         choice = plain(str(error))
     return choice and choice.model_dump(mode="json")
@@ -187,7 +187,7 @@ def try_plans(*, job: dict[str, Any], order: dict[str, Any]) -> dict[str, Any] |
 
 def is_worth_onednn(step_seconds: float, *, step_count: int, start_seconds: float) -> bool:
     """Whether trying oneDNN first pays off over all planned runs' steps, with its usual gain."""
-    saving_seconds = step_count * OneDnn().hoped_saving_seconds(step_seconds)
+    saving_seconds = step_count * OneDnn().expected_saving_seconds(step_seconds)
     return saving_seconds > _STARTS * (_IMPORT_SECONDS + start_seconds)
 
 
@@ -257,7 +257,7 @@ def _by_trials(
         time_limit.ended_after(
             cost_model.limit_seconds(settings.training.tuning_seconds), log_path=order.log_path
         ),
-        console.all_into(order.log_path),
+        console.output_to_file(order.log_path),
         _progress_in(order.progress_file, known=known) as watch,
     ):
         choice = choosing.by_trials(
@@ -265,7 +265,7 @@ def _by_trials(
         )
     if is_put_off:
         return None
-    choice = known.held_against(choice)
+    choice = known.add_to(choice)
     seconds = choice.trial_time_seconds + order.spent_seconds
     return choice.model_copy(update={"trial_time_seconds": seconds})
 

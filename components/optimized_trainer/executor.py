@@ -105,7 +105,7 @@ def publish(
             origin=origin,
         )
         return
-    trained = scaling.held_against(trained, plans.of_node(target))
+    trained = scaling.with_one_replica(trained, plans.of_node(target))
     trained = trained.model_copy(update={"notes": (*trained.notes, *notes), "strategy": strategy})
     if strategy is not None:
         trained = trained.after_trials(strategy.seconds)

@@ -185,7 +185,7 @@ def test_takes_the_count_of_large_data_from_statistics(inputs, tmp_path, plan_sp
     record = plan_split(inputs, batch_size=16, tuning_seconds=1e-6)
     assert record.example_count == 12345
     assert record.chosen == "default"
-    assert record.is_searched_again  # it would come out otherwise with more time
+    assert record.needs_another_search  # it would come out otherwise with more time
     assert record.reason.endswith("1e-06: raise it. The next run searches again.")
 
 
@@ -305,12 +305,12 @@ class TestReuse:
         assert self.find(plans, source) is None
         second = previous.keyed(undecided, self.KEY, plans=plans)
         assert second == previous.keyed(undecided, self.KEY, failures=1)
-        assert (second.undecided_count, second.is_searched_again) == (2, False)
+        assert (second.undecided_count, second.needs_another_search) == (2, False)
         assert "there is none again" in second.reason
         plans.append(made("second", undecided_count=2))
         assert self.find(plans, source).undecided_count == 2
         other = previous.keyed(undecided, {**self.KEY, "settings": "more time"}, plans=plans)
-        assert other.is_searched_again
+        assert other.needs_another_search
 
     def of_yesterday(self, made, source, name="columns", **fields):
         """Makes a plan that chose `name` for other data of the same amount."""

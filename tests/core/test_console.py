@@ -65,11 +65,11 @@ _OWN = [
 ]
 
 
-def test_what_libraries_log_is_sifted_out_of_what_the_user_prints(tmp_path):
+def test_what_libraries_log_goes_to_a_file_and_not_among_what_the_user_prints(tmp_path):
     lines = [*_LINES.values(), *_OWN]
     body = (
         "import os, sys\n"
-        "with console.sifted('libraries.log'):\n"
+        "with console.library_logs_to('libraries.log'):\n"
         f"    for line in {lines!r}:\n"
         "        os.write(2, line.encode() + b'\\n')\n"
         "    print('50%', end='', file=sys.stderr, flush=True)\n"
@@ -82,14 +82,19 @@ def test_what_libraries_log_is_sifted_out_of_what_the_user_prints(tmp_path):
     assert (tmp_path / "libraries.log").read_text().splitlines() == list(_LINES.values())
 
 
-def test_a_sieve_that_has_sifted_nothing_leaves_no_log(tmp_path):
-    body = "import sys\nwith console.sifted('libraries.log'):\n    print('mine', file=sys.stderr)\n"
+def test_without_library_logs_there_is_no_file(tmp_path):
+    body = (
+        "import sys\nwith console.library_logs_to('libraries.log'):\n"
+        "    print('mine', file=sys.stderr)\n"
+    )
     assert _run(tmp_path, body).stderr == "mine\n"
     assert not (tmp_path / "libraries.log").exists()
 
 
-def test_the_last_words_of_a_process_that_crashes_get_through_the_sieve(tmp_path):
-    body = "import os\nwith console.sifted(None):\n    os.write(2, b'why')\n    os.abort()\n"
+def test_the_last_words_of_a_process_that_crashes_get_through(tmp_path):
+    body = (
+        "import os\nwith console.library_logs_to(None):\n    os.write(2, b'why')\n    os.abort()\n"
+    )
     assert _run(tmp_path, body).stderr == "why"
 
 
@@ -142,10 +147,10 @@ def test_all_that_is_written_goes_into_the_file_for_so_long(tmp_path):
         tmp_path,
         "import sys\n"
         "print('before')\n"
-        "with console.all_into('all.log'):\n"
+        "with console.output_to_file('all.log'):\n"
         "    import library\n"
         "    print('inside')\n"
-        "with console.all_into('all.log'):\n"
+        "with console.output_to_file('all.log'):\n"
         "    print('again')\n"
         "print('afterwards', file=sys.stderr)\n",
     )

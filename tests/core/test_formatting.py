@@ -93,7 +93,7 @@ def test_unknown_metric():
 def test_a_sentence_has_what_was_paid_and_what_for(
     cost_seconds, saved_seconds, run_count, is_planned, said
 ):
-    found = formatting.cost_in_words(
+    found = formatting.cost_sentence(
         "The trials",
         cost_seconds=cost_seconds,
         saved_seconds=saved_seconds,

@@ -58,7 +58,7 @@ def test_what_cannot_be_read_is_refused(tmp_path, text, words):
 
 
 class Later(Example):
-    GONE = frozenset({"extra"})
+    REMOVED = frozenset({"extra"})
 
 
 def test_a_field_that_earlier_versions_wrote_is_left_out():

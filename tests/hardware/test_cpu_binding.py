@@ -24,7 +24,7 @@ def machine(tmp_path, monkeypatch):
                 for cpu in core:
                     folder = tmp_path / f"cpu{cpu}/topology"
                     folder.mkdir(parents=True)
-                    siblings = cpu_binding.in_words(frozenset(core))
+                    siblings = cpu_binding.format_cpus(frozenset(core))
                     (folder / "thread_siblings_list").write_text(f"{siblings}\n")
                     (folder / "physical_package_id").write_text(f"{number}\n")
         every = {cpu for cores in sockets for core in cores for cpu in core}
@@ -52,7 +52,7 @@ def machine(tmp_path, monkeypatch):
 )
 def test_each_has_whole_cores_of_its_own(sockets, usable, count, shares, machine):
     machine(sockets, usable)
-    assert [cpu_binding.in_words(each) for each in cpu_binding.shares(count)] == shares
+    assert [cpu_binding.format_cpus(each) for each in cpu_binding.shares(count)] == shares
 
 
 def test_fewer_cpus_than_workers_are_an_error(machine):

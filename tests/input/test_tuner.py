@@ -259,7 +259,7 @@ def test_what_wins_beyond_doubt_is_chosen_without_the_train_step(make_source):
     assert record.final.rounds == 2
     assert "default at reading alone (" in record.reason
     assert record.outcome("twin").reason.startswith("not examined")
-    assert record.came_to_an_end
+    assert record.is_conclusive
     assert record.saving_seconds is None  # which only the train step tells
     assert "none (batches are only read)" in input_report.report_on(record).render()
 
@@ -439,7 +439,7 @@ def test_what_was_proven_stays_where_looking_at_others_proves_nothing(
     assert record.chosen == record.final.candidate == "columns"
     assert record.final.ratio.value == 2
     assert record.rounds >= measure.MIN_ROUNDS
-    assert record.came_to_an_end
+    assert record.is_conclusive
 
 
 @pytest.mark.parametrize("failing", [0, 1])

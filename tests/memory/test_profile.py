@@ -225,8 +225,8 @@ def steps_of(monkeypatch):
     """Profiles with steps that are not run; returns the rows of those that were, by size."""
 
     def profiled(*, jit_compile, rise=lambda size: 100, **given):
-        def take(self, size, *, is_brief, may_end):
-            rises = (rise(size),) if is_brief else (rise(size), rise(size) - 10)
+        def take(self, size, *, footprint_only, may_end):
+            rises = (rise(size),) if footprint_only else (rise(size), rise(size) - 10)
             found = Footprint(
                 batch_size=size, taken_bytes=8, limit_bytes=2**40, seconds=9.0, step_seconds=0.0
             )

@@ -177,7 +177,7 @@ def test_what_was_finished_before_a_failure_is_not_done_again(
 ) -> None:
     # On a busy machine its few seconds may tell nothing: then it searches once more.
     plan = TuningRecord.read(_in_order(folder, "tfx_perf.InputPlan")[0] / "plan.json")
-    again = "Transform" not in kind and plan.is_searched_again
+    again = "Transform" not in kind and plan.needs_another_search
     first, second, *later = _states(folder, kind)
     assert (first, second) == ("COMPLETE", "COMPLETE" if again else "CACHED")
     assert set(later) <= {"CACHED"}

@@ -143,20 +143,20 @@ def test_the_first_lines_say_what_several_replicas_bring():
         ("/runs/2", record(environment=ALONE, mean_step_time_seconds=0.0004)),
         ("/runs/1", record(environment=ALONE)),
     ]
-    alone = scaling.held_against(found, before).one_replica
+    alone = scaling.with_one_replica(found, before).one_replica
     assert (alone.source, alone.examples_per_second) == ("/runs/2", pytest.approx(100_000))
     of_one = before[2][1]
-    assert scaling.held_against(of_one, before) is of_one
-    again = scaling.held_against(found, [("/runs/5", of_two(one_replica=alone))])
+    assert scaling.with_one_replica(of_one, before) is of_one
+    again = scaling.with_one_replica(found, [("/runs/5", of_two(one_replica=alone))])
     assert again.one_replica == alone
     verdict = training_report.report_on(of_two(one_replica=alone)).verdict
     words = "The replicas train 0.50 times as fast as the last run on one replica (/runs/2): one"
     assert words in verdict
     faster = of_two(one_replica=alone, mean_step_time_seconds=0.0002)
-    (said,) = scaling.in_words(faster)
+    (said,) = scaling.sentences(faster)
     assert said.endswith("as fast as the last run on one replica (/runs/2).")
     measured = of_two(one_replica=alone, communication=WAITING)  # which no bound is needed beside
-    assert "at most" not in scaling.in_words(measured)[0]
+    assert "at most" not in scaling.sentences(measured)[0]
 
 
 def test_where_one_replica_trains_faster_the_first_lines_say_why_and_what_to_do():
@@ -164,11 +164,11 @@ def test_where_one_replica_trains_faster_the_first_lines_say_why_and_what_to_do(
     before = [("/runs/2", record(environment=ALONE, plan=compiled, mean_step_time_seconds=0.0004))]
     short_epochs = WAITING.model_copy(update={"epoch_start_seconds": 0.0008})
     found = of_two(communication=short_epochs, mean_step_time_seconds=0.0016)
-    found = scaling.held_against(found, before)
+    found = scaling.with_one_replica(found, before)
     assert found.figures()["replica_speedup_ratio"] == pytest.approx(0.25)
     report = training_report.report_on(found)
     assert report.tone == "neutral"
-    assert scaling.in_words(found) == [
+    assert scaling.sentences(found) == [
         "The replicas train 4.00 times slower than the last run on one replica (/runs/2): one "
         "replica is faster on this machine.",
         "Why: the beginnings of epochs take 50% of the time: longer epochs have fewer; they wait "
@@ -177,7 +177,7 @@ def test_where_one_replica_trains_faster_the_first_lines_say_why_and_what_to_do(
         "distribution.workers, e.g. with distribution.strategy: one_device.",
     ]
     assert "<p>Remedy: train in one process" in report.render()
-    *_, apart = scaling.in_words(found.model_copy(update={"host_count": 2}))
+    *_, apart = scaling.sentences(found.model_copy(update={"host_count": 2}))
     assert apart.endswith("give each replica a larger batch, or a faster network.")
 
 
@@ -188,9 +188,9 @@ def on_cpus(count, **fields):
 
 def test_workers_with_cores_of_their_own_are_held_against_one_process_with_all_of_them():
     before = [("/runs/1", record(environment={**ALONE, "cpu_count": "8"}))]
-    found = scaling.held_against(on_cpus(4, mean_step_time_seconds=0.0006), before)
+    found = scaling.with_one_replica(on_cpus(4, mean_step_time_seconds=0.0006), before)
     assert found.figures()["replica_speedup_ratio"] == pytest.approx(4 / 3)
-    elsewhere = scaling.held_against(on_cpus(5), before)  # two have more than the machine
+    elsewhere = scaling.with_one_replica(on_cpus(5), before)  # two have more than the machine
     assert elsewhere.one_replica is None
 
 
@@ -198,7 +198,7 @@ def test_epochs_that_begin_are_no_part_of_a_step():
     short_epochs = WAITING.model_copy(update={"epoch_start_seconds": 0.0056})
     for account in (WAITING, short_epochs):  # so that more workers would take the same
         assert scaling.step_time_seconds(account, 2) == pytest.approx(0.0008)
-    assert "at most 0.98 times" in scaling.in_words(of_two(communication=short_epochs))[0]
+    assert "at most 0.98 times" in scaling.sentences(of_two(communication=short_epochs))[0]
     html = training_report.report_on(of_two(communication=short_epochs)).render()
     assert "Of a step within an epoch, 800 µs on average." in html
     assert "The beginnings of epochs take 5.60 ms more, spread over all steps" in html
@@ -324,8 +324,8 @@ def test_where_no_run_on_one_replica_is_known_the_first_line_says_what_they_brin
     quick = WAITING.model_copy(
         update={"replicas": tuple(ReplicaAccount(worker=i, wait_time_seconds=0) for i in (0, 1))}
     )
-    (bound,) = scaling.in_words(of_two(communication=quick))
+    (bound,) = scaling.sentences(of_two(communication=quick))
     assert bound.endswith("at most 2.00 times as fast as one replica alone.")
     on_devices = of_two(communication=WAITING).model_copy(update={"worker_count": 1})
-    _, to_do = scaling.in_words(on_devices)  # no cause is known: no workers share a processor
+    _, to_do = scaling.sentences(on_devices)  # no cause is known: no workers share a processor
     assert to_do.endswith("e.g. with distribution.strategy: one_device.")

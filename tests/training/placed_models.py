@@ -137,7 +137,7 @@ def places(model):
     for layer in model._flatten_layers():
         weights = list(map(variables.innermost, layer.weights))
         found[layer.name] = {place(weight) for weight in weights}
-    kept = slots.all_of(model.optimizer, model.trainable_variables)
+    kept = slots.by_variable(model.optimizer, model.trainable_variables)
     for weight, own in zip(model.trainable_variables, kept, strict=True):
         assert own
         for slot in own:
@@ -167,7 +167,7 @@ def capacity_bytes(keras, name, optimizer, *, share):
 
 def state(model):
     """Returns weights and slots."""
-    kept = slots.all_of(model.optimizer, model.trainable_variables)
+    kept = slots.by_variable(model.optimizer, model.trainable_variables)
     return [np.array(variables.innermost(each)) for each in [*model.weights, *sum(kept, [])]]
 
 

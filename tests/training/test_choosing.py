@@ -299,7 +299,7 @@ def test_the_wait_for_input_is_known_though_the_time_is_over(keras, monkeypatch)
     fastest, over = Contest.fastest, []
 
     def end_time(self, *_):
-        self._budget.keep_back(600.0)
+        self._budget.set_aside(600.0)
         over.append(True)
         return True
 
@@ -425,7 +425,7 @@ def test_trials_that_cost_more_than_they_save_are_left_out(keras):
 @pytest.mark.parametrize(("seconds", "wins"), [(0.9, True), (1.3, True), (1.6, False)])
 def test_noise_in_a_check_does_not_leave_a_plan_that_does_less_work(seconds, wins):
     plain, longer = contender(PLAIN_FIT, 1.0), contender(TEN, seconds)
-    found = Contest(plain, [longer], margin=0.02).needing_no_turns()
+    found = Contest(plain, [longer], margin=0.02).winner_without_turns()
     assert (found is longer) is wins
     if seconds > 1.0 and wins:
         assert "with less work" in longer.record(plain, longer).reason

@@ -148,16 +148,16 @@ _SHORT = {"same_alone": True, "saves": True, "exhausts": 1, "from_epoch": 1}
 
 @pytest.mark.slow
 @pytest.mark.parametrize("package", ["keras", "tf_keras"])
-@pytest.mark.parametrize("begins_anew", [False, True])
-def test_where_one_runs_out_of_memory_all_go_on_in_slices(tmp_path, package, begins_anew):
+@pytest.mark.parametrize("starts_over", [False, True])
+def test_where_one_runs_out_of_memory_all_go_on_in_slices(tmp_path, package, starts_over):
     kill = {"worker": 0, "epoch": 2, "signal": "SIGKILL"}
     (expected, _), _ = launched(package, tmp_path / "expected", {"same_alone": True})
-    options = {**_SHORT, **({"from_epoch": 0} if begins_anew else kill)}
+    options = {**_SHORT, **({"from_epoch": 0} if starts_over else kill)}
     everywhere, done = launched(package, tmp_path / "found", options, restarts=2)
     assert "Restarting all workers (1 of 2)." in done.stderr
-    assert ("Restarting all workers (2 of 2)." in done.stderr) != begins_anew
+    assert ("Restarting all workers (2 of 2)." in done.stderr) != starts_over
     for found in everywhere:
-        assert found["resumed_step"] == (None if begins_anew else 10)
+        assert found["resumed_step"] == (None if starts_over else 10)
         assert (found["oom_count"], found["slices"]) == (1, 2)
         assert found["plan"].replace(", 2 micro-batches", "") == found["plan_of_next_run"]
         (note,) = [note for note in found["notes"] if "out of memory" in note]

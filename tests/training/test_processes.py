@@ -139,7 +139,7 @@ def test_what_is_found_in_the_winners_way_is_held_against_plain_fit(way, is_plai
         trial_time_seconds=10.0,
         is_settled=True,
     )
-    choice = turns(way).held_against(found)
+    choice = turns(way).add_to(found)
     without, tried, other, failed = choice.trials
     assert (without.plan, tried.plan, tried.loss) == (PLAIN_FIT, way, 0.5)
     assert other.plan == with_all_of(way, FUSED)
@@ -162,7 +162,7 @@ def test_plain_fit_may_send_narrow_gradients():
         plan_reason="nothing was surely faster",
         trials=(TrialRecord(plan=narrow, status="reference", reason="", loss=0.5),),
     )
-    choice = turns(way).held_against(found)
+    choice = turns(way).add_to(found)
     assert [each.status for each in choice.trials] == ["reference", "chosen"]
     assert choice.trials[1].loss == 0.5
     assert choice.plan_reason == choice.trials[1].reason
@@ -171,7 +171,7 @@ def test_plain_fit_may_send_narrow_gradients():
 def test_a_plan_that_needed_no_trial_computes_in_the_winners_way():
     way = TrainingPlan(precision="mixed_bfloat16")
     untried = PlanChoice(plan=FUSED, plan_reason="without trials", is_settled=True)
-    choice = turns(way).held_against(untried)
+    choice = turns(way).add_to(untried)
     assert (choice.plan, choice.plan_reason) == (with_all_of(way, FUSED), "without trials")
     assert [each.status for each in choice.trials] == ["reference", "slower"]
 
@@ -184,13 +184,13 @@ def test_where_plain_fit_is_as_good_as_it_is_that_is_said(status, may_pass):
     found = turns(way, status=status)
     tried = tuple(each.model_copy(update={"may_pass": may_pass}) for each in found.tried)
     found = found.model_copy(update={"tried": tried})
-    choice = found.held_against(untried)
+    choice = found.add_to(untried)
     assert found.plan == PLAIN_FIT
     assert (choice.plan, choice.plan_reason) == (FUSED, "without trials")
     assert [each.status for each in choice.trials] == [status]
     # The next run tries again what may pass, not what the code has failed in.
     assert choice.is_settled == (status != "failed" or not may_pass)
-    assert found.for_another_run().held_against(plain("")).trial_time_seconds == 0.0
+    assert found.for_another_run().add_to(plain("")).trial_time_seconds == 0.0
 
 
 def test_what_was_chosen_within_what_was_chosen_has_both():
@@ -203,8 +203,8 @@ def test_what_was_chosen_within_what_was_chosen_has_both():
             TrialRecord(plan=FUSED, status="chosen", reason="it won", speedup=interval(1.5)),
         ),
     )
-    within = turns(onednn).held_against(found)
-    choice = turns(precision).held_against(within)
+    within = turns(onednn).add_to(found)
+    choice = turns(precision).add_to(within)
     assert choice.plan == with_all_of(TrainingPlan(onednn=True, precision="mixed_bfloat16"), FUSED)
     assert [str(each.plan) for each in choice.trials] == [
         "Keras fit",
@@ -215,7 +215,7 @@ def test_what_was_chosen_within_what_was_chosen_has_both():
     assert choice.trials[-1].speedup.value == pytest.approx(1.2 * 1.2 * 1.5)
     (chosen,) = [each for each in choice.trials if each.status == "chosen"]
     assert chosen.plan == choice.plan
-    plain_only = turns(precision).held_against(turns(onednn).held_against(plain("nothing beat it")))
+    plain_only = turns(precision).add_to(turns(onednn).add_to(plain("nothing beat it")))
     assert (str(plain_only.plan), plain_only.plan_reason) == (
         "Keras fit, mixed_bfloat16, oneDNN",
         "1.20 times, both with mixed_bfloat16",
@@ -309,14 +309,14 @@ IN_ONE = TrainingPlan(steps_per_execution=50, xla_loop=True)
 
 
 def prospect(
-    plan, *, step_count, expected_runs=1, tried=PLAIN_FIT, step_seconds=1e-3, beside_seconds=0.0
+    plan, *, step_count, expected_runs=1, tried=PLAIN_FIT, step_seconds=1e-3, extra_seconds=0.0
 ):
     return CostModel(step_count=step_count, expected_runs=expected_runs).prospect(
         plan,
         tried=tried.speedups,
         step_seconds=step_seconds,
         compile_seconds=0.2,
-        beside_seconds=beside_seconds,
+        extra_seconds=extra_seconds,
     )
 
 
@@ -340,7 +340,7 @@ def test_what_was_tried_already_saves_nothing_more():
 
 
 @pytest.mark.parametrize(
-    ("step_seconds", "operation_count", "hoped_seconds"),
+    ("step_seconds", "operation_count", "expected_seconds"),
     [
         (0.27e-3, 0, 0.081e-3),
         (0.27e-3, 700, 0.21e-3),  # most of it is their start
@@ -349,13 +349,13 @@ def test_what_was_tried_already_saves_nothing_more():
     ],
 )
 def test_one_computation_saves_the_start_of_its_operations(
-    step_seconds, operation_count, hoped_seconds
+    step_seconds, operation_count, expected_seconds
 ):
     cost_model = CostModel(step_count=1, expected_runs=1)
     found = cost_model.prospect(
         IN_ONE, tried=CALLS.speedups, step_seconds=step_seconds, operation_count=operation_count
     )
-    assert found.saving_seconds == pytest.approx(hoped_seconds)
+    assert found.saving_seconds == pytest.approx(expected_seconds)
 
 
 def test_operations_are_those_of_the_traced_step(keras):
@@ -373,7 +373,7 @@ def test_operations_are_those_of_the_traced_step(keras):
 
 def test_what_it_takes_besides_is_a_cost():
     alone = prospect(IN_ONE, step_count=1000)
-    besides = prospect(IN_ONE, step_count=1000, beside_seconds=3.0)
+    besides = prospect(IN_ONE, step_count=1000, extra_seconds=3.0)
     assert besides.cost_seconds == pytest.approx(alone.cost_seconds + 3.0)
 
 
@@ -390,11 +390,11 @@ def test_long_steps_cost_their_time():
 
 
 def test_the_runs_that_would_do_are_known():
-    needed = prospect(CALLS, step_count=1000).runs_needed(beside_seconds=0.0)
+    needed = prospect(CALLS, step_count=1000).runs_needed(extra_seconds=0.0)
     assert not prospect(CALLS, step_count=1000, expected_runs=needed - 1).is_worth_it
     assert prospect(CALLS, step_count=1000, expected_runs=needed).is_worth_it
-    assert prospect(CALLS, step_count=1000).runs_needed(beside_seconds=8.0) == needed + 10
-    assert prospect(CALLS, step_count=1000, tried=CALLS).runs_needed(beside_seconds=0.0) is None
+    assert prospect(CALLS, step_count=1000).runs_needed(extra_seconds=8.0) == needed + 10
+    assert prospect(CALLS, step_count=1000, tried=CALLS).runs_needed(extra_seconds=0.0) is None
 
 
 def test_the_reason_names_both_sides():

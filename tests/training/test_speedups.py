@@ -160,7 +160,7 @@ def test_xla_is_not_tried_with_layers_that_it_slows_down_on_cpus(keras, name, is
 def test_less_is_hoped_of_xla_where_only_a_cpu_trains(monkeypatch):
     def hoped(is_cpu_alone):
         monkeypatch.setattr(devices, "is_cpu_alone", lambda: is_cpu_alone)
-        return SPEEDUPS["xla"].hoped_saving_seconds(1.0)
+        return SPEEDUPS["xla"].expected_saving_seconds(1.0)
 
     assert 0 < hoped(True) < hoped(False)
 

@@ -125,7 +125,7 @@ def test_what_is_computed_again_is_executed_again():
 @pytest.mark.parametrize(("share", "kept"), [(0.99, True), (1.01, False)])
 def test_more_than_the_peak_is_refused(share, kept):
     flops = model_flops.Flops(1000, 1e6, "measured: here")
-    found = flops.held_against(2000, 2000 / (share * 1e6))
+    found = flops.without_exceeded_peak(2000, 2000 / (share * 1e6))
     assert (found.peak_per_second is not None) == kept
     assert kept == (found.note is None)
     if not kept:

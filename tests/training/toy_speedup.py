@@ -14,7 +14,7 @@ class Elsewhere(Speedup):
     """Needs a process that nobody starts."""
 
     name = "elsewhere"
-    hoped_share = 0.9
+    expected_share = 0.9
 
     def plans(self, fit, base):
         return [base.model_copy(update={self.name: True})]

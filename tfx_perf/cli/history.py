@@ -73,7 +73,7 @@ def command(
         terminal.show(_as_table(runs, keys or _DEFAULT_METRICS))
         if runs[0].blessed is False and runs[0].headline and not runs[0].note:
             terminal.show(markup.escape(_refusal(runs[0])))
-        alike = recorded_runs.by_who_trained(runs)
+        alike = recorded_runs.grouped_by_workers(runs)
         if other := _other_plan(alike[runs[0].trained_on]):
             terminal.show(markup.escape(other))
         for those in alike.values():

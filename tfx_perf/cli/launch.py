@@ -123,7 +123,7 @@ def command(
             _say("All have ended on request.")
     if as_json:
         terminal.show_json({"exit_codes": last.exit_codes, "logs": str(logs)})
-    _say(last.in_words if last.cause else f"Logs: {logs}")
+    _say(last.summary if last.cause else f"Logs: {logs}")
     ctx.exit(last.exit_code if last.exit_code >= 0 else _SIGNALLED - last.exit_code)
 
 

@@ -92,7 +92,7 @@ def script(log_path: str | os.PathLike[str] | None = None) -> Iterator[TextIO]:
 
 
 @contextlib.contextmanager
-def sifted(log_path: str | os.PathLike[str] | None) -> Iterator[None]:
+def library_logs_to(log_path: str | os.PathLike[str] | None) -> Iterator[None]:
     """Moves what C++ libraries log from standard error into a file while the context lasts.
 
     Everything else still gets there, such as output of the user's code, and what a library says
@@ -103,7 +103,7 @@ def sifted(log_path: str | os.PathLike[str] | None) -> Iterator[None]:
     with contextlib.ExitStack() as until:
         if _is_own_standard_error():
             with contextlib.suppress(OSError):
-                pipe = until.enter_context(_sieve(log_path))
+                pipe = until.enter_context(_log_filter(log_path))
                 until.enter_context(_redirected(_STANDARD_ERROR, to=pipe))
         yield
 
@@ -116,7 +116,7 @@ def output_to_error() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def all_into(log_path: str | os.PathLike[str]) -> Iterator[None]:
+def output_to_file(log_path: str | os.PathLike[str]) -> Iterator[None]:
     """Appends standard output and error of this process to a file."""
     with (
         open(log_path, "ab", buffering=0) as log,
@@ -295,7 +295,7 @@ def _opened(log_path: str | os.PathLike[str] | None) -> tuple[int, pathlib.Path]
 
 
 @contextlib.contextmanager
-def _sieve(log_path: str | os.PathLike[str] | None) -> Iterator[int]:
+def _log_filter(log_path: str | os.PathLike[str] | None) -> Iterator[int]:
     """Yields the descriptor of a pipe, from which lines of C++ libraries go into a file.
 
     `sed` is a separate process, so that the last lines of one that crashes get through.

@@ -20,7 +20,7 @@ _COLORS = re.compile(r"\x1b\[\d*m")
 INSTALL_TFX = "Install it: pip install 'tfx-perf[tfx]'."
 """The remedy if TFX or a package that comes with it is missing."""
 
-GIVEN_UP = Exception, SystemExit
+TOLERATED = Exception, SystemExit
 """Caught from code that is only tried: fit continues whatever it raises, except for Ctrl-C."""
 
 

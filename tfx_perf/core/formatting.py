@@ -136,7 +136,7 @@ _FORMATS = {
 }
 
 
-def cost_in_words(
+def cost_sentence(
     search: str,
     *,
     cost_seconds: float,
@@ -151,7 +151,7 @@ def cost_in_words(
 
     Example:
         >>> seconds = {"cost_seconds": 6.0, "saved_seconds": 2.5}
-        >>> cost_in_words("The trials", **seconds, run_count=30, is_planned=True)
+        >>> cost_sentence("The trials", **seconds, run_count=30, is_planned=True)
         'The trials took 6.00 s; this should save 2.50 s a run, and is paid for after 3 runs.'
     """
     if not cost_seconds:

@@ -29,18 +29,18 @@ class Record(pydantic.BaseModel):
 
     SCHEMA: ClassVar[str] = ""
     SEALED: ClassVar[bool] = False
-    GONE: ClassVar[frozenset[str]] = frozenset()  # fields that earlier versions wrote
+    REMOVED: ClassVar[frozenset[str]] = frozenset()  # fields that earlier versions wrote
     RENAMED: ClassVar[Mapping[str, str]] = {}  # names of fields by their earlier names
 
     @pydantic.model_validator(mode="before")
     @classmethod
     def _of_earlier_versions(cls, values: Any) -> Any:
-        if not isinstance(values, dict) or not (cls.GONE | cls.RENAMED.keys()) & values.keys():
+        if not isinstance(values, dict) or not (cls.REMOVED | cls.RENAMED.keys()) & values.keys():
             return values
         return {
             cls.RENAMED.get(name, name): value
             for name, value in values.items()
-            if name not in cls.GONE
+            if name not in cls.REMOVED
         }
 
     def to_text(self) -> str:

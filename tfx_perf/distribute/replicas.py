@@ -121,7 +121,7 @@ class _SummingOnce:
         """Returns a loss-scaling optimizer's `apply` that first sums the gradients."""
 
         def apply(optimizer: Any, grads: Any, trainable_variables: Any = None) -> Any:
-            if _several() and not self._looks_first(optimizer):
+            if _several() and not self._checks_own_overflow(optimizer):
                 self._inner.append(optimizer.inner_optimizer)
                 grads = self._summed(list(grads), trainable_variables or ())
             return original(optimizer, grads, trainable_variables)
@@ -133,7 +133,7 @@ class _SummingOnce:
 
         def check_finite(optimizer: Any, grads: Any) -> tf.Tensor:
             is_finite = original(optimizer, grads)
-            if not (_several() and self._looks_first(optimizer)):
+            if not (_several() and self._checks_own_overflow(optimizer)):
                 return is_finite
             context = tf.distribute.get_replica_context()
             overflows = tf.cast(tf.logical_not(is_finite), tf.int32)
@@ -161,7 +161,7 @@ class _SummingOnce:
 
         return clip
 
-    def _looks_first(self, scaling: Any) -> bool:
+    def _checks_own_overflow(self, scaling: Any) -> bool:
         """Whether each replica looks for an overflow in its own gradients."""
         return bool(scaling.inner_optimizer.gradient_accumulation_steps)
 

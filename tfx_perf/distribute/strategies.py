@@ -13,7 +13,7 @@ from tfx_perf.core.interception import FitCall
 from tfx_perf.tf_internals import clusters, devices
 
 
-def _made(settings: DistributionSettings) -> tf.distribute.Strategy:
+def _create(settings: DistributionSettings) -> tf.distribute.Strategy:
     name = settings.effective_strategy
     if name == "mirrored":
         return tf.distribute.MirroredStrategy(devices.computing())
@@ -77,12 +77,12 @@ class StrategyScope:
 
     def __enter__(self) -> "StrategyScope":
         """Creates the strategy; UserError if this machine does not support it."""
-        self._strategy = _made(self._settings)
+        self._strategy = _create(self._settings)
         self._open()
         if isinstance(self._strategy, tf.distribute.ParameterServerStrategy):
             self._undo.enter_context(clusters.made_once(self._strategy))
         self._undo.enter_context(
-            interception.replacing(tf.distribute.Strategy, "scope", self._giving_way)
+            interception.replacing(tf.distribute.Strategy, "scope", self._leaving_scope)
         )
         return self
 
@@ -106,7 +106,7 @@ class StrategyScope:
 
         return handle
 
-    def _giving_way(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _leaving_scope(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def scope(strategy: tf.distribute.Strategy) -> Any:
             if self._is_open and strategy is not self._strategy:
                 self._leave()

@@ -94,7 +94,7 @@ class Attempt:
     notes: tuple[str, ...] = ()  # on earlier attempts
 
     @property
-    def in_words(self) -> str:
+    def summary(self) -> str:
         """The failure and the path of its log, in one line."""
         text = str(self.cause)
         return f"{text[:1].upper()}{text[1:]}. All were ended. Log: {self.log}"
@@ -133,7 +133,7 @@ def train(
         )
         for task in begun:
             if task.cpus is not None:
-                say(f"{task.title} has CPUs {cpu_binding.in_words(task.cpus)} to itself.")
+                say(f"{task.title} has CPUs {cpu_binding.format_cpus(task.cpus)} to itself.")
         with Group(begun, start=start, restarts=restarts, say=say) as group:
             first = group.first_failure(
                 heartbeat_timeout_seconds=heartbeat_timeout_seconds, is_over=is_over
@@ -164,7 +164,7 @@ def train(
             log=log_folder / workers.log_file(blamed),
         )
         attempts.append(last)
-        raise failure.WorkersFailedError(last.in_words, cause=cause)
+        raise failure.WorkersFailedError(last.summary, cause=cause)
 
     notes: tuple[str, ...] = ()
     with contextlib.suppress(failure.WorkersFailedError):  # the last attempt has it, too
@@ -206,7 +206,7 @@ class Group:
 
     def ending(self, name: str) -> str:
         """Returns how a process has ended, as a phrase."""
-        return self._killed.get(name) or guard.in_words(self._processes[name].poll() or 0)
+        return self._killed.get(name) or guard.describe_exit(self._processes[name].poll() or 0)
 
     def first_failure(
         self, *, heartbeat_timeout_seconds: float, is_over: Callable[[], bool]
@@ -214,7 +214,7 @@ class Group:
         """Returns the first failure that the others cannot survive; None if training is over."""
         while not is_over():
             self._kill_silent(heartbeat_timeout_seconds)
-            is_done, failed = self._looked_at()
+            is_done, failed = self._check_processes()
             if is_done:
                 return failed
             time.sleep(_POLL_SECONDS)
@@ -237,7 +237,7 @@ class Group:
                     "or hung"
                 )
 
-    def _looked_at(self) -> tuple[bool, str | None]:
+    def _check_processes(self) -> tuple[bool, str | None]:
         """Returns whether the training has ended, and the process that has failed."""
         codes = self.codes
         ended = [name for name, code in codes.items() if code is not None]

@@ -31,7 +31,7 @@ def shares(count: int) -> list[Cpus]:
     ]
 
 
-def in_words(cpus: Cpus) -> str:
+def format_cpus(cpus: Cpus) -> str:
     """Returns a list of CPUs as Linux writes it, e.g. `0-3,8`."""
     parts: list[tuple[int, int]] = []
     for cpu in sorted(cpus):
@@ -44,19 +44,19 @@ def in_words(cpus: Cpus) -> str:
 
 def _core_of(cpu: int) -> Cpus:
     """Returns the CPUs of a CPU's core; if Linux does not list them, only that CPU."""
-    ranges = (part.partition("-") for part in _told(cpu, "thread_siblings_list").split(",") if part)
-    told = frozenset(
+    ranges = (one.partition("-") for one in _sysfs(cpu, "thread_siblings_list").split(",") if one)
+    siblings = frozenset(
         each for low, _, high in ranges for each in range(int(low), int(high or low) + 1)
     )
-    return told or frozenset({cpu})
+    return siblings or frozenset({cpu})
 
 
 def _place(core: Cpus) -> tuple[int, int]:
     first = min(core)
-    return int(_told(first, "physical_package_id") or 0), first
+    return int(_sysfs(first, "physical_package_id") or 0), first
 
 
-def _told(cpu: int, name: str) -> str:
+def _sysfs(cpu: int, name: str) -> str:
     try:
         return (_CPUS / f"cpu{cpu}" / "topology" / name).read_text(encoding="utf-8").strip()
     except OSError:

@@ -39,7 +39,7 @@ class Diagnosis(records.Record):
         stages: stages of the pipeline, starting with the files; empty if there was no time.
     """
 
-    GONE: ClassVar[frozenset[str]] = frozenset({"autotune"})
+    REMOVED: ClassVar[frozenset[str]] = frozenset({"autotune"})
 
     pipeline_examples_per_second: statistics.Interval
     train_examples_per_second: statistics.Interval | None = None
@@ -68,7 +68,7 @@ class Diagnosis(records.Record):
     @property
     def verdict(self) -> str:
         """The findings, in plain sentences with numbers."""
-        return " ".join(filter(None, (self._rates(), self.bottleneck_in_words)))
+        return " ".join(filter(None, (self._rates(), self.bottleneck_sentence)))
 
     def _rates(self) -> str:
         pipeline = _examples(self.pipeline_examples_per_second)
@@ -102,7 +102,7 @@ class Diagnosis(records.Record):
         )
 
     @property
-    def bottleneck_in_words(self) -> str:
+    def bottleneck_sentence(self) -> str:
         """Where most of the input's time goes, and the remedy; empty if unknown."""
         worst = self.bottleneck
         if not worst or self.is_fed:

@@ -29,7 +29,7 @@ class CandidateOutcome(records.Record):
         needed_bytes: least memory needed, if over the budget; otherwise None.
     """
 
-    GONE: ClassVar[frozenset[str]] = frozenset({"cold_examples_per_second"})
+    REMOVED: ClassVar[frozenset[str]] = frozenset({"cold_examples_per_second"})
 
     name: str
     description: str
@@ -89,7 +89,7 @@ class TuningRecord(records.Record):
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.input/3"
-    GONE: ClassVar[frozenset[str]] = frozenset({"copy_trial", "parameters", "statistics"})
+    REMOVED: ClassVar[frozenset[str]] = frozenset({"copy_trial", "parameters", "statistics"})
     RENAMED: ClassVar[Mapping[str, str]] = {"planned_runs": "expected_runs"}
 
     chosen: str
@@ -130,7 +130,7 @@ class TuningRecord(records.Record):
         return int(self.outcome(self.chosen).resident_bytes or 0)
 
     @property
-    def came_to_an_end(self) -> bool:
+    def is_conclusive(self) -> bool:
         """Whether the search found what is faster; False also if it was not worth its time."""
         if self.chosen != DEFAULT or (self.diagnosis and self.diagnosis.is_fed):
             return True
@@ -138,7 +138,7 @@ class TuningRecord(records.Record):
         return rounds >= measure.MIN_ROUNDS
 
     @property
-    def is_searched_again(self) -> bool:
+    def needs_another_search(self) -> bool:
         """Whether the next run searches again because this search was undecided."""
         return 0 < self.undecided_count < _MOST_SEARCHES
 

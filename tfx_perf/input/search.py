@@ -162,8 +162,8 @@ class Search:
         turns_seconds = _BRIEF_SHARE * (self._turn_seconds + 2 * measure.turn_seconds())
         shortest_seconds = turns_seconds + _EXAMINED_RATIO * self._default_seconds
         # The train step gives the report better figures, which is worth a share of the gain.
-        is_brief = _FIGURE_SHARE * possible_seconds < least_seconds
-        if is_brief and possible_seconds >= shortest_seconds:
+        footprint_only = _FIGURE_SHARE * possible_seconds < least_seconds
+        if footprint_only and possible_seconds >= shortest_seconds:
             first, *others = candidates
             if self._budget.left_seconds >= shortest_seconds and self._examine(first):
                 samples = self._turns(

@@ -62,7 +62,7 @@ def tune(
     outcomes = choice.judged(search.outcomes, chosen=decided.name, margin=settings.margin)
     reason = decided.reason
     if decided.name == DEFAULT and decided.was_searched:
-        reason = f"{reason} {diagnosis.bottleneck_in_words}".strip()
+        reason = f"{reason} {diagnosis.bottleneck_sentence}".strip()
     shuffle = search.outcomes[DEFAULT].shuffle
     record = TuningRecord(
         chosen=decided.name,
@@ -93,7 +93,7 @@ def tune(
         tuning_time_seconds=budget.elapsed_seconds,
         expected_runs=expected_runs,
     )
-    if not decided.was_searched or record.came_to_an_end:
+    if not decided.was_searched or record.is_conclusive:
         return record
     more_time = (
         "The search took as long as a faster input could save: a larger schedule.expected_runs "

@@ -26,12 +26,12 @@ _PATIENCE_SECONDS = 10.0  # after that, a process must hang in the kernel
 
 def end_with(parent: int) -> None:
     """Ends this process with its parent (a process id), at once if that has ended; Linux only."""
-    tell_of_parents_end(signal.SIGKILL)
+    signal_at_parents_end(signal.SIGKILL)
     if os.getppid() != parent:
         sys.exit("The parent process has ended.")
 
 
-def tell_of_parents_end(number: int) -> None:
+def signal_at_parents_end(number: int) -> None:
     """Has the kernel send this process a signal when its parent thread ends; Linux only."""
     _prctl(_PR_SET_PDEATHSIG, number)
 
@@ -56,7 +56,7 @@ def end_all(child: int, mark: str) -> None:
         time.sleep(_POLL_SECONDS)
 
 
-def in_words(code: int) -> str:
+def describe_exit(code: int) -> str:
     """Returns how a process has ended, given its exit code as in `subprocess`."""
     if code == -signal.SIGKILL:
         return "was killed (SIGKILL), by hand or because memory ran out"

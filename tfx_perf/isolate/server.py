@@ -87,7 +87,7 @@ class Child:
         if not response.exists():
             is_told = code == -signal.SIGTERM
             kind = errors.TerminatedError if is_told else errors.ProcessEndedError
-            raise kind(target, guard.in_words(code), log=log)
+            raise kind(target, guard.describe_exit(code), log=log)
         outcome = json.loads(response.read_text())
         if "user_error" in outcome:
             raise errors.UserError(outcome["user_error"])

@@ -58,17 +58,17 @@ def serve(orders: socket.socket, *, parent: int) -> None:
     """Forks a child for every order (JSON: a request's path, or imports); answers pid and code."""
     guard.adopt_orphans()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # meant for the caller, which passes it on
-    told = _told_of_ends()
-    guard.tell_of_parents_end(signal.SIGUSR1)
+    wakeup = _open_wakeup_pipe()
+    guard.signal_at_parents_end(signal.SIGUSR1)
     running: dict[int, _Running] = {}
     try:
         while os.getppid() == parent:
             patience = _LOOK_SECONDS if running else _IDLE_SECONDS
-            ready = select.select([orders.fileno(), told], [], [], patience)[0]
+            ready = select.select([orders.fileno(), wakeup], [], [], patience)[0]
             if not ready and not running:
                 return
-            if told in ready:
-                os.read(told, _ORDER_BYTES)
+            if wakeup in ready:
+                os.read(wakeup, _ORDER_BYTES)
                 _answer_ended(running)
             if orders.fileno() in ready:
                 line, descriptors, *_ = socket.recv_fds(orders, _ORDER_BYTES, _DESCRIPTORS)
@@ -84,7 +84,7 @@ def serve(orders: socket.socket, *, parent: int) -> None:
             guard.end_all(pid, child.mark)
 
 
-def _told_of_ends() -> int:
+def _open_wakeup_pipe() -> int:
     """Returns a file descriptor that can be read from when a child or the caller has ended."""
     reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     for number in (signal.SIGCHLD, signal.SIGUSR1):
@@ -132,14 +132,14 @@ def _obey(
 def _import(modules: Sequence[str], *, ends_with_caller: bool) -> None:
     """Imports the modules that exist; for seconds, perhaps, the server notices nothing else."""
     if ends_with_caller:
-        guard.tell_of_parents_end(signal.SIGKILL)
+        guard.signal_at_parents_end(signal.SIGKILL)
     known_count = len(sys.modules)
     for module in modules:
         with contextlib.suppress(Exception):  # the child raises it again, and reports it
             importlib.import_module(module)
     if not forks.frozen_count or known_count < len(sys.modules):
         forks.freeze()  # takes half a second, better here than while a caller waits
-    guard.tell_of_parents_end(signal.SIGUSR1)
+    guard.signal_at_parents_end(signal.SIGUSR1)
 
 
 def _become_child(

@@ -117,8 +117,8 @@ def spec_of(call: interception.FitCall) -> str:
         return str(data.element_spec)
     arrays = [data, call.arguments["y"], call.arguments["sample_weight"]]
 
-    def in_words(array: Any) -> str:
+    def shape_text(array: Any) -> str:
         shape = tuple(getattr(array, "shape", ())[1:])
         return f"{getattr(array, 'dtype', type(array))} {shape}"
 
-    return str(tf.nest.map_structure(in_words, arrays))
+    return str(tf.nest.map_structure(shape_text, arrays))

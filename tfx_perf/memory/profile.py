@@ -115,7 +115,7 @@ class _Profiling:
         most = max(configured, default=min(counts, default=largest_batch.ENOUGH))
         while larger := self._larger(most):
             self._plan(larger)
-            self._measure(larger, is_brief=True)
+            self._measure(larger, footprint_only=True)
         self._look_at_fragmentation()
         is_asked = configured or self._trained_plan == "xla"
         self._compile(None if is_asked else why_no_xla)
@@ -142,7 +142,7 @@ class _Profiling:
             console.set_status(f"batch size {size}: {_ACTIVITIES[progress.running.work]}")
         self._watch(progress)
 
-    def _measure(self, size: int, *, is_brief: bool = False) -> None:
+    def _measure(self, size: int, *, footprint_only: bool = False) -> None:
         progress = self._progress
         if progress.has("plain", size) or any(
             step.plan == "plain" and step.batch_size < size and step.status in _TOO_LARGE
@@ -157,7 +157,7 @@ class _Profiling:
         # If a process was ended at the limit, the allocator may still measure the step.
         was_ended = any(item.batch_size == size for item in progress.footprints)
         has_footprint = self._trained_plan == "plain" and not was_ended
-        measured = self._meter.take(size, is_brief=is_brief, may_end=has_footprint)
+        measured = self._meter.take(size, footprint_only=footprint_only, may_end=has_footprint)
         row = self._row(measured)
         progress = self._progress
         if has_footprint and measured.footprint.status == "measured":

@@ -113,7 +113,7 @@ class ProfileRecord(records.Record):
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.memory/1"
-    GONE: ClassVar[frozenset[str]] = frozenset({"footprint_line"})
+    REMOVED: ClassVar[frozenset[str]] = frozenset({"footprint_line"})
 
     module_batch_size: int
     epoch_example_count: int | None = None

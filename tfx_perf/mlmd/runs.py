@@ -90,7 +90,7 @@ class RecordedRun:
         )
 
 
-def by_who_trained(runs: Iterable[RecordedRun]) -> dict[str, list[RecordedRun]]:
+def grouped_by_workers(runs: Iterable[RecordedRun]) -> dict[str, list[RecordedRun]]:
     """Groups runs whose times may be compared by `trained_on`, keeping their order."""
     groups: dict[str, list[RecordedRun]] = {}
     for run in runs:

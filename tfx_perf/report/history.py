@@ -23,7 +23,7 @@ def report_on(
         verdict=f"{formatting.counted(len(runs), 'run')}, {counts[0]} blessed, "
         f"{counts[1]} refused or revoked.",
     )
-    alike = recorded_runs.by_who_trained(reversed(runs))
+    alike = recorded_runs.grouped_by_workers(reversed(runs))
     for key in keys:
         for who, those in alike.items():
             points = [

@@ -35,7 +35,7 @@ def report_on(record: record_lib.TuningRecord, *, runs_are_planned: bool = False
 def _cost(record: record_lib.TuningRecord, *, runs_are_planned: bool) -> str:
     if record.reused_from:
         return ""
-    return formatting.cost_in_words(
+    return formatting.cost_sentence(
         "Measuring",
         cost_seconds=record.tuning_time_seconds,
         saved_seconds=record.saving_seconds,

@@ -330,7 +330,7 @@ def _first_lines(record: TrainingRecord, *, runs_are_planned: bool) -> list[str]
         trial.status in _TRIED or (trial.status == "chosen" and trial.step_time)
         for trial in record.trials
     )
-    cost = formatting.cost_in_words(
+    cost = formatting.cost_sentence(
         "The trials" if has_tried else "Finding that out",
         cost_seconds=record.trial_time_seconds,
         saved_seconds=record.plan_saving_seconds,
@@ -344,7 +344,7 @@ def _first_lines(record: TrainingRecord, *, runs_are_planned: bool) -> list[str]
         shown = formatting.format_value("examples_per_second", speed).removesuffix("/s")
         lines.append(f"{shown} examples/s after warm-up.")
     lines += advice.reasons_for_own(record)
-    lines += scaling.in_words(record)
+    lines += scaling.sentences(record)
     if record.strategy:
         lines.append(f"Strategy {record.strategy.name}: {record.strategy.reason}.")
     return [*lines, *record.warnings]

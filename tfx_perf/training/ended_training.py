@@ -67,7 +67,7 @@ class EndedTraining:
         xla = xla_account(call.model, loop, result.plan, batch)
         again = (xla and xla.executed_flops) or 0
         executed = flops.per_step and max(flops.per_step, again)
-        flops = flops.held_against(executed, mean_seconds)
+        flops = flops.without_exceeded_peak(executed, mean_seconds)
         imprecise = [] if batch is None else precision.notes(call.model, batch, loop.keras_api)
         parameters = sum(int(tf.size(weight)) for weight in call.model.trainable_weights)
         batch_size = None if batch is None else batches.batch_size_of(batch)

@@ -16,7 +16,7 @@ from tfx_perf.tf_internals import ancestry
 from tfx_perf.tf_internals.datasets import row_count
 from tfx_perf.training.fit.fit_arguments import callback_list
 from tfx_perf.training.fit.timer import StepTimer
-from tfx_perf.training.keras_api.base_api import put_trainable
+from tfx_perf.training.keras_api.base_api import set_trainable
 from tfx_perf.training.loop import FitLoop, FitResult, eligibility
 from tfx_perf.training.recovery import shortage, training_fingerprint
 from tfx_perf.training.recovery.callback_state import CallbackState
@@ -86,8 +86,8 @@ class Recovery:
         self._bad_at_first = state.bad_weights() if call.model.built else set()
         self._resumed_step = self.step
         self._data: tf.data.Dataset | None = None  # replaces the user's
-        self._is_back = False  # after a rollback in this process
-        if self._point is not None and self._point.is_others:
+        self._has_rolled_back = False  # after a rollback in this process
+        if self._point is not None and self._point.has_other_writers:
             before = self._point.checkpoint.writers
             self._note(f"{self._writers} resumed a training of {before}; data are redistributed")
         self._save_seconds = 0.0
@@ -98,7 +98,7 @@ class Recovery:
     @property
     def plan(self) -> TrainingPlan | None:
         """The plan of the training to resume; None without one, or if the replicas changed."""
-        if self._point is None or self._point.is_others:
+        if self._point is None or self._point.has_other_writers:
             return None
         return self._point.checkpoint.plan
 
@@ -146,14 +146,14 @@ class Recovery:
                     plan, guard=guard, plain_step_seconds=plain_step_seconds, data=self._data
                 )
             except StateMismatchError as mismatch:
-                self._begin_anew(mismatch)
+                self._restart(mismatch)
                 continue
             except DivergenceError as divergence:
                 if not self._can_go_back(guard):
                     raise
                 better = plan.safer if trials_left else None
                 if better is None:
-                    return self._checked(divergence, guard, plan)
+                    return self._locate(divergence, guard, plan)
                 is_short, what = False, str(divergence)
             except Exception as error:
                 # Errors of callbacks, evaluations and Keras itself are not the plan's.
@@ -167,13 +167,13 @@ class Recovery:
                 return self._result(history, timer, plan, guard=guard)
             # Outside the except clauses, so that no traceback keeps tensors alive.
             self._save_seconds += guard.save_seconds
-            self._go_back(guard)
+            self._roll_back(guard)
             self._note(f"{what} with {plan}: rolled back to step {self.step}; now {better}.")
             plan, trials_left = better, trials_left - (not is_short)
 
-    def _begin_anew(self, mismatch: StateMismatchError) -> None:
+    def _restart(self, mismatch: StateMismatchError) -> None:
         """Discards a checkpoint that does not fit the model; raises UserError after a rollback."""
-        if self._is_back:
+        if self._has_rolled_back:
             raise errors.UserError(
                 f"Expected a state that fits the model. Received: {mismatch}. {self._notes[-1]} "
                 "Run the training again; if this recurs, run it without a plan."
@@ -184,7 +184,7 @@ class Recovery:
         )
         self._point = self._resumed_step = None
         self._loop.functions.retrace()  # callbacks get `on_train_begin` again
-        self._callbacks.begin_anew()
+        self._callbacks.reset()
         self._data = self._data_from_the_beginning()
 
     def _note(self, note: str) -> None:
@@ -267,11 +267,11 @@ class Recovery:
         return guard.snapshot or self._point
 
     def _saved_point(self, folder: pathlib.Path, checkpoint: Checkpoint) -> DiskSnapshot:
-        is_others = checkpoint.writers != self._writers
-        return DiskSnapshot(checkpoint, folder, self._sync, is_others=is_others)
+        has_other_writers = checkpoint.writers != self._writers
+        return DiskSnapshot(checkpoint, folder, self._sync, has_other_writers=has_other_writers)
 
-    def _go_back(self, guard: Guard) -> None:
-        self._point, self._is_back = self._last_good(guard), True
+    def _roll_back(self, guard: Guard) -> None:
+        self._point, self._has_rolled_back = self._last_good(guard), True
         guard.failure = None
         gc.collect()  # frees the failed step's tensors, which its error held
         if self._point is not None and not self._point.checkpoint.data.is_saved:
@@ -295,12 +295,12 @@ class Recovery:
     def _prepare(self, plan: TrainingPlan, checkpoint: Checkpoint) -> None:
         """Creates all variables before a later epoch can change which ones are created."""
         model = self._call.model
-        put_trainable(model, checkpoint.trainable_at_first)
+        set_trainable(model, checkpoint.trainable_at_first)
         try:
             self._loop.prepare(plan)
         except TypeError:  # no batch of this kind can be made up
             _LOGGER.info("The steps are traced when the first batch comes.", exc_info=True)
-        put_trainable(model, checkpoint.trainable)
+        set_trainable(model, checkpoint.trainable)
         if checkpoint.trainable != checkpoint.trainable_at_first:
             self._loop.functions.retrace()
 
@@ -364,10 +364,10 @@ class Recovery:
                 )
         return None
 
-    def _checked(self, divergence: DivergenceError, guard: Guard, plan: TrainingPlan) -> FitResult:
+    def _locate(self, divergence: DivergenceError, guard: Guard, plan: TrainingPlan) -> FitResult:
         """Retrains from the last good state; UserError names the step if it diverges again."""
         self._save_seconds += guard.save_seconds
-        self._go_back(guard)
+        self._roll_back(guard)
         _LOGGER.warning("%s with %s: finding the cause from step %s.", divergence, plan, self.step)
         steps = f"{divergence.first_step} to {divergence.last_step}"
         where = f"{divergence.what} in one of the steps {steps}"

@@ -33,7 +33,7 @@ class Flops:
     peak_source: str | None
     note: str | None = None
 
-    def held_against(self, executed: int | None, step_seconds: float | None) -> "Flops":
+    def without_exceeded_peak(self, executed: int | None, step_seconds: float | None) -> "Flops":
         """Returns these, without the peak if a step exceeds it: then one of the two is wrong."""
         peak_per_second = self.peak_per_second
         if not (executed and step_seconds and peak_per_second):

@@ -34,7 +34,7 @@ class TrainingRecord(PlanChoice):
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.training/1"
-    GONE: ClassVar[frozenset[str]] = PlanChoice.GONE | {"crowding", "misalignments", "unbound"}
+    REMOVED: ClassVar = PlanChoice.REMOVED | {"crowding", "misalignments", "unbound"}
     RENAMED: ClassVar[Mapping[str, str]] = {
         **PlanChoice.RENAMED,
         "host_share_ratio": "python_overhead_ratio",

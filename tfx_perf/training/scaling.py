@@ -28,7 +28,7 @@ def step_time_seconds(account: CommunicationAccount, workers: int) -> float:
     return account.step_time_seconds - transfer + transfer * then / now
 
 
-def held_against(
+def with_one_replica(
     record: TrainingRecord, before: Iterable[tuple[str, TrainingRecord]]
 ) -> TrainingRecord:
     """Returns the record with the last earlier run of the training on one replica, if any."""
@@ -74,7 +74,7 @@ def _largest_speedup(account: CommunicationAccount) -> float:
     return (len(account.replicas) * computing + start) / (step + start)
 
 
-def in_words(record: TrainingRecord) -> list[str]:
+def sentences(record: TrainingRecord) -> list[str]:
     """Returns sentences on the gain of several replicas, and what to do if one alone is faster."""
     alone, account = record.one_replica, record.communication
     speedup = record.figures()["replica_speedup_ratio"]

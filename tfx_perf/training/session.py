@@ -287,11 +287,11 @@ class TrainingSession:
         before = recovery.plan if recovery is not None else None
         is_served = strategies.servers_of(strategy) is not None
         if not (placement or is_served) and self._callbacks_run_first(call, loop, recovery):
-            loop.told = stack.enter_context(_callbacks_told(call, loop, recovery))
+            loop.early_callbacks = stack.enter_context(_early_callbacks(call, loop, recovery))
         if self._fit_count == 1 and (recovery is None or recovery.step is None):
             self._on_fresh_start()
         if recovery is not None and before is not None:
-            choice = self._gone_on_with(before, call, loop, step=recovery.step)
+            choice = self._resumed_choice(before, call, loop, step=recovery.step)
         else:
             began = time.perf_counter()
             choice = plain(_PLACED, is_settled=True) if placement else self._choose(call, loop)
@@ -371,7 +371,7 @@ class TrainingSession:
         if recovery is not None:
             result = recovery.fit(choice.plan, plain_step_seconds=plain_step_seconds)
             return dataclasses.replace(result, notes=(*notes, *result.notes))
-        if choice.plan.is_plain_fit and not choice.trials and loop.told is None:
+        if choice.plan.is_plain_fit and not choice.trials and loop.early_callbacks is None:
             return FitResult(*loop.measure_only(), plan=choice.plan, notes=notes)
         ended = loop.fit(choice.plan, plain_step_seconds=plain_step_seconds)
         return FitResult(*ended, plan=choice.plan, notes=notes)
@@ -477,7 +477,7 @@ class TrainingSession:
         self._known_choices = [each.model_copy(update=spent) for each in self._known_choices]
         return choosing.with_recompute(call, loop, choice, settings=self._settings)
 
-    def _gone_on_with(
+    def _resumed_choice(
         self, plan: TrainingPlan, call: FitCall, loop: FitLoop, *, step: int | None
     ) -> PlanChoice:
         """Returns a choice with an interrupted training's plan and, if known, trial results."""
@@ -523,18 +523,18 @@ def _plain_step_seconds(choice: PlanChoice) -> float | None:
     return times[0].value
 
 
-def _callbacks_told(
+def _early_callbacks(
     call: FitCall, loop: FitLoop, recovery: FitGuard | None
-) -> contextlib.AbstractContextManager[callback_hooks.Told]:
+) -> contextlib.AbstractContextManager[callback_hooks.EarlyCallbacks]:
     saved = recovery if isinstance(recovery, Recovery) else None
     if saved is not None:
         saved.keep_logs()
-    return callback_hooks.told(
+    return callback_hooks.called_early(
         call,
         loop.keras_api,
         steps=loop.train_length,
         is_resumed=recovery is not None and recovery.step is not None,
-        on_told_of_training=saved.note_callbacks if saved is not None else lambda: None,
+        on_train_begun=saved.note_callbacks if saved is not None else lambda: None,
     )
 
 
@@ -552,7 +552,7 @@ def _or_none(ask: Callable[[], _T], *, what: str) -> _T | None:
 def _note_if_alone(call: FitCall) -> tuple[str, ...]:
     """Returns a note if this process trains alone although `TF_CONFIG` names others."""
     strategy = call.model.distribute_strategy
-    built = f"but the model was built under {strategies.in_words(strategy)}"
+    built = f"but the model was built under {strategies.describe(strategy)}"
     count, servers = workers.this().count, workers.these_servers()
     if servers and strategies.servers_of(strategy) is None:
         note = (

@@ -221,7 +221,7 @@ def test_an_interrupted_fit_leaves_the_epoch_where_the_next_one_begins(keras, tm
         backup = keras.callbacks.BackupAndRestore(str(tmp_path))
         with pytest.raises(KeyboardInterrupt):
             model.fit(X, Y, verbose=0, epochs=epochs, callbacks=[backup, stop])
-    with either_keras.api_of(model).begun_anew(model):
+    with either_keras.api_of(model).from_first_epoch(model):
         assert model.fit(X, Y, verbose=0).epoch == [0]
     assert model.fit(X, Y, verbose=0).epoch == []
 
@@ -310,7 +310,7 @@ def test_steps_per_execution_can_be_changed_and_put_back(keras):
     keras_api.set_steps_per_execution(model, 5)
     assert keras_api.get_steps_per_execution(model) == 5
     assert int(before) == 3
-    keras_api.put_execution_steps(model, before)
+    keras_api.set_execution_steps(model, before)
     assert keras_api.execution_steps(model) is before
     assert keras_api.get_steps_per_execution(model) == 3
 
@@ -382,7 +382,7 @@ def test_an_optimizer_has_a_list_of_each_kind_of_slots(keras):
     ):
         model = built(keras, optimizer=optimizer)
         optimizer.build(model.trainable_variables)
-        kept = slots.all_of(optimizer, model.trainable_variables)
+        kept = slots.by_variable(optimizer, model.trainable_variables)
         for variable, own in zip(model.trainable_variables, kept, strict=True):
             assert [each.shape for each in own] == [variable.shape] * count
 
@@ -411,7 +411,7 @@ def test_masks_stand_in_an_attribute_of_tensors(keras):
     (mask,) = private_attributes.masks_of(masked)
     assert mask.numpy().tolist() == [[True, False]]
     copy = tf.identity(masked)
-    private_attributes.put_masks_back(copy, [mask])
+    private_attributes.restore_masks(copy, [mask])
     assert private_attributes.masks_of(copy)[0] is mask
 
 

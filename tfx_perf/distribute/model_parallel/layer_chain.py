@@ -154,7 +154,7 @@ def _kept_by_optimizers(model: Any) -> dict[int, list[tf.Variable]]:
     """Returns the optimizers' slots of each variable, by its id."""
     slots_by_id: dict[int, list[tf.Variable]] = {}
     for optimizer in optimizers(model):
-        slot_lists = slots.all_of(optimizer, model.trainable_variables)
+        slot_lists = slots.by_variable(optimizer, model.trainable_variables)
         for variable, values in zip(model.trainable_variables, slot_lists, strict=True):
             of_variable = slots_by_id.setdefault(id(variables.inner(variable)), [])
             of_variable.extend(map(variables.inner, values))

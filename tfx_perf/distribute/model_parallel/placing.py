@@ -65,7 +65,7 @@ def over_devices(call: FitCall, settings: DistributionSettings) -> Iterator[Plac
     for layer, device in zip(chain.layers, devices, strict=True):
         variables[names[device]].extend(layer.variables)
     with (
-        _traced_anew(model),
+        _retraced(model),
         moved(variables),
         divided_tables.divided([table.layer for table in tables], model, keras_api, devices=names),
         _computed(chain, devices, keras_api),
@@ -154,7 +154,7 @@ def _not_fitting(
 
 
 @contextlib.contextmanager
-def _traced_anew(model: Any) -> Iterator[None]:
+def _retraced(model: Any) -> Iterator[None]:
     """Has Keras trace its functions in the context, and once more afterwards."""
 
     def forget() -> None:

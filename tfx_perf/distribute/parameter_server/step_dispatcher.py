@@ -73,7 +73,7 @@ class StepDispatcher:
                 self._coordinator.join()  # otherwise waiting calls would wait for data forever
             raise
         finally:
-            keras_api.put_execution_steps(model, before[0])
+            keras_api.set_execution_steps(model, before[0])
             model.train_function = before[1]
 
     def callback(self) -> Any:

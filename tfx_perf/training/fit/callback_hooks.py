@@ -74,25 +74,25 @@ def may_change_the_model(callbacks: Any, module: Any) -> bool:
 
 
 @dataclasses.dataclass(frozen=True)
-class Told:
+class EarlyCallbacks:
     """Callbacks that got `on_train_begin` before their `fit` runs."""
 
     callbacks: list[Any]
     knows_epoch: bool  # whether they got the first `on_epoch_begin`, too
     hide_added: Callable[[], None]  # hides hooks added meanwhile, which tf_keras never calls
     begin: Callable[[], None]  # restores these, and stops the model if a callback did
-    put_metrics_back: Callable[[], None]  # to their values after `on_epoch_begin`
+    restore_metrics: Callable[[], None]  # to their values after `on_epoch_begin`
 
 
 @contextlib.contextmanager
-def told(
+def called_early(
     call: FitCall,
     keras_api: KerasApi,
     *,
     steps: int | None,
     is_resumed: bool = False,
-    on_told_of_training: Callable[[], None] = lambda: None,
-) -> Iterator[Told]:
+    on_train_begun: Callable[[], None] = lambda: None,
+) -> Iterator[EarlyCallbacks]:
     """Calls `on_train_begin` and the first `on_epoch_begin`; `fit` inside calls all other hooks.
 
     A resumed `fit` calls `on_epoch_begin` itself, since it must restore the callbacks first.
@@ -115,7 +115,7 @@ def told(
                 steps=steps,
             )
         container.on_train_begin()
-        on_told_of_training()
+        on_train_begun()
         if not is_resumed:
             initial_epoch = call.arguments["initial_epoch"]
             is_own = all(is_keras_own(each, "on_epoch_begin", module) for each in callbacks)
@@ -145,13 +145,13 @@ def told(
         held.close()
         model.stop_training = model.stop_training or stops
 
-    def put_metrics_back() -> None:
+    def restore_metrics() -> None:
         for variable, value in metrics:
             variable.assign(value)
 
     with contextlib.ExitStack() as held:
         held.enter_context(keras_api.holding_trainable(model))
-        yield Told(callbacks, not is_resumed, hide_added, begin, put_metrics_back)
+        yield EarlyCallbacks(callbacks, not is_resumed, hide_added, begin, restore_metrics)
 
 
 def _attributes(callback: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from tfx_perf.core import interception
 from tfx_perf.tf_internals.iterators import FitIterators
-from tfx_perf.training.fit.callback_hooks import Told
+from tfx_perf.training.fit.callback_hooks import EarlyCallbacks
 from tfx_perf.training.fit.epochs import TestFunction
 from tfx_perf.training.fit.fit_arguments import is_container
 from tfx_perf.training.keras_api.base_api import Function, KerasApi
@@ -17,7 +17,7 @@ _METHODS = ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "pr
 
 
 @contextlib.contextmanager
-def others_wait(model: Any) -> Iterator[None]:
+def blocking_other_threads(model: Any) -> Iterator[None]:
     """Makes other threads wait before they call methods of a model.
 
     Meanwhile its weights are not the trained ones, and training by those threads would be undone.
@@ -84,7 +84,7 @@ class Takeover:
         train: Function,  # gets the direct iterators of the `fit`
         test: TestFunction | None,  # likewise in its evaluations; None leaves these as they are
         *,
-        theirs: Callable[[], tuple[Function, Function]],  # Keras' own train and test functions
+        keras_originals: Callable[[], tuple[Function, Function]],  # to train and to evaluate
         renew: Callable[[Function | None], None],  # retraces; gets Keras' new function, if made
         steps_per_execution: int | None,  # for `fit` to count; None for the user's
         iterators: FitIterators,  # over the training data
@@ -92,7 +92,7 @@ class Takeover:
         """Installs nothing."""
         self._model, self._keras_api = model, keras_api
         self._test = test
-        self._theirs, self._renew = theirs, renew
+        self._keras_originals, self._renew = keras_originals, renew
         self._steps_per_execution, self._iterators = steps_per_execution, iterators
         self._others_calls = 0
         self._is_evaluating = self._counts_as_users = False
@@ -104,12 +104,12 @@ class Takeover:
             if iterators.number_of(iterator) is not None:
                 return train(iterator)
             self._others_calls += 1
-            return theirs()[0](iterator)
+            return keras_originals()[0](iterator)
 
         def test_function(iterator: Any) -> Any:
             # A user's own `evaluate` may call Keras' differently than `fit` does.
             is_ours = self._is_evaluating and self._evaluated.number_of(iterator) is not None
-            return (test if test and is_ours else theirs()[1])(iterator)
+            return (test if test and is_ours else keras_originals()[1])(iterator)
 
         self._ours: tuple[Any, Any] = train_function, test_function
 
@@ -117,34 +117,36 @@ class Takeover:
     def installed(self) -> Iterator[None]:
         """Wraps the `fit`, whose callbacks must be the result of `container`."""
         model = self._model
-        self._theirs()  # made before other threads can ask for them
+        self._keras_originals()  # made before other threads can ask for them
         self._install()
         try:
             with direct_iterators(model, self._keras_api, self._counted):
                 yield
         finally:
             self.end_evaluation()  # an exception may have left one
-            theirs = self._theirs()  # restored below unless others are set
+            keras_originals = self._keras_originals()  # restored below unless others are set
             if model.train_function is self._ours[0]:
-                model.train_function = theirs[0]
+                model.train_function = keras_originals[0]
             if model.test_function is self._ours[1]:
-                model.test_function = theirs[1]
+                model.test_function = keras_originals[1]
             self._ours = None, None  # they hold this, and so the iterators
 
     def _install(self) -> None:
         self._model.train_function, self._model.test_function = self._ours
 
-    def container(self, callbacks: Any, arguments: dict[str, Any], *, told: Told | None) -> Any:
+    def container(
+        self, callbacks: Any, arguments: dict[str, Any], *, early: EarlyCallbacks | None
+    ) -> Any:
         """Returns the value of `callbacks` for a `fit` in `installed` with these arguments.
 
         It is a Keras `CallbackList` of a list of callbacks, or a copy of a given one, that also
-        reports calls and evaluations here. The callbacks in `told` had `on_train_begin` already.
+        reports calls and evaluations here. The callbacks in `early` had `on_train_begin` already.
         """
         is_given = is_container(callbacks)
         base: Any = type(callbacks) if is_given else self._keras_api.callbacks.CallbackList
         container = object.__new__(_container_class(base))
         vars(container).update(vars(callbacks) if is_given else {"callbacks": callbacks})
-        vars(container).update(_takeover=self, _told=told, _fit=None if is_given else arguments)
+        vars(container).update(_takeover=self, _early=early, _fit=None if is_given else arguments)
         return container
 
     def options(self, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -233,26 +235,26 @@ def _container_class(base: Any) -> Any:
 
         callbacks: list[Any]
         _takeover: Takeover
-        _told: Told | None
+        _early: EarlyCallbacks | None
         _fit: dict[str, Any] | None  # its arguments; None if initialized already
 
         def on_train_begin(self, logs: Any = None) -> None:
-            told, arguments = self._told, self._fit
-            if told is not None:
-                told.hide_added()
+            early, arguments = self._early, self._fit
+            if early is not None:
+                early.hide_added()
             if arguments is not None:  # now the model is built, and the data's length is known
                 base.__init__(self, self.callbacks, **self._takeover.options(arguments))
                 self.model.stop_training = False  # as Keras sets it then
-            if told is not None:
-                told.begin()
+            if early is not None:
+                early.begin()
             self._to_others(super().on_train_begin, logs)
-            self._told = told if told is not None and told.knows_epoch else None
+            self._early = early if early is not None and early.knows_epoch else None
 
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-            if self._told is not None:
-                self._told.put_metrics_back()
+            if self._early is not None:
+                self._early.restore_metrics()
             self._to_others(super().on_epoch_begin, epoch, logs)
-            self._told = None
+            self._early = None
 
         def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
             super().on_train_batch_begin(batch, logs)
@@ -279,10 +281,10 @@ def _container_class(base: Any) -> Any:
 
         def _to_others(self, tell: Callable[..., None], *args: Any) -> None:
             """Calls a hook of all callbacks except those that have had it already."""
-            if self._told is None:
+            if self._early is None:
                 tell(*args)
                 return
-            everyone, known = self.callbacks, self._told.callbacks
+            everyone, known = self.callbacks, self._early.callbacks
             self.callbacks = [each for each in everyone if not any(each is it for it in known)]
             try:
                 tell(*args)

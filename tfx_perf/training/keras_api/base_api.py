@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfx_perf.core import interception
 from tfx_perf.tf_internals.iterators import FitIterators
 from tfx_perf.training.keras_api import variables
-from tfx_perf.training.keras_api.keras_function import KerasFunction, KerasFunctions, TracedNumbers
+from tfx_perf.training.keras_api.keras_function import KerasFunction, KerasFunctions, TraceState
 from tfx_perf.training.keras_api.per_row_rng import Rows
 from tfx_perf.training.keras_api.private_attributes import is_of_package, overrides
 
@@ -40,7 +40,7 @@ def trainable_flags(model: Any) -> tuple[bool, ...]:
     return tuple(bool(layer.trainable) for layer in all_layers(model))
 
 
-def put_trainable(model: Any, flags: Sequence[bool]) -> None:
+def set_trainable(model: Any, flags: Sequence[bool]) -> None:
     """Sets which layers are trainable; does nothing if their number has changed."""
     layers = all_layers(model)
     if len(flags) != len(layers):
@@ -50,8 +50,8 @@ def put_trainable(model: Any, flags: Sequence[bool]) -> None:
             layer.trainable = is_trained
 
 
-def with_numbers(model: Any) -> list[Any]:
-    """Returns the objects whose attributes tracing changes; see `TracedNumbers`."""
+def trace_state_holders(model: Any) -> list[Any]:
+    """Returns the objects whose attributes tracing changes; see `TraceState`."""
     generators = [getattr(layer, "_random_generator", None) for layer in all_layers(model)]
     return [*optimizers(model), *(each for each in generators if hasattr(each, "__dict__"))]
 
@@ -150,7 +150,7 @@ class KerasApi(abc.ABC):
         return overrides(model, "train_step", self.model_class)
 
     @contextlib.contextmanager
-    def begun_anew(self, model: Any) -> Iterator[None]:
+    def from_first_epoch(self, model: Any) -> Iterator[None]:
         """Makes `fit` begin at its first epoch, whatever epoch a resumption left in the model."""
         epoch_before = getattr(model, self._resumption, None)
         if epoch_before is None:
@@ -253,7 +253,7 @@ class KerasApi(abc.ABC):
 
         `train` is Keras' train function if it exists already; it may be traced.
         """
-        numbers = TracedNumbers(functools.partial(with_numbers, model))
+        numbers = TraceState(functools.partial(trace_state_holders, model))
         inner = None
         if train is None:
             model.make_train_function(force=True)
@@ -269,7 +269,7 @@ class KerasApi(abc.ABC):
         return test
 
     @abc.abstractmethod
-    def _traceable(self, model: Any, numbers: TracedNumbers) -> Any:
+    def _traceable(self, model: Any, numbers: TraceState) -> Any:
         """Returns the graph function in a new train function, which it may replace first."""
 
     @abc.abstractmethod
@@ -368,7 +368,7 @@ class KerasApi(abc.ABC):
 
     def set_steps_per_execution(self, model: Any, steps: int) -> None:
         """Sets the steps per call for later evaluations, and for a `fit` that has not begun."""
-        self.put_execution_steps(model, self.execution_steps_of(model, steps))
+        self.set_execution_steps(model, self.execution_steps_of(model, steps))
 
     @abc.abstractmethod
     def get_steps_per_execution(self, model: Any) -> int:
@@ -379,7 +379,7 @@ class KerasApi(abc.ABC):
         """Returns the object in which a model keeps its steps per execution."""
 
     @abc.abstractmethod
-    def put_execution_steps(self, model: Any, steps: Any) -> None:
+    def set_execution_steps(self, model: Any, steps: Any) -> None:
         """Restores the object of `execution_steps`, to which functions may still refer."""
 
     @property

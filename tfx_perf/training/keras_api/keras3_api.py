@@ -22,7 +22,7 @@ from tfx_perf.training.keras_api.base_api import (
     Tensors,
     optimizers,
 )
-from tfx_perf.training.keras_api.keras_function import TracedNumbers
+from tfx_perf.training.keras_api.keras_function import TraceState
 
 _SEED = "seed_generator_state"  # Keras' name for the variable of every seed generator
 
@@ -45,7 +45,7 @@ class Keras3(KerasApi):
         return importlib.import_module("keras").Operation
 
     @override
-    def _traceable(self, model: Any, numbers: TracedNumbers) -> Any:
+    def _traceable(self, model: Any, numbers: TraceState) -> Any:
         # It is in the closure of a function that checks its results. It changes no numbers.
         held = inspect.getclosurevars(model.train_function).nonlocals.values()
         return next(filter(is_graph_function, (model.train_function, *held)), None)
@@ -147,7 +147,7 @@ class Keras3(KerasApi):
         return model.steps_per_execution
 
     @override
-    def put_execution_steps(self, model: Any, steps: Any) -> None:
+    def set_execution_steps(self, model: Any, steps: Any) -> None:
         model.steps_per_execution = steps
 
     @property

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tfx_perf.tf_internals import graphs
 
 
-class TracedNumbers:
+class TraceState:
     """The numbers in attributes of optimizers and random layers that tracing changes.
 
     tf_keras' Nadam counts how often it is traced, and a layer with a seed gives the next seed to
@@ -60,7 +60,7 @@ class KerasFunction:
         wrapped: Callable[[Any], Any],
         graph_function: Any,
         *,
-        numbers: TracedNumbers,  # as of the last trace
+        numbers: TraceState,  # as of the last trace
         execution_steps: Callable[[], Any],
     ) -> None:
         self.wrapped = wrapped

@@ -45,7 +45,7 @@ def masks_of(predictions: Any) -> list[tf.Tensor | None]:
     return [getattr(each, "_keras_mask", None) for each in tf.nest.flatten(predictions)]
 
 
-def put_masks_back(predictions: Any, masks: list[tf.Tensor | None]) -> None:
+def restore_masks(predictions: Any, masks: list[tf.Tensor | None]) -> None:
     """Restores the masks of `masks_of` to where Keras looks for them."""
     for each, mask in zip(tf.nest.flatten(predictions), masks, strict=True):
         if mask is not None:

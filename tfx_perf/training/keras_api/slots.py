@@ -29,7 +29,7 @@ def lists_of(optimizer: Any, variables: Sequence[Any]) -> dict[str, list[Any]]:
     }
 
 
-def all_of(optimizer: Any, variables: Sequence[Any]) -> list[list[Any]]:
+def by_variable(optimizer: Any, variables: Sequence[Any]) -> list[list[Any]]:
     """Returns the slots of each of these variables, from all lists."""
     lists = lists_of(optimizer, variables).values()
     return [

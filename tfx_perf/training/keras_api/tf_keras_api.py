@@ -17,9 +17,9 @@ from tfx_perf.training.keras_api.base_api import (
     Tensors,
     all_layers,
     optimizers,
-    with_numbers,
+    trace_state_holders,
 )
-from tfx_perf.training.keras_api.keras_function import TracedNumbers
+from tfx_perf.training.keras_api.keras_function import TraceState
 from tfx_perf.training.keras_api.private_attributes import is_of_package
 
 # `minimize`, which Keras' own step calls, and the methods that it calls before applying gradients;
@@ -80,7 +80,7 @@ class TfKeras(KerasApi):
                 vars(model)["_compiled_trainable_state"] = compiled
 
     @override
-    def _traceable(self, model: Any, numbers: TracedNumbers) -> Any:
+    def _traceable(self, model: Any, numbers: TraceState) -> Any:
         function = model.train_function
         if not is_graph_function(function):
             return None
@@ -91,7 +91,7 @@ class TfKeras(KerasApi):
     @override
     def _traced_quickly(self, model: Any, test: Any) -> Any:
         if is_graph_function(test):
-            numbers = TracedNumbers(lambda: with_numbers(model))
+            numbers = TraceState(lambda: trace_state_holders(model))
             model.test_function = _quick(test, model, numbers=numbers)
         return model.test_function
 
@@ -173,7 +173,7 @@ class TfKeras(KerasApi):
         return model._steps_per_execution
 
     @override
-    def put_execution_steps(self, model: Any, steps: Any) -> None:
+    def set_execution_steps(self, model: Any, steps: Any) -> None:
         vars(model)["_steps_per_execution"] = steps  # not tracked, as Keras does not track it
 
     @property
@@ -208,7 +208,7 @@ class TfKeras(KerasApi):
         return model._train_counter if step == "train_step" else model._test_counter
 
 
-def _quick(function: Any, model: Any, *, numbers: TracedNumbers) -> QuickFunction:
+def _quick(function: Any, model: Any, *, numbers: TraceState) -> QuickFunction:
     """Returns a substitute for a graph function of Keras that AutoGraph traces for ten seconds."""
     steps = converted = function.python_function
     if not hasattr(steps, "autograph_info__"):

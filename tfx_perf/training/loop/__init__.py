@@ -15,7 +15,7 @@ from tfx_perf.memory import batches
 from tfx_perf.tf_internals import autograph, datasets
 from tfx_perf.tf_internals.iterators import FitIterators
 from tfx_perf.training.fit import callback_hooks
-from tfx_perf.training.fit.callback_hooks import Told
+from tfx_perf.training.fit.callback_hooks import EarlyCallbacks
 from tfx_perf.training.fit.epochs import StepCounts, TestFunction
 from tfx_perf.training.fit.fit_arguments import (
     callback_list,
@@ -70,7 +70,7 @@ class _Run:
     numerics_check: NumericsCheck | None = None
     plain_step_seconds: float | None = None
     stop_when: Callable[[StepTimer], bool] = lambda timer: False
-    told: Told | None = None
+    early_callbacks: EarlyCallbacks | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,7 +125,7 @@ class FitLoop:
         self._test: TestFunction | None = None  # of the running `fit`
         self._saveable = SaveableRandomLayers(call.model)
         self._takeover: Takeover  # of the running `fit`
-        self.told: Told | None = None  # callbacks whose `on_train_begin` has been called
+        self.early_callbacks: EarlyCallbacks | None = None
 
     def reuse_for(self, call: FitCall) -> bool:
         """Switches to another `fit` of the model if traces stay valid; returns whether it did."""
@@ -136,7 +136,7 @@ class FitLoop:
             self.first_batch = FirstBatch()
         self._call = call
         self.speed_watch = self.timer = self.single_steps_note = None
-        self.told = self.trace_error = None
+        self.early_callbacks = self.trace_error = None
         self.plan = PLAIN_FIT
         return True
 
@@ -220,9 +220,9 @@ class FitLoop:
             guard=guard,
             numerics_check=numerics_check,
             plain_step_seconds=plain_step_seconds,
-            told=self.told,
+            early_callbacks=self.early_callbacks,
         )
-        self.told = None
+        self.early_callbacks = None
         if guard is None:
             return self._run(run, {})
         arguments = self._call.arguments
@@ -245,14 +245,14 @@ class FitLoop:
         """Trains briefly, without callbacks or validation; stops when `stop_when` is true."""
         overrides = {**_ON_TRIAL, "x": data, "steps_per_epoch": step_count, "epochs": epochs}
         try:
-            with self._random_layers(plan), self.keras_api.begun_anew(self._model):
+            with self._random_layers(plan), self.keras_api.from_first_epoch(self._model):
                 return self._run(_Run(plan, stop_when=stop_when), overrides)
         finally:
             self.timer = None  # it does not time the training's steps
 
     def take_turns(self, schedule: Schedule, data: tf.data.Dataset) -> None:
         """Trains on endless data in the blocks that the schedule requests; see `Turns`."""
-        with self.functions.replaced(), self.keras_api.begun_anew(self._model):
+        with self.functions.replaced(), self.keras_api.from_first_epoch(self._model):
             callback = Turns(self._model, schedule, sync=self.sync).callback(self.keras_api)
             overrides = {**_ON_TRIAL, "x": data, "steps_per_epoch": _ENDLESS}
             self._call.proceed(**{**overrides, "callbacks": [callback]})
@@ -276,7 +276,7 @@ class FitLoop:
             raise _IteratorMadeError(iterator)
 
         before = getattr(self._model, "history", None)
-        with self.functions.replaced(), self.keras_api.begun_anew(self._model):
+        with self.functions.replaced(), self.keras_api.from_first_epoch(self._model):
             self._model.train_function = leave
             try:
                 self._call.proceed(**{**_ON_TRIAL, "x": data, "steps_per_epoch": 1})
@@ -296,7 +296,7 @@ class FitLoop:
             self.keras_api,
             self._step_function(run, arguments, planned_steps=planned_steps, timer=timer),
             self._test,
-            theirs=self.functions.theirs,
+            keras_originals=self.functions.keras_originals,
             renew=self.functions.retrace,
             steps_per_execution=planned_steps,
             iterators=FitIterators() if guard is None else guard.iterators,
@@ -388,9 +388,9 @@ class FitLoop:
         )
         arguments["callbacks"] = [*callback_list(arguments["callbacks"]), begin_epoch]
         if not plan.is_plain_fit and self._hooks_obstacle() is None:
-            look = self.keras_api.callback(on_epoch_begin=self._look_at_hooks)
+            look = self.keras_api.callback(on_epoch_begin=self._check_hooks)
             arguments["callbacks"].append(look)
-        self._let_no_count_matter(arguments)
+        self._repeat_finite_data(arguments)
         return arguments
 
     def _count_steps(self, run: _Run, arguments: dict[str, Any], *, timer: StepTimer) -> None:
@@ -417,7 +417,7 @@ class FitLoop:
     def _hooks_obstacle(self) -> str | None:
         return callback_hooks.obstacle(self._call.arguments["callbacks"], self.keras_api.callbacks)
 
-    def _look_at_hooks(self, epoch: int, logs: Any = None) -> None:
+    def _check_hooks(self, epoch: int, logs: Any = None) -> None:
         """Switches to single steps if a callback needs them; hooks may be added during `fit`."""
         if self.single_steps_note is not None:
             return
@@ -442,7 +442,7 @@ class FitLoop:
         """Returns the context of a plan's steps; Keras' own steps keep the user's seeded masks."""
         return contextlib.nullcontext() if plan.is_plain_fit else self._saveable.installed()
 
-    def _let_no_count_matter(self, arguments: dict[str, Any]) -> None:
+    def _repeat_finite_data(self, arguments: dict[str, Any]) -> None:
         """Keeps results independent of how Keras 3 counts steps of finite data; see eligibility."""
         data, steps = arguments["x"], arguments["steps_per_epoch"]
         batches = length_of(data, None)
@@ -459,7 +459,7 @@ class FitLoop:
         if history is not None and history not in callbacks and not is_container(given):
             callbacks.append(history)
         with in_given(given, callbacks, model=self._model) as used:
-            container = self._takeover.container(used, arguments, told=run.told)
+            container = self._takeover.container(used, arguments, early=run.early_callbacks)
             return self._call.proceed(**{**arguments, "callbacks": container})
 
 

@@ -31,7 +31,7 @@ class ReplicaAccount(records.Record):
 class RunBefore(records.Record):
     """An earlier run of the same training, distributed differently, with its record at `source`."""
 
-    GONE: ClassVar = frozenset({"plan"})
+    REMOVED: ClassVar = frozenset({"plan"})
 
     source: str
     examples_per_second: float
@@ -40,7 +40,7 @@ class RunBefore(records.Record):
 class CommunicationAccount(records.Record):
     """The cost of replicas training together."""
 
-    GONE: ClassVar = frozenset({"network", "network_is_in_noise", "reduced_tensors_per_step"})
+    REMOVED: ClassVar = frozenset({"network", "network_is_in_noise", "reduced_tensors_per_step"})
 
     step_time_seconds: float  # mean after warm-up, without epochs' first calls
     epoch_start_seconds: float = 0.0  # what those calls add to the mean

@@ -82,11 +82,11 @@ class CallbackState:
                 if name in changed or not node.is_whole:  # an open file stays open
                     continue
                 if name in initial:
-                    self._put_back(callback, name, initial[name])
+                    self._restore_attribute(callback, name, initial[name])
                 else:
                     del vars(callback)[name]
             for name, node in changed.items():
-                self._put_back(callback, name, node)
+                self._restore_attribute(callback, name, node)
 
     def write(self, folder: pathlib.Path, logs: Any = None) -> None:
         """Writes a snapshot into a file in the folder."""
@@ -124,7 +124,7 @@ class CallbackState:
             callback.append_header = callback.append_header or not append
         self._appends.clear()
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """Restores the initial state of the callbacks and the History."""
         self.leave_logs()
         self.restore(CallbackSnapshot(packed(([], {})), [], packed({})))
@@ -164,7 +164,7 @@ class CallbackState:
             }
         return {name: packed(value) for name, value in attributes.items()}
 
-    def _put_back(self, callback: Any, name: str, node: Packed) -> None:
+    def _restore_attribute(self, callback: Any, name: str, node: Packed) -> None:
         with self.noting(f"{type(callback).__name__}.{name}", node):
             if node.is_whole:
                 vars(callback)[name] = unpacked(node, vars(callback).get(name))

@@ -37,7 +37,7 @@ class DiskSnapshot:
     checkpoint: Checkpoint
     folder: pathlib.Path
     sync: Sync
-    is_others: bool = False  # written with other numbers of replicas or workers
+    has_other_writers: bool = False  # written with other numbers of replicas or workers
 
     @property
     def _part(self) -> pathlib.Path:
@@ -47,7 +47,7 @@ class DiskSnapshot:
     def position(self) -> PositionSnapshot:
         """The place in the data; if the replicas changed, data are divided and read again."""
         position = self.checkpoint.data
-        if self.is_others:
+        if self.has_other_writers:
             position = position.model_copy(update={"is_saved": False})
         return PositionSnapshot.read(position, self._part)
 
@@ -72,7 +72,7 @@ class MemorySnapshot:
     state: StateSnapshot
     position: PositionSnapshot
     callbacks: CallbackSnapshot
-    is_others: ClassVar[bool] = False
+    has_other_writers: ClassVar[bool] = False
 
     def restore(self, state: TrainingState) -> None:
         """Restores variables and generators; raises StateMismatchError."""

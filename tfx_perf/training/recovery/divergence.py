@@ -107,7 +107,7 @@ class NumericsCheck:
             return ""
         strategy = self._model.distribute_strategy
         replicas = np.flatnonzero(bad_counts)
-        return " and ".join(strategies.replica_in_words(strategy, each) for each in replicas)
+        return " and ".join(strategies.describe_replica(strategy, each) for each in replicas)
 
     def _step(self, batch: Any) -> tuple[Logs, tf.Tensor, tf.Tensor]:
         strategy = self._model.distribute_strategy

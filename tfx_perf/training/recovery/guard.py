@@ -15,7 +15,7 @@ from tfx_perf.isolate import termination
 from tfx_perf.isolate.termination import Termination
 from tfx_perf.tf_internals.iterators import FitIterators
 from tfx_perf.training.fit.epochs import StepCounts
-from tfx_perf.training.keras_api.base_api import KerasApi, put_trainable, trainable_flags
+from tfx_perf.training.keras_api.base_api import KerasApi, set_trainable, trainable_flags
 from tfx_perf.training.recovery import plain_data
 from tfx_perf.training.recovery.callback_state import CallbackState
 from tfx_perf.training.recovery.checkpoint import Checkpoint, MemorySnapshot, ResumePoint
@@ -143,7 +143,7 @@ class Guard:
         if resume is None:
             self._trainable_at_first = trainable_flags(model)
         else:  # undoes changes by callbacks, which got `on_epoch_begin` again
-            put_trainable(model, resume.checkpoint.trainable)
+            set_trainable(model, resume.checkpoint.trainable)
             self._trainable_at_first = resume.checkpoint.trainable_at_first
         runner.trace(iterator)
         self._state = TrainingState(

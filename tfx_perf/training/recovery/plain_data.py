@@ -88,7 +88,7 @@ def unpacked(node: Packed, current: Any = None) -> Any:
     _, there, _ = _written(current)
     states = loaded(node.states)
     pairs = itertools.zip_longest(states, there[: len(states)])
-    objects = [_put_back(state, each) for state, each in pairs]
+    objects = [_restored(state, each) for state, each in pairs]
     return _in_place(loaded(node.value, objects), current)
 
 
@@ -220,7 +220,7 @@ def _state_of(value: Any) -> tuple[Any, ...]:
     return kind, _STATES[kind][1](value), of_variable
 
 
-def _put_back(saved: tuple[Any, ...], current: Any) -> Any:
+def _restored(saved: tuple[Any, ...], current: Any) -> Any:
     """Returns the object with the restored state: `current`, or a new variable if it is None."""
     kind, state, of_variable = saved
     if current is None and of_variable is not None:

@@ -102,15 +102,15 @@ class TrainingState:
 
     def read(self, folder: pathlib.Path, writers: Writers) -> None:
         """Restores the state from `write`; raises StateMismatchError as `restore` does."""
-        is_others = writers != Writers.of(self._model)
+        has_other_writers = writers != Writers.of(self._model)
         index = self._sync.rank
         values: dict[str, np.ndarray] = {}  # by name, from the last part that has it
         copies: dict[str, list[np.ndarray]] = collections.defaultdict(list)
-        for worker in range(writers.workers) if is_others else sorted({0, index}):
+        for worker in range(writers.workers) if has_other_writers else sorted({0, index}):
             for name, value in _saved_in(writers.part(folder, worker)):
                 values[name] = value
                 copies[_base_of(name)[0]].append(value)
-        self._assign(self._redistributed(copies) if is_others else values)
+        self._assign(self._redistributed(copies) if has_other_writers else values)
         if index < writers.workers:
             file = writers.part(folder, index) / _GENERATORS
             generators.restore(json.loads(file.read_text()))

@@ -50,7 +50,7 @@ def environment(strategy: tf.distribute.Strategy) -> dict[str, str]:
     return {"strategy": name(strategy), **told}
 
 
-def in_words(strategy: tf.distribute.Strategy) -> str:
+def describe(strategy: tf.distribute.Strategy) -> str:
     """Returns a strategy's name for a sentence."""
     strategy_name = name(strategy)
     return "no strategy" if strategy_name == ONE_DEVICE else strategy_name
@@ -82,7 +82,7 @@ def worker_count(strategy: tf.distribute.Strategy | None) -> int:
     return sum(cluster.num_tasks(job) for job in cluster.jobs if job in ("chief", "worker")) or 1
 
 
-def replica_in_words(strategy: tf.distribute.Strategy, index: int) -> str:
+def describe_replica(strategy: tf.distribute.Strategy, index: int) -> str:
     """Returns a replica's name, or its worker's if that has no other replica."""
     count = worker_count(strategy)
     if count == 1:
@@ -125,7 +125,7 @@ def idle_settings(config: PerfConfig, strategy: tf.distribute.Strategy) -> tuple
     """Returns a sentence, without its period, for each setting without effect in a training."""
     reasons, settings = {}, config.distribution
     wanted, here = settings.effective_strategy, settings.workers_here
-    under = f"the code has built the model under {in_words(strategy)}"
+    under = f"the code has built the model under {describe(strategy)}"
     if wanted is not None and not _is_built_under(wanted, strategy):
         key = next(key for key in ("strategy", "workers", "job") if getattr(settings, key))
         if here > workers.this().count:  # the others were not started

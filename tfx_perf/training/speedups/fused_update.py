@@ -38,7 +38,7 @@ class FusedUpdate(Speedup):
 
     name = "fused_update"
     is_never_slower = True
-    hoped_share = 0.05
+    expected_share = 0.05
 
     def words(self, value: bool) -> str:
         """Returns its name."""

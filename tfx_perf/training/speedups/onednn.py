@@ -23,15 +23,15 @@ class OneDnn(Speedup):
 
     name = "onednn"
     in_plain_fit = True
-    hoped_share = 0.2
+    expected_share = 0.2
 
     def words(self, value: bool) -> str:
         """Returns its name."""
         return ", oneDNN"
 
-    def hoped_saving_seconds(self, step_seconds: float) -> float:
+    def expected_saving_seconds(self, step_seconds: float) -> float:
         """Returns a share of the step's time outside Python."""
-        return super().hoped_saving_seconds(max(0.0, step_seconds - CALL_SECONDS))
+        return super().expected_saving_seconds(max(0.0, step_seconds - CALL_SECONDS))
 
     def environment(self) -> Mapping[str, str]:
         """Returns the variable that makes TensorFlow use it."""

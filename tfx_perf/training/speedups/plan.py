@@ -21,7 +21,7 @@ class TrainingPlan(_Fields):
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.plan/1"
-    GONE: ClassVar[frozenset[str]] = frozenset({"top_k_ratio"})
+    REMOVED: ClassVar[frozenset[str]] = frozenset({"top_k_ratio"})
     RENAMED: ClassVar[Mapping[str, str]] = {
         "recompute": "gradient_checkpointing",
         "steps_per_call": "steps_per_execution",

@@ -40,8 +40,8 @@ class Speedup:
         is_never_slower: whether it does the same with less work. A plan with only such
             speedups may be used if turns with Keras' `fit` would cost too much.
         is_suspect: whether it alone is turned off first after a divergence.
-        hoped_share: the share of a step's time that it usually saves.
-        hoped_operation_seconds: its usual saving per operation of a step, if more in total.
+        expected_share: the share of a step's time that it usually saves.
+        expected_operation_seconds: its usual saving per operation of a step, if more in total.
     """
 
     name: ClassVar[str]
@@ -53,8 +53,8 @@ class Speedup:
     may_be_slow: ClassVar[bool] = False
     is_never_slower: ClassVar[bool] = False
     is_suspect: ClassVar[bool] = False
-    hoped_share: ClassVar[float] = 0.0
-    hoped_operation_seconds: ClassVar[float] = 0.0
+    expected_share: ClassVar[float] = 0.0
+    expected_operation_seconds: ClassVar[float] = 0.0
 
     def words(self, value: Any) -> str:
         """Returns its part of a plan's description, with a leading comma."""
@@ -78,9 +78,9 @@ class Speedup:
         """Returns the plans that it proposes to try; `obstacle` may rule them out."""
         return []
 
-    def hoped_saving_seconds(self, step_seconds: float) -> float:
+    def expected_saving_seconds(self, step_seconds: float) -> float:
         """Returns its usual saving per step; trials may not cost more than this saves in total."""
-        return self.hoped_share * step_seconds
+        return self.expected_share * step_seconds
 
     def step_arguments(self, value: Any) -> dict[str, Any]:
         """Returns its arguments for `SplitStep` if on; plans with equal arguments share a trace."""

@@ -30,7 +30,7 @@ class StepsPerCall(Speedup):
         """Returns the beginning of a plan's description."""
         return f"{value} {'step' if value == 1 else 'steps'} per execution"
 
-    def hoped_saving_seconds(self, step_seconds: float) -> float:
+    def expected_saving_seconds(self, step_seconds: float) -> float:
         """Returns most of Python's time for a step."""
         return _SAVED_SHARE * min(step_seconds, CALL_SECONDS)
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tfx_perf.core import errors
 from tfx_perf.tf_internals import graphs
 from tfx_perf.tf_internals.built_optimizer import build_used_optimizer
-from tfx_perf.training.fit.takeover import direct_iterators, others_wait
+from tfx_perf.training.fit.takeover import blocking_other_threads, direct_iterators
 from tfx_perf.training.keras_api.base_api import Function, KerasApi
 from tfx_perf.training.keras_api.keras_function import KerasFunction, KerasFunctions
 from tfx_perf.training.speedups.plan import TrainingPlan
@@ -68,7 +68,7 @@ class TrainFunctions:
             if self._keras is not None and self._keras.train.has_operation(graphs.hides_draws):
                 self._keras.train.numbers.restore()
                 self._keras = before
-            self.model.train_function, self.model.test_function = self.theirs()
+            self.model.train_function, self.model.test_function = self.keras_originals()
 
         return end
 
@@ -149,12 +149,12 @@ class TrainFunctions:
         """
         model = self.model
         try:
-            with others_wait(model), direct_iterators(model, self.keras_api):
+            with blocking_other_threads(model), direct_iterators(model, self.keras_api):
                 yield
         finally:
-            model.train_function, model.test_function = self.theirs()
+            model.train_function, model.test_function = self.keras_originals()
 
-    def theirs(self) -> tuple[Function, Function]:
+    def keras_originals(self) -> tuple[Function, Function]:
         """Returns Keras' own functions for training and evaluation, to be called."""
         return self.keras.train.wrapped, self.keras.test
 

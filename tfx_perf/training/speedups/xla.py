@@ -36,7 +36,7 @@ class Xla(Speedup):
     uses_xla = True
     may_be_slow = True
     is_suspect = True
-    hoped_share = 0.2  # of small operations; large products gain nothing
+    expected_share = 0.2  # of small operations; large products gain nothing
 
     def words(self, value: bool) -> str:
         """Returns its name."""
@@ -53,11 +53,11 @@ class Xla(Speedup):
             return []
         return [base.model_copy(update={self.name: True})]
 
-    def hoped_saving_seconds(self, step_seconds: float) -> float:
+    def expected_saving_seconds(self, step_seconds: float) -> float:
         """Returns its usual saving on the devices of this process."""
         from tfx_perf.hardware import devices
 
-        return (_CPU_SHARE if devices.is_cpu_alone() else self.hoped_share) * step_seconds
+        return (_CPU_SHARE if devices.is_cpu_alone() else self.expected_share) * step_seconds
 
     def step_arguments(self, value: bool) -> dict[str, Any]:
         """Returns whether to compile."""

@@ -19,10 +19,10 @@ class XlaLoop(Speedup):
     name = "xla_loop"
     uses_xla = True
     is_suspect = True
-    hoped_share = 0.3  # of small operations; large products gain nothing
+    expected_share = 0.3  # of small operations; large products gain nothing
     # The time of a small model's step is that of starting its operations, most of them in the
     # update if no kernel fuses it. Measured: 0.29 µs (Nadam, 663), 0.38 µs (20 columns, 2027).
-    hoped_operation_seconds = 0.3e-6
+    expected_operation_seconds = 0.3e-6
 
     def words(self, value: bool) -> str:
         """Returns how the steps of a call are compiled."""

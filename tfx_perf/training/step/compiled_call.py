@@ -19,7 +19,7 @@ from tfx_perf.tf_internals.graphs import QuickFunction
 from tfx_perf.training.keras_api import functional_graph
 from tfx_perf.training.keras_api.base_api import KerasApi, Tensors
 from tfx_perf.training.step import steps as steps_lib
-from tfx_perf.training.step.split_step import SplitStep, shapes_in_words
+from tfx_perf.training.step.split_step import SplitStep, format_shapes
 from tfx_perf.training.step.step_runner import StepRunner, StepRunnerWrapper
 from tfx_perf.training.step.steps import repeated
 
@@ -95,7 +95,7 @@ class CompiledCall:
     def compiled_shapes(self) -> tuple[str, ...]:
         """The input shapes that XLA compiled for, one program each."""
         return tuple(
-            shapes_in_words((length, *shape) for shape in shapes) for length, shapes in self._shapes
+            format_shapes((length, *shape) for shape in shapes) for length, shapes in self._shapes
         )
 
     @property

@@ -130,7 +130,7 @@ class SplitStep:
         if self.compiled_shapes is not None:
             parts = tf.nest.flatten((x, y, weight), expand_composites=True)
             shapes = (part.shape for part in parts if part is not None and part.shape.rank)
-            self.compiled_shapes[shapes_in_words(shapes)] = None
+            self.compiled_shapes[format_shapes(shapes)] = None
 
         def compute() -> Any:
             gradients, *others = self._compute(x, y, weight, part)
@@ -138,7 +138,7 @@ class SplitStep:
             return list(map(_of_known_shape, gradients, weights)), *others
 
         gradients, y_pred, masks, holds = replica_part.computed_from_rows(compute, batch)
-        private_attributes.put_masks_back(y_pred, masks)
+        private_attributes.restore_masks(y_pred, masks)
         if self._xla and holds is not None:
             with tf.control_dependencies([self.ranges.assertion(holds)]):
                 gradients = tf.nest.map_structure(
@@ -204,7 +204,7 @@ class SplitStep:
         return total.result(state)
 
 
-def shapes_in_words(shapes: Iterable[Any]) -> str:
+def format_shapes(shapes: Iterable[Any]) -> str:
     """Returns a description of shapes, equal ones only once, e.g. `32x8, 32x1`."""
     listed = ("x".join("?" if size is None else str(size) for size in shape) for shape in shapes)
     return ", ".join(filter(None, dict.fromkeys(listed)))

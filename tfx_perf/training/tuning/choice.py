@@ -49,7 +49,7 @@ class StrategyChoice(records.Record):
     """The result of `auto` in the section `distribution`."""
 
     SCHEMA: ClassVar[str] = "tfx_perf.strategy_choice/1"
-    GONE: ClassVar[frozenset[str]] = frozenset({"worker_count"})
+    REMOVED: ClassVar[frozenset[str]] = frozenset({"worker_count"})
 
     name: str  # `one_device` or `mirrored`
     reason: str
@@ -67,7 +67,7 @@ class PlanChoice(records.Record):
     """The result of trials in this process, in a separate one, or in an earlier run."""
 
     SCHEMA: ClassVar[str] = "tfx_perf.choice/1"
-    GONE: ClassVar[frozenset[str]] = frozenset({"double_batch_time_ratio", "fit_step_count"})
+    REMOVED: ClassVar[frozenset[str]] = frozenset({"double_batch_time_ratio", "fit_step_count"})
     RENAMED: ClassVar[Mapping[str, str]] = {"planned_runs": "expected_runs"}
 
     plan: TrainingPlan

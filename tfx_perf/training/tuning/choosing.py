@@ -10,7 +10,7 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.core import cache_key, errors
 from tfx_perf.core.interception import FitCall
 from tfx_perf.tf_internals import ancestry, autograph, graphs
-from tfx_perf.training.fit.takeover import others_wait
+from tfx_perf.training.fit.takeover import blocking_other_threads
 from tfx_perf.training.loop import FitLoop
 from tfx_perf.training.loop.eligibility import obstacle
 from tfx_perf.training.replicas.sync import SyncError
@@ -75,7 +75,7 @@ def by_trials(
                 known=known,
                 stop_when=stop_when,
             ).run()
-    except errors.GIVEN_UP as error:  # failed trials must not stop the user's training
+    except errors.TOLERATED as error:  # failed trials must not stop the user's training
         if autograph.asks_for_conversion(error) or isinstance(error, SyncError):
             raise
         # No traceback for an error of Keras' own step, because `fit` raises it too.
@@ -143,10 +143,10 @@ def on_own_data(
     if data is None:
         yield None
         return
-    with others_wait(call.model):
+    with blocking_other_threads(call.model):
         # An unbuilt model must be built with the random numbers that Keras' `fit` would draw.
         end = loop.functions.on_trial() if call.model.built else lambda: None
-        with contextlib.suppress(*errors.GIVEN_UP):  # the trials raise it again
+        with contextlib.suppress(*errors.TOLERATED):  # the trials raise it again
             loop.prepare()
         calls_python = loop.functions.keras.train.has_operation(graphs.is_python)
         end()

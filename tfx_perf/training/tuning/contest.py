@@ -165,7 +165,7 @@ class Contest:
             winner = min(surely, key=lambda each: each.seconds, default=winner)
         return winner
 
-    def needing_no_turns(self) -> Contender | None:
+    def winner_without_turns(self) -> Contender | None:
         """Returns the plan that does the same with less work; None if turns show it is slower.
 
         Without turns, the check must show it by the factor `_CLEARLY`, because one sample also

@@ -43,21 +43,21 @@ class CostEstimate:
         """Whether it is expected to save more than it costs."""
         return self.expected_runs * self.saving_seconds > self.cost_seconds
 
-    def runs_needed(self, *, beside_seconds: float) -> int | None:
-        """Returns the fewest runs that pay for it and for `beside_seconds`; None if none do."""
+    def runs_needed(self, *, extra_seconds: float) -> int | None:
+        """Returns the fewest runs that pay for it and for `extra_seconds`; None if none do."""
         if not self.saving_seconds:
             return None
-        cost_seconds = self.cost_seconds + beside_seconds
+        cost_seconds = self.cost_seconds + extra_seconds
         return math.floor(cost_seconds / self.saving_seconds) + 1
 
     @property
-    def in_words(self) -> str:
+    def summary(self) -> str:
         """Both figures, formatted to follow "it would cost"."""
         cost, saving = map(formatting.format_seconds, (self.cost_seconds, self.saving_seconds))
         return f"about {cost}, and may save {saving} a run"
 
     def __str__(self) -> str:
-        return f"not tried: it would cost {self.in_words}"
+        return f"not tried: it would cost {self.summary}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,28 +79,28 @@ class CostModel:
         step_seconds: float,
         operation_count: int = 0,
         compile_seconds: float = 0.0,
-        beside_seconds: float = 0.0,
+        extra_seconds: float = 0.0,
     ) -> CostEstimate:
         """Returns the expected cost and saving of a plan, over the fastest so far (`step_seconds`).
 
         Speedups already `tried` in other plans add nothing to the expected saving.
         """
         added = set(plan.speedups) - set(tried)
-        hoped_seconds = sum(
+        expected_seconds = sum(
             max(
-                each.hoped_saving_seconds(step_seconds),
-                operation_count * each.hoped_operation_seconds,
+                each.expected_saving_seconds(step_seconds),
+                operation_count * each.expected_operation_seconds,
             )
             for each in added
         )
         if not all(each.is_never_slower for each in added):
-            beside_seconds += _TIMING_SECONDS
+            extra_seconds += _TIMING_SECONDS
         ratio = _XLA_RATIO if plan.uses_xla else _TRACE_RATIO
         return CostEstimate(
             cost_seconds=(
-                beside_seconds + _CHECK_SECONDS + _STEPS * step_seconds + ratio * compile_seconds
+                extra_seconds + _CHECK_SECONDS + _STEPS * step_seconds + ratio * compile_seconds
             ),
-            saving_seconds=self.step_count * min(hoped_seconds, step_seconds),
+            saving_seconds=self.step_count * min(expected_seconds, step_seconds),
             expected_runs=self.expected_runs,
         )
 
@@ -130,7 +130,7 @@ class CostModel:
                     tried=(),
                     step_seconds=step_seconds,
                     compile_seconds=_COMPILE_SECONDS,
-                    beside_seconds=seconds,
+                    extra_seconds=seconds,
                 )
                 for plan, seconds in zip(_PLANS, (0.0, _TURNS_SECONDS), strict=True)
             ]
@@ -141,7 +141,7 @@ class CostModel:
             reason = (
                 f"its steps take about {took} with Keras fit, and trials would take {cost} at least"
             )
-            counts = [prospect.runs_needed(beside_seconds=0.0) for prospect in prospects]
+            counts = [prospect.runs_needed(extra_seconds=0.0) for prospect in prospects]
             enough_runs = [*filter(None, counts)]
         choice = plain(f"the training is too short for trials: {reason}", is_settled=True)
         return choice.model_copy(update={"enough_runs": min(enough_runs, default=None)})
@@ -155,7 +155,7 @@ class Budget:
         self._sync = sync
         self.lack = ""  # what did not fit, and what would make it fit, as part of a sentence
 
-    def keep_back(self, seconds: float) -> None:
+    def set_aside(self, seconds: float) -> None:
         """Reserves seconds for the end."""
         self._end -= seconds
 

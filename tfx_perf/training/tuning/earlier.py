@@ -43,10 +43,10 @@ class KnownPlan(records.Record):
         """Returns the input for trials in a process of the kind that a comparison chose."""
         return self.model_copy(update={"comparisons": (comparison, *self.comparisons)})
 
-    def held_against(self, choice: PlanChoice) -> PlanChoice:
+    def add_to(self, choice: PlanChoice) -> PlanChoice:
         """Returns the choice of trials with the key and the results of the comparisons added."""
         for comparison in self.comparisons:
-            choice = comparison.held_against(choice)
+            choice = comparison.add_to(choice)
         return choice.model_copy(update={"key": self.key})
 
 

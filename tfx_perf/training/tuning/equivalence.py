@@ -137,7 +137,7 @@ class EquivalenceCheck:
         """Returns the plan if worth timing, otherwise why not; raises SyncError if others end."""
         try:
             checked = self._check(plan)
-        except errors.GIVEN_UP as error:  # a plan's errors must not stop `fit`
+        except errors.TOLERATED as error:  # a plan's errors must not stop `fit`
             with self._sync.after(error):
                 self._sync.all_equal(False)
             return TrialRecord(plan=plan, status="failed", reason=errors.in_one_line(error))

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfx_perf.training.keras_api.base_api import KerasApi, all_layers, with_numbers
-from tfx_perf.training.keras_api.keras_function import TracedNumbers
+from tfx_perf.training.keras_api.base_api import KerasApi, all_layers, trace_state_holders
+from tfx_perf.training.keras_api.keras_function import TraceState
 from tfx_perf.training.keras_api.variables import components, inner, with_components
 from tfx_perf.training.recovery import generators
 
@@ -37,7 +37,7 @@ class InitialState:
         self._trained = {id(inner(each)) for each in model.trainable_variables}
         self._epsilon = _epsilon_of_computation(model)
         self.has_generators = bool(self._generators)  # whether the model draws from variables
-        self._numbers = TracedNumbers(lambda: with_numbers(model))
+        self._numbers = TraceState(lambda: trace_state_holders(model))
 
     def restore(self) -> None:
         """Restores all values, and the numbers that tracing changes."""

@@ -94,22 +94,22 @@ class PlanTuner:
         self._began, began = time.time(), time.perf_counter()
         self._leftovers = families.TuningMemory()
         start = InitialState(self._model, self._loop.keras_api)
-        self._budget.keep_back(time.perf_counter() - began)  # to restore, and to read memory again
+        self._budget.set_aside(time.perf_counter() - began)  # to restore, and to read memory again
         try:
-            contest = self._tried(start)
+            contest = self._run_trials(start)
         except BaseException as error:
             with self._sync.after(error):
-                self._put_back(start)
+                self._restore(start)
             raise
-        self._put_back(start)
+        self._restore(start)
         choice = self._judge(contest)
         return choice.model_copy(
             update={"trial_leftover_bytes": self._leftovers.beside(choice.plan)}
         )
 
-    def _tried(self, start: InitialState) -> Contest | None:
+    def _run_trials(self, start: InitialState) -> Contest | None:
         """Returns the plans that passed their checks, with timed blocks; None without any check."""
-        contest, one_batch = self._checked(start)
+        contest, one_batch = self._run_checks(start)
         if contest and contest.others and self._sync.broadcast(self._takes_turns(contest)):
             self._decides_by_turns = True
             seconds = self._turns_seconds(contest, rounds=FEW_ROUNDS)
@@ -120,11 +120,11 @@ class PlanTuner:
                     self._budget.lack = "`fit` ended while plans were timed, perhaps with its data"
         return contest
 
-    def _put_back(self, start: InitialState) -> None:
+    def _restore(self, start: InitialState) -> None:
         start.restore()
         self._model.reset_metrics()
 
-    def _checked(self, start: InitialState) -> tuple[Contest | None, tf.data.Dataset]:
+    def _run_checks(self, start: InitialState) -> tuple[Contest | None, tf.data.Dataset]:
         self._try([self._reference], how="trying")
         equivalence = EquivalenceCheck(
             self._loop,
@@ -199,7 +199,7 @@ class PlanTuner:
             step_seconds=best.step_seconds,
             operation_count=self._loop.functions.operation_count(best.plan),
             compile_seconds=contest.reference.compile_seconds,
-            beside_seconds=self._turns_seconds(contest) if needs_turns else 0.0,
+            extra_seconds=self._turns_seconds(contest) if needs_turns else 0.0,
         )
 
     def _needed_seconds(self, plans: families.Family, contest: Contest, *, trainings: int) -> float:
@@ -242,11 +242,11 @@ class PlanTuner:
 
     def _enough_runs(self, contest: Contest) -> int | None:
         """Returns the fewest expected runs for which trying more would pay; None if none do."""
-        beside_seconds = time.time() - self._began
+        extra_seconds = time.time() - self._began
         prospects = [prospect for _, prospect in self._left_out]
         if contest.others and not self._decides_by_turns:
             prospects.append(self._prospect_of_turns(contest))
-        counts = [each.runs_needed(beside_seconds=beside_seconds) for each in prospects]
+        counts = [each.runs_needed(extra_seconds=extra_seconds) for each in prospects]
         return min(filter(None, counts), default=None)
 
     def _try(self, plans: Iterable[TrainingPlan], *, how: str) -> None:
@@ -327,7 +327,7 @@ class PlanTuner:
             if lack:
                 ended = f"the budget ended before a plan had surely beaten it: {lack}"
             if contest.round_count < MIN_ROUNDS:
-                winner = contest.needing_no_turns()
+                winner = contest.winner_without_turns()
         decides_by_checks = others and not self._decides_by_turns
         if decides_by_checks:  # all share one check, in calls of a few steps
             others = [max(others, key=lambda contender: contender.plan.steps_per_execution or 1)]
@@ -361,7 +361,7 @@ class PlanTuner:
     @property
     def _cost_left_out(self) -> str:
         prospect = max((each for _, each in self._left_out), key=lambda each: each.saving_seconds)
-        return f"one would cost {prospect.in_words}"
+        return f"one would cost {prospect.summary}"
 
     def _has_tried(self) -> bool:
         return any(record.status in ("slower", "different") for record in self._finished)

@@ -131,7 +131,7 @@ class Comparison(records.Record):
         """Returns the comparison for a run that makes none."""
         return self.model_copy(update={"seconds": 0.0, "wall_seconds": 0.0})
 
-    def held_against(self, choice: PlanChoice) -> PlanChoice:
+    def add_to(self, choice: PlanChoice) -> PlanChoice:
         """Returns the choice of trials in a process with this plan, with these results added."""
         if self.without is None or self._winner is None:
             choice = choice.model_copy(update={"trials": (*choice.trials, *self.tried)})

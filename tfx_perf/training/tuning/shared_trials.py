@@ -48,27 +48,27 @@ class SharedTrials:
             choice = choosing.choose_and_restore(
                 call, loop, settings=self._settings, known=self._known
             )
-            return self._known.held_against(choice)
+            return self._known.add_to(choice)
         untried = choosing.for_workers(call, loop, settings=self._settings, why=self._why_none)
         if self._folder is None:  # but another run may have trials
-            return self._known.held_against(untried.model_copy(update={"is_settled": False}))
+            return self._known.add_to(untried.model_copy(update={"is_settled": False}))
         if untried.plan.is_plain_fit:
-            return self._known.held_against(untried)
+            return self._known.add_to(untried)
         known, settings = self._known, self._settings
         with choosing.on_own_data(call, loop, settings=settings, known=known) as tried_call:
             if not sync.all_equal(tried_call is None) or tried_call is None:
-                return self._known.held_against(_because(untried, choosing.NEEDS_OWN_PROCESS))
+                return self._known.add_to(_because(untried, choosing.NEEDS_OWN_PROCESS))
             seconds = cost_model.limit_seconds(settings.training.tuning_seconds)
             with time_limit.ended_after(seconds, log_path=_OWN_LOG):
-                choice = self._tried(tried_call, loop, untried=untried)
+                choice = self._run_trials(tried_call, loop, untried=untried)
                 if not sync.all_equal(choice.plan):
                     choice = _because(untried, "trials chose different plans on different workers")
-                choice = self._known.held_against(choice)
+                choice = self._known.add_to(choice)
         if sync.is_chief:
             earlier.keep(self._folder, choice)
         return choice
 
-    def _tried(self, call: FitCall, loop: FitLoop, *, untried: PlanChoice) -> PlanChoice:
+    def _run_trials(self, call: FitCall, loop: FitLoop, *, untried: PlanChoice) -> PlanChoice:
         """Returns the result of trials; if they end a worker, all workers restart without them."""
         running = TrialProgress(began=time.time(), running=(), finished=())
 
@@ -76,7 +76,7 @@ class SharedTrials:
             nonlocal running
             running = progress
             if loop.sync.is_chief:
-                earlier.keep(self._folder, self._known.held_against(_cut_off(untried, progress)))
+                earlier.keep(self._folder, self._known.add_to(_cut_off(untried, progress)))
 
         note(running)
         try:
@@ -85,7 +85,7 @@ class SharedTrials:
             )
         except FailedAloneError as error:
             cut_off = _cut_off(untried, running, cause=str(error))
-            earlier.keep(self._folder, self._known.held_against(cut_off))
+            earlier.keep(self._folder, self._known.add_to(cut_off))
             raise
         return _or_untried(choice, untried)
 
