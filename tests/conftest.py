@@ -1,4 +1,4 @@
-"""What holds for every test: which are slow, and what none leaves behind."""
+"""Rules for every test: which are slow, and that none leaves anything behind."""
 
 import fnmatch
 import gc

@@ -77,7 +77,7 @@ def layers() -> dict[str, int]:
     }
 
 
-def test_no_more_is_loaded_than_what_is_imported_needs():
+def test_only_modules_that_an_import_needs_are_loaded():
     package, under_launch, comparisons, scripts, engine = modules_after(
         "import tfx_perf",
         # A script under `launch` is run before TensorFlow is imported.
@@ -168,7 +168,7 @@ def test_packages_side_by_side_import_one_another_in_no_circle():
 PRIVATE_MODULES = re.compile(r"(tensorflow\.(python|core|compiler|tsl)|(tf_)?keras\.src)\b")
 # See docs/architecture.md.
 BEHIND = ("tfx_perf.tf_internals.", "tfx_perf.training.keras_api.", "tfx_perf.distribute.")
-# Of Python itself, and of TFX and Kubeflow Pipelines.
+# Modules of Python itself, and of TFX and Kubeflow Pipelines.
 OTHERS_PRIVATE = {
     "_clear", "_run_exitfuncs",  # of atexit, as multiprocessing uses them
     "_shutdown",  # of threading, likewise

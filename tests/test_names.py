@@ -1,4 +1,4 @@
-"""What errors, docstrings and pages name is there: functions, commands, settings, files."""
+"""Names in errors, docstrings and pages exist: functions, commands, settings, files."""
 
 import ast
 import functools
@@ -32,7 +32,7 @@ _FILE = re.compile(r"`((?:[\w.][\w./-]*/)?[\w.-]+\.(?:py|md|toml|sh)|[\w.][\w./-
 _MEMBER = re.compile(r"`([A-Z]\w+)\.([a-z_]\w*)(?=[`(.])")
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
-# What is made when something runs, or is another project's.
+# Files that exist only after a run, or belong to another project.
 _ELSEWHERE = {
     ".uv/", "output/", "refused/", "evaluation.md", "pipeline.py", "scheduled.py",
     "pipeline/training_pipeline.py", "kubeflow_v2_run_executor.py",
@@ -174,7 +174,7 @@ def test_members_of_classes_exist():
     bases: dict[str, set[str]] = {}
     for path in python_files():
         tree = ast.parse(path.read_text())
-        # Of the whole module: members may be inherited, and set on instances.
+        # Names of the whole module: members may be inherited, and set on instances.
         names = {getattr(node, "attr", getattr(node, "name", None)) for node in ast.walk(tree)}
         names |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
         for node in ast.walk(tree):
@@ -232,7 +232,7 @@ def test_a_name_that_is_not_there_is_found(name):
     assert not resolves(name)
 
 
-def test_the_patterns_find_what_is_named():
+def test_the_patterns_find_names():
     every = "\n".join(text for _, text in texts())
     assert len(set(_NAME.findall(every))) > 30
     assert len(set(_COMMAND.findall(every))) > 10
@@ -242,7 +242,7 @@ def test_the_patterns_find_what_is_named():
     assert len(set(_FILE.findall(every))) > 50
 
 
-def test_what_else_is_not_there_is_found():
+def test_other_missing_names_are_found():
     assert command_problem("hstory SOURCE")
     assert command_problem("history SOURCE --metrics step_time_seconds")
     assert command_problem("template paste --model perf")

@@ -1,4 +1,4 @@
-"""What `make test` keeps of a costly parametrized test has every value in it."""
+"""The cases of a costly parametrized test that `make test` keeps include every value."""
 
 import collections
 import itertools

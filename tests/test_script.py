@@ -53,7 +53,7 @@ def _fit(keras, *, learning_rate=0.01):
     return history.history["loss"], [np.asarray(each) for each in model.get_weights()]
 
 
-def test_a_training_is_measured_and_comes_to_what_plain_fit_comes_to(keras, tmp_path, capfd):
+def test_a_training_is_measured_and_gives_the_results_of_keras_fit(keras, tmp_path, capfd):
     plain_losses, plain_weights = _fit(keras)
     for runs_before in range(2):
         with tfx_perf.optimized(_NO_TRIALS, folder=tmp_path / "perf") as training:
@@ -77,7 +77,7 @@ def test_an_error_of_the_users_code_passes_and_leaves_keras_as_it_was(keras, tmp
 
 
 @pytest.mark.parametrize("error", [OSError("disk full"), SystemExit(3)], ids=repr)
-def test_an_error_after_a_fit_leaves_its_figures_and_goes_on(error, tmp_path, capfd):
+def test_an_error_after_a_fit_leaves_its_figures_and_propagates(error, tmp_path, capfd):
     keras = importlib.import_module("keras")
     baseline = tmp_path / "baseline"
     checkpoints = tmp_path / "checkpoints"

@@ -64,7 +64,7 @@ def gate(folder):
 @pytest.mark.parametrize("by", ["seeds", "folds"])
 @pytest.mark.parametrize("blocks", ["one", "each", "named"])
 @pytest.mark.parametrize("again", [(0, 1, 2), (1, 2)], ids=["all again", "but what is done"])
-def test_no_training_goes_on_from_anothers_checkpoint(keras, by, blocks, again, tmp_path):
+def test_no_training_resumes_from_anothers_checkpoint(keras, by, blocks, again, tmp_path):
     def train(indices, killed=None):
         script._ENDED.clear()
         found = {}
@@ -116,7 +116,7 @@ def test_another_working_folder_changes_no_folder_of_the_block(keras, tmp_path, 
 
 
 @pytest.mark.parametrize("has_rows", [True, False], ids=["NaN", "diverging"])
-def test_where_nobody_looks_for_nan_a_training_goes_on_as_plain_fit(keras, has_rows):
+def test_without_a_nan_check_a_training_continues_like_keras_fit(keras, has_rows):
     def train():
         keras.utils.set_random_seed(1)
         x = np.random.default_rng(1).random((80, 4), "float32")

@@ -1,8 +1,10 @@
-"""Messages are in plain words: none has a construction that was taken out of all of them."""
+"""Messages, comments and docstrings are in plain words: none has a banned construction."""
 
 import ast
 import functools
+import io
 import re
+import tokenize
 
 import pytest
 
@@ -24,6 +26,12 @@ BANNED = {
     r"\bplain fit\b": "Keras fit",
     r"\b(blow-up|blows up)\b": "divergence",
 }
+# Comments and docstrings have room for a sentence, so fewer are banned there.
+BANNED_IN_PROSE = {
+    **{each: BANNED[each] for each in list(BANNED)[:3]},
+    r"\b(nobody|whoever)\b": "the thing that acts",
+    r"^Of [A-Za-z]": "a sentence with a subject",
+}
 
 
 @functools.cache
@@ -43,6 +51,26 @@ def messages() -> list[tuple[str, str]]:
 def test_no_message_has_it(construction):
     found = [f"{where}: {text}" for where, text in messages() if re.search(construction, text)]
     assert not found, f"say instead: {BANNED[construction]}"
+
+
+@functools.cache
+def prose() -> list[tuple[str, str]]:
+    """Returns where, and the text of, every comment and docstring."""
+    texts = []
+    for path in python_files():
+        source = path.read_text(encoding="utf-8")
+        tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+        comments = [each.string.lstrip("# ") for each in tokens if each.type == tokenize.COMMENT]
+        owners = (ast.Module, ast.ClassDef, ast.FunctionDef)
+        nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, owners)]
+        texts += [(path.name, text) for text in (*comments, *map(ast.get_docstring, nodes)) if text]
+    return texts
+
+
+@pytest.mark.parametrize("construction", BANNED_IN_PROSE)
+def test_no_comment_and_no_docstring_has_it(construction):
+    found = [f"{where}: {text}" for where, text in prose() if re.search(construction, text)]
+    assert not found, f"say instead: {BANNED_IN_PROSE[construction]}"
 
 
 @functools.cache

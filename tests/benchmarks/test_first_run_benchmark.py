@@ -1,4 +1,4 @@
-"""What the benchmark of first runs says of what it has measured."""
+"""The report of the benchmark of first runs on its measurements."""
 
 import pytest
 

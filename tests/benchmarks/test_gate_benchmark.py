@@ -1,4 +1,4 @@
-"""The gate's benchmark: what it simulates, and that its targets can be missed."""
+"""The gate's benchmark: its simulations, and that its targets can be missed."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def test_runs_scatter_as_the_cell_says(rho):
     assert np.std(drawn) == pytest.approx(0.01, rel=0.08)
     pairs = drawn - drawn.mean()
     found = np.mean(pairs[..., 1:] * pairs[..., :-1]) / np.mean(pairs**2)
-    # Part of the scatter is the steps', which successive runs do not share.
+    # Part of the scatter is that of the steps, which successive runs do not share.
     assert found == pytest.approx(rho * (1 - histories._MEDIAN_VARIANCE / 0.01**2), abs=0.06)
 
 
@@ -37,7 +37,7 @@ def test_the_gate_meets_its_targets_on_a_sample():
     assert shares["regression"] >= 0.95
 
 
-def test_a_missed_target_is_called_missed():
+def test_a_missed_target_is_reported_as_missed():
     def result(refused, **changes):
         return results.CellResult(
             cell=cell(**changes), count=1, refused=refused, regression=refused, rivals={"x": 1.0}

@@ -1,4 +1,4 @@
-"""The input benchmark end to end on a tiny grid, and what its targets make of figures."""
+"""The input benchmark end to end on a tiny grid, and its verdicts on targets."""
 
 import pathlib
 import subprocess

@@ -46,7 +46,7 @@ def test_ratios_and_pay_back():
     assert found.steady_ratio("no such kind") is None
 
 
-def test_verdicts_tell_met_from_missed():
+def test_verdicts_distinguish_met_from_missed():
     verdicts = targets.verdicts([cell(ours=0.08), cell("lstm", ours=0.2, regret=0.2)])
     assert "optimized, geometric mean of the rest >= 1.3: MISSED (0.791)" in verdicts
     assert "optimized, no cell below 0.97: MISSED (0.5)" in verdicts
@@ -56,7 +56,7 @@ def test_verdicts_tell_met_from_missed():
     assert targets.verdicts([]) == ()
 
 
-# "Trainings" that write down each step and stop when they are told to.
+# "Trainings" that record each step and stop on a signal.
 STEPS = """
 import time
 from types import SimpleNamespace
@@ -112,7 +112,7 @@ def test_only_one_training_runs_at_a_time(paced, tmp_path):
     assert min(slow[1]) > min(fast[1])
     whose = (tmp_path / "steps.txt").read_text().split()
     changes = sum(one != after for one, after in itertools.pairwise(whose))
-    # Of the start, of three rounds (A B, B A, A B) and of the end; else some at every slow step.
+    # At the start, in three rounds (A B, B A, A B), at the end; otherwise some at every slow step.
     assert changes <= 1 + 5 + 2
     assert whose.count("0.05") > 2 * changes
 

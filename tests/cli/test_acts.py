@@ -1,6 +1,6 @@
 """`bless` and `unbless`: what they record, where, and what they refuse.
 
-What people mean by the name of a run or a pipeline is found by `cli.names`.
+`cli.names` resolves the names of runs and pipelines that people type.
 """
 
 import datetime
@@ -36,7 +36,7 @@ def judged(name, minute, *, blessed):
 
 @pytest.fixture
 def root(recorder, tmp_path):
-    """Where the artifacts of three judged runs are; only the first was blessed."""
+    """Returns the folder of three judged runs' artifacts; only the first run was blessed."""
     known = Ledger()
     for minute, (name, blessed) in enumerate(
         [("2026-run-a", True), ("2026-run-b", False), ("2027-run-c", False)]
@@ -83,7 +83,7 @@ def test_a_run_whose_id_two_pipelines_have_is_named_with_its_pipeline(act, tmp_p
     assert [entry.pipeline for entry in shared.read().entries] == ["orders"]
 
 
-def test_a_clock_that_is_behind_decides_all_the_same(act, tmp_path):
+def test_a_clock_that_is_slow_does_not_change_the_decision(act, tmp_path):
     shared = LedgerFolder(str(tmp_path / "shared"))
     run = judged("r5", 0, blessed=True).candidate
     ahead = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(hours=1)
@@ -174,9 +174,7 @@ def test_with_both_places_the_folder_is_written_and_overrules_the_artifact(datab
         ("revoke", "2028-run-c", "run on record, e.g. 2027-run-c, .*Received: run=2028-run-c"),
     ],
 )
-def test_a_run_that_nobody_knows_is_answered_with_the_nearest_names(
-    database, act, kind, name, words
-):
+def test_an_unknown_run_is_answered_with_the_nearest_names(database, act, kind, name, words):
     with pytest.raises(errors.UserError, match=words):
         act(kind, name, "--source", database)
 
@@ -218,7 +216,7 @@ def test_a_run_that_was_never_judged_cannot_be_blessed(database, recorder, act):
 
 
 @pytest.mark.usefixtures("root")
-def test_of_several_pipelines_one_must_be_named(database, recorder, act):
+def test_one_of_several_pipelines_must_be_named(database, recorder, act):
     recorder.execute("Trainer", pipeline="other", run="x")
     with pytest.raises(errors.UserError, match="name of a pipeline, one of other, taxi"):
         act("bless", "2026-run-b", "--source", database)
@@ -233,7 +231,7 @@ def test_names_that_are_not_listed_are_counted():
         names.pick("run", known)
 
 
-def test_history_shows_the_runs_though_their_files_are_damaged(root, database, caplog):
+def test_history_shows_the_runs_even_if_their_files_are_damaged(root, database, caplog):
     (root / "ledger" / "2" / "ledger.json").write_text("{")
     (root / "evaluation" / "0" / "evaluation.json").write_text("{}")
     runs = history.read(str(database))
@@ -242,7 +240,7 @@ def test_history_shows_the_runs_though_their_files_are_damaged(root, database, c
     assert "Decisions of people are not shown: Expected a JSON file" in caplog.text
 
 
-def test_what_cannot_be_recorded_changes_nothing(root, database, act):
+def test_a_decision_that_cannot_be_recorded_changes_nothing(root, database, act):
     before = database.read_bytes()
     path = root / "ledger" / "2" / "ledger.json"
     path.write_text(path.read_text().replace("run-a", "run-z"))

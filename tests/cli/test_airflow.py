@@ -33,7 +33,7 @@ def project(tmp_path: pathlib.Path) -> pathlib.Path:
 
 @pytest.fixture(params=["call_command", pytest.param("run_command", marks=pytest.mark.slow)])
 def command(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch):
-    """Runs a command in this process, which has loaded TFX, and as users do in one of its own."""
+    """Runs a command in this process, which has loaded TFX, and in a separate one as users do."""
     monkeypatch.setattr(sys, "path", [*sys.path])
     yield request.getfixturevalue(request.param)
     sys.modules.pop("my_pipeline", None)
@@ -62,7 +62,7 @@ def test_a_function_is_deployed_with_settings(command, project):
         ("no_module:x", "No module named"),
     ],
 )
-def test_what_is_no_pipeline_is_one_line_and_exit_code_2(run_command, project, reference, received):
+def test_a_wrong_pipeline_is_one_line_and_exit_code_2(run_command, project, reference, received):
     done = run_command(
         "airflow", "deploy", reference, "--project", project, "--dags-folder", project / "dags"
     )
@@ -95,7 +95,7 @@ print(sorted({"tfx", "tensorflow", "my_pipeline"} & sys.modules.keys()))
         (["--dags-folder", "{home}/dags"], "Received: dags_folder={home}/dags"),
     ],
 )
-def test_a_place_without_airflow_is_said_before_tfx_is_imported(project, options, words):
+def test_missing_airflow_is_reported_before_tfx_is_imported(project, options, words):
     home = project / "nowhere"
     arguments = [option.format(home=home) for option in options]
     done = processes.python(

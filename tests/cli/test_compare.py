@@ -1,4 +1,4 @@
-"""`compare`: what differs, in which order, and from which sources."""
+"""`compare`: the differences, their order, and the sources of runs."""
 
 import datetime
 import json
@@ -25,7 +25,7 @@ def known(**figures):
     )  # fmt: skip
 
 
-def test_the_largest_factor_comes_first_and_what_has_none_last():
+def test_the_largest_factor_comes_first_and_rows_without_one_last():
     before = known(step_time_seconds=1.0, train_loss=1.0, oom_count=0.0, mfu_ratio=0.3,
                    parameter_count=7.0)  # fmt: skip
     after = known(step_time_seconds=1.5, train_loss=0.1, oom_count=2.0, parameter_count=7.0)
@@ -107,7 +107,7 @@ def test_runs_of_a_ledger(source, call_command):
         assert words in done.stdout
 
 
-def test_figures_of_an_earlier_version_are_left_out(tmp_path, call_command):
+def test_figures_of_an_earlier_version_are_dropped(tmp_path, call_command):
     ledger = Ledger(entries=[
         Run(run_id=f"2026-{name}", time=_NOW, environment={},
             figures={"step_time_seconds": speed, "cold_examples_per_second": 1 / speed},

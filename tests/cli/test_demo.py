@@ -1,4 +1,4 @@
-"""What `tfx-perf demo` says of bad input before it starts long work."""
+"""The answers of `tfx-perf demo` to bad input, before it starts long work."""
 
 import pathlib
 import subprocess

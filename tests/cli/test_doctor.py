@@ -1,4 +1,4 @@
-"""What `doctor` finds in a good installation and in bad ones; `probe` loads TFX."""
+"""The results of `doctor` in good and bad installations; `probe` loads TFX."""
 
 import json
 import sys
@@ -50,7 +50,7 @@ def test_the_line_is_installed_by_one_rule_with_uv_or_with_pip(monkeypatch, tmp_
     assert "--ignore-requires-python" in versions.install_commands("3.11.4").pip
 
 
-def test_who_uses_pip_is_told_nothing_that_needs_uv_or_make(monkeypatch):
+def test_users_of_pip_read_nothing_about_uv_or_make(monkeypatch):
     monkeypatch.setattr(checks, "_output_of", lambda *command: None)
     monkeypatch.setattr(versions, "installed", lambda *names: dict.fromkeys(names))
     tools = {finding.item: finding for finding in checks._tools()}
@@ -60,7 +60,7 @@ def test_who_uses_pip_is_told_nothing_that_needs_uv_or_make(monkeypatch):
     assert not any(word in each.remark for each in tools.values() for word in ("uv ", "make"))
 
 
-def test_what_takes_too_long_is_not_called_broken(monkeypatch):
+def test_a_slow_check_is_not_called_broken(monkeypatch):
     def slow(target, arguments, **settings):
         raise errors.TimedOutError(target, "did not end in time")
 
@@ -87,7 +87,7 @@ def test_missing_parts_are_named(monkeypatch):
     assert not checks.optional("kfp", "kfp").fatal
 
 
-def test_broken_installation_is_told_not_raised(monkeypatch, tmp_path):
+def test_a_broken_installation_is_reported_and_raises_nothing(monkeypatch, tmp_path):
     (tmp_path / "tfx").mkdir()
     (tmp_path / "tfx" / "__init__.py").write_text("raise ImportError('no libfoo.so')\n")
     (tmp_path / "tensorflow.py").touch()  # the real one takes seconds
@@ -98,7 +98,7 @@ def test_broken_installation_is_told_not_raised(monkeypatch, tmp_path):
     assert finding.remark == "raised ImportError: no libfoo.so"
 
 
-def test_the_last_words_of_an_installation_that_aborts_are_told(monkeypatch, tmp_path):
+def test_the_last_output_of_an_aborting_installation_is_shown(monkeypatch, tmp_path):
     (tmp_path / "tensorflow.py").write_text(
         "import os, sys\nprint('compiled to use AVX', file=sys.stderr, flush=True)\nos.abort()\n"
     )

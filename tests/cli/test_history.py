@@ -76,7 +76,7 @@ def test_runs_newest_first_with_their_own_figures_and_nothing_is_changed(recorde
     assert (oldest.blessed, oldest.pushed) == (True, True)
 
 
-def test_runs_on_several_replicas_are_told_from_those_on_one(recorder, database, said):
+def test_runs_on_several_replicas_are_distinguished_from_those_on_one(recorder, database, said):
     counts = [("one", 1.0, 1.0), ("two", 1.0, 2.0), ("many", 2.0, 4.0)]
     for run, workers, replicas in counts:
         figures = {"worker_count": workers, "replica_count": replicas}
@@ -162,7 +162,7 @@ def test_a_run_with_two_gates_is_one_for_each(recorder, database, said):
     assert "Gate.a" in shown and "Gate.b" in shown
 
 
-def test_why_the_newest_run_was_refused_is_said(recorder, database, said):
+def test_the_reason_of_the_newest_refusal_is_shown(recorder, database, said):
     why = {"tfx_perf.PerfEvaluation": {"headline": "Refused by 2 of 17 checks.", "uri": "/e/7"}}
     recorder.execute("Gate", run="run-1", outputs={"InfraBlessing": {"blessed": 0}, **why})
     shown = in_line(said("history", database))
@@ -213,7 +213,7 @@ def test_command_writes_a_table_with_human_units(recorder, database, call_comman
     ]  # fmt: skip
 
 
-def test_a_training_from_cache_is_told_from_one_that_was_trained(recorder, database, said):
+def test_a_cached_training_is_distinguished_from_a_real_one(recorder, database, said):
     for run, state in (("trained", mlmd.Execution.COMPLETE), ("served", mlmd.Execution.CACHED)):
         outputs = {"tfx_perf.PerfMetrics": {"train_loss": 1.0}}
         recorder.execute("Trainer", run=run, state=state, outputs=outputs)
@@ -251,9 +251,7 @@ def test_the_folder_of_a_script_has_its_last_run(kinds, tmp_path, said):
         said("calibrate", folder)
 
 
-def test_command_writes_json_of_all_metrics_or_some_whose_beginning_will_do(
-    recorder, database, said
-):
+def test_command_writes_json_of_all_metrics_or_of_some_by_prefix(recorder, database, said):
     record_run(recorder, "run-1", speed=1000.0, blessed=True)
     everything = json.loads(said("history", database, "--json"))
     metrics = ["--metric", "mfu_ratio", "--metric", "examples"]
@@ -363,7 +361,7 @@ def test_a_ledger_has_a_history_too(ledger, source, tmp_path, said):
 
 @pytest.mark.one_case
 @pytest.mark.parametrize("root", [".", "artifacts", "below/.."])
-def test_a_folder_stands_for_the_database_in_it_below_it_or_beside_it(
+def test_a_folder_is_resolved_to_a_database_in_below_or_beside_it(
     recorder, database, call_command, root
 ):
     record_run(recorder, "run-1", speed=1000.0, blessed=True)
@@ -387,7 +385,7 @@ def test_a_folder_stands_for_the_database_in_it_below_it_or_beside_it(
         ("calibrate", [], [", a folder that holds neither"]),
     ],
 )  # fmt: skip
-def test_a_folder_that_stands_for_nothing_is_said_in_one_line(
+def test_a_folder_without_a_database_is_refused_in_one_line(
     tmp_path, call_command, command, files, words
 ):
     for name in files:

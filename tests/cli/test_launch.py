@@ -1,7 +1,7 @@
 """`tfx-perf launch`: real processes, each of which is one worker; `options`.
 
-Workers that start again find what the ones before have left (`earlier`).
-What is wrong in an option (`options.WholeNumber`) is told in one line.
+Workers that restart find the files that earlier ones left (`earlier`).
+An error in an option (`options.WholeNumber`) is one line.
 """
 
 import functools
@@ -85,7 +85,7 @@ def started(folder, script, *arguments, workers=2, options=()):
 
 
 def ended(folder, *arguments, code=0, **given):
-    """Returns what was written until the end, whose exit code is checked."""
+    """Returns all output until the end, and checks the exit code."""
     process = started(folder, *arguments, **given)
     output, error = process.communicate(timeout=300)
     assert process.returncode == code, output + error
@@ -93,7 +93,7 @@ def ended(folder, *arguments, code=0, **given):
 
 
 def without_pulses(error):
-    """Returns the lines of standard error that come however slow the machine is."""
+    """Returns the lines of standard error that do not depend on the machine's speed."""
     lines = error.splitlines(keepends=True)
     return "".join(line for line in lines if f" s  {console.STATUS_SIGN} " not in line)
 
@@ -131,7 +131,7 @@ def test_json_has_standard_output_for_itself(tmp_path):
          "Worker 0: was killed (SIGKILL), by hand or because memory ran out. All were ended. "),
     ],
 )  # fmt: skip
-def test_where_one_fails_all_end(tmp_path, what, code, said):
+def test_if_one_fails_all_end(tmp_path, what, code, said):
     began = time.monotonic()
     output, error = ended(tmp_path, _LIGHT, what, code=code)
     assert error.splitlines()[-1].startswith(said)
@@ -146,7 +146,7 @@ def test_where_one_fails_all_end(tmp_path, what, code, said):
         slow(signal.SIGKILL, "waits", ["--ps", "1"]),
     ],
 )
-def test_no_process_is_left(tmp_path, number, what, options):
+def test_no_process_is_left_behind(tmp_path, number, what, options):
     process = started(tmp_path, _LIGHT, what, options=options)
     for _ in range(2 if options else 4):  # two lines of the coordinator, or of each worker
         assert process.stdout.readline().startswith("coordinator: " if options else ("0: ", "1: "))
@@ -170,7 +170,7 @@ def test_with_servers_only_the_coordinator_runs_the_script_and_all_end_with_it(t
 
 @pytest.fixture
 def told_of(call_command):
-    """Returns what returns the only line that is said of arguments that are refused."""
+    """Returns a function that gives the single error line for arguments that are refused."""
 
     def line(*arguments):
         done = call_command("launch", *arguments)
@@ -181,7 +181,7 @@ def told_of(call_command):
     return line
 
 
-def test_what_is_no_script_is_refused(told_of):
+def test_a_missing_or_invalid_script_is_refused(told_of):
     assert "Received: script=absent.py" in told_of("--workers", "2", "absent.py")
 
 
@@ -193,27 +193,27 @@ def test_what_is_no_script_is_refused(told_of):
         (["--workers", "0"], ["Expected a whole number of at least 1. Received: --workers=0."]),
     ],
 )
-def test_a_wrong_option_is_told_in_one_line(options, words, told_of):
+def test_a_wrong_option_is_one_line(options, words, told_of):
     line = told_of(*options, "train.py", "--any-argument")
     for word in words:
         assert word in line
 
 
 @pytest.mark.parametrize("workers", [["--workers", "2"], ["--workers=2"]])
-def test_an_option_behind_the_script_is_said_to_belong_before_it(workers, told_of):
+def test_an_option_after_the_script_is_reported_as_misplaced(workers, told_of):
     line = told_of("train.py", *workers)
     assert f"Expected {workers[0]} before the script" in line
     assert f"Received: train.py {' '.join(workers)}." in line
     assert "Missing option" in told_of("train.py", "--any-argument")
 
 
-def test_all_that_stands_behind_the_script_is_its_own(tmp_path):
+def test_everything_after_the_script_belongs_to_it(tmp_path):
     own = ["--log", "x", "--workers=7", "--json", "--help", "--", "-x"]
     output, error = ended(tmp_path, "import sys; print(sys.argv[1:])", *own, workers=1)
     assert (output, without_pulses(error)) == (f"0: {own}\n", "Logs: script.logs\n")
 
 
-def test_a_silent_terminal_is_told_what_is_being_done(monkeypatch, capsys):
+def test_a_terminal_without_output_gets_progress_lines(monkeypatch, capsys):
     monkeypatch.setattr(launch, "_LOOK_SECONDS", 0.01)
     monkeypatch.setattr(console, "STATUS_SECONDS", 0.05)
     said = ""
@@ -232,7 +232,7 @@ def record_of(folder):
 # `make test` has such a training in tests/training/test_interrupted_workers.py.
 @pytest.mark.slow
 @pytest.mark.parametrize("package", ["keras", "tf_keras"])
-def test_workers_train_together_and_the_first_one_tells(tmp_path, package):
+def test_workers_train_together_and_the_first_one_reports(tmp_path, package):
     output, error = ended(tmp_path, _TRAINING, package, options=["--restarts", "1"])
     (told,) = (line for line in output.splitlines() if "Trained with" in line)
     assert told.startswith("0: Trained with ")
@@ -244,7 +244,7 @@ def test_workers_train_together_and_the_first_one_tells(tmp_path, package):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("package", ["keras", "tf_keras"])
-def test_what_the_first_one_alone_knows_of_a_run_before_is_tried_by_all(tmp_path, package):
+def test_earlier_results_that_only_the_first_worker_has_are_used_by_all(tmp_path, package):
     (tmp_path / "alone.py").write_text(_TRAINING)
     alone = [sys.executable, "alone.py", package]
     subprocess.run(alone, cwd=tmp_path, check=True, capture_output=True, timeout=300)
@@ -255,11 +255,11 @@ def test_what_the_first_one_alone_knows_of_a_run_before_is_tried_by_all(tmp_path
     assert "start again" not in error
     reference, *others = record_of(tmp_path)["trials"]
     assert reference["status"] == "reference"
-    assert any(each["step_time"] for each in others)  # whatever it costs
+    assert any(each["step_time"] for each in others)  # whatever its cost
 
 
 @pytest.mark.slow
-def test_workers_are_held_against_a_run_alone_and_try_what_those_before_could_not(tmp_path):
+def test_workers_are_compared_with_a_run_alone_and_retry_passing_failures(tmp_path):
     (tmp_path / "alone.py").write_text(_TRAINING)
     alone = [sys.executable, "alone.py", "keras"]
     subprocess.run(alone, cwd=tmp_path, check=True, capture_output=True, timeout=300)
@@ -270,7 +270,7 @@ def test_workers_are_held_against_a_run_alone_and_try_what_those_before_could_no
 
 
 @pytest.mark.slow
-def test_trials_that_end_a_worker_are_not_made_again(tmp_path):
+def test_trials_that_end_a_worker_are_not_repeated(tmp_path):
     output, error = ended(tmp_path, _ENDING + _TRAINING, "keras", options=["--restarts", "1"])
     assert "Restarting all workers (1 of 1). Worker 1: was killed (SIGKILL)" in error
     assert record_of(tmp_path)["plan_reason"] == "trials of it have ended the workers"
@@ -358,7 +358,7 @@ def test_the_last_line_says_how_a_worker_has_ended(tmp_path, ends, words, code):
     told = f"Worker 1: {words}. All were ended. Log: script.logs/worker-1.log\n"
     assert without_pulses(error) == told
     assert output.startswith("1: no end of line") and output.endswith("\n")
-    assert words not in output  # it is said once
+    assert words not in output  # the error appears once
 
 
 _LOSING = """
@@ -380,7 +380,7 @@ except tf.errors.OpError:
 
 
 @pytest.mark.slow
-def test_an_exit_after_another_worker_was_lost_has_all_start_again(tmp_path):
+def test_an_exit_after_a_lost_worker_restarts_all(tmp_path):
     output, error = ended(tmp_path, _LOSING, options=["--restarts", "1"])
     assert "Restarting all workers (1 of 1). Worker 0: ended with exit code 3." in error
 
@@ -395,7 +395,7 @@ raise tf.errors.UnavailableError(None, None, "connection reset")
 
 
 @pytest.mark.slow
-def test_a_worker_that_has_left_the_others_is_named_where_these_lose_it(tmp_path):
+def test_a_worker_that_left_is_named_when_the_others_lose_it(tmp_path):
     output, error = ended(tmp_path, _LEFT, code=1)
     left = "connection reset; worker 1 had already ended with exit code 0"
     assert left in error.splitlines()[-1]

@@ -100,7 +100,7 @@ def test_a_group_without_a_subcommand_shows_its_help(call_command, group):
 )
 @pytest.mark.parametrize("way", ["call_command", "run_command"])
 @pytest.mark.slow_where("*run_command-arguments[!7]*", "*run_command-arguments1?*")
-def test_what_the_user_got_wrong_is_one_line_and_exit_code_2(request, way, arguments, received):
+def test_a_user_error_is_one_line_and_exit_code_2(request, way, arguments, received):
     done = request.getfixturevalue(way)(*arguments)
     assert done.returncode == 2
     assert done.stdout == ""

@@ -1,4 +1,4 @@
-"""No command shows what the libraries say that it imports."""
+"""No command shows the messages of the libraries that it imports."""
 
 import pytest
 from mlmd_recorder import Recorder

@@ -1,4 +1,4 @@
-"""`tfx-perf run`, and what is left on the terminal of who does without it."""
+"""`tfx-perf run`, and the terminal output of runs without it."""
 
 import json
 import os
@@ -55,7 +55,7 @@ def call(tmp_path):
     return run
 
 
-def test_settings_that_are_wrong_are_told_before_tfx_is_imported(tfx_perf, tmp_path):
+def test_wrong_settings_are_reported_before_tfx_is_imported(tfx_perf, tmp_path):
     settings = tmp_path / "perf.yaml"
     settings.write_text("tensorflow_optimization:\n  training: {sed: 1}\n")
     done = tfx_perf("here.py", "good")
@@ -63,18 +63,18 @@ def test_settings_that_are_wrong_are_told_before_tfx_is_imported(tfx_perf, tmp_p
     assert "perf.yaml, line 2. Received: training.sed=1. Did you mean seed?" in done.stderr
     assert "Loading TFX" not in done.stderr
     settings.write_text("somebody: else\n")
-    assert tfx_perf("absent.py").returncode == 2  # which comes next
+    assert tfx_perf("absent.py").returncode == 2  # the next check
 
 
 @pytest.fixture
 def tfx_perf(call):
-    """Runs `tfx-perf run` there."""
+    """Runs `tfx-perf run` in the folder."""
     script = str(pathlib.Path(sys.executable).with_name("tfx-perf"))
     return lambda *arguments: call(script, "run", *arguments)
 
 
 @pytest.mark.slow
-def test_nodes_and_what_they_found_are_all_that_is_shown(tfx_perf, tmp_path):
+def test_only_nodes_and_their_results_are_shown(tfx_perf, tmp_path):
     for state in ("done", "from cache"):
         done = tfx_perf("here.py", "good")
         assert (done.returncode, done.stdout) == (0, "a line of the script\n"), done.stderr
@@ -116,7 +116,7 @@ def test_json_has_the_nodes(tfx_perf):
 @pytest.mark.parametrize(
     ("code", "exit_code", "failure"), [("0", 0, None), ("3", 3, None), ("'no data'", 1, "no data")]
 )
-def test_a_script_that_exits_by_itself_ends_as_others_do(tfx_perf, code, exit_code, failure):
+def test_a_script_that_exits_by_itself_ends_like_others(tfx_perf, code, exit_code, failure):
     done = tfx_perf("--json", "here.py", "quits", code)
     assert done.returncode == exit_code
     answer = json.loads(done.stdout)
@@ -156,7 +156,7 @@ for case in sys.argv[1:]:
 """
 
 
-def test_what_a_script_says_before_it_exits_is_the_failure(call, tmp_path):
+def test_output_of_a_script_before_it_exits_is_the_failure(call, tmp_path):
     (tmp_path / "here.py").write_text(_REFUSALS)
     cases = "an argument", "of a subcommand", "a setting", "3", "0"
     done = call(sys.executable, "-c", _RUN, *cases)
@@ -170,19 +170,19 @@ def test_what_a_script_says_before_it_exits_is_the_failure(call, tmp_path):
 
 
 @pytest.mark.slow
-def test_what_a_scripts_processes_print_is_shown_and_does_not_stand_in_the_json(tfx_perf):
+def test_output_of_a_scripts_processes_is_shown_but_not_in_the_json(tfx_perf):
     assert "a line of its process\n" in tfx_perf("here.py", "calls").stdout
     assert json.loads(tfx_perf("--json", "here.py", "calls").stdout)["failure"] is None
 
 
 @pytest.mark.slow
-def test_what_setuptools_says_of_a_module_file_goes_into_the_log(tfx_perf, tmp_path):
+def test_setuptools_output_about_a_module_file_goes_into_the_log(tfx_perf, tmp_path):
     assert tfx_perf("here.py", "packs").stdout == "a line of the script\n"
     assert "running bdist_wheel" in (tmp_path / "here.log").read_text()
 
 
 @pytest.mark.slow
-def test_what_a_nodes_processes_print_goes_into_the_log(tfx_perf, tmp_path):
+def test_output_of_a_nodes_processes_goes_into_the_log(tfx_perf, tmp_path):
     done = tfx_perf("here.py", "loud")
     assert done.stdout == "a line of the script\n"
     log = (tmp_path / "here.log").read_text()
@@ -207,7 +207,7 @@ def test_a_log_that_cannot_be_written_or_is_the_script_is_one_line(tfx_perf, tmp
         ([sys.executable, "here.py", "good"], "/", "Leave the interpreter out"),
     ],
 )
-def test_what_is_no_script_is_one_line(tfx_perf, arguments, received, end):
+def test_a_file_that_is_no_script_is_one_line(tfx_perf, arguments, received, end):
     done = tfx_perf(*arguments)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
@@ -216,7 +216,7 @@ def test_what_is_no_script_is_one_line(tfx_perf, arguments, received, end):
 
 
 @pytest.mark.slow
-def test_a_run_without_it_ends_with_what_was_found(call):
+def test_a_run_without_it_ends_with_the_results(call):
     done = call(sys.executable, "here.py", "good")
     assert done.returncode == 0
     found, report = done.stderr.splitlines()[-2:]

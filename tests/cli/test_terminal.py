@@ -23,6 +23,6 @@ def test_json_keeps_the_characters_that_it_has(capsys):
     assert json.loads(out) == value
 
 
-def test_progress_is_no_output(capsys):
+def test_progress_is_not_part_of_the_output(capsys):
     terminal.show_progress("half of it")
     assert capsys.readouterr() == ("", "half of it\n")

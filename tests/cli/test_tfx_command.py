@@ -27,7 +27,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pathlib.Path]:
     """The path of a project from the template, to be made."""
     yield tmp_path_factory.mktemp("projects") / "orders"
     for name in [name for name in sys.modules if name.split(".")[0] in ("models", "pipeline")]:
-        del sys.modules[name]  # the project's own
+        del sys.modules[name]  # the project's modules
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pathlib.Path]:
     (home / "airflow").mkdir()
     (home / "airflow" / "airflow.db").touch()
     with pytest.MonkeyPatch.context() as patch:
-        # Where Airflow is beside TFX, importing it here would set up its logging, and absl's
+        # If Airflow is installed beside TFX, importing it here would set up its logging, and absl's
         # handler would close pytest's streams. TFX's runner is in test_tfx_runs.py.
         patch.setattr(airflow.AirflowHandler, "runner", "tfx.none:Runner")
         patch.setenv("HOME", str(home))
@@ -48,13 +48,13 @@ def homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pathlib.Path]:
 @pytest.fixture
 def tfx(homes: pathlib.Path) -> Tfx:
     """Runs `tfx` with arguments; returns exit code, output and errors."""
-    del homes  # only has to be there
+    del homes  # needed only as a fixture
     return tfx_call.call
 
 
 @pytest.fixture
 def created(tfx: Tfx, project: pathlib.Path) -> pathlib.Path:
-    """The project, copied with TFX's command if no test before did."""
+    """The project, copied with TFX's command unless an earlier test did so."""
     if not project.exists():
         code, _, _ = tfx("template", "copy", "--model", "perf", "--pipeline-name", _NAME,
                          "--destination-path", project)  # fmt: skip
@@ -87,7 +87,7 @@ def test_a_template_of_ours_is_copied(created):
 _FILES = {
     "local": "local_runner.py", "airflow": "airflow_runner.py", "vertex": "kubeflow_runner.py",
 }  # fmt: skip
-_WHERE = {  # what shows that a pipeline was created
+_WHERE = {  # files that show that a pipeline was created
     "local": f"tfx/local/{_NAME}/pipeline_args.json",
     "airflow": f"airflow/dags/{_NAME}/topology.json",
     "vertex": f"tfx/vertex/{_NAME}/pipeline.json",
@@ -142,7 +142,7 @@ def test_a_file_is_found_again_from_another_folder(tfx, created, homes, monkeypa
     tfx("pipeline", "delete", "--engine=local", f"--pipeline-name={_NAME}")
 
 
-def test_airflow_imports_what_stands_beside_the_file(tfx, created, homes):
+def test_airflow_imports_modules_beside_the_file(tfx, created, homes):
     tfx("pipeline", "create", "--engine=airflow", "--pipeline-path", created / "airflow_runner.py")
     topology = (homes / _WHERE["airflow"]).read_text()
     assert str(created) in topology
@@ -150,7 +150,7 @@ def test_airflow_imports_what_stands_beside_the_file(tfx, created, homes):
     tfx("pipeline", "delete", "--engine=airflow", f"--pipeline-name={_NAME}")
 
 
-def test_vertex_gets_what_vertex_runs(tfx, created, homes):
+def test_vertex_gets_the_files_it_runs(tfx, created, homes):
     tfx("pipeline", "create", "--engine=vertex", "--pipeline-path", created / "kubeflow_runner.py")
     spec = json.loads((homes / _WHERE["vertex"]).read_text())
     assert spec["pipelineInfo"]["name"] == _NAME
@@ -205,7 +205,7 @@ def test_a_run_needs_airflow(tfx, created, monkeypatch):
     tfx("pipeline", "delete", "--engine=airflow", f"--pipeline-name={_NAME}")
 
 
-def test_no_airflow_home_is_said(tfx, created, monkeypatch, tmp_path):
+def test_a_missing_airflow_home_is_reported(tfx, created, monkeypatch, tmp_path):
     monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
     code, _, err = tfx("pipeline", "create", "--engine=airflow",
                        "--pipeline-path", created / "airflow_runner.py")  # fmt: skip
@@ -233,7 +233,7 @@ def test_airflow_on_the_path_counts(monkeypatch, tmp_path):
 
 @pytest.fixture
 def environment(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
-    """The script of an environment of its own, as TFX brings it."""
+    """The script of a separate environment, as TFX installs it."""
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     path = tmp_path / "tfx"
     path.write_text(f"#!{sys.executable}\nfrom tfx.tools.cli.cli_main import cli_group\n")
@@ -254,7 +254,7 @@ def test_the_script_is_replaced_and_restored(environment):
     assert [path.name for path in environment.parent.iterdir()] == ["tfx"]
 
 
-def test_our_command_replaces_and_restores_it_but_takes_nothing_beside(environment, call_command):
+def test_our_command_replaces_and_restores_it_and_touches_nothing_else(environment, call_command):
     assert call_command("tfx", "--install").stdout.rstrip().endswith("/tfx: repaired")
     assert tfx_command.is_repaired()
     assert call_command("tfx", "--install", "--restore").returncode == 2

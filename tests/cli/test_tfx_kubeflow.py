@@ -51,7 +51,7 @@ def tfx(api):
         yield run
 
 
-def test_compile_writes_what_the_server_takes(tfx, runner):
+def test_compile_writes_a_file_that_the_server_accepts(tfx, runner):
     code, out, err = tfx("pipeline", "compile", "--pipeline-path", runner, endpoint=None)
     assert code == 0, err
     path = pathlib.Path(out.splitlines()[-1].removeprefix("Pipeline package path: "))
@@ -59,7 +59,7 @@ def test_compile_writes_what_the_server_takes(tfx, runner):
     assert (spec["schemaVersion"], spec["pipelineInfo"]["name"]) == ("2.1.0", "my-orders")
 
 
-def test_pipelines_come_and_change(tfx, runner, api):
+def test_pipelines_are_created_and_updated(tfx, runner, api):
     code, _, err = tfx("pipeline", "update", "--pipeline-path", runner)
     assert (code, "pipeline_name=my-orders" in err) == (2, True)
 
@@ -99,7 +99,7 @@ def test_a_run_is_started(tfx, runner, api):
         ("run", "terminate", "--run-id=run-1"),
     ],
 )
-def test_what_the_command_of_kubeflow_does_is_not_supported(tfx, command):
+def test_unsupported_commands_of_kubeflow_are_refused(tfx, command):
     code, out, _ = tfx(*command)
     assert (code, out.splitlines()[-1]) == (0, "Not supported for kubeflow orchestrator.")
 

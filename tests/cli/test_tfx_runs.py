@@ -57,7 +57,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def airflow() -> pathlib.Path:
-    """The programs of an Airflow, beside TFX or in an environment of its own."""
+    """The programs of an Airflow, beside TFX or in a separate environment."""
     own = (_BIN / "airflow").exists()
     return _BIN if own else airflow_environment.environment(airflow_environment.AIRFLOW_2)
 

@@ -10,7 +10,7 @@ def trainer(tmp_path):
 
 @pytest.fixture
 def cluster(tmp_path, monkeypatch):
-    """A cluster that OptimizedTrainer finds; of its jobs nothing may be left in the end."""
+    """A cluster that OptimizedTrainer finds; checks at the end that no job is left."""
     pytest.importorskip("kubernetes.client", reason="the extra tfx-perf[kfp] is not installed")
     import training_cluster
 

@@ -1,4 +1,4 @@
-"""Database servers for ML Metadata, each in a folder of its own; nothing is installed."""
+"""Database servers for ML Metadata, each in its own folder; nothing is installed."""
 
 import contextlib
 import os
@@ -16,7 +16,7 @@ from ml_metadata.proto import metadata_store_pb2 as mlmd
 from tests.ports import free_port
 
 _STARTUP_SECONDS = 60
-# A server refuses to run as root, and cannot look into root's temporary folders.
+# A server refuses to run as root, and other users cannot read root's temporary folders.
 _USER = "nobody" if os.getuid() == 0 else None
 _MARIADB_PACKAGES = ("mariadb-server-core", "libaio1", "liburing2")
 
@@ -35,7 +35,7 @@ def postgresql():
         subprocess.run(create, user=_USER, cwd=folder, check=True, capture_output=True)
         server = [programs / "postgres", "-D", data, "-p", str(port), "-k", folder, "-F",
                   "-h", "127.0.0.1"]  # fmt: skip
-        # On SIGTERM it would wait for its clients.
+        # On SIGTERM it would wait for its clients to disconnect.
         with _running(server, port=port, folder=folder, stop=signal.SIGINT):
             connection = mlmd.ConnectionConfig()
             target = connection.postgresql
@@ -46,7 +46,7 @@ def postgresql():
 
 @contextlib.contextmanager
 def mysql():
-    """Yields a connection and its URL; the server is MariaDB of Debian, unpacked if need be."""
+    """Yields a connection and its URL; the server is Debian's MariaDB, unpacked if necessary."""
     with _folder() as folder:
         variables = {**os.environ}
         program = shutil.which("mariadbd") or shutil.which("mysqld")
@@ -64,7 +64,7 @@ def mysql():
         subprocess.run([*base, "--bootstrap"], input=b"CREATE DATABASE mysql;\n", check=True,
                        user=_USER, env=variables, capture_output=True)  # fmt: skip
         port = free_port()
-        # Without grant tables it would not listen at all.
+        # With --skip-grant-tables it does not listen unless networking is switched on.
         server = [*base, "--skip-networking=0", "--bind-address=127.0.0.1", f"--port={port}"]
         with _running(server, port=port, folder=folder, env=variables):
             connection = mlmd.ConnectionConfig()

@@ -21,7 +21,7 @@ def QualityGate(  # noqa: N802 (a component)
     blessed: tfx.dsl.components.Parameter[int],
     blessing: tfx.dsl.components.OutputArtifact[standard_artifacts.ModelBlessing],
 ):
-    """Blesses as Evaluator does, by decree."""
+    """Blesses the model if its parameter says so, in the format of Evaluator."""
     key = constants.ARTIFACT_PROPERTY_CURRENT_MODEL_URI_KEY
     blessing.set_string_custom_property(key, model.uri)
     key = constants.ARTIFACT_PROPERTY_CURRENT_MODEL_ID_KEY
@@ -30,7 +30,7 @@ def QualityGate(  # noqa: N802 (a component)
 
 
 def artifact_in(folder, kind):
-    """Returns an artifact of a type in a folder, which is made."""
+    """Creates a folder and returns an artifact of a type in it."""
     item = kind()
     item.uri = str(folder)
     pathlib.Path(folder).mkdir(parents=True)
@@ -38,7 +38,7 @@ def artifact_in(folder, kind):
 
 
 def gate_outputs(folder):
-    """Returns what PerfEvaluator's executor puts out, below a folder."""
+    """Returns the output artifacts of PerfEvaluator's executor, in a folder."""
     kinds = {
         "blessing": standard_artifacts.InfraBlessing,
         "evaluation": types.PerfEvaluation,
@@ -58,7 +58,7 @@ class Project(LocalPipeline):
         self._count = 0
 
     def train(self, step_time_seconds):
-        """Lays down what a training leaves whose steps took that long."""
+        """Writes the artifacts of a training whose steps took that long."""
         self._count += 1
         folder = self.root / f"trained{self._count}"
         (folder / "model" / "Format-Serving").mkdir(parents=True)

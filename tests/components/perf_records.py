@@ -1,4 +1,4 @@
-"""Records for the tests of what reads them."""
+"""Records for the tests of their readers."""
 
 from tfx_perf.core.statistics import Interval
 from tfx_perf.input.record import CandidateOutcome, TuningRecord
@@ -8,7 +8,7 @@ from tfx_perf.training.speedups.plan import TrainingPlan
 
 
 def training_record(step_time_seconds=0.1, **fields):
-    """Returns the record of a training whose steps took that long, but for other fields."""
+    """Returns the record of a training with that step time; other fields can be overridden."""
     step_time = Interval(value=step_time_seconds, low=step_time_seconds, high=step_time_seconds)
     usual = {
         "plan": TrainingPlan(),
@@ -34,7 +34,7 @@ def training_record(step_time_seconds=0.1, **fields):
 
 
 def tuning_record(chosen="default", **fields):
-    """Returns the record of a search with that outcome, but for other fields."""
+    """Returns the record of a search with that outcome; other fields can be overridden."""
     default = CandidateOutcome(name="default", description="", status="measured")
     best = CandidateOutcome(name=chosen, description="", status="chosen")
     usual = {
@@ -56,7 +56,7 @@ def tuning_record(chosen="default", **fields):
 
 
 def profile_record(step_peak_bytes):
-    """Returns the record of a profile whose plain step peaked there."""
+    """Returns the record of a profile whose plain step had that peak."""
     return ProfileRecord(
         module_batch_size=64,
         device="CPU:0",

@@ -1,4 +1,4 @@
-"""The user's own training as the step that the search measures with."""
+"""Capturing the user's own training as the step that the search times."""
 
 import pathlib
 
@@ -64,7 +64,7 @@ def test_learns_the_options_and_trains_on_what_the_code_makes_of_a_factory(captu
     calls = []
     data = captured.dataset(recording(calls, captured._default))
     assert [str(pattern).count("Split-train") for pattern in calls] == [1]  # not for evaluation
-    batches = list(data.take(2 * 13))  # twice two epochs: it is endless
+    batches = list(data.take(2 * 13))  # two epochs, twice, since the dataset is endless
     numbers = np.concatenate([x["number"].numpy().ravel() for x, _ in batches])
     assert sorted(numbers) == sorted([*range(tuning_cases.COUNT)] * 4)
 
@@ -101,7 +101,7 @@ def test_training_that_cannot_be_used(capture, body, message):
     assert "\n" not in str(caught.value)
 
 
-def test_the_data_of_fit_may_come_from_the_second_call(capture):
+def test_fit_may_train_on_the_second_dataset_the_code_makes(capture):
     captured = capture("""
 def run_fn(fn_args):
     first = read(fn_args, fn_args.train_files, batch_size=50)

@@ -1,4 +1,4 @@
-"""What OptimizedTrainer leaves beside checkpoints, and what it does not."""
+"""The files that OptimizedTrainer leaves beside checkpoints, and those it removes."""
 
 import subprocess
 import sys
@@ -18,7 +18,7 @@ sys.stdin.read()
 
 
 def filled(folder, *more):
-    """Makes what a training leaves that was killed before its first checkpoint, and more."""
+    """Creates the files of a training that was killed before its first checkpoint, and `more`."""
     for name in ("in_use.lock", "model_run/log.csv", "fit-0/ab/draft-next/part", *more):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).touch()
@@ -46,7 +46,7 @@ def test_nothing_is_left_of_a_training_without_checkpoints(ends, tmp_path):
         "fit-0/ab/shortage.json",
     ],
 )
-def test_what_another_run_goes_on_from_stays(of_use, tmp_path):
+def test_files_that_another_run_resumes_from_stay(of_use, tmp_path):
     with checkpoints.tidied(str(tmp_path)):
         filled(tmp_path, of_use)
     assert (tmp_path / of_use).exists()
@@ -59,7 +59,7 @@ def test_files_of_others_stay(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
-def test_a_folder_that_another_process_trains_with_stays(tmp_path):
+def test_a_folder_in_use_by_another_process_stays(tmp_path):
     filled(tmp_path)
     command = [sys.executable, "-c", HOLD, str(tmp_path)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}

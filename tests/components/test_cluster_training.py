@@ -37,7 +37,7 @@ MODULE = training_cases.UNCONVERTED | {
 
 
 def check_published(trainer):
-    """Checks what is left of a training of two workers, whoever has started them."""
+    """Checks the published results of a training by two workers, however they were started."""
     record = trainer.record
     assert record.environment["strategy"] == "MultiWorkerMirroredStrategy"
     assert record.environment["worker_count"] == "2"
@@ -78,13 +78,13 @@ def test_two_workers_train_as_one_would(kind, line, trainer, cluster):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("place", ["job", "here"])
-def test_workers_try_plans_together_and_the_next_ones_train_the_same_though_one_is_killed(
+def test_workers_try_plans_together_and_their_replacements_train_the_same(
     place, trainer, cluster, tmp_path, caplog
 ):
     distribution = cluster.settings() if place == "job" else {"workers": 2}
     settings = {
         "distribution": distribution, "seed": 5, "checkpoint_every_steps": 10,
-        "tuning_seconds": 400,  # more than even a busy machine takes
+        "tuning_seconds": 400,  # more than even a busy machine needs
         "checkpoint_folder": str(tmp_path / "checkpoints") if place == "here" else None,
     }  # fmt: skip
     flag = tmp_path / "flag"
@@ -92,7 +92,7 @@ def test_workers_try_plans_together_and_the_next_ones_train_the_same_though_one_
     train = training_cases.killed_once(flag, condition=is_second)
     module = {**MODULE, "line": "keras", "beginning": "import json", "train": train}
     inputs = {"input_plan": [trainer.plan("default")]}  # the examples are in one file
-    flag.touch()  # nobody is killed
+    flag.touch()  # the flag exists already, so no worker is killed
     trainer.run(module=module, inputs=inputs, **settings)
     check_published(trainer)
     first, expected = trainer.record, trainer.variables()
@@ -168,7 +168,7 @@ def test_what_goes_wrong_in_a_worker(module, error, expected, trainer, cluster):
         trainer.run(module={**MODULE, **module}, distribution=cluster.settings())
 
 
-# What stands in for a worker's command, where no training is needed.
+# Stand-ins for a worker's command, where no training is needed.
 KILLED_ONCE = """
 import os, signal
 if not os.path.exists("killed"):
@@ -204,7 +204,7 @@ SUCCEED = {0: SUCCEEDS, 1: ENDS}
 
 @pytest.fixture
 def run(trainer, cluster):
-    """Trains with stand-ins in the place of both workers; `settings` are those of the job."""
+    """Trains with stand-ins for both workers; `settings` are those of the job."""
 
     def run(stand_ins=SUCCEED, *, restarts=0, **settings):
         cluster.stand_ins = stand_ins
@@ -219,7 +219,7 @@ def is_published(trainer):
     return (pathlib.Path(trainer.model.uri) / "Format-Serving" / "saved_model.pb").exists()
 
 
-def test_a_training_that_is_not_measured_is_published(trainer, run):
+def test_an_unmeasured_training_is_published(trainer, run):
     run()
     assert is_published(trainer)
     assert "a test" in trainer.perf_metrics.get_string_custom_property("plan")
@@ -229,7 +229,7 @@ def test_a_training_that_is_not_measured_is_published(trainer, run):
 
 @pytest.mark.one_case
 @pytest.mark.parametrize("policy", [{}, {"imagePullPolicy": "Always"}])
-def test_what_the_workers_are_given(run, cluster, policy):
+def test_environment_and_arguments_of_the_workers(run, cluster, policy):
     secret = {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "s3-key", "key": "secret"}}}
     claim = {"name": "shared", "persistentVolumeClaim": {"claimName": "tfx-perf-shared"}}
     own = {
@@ -265,13 +265,13 @@ def test_a_worker_that_fails_is_named_with_the_end_of_its_log(trainer, run, clus
         run({0: WAITS, 1: FAILS}, restarts=1)
     assert len(cluster.made) == 2
     message = str(caught.value)
-    assert "worker 1: TFJob" in message  # not worker 0, which is ended for it
+    assert "worker 1: TFJob" in message  # not worker 0, which is ended because of worker 1
     assert "worker-1 Failed (Error)" in message
     assert message.endswith("before\nI fail on purpose")
     assert not (pathlib.Path(trainer.perf_metrics.uri) / "metrics.json").exists()
 
 
-def test_a_worker_whose_pod_is_deleted_as_it_fails_is_named_if_it_was_seen(trainer, run, cluster):
+def test_a_failing_worker_whose_pod_is_deleted_is_named_if_it_was_seen(trainer, run, cluster):
     cluster.run_policy, cluster.lag_seconds = {"backoffLimit": 0}, 1.0
     with pytest.raises(errors.MeasurementError) as caught:
         run({0: WAITS, 1: FAILS})
@@ -283,7 +283,7 @@ def test_a_worker_whose_pod_is_deleted_as_it_fails_is_named_if_it_was_seen(train
 
 
 @pytest.mark.parametrize("may_read_events", [True, False])
-def test_no_worker_is_blamed_where_the_pods_are_gone(may_read_events, trainer, run, cluster):
+def test_no_worker_is_blamed_when_the_pods_are_gone(may_read_events, trainer, run, cluster):
     cluster.run_policy = {"backoffLimit": 0}
     cluster.forbidden = set() if may_read_events else {"events"}
     cluster.when_it_runs((cluster.folder / "go_on").touch)
@@ -304,7 +304,7 @@ def test_no_worker_is_blamed_where_the_pods_are_gone(may_read_events, trainer, r
 @pytest.mark.parametrize(
     ("kind", "policy"), [("TFJob", {}), ("TFJob", {"backoffLimit": 0}), ("TrainJob", {})]
 )
-def test_the_job_is_made_again_for_a_worker_that_was_killed(kind, policy, run, cluster):
+def test_the_job_is_recreated_for_a_killed_worker(kind, policy, run, cluster):
     cluster.run_policy = policy  # with a limit its pod is gone
     run({0: SUCCEEDS, 1: KILLED_ONCE}, restarts=3, kind=kind)
     first, second = cluster.made
@@ -313,14 +313,14 @@ def test_the_job_is_made_again_for_a_worker_that_was_killed(kind, policy, run, c
 
 
 @pytest.mark.parametrize(("may_pass", "count"), [(True, 3), (False, 1)])
-def test_what_would_come_again_is_not_tried_again(may_pass, count, run, cluster):
+def test_lasting_failures_are_not_retried(may_pass, count, run, cluster):
     failing = REPORTS.format(worker=1, message="planned", may_pass=may_pass)
     with pytest.raises(errors.MeasurementError, match="worker 1: planned"):
         run({0: WAITS, 1: failing}, restarts=2)
     assert len(cluster.made) == count
 
 
-def test_what_a_worker_on_this_machine_reports_is_said_with_the_end_of_its_log(
+def test_the_report_of_a_local_worker_is_shown_with_the_end_of_its_log(
     trainer, monkeypatch, tmp_path
 ):
     reports = FIRST_WAITS + REPORTS.format(worker=1, message="planned", may_pass=False)
@@ -335,14 +335,14 @@ def test_what_a_worker_on_this_machine_reports_is_said_with_the_end_of_its_log(
         trainer.run(module=MODULE, distribution={"workers": 2})
 
 
-def test_passing_failures_of_the_api_are_waited_for(run, cluster):
+def test_passing_failures_of_the_api_are_retried(run, cluster):
     cluster.failures = [500, 429, 503, 504]
     run()
     assert len(cluster.made) == 1
     assert cluster.failures == []
 
 
-def test_an_api_that_stays_away_is_given_up(run, cluster):
+def test_an_api_that_stays_unreachable_is_given_up(run, cluster):
     cluster.failures = [500] * 100
     with pytest.raises(errors.MeasurementError, match="500 etcdserver.*10 times"):
         run()
@@ -372,7 +372,7 @@ def test_a_lost_answer_to_the_creation_makes_no_second_job(run, cluster, monkeyp
         ({}, {"kind": "TrainJob", "runtime": "torch"}, "training runtime does not exist"),
     ],
 )
-def test_what_the_cluster_refuses_is_said_in_one_line(change, settings, words, run, cluster):
+def test_a_refusal_by_the_cluster_is_one_line(change, settings, words, run, cluster):
     for name, value in change.items():
         setattr(cluster, name, value)
     with pytest.raises(errors.UserError, match=words) as caught:
@@ -394,13 +394,13 @@ def test_without_a_cluster(run, tmp_path, monkeypatch):
         run()
 
 
-def test_logs_that_may_not_be_read_cost_nothing_else(run, cluster):
+def test_unreadable_logs_do_not_hide_the_failure(run, cluster):
     cluster.forbidden = {"pods"}
     with pytest.raises(errors.MeasurementError, match="1 Worker.*None of its pods has been seen"):
         run({0: WAITS, 1: FAILS})
 
 
-def test_a_job_that_is_deleted_from_outside(run, cluster):
+def test_a_job_that_is_deleted_from_outside_is_an_error(run, cluster):
     cluster.when_it_runs(lambda: [job.delete() for job in cluster.made])
     with pytest.raises(errors.MeasurementError, match="it no longer exists; it was deleted"):
         run({0: WAITS, 1: WAITS})
@@ -412,13 +412,13 @@ def test_a_job_that_takes_too_long_is_deleted(run):
         run({0: WAITS, 1: WAITS}, kind="TrainJob", timeout_seconds=3)
 
 
-def test_workers_that_leave_nothing(run, monkeypatch):
+def test_workers_without_results_are_an_error(run, monkeypatch):
     monkeypatch.setattr(distributed, "_VISIBLE_SECONDS", 0.1)
     with pytest.raises(errors.MeasurementError, match="leave its results in .* the same volume"):
         run({0: ENDS, 1: ENDS})
 
 
-def test_results_may_take_their_time_to_be_seen(trainer, run):
+def test_results_may_become_visible_late(trainer, run):
     late = "import time; time.sleep(0.5)"
     first = (
         f"import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', {late + SUCCEEDS!r}, "
@@ -459,7 +459,7 @@ def test_sigterm_deletes_the_job(submitted):
 
 
 @pytest.mark.slow
-def test_a_job_of_an_attempt_that_failed_is_made_anew(run, submitted, cluster):
+def test_a_job_of_a_failed_attempt_is_recreated(run, submitted, cluster):
     kill(submitted({0: WAITS, 1: WAITS}))
     cluster.made[0].signal(signal.SIGTERM)
     run()
@@ -468,12 +468,12 @@ def test_a_job_of_an_attempt_that_failed_is_made_anew(run, submitted, cluster):
 
 @pytest.fixture
 def in_pod(cluster, tmp_path, monkeypatch):
-    """Has this process run in a pod of the cluster, of the name that the function is given."""
+    """Returns a function that has this process run in the cluster's pod of the given name."""
     from kubernetes import config
 
     (tmp_path / "namespace").write_text("team")
     monkeypatch.setattr(job_api, "_NAMESPACE", tmp_path / "namespace")
-    # The library's own way is HTTPS only.
+    # The library's own loader supports HTTPS only.
     here = functools.partial(config.load_kube_config, os.environ["KUBECONFIG"])
     monkeypatch.setattr(config, "load_incluster_config", here)
 
@@ -499,7 +499,7 @@ def test_the_job_ends_with_the_pod_that_submitted_it(kind, run, cluster, in_pod)
 
 
 @pytest.mark.slow
-def test_an_executor_that_is_started_again_takes_the_job_over_to_its_own_pod(
+def test_a_restarted_executor_moves_the_job_to_its_own_pod(
     trainer, run, submitted, cluster, in_pod
 ):
     stand_ins = {0: WAITS_FOR_FILE + SUCCEEDS, 1: ENDS}
@@ -538,8 +538,8 @@ def test_a_pod_that_cannot_be_the_owner(obstacle, trainer, run, cluster, in_pod)
 
 @pytest.mark.one_case
 @pytest.mark.parametrize("kind", ["TFJob", "TrainJob"])
-def test_the_operator_ends_a_job_that_nobody_waits_for(kind, run, monkeypatch):
+def test_the_operator_ends_a_job_past_its_deadline(kind, run, monkeypatch):
     monkeypatch.setattr(manifests, "_MARGIN_SECONDS", 0)
-    monkeypatch.setattr(job_run.JobRun, "_raise_late", lambda *_: None)  # as if it were not there
+    monkeypatch.setattr(job_run.JobRun, "_raise_late", lambda *_: None)  # so that the operator acts
     with pytest.raises(errors.MeasurementError, match="longer than specified deadline"):
         run({0: WAITS, 1: WAITS}, kind=kind, timeout_seconds=1)

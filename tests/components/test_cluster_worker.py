@@ -1,4 +1,4 @@
-"""What a worker is told, and the folder it shares with OptimizedTrainer."""
+"""The configuration a worker receives, and the folder it shares with OptimizedTrainer."""
 
 import json
 import pathlib
@@ -66,13 +66,13 @@ def test_it_is_composed_for_a_train_job():
         ({"TFX_PERF_WORKER_HOSTS": HOSTS, "JOB_COMPLETION_INDEX": "2"}, "INDEX=2"),
     ],
 )
-def test_what_makes_no_sense(environment, words):
+def test_an_invalid_configuration_is_refused(environment, words):
     with pytest.raises(errors.UserError, match=words) as caught:
         worker.worker_of(environment)
     assert "\n" not in str(caught.value)
 
 
-def test_the_program_says_in_one_line_what_it_needs(monkeypatch, capsys, tmp_path):
+def test_the_program_says_in_one_line_what_is_missing(monkeypatch, capsys, tmp_path):
     monkeypatch.delenv("TF_CONFIG", raising=False)
     absent = tmp_path / "absent"
     given = ["--job", str(absent), "--train", "module:function", "--start-timeout", "1"]
@@ -109,7 +109,7 @@ def exchange(tmp_path):
     return Exchange(tmp_path / "shared" / "job")
 
 
-def test_what_is_not_shared_is_copied(trainer, exchange, tmp_path):
+def test_files_outside_the_shared_folder_are_copied(trainer, exchange, tmp_path):
     inputs, _, properties = trainer.given(trainer.write_module())
     shared, remote = standard_artifacts.Schema(), standard_artifacts.Model()
     shared.uri, remote.uri = str(tmp_path / "shared" / "schema"), "gs://bucket/model"
@@ -143,7 +143,7 @@ def test_a_packaged_module_keeps_its_name(trainer, exchange, tmp_path):
     assert pathlib.Path(path).exists()
 
 
-def test_results_are_taken_to_the_end_if_that_was_interrupted(trainer, exchange):
+def test_an_interrupted_publication_of_results_is_completed(trainer, exchange):
     _, outputs, _ = trainer.given("")
     folder = exchange.outputs_folder(Worker(0, 2))
     for place in ("model/Format-Serving/variables", "model_run"):

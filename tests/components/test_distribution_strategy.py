@@ -34,7 +34,7 @@ _SAVE = """@tf.function(input_signature=[tf.TensorSpec([None, 1], tf.float32, na
     tf.saved_model.save(model, fn_args.serving_model_dir, signatures=signatures)"""
 
 _AUTO = {"strategy": "auto"}
-_PLACED = {"strategy": "model_parallel", "device_memory_bytes": 800}  # less than all layers take
+_PLACED = {"strategy": "model_parallel", "device_memory_bytes": 800}  # less than all layers need
 _REPLICAS = "tf.distribute.get_strategy().num_replicas_in_sync"
 
 
@@ -58,7 +58,7 @@ def module(line, *, beginning=_TWO_DEVICES):
 
 
 def waiting_module(line, *, condition):
-    """Returns one with two devices, whose data are slow where the condition holds."""
+    """Returns a module with two devices, whose data are slow while the condition holds."""
     slowly = training_cases.SLOWLY.format(condition=condition, seconds=0.03)
     given = module(line, beginning=_TWO_DEVICES + slowly)
     return {**given, "template": _MAKES_NONE.replace(".repeat()", ".repeat().map(slowly)")}
@@ -117,7 +117,7 @@ def test_a_module_without_a_strategy_trains_as_on_one_device(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("line", ["keras", "tf_keras"])
-def test_precisions_are_compared_under_the_same_strategy(line, trainer):
+def test_precisions_are_compared_under_the_training_strategy(line, trainer):
     settings = {"distribution": {"strategy": "mirrored"}, "tuning_seconds": 60}
     trainer.run(module=module(line), precision="auto", **settings)
     record = trainer.record
@@ -146,7 +146,7 @@ def test_without_a_tpu_run_fn_is_not_run(trainer, monkeypatch):
 
 
 @pytest.mark.slow
-def test_with_one_device_auto_tries_nothing(trainer):
+def test_auto_tries_nothing_with_one_device(trainer):
     trainer.run(module=module("keras", beginning=_BEGINNING), distribution=_AUTO)
     found = trainer.record.strategy
     assert (found.name, found.reason) == ("one_device", "this machine has one device")
@@ -190,7 +190,7 @@ def test_auto_trains_on_all_devices_if_they_are_faster_also_in_the_next_run(
 
 
 @pytest.mark.slow
-def test_one_device_trains_where_all_together_fail(trainer):
+def test_one_device_trains_if_all_together_fail(trainer):
     given = module("keras")
     given["train"] = f"assert {_REPLICAS} == 1, 'not for me'\n    {_FIT}"
     trainer.run(module=given, distribution=_AUTO)
@@ -202,7 +202,7 @@ def test_one_device_trains_where_all_together_fail(trainer):
     assert trainer.record.train_step_count == 120
 
 
-def test_a_plan_that_is_known_brings_its_strategy(trainer, tmp_path):
+def test_a_known_plan_brings_its_strategy(trainer, tmp_path):
     inputs, _, properties = trainer.given(trainer.write_module(), distribution=_AUTO)
     job = TrainingJob.of(inputs, properties)
     own = StrategyChoice(name="mirrored", reason="it was faster", turns_seconds=9.0)
@@ -216,7 +216,7 @@ def test_a_plan_that_is_known_brings_its_strategy(trainer, tmp_path):
 
 
 @pytest.mark.slow
-def test_what_auto_came_to_holds_after_a_kill(trainer, monkeypatch, tmp_path):
+def test_the_choice_of_auto_holds_after_a_kill(trainer, monkeypatch, tmp_path):
     given = waiting_module("keras", condition=f"{_REPLICAS} == 1")
     given["train"] = training_cases.killed_once(tmp_path / "flag")
     settings = {
@@ -235,7 +235,7 @@ def test_what_auto_came_to_holds_after_a_kill(trainer, monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
-def test_workers_reduce_within_the_time_of_the_setting(trainer):
+def test_workers_reduce_within_the_configured_timeout(trainer):
     found = "tf.distribute.get_strategy().extended._communication_options.timeout_seconds"
     given = module("keras", beginning=_BEGINNING)
     given["train"] = f"assert {found} == 600, {found}\n    {_FIT}"

@@ -1,4 +1,4 @@
-"""Imports that begin with a run, beside the nodes before ours."""
+"""Imports that begin with a run, while the nodes before ours execute."""
 
 import importlib
 import inspect
@@ -14,7 +14,7 @@ from tfx_perf.components import InputTuner, MemoryProfiler, OptimizedTrainer, ea
 
 
 @pytest.mark.parametrize("kind", [InputTuner, MemoryProfiler, OptimizedTrainer])
-def test_it_knows_our_nodes_by_the_names_that_tfx_gives_them(kind, monkeypatch):
+def test_our_nodes_are_known_by_the_names_that_tfx_gives_them(kind, monkeypatch):
     asked = []
     monkeypatch.setattr(isolate, "import_early", lambda names=(): asked.append(names))
     early_imports.begin(name_utils.get_full_name(kind))
@@ -25,7 +25,7 @@ def test_it_knows_our_nodes_by_the_names_that_tfx_gives_them(kind, monkeypatch):
 
 
 @pytest.mark.parametrize("name", early_imports._WITH_CHILDREN)
-def test_what_it_imports_is_what_the_nodes_have_run_in_children(name):
+def test_the_early_imports_are_those_that_the_nodes_run_in_children(name):
     package = f"tfx_perf.components.{name}"
     own = inspect.getsource(importlib.import_module(f"{package}.child"))
     folder = pathlib.Path(inspect.getfile(importlib.import_module(package))).parent

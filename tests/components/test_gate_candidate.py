@@ -1,4 +1,4 @@
-"""What PerfEvaluator reads of a run: figures, cost, step times, and Evaluator's metrics.
+"""The inputs that PerfEvaluator reads for a run: figures, cost, step times, Evaluator's metrics.
 
 The run is made by `gate.run`.
 """
@@ -36,7 +36,7 @@ def evaluated(folder, candidate="", baseline=""):
 
 @pytest.fixture(scope="module")
 def evaluation(tmp_path_factory):
-    """A folder with an overall slice and another one."""
+    """A folder with an evaluation of the overall slice and of another one."""
     folder = tmp_path_factory.mktemp("evaluation")
     return evaluated(folder, baseline='slicing_specs { feature_keys: "kind" }')
 
@@ -59,7 +59,7 @@ def test_the_metrics_over_all_examples_are_read_with_tfmas_loader(evaluation):
 
 
 @pytest.mark.slow
-def test_what_they_are_above_the_baseline_models_is_read_too(tmp_path):
+def test_the_gains_over_the_baseline_model_are_read_too(tmp_path):
     spec = 'name: "baseline" is_baseline: true label_key: "label" prediction_key: "before"'
     folder = evaluated(tmp_path, 'name: "candidate"', f"model_specs {{ {spec} }}")
     found, gains = executor.overall_metrics(folder)
@@ -67,7 +67,7 @@ def test_what_they_are_above_the_baseline_models_is_read_too(tmp_path):
     assert gains["auc"] == pytest.approx(-0.25, abs=0.01)
 
 
-def test_what_is_no_evaluation_is_refused(tmp_path):
+def test_a_folder_without_an_evaluation_is_refused(tmp_path):
     with pytest.raises(errors.UserError, match="Received: uri="):
         executor.overall_metrics(str(tmp_path))
 

@@ -1,6 +1,6 @@
-"""A run that would be refused and a blessed one are trained again, in turns.
+"""A run that would be refused and a blessed run are trained again, in turns.
 
-Each of them is a child that runs `in_turns.train_in_turns`.
+Each is a child process that runs `in_turns.train_in_turns`.
 """
 
 import datetime
@@ -21,7 +21,7 @@ from tfx_perf.gate.decision import GateRecord, Verdict
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.run import Run
 
-# A layer with much to do.
+# A layer that is slow to compute.
 SLOW = """
 class Slow(keras.layers.Layer):
     def call(self, inputs):
@@ -30,7 +30,7 @@ class Slow(keras.layers.Layer):
             square = tf.linalg.matmul(square, square) * 1e-3
         return inputs + 0.0 * tf.reduce_mean(square)
 """
-# A layer that ends its process in the midst of the turns.
+# A layer that ends its process in the middle of the turns.
 DIES = f"""
 import os, time
 began = []
@@ -57,7 +57,7 @@ def trained(folder, **module):
 
 @pytest.fixture(scope="module")
 def trainer_of(tmp_path_factory):
-    """Returns, by its name, a trainer that has trained once."""
+    """Returns a function that gives, by name, a trainer that has trained once."""
     folder = tmp_path_factory.mktemp("in_turns")
     modules = {"blessed": {}, "same": {}, "slow": {"beginning": SLOW, "layer": "Slow()"}}
     return functools.cache(lambda name: trained(folder / name, **modules[name]))
@@ -91,7 +91,7 @@ def test_a_slower_model_is_slower_in_turns(trainer_of, tmp_path):
         assert found.against == "blessed", found.reason
         ratios[name] = found.ratio
     assert ratios["slow"].low > 1.5
-    assert 0.6 < ratios["same"].value < 1.6  # both on a machine that is busy with other tests
+    assert 0.6 < ratios["same"].value < 1.6  # both on a busy machine
     logs = {path.name for path in (tmp_path / "slow").iterdir()}
     assert logs == {"in-turns-baseline.log", "in-turns-candidate.log"}
 
@@ -100,7 +100,7 @@ def test_a_slower_model_is_slower_in_turns(trainer_of, tmp_path):
 def test_the_gate_asks_if_noise_leaves_it_undecided(trainer_of, tmp_path):
     blessed = run_of(trainer_of("blessed"), "blessed")
     step_time = run_of(trainer_of("slow"), "slow").figures["step_time_seconds"]
-    # With the slow one in their midst.
+    # Noisy runs, with the slow run's time in the middle of theirs.
     noisy = [with_time(blessed, factor * step_time, f"noisy-{factor}") for factor in (0.5, 1.5, 1)]
     alone = judge(trainer_of("slow"), noisy, tmp_path / "alone")
     assert alone.verdict is Verdict.INCONCLUSIVE, alone.headline
@@ -111,7 +111,7 @@ def test_the_gate_asks_if_noise_leaves_it_undecided(trainer_of, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_machine_that_became_slower_is_told_from_the_code(trainer_of, tmp_path):
+def test_a_slower_machine_is_distinguished_from_slower_code(trainer_of, tmp_path):
     own = run_of(trainer_of("same"), "same").figures["step_time_seconds"]
     blessed = run_of(trainer_of("blessed"), "blessed")
     before = [with_time(blessed, own / 3, f"run-{i}") for i in (1, 2)]
@@ -123,7 +123,7 @@ def test_a_machine_that_became_slower_is_told_from_the_code(trainer_of, tmp_path
 
 
 def untrained_run(folder, *, distribution=None, **module):
-    """Returns a run of which there is only what it takes to train it again."""
+    """Returns a run with only the files that are needed to train it again."""
     trainer = training_cases.Trainer(folder)
     inputs, _, properties = trainer.given(trainer.write_module(**module), distribution=distribution)
     training_job.TrainingJob.of(inputs, properties).write(
@@ -140,7 +140,7 @@ def test_a_run_of_several_workers_is_trained_again_by_as_many(tmp_path):
     run = untrained_run(tmp_path, distribution={"workers": 2}, template=template)
     found = measured(run, run, tmp_path / "logs", seconds=200)
     assert found.against == "blessed", found.reason
-    assert 0.3 < found.ratio.value < 3  # of a training with itself, on a busy machine
+    assert 0.3 < found.ratio.value < 3  # a training compared with itself, on a busy machine
     assert {path.name for path in (tmp_path / "logs").iterdir()} == {
         f"in-turns-{which}-worker-{index}.log"
         for which in ("candidate", "baseline")
@@ -148,7 +148,7 @@ def test_a_run_of_several_workers_is_trained_again_by_as_many(tmp_path):
     }
 
 
-def test_code_that_is_gone_leaves_it_undecided(tmp_path):
+def test_missing_code_leaves_it_undecided(tmp_path):
     blessed = untrained_run(tmp_path)
     assert training_job.TrainingJob.read(pathlib.Path(blessed.source, "job.json")).is_unchanged
     gone = blessed.model_copy(update={"source": str(tmp_path / "examples")})
@@ -166,7 +166,7 @@ def test_code_that_is_gone_leaves_it_undecided(tmp_path):
     ],
     ids=["fails", "dies"],
 )
-def test_code_that_fails_and_a_training_that_dies_are_named(trainer_of, tmp_path, module, words):
+def test_failing_code_and_a_dying_training_are_named(trainer_of, tmp_path, module, words):
     trainer = trained(tmp_path / "own", **module)
     if not module:
         for path in pathlib.Path(trainer.examples.uri).glob("*/*"):
@@ -198,7 +198,7 @@ def judge(trainer, entries, folder, **settings):
 
 
 class Stream:
-    """Answers like a training, and notes in which order all were asked."""
+    """Answers like a training, and records the order in which all were asked."""
 
     def __init__(self, name, asked):
         self.name, self.asked = name, asked
@@ -214,7 +214,7 @@ class Stream:
 
 
 @pytest.mark.parametrize("answers", range(2 * 12))
-def test_a_round_that_the_time_does_not_suffice_for_counts_for_none(answers):
+def test_a_round_that_runs_out_of_time_does_not_count(answers):
     left = iter([None] * answers)
 
     class Ending(Stream):
@@ -241,7 +241,7 @@ def test_a_round_that_the_time_does_not_suffice_for_counts_for_none(answers):
 @pytest.mark.parametrize(
     ("rounds", "decided_at", "blocks"), [((8, 60), 10, 10), ((8, 12), 100, 12), ((20, None), 7, 20)]
 )
-def test_blocks_end_when_it_is_decided_or_at_the_most_and_each_is_first_in_turn(
+def test_blocks_end_once_decided_or_at_the_maximum_and_alternate_in_order(
     rounds, decided_at, blocks
 ):
     asked = []
@@ -257,7 +257,7 @@ def test_blocks_end_when_it_is_decided_or_at_the_most_and_each_is_first_in_turn(
 
 
 class Ended:
-    """A child that has ended, with an error or without, or none that has, of another code."""
+    """A child that has ended, with or without an error; with `code` None it still runs."""
 
     def __init__(self, error, code=1):
         self.error, self.poll = error, lambda: code
@@ -267,7 +267,7 @@ class Ended:
             raise self.error
 
 
-def test_what_has_lost_another_worker_is_not_what_a_failure_is_put_down_to():
+def test_a_worker_that_lost_another_worker_is_not_named_as_the_cause():
     lost = errors.ChildError("a", "raised UnavailableError: b")
     cause = errors.ChildError("a", "raised ValueError: c", may_pass=False)
     running, *ended = Ended(None, None), Ended(None, 0), Ended(lost), Ended(cause)

@@ -55,7 +55,7 @@ RAGGED = """
 
 
 class RowPerRecord(tf_graph_record_decoder.TFGraphRecordDecoder):
-    """Gives the bytes of a record and their number."""
+    """Yields the bytes of a record and their number."""
 
     def decode_record(self, records):
         return {
@@ -65,7 +65,7 @@ class RowPerRecord(tf_graph_record_decoder.TFGraphRecordDecoder):
 
 
 class RowPerByte(tf_graph_record_decoder.TFGraphRecordDecoder):
-    """Gives a row for each byte of a record."""
+    """Yields a row for each byte of a record."""
 
     @property
     def record_index_tensor_name(self):
@@ -161,7 +161,7 @@ def source_of(item, schema, label_key=None, **options):
 
 @pytest.fixture(scope="module", params=[False, True], ids=["unlabeled", "labeled"])
 def sources_of_case(request, case):
-    """Its source for one epoch, the endless one, and the digest of the default's examples."""
+    """The case's source for one epoch, the endless one, and the digest of its default examples."""
     item, schema, feature = case
     source = source_of(item, schema, feature if request.param else None, num_epochs=1)
     digest = equivalence.digest(source.default())
@@ -182,7 +182,7 @@ def test_every_candidate_yields_the_defaults_examples(name, sources_of_case):
     assert found.element_spec == source.element_spec
     assert equivalence.digest(found) == expected
     if name == "columns" and source.schema is None:
-        return  # it knows the number of rows of a batch, a data view's decoder forgets it
+        return  # it knows the number of rows of a batch, which a data view's decoder loses
     assert build(endless, limits=AMPLE).element_spec == endless.element_spec
 
 
@@ -209,7 +209,7 @@ def test_a_data_view_needs_no_schema(tmp_path):
         ("FORMAT_PARQUET", schema_pb2.Schema()),
     ],
 )
-def test_what_tfxio_cannot_read_is_refused_in_one_line(payload, schema, tmp_path):
+def test_records_that_tfxio_cannot_read_are_refused_in_one_line(payload, schema, tmp_path):
     item = written(tmp_path / "data", [b"record"], example_gen_pb2.PayloadFormat.Value(payload))
     with pytest.raises(errors.UserError, match="TFXIO's dataset factory can read") as caught:
         source_of(item, schema)

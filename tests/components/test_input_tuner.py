@@ -1,6 +1,6 @@
 """InputTuner's wiring, its executor on artifacts in temporary folders, and the child's side.
 
-A plan that was found for other data is used once it is proven on them.
+A plan that was found for other data is used once it has been verified on these.
 """
 
 import html
@@ -61,7 +61,7 @@ def transform_graph(tmp_path: pathlib.Path) -> standard_artifacts.TransformGraph
 
 @pytest.fixture
 def plan_split(tmp_path, monkeypatch):
-    """Runs the child's side here, with short blocks; keywords are as for `properties`."""
+    """Runs the child's side in this process, with short blocks; for keywords see `properties`."""
     monkeypatch.setattr(measure, "_BLOCK_SECONDS", 0.02)
     monkeypatch.setattr(measure, "_WARM_UP_SECONDS", 0.01)
 
@@ -90,7 +90,7 @@ def do(folder, inputs, **properties):
 
 
 def assert_complete(plan):
-    """Asserts that payload, report, log and custom properties are there and agree."""
+    """Asserts that payload, report, log and custom properties exist and agree."""
     record, folder = read(plan), pathlib.Path(plan.uri)
     assert record.reason in (folder / "report.html").read_text().replace("&#39;", "'")
     assert (folder / "tuning.log").exists()
@@ -100,19 +100,19 @@ def assert_complete(plan):
 
 
 def test_publishes_a_plan_that_the_trainer_can_apply(inputs, transform_graph, tmp_path, capfd):
-    body = training_cases.TWO_DEVICES + tuning_cases.training()  # no data were read before
+    body = training_cases.TWO_DEVICES + tuning_cases.training()  # valid only before data are read
     module = tuning_cases.module(tmp_path / "module.py", body, line="keras")
     given = {"module_file": module, "label_key": None, "tuning_seconds": 30}
     plan = do(tmp_path, {**inputs, "transform_graph": transform_graph}, **given)
     out, err = capfd.readouterr()
     assert not out
-    assert "tensorflow" not in err  # the child's chatter is in its log
+    assert "tensorflow" not in err  # the child's output is in its log
     assert_complete(plan)
     record = read(plan)
     assert record.example_count == tuning_cases.COUNT
     assert record.outcomes[0].name == "default"
     assert all(item.examples_per_second or item.reason for item in record.outcomes)
-    assert (record.batch_size, record.training_note) == (16, "")  # the code's own
+    assert (record.batch_size, record.training_note) == (16, "")  # as the code has it
 
     proto = examples_lib.read_schema({"transform_graph": [transform_graph]})
     options = dataset_options.TensorFlowDatasetOptions(
@@ -151,7 +151,7 @@ def run_fn(fn_args):
 
 
 @pytest.mark.slow
-def test_a_mistake_of_the_user_comes_out_of_the_child_as_one(inputs, tmp_path):
+def test_a_user_error_in_the_child_is_raised_as_one(inputs, tmp_path):
     with pytest.raises(errors.UserError, match=r"splits \['train', 'eval', 'empty'\]"):
         do(tmp_path, inputs, split="test")
     assert not (tmp_path / "published").exists()
@@ -180,12 +180,12 @@ def test_takes_the_count_of_large_data_from_statistics(inputs, tmp_path, plan_sp
     proto = statistics_pb2.DatasetFeatureStatisticsList()
     proto.datasets.add().num_examples = 12345
     (folder / "FeatureStats.pb").write_bytes(proto.SerializeToString())
-    # No time to read an epoch, so that nothing is counted.
+    # Too little time to read an epoch, so that nothing is counted.
     inputs = {**inputs, "statistics": statistics}
     record = plan_split(inputs, batch_size=16, tuning_seconds=1e-6)
     assert record.example_count == 12345
     assert record.chosen == "default"
-    assert record.needs_another_search  # it would come out otherwise with more time
+    assert record.needs_another_search  # with more time its outcome would differ
     assert record.reason.endswith("1e-06: raise it. The next run searches again.")
 
 
@@ -226,7 +226,7 @@ def test_the_codes_batch_size_is_measured_in_the_precision_that_trains(
 
 
 class TestReuse:
-    """A plan of a run before, found by its key."""
+    """A plan of an earlier run, found by its key."""
 
     KEY = {"data": "1", "settings": "2"}
     SETTINGS = InputSettings(tuning_seconds=20)
@@ -243,7 +243,7 @@ class TestReuse:
 
     @pytest.fixture
     def made(self, tmp_path):
-        """Makes a plan of that name in a folder; later ones are newer."""
+        """Creates a plan of that name in a folder; later plans are newer."""
         ids = iter(range(100))
 
         def make(name, **fields):
@@ -265,7 +265,7 @@ class TestReuse:
         assert "From cache: data" in html
         assert "other data" not in html
         found = self.find([*plans, made("d", reused_from="/first")], source)
-        assert found.reused_from == "/first"  # it goes on naming the run that measured
+        assert found.reused_from == "/first"  # it still names the run that measured
 
     @pytest.mark.parametrize(
         ("fields", "words"),
@@ -289,15 +289,15 @@ class TestReuse:
         assert found.reused_from == fitting.uri
         assert len([line for line in caplog.messages if "plan is skipped" in line]) == 2
 
-    def test_a_search_that_did_not_come_to_an_end_is_not_used(self, made, source):
+    def test_an_unfinished_search_is_not_used(self, made, source):
         assert self.find([made("a", key={})], source) is None
         for rounds, key in ((measure.MIN_ROUNDS, self.KEY), (measure.MIN_ROUNDS - 1, {})):
             record = tuning_record(rounds=rounds)
             assert previous.keyed(record, self.KEY).key == key
-        surely = tuning_record(rounds=2, chosen="columns")  # beyond doubt in two
+        surely = tuning_record(rounds=2, chosen="columns")  # certain after two rounds
         assert previous.keyed(surely, self.KEY).key == self.KEY
 
-    def test_a_search_that_ended_too_early_is_made_once_more(self, made, source):
+    def test_a_search_that_ended_too_early_is_repeated_once(self, made, source):
         undecided = tuning_record(rounds=0, undecided_count=1)
         first = previous.keyed(undecided, self.KEY)
         assert (first.key, first.undecided_count) == (self.KEY, 1)
@@ -313,7 +313,7 @@ class TestReuse:
         assert other.needs_another_search
 
     def of_yesterday(self, made, source, name="columns", **fields):
-        """Makes a plan that chose `name` for other data of the same amount."""
+        """Creates a plan that chose `name` for other data of the same amount."""
         outcomes = [CandidateOutcome(name="default", description="", status="measured")]
         if name != "default":
             outcomes.append(CandidateOutcome(name=name, description="", status="chosen"))
@@ -326,7 +326,7 @@ class TestReuse:
 
     @pytest.mark.one_case
     @pytest.mark.parametrize("name", ["default", "columns", "columns+autotune"])
-    def test_it_serves_other_data_of_about_the_amount(self, name, made, source):
+    def test_it_serves_other_data_of_about_the_same_amount(self, name, made, source):
         plan = self.of_yesterday(made, source, name, file_bytes=int(0.9 * source.total_bytes))
         found = self.find([plan], source)
         was, is_default = read(plan), name == "default"
@@ -348,13 +348,13 @@ class TestReuse:
 
     @pytest.mark.one_case
     @pytest.mark.parametrize("name", ["columns", "columns+autotune"])
-    def test_it_is_kept_though_all_else_differs(self, name, made, source):
+    def test_it_is_kept_though_everything_else_differs(self, name, made, source):
         plan = self.of_yesterday(
             made, source, name, key={"settings": "of another version"},
             service_address="grpc://gone:1", training_digest="1",
         )  # fmt: skip
         assert self.find([plan], source) is None
-        # Of which a busy machine, too, reads all examples in its share for that.
+        # Even a busy machine reads all examples in the check's share of this time.
         settings = InputSettings(tuning_seconds=600)
         found = previous.kept([plan], source=source, settings=settings)
         assert (found.chosen, found.service_address, found.key) == (name, None, {})
@@ -367,18 +367,18 @@ class TestReuse:
         assert "changed since, but the time of a search ended before it could tell" in html
 
     @pytest.mark.parametrize("name", ["default", "service", "columns+own_threads", None])
-    def test_what_may_not_hold_any_more_is_not_kept(self, name, made, source):
+    def test_a_plan_that_may_no_longer_hold_is_not_kept(self, name, made, source):
         plans = [] if name is None else [self.of_yesterday(made, source, name)]
         assert previous.kept(plans, source=source, settings=self.SETTINGS) is None
 
-    def test_the_statistics_count_what_is_not_read(self, made, source):
+    def test_the_statistics_count_examples_that_are_not_read(self, made, source):
         plan = self.of_yesterday(made, source, "default")
         found = previous.find(
             [plan], self.KEY, source=source, settings=self.SETTINGS, example_count=123
         )
         assert found.example_count == 123
 
-    def test_differences_of_many_days_do_not_add_up(self, made, source, caplog):
+    def test_daily_differences_do_not_add_up(self, made, source, caplog):
         caplog.set_level(logging.INFO)
         first = MeasuredData(file_count=1, file_bytes=10, example_count=7)
         plan = self.of_yesterday(made, source, reused_from="/first", measured_on=first)
@@ -406,7 +406,7 @@ class TestReuse:
         assert self.find([plan], source) is None
         assert reason in caplog.text
 
-    def test_what_does_not_hold_on_other_data_is_measured(self, made, source, caplog):
+    def test_a_plan_that_does_not_hold_on_other_data_is_measured(self, made, source, caplog):
         caplog.set_level(logging.INFO)
         small = self.SETTINGS.model_copy(update={"memory_budget_bytes": 1})
         plan = self.of_yesterday(made, source)

@@ -1,4 +1,4 @@
-"""What callbacks write is there when an interrupted training goes on."""
+"""Files that callbacks write are still there when an interrupted training resumes."""
 
 import csv
 import pathlib
@@ -8,8 +8,8 @@ import pytest
 
 pytestmark = pytest.mark.each_choice
 
-# Ends once after the fourth of six epochs; the best loss by its measure is the first.
-# Such a training is too short for a save to be a small share of it.
+# Ends once after the fourth of six epochs; the first epoch has the best monitored loss.
+# Saves may take any share of the time, since the training is short.
 TRAIN = """
     import os
     from tfx_perf.training.recovery import checkpoint_writer
@@ -53,7 +53,7 @@ def had_trials(trainer):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("line", ["keras", "tf_keras"])
-def test_a_training_that_goes_on_has_the_files_of_its_callbacks_and_no_trials(trainer, line):
+def test_a_resumed_training_has_the_files_of_its_callbacks_and_no_trials(trainer, line):
     with pytest.raises(RuntimeError, match="the fuse"):
         run(trainer, 1, line=line)
     assert had_trials(trainer)
@@ -66,7 +66,7 @@ def test_a_training_that_goes_on_has_the_files_of_its_callbacks_and_no_trials(tr
     assert epochs_logged(trainer) == list(range(6))
     assert pathlib.Path(trainer.model_run.uri, "best.weights.h5").exists()
     assert not (trainer.folder / "kept").exists()
-    # What was trained is safe, so that another run begins anew, with trials.
+    # The trained model is published, so that another run starts from scratch, with trials.
     run(trainer, 3, line=line)
     assert had_trials(trainer)
     assert trainer.record.resumed_step is None
@@ -82,7 +82,7 @@ def test_edited_code_begins_with_an_empty_folder(trainer):
 
 
 @pytest.mark.slow
-def test_without_checkpoints_it_is_the_artifacts_folder(trainer):
+def test_without_checkpoints_the_folder_is_the_artifacts(trainer):
     (trainer.folder / "blown").touch()
     run(trainer, 1, kept=False, tuning_seconds=0)
     assert epochs_logged(trainer) == list(range(6))

@@ -1,6 +1,6 @@
-"""The largest batch that MemoryProfiler claims, held against trainings that nobody watches.
+"""The largest batch that MemoryProfiler claims, compared with real trainings.
 
-The claim rests on the `footprints` of a few batch sizes: what a training takes (`footprint`).
+The claim rests on the `footprints` of a few batch sizes: a training's memory (`footprint`).
 """
 
 import os
@@ -66,7 +66,7 @@ def profiled(folder, *, memory=None, **module):
 @pytest.mark.slow
 @pytest.mark.parametrize("line", ["keras", "tf_keras"])
 @pytest.mark.parametrize("jit_compile", ["False", "True"])
-def test_a_training_with_the_largest_batch_takes_what_was_allowed(line, jit_compile, tmp_path):
+def test_a_training_with_the_largest_batch_takes_the_allowed_memory(line, jit_compile, tmp_path):
     share = 700 * 2**20 / psutil.virtual_memory().available
     record, path = profiled(
         tmp_path,
@@ -76,7 +76,7 @@ def test_a_training_with_the_largest_batch_takes_what_was_allowed(line, jit_comp
         memory={"max_device_utilization": share},
     )
     assert record.trained_plan == ("xla" if jit_compile == "True" else "plain")
-    # What XLA takes may double from one batch size to the next; then the claim stays below.
+    # XLA's memory may double from one batch size to the next; then the claim stays below.
     doubles = line == "keras" and jit_compile == "True"
     assert doubles or not record.largest_is_lower_bound
     trained = record.figures()["largest_trained_batch_size"]
@@ -86,7 +86,7 @@ def test_a_training_with_the_largest_batch_takes_what_was_allowed(line, jit_comp
         [*command, str(record.largest_batch_size)],
         check=True, capture_output=True, text=True, env={**os.environ, "TF_USE_LEGACY_KERAS": "0"},
     )  # fmt: skip
-    if record.largest_is_lower_bound:  # since a larger one was tried and took too much
+    if record.largest_is_lower_bound:  # because a larger size was tried and took too much
         assert "out of memory" in {each.status for each in record.footprints}
     used_ratio = int(done.stdout.split()[-1]) / record.memory_limit_bytes
     assert (0.2 if record.largest_is_lower_bound else 0.75) < used_ratio < 1.2
@@ -99,7 +99,7 @@ def test_the_footprint_is_that_of_the_plan_that_trains(tmp_path):
     )
     assert record.trained_plan == "xla"
     assert record.step("plain", 1024).status == "measured"
-    (footprint,) = record.footprints  # which XLA cannot compile
+    (footprint,) = record.footprints  # XLA cannot compile it
     assert (footprint.batch_size, footprint.status) == (1024, "failed")
     assert record.largest_batch_size is None
     assert footprint.reason in record.largest_remark

@@ -1,4 +1,4 @@
-"""What the resolvers find in ML Metadata, and plans that are used again in real pipelines."""
+"""The resolvers' results from ML Metadata, and plans that are reused in real pipelines."""
 
 import json
 import pathlib
@@ -25,7 +25,7 @@ def _input(item, key):
 
 
 class History:
-    """ML Metadata in memory, with plans and what they were made from."""
+    """ML Metadata in memory, with plans and the artifacts they were made from."""
 
     def __init__(self):
         connection = mlmd.ConnectionConfig()
@@ -45,7 +45,7 @@ class History:
         return item
 
     def tune(self, examples, *, reuses=None):
-        """Records an execution that read examples and put out a plan, an old or a new one."""
+        """Records an execution that read examples and produced a plan, an old or a new one."""
         plan = reuses or self.add(types.InputPlan)
         execution = mlmd.Execution(type_id=self._execution_type)
         events = [
@@ -70,7 +70,7 @@ class History:
         return [plan.id for plan in found["previous_plans"]]
 
 
-def test_a_run_is_given_what_the_first_run_over_its_examples_was_given():
+def test_a_run_gets_the_plans_of_the_first_run_over_its_examples():
     history = History()
     first, second = (history.add(standard_artifacts.Examples) for _ in range(2))
     assert history.resolve(first) == []
@@ -81,7 +81,7 @@ def test_a_run_is_given_what_the_first_run_over_its_examples_was_given():
     assert history.resolve(second) == [one.id]
     two = history.tune(second)
     assert history.resolve(second) == [one.id]
-    assert history.resolve(first) == []  # the examples of a run before the last
+    assert history.resolve(first) == []  # these examples belong to a run before the last
     three = history.tune(first)  # edited code
     assert (history.resolve(first), history.resolve(second)) == ([], [one.id])
     new = history.add(standard_artifacts.Examples)
@@ -131,7 +131,7 @@ def run(tmp_path, monkeypatch):
     def once(*, new_examples: bool = False, tuning_seconds: float = 40.0):
         examples, schema = training_cases.imported(tmp_path, reimport=new_examples)
         plans = latest_plans(examples.outputs["result"])
-        # Every candidate refuses: what is chosen is not asked here, and takes its time.
+        # Every candidate is refused: the choice does not matter here, and would take time.
         given = {"tuning_seconds": tuning_seconds, "memory_budget_bytes": 1}
         tuner = InputTuner(
             examples=examples.outputs["result"],
@@ -148,7 +148,7 @@ def run(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_search_that_was_killed_is_not_taken_from_the_cache(run, tmp_path):
+def test_a_killed_search_is_not_taken_from_the_cache(run, tmp_path):
     (tmp_path / "killed").touch()
     state, failed = run()
     assert state == "COMPLETE"
@@ -162,7 +162,7 @@ def test_a_search_that_was_killed_is_not_taken_from_the_cache(run, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_search_that_ended_too_early_is_made_once_more_instead_of_taken_from_the_cache(run):
+def test_a_search_that_ended_too_early_is_repeated_once_despite_the_cache(run):
     runs = [run(tuning_seconds=1e-6) for _ in range(3)]
     assert [state for state, _ in runs] == ["COMPLETE", "COMPLETE", "CACHED"]
     (_, first), (_, second), (_, cached) = runs
@@ -174,7 +174,7 @@ def test_a_search_that_ended_too_early_is_made_once_more_instead_of_taken_from_t
 
 
 @pytest.mark.slow
-def test_plans_are_used_again_in_a_pipeline(run):
+def test_plans_are_reused_in_a_pipeline(run):
     state, measured = run()
     assert state == "COMPLETE"
     document = json.loads(pathlib.Path(measured.uri, "plan.json").read_text())

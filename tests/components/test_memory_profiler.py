@@ -47,7 +47,7 @@ def written(trainer, text):
 @pytest.mark.slow_where("tf_keras")
 @pytest.mark.parametrize("line", ["keras", "tf_keras"])
 def test_publishes_a_profile(line, trainer):
-    # No data were read before.
+    # The module makes its devices, which it can only before any data are read.
     module = written(trainer, _MODULE.format(line=line) + training_cases.TWO_DEVICES)
     profile = trainer.profile(
         module,
@@ -64,11 +64,11 @@ def test_publishes_a_profile(line, trainer):
     assert "<svg" in (pathlib.Path(profile.uri) / "report.html").read_text()
     assert profile.get_string_custom_property("keras") == line
     trained = [item.batch_size for item in record.footprints if item.status == "measured"]
-    assert trained == [8, 16, 32]  # nothing larger was asked for
-    # Far from the memory that there is, so in one process.
+    assert trained == [8, 16, 32]  # nothing larger was requested
+    # Far from the memory limit, so one process is enough.
     assert [path.name for path in pathlib.Path(profile.uri).glob("*.log")] == ["profile.log"]
     assert record.largest_is_lower_bound
-    assert record.largest_batch_size == 32  # trained on; there are 60 rows
+    assert record.largest_batch_size == 32  # the largest one trained; there are 60 rows
     assert record.epoch_example_count >= 60
     figures = metrics.checked(record.figures())
     assert figures["step_peak_bytes"] > figures["weights_bytes"]
@@ -138,7 +138,7 @@ def test_input_plan_is_applied(trainer):
 
 
 @pytest.mark.parametrize("taker", [MemoryProfiler, OptimizedTrainer])
-def test_a_plan_that_is_wired_and_does_not_come_is_missed(taker, trainer):
+def test_a_wired_plan_that_does_not_arrive_is_an_error(taker, trainer):
     def missing(input_plan):
         channel = tfx_types.Channel(type=standard_artifacts.Examples)
         node = taker(examples=channel, run_fn="a.b", input_plan=input_plan)

@@ -16,7 +16,7 @@ from tfx_perf.training.tuning.contest import Contest
 pytestmark = pytest.mark.each_choice
 
 WITH = TrainingPlan(onednn=True)
-# In the process that trains, which is not the test's.
+# In the process that trains, not the test's process.
 IS_LONG = """
 from tfx_perf.components.optimized_trainer import child
 
@@ -27,7 +27,7 @@ from tfx_perf.hardware import host
 
 host.available_memory_bytes = lambda: 2**20
 """
-# Tells of each process that trains whether it uses oneDNN.
+# Records for each training process whether it uses oneDNN.
 TELLS = """
 import os, pathlib
 from tensorflow.python.util import _pywrap_util_port
@@ -41,11 +41,11 @@ def test_a_training_must_be_long_enough_for_it():
     worth = functools.partial(child.is_worth_onednn, start_seconds=4.0)
     assert worth(0.101, step_count=3000)  # 60 s to gain, 42 s to spend
     assert not worth(0.101, step_count=2000)
-    assert not worth(0.001, step_count=10**6)  # which Python takes
-    assert not worth(0.101, step_count=0)  # nobody knows
+    assert not worth(0.001, step_count=10**6)  # Python takes this time, not operations
+    assert not worth(0.101, step_count=0)  # the number of steps is unknown
 
 
-def test_where_there_is_something_to_decide(monkeypatch, tmp_path):
+def test_hosts_on_which_onednn_is_undecided(monkeypatch, tmp_path):
     features, devices = ["avx2", "fma"], tmp_path
     monkeypatch.setattr(host, "cpu_features", lambda: tuple(features))
     monkeypatch.setattr(host, "_DEVICES", devices)
@@ -65,7 +65,7 @@ def test_where_there_is_something_to_decide(monkeypatch, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("line", ["keras", "tf_keras"])
 def test_it_is_tried_first_and_trained_in_a_process_that_uses_it(line, tmp_path, monkeypatch):
-    # As on a processor whose features do not switch it on.
+    # As on a processor whose features do not enable it by default.
     monkeypatch.setattr(onednn, "is_open", lambda: True)
     monkeypatch.setenv("TELL_FOLDER", str(tmp_path))
     trainer = training_cases.Trainer(tmp_path)
@@ -93,11 +93,11 @@ def test_it_is_tried_first_and_trained_in_a_process_that_uses_it(line, tmp_path,
     assert tried == ["Keras fit", "Keras fit, oneDNN"]
     assert other.endswith(
         " steps per execution, fused update, oneDNN"
-    )  # as many as are long enough
+    )  # as many as make a call long enough
     assert [trial.plan for trial in record.trials if trial.status == "chosen"] == [record.plan]
     assert trainer.perf_metrics.get_custom_property("plan") == str(record.plan)
     told = {path.name: path.read_text() for path in tmp_path.glob("process-*")}
-    # One that found it worth trying, the two in turns, and that which tried the others and trained.
+    # One process that found it worth trying, two in turns, and one that tried the rest and trained.
     assert len(told) == 4
     assert sorted(told.values())[-2:] == ["True"] * 2
     logs = {path.name for path in pathlib.Path(trainer.perf_metrics.uri).glob("*.log")}
@@ -106,7 +106,7 @@ def test_it_is_tried_first_and_trained_in_a_process_that_uses_it(line, tmp_path,
 
 @pytest.mark.slow
 @pytest.mark.parametrize("beginning", ["", IS_LONG + HAS_LITTLE_MEMORY], ids=["short", "large"])
-def test_a_training_is_spared_it(beginning, tmp_path, monkeypatch):
+def test_short_and_large_trainings_do_not_try_it(beginning, tmp_path, monkeypatch):
     monkeypatch.setattr(onednn, "is_open", lambda: True)
     trainer = training_cases.Trainer(tmp_path)
     trainer.run(

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.each_choice
 @pytest.mark.slow_where("tf_keras")
 @pytest.mark.parametrize("line", ["keras", "tf_keras"])
 def test_a_stock_module_is_trained_and_measured(trainer, line):
-    trainer.run(module={"line": line}, tuning_seconds=60)  # enough on a busy machine, too
+    trainer.run(module={"line": line}, tuning_seconds=60)  # enough even on a busy machine
     assert list(pathlib.Path(trainer.model.uri).rglob("saved_model.pb"))
     assert list(pathlib.Path(trainer.model_run.uri).rglob("events*"))
     assert (pathlib.Path(trainer.perf_metrics.uri) / "trials.log").exists()
@@ -81,7 +81,7 @@ def test_a_module_may_train_on_arrays(trainer, line):
     assert {trial.status for trial in record.trials} & {"chosen", "slower"}
 
 
-# Tells of the process that trains what it draws before.
+# Writes down the process that trains, and the random number it draws first.
 _TELLS = f"""import os, numpy
     with open(fn_args.model_run_dir + ".txt", "w") as told:
         print(os.getpid(), numpy.random.random(), file=told)
@@ -95,8 +95,8 @@ def told(trainer):
 @pytest.mark.slow
 @pytest.mark.slow_where("tf_keras")
 @pytest.mark.parametrize("line", ["keras", "tf_keras"])
-def test_a_training_has_its_memory_to_itself_and_the_seed_makes_two_equal(trainer, line):
-    """So that a run whose nodes before came from the cache takes as much as any other."""
+def test_a_training_has_its_own_process_and_the_seed_makes_two_equal(trainer, line):
+    """So that a run after cached nodes takes as much memory as any other."""
     records, held = [], []
     for before in (1, 2):
         importlib.import_module(line).utils.set_random_seed(before)  # as other code may have
@@ -107,12 +107,12 @@ def test_a_training_has_its_memory_to_itself_and_the_seed_makes_two_equal(traine
     assert beside_bytes < alone_bytes + len(held[0]) // 2
     assert int(told(trainer)[0]) != os.getpid()
     # Not to the last digit: Keras 3 builds the model with an iterator that it drops, and how far
-    # that has read ahead decides on the order of the next pass over these 60 examples.
+    # that iterator read ahead decides the order of the next pass over these 60 examples.
     losses = [each.losses["loss"] for each in records]
     assert losses[0] == pytest.approx(losses[1], rel=0.02)
 
 
-def test_a_module_that_does_not_call_fit_keeps_its_model(trainer):
+def test_a_module_that_does_not_call_fit_still_saves_its_model(trainer):
     trainer.run(module={"train": training_cases.LOOP}, tuning_seconds=0)
     assert list(pathlib.Path(trainer.model.uri).rglob("saved_model.pb"))
     assert unmeasured.reason_in(trainer.perf_metrics.uri) == session.NO_FIT
@@ -142,7 +142,7 @@ def test_a_custom_loop_that_marks_its_steps_is_measured(trainer):
     assert trainer.perf_metrics.has_custom_property("train_loss")
 
 
-def test_code_that_optimizes_by_itself_leaves_it_to_the_pipeline(trainer, tmp_path):
+def test_code_that_calls_tfx_perf_itself_leaves_it_to_the_pipeline(trainer, tmp_path):
     folder = tmp_path / "own"
     trainer.run(module={"train": BY_ITSELF.format(folder=str(folder))}, tuning_seconds=0)
     assert trainer.record.train_step_count == 120
@@ -166,7 +166,7 @@ _RAISES_ONCE = """
 
 @pytest.mark.one_case
 @pytest.mark.parametrize("when", ["True", "len(tries) == 1"])
-def test_a_fit_that_raises_is_said_though_the_module_goes_on(trainer, when, caplog):
+def test_a_fit_that_raises_is_reported_though_the_module_continues(trainer, when, caplog):
     trainer.run(module={"train": _RAISES_ONCE.format(when=when)}, tuning_seconds=0)
     remark = trainer.perf_metrics.get_string_custom_property("remark")
     assert "Model.fit raised ValueError: no luck, and your code continued" in remark
@@ -181,8 +181,8 @@ def test_a_fit_that_raises_is_said_though_the_module_goes_on(trainer, when, capl
 
 
 @pytest.mark.slow
-def test_trials_whose_code_raises_are_said_though_the_training_ends_well(trainer, caplog):
-    # Data that call Python have trials in a process apart, and in a folder of their own.
+def test_trials_that_raise_are_reported_though_the_training_succeeds(trainer, caplog):
+    # Data that call Python are tried in a separate process, in a separate folder.
     beginning = """
 def call_python(x, y):
     return x, tf.ensure_shape(tf.py_function(tf.identity, [y], y.dtype), y.shape)
@@ -207,7 +207,7 @@ def test_a_module_that_saves_no_model_fails(trainer):
 
 
 @pytest.mark.parametrize("budget_seconds", [0, 15])
-def test_a_wrong_module_is_said_in_one_line(trainer, budget_seconds):
+def test_a_wrong_module_is_refused_in_one_line(trainer, budget_seconds):
     given = trainer.given(trainer.folder / "missing.py", tuning_seconds=budget_seconds)
     with pytest.raises(errors.UserError, match="existing module file"):
         executor.Executor().Do(*given)
@@ -226,7 +226,7 @@ def test_sigterm_reaches_the_process_that_trains(trainer, tmp_path):
     process = trainer.started(module, **settings)
     deadline = time.monotonic() + 120
     while not list(kept.glob("fit-0/*")) and time.monotonic() < deadline:
-        time.sleep(0.1)  # that of the start
+        time.sleep(0.1)  # the checkpoint of the start
     time.sleep(2)
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == -signal.SIGTERM, process.stderr.read()[-2000:]
@@ -236,13 +236,13 @@ def test_sigterm_reaches_the_process_that_trains(trainer, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_model_is_compiled_ahead_of_time_if_that_is_wanted(trainer):
+def test_the_model_is_compiled_ahead_of_time_on_request(trainer):
     trainer.run(compilation={"aot_signature": "serving_default"}, tuning_seconds=0)
     (header,) = pathlib.Path(trainer.model.uri).rglob("assets.extra/aot_cpu/model.h")
     assert f"compiled ahead of time: {header.parent}" in trainer.record.notes
 
 
-# Data that write down, batch by batch, whether they are read for trials and whether the port is
+# Data that record, batch by batch, whether they are read for trials and whether the port is
 # served.
 PROBES = f"""
 import os, socket
@@ -273,12 +273,12 @@ def test_the_training_serves_its_metrics_and_the_trials_do_not(trainer, tmp_path
         monitoring={"metrics_port": port},
     )
     found = set(log.read_text().splitlines())
-    assert "True False" in found  # of the trials
+    assert "True False" in found  # the trials
     assert "False True" in found
     assert "True True" not in found
 
 
-def test_a_checkpoint_is_found_again_whoever_looks_on():
+def test_a_checkpoint_is_found_again_whether_monitored_or_not():
     def folder(**settings):
         context = python_types.SimpleNamespace(stateful_working_dir="/node/.system/working/1")
         properties = {"config": PerfConfig.from_dict(settings).to_json(), "run_fn": "a.b"}
@@ -289,7 +289,7 @@ def test_a_checkpoint_is_found_again_whoever_looks_on():
     assert folder(training={"seed": 1}) != folder()
 
 
-# As AutoGraph makes a graph of it in a model that is built when it trains.
+# AutoGraph converts this to a graph in a model that is built when it trains.
 _BRANCHING = """
 def branching(x):
     if tf.reduce_sum(x) > 1e9:
@@ -318,7 +318,7 @@ def test_libraries_are_not_converted_by_autograph(trainer):
     module = {"line": "tf_keras", "beginning": _COUNTS_CONVERSIONS, "save": save}
     trainer.run(module=module, tuning_seconds=0)
     converted = told(trainer)
-    # But for the parsing of examples, which `Dataset.map` asks for by itself.
+    # Except the parsing of examples, which `Dataset.map` itself converts.
     assert len([name for name in converted if name.startswith("tfx_bsl.")]) <= 4
     assert not [name for name in converted if name.startswith("tf_keras.src.engine.base_layer")]
 
@@ -327,7 +327,7 @@ def test_libraries_are_not_converted_by_autograph(trainer):
 @pytest.mark.skipif(
     tf.__version__.startswith("2.21"), reason="Keras fit does not convert it either"
 )
-def test_code_that_needs_them_converted_is_trained_all_the_same(trainer, caplog):
+def test_code_that_needs_converted_libraries_is_still_trained(trainer, caplog):
     save = "model.save_weights(fn_args.serving_model_dir + '/weights')"
     train = _BUILT_LATE + training_cases.FIT
     trainer.run(module={"line": "tf_keras", "beginning": _BRANCHING, "train": train, "save": save})
@@ -337,7 +337,7 @@ def test_code_that_needs_them_converted_is_trained_all_the_same(trainer, caplog)
     assert not trainer.record.trials_failed
 
 
-def test_the_code_draws_the_numbers_that_this_process_would(trainer):
+def test_the_code_draws_the_same_numbers_as_in_this_process(trainer):
     np.random.seed(4)
     trainer.run(module={"train": _TELLS}, tuning_seconds=0)
     drawn = float(told(trainer)[1])

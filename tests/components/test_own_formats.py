@@ -54,7 +54,7 @@ READ = {
 
 @pytest.fixture(params=READ)
 def given(trainer, request):
-    """Returns what a trainer's executor gets, of examples in a format of their own."""
+    """Returns the arguments of a trainer's executor, with examples in their own format."""
     for split in ("train", "eval"):
         (file,) = (pathlib.Path(trainer.examples.uri) / f"Split-{split}").iterdir()
         numbers = np.arange(60.0, dtype=np.float32) / 64
@@ -77,7 +77,7 @@ def given(trainer, request):
 
 
 @pytest.mark.slow
-def test_it_is_trained_as_by_the_stock_trainer_and_profiled_but_not_tuned(trainer, given, tmp_path):
+def test_it_trains_as_with_the_stock_trainer_and_is_profiled_not_tuned(trainer, given, tmp_path):
     inputs, outputs, properties = given
     stock.GenericExecutor().Do(*given)
     (saved,) = pathlib.Path(trainer.model.uri).rglob("saved_model.pb")
@@ -97,7 +97,7 @@ def test_it_is_trained_as_by_the_stock_trainer_and_profiled_but_not_tuned(traine
     assert record.chosen == "default"
     assert "TFXIO cannot read" in record.reason
     assert plan.get_string_custom_property("chosen_candidate") == "default"
-    # And its plan changes nothing.
+    # The plan with the default changes nothing.
     optimized_trainer.Executor().Do({**inputs, "input_plan": [plan]}, outputs, properties)
     assert trainer.record.train_step_count == 120
 

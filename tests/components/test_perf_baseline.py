@@ -62,7 +62,7 @@ def test_two_runs_that_resolved_the_same_ledger_both_count(gate):
     assert times(merged) == [FAST, FAST * 1.001, FAST * 1.002, FAST * 1.003]
 
 
-def test_a_ledger_that_is_gone_is_left_out_but_not_the_only_one(gate, caplog):
+def test_a_missing_ledger_is_skipped_unless_it_is_the_only_one(gate, caplog):
     first = gate.run(FAST)["updated_ledger"]
     second = gate.run(FAST * 1.001, ledger=[first])["updated_ledger"]
     pathlib.Path(first.uri, "ledger.json").unlink()
@@ -72,14 +72,14 @@ def test_a_ledger_that_is_gone_is_left_out_but_not_the_only_one(gate, caplog):
         gate.run(FAST, ledger=[first])
 
 
-def test_what_cannot_be_recorded_is_not_blessed(gate):
+def test_a_run_that_cannot_be_recorded_is_not_blessed(gate):
     first = [gate.run(FAST)["updated_ledger"]]
     settings = mirrored("/proc/baseline")
     with pytest.raises(errors.UserError, match="can be written. Received: baseline_uri=/proc"):
         gate.run(FAST, ledger=first, settings=settings)
     assert list((gate.folder / "2" / "blessing").iterdir()) == []
     assert list((gate.folder / "2" / "updated_ledger").iterdir()) == []
-    refused = gate.run(SLOW, ledger=first, settings=settings)  # writes nothing there
+    refused = gate.run(SLOW, ledger=first, settings=settings)  # a refusal writes nothing there
     assert blessed(refused) == 0
 
 
@@ -92,7 +92,7 @@ def test_on_request_a_refusal_fails_the_pipeline_and_leaves_the_evaluation_behin
     report = pathlib.Path(str(caught.value).rpartition("Report: ")[2])
     assert report.is_file()
     for item in ("evaluation", "blessing", "updated_ledger"):
-        shutil.rmtree(gate.folder / "2" / item)  # as TFX does with a failed execution's outputs
+        shutil.rmtree(gate.folder / "2" / item)  # as TFX does with a failed execution
     decision = GateRecord.read(report.with_name("evaluation.json"))
     assert not decision.blessed
     assert decision.candidate.figures["step_time_seconds"] == SLOW

@@ -1,4 +1,4 @@
-"""PerfEvaluator: the executor by itself."""
+"""PerfEvaluator's executor by itself."""
 
 import pathlib
 
@@ -128,7 +128,7 @@ def test_the_ledger_keeps_as_many_runs_as_configured(gate):
     assert len(ledger_in(outputs).entries) == 2
 
 
-def test_rules_reach_the_figures_of_every_input_and_refuse_without_the_input(gate):
+def test_rules_cover_the_figures_of_every_input_and_refuse_a_missing_input(gate):
     settings = PerfConfig.from_dict(
         {"gate": {"use_defaults": False, "rules": {"step_peak_bytes": {"max": 500}}}}
     )

@@ -1,4 +1,4 @@
-"""PerfEvaluator in real pipelines: with Evaluator's blessing, and with people's decisions."""
+"""PerfEvaluator in real pipelines: with Evaluator's blessing, and with manual decisions."""
 
 import pathlib
 
@@ -51,13 +51,13 @@ def test_both_blessings_decide_on_pushing_and_only_evaluators_on_the_next_baseli
     assert project.flags("InfraBlessing", "blessed") == [perf]
     assert project.flags("PushedModel", "pushed") == [int(quality and perf)]
     assert len(list(project.serving.glob("*/saved_model.pb"))) == int(quality and perf)
-    # Evaluator compares with the last model of good quality, whatever its speed; ours never
-    # makes a model one that Evaluator has refused.
+    # Evaluator compares with the last model of good quality, whatever its speed; PerfEvaluator
+    # never makes a model that Evaluator has refused the baseline.
     trained = str(project.root / "trained1" / "model")
     assert project.latest_blessed() == ([trained] if quality else [])
 
 
-def test_what_people_decide_counts_in_the_next_run(project_anywhere):
+def test_manual_decisions_count_in_the_next_run(project_anywhere):
     project = project_anywhere
     for step_time_seconds in (FAST, SLOW):
         project.judge(step_time_seconds, ledger=latest_ledger())
@@ -92,18 +92,18 @@ def test_a_cached_training_is_judged_entered_and_pushed_once(project):
     assert project.states(PerfEvaluator) == ["COMPLETE", "CACHED"]
     assert project.flags("PushedModel", "pushed") == [1]
     assert len(history.read_ledger(project.database).entries) == 1
-    # Without the channel it is judged again, and still counts once.
+    # Without the channel it is judged again, but still counts once.
     project.judge_again(ledger=lambda metrics: latest_ledger(), enable_cache=True)
     assert project.states(PerfEvaluator)[-1] == "COMPLETE"
     (entry,) = history.read_ledger(project.database).entries
     assert (entry.pipeline, entry.node) == ("test", "PerfEvaluator")
-    # What a person decides is not hidden by the cache.
+    # The cache does not hide a manual decision.
     arguments = ["revoke", entry.run_id, "--reason", "why", "--source", project.database]
     main.cli.main(arguments, standalone_mode=False)
     project.judge_again(ledger=latest_ledger, enable_cache=True)
     assert project.states(PerfEvaluator)[-1] == "COMPLETE"
     assert history.read_ledger(project.database).entries == ()
-    # A further training is compared with what there is.
+    # Another training is compared with the existing runs.
     project.train(SLOW)
     project.judge_again(ledger=latest_ledger, enable_cache=True)
     assert len(history.read_ledger(project.database).entries) == 1

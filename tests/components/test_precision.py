@@ -38,7 +38,7 @@ def test_the_model_computes_in_it_and_keeps_its_weights(trainer, line, name):
     dtypes = tf.train.load_checkpoint(str(saved)).get_variable_to_dtype_map().values()
     assert tf.float32 in dtypes
     assert not {tf.bfloat16, tf.float16} & set(dtypes)
-    assert policies() == ["float32", "float32"]  # as it was
+    assert policies() == ["float32", "float32"]  # restored
 
 
 SLOW = """
@@ -56,14 +56,14 @@ TRIES = {
     "precision": "auto", "expected_runs": 10**6, "tuning_seconds": 60,
     "steps_per_execution": (5,), "loss_tolerance": 0.1,
 }  # fmt: skip
-# On the workers of this machine.
+# For workers of this machine.
 TEMPLATE = training_cases.MODULE.replace("MirroredStrategy()", "get_strategy()")
 AMONG_WORKERS = {"beginning": SLOW, "layer": "Slow()", "template": TEMPLATE}
 TRY = {**TRIES, "distribution": {"workers": 2}, "tuning_seconds": 200}
 
 
 def check_chosen(record):
-    """Checks that the precision was chosen in turns, and the training keeps to it."""
+    """Checks that the precision was chosen in turns, and that the training uses it."""
     assert record.plan.precision == "mixed_bfloat16", record.plan_reason
     assert record.environment["precision"] == "mixed_bfloat16"
     without, tried, *others = record.trials
@@ -74,7 +74,7 @@ def check_chosen(record):
 
 
 def run_again(trainer, monkeypatch, **given):
-    """Runs with what the run before has found, which is not found out again."""
+    """Runs with the results of the previous run, which must not be measured again."""
     monkeypatch.setattr(comparisons, "compare", None)
     inputs = {"previous_metrics": [trainer.perf_metrics]}
     trainer.perf_metrics = trainer.artifact(types.PerfMetrics, "second_metrics")
@@ -84,7 +84,7 @@ def run_again(trainer, monkeypatch, **given):
 @pytest.mark.slow
 @pytest.mark.parametrize("line", ["keras", "tf_keras"])
 def test_it_is_chosen_in_turns_and_the_training_keeps_to_it(trainer, line, monkeypatch):
-    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")  # which would be tried first
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")  # which otherwise would be tried first
     trainer.run(module={"line": line, "beginning": SLOW, "layer": "Slow()"}, **TRIES)
     check_chosen(trainer.record)
     assert policies() == ["float32", "float32"]
@@ -95,7 +95,7 @@ def test_it_is_chosen_in_turns_and_the_training_keeps_to_it(trainer, line, monke
 def test_workers_try_it_in_turns_and_the_next_run_knows(trainer, line, monkeypatch, tmp_path):
     given = {
         "module": {"line": line, **AMONG_WORKERS}, **TRY,
-        "checkpoint_folder": str(tmp_path / "checkpoints"),  # without there are no trials of plans
+        "checkpoint_folder": str(tmp_path / "checkpoints"),  # without it no plans are tried
     }  # fmt: skip
     trainer.run(**given)
     record, before = trainer.record, trainer.perf_metrics
@@ -152,7 +152,7 @@ def test_workers_whose_code_is_not_made_for_it_train_as_it_is_and_try_it_once(tr
     assert (failed.status, failed.plan.precision) == ("failed", "mixed_bfloat16")
     assert "not made for it" in failed.reason
     assert not failed.may_pass
-    assert not record.is_settled  # the plan has no folder to be found in
+    assert not record.is_settled  # the plan has no folder in which it could be found
     run_again(trainer, monkeypatch, module=given, **TRY)
     assert failed in trainer.record.trials
 

@@ -1,6 +1,6 @@
-"""MemoryProfiler on steps that are killed, hang or raise: it publishes what it has, and why.
+"""MemoryProfiler on steps that are killed, hang or raise: it publishes its results, and why.
 
-Its attempts go on with what they have left behind.
+Each attempt continues with the results of the earlier ones.
 """
 
 import html
@@ -64,10 +64,10 @@ def page_of(profile):
     return html.unescape((pathlib.Path(profile.uri) / "report.html").read_text())
 
 
-def test_what_was_measured_before_a_kill_is_published(trainer):
+def test_results_before_a_kill_are_published(trainer):
     profile = striking(trainer, 20)
     record = record_of(profile)
-    # Between the two, once more is trained on.
+    # Between the two, one more size is tried.
     assert record.endings == {5: "measured", 10: "measured", 14: "measured", 20: "killed"}
     assert (record.largest_batch_size, record.largest_is_lower_bound) == (14, True)
     assert record.step("plain", 10).peak_bytes > 0
@@ -95,7 +95,7 @@ def test_a_kill_at_the_modules_own_batch_size(line, trainer):
 
 
 @pytest.mark.slow
-def test_a_kill_at_the_first_batch_size_has_a_record_that_says_so(trainer):
+def test_a_kill_at_the_first_batch_size_is_in_the_record(trainer):
     profile = striking(trainer, 1)
     reason = unmeasured.reason_in(profile.uri)
     assert "batch size 5" in reason
@@ -106,7 +106,7 @@ def test_a_kill_at_the_first_batch_size_has_a_record_that_says_so(trainer):
 
 
 @pytest.mark.slow
-def test_a_step_that_raises_costs_its_own_figures(trainer, caplog):
+def test_a_step_that_raises_costs_only_its_own_figures(trainer, caplog):
     profile = striking(trainer, 20, "raise ValueError('too many rows')")
     record = record_of(profile)
     assert (record.endings[10], record.endings[20]) == ("measured", "failed")
@@ -122,7 +122,7 @@ def test_a_step_that_raises_costs_its_own_figures(trainer, caplog):
 
 
 @pytest.mark.slow
-def test_a_step_that_hangs_ends_with_the_time_that_there_is(trainer):
+def test_a_step_that_hangs_ends_when_its_time_is_up(trainer):
     profile = striking(trainer, 20, "time.sleep(10**6)", memory={"timeout_seconds": 90})
     record = record_of(profile)
     assert record.endings[20] == "timed out"
@@ -131,7 +131,7 @@ def test_a_step_that_hangs_ends_with_the_time_that_there_is(trainer):
 
 
 @pytest.mark.slow
-def test_a_compiler_that_is_killed_costs_its_own_figures(trainer):
+def test_a_killed_compiler_costs_only_its_own_figures(trainer):
     record = record_of(profiled(trainer, beginning=_STRIKING_XLA, layer="Strike()"))
     assert record.endings == dict.fromkeys(record.endings, "measured")
     assert {5, 10, 20} <= {*record.endings}
@@ -165,26 +165,26 @@ def test_a_size_predicted_over_the_limit_is_not_run(trainer):
     ],
     ids=["loop", "iterator", "raises", "exits", "killed", "ends"],
 )
-def test_a_module_that_does_not_come_to_fit(deed, reason, trainer):
+def test_a_module_that_never_reaches_fit(deed, reason, trainer):
     profile = profiled(trainer, train=deed)
     found = unmeasured.reason_in(profile.uri)
     assert reason in found
     assert "\n" not in found
     assert profile.get_string_custom_property("not_measured") == found
     assert profile.get_string_custom_property("remark") == f"Nothing was measured: {found}."
-    # A loop would be the same again.
+    # A module with its own loop would fail again in the same way.
     assert reason != child.NO_FIT or not profile.has_custom_property("may_pass")
     assert list(pathlib.Path(profile.uri).glob("profile*.log"))
 
 
 @pytest.mark.slow
-def test_a_wrong_split_is_still_the_users_to_mend(trainer):
+def test_a_wrong_split_is_still_a_user_error(trainer):
     with pytest.raises(errors.UserError, match="Received: split=training"):
         trainer.profile(trainer.write_module(), train_args='{"splits": ["training"]}')
 
 
 @pytest.mark.parametrize("seconds", [2.0, 200.0])
-def test_a_footprint_is_taken_to_last_as_long_as_the_first(seconds, tmp_path, monkeypatch):
+def test_a_footprint_is_expected_to_take_as_long_as_the_first(seconds, tmp_path, monkeypatch):
     first = Footprint(
         batch_size=8, taken_bytes=2**29, limit_bytes=2**30, seconds=seconds, step_seconds=0.01
     )
@@ -194,7 +194,7 @@ def test_a_footprint_is_taken_to_last_as_long_as_the_first(seconds, tmp_path, mo
         footprints=(first,), memory_limit_bytes=2**30, limit_source="",
     )  # fmt: skip
     attempts = executor.Attempts("{}", {}, settings=MemorySettings(), folder=tmp_path)
-    attempts._took_seconds = 200.0  # of the whole profile
+    attempts._took_seconds = 200.0  # the time of the whole profile
     tried = []
 
     def taken(size, **_):

@@ -43,7 +43,7 @@ def published(item):
 
 
 def followed(item):
-    """Returns the files that a report links to, by the words of the link."""
+    """Returns the files that a report links to, by link text."""
     found = re.findall(r'<a href="([^"]+)">([^<]+)</a>', published(item))
     return {name: (pathlib.Path(item.uri) / target).resolve() for target, name in found}
 
@@ -74,14 +74,14 @@ def test_the_gates_report_leads_to_those_of_its_inputs(place):
     (evaluation,) = outputs["evaluation"]
     for text in ("taxi", "run-7", "PerfEvaluator"):
         assert f"<b>{text}</b>" in published(evaluation)
-    # The plan has no report here, and a link to nothing helps nobody.
+    # The plan has no report here, and a broken link would be useless.
     assert followed(evaluation) == {
         "OptimizedTrainer": pathlib.Path(trained.uri, "report.html").resolve(),
         "MemoryProfiler": pathlib.Path(profile.uri, "report.html").resolve(),
     }
 
 
-def test_without_a_context_nothing_is_made_up():
+def test_without_a_context_nothing_is_invented():
     assert artifacts.origin_of(None, {}) == Origin()
 
 
@@ -105,7 +105,7 @@ def test_a_trainings_report_has_the_header_whether_it_was_measured_or_not(place,
     assert "<b>my-trainer</b>" in published(target)
 
 
-def test_the_gate_is_told_the_plan(place):
+def test_the_gates_report_names_the_plan(place):
     trained = place(types.PerfMetrics, "OptimizedTrainer", "perf_metrics")
     record = training_record(0.01, plan=TrainingPlan(steps_per_execution=50))
     record.write(pathlib.Path(trained.uri) / "metrics.json")

@@ -65,7 +65,7 @@ def test_a_model_of_keras_3_is_refused(trainer):
         trainer.run(module=module("get_strategy()", line="keras"), distribution=SERVED)
 
 
-# What the coordinator kills once, where it is alone with those that serve it.
+# Kills the server or worker of that kind, once.
 KILLS = """
     import json, os, psutil, signal
     from tfx_perf.training.recovery import checkpoint_writer
@@ -98,7 +98,7 @@ def killing(kind, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("place", ["here", "job"])
-def test_all_go_on_after_a_server_was_killed(place, trainer, cluster, tmp_path):
+def test_all_continue_after_a_server_was_killed(place, trainer, cluster, tmp_path):
     job = cluster.settings(parameter_server_count=1)
     settings = {"distribution": {**job, "restarts": 1}}
     if place == "here":
@@ -177,11 +177,11 @@ def test_restarts_that_the_operator_does_not_count_are_counted(restarts, words, 
     with pytest.raises(errors.MeasurementError, match=words):
         trainer.run(module=MODULE, distribution={**job, "restarts": restarts})
     assert len(cluster.made) == 1 + restarts
-    assert restarts or not cluster.made[0].restarts  # nobody else starts it again
+    assert restarts or not cluster.made[0].restarts  # only the operator restarts it
 
 
 @pytest.mark.slow
-def test_the_coordinator_of_a_job_goes_on_without_a_worker(trainer, cluster, tmp_path):
+def test_the_coordinator_of_a_job_continues_without_a_worker(trainer, cluster, tmp_path):
     job = cluster.settings(parameter_server_count=1)
     trainer.run(module=killing("worker", tmp_path), distribution={**job, "restarts": 2})
     record = trainer.record

@@ -16,7 +16,7 @@ COMPONENTS = [InputTuner, MemoryProfiler, OptimizedTrainer]
 
 @pytest.fixture
 def module(tmp_path, monkeypatch):
-    """A package of the user's on PYTHONPATH; the file beside the one with `run_fn`."""
+    """A user package on PYTHONPATH; yields the file beside the one with `run_fn`."""
     package = tmp_path / "code" / "digested"
     package.mkdir(parents=True)
     for name in ("__init__", "model", "features"):
@@ -52,7 +52,7 @@ def test_an_edit_anywhere_in_the_package_changes_the_properties(component, modul
     ],
     ids=["elsewhere", "no path", "of the run", "module_file"],
 )
-def test_code_that_is_not_known_here_has_no_digest(component, arguments):
+def test_unknown_code_has_no_digest(component, arguments):
     assert digest_in(component, **arguments) is None
 
 

@@ -1,4 +1,4 @@
-"""Trainings that are too short for trials, as InputTuner has seen."""
+"""Trainings that are too short for trials, according to InputTuner's measurements."""
 
 import pytest
 import training_cases

@@ -1,4 +1,4 @@
-"""What TFX's Trainer takes, each `component` takes too, and makes the same of it."""
+"""Each `component` accepts the arguments of TFX's Trainer, and interprets them in the same way."""
 
 import inspect
 import json
@@ -54,7 +54,7 @@ def compiled(component, arguments, folder):
 
 
 @pytest.mark.parametrize("component", COMPONENTS)
-def test_settings_of_the_gate_are_no_property_that_has_it_run_anew(component):
+def test_gate_settings_are_no_property_that_invalidates_the_cache(component):
     examples = tfx_types.Channel(type=standard_artifacts.Examples)
     gate = {"price_per_hour": 3.67, "rules": {"mfu_ratio": {"min": 0.1}}}
     plain, priced = (
@@ -116,7 +116,7 @@ def test_one_dictionary_is_the_training_of_all_of_them():
         ),
     ],
 )
-def test_what_they_write_and_are_set_to(component, outputs, config):
+def test_outputs_and_their_defaults(component, outputs, config):
     examples = tfx_types.Channel(type=standard_artifacts.Examples)
     node = component(examples=examples, run_fn="a.b", config=config)
     assert {key: value.type_name for key, value in node.outputs.items()} == outputs
@@ -144,7 +144,7 @@ def test_a_function_of_the_script_is_refused_in_one_line(component):
         ({"run_fn": "a.b", "shema": None}, TypeError, "unexpected keyword argument 'shema'"),
     ],
 )
-def test_what_is_wrong_is_refused_when_the_pipeline_is_written(component, arguments, error, words):
+def test_wrong_arguments_are_refused_when_the_pipeline_is_built(component, arguments, error, words):
     with pytest.raises(error, match=words):
         component(examples=tfx_types.Channel(type=standard_artifacts.Examples), **arguments)
 

@@ -1,4 +1,4 @@
-"""Workers that would each train alone are refused; `strategies` says what they were given."""
+"""Workers that would each train alone are refused; `strategies` records their arguments."""
 
 import keras
 import pytest
@@ -13,7 +13,7 @@ from tfx_perf.training.speedups.plan import PLAIN_FIT
 
 @pytest.fixture(scope="module")
 def call():
-    """A `fit` that is not carried out, of a model that no strategy was told of."""
+    """A `fit` that is not run, of a model made outside of any strategy's scope."""
     model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
     data = tf.data.Dataset.from_tensors((tf.ones([2, 1]), tf.ones([2, 1])))
@@ -48,7 +48,7 @@ def test_a_mirrored_strategy_is_refused_only_while_the_workers_train():
 
 
 @pytest.mark.parametrize(("seconds", "left"), [(20.0, 100.0), (130.0, 0.0)])
-def test_trials_leave_what_they_have_not_used_of_their_budget(seconds, left):
+def test_trials_leave_the_unused_rest_of_their_budget(seconds, left):
     properties = {"config": PerfConfig().to_json()}
     job = training_job.TrainingJob(inputs="{}", exec_properties=properties, code="", plan=PLAIN_FIT)
     assert job.after_trials(seconds).settings.training.tuning_seconds == left

@@ -1,4 +1,4 @@
-"""Tuning in a child that crashes or hangs (`supervision`), and plans that are used again."""
+"""Tuning in a child that crashes or hangs (`supervision`), and plans that are reused."""
 
 import importlib
 import logging
@@ -25,7 +25,7 @@ from tfx_perf.training.tuning.families import same_function
 
 pytestmark = pytest.mark.each_choice
 
-# A layer that ends its process where XLA compiles it; nothing in Python can catch that.
+# A layer that ends its process when XLA compiles it, which Python code cannot catch.
 ABORTS_UNDER_XLA = f"""
 import os
 from tensorflow.python.ops import control_flow_util
@@ -41,7 +41,7 @@ class Fragile(keras.layers.Layer):
             os.abort()
         return inputs
 """
-# Likewise, but told from outside, and once.
+# The same, but by a signal from outside, and once.
 TOLD_UNDER_XLA = ABORTS_UNDER_XLA.replace(
     "os.abort()", """
             import pathlib, signal, time
@@ -52,13 +52,13 @@ TOLD_UNDER_XLA = ABORTS_UNDER_XLA.replace(
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(60)""".lstrip()
 )  # fmt: skip
-# Trials that are given up soon.
+# Settings whose trials are soon given up.
 SOON = """
 from tfx_perf.training.tuning import cost_model
 
 cost_model._LIMIT_BUDGETS, cost_model._LIMIT_SECONDS = 0, 2
 """
-# Code with a timer and a standard error of its own.
+# Code with its own timer and standard error.
 OWN_TIMER = """
 import io, signal, sys
 
@@ -71,7 +71,7 @@ CHECKS_TIMER = """assert signal.getitimer(signal.ITIMER_REAL)[0] > 100
     assert callable(signal.getsignal(signal.SIGALRM))
     signal.setitimer(signal.ITIMER_REAL, 0)
     tf.saved_model.save(model, fn_args.serving_model_dir)"""
-# A layer that is never traced there.
+# A layer whose trace never ends in the process of the trials.
 ENDLESS_LAYER = f"""{SOON}
 import os, time
 
@@ -81,7 +81,7 @@ class Endless(keras.layers.Layer):
             time.sleep(600)
         return inputs
 """
-# Data that never come there, in the process apart that those get that call Python functions.
+# Data that never arrive in the separate process in which data that call Python are tried.
 ENDLESS_DATA = f"""{SOON}
 import os, time
 
@@ -99,7 +99,7 @@ AMPLE = {"expected_runs": 10**6, "tuning_seconds": 60, "steps_per_execution": (1
 
 @pytest.mark.slow
 def test_a_crash_costs_only_the_plans_that_crash(trainer, monkeypatch):
-    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")  # which would be tried first
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")  # which otherwise would be tried first
     module = {"beginning": ABORTS_UNDER_XLA, "layer": "Fragile()"}
     crashing = [
         "10 steps per execution, XLA, fused update",
@@ -121,7 +121,7 @@ def test_a_crash_costs_only_the_plans_that_crash(trainer, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_process_that_is_told_to_end_does_not_count_for_its_plan(trainer, tmp_path, monkeypatch):
+def test_a_terminated_process_does_not_count_against_its_plan(trainer, tmp_path, monkeypatch):
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
     told = tmp_path / "told"
     module = {"beginning": TOLD_UNDER_XLA.format(file=str(told)), "layer": "Fragile()"}
@@ -143,7 +143,7 @@ def test_a_process_that_is_told_to_end_does_not_count_for_its_plan(trainer, tmp_
     ],
     ids=["layer", "data"],
 )
-def test_trials_that_hang_cost_their_time_and_the_training_goes_on(trainer, caplog, module, place):
+def test_trials_that_hang_cost_their_time_and_the_training_runs(trainer, caplog, module, place):
     trainer.run(module=module)
     record = trainer.record
     assert record.plan_reason == "the trials failed: their process ran out of time (SIGALRM)"
@@ -154,7 +154,7 @@ def test_trials_that_hang_cost_their_time_and_the_training_goes_on(trainer, capl
     assert str(log) in caplog.text
 
 
-def test_a_timer_and_a_standard_error_of_the_users_are_left_alone(trainer):
+def test_the_users_timer_and_standard_error_are_left_alone(trainer):
     trainer.run(
         module={"beginning": OWN_TIMER, "save": CHECKS_TIMER},
         compilation={"enabled": False},
@@ -174,7 +174,7 @@ def identity(x, y):
 """
 
 
-def test_a_later_fit_that_lacks_a_process_does_not_train_the_one_before_again(trainer, tmp_path):
+def test_a_later_fit_that_lacks_a_process_does_not_repeat_the_one_before(trainer, tmp_path):
     begun = tmp_path / "begun"
     trainer.run(
         module={"beginning": CALLS_PYTHON, "train": SECOND_FIT.format(file=str(begun))},
@@ -194,7 +194,7 @@ def run(tmp_path, monkeypatch):
 
     def once(label, *, expected_runs=10**6, **module):
         path = trainer.write_module(**module)
-        sys.modules.pop(path.stem, None)  # what is edited is imported anew in another process
+        sys.modules.pop(path.stem, None)  # edited code would be imported again in another process
         importlib.invalidate_caches()
         examples, schema = training_cases.imported(tmp_path)
         metrics = latest_metrics(examples.outputs["result"], run_label=label)
@@ -231,7 +231,7 @@ def test_after_an_edit_a_plan_is_tried_again_though_the_training_is_short(run):
 
 
 @pytest.mark.slow
-def test_plans_are_used_again_in_a_pipeline(run):
+def test_plans_are_reused_in_a_pipeline(run):
     state, measured, first = run("one")
     assert (state, first.reused_from, first.is_settled) == ("COMPLETE", None, True)
     assert first.trials
@@ -261,9 +261,9 @@ _VALUES = {"share": 1.0, "count": 10, "size": 1, "max": 12, "word": "a"}
 @pytest.mark.parametrize(
     ("change", "is_another"),
     [
-        ({"count": 11, "max": 13, "word": "b"}, False),  # of the values of another day
+        ({"count": 11, "max": 13, "word": "b"}, False),  # the values of another day
         ({"size": 2}, True),
-        ({"share": 0.5}, True),  # parsed otherwise
+        ({"share": 0.5}, True),  # parsed in another way
     ],
 )
 def test_the_form_of_examples_is_in_the_key_not_their_values(change, is_another, tmp_path):
@@ -276,12 +276,12 @@ def test_the_form_of_examples_is_in_the_key_not_their_values(change, is_another,
 
 
 class TestPrevious:
-    """What is used again, and what is not."""
+    """Which earlier results are reused, and which are not."""
 
     KEY = {"code": "1", "host": "2"}
 
     def of(self, items, *, key=KEY):
-        """Returns what is known from runs of which there are artifacts."""
+        """Returns the knowledge from runs with these artifacts."""
         job = training_job.TrainingJob(
             inputs=json_utils.dumps({"previous_metrics": items}),
             exec_properties={"config": PerfConfig().to_json()},
@@ -292,7 +292,7 @@ class TestPrevious:
 
     @pytest.fixture
     def made(self, tmp_path):
-        """Makes an artifact of that name in a folder; later ones are newer."""
+        """Creates an artifact of that name in a folder; later artifacts are newer."""
         ids = iter(range(100))
 
         def make(name, **fields):
@@ -315,15 +315,15 @@ class TestPrevious:
         assert f"The plan in {items[2].uri} is not used again: code was 0, is 1." in caplog.text
         assert "plan is skipped" in caplog.text
         found = self.of([made("d", reused_from="/first")]).plan(expected_runs=2)
-        assert found.reused_from == "/first"  # it goes on naming the run that measured
+        assert found.reused_from == "/first"  # it still names the run that measured
 
-    def test_trials_that_did_not_come_to_an_end_are_repeated(self, made, caplog):
+    def test_unfinished_trials_are_repeated(self, made, caplog):
         caplog.set_level(logging.INFO)
         items = [made("a"), made("b", is_settled=False)]
         assert self.of(items).plan(expected_runs=2) is None
         assert "trials may find a better" in caplog.text
 
-    def test_what_was_measured_of_a_strategy_holds_though_trials_may_find_another_plan(self, made):
+    def test_the_measured_strategy_holds_though_trials_may_find_another_plan(self, made):
         speedup = statistics.Interval(value=2.0, low=1.5, high=2.5)
         measured = StrategyChoice(
             name="multi_worker", worker_count=2, reason="faster", speedup=speedup, key=self.KEY
@@ -339,7 +339,7 @@ class TestPrevious:
         assert self.of(items).strategy == measured
         assert self.of(items[1:]).strategy is None
 
-    def test_what_the_code_has_failed_in_is_known_also_where_there_are_trials_again(self, made):
+    def test_plans_that_the_code_failed_in_are_known_to_repeated_trials(self, made):
         way = TrainingPlan(precision="mixed_bfloat16")
         raised = TrialRecord(plan=way, status="failed", reason="raised it", may_pass=False)
         killed = raised.model_copy(update={"may_pass": True})
@@ -356,7 +356,7 @@ class TestPrevious:
         found = self.of(items).plan(expected_runs=expected_runs)
         assert (found is not None) == is_used
 
-    def test_the_plan_before_is_known_as_trials_know_it(self, made):
+    def test_the_previous_plan_is_known_in_the_form_of_trials(self, made):
         plan = TrainingPlan(steps_per_execution=50, xla_loop=True)
         with_onednn = made("a", plan=plan.model_copy(update={"onednn": True}))
         assert self.of([with_onednn]).previous_plan == plan

@@ -27,7 +27,7 @@ def run_fn(_):
 
 
 def imported(module_path):
-    """Returns what a process of its own imports, which may start no other one for that."""
+    """Returns what a separate process imports; it may not start another process to do so."""
 
     def refused(*_, **__):
         raise AssertionError("a process was started")
@@ -39,7 +39,7 @@ def imported(module_path):
 
 @pytest.fixture
 def module_path(tmp_path):
-    """Returns what TFX makes of a module with another one beside it."""
+    """Returns the module path that TFX makes of a module with another one beside it."""
     (tmp_path / "sources").mkdir()
     (tmp_path / "sources" / "packaged_helper.py").write_text("VALUE = 7\n")
     main = tmp_path / "sources" / "packaged_module.py"

@@ -10,7 +10,7 @@ import training_cases
 
 pytestmark = pytest.mark.slow
 
-_HELPERS = str(pathlib.Path(__file__).parents[1] / "training")  # with `interrupted_workers`
+_HELPERS = str(pathlib.Path(__file__).parents[1] / "training")  # has `interrupted_workers`
 MODULE = {
     "line": "keras",
     "beginning": "import os, pathlib, sys\n"
@@ -24,7 +24,7 @@ MODULE = {
     ).replace("batch_size=10,", "batch_size=10, shuffle=False,"),
 }
 FIT = "model.fit(train, steps_per_epoch=20, epochs=6, verbose=0, callbacks=CALLBACKS)"
-# Something that goes wrong in the first plan that worker 1 tries, and never again.
+# A failure in the first plan that worker 1 tries, which never happens again.
 IN_TRIAL = """
     from tfx_perf.training.replicas import sync
     from tfx_perf.training.tuning.equivalence import EquivalenceCheck
@@ -51,7 +51,7 @@ IN_TRIAL = """
     ],
     ids=["memory", "killed", "alone"],
 )
-def test_a_plan_that_one_worker_fails_in_is_left_out(trainer, tmp_path, fault, cause, note):
+def test_a_plan_that_fails_on_one_worker_is_skipped(trainer, tmp_path, fault, cause, note):
     before = IN_TRIAL.format(flag=str(tmp_path / "flag"), fault=fault).strip()
     trainer.run(
         module={**MODULE, "train": f"{before}\n    {FIT}"}, distribution={"workers": 2}, seed=5,
@@ -60,9 +60,9 @@ def test_a_plan_that_one_worker_fails_in_is_left_out(trainer, tmp_path, fault, c
     )  # fmt: skip
     record = trainer.record
     failed = [each for each in record.trials if each.status == "failed"]
-    assert failed  # one, or several that differ in their steps a call
+    assert failed  # one or more, which differ in their steps per execution
     assert all(cause in each.reason and each.plan.steps_per_execution for each in failed)
-    assert record.plan.is_plain_fit  # what it would have trained with, untried, is that plan
+    assert record.plan.is_plain_fit  # otherwise it would have trained with that plan, untried
     assert record.plan_reason == "trials of it have ended the workers"
     assert record.is_settled == ("memory" in fault)
     assert (record.train_step_count, record.oom_count) == (120, 0)

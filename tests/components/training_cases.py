@@ -24,13 +24,13 @@ SCHEMA = """
     feature { name: "label" type: INT presence { min_fraction: 1 } shape { dim { size: 1 } } }
 """
 
-# For the top of a module.
+# Goes to the top of a module.
 TWO_DEVICES = """
 import tensorflow as tf
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 """
-# Data that take their time where a condition holds, for `.map(slowly)`.
+# Data that are slow while a condition holds, for `.map(slowly)`.
 SLOWLY = """
 import time
 
@@ -43,7 +43,7 @@ def slowly(x, y):
         y = tf.ensure_shape(tf.py_function(wait, [y], y.dtype), y.shape)
     return x, y
 """
-# A module as TFX's tutorials write it.
+# A module in the style of TFX's tutorials.
 MODULE = """
 import {line} as keras
 import tensorflow as tf
@@ -74,14 +74,14 @@ FIT = """model.fit(
         train, steps_per_epoch=fn_args.train_steps, validation_data=test,
         validation_steps=fn_args.eval_steps, verbose=0,
         callbacks=[keras.callbacks.TensorBoard(fn_args.model_run_dir, update_freq="epoch")])"""
-# What makes a module one of tf_keras without the conversion of that, which takes half a minute.
+# Makes a module use tf_keras without AutoGraph's conversion, which takes half a minute.
 UNCONVERTED = {
     "line": "tf_keras",
     "beginning": "from tfx_perf.tf_internals import autograph",
     "train": f"with autograph.libraries_unconverted():\n        {FIT}",
 }
-# There have been checkpoints by then, whatever share of the time a save takes, and however seldom
-# workers ask each other.
+# Checkpoints exist by the time of the kill: the limits on the share of time for saves and on
+# how often workers synchronize are lifted.
 _KILLED = """import os
     from tfx_perf.training.recovery import checkpoint_writer, guard
     checkpoint_writer._SAVE_SHARE = guard._PERIOD_SECONDS = 0
@@ -94,12 +94,12 @@ _KILLED = """import os
 
     model.fit(train, steps_per_epoch=20, epochs=6, verbose=0, callbacks=[Fuse()])"""
 LOOP = "model.train_on_batch(*next(iter(train)))"
-# Whether a module's process is one that only measures: it has a log of its own.
+# Whether a module's process only measures, which is when it has its own log.
 ONLY_MEASURES = 'os.readlink("/proc/self/fd/1").endswith(".log")'
 SAVE = "tf.saved_model.save(model, fn_args.serving_model_dir)"
 
 
-# What may stand in for the first worker of a job: it leaves what a training does.
+# A stand-in for the first worker of a job; it leaves the files that a training does.
 LEAVES_A_MODEL = """
 import json, pathlib, sys
 folder = pathlib.Path(sys.argv[1])
@@ -202,9 +202,9 @@ class Trainer:
         expected_runs=300,
         **training,
     ):
-        """Returns what `Do` gets; what is not named is of the settings' section `training`.
+        """Returns the arguments of `Do`; other keywords are settings of the section `training`.
 
-        By default there are runs enough for trials of several steps a call.
+        By default there are enough runs for trials of several steps per execution.
         """
         settings = {
             "training": {"tuning_seconds": 15, **training},
@@ -244,7 +244,7 @@ class Trainer:
         return TrainingRecord.read(pathlib.Path(self.perf_metrics.uri) / "metrics.json")
 
     def variables(self):
-        """Returns those of the saved model that are floating, by name."""
+        """Returns the floating-point variables of the saved model, by name."""
         place = str(pathlib.Path(self.model.uri, "Format-Serving", "variables", "variables"))
         reader = tf.train.load_checkpoint(place)
         found = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}

@@ -43,7 +43,7 @@ _RUN_POLICY = {
     "schedulingPolicy", "suspend", "managedBy",
 }  # fmt: skip
 _GRACE_SECONDS = 5
-_LINGER_SECONDS = 1  # of a pod that is deleted while it runs
+_LINGER_SECONDS = 1  # how long a pod runs after its deletion
 
 
 def send_signal(process, number):
@@ -98,7 +98,7 @@ class Job:
         templates = [each["template"] for each in spec.get("tfReplicaSpecs", {}).values()]
         limits = [each["spec"].get("activeDeadlineSeconds") for each in templates]
         if limits and None not in limits and seconds > max(limits):
-            self.signal(signal.SIGKILL)  # the kubelet does
+            self.signal(signal.SIGKILL)  # as the kubelet does
         self.changed = self.changed or (time.monotonic() if any(self.codes) else None)
         if self.changed and time.monotonic() < self.changed + self.lag_seconds:
             return
@@ -124,7 +124,7 @@ class Job:
             self.clean(index for index, code in enumerate(self.codes) if code is None)
 
     def clean(self, indices):
-        """Deletes pods; those whose processes still run end by a signal, in their time."""
+        """Deletes pods; processes that still run get a signal and some time to end."""
         for index in indices:
             code, pod = self.codes[index], self.pod_name(index)
             if code:
@@ -135,7 +135,7 @@ class Job:
             self.events.append(("SuccessfulDeletePod", f"Deleted pod: {pod}"))
 
     def restart(self, spec):
-        """Starts again what a signal has ended, where the policy says so."""
+        """Restarts processes that a signal ended, if the policy says so."""
         policies = {
             name.lower(): each["restartPolicy"]
             for name, each in spec.get("tfReplicaSpecs", {}).items()
@@ -287,7 +287,7 @@ class TrainingCluster:
         return {"job": {"pod_template": {"spec": pod}, **job}}
 
     def when_it_runs(self, act):
-        """Calls a function when both workers of a job are running."""
+        """Calls a function once both workers of a job are running."""
         create = self.create
 
         def then(kind, manifest):
@@ -378,7 +378,7 @@ class TrainingCluster:
             yield ("worker", index), merged, added
 
     def _starts(self, name, containers):
-        """Returns what starts each process, their tasks and their logs."""
+        """Returns the commands of the processes, their tasks and their logs."""
         starts, tasks, logs = [], [], []
         for index, (task, container, added) in enumerate(containers):
             variables = container.get("env", ())
@@ -487,7 +487,7 @@ class TrainingCluster:
 
 
 def contained(arguments, environment, folder):
-    """Runs the worker's program in a process that has its imports, as a fresh one would."""
+    """Runs the worker's program in a process that has its imports, as a fresh process would."""
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
@@ -498,12 +498,12 @@ def contained(arguments, environment, folder):
 
 @contextlib.contextmanager
 def at_hand(folder, monkeypatch):
-    """Yields a cluster that OptimizedTrainer finds; of its jobs nothing may be left."""
+    """Yields a cluster that OptimizedTrainer finds; checks that none of its jobs is left."""
     monkeypatch.setattr(job_api, "_FIRST_PAUSE_SECONDS", 0.01)
     monkeypatch.setattr(job_api, "_LONGEST_PAUSE_SECONDS", 0.05)
     monkeypatch.setattr(job_run, "_POLL_SECONDS", 0.1)
     monkeypatch.setattr(job_run, "_END_POLL_SECONDS", 0.05)
-    # Here, because a server of children ends with the thread that has started it.
+    # Here, because a server of children ends with the thread that started it.
     isolate.import_early([worker_training.__name__])
     cluster = TrainingCluster(folder)
     with cluster.running() as path:
@@ -530,7 +530,7 @@ def _tensorflow(replica):
 
 
 def _environment():
-    """Returns what the image gives: the program `python`, and the packages."""
+    """Returns the image's environment: the program `python`, and the packages."""
     programs = str(pathlib.Path(sys.executable).parent)
     kept = {key: os.environ[key] for key in ("HOME", "LANG", "PYTHONPATH") if key in os.environ}
     path = f"{programs}:{os.environ['PATH']}"
@@ -541,7 +541,7 @@ def _check_metadata(kind, manifest):
     _only(manifest, {"apiVersion", "kind", "metadata", "spec"}, "job")
     found = list(problems(manifest["metadata"], "V1ObjectMeta", "metadata"))
     name, labels = manifest["metadata"]["name"], manifest["metadata"].get("labels", {})
-    # The operators' pods and services must have names, too.
+    # The names of the operators' pods and services must be valid, too.
     longest = f"{name}-worker-999" if kind == "TFJob" else f"{name}-node-0-999-abcde"
     if not _NAME.fullmatch(name) or not _NAME.fullmatch(longest):
         found.append(f"metadata.name: {name} must be a DNS label")

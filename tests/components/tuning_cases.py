@@ -78,7 +78,7 @@ def serialized(**values: float) -> bytes:
 
 
 def write_examples(folder: pathlib.Path, *, count: int = COUNT) -> None:
-    """Writes one gzip file into `folder`, which is made."""
+    """Creates `folder` and writes one gzip file into it."""
     folder.mkdir(parents=True)
     with tf.io.TFRecordWriter(str(folder / "part-00000-of-00001.gz"), "GZIP") as writer:
         for number in range(count):

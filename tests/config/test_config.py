@@ -1,6 +1,6 @@
-"""PerfConfig: defaults, sources, and its way through JSON.
+"""PerfConfig: defaults, sources, and conversion to and from JSON.
 
-It is read as every `section` is; one of those in it is `compilation`.
+It is read in the same way as every `section`; one of its sections is `compilation`.
 """
 
 import pathlib
@@ -18,7 +18,7 @@ def test_every_key_is_optional():
     assert PerfConfig.from_dict(None) == PerfConfig.from_dict({}) == PerfConfig()
 
 
-def test_the_outer_key_may_be_there_or_not():
+def test_the_outer_key_is_optional():
     inner = {"training": {"seed": 3}, "compilation": {"enabled": False}}
     settings = PerfConfig.from_dict({"tensorflow_optimization": inner})
     assert settings == PerfConfig.from_dict(inner)
@@ -27,7 +27,7 @@ def test_the_outer_key_may_be_there_or_not():
     assert PerfConfig.from_dict({"tensorflow_optimization": None}) == PerfConfig()
 
 
-def test_a_section_beside_the_outer_key_is_refused_since_it_would_hold_for_nothing(tmp_path):
+def test_a_section_beside_the_outer_key_is_refused_since_it_would_have_no_effect(tmp_path):
     path = tmp_path / "perf.yaml"
     path.write_text("tensorflow_optimization:\n  training: {seed: 3}\ngate: {reference_run: x}\n")
     message = rf"below tensorflow_optimization in {path}, line 3\. Received: gate, which is beside"
@@ -35,7 +35,7 @@ def test_a_section_beside_the_outer_key_is_refused_since_it_would_hold_for_nothi
         PerfConfig.from_yaml(path)
 
 
-def test_of_takes_what_it_gets():
+def test_of_uses_the_values_it_gets():
     settings = PerfConfig()
     assert PerfConfig.of(settings) is settings
     assert PerfConfig.of({"training": {"margin": 0.5}}).training.margin == 0.5
@@ -64,7 +64,7 @@ def test_an_error_names_the_line_below_the_outer_key_and_without_it(tmp_path, ou
         PerfConfig.from_yaml(path)
 
 
-def test_a_whole_number_may_be_written_as_people_write_it(tmp_path):
+def test_a_whole_number_may_be_written_in_common_notations(tmp_path):
     path = tmp_path / "perf.yaml"
     path.write_text("schedule: {expected_runs: 1e2}\ntraining: {checkpoint_every_steps: 60.0}\n")
     found = PerfConfig.from_yaml(path)

@@ -1,4 +1,4 @@
-"""The job on a cluster that a training is handed to."""
+"""The cluster job to which a training is handed."""
 
 import itertools
 
@@ -38,7 +38,7 @@ def test_workers_on_this_machine():
     assert (settings.worker_count, settings.restarts) == (3, 3)
     assert read(_job()).distribution.worker_count == 2
     assert PerfConfig().distribution.worker_count == 1
-    # What trains is open where one process or several may.
+    # With `auto`, one process or several may train, so the answer is open.
     given = ({}, {"strategy": "auto"}, {"workers": 2})
     assert [read(each).distribution.is_open for each in given] == [False, True, False]
 
@@ -79,10 +79,10 @@ _ALL = [
     ("reduction_dtype", "bfloat16"),
 ]
 _NONE = "Expected multi_worker, or no strategy at all"
-# What stands beside a setting that takes it; a setting that is not here takes nothing.
+# Settings that go together; a setting that is not listed here needs no other.
 _TAKES = {
     ("strategy", "multi_worker"): {("workers", 2)},
-    # And the workers beside the servers: no pair is enough.
+    # The workers beside the servers are listed too: no pair is enough.
     ("strategy", "parameter_server"): set(),
     ("parameter_servers", 1): {("workers", 2)},
     ("device_memory_bytes", 2**30): {("strategy", "model_parallel")},
@@ -94,7 +94,7 @@ _TAKES = {
     [pair for pair in itertools.combinations(_ALL, 2) if pair[0][0] != pair[1][0]],
     ids=lambda pair: "-".join(f"{name}={value}" for name, value in pair),
 )
-def test_of_two_settings_each_has_what_it_takes_or_the_remedy_is_said(pair):
+def test_of_two_settings_each_finds_the_other_or_a_remedy_is_named(pair):
     first, second = pair
     lacks = any(
         one in _TAKES and other not in _TAKES[one] for one, other in (pair, (second, first))
@@ -160,7 +160,7 @@ def test_of_two_settings_each_has_what_it_takes_or_the_remedy_is_said(pair):
         (_job(kind="TrainJob", runtime="x"), ["Expected env and resources of the container node"]),
     ],
 )  # fmt: skip
-def test_a_job_that_cannot_be_is_refused(distribution, words):
+def test_an_impossible_job_is_refused(distribution, words):
     with pytest.raises(errors.UserError) as caught:
         read(distribution)
     for word in words:

@@ -1,6 +1,6 @@
-"""Which rules are accepted, which are refused, and which hold by default.
+"""The rules that are accepted, refused, and that hold by default.
 
-The default rules of the figures that follow from the step time are loosened with it
+The default rules of figures that follow from the step time are loosened with it
 (`Rule.loosened`).
 """
 
@@ -39,7 +39,7 @@ from tfx_perf.core import errors, metrics
         ({"parameter_count": None}, "has no default one"),
         ({"cost_per_million_examples": {"max": 1}}, "Set gate.price_per_hour."),
         ({"mfu_ratio": {"mni": 1}}, "rules.mfu_ratio.mni=1"),
-        # The rule is named that is wrong, not all.
+        # The wrong rule is named, not all.
         ({"train_loss": {"max": 1}, "mfu_ratio": {"max": 2}}, "gate.rules.mfu_ratio={'max': 2}."),
         ({"cost_per_million_examples": {"max": 1}}, "rules.cost_per_million_examples={'max': 1}."),
     ],
@@ -69,7 +69,7 @@ def test_a_rule_that_can_fire_is_accepted_and_survives_json(rules):
     assert PerfConfig.from_json(settings.to_json("gate")).gate == settings.gate
 
 
-def test_a_rule_stands_beside_the_default_null_takes_it_away_and_the_others_stay():
+def test_a_rule_adds_to_the_default_null_removes_it_and_the_others_stay():
     changed = GateSettings(rules={"step_time_seconds": Rule(max=1), "train_loss": None})
     rules = changed.rules_for(())
     assert rules["step_time_seconds"] == Rule(max=1, tolerance=0.03)
@@ -117,7 +117,7 @@ def test_other_rules_loosen_nothing_else(rules):
         assert rule.advisory == default.advisory
 
 
-def test_a_rule_for_a_figure_that_follows_holds_as_it_is():
+def test_a_rule_for_a_figure_that_follows_is_not_loosened():
     own = Rule(tolerance=0.05)
     given = {"step_time_seconds": Rule(tolerance=0.5), "examples_per_second": own}
     assert GateSettings(rules=given).rules_for(())["examples_per_second"].tolerance == own.tolerance
@@ -131,7 +131,7 @@ def test_cost_is_ruled_only_if_the_price_is_known():
     assert key in GateSettings(price_per_hour=3.0).rules_for(())
 
 
-def test_quality_has_default_rules_where_the_name_says_which_way_is_better():
+def test_quality_has_default_rules_if_its_name_shows_which_way_is_better():
     rules = GateSettings().rules_for(("auc", "example_count", "mean_squared_error"))
     assert {key for key in rules if metrics.is_evaluation(key)} == {
         "evaluation/auc", "evaluation/mean_squared_error",
@@ -141,7 +141,7 @@ def test_quality_has_default_rules_where_the_name_says_which_way_is_better():
 @pytest.mark.parametrize(
     ("key", "own", "expected"),
     [
-        # A limit takes neither the tolerance away nor that the figure may be missing.
+        # A limit removes neither the tolerance nor the permission to lack the figure.
         ("input_wait_ratio", {"max": 0.5}, {"max": 0.5, "tolerance": 0.1, "min_baseline": 0.2,
                                             "optional": True}),
         ("input_wait_ratio", {"max": 0.5, "tolerance": None}, {"max": 0.5, "optional": True}),
@@ -151,11 +151,11 @@ def test_quality_has_default_rules_where_the_name_says_which_way_is_better():
                                                       "optional": True}),
         # a max_regression belongs to its tolerance.
         ("trace_count", {"tolerance": 0.5}, {"tolerance": 0.5, "optional": True}),
-        # What the default only reports does not refuse now.
+        # A rule on a figure that the default only reports does not refuse either.
         ("mfu_ratio", {"min": 0.3}, {"min": 0.3, "optional": True}),
     ],
 )  # fmt: skip
-def test_a_rule_says_what_it_says_and_the_default_the_rest(key, own, expected):
+def test_a_rule_overrides_only_the_fields_it_names(key, own, expected):
     found = GateSettings(rules={key: Rule(**own)}).rules_for(())[key]
     assert found == Rule(**expected)
     text = PerfConfig.from_dict({"gate": {"rules": {key: own}}}).to_json("gate")
@@ -176,6 +176,6 @@ def test_a_rule_may_say_only_what_a_default_one_does_not():
     assert (rule.tolerance, rule.max_regression) == (0.03, 0.2)
     assert rules["memory_leak"].max == 0
     assert rules["memory_leak"].advisory
-    assert rules["mfu_ratio"].advisory  # as the default one is
+    assert rules["mfu_ratio"].advisory  # like the default rule
     with pytest.raises(pydantic.ValidationError, match="with min, max or tolerance"):
         GateSettings(use_defaults=False, rules={"train_loss": {"optional": True}})

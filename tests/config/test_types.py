@@ -131,7 +131,7 @@ def test_a_value_of_another_type_is_refused_in_one_line(settings):
         ("defaults.image_pull_secrets.0", 1),
     ],
 )
-def test_the_walk_finds_what_is_deep_inside(name, value):
+def test_the_walk_finds_deeply_nested_settings(name, value):
     assert (name, value, type(value)) in [(each, v, type(v)) for _, each, v, _ in _CASES]
 
 

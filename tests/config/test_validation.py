@@ -1,4 +1,4 @@
-"""What is wrong with settings is said in one line, whoever's settings they are."""
+"""Errors in settings are reported in one line, in whichever settings they are."""
 
 import re
 
@@ -79,7 +79,7 @@ from tfx_perf.pipelines.airflow import AirflowSettings
         ({"gate": {"ledger_size": 2}}, ["Expected ledger_size not below", "Received: gate={"]),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_said_in_one_line(values, words):
+def test_an_error_is_one_line(values, words):
     with pytest.raises(errors.UserError) as caught:
         PerfConfig.from_dict(values)
     message = str(caught.value)

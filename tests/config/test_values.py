@@ -13,6 +13,6 @@ def test_addresses_of_a_service(host):
 
 
 @pytest.mark.parametrize("rest", ["", ":0", ":5050/path", ":50 50", "@other:1", ":1\n"])
-def test_what_is_no_address(rest):
+def test_an_invalid_address_is_refused(rest):
     with pytest.raises(ValueError, match="grpc://HOST:PORT"):
         base.grpc_address(f"grpc://host{rest}")

@@ -10,7 +10,7 @@ import pytest
 from tests import processes
 from tfx_perf.core import console
 
-# What a library may do: Python's warnings and logs, C's file descriptor, and another process.
+# Ways in which a library writes: Python's warnings and logs, C's file descriptor, a process.
 _LIBRARY = """
 import ctypes, logging, os, subprocess, sys, warnings
 warnings.warn("foreign warning", FutureWarning)
@@ -65,7 +65,7 @@ _OWN = [
 ]
 
 
-def test_what_libraries_log_goes_to_a_file_and_not_among_what_the_user_prints(tmp_path):
+def test_logs_of_libraries_go_to_a_file_and_not_among_the_users_output(tmp_path):
     lines = [*_LINES.values(), *_OWN]
     body = (
         "import os, sys\n"
@@ -133,9 +133,7 @@ def test_a_bug_of_the_user_is_shown_whole_with_the_place_of_the_log(tmp_path):
         ("SystemExit(3)", 3, ""),
     ],
 )  # fmt: skip
-def test_what_the_user_got_wrong_is_one_line_and_an_end_on_purpose_none(
-    error, code, said, tmp_path
-):
+def test_a_user_error_is_one_line_and_an_intended_exit_none(error, code, said, tmp_path):
     body = f"with console.script():\n    import library\n    raise {error}\n"
     done = _run(tmp_path, body)
     assert (done.returncode, done.stderr) == (code, said)
@@ -163,7 +161,7 @@ def test_all_that_is_written_goes_into_the_file_for_so_long(tmp_path):
 _SAY = "from tfx_perf.core import console; console.set_status('two\\nlines')"
 
 
-def test_what_was_said_last_is_read_also_from_a_child():
+def test_the_last_status_is_read_also_from_a_child():
     with console.status_watched() as last:
         assert last() == ""
         console.set_status("one")
@@ -174,7 +172,7 @@ def test_what_was_said_last_is_read_also_from_a_child():
         assert last() == ""
 
 
-def test_without_anybody_who_waits_nothing_is_said():
+def test_without_a_listener_nothing_is_reported():
     before = dict(os.environ)
     assert not console.is_status_watched()
     console.set_status("to nobody")
@@ -185,7 +183,7 @@ def test_without_anybody_who_waits_nothing_is_said():
     assert dict(os.environ) == before
 
 
-def test_one_who_has_gone_is_no_reason_to_stop(monkeypatch, tmp_path):
+def test_a_listener_that_has_left_does_not_stop_the_work(monkeypatch, tmp_path):
     monkeypatch.setenv("TFX_PERF_STATUS", str(tmp_path / "gone" / "status"))
     console.set_status("to nobody")
     assert not list(tmp_path.iterdir())
@@ -215,13 +213,13 @@ def test_a_line_comes_after_some_silence_and_more_rarely_while_the_same_is_done(
     assert said[-1][1] == "... training: 186 steps done"
 
 
-def test_what_is_done_anew_is_said_as_soon_as_at_the_beginning(clock):
+def test_new_work_is_reported_as_soon_as_at_the_beginning(clock):
     said = _told(clock, lambda lines, at: lines("saving" if at >= 125 else "training"), until=150)
     assert said[-3:] == [(when, "... saving") for when in (125, 135, 145)]
     assert _told(clock, lambda lines, at: lines(""), until=11) == [(10, "... at work")]
 
 
-def test_nothing_is_said_while_there_is_something_else_to_see(clock):
+def test_nothing_is_reported_while_other_output_is_visible(clock):
     def seeing(lines, at):
         if at < 50:
             lines.put_off()

@@ -1,4 +1,4 @@
-"""What is said of other people's errors in one line."""
+"""One-line reports of errors raised by other code."""
 
 import importlib
 
@@ -31,7 +31,7 @@ def raised(keras, *, is_nested):
 @pytest.mark.each_choice
 @pytest.mark.parametrize("is_nested", [True, False])
 @pytest.mark.parametrize("package", ["keras", "tf_keras"])
-def test_what_a_layer_raised_is_named_not_the_call_it_was_in(package, is_nested):
+def test_the_error_of_a_layer_is_named_and_not_the_surrounding_call(package, is_nested):
     error = raised(importlib.import_module(package), is_nested=is_nested)
     assert errors.in_one_line(error) == "ValueError: Bad wants 7 features and got 1"
 

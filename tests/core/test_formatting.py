@@ -63,7 +63,7 @@ def test_a_change_that_rounds_to_nothing_is_no_fall(share, text):
         (3.0, "3.00 times as fast as", "at most 3.00 times as fast as"),
     ],
 )
-def test_what_is_much_slower_is_said_to_be(ratio, text, bound):
+def test_a_large_slowdown_is_called_one(ratio, text, bound):
     assert formatting.compared_speed(ratio) == text
     assert formatting.compared_speed(ratio, is_upper_bound=True) == bound
 

@@ -25,7 +25,7 @@ def beat(path, number):
     os.utime(path, ns=(number, number))
 
 
-def test_before_the_first_heartbeat_nobody_is_silent(tmp_path, clock):
+def test_before_the_first_heartbeat_no_process_is_silent(tmp_path, clock):
     beat(tmp_path / "beat", 1)  # of the process before
     listener = heartbeat.Listener(tmp_path / "beat")
     for clock.now in (0.5, 1.0, 100.0):
@@ -50,7 +50,7 @@ def test_time_in_which_the_listener_was_stopped_itself_does_not_count(tmp_path, 
     assert silent == 1.0
 
 
-def test_where_nobody_listens_no_file_is_made(tmp_path, monkeypatch):
+def test_without_a_listener_no_file_is_made(tmp_path, monkeypatch):
     monkeypatch.delenv(heartbeat.VARIABLE, raising=False)
     monkeypatch.chdir(tmp_path)
     with heartbeat.given():

@@ -129,7 +129,7 @@ def test_capture_stops_at_the_first_fit_even_behind_except(keras):
     def run():
         try:
             model_of(keras).fit(X, Y, batch_size=2)
-        except Exception:  # the user's own way to go on
+        except Exception:  # as a user's code may continue
             reached.append("except")
         reached.append("after")
 
@@ -139,7 +139,7 @@ def test_capture_stops_at_the_first_fit_even_behind_except(keras):
     assert int(call.model.optimizer.iterations.numpy()) == 0
 
 
-def test_capture_finds_a_fit_in_code_that_goes_on(keras, monkeypatch):
+def test_capture_finds_a_fit_in_code_that_continues(keras, monkeypatch):
     told = []
     monkeypatch.setattr(threading, "excepthook", told.append)
 

@@ -128,7 +128,7 @@ def test_every_metric_of_tfma_is_classified():
 @pytest.mark.parametrize("pattern", ["{}", "val_{}", "{}_1", "head/{}", "head_{}", "accuracy_{}_2"])
 def test_what_stands_around_a_name_changes_nothing(pattern):
     for name, better in _BETTER.items():
-        if better or not pattern.startswith("accuracy"):  # else that is a word of it
+        if better or not pattern.startswith("accuracy"):  # otherwise it is a word of the name
             assert _direction(pattern.format(name)) == better, name
 
 

@@ -20,12 +20,12 @@ def test_a_key_says_its_unit(key):
     assert metric.unit in ("ratio", "times") or not key.endswith("_ratio")
 
 
-def test_no_key_stands_twice():
+def test_no_key_occurs_twice():
     keys = [metric.key for metric in metrics._METRICS]
     assert sorted(keys) == sorted(set(keys))
 
 
-def test_what_is_missing_or_not_finite_is_left_out():
+def test_missing_or_non_finite_figures_are_dropped():
     found = metrics.checked(
         {
             "step_time_seconds": 1,

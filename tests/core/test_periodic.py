@@ -1,4 +1,4 @@
-"""Calls beside something else."""
+"""Calls that are made periodically beside other work."""
 
 import threading
 import time

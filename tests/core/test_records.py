@@ -46,7 +46,7 @@ def test_a_record_cannot_be_changed():
         ('{"schema": "tfx_perf.example/1", "name": "a", "extra": 1}', "extra=1"),
     ],
 )
-def test_what_cannot_be_read_is_refused(tmp_path, text, words):
+def test_an_unreadable_record_is_refused(tmp_path, text, words):
     path = tmp_path / "record.json"
     if text is not None:
         path.write_text(text)

@@ -74,7 +74,7 @@ def test_a_disturbance_of_both_cancels_in_the_ratio():
     assert (interval.low, interval.value, interval.high) == pytest.approx((3, 3, 3))
 
 
-def test_what_cannot_be_summed_up_is_refused():
+def test_samples_that_cannot_be_summarized_are_refused():
     with pytest.raises(ValueError, match="at least one sample"):
         statistics.median_interval([])
     with pytest.raises(ValueError, match="Received: 1 and 2"):
@@ -100,7 +100,7 @@ def test_an_interval_is_surely_above_or_below_what_is_outside_of_it():
 
 @pytest.mark.parametrize("hold", [1, 50])
 def test_the_errors_of_samples_in_a_row_are_those_that_they_have(hold):
-    """Of samples that are disturbed in a row, too."""
+    """Also if consecutive samples are disturbed."""
     random = np.random.default_rng(4)
     means, medians, errors = [], [], []
     for _ in range(200):

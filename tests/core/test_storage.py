@@ -19,7 +19,7 @@ def uri(request, tmp_path):
     }[request.param]
 
 
-def test_what_is_written_is_read(uri):
+def test_written_content_is_read_back(uri):
     file = storage.make_folder(uri) / "a.txt"
     assert not storage.exists(file)
     storage.write_text(file, "Größe")
@@ -44,7 +44,7 @@ def test_a_local_folder_ends_up_at_the_uri_also_after_an_error(uri):
     assert storage.read_bytes(f"{uri}/logs/trial.log") == b"so far"
 
 
-def test_a_folder_is_copied_with_what_is_below(uri, tmp_path):
+def test_a_folder_is_copied_with_everything_below(uri, tmp_path):
     (tmp_path / "from" / "below").mkdir(parents=True)
     (tmp_path / "from" / "below" / "file").write_bytes(b"content")
     storage.copy_tree(tmp_path / "from", storage.path(uri))
@@ -53,19 +53,19 @@ def test_a_folder_is_copied_with_what_is_below(uri, tmp_path):
     assert (tmp_path / "back" / "below" / "file").read_bytes() == b"content"
 
 
-def test_an_unknown_store_is_said_in_one_line():
+def test_an_unknown_store_is_refused_in_one_line():
     with pytest.raises(errors.UserError, match=r"Received: uri=foo://bucket .*Correct it\.$"):
         storage.path("foo://bucket")
 
 
 @pytest.mark.parametrize("uri", ["gs:/bucket/folder", "hdfs://host/folder", "dir:///tmp"])
-def test_whatever_a_driver_says_is_one_line(uri):
+def test_any_error_of_a_driver_is_one_line(uri):
     with pytest.raises(errors.UserError, match=rf"Received: baseline_uri={uri}") as caught:
         storage.path(uri, name="baseline_uri")
     assert "\n" not in str(caught.value)
 
 
-def test_what_no_plain_path_reaches_is_remote():
+def test_a_location_without_a_plain_path_is_remote():
     assert not storage.is_remote("/a/b") and not storage.is_remote("a/b")
     assert storage.is_remote("gs://a/b") and storage.is_remote("file:///a/b")
 

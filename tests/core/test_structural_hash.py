@@ -1,4 +1,4 @@
-"""What is said of code: the same for the same code, in any process, and another for other code."""
+"""Hashes of code: equal for the same code in any process, and different for other code."""
 
 import functools
 import textwrap
@@ -49,7 +49,7 @@ DIFFERENT = [
 
 
 @pytest.mark.parametrize(("one", "other"), SAME)
-def test_what_changes_nothing_is_not_seen(one, other):
+def test_edits_without_effect_are_not_seen(one, other):
     assert of_f(one) == of_f(other)
 
 

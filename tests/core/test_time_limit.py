@@ -46,7 +46,7 @@ def test_its_stacks_are_in_the_log(tmp_path):
     assert "most recent call first" in log.read_text()
 
 
-def test_a_timer_of_faulthandler_goes_on(tmp_path):
+def test_a_timer_of_faulthandler_keeps_running(tmp_path):
     script = SCRIPT.replace("\nbegan =", "\nfaulthandler.dump_traceback_later(1.0)\nbegan =")
     ended = run(50, tmp_path / "log.txt", 0.2, script="import faulthandler\n" + script)
     assert ended.returncode == 0
@@ -60,7 +60,7 @@ def test_a_hang_outside_of_python_is_ended_from_any_thread(tmp_path):
     assert "most recent call first" in log.read_text()
 
 
-def test_a_timer_of_the_users_goes_on(tmp_path):
+def test_a_timer_of_the_user_keeps_running(tmp_path):
     ended = run(50, tmp_path / "log.txt", 0.2)
     assert ended.returncode == 0, ended.stderr
     assert float(ended.stdout) == pytest.approx(1.5, abs=1.0)

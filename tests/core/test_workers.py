@@ -1,4 +1,4 @@
-"""Which process of several a process is."""
+"""The role of a process among several workers."""
 
 import json
 

@@ -87,7 +87,7 @@ class Case(JsonCase):
 
 def _interruption(case: Case) -> dict[str, Any]:
     if case.thread or case.is_tried or set(LATE) & set(case.callbacks):
-        # What interrupts acts on every batch, so that there are no plans to try or to leave.
+        # The interruption acts on every batch, so that there are no plans to try or to leave.
         case = dataclasses.replace(case, interruption="")
         return {**_interruption_alone(case), "interruption": ""}
     return _interruption_alone(case)

@@ -64,7 +64,7 @@ def _keeps_rows(case: Case, level: str) -> bool:
 
 def _errors(expected: Ended, found: Ended) -> Difference | None:
     if expected.error and found.error:
-        if expected.error[0] == found.error[0]:  # what else a message has is where it was raised
+        if expected.error[0] == found.error[0]:  # the rest of a message is where it was raised
             return None
         what = f"{expected.error[0]} becomes {found.error[0]}"
         return Difference(f"error: {what}", f"{expected.error[1]} | {found.error[1]}"[-1500:])

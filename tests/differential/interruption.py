@@ -1,4 +1,4 @@
-"""What interrupts a training: from a callback, from the data, from inside a step."""
+"""Interruptions of a training: from a callback, from the data, from inside a step."""
 
 import os
 import pathlib
@@ -20,7 +20,7 @@ MESSAGE = "planned for this test"
 
 
 class Event:
-    """What happens to the data or to a step; nothing unless `is_armed`."""
+    """Acts on the data or on a step, but only if `is_armed`."""
 
     def __init__(self, case: Case, folder: pathlib.Path, *, is_armed: bool) -> None:
         self._kind = case.interruption if is_armed else ""

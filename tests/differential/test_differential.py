@@ -27,7 +27,7 @@ def checker(request):
 
 
 @pytest.mark.parametrize("example", found_once(_EXAMPLES))
-def test_what_was_found_once_is_as_under_plain_fit(checker, example):
+def test_an_example_found_once_is_as_under_keras_fit(checker, example):
     case = dataclasses.replace(Case.from_json(example), package=checker.package)
     assert checker.check(case) is None
 

@@ -1,4 +1,4 @@
-"""What another thread calls while `fit` runs: nothing of it may take or add a step."""
+"""Calls of another thread while `fit` runs: none of them may take or add a step."""
 
 import contextlib
 import threading

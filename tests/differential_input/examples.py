@@ -132,7 +132,7 @@ class Split:
             _damage(path, file.damage)
 
     def _examples(self, number: int, file: File) -> Any:
-        # What decides on sizes is the same in every version.
+        # These values decide on sizes, and are the same in every version.
         sizes = np.random.default_rng([number, 0])
         contents = np.random.default_rng([number, 1, self._version])
         for row in range(file.records):

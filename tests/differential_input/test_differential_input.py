@@ -26,7 +26,7 @@ def checker():
 
 
 @pytest.mark.parametrize("example", found_once(_EXAMPLES))
-def test_what_was_found_once_is_as_tfxio_serves_it(checker, example):
+def test_an_example_found_once_is_as_tfxio_serves_it(checker, example):
     assert checker.check(Case.from_json(example)) is None
 
 

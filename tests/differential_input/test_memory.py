@@ -49,7 +49,7 @@ def test_rows_stay_within_the_budget(example, checker):
     ' "has_default": true, "missing": 0.99}], "files": [{"records": 4000}],'
     ' "memory_budget_bytes": 5000000}',
 ])  # fmt: skip
-def test_what_would_not_fit_is_left_to_the_default_and_says_so(example, checker):
+def test_data_that_would_not_fit_are_left_to_the_default_with_the_reason(example, checker):
     case = Case.from_json(example)
     assert checker.check(case) is None
     refused, reasons = checker.refused[-1]

@@ -47,7 +47,7 @@ def test_the_one_that_is_missing_is_named(index, started, tmp_path):
 
 
 @pytest.mark.slow
-def test_where_all_come_up_nothing_is_said(started, tmp_path):
+def test_if_all_arrive_nothing_is_reported(started, tmp_path):
     hosts = [f"localhost:{free_port()}" for _ in range(2)]
     with contextlib.ExitStack() as running:
         both = [running.enter_context(started(index, hosts, seconds=100)) for index in (0, 1)]

@@ -1,4 +1,4 @@
-"""Whose fault it is that workers ended, and whether they begin again."""
+"""The cause of the end of workers, and whether they restart."""
 
 import subprocess
 import sys
@@ -74,7 +74,7 @@ def test_an_exit_would_come_again_and_a_signal_may_not(failures, endings, cause,
     assert (str(found), found.may_pass) == (cause, may_pass)
 
 
-def test_an_error_of_the_user_is_said_as_it_is():
+def test_a_user_error_is_reported_unchanged():
     found = failed(failure(1, 2.0, "Expected a file.", is_users=True), endings={1: "2"})
     assert type(found) is errors.UserError
     assert str(found) == "Expected a file."

@@ -39,7 +39,7 @@ def first_failure(processes, *, lost=(), is_over=lambda: False, say):
         return group.first_failure(heartbeat_timeout_seconds=2, is_over=is_over)
 
 
-def test_a_worker_that_leaves_the_others_is_told(monkeypatch):
+def test_a_worker_that_leaves_the_others_is_reported(monkeypatch):
     monkeypatch.setattr(supervise, "_TOGETHER_SECONDS", -1.0)
     processes, said = [Process(None), Process(0), Process(0)], []
 
@@ -59,7 +59,7 @@ def test_a_worker_that_leaves_the_others_is_told(monkeypatch):
         ((1,), "worker 1", []),
     ],
 )
-def test_others_go_on_without_a_lost_worker_only_where_there_are_others(lost, failed, words):
+def test_others_continue_without_a_lost_worker_only_if_there_are_others(lost, failed, words):
     processes, said = [Process(None), Process(-signal.SIGKILL), Process(None)], []
     looks = iter([False, True])
     is_over = functools.partial(next, looks)
@@ -75,7 +75,7 @@ def test_nothing_begins_again_once_the_training_is_to_end(tmp_path, monkeypatch)
         begun.append(task.name)
         return contextlib.nullcontext(Process(-signal.SIGKILL))
 
-    def end(group, *others):  # told while what failed is cleaned up
+    def end(group, *others):  # called during the cleanup after a failure
         told.append(True)
         return exit_group(group, *others)
 
@@ -164,7 +164,7 @@ def alone(folder):
     return supervise.tasks(worker_count=1, servers=None, folder=folder)
 
 
-def test_a_stopped_process_ends_when_it_is_told_to(start, tmp_path):
+def test_a_stopped_process_ends_on_the_signal_to_end(start, tmp_path):
     said, shown = [], []
     tasks, one = alone(tmp_path), start("sleep", show=shown.append)
     with supervise.Group(tasks, start=one, say=said.append) as group:
@@ -175,7 +175,7 @@ def test_a_stopped_process_ends_when_it_is_told_to(start, tmp_path):
     assert said == []  # it would have been killed after half a minute
 
 
-def test_a_worker_that_has_to_be_killed_is_told(start, monkeypatch, tmp_path):
+def test_a_worker_that_has_to_be_killed_is_reported(start, monkeypatch, tmp_path):
     monkeypatch.setattr(supervise, "_PATIENCE_SECONDS", 0.5)
     said, shown = [], []
     tasks, one = alone(tmp_path), start("ignore", show=shown.append)

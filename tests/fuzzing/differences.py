@@ -1,4 +1,4 @@
-"""What is wrong with a case."""
+"""Descriptions of what a case got wrong."""
 
 import dataclasses
 import re

@@ -26,7 +26,7 @@ class Ended:
     signal: int  # that ended the process; 0 if none did
     output: str  # what it wrote
     error: tuple[str, str] | None  # class and message of the exception that ended it
-    values: dict[str, Any]  # what it returned; empty if it did not come to its end
+    values: dict[str, Any]  # what it returned; empty if it did not finish
 
 
 class Forks:

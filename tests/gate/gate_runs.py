@@ -36,7 +36,7 @@ def ledger_of(key, values):
 
 
 def blessed_by_a_person(ledger, candidate):
-    """Returns the ledger with a run that a person has blessed when the gate had seen it."""
+    """Returns the ledger with a run that the gate had refused and a person has blessed."""
     act = Override(
         kind="bless", run_id=candidate.run_id, who="me", time=candidate.time, reason="meant"
     )
@@ -44,11 +44,11 @@ def blessed_by_a_person(ledger, candidate):
 
 
 def only(**rules):
-    """Returns settings with these rules and no default ones."""
+    """Returns settings with these rules and without the default ones."""
     made = {key: rule if isinstance(rule, Rule) else Rule(**rule) for key, rule in rules.items()}
     return GateSettings(rules=made, use_defaults=False)
 
 
 def noisy(count, *, sd, seed=0, center=1.0):
-    """Returns one figure a run, normal around `center`."""
+    """Returns one figure per run, normally distributed around `center`."""
     return (center * (1 + sd * np.random.default_rng(seed).normal(size=count))).tolist()

@@ -1,7 +1,7 @@
-"""Histories that the gate judges run by run, and what it decided: held by `golden/decisions.json`.
+"""Histories that the gate judges run by run; `golden/decisions.json` holds its decisions.
 
-`.venv/bin/python tests/gate/golden_histories.py` writes that file anew; its diff shows what
-has changed.
+`.venv/bin/python tests/gate/golden_histories.py` rewrites that file; its diff shows the
+changes.
 """
 
 import itertools
@@ -37,7 +37,7 @@ GPU = {**CPU, "device_kind": "A100"}
 
 def night(number, seconds=1e-3, *, random=None, noise=0.01, environment=CPU, quality=QUALITY,
           fields=(), **figures):  # fmt: skip
-    """Returns the run of a night, whose steps took that long but for the noise."""
+    """Returns the run of a night, with that step time plus noise."""
     draw = random.normal if random else float
     seconds *= 1 + noise * draw()
     known = {
@@ -56,7 +56,7 @@ def night(number, seconds=1e-3, *, random=None, noise=0.01, environment=CPU, qua
 
 
 class Gate:
-    """PerfEvaluator over the nights: what it blesses counts as baseline of what follows."""
+    """PerfEvaluator over the nights: runs that it blesses are the baseline of later ones."""
 
     def __init__(self, **settings):
         self.settings = PerfConfig.from_dict({"gate": settings}).gate
@@ -64,7 +64,7 @@ class Gate:
         self.random = np.random.default_rng(7)
 
     def nights(self, count=8, *args, **fields):
-        """Enters healthy nights unjudged."""
+        """Adds healthy nights without judging them."""
         for _ in range(count):
             made = night(len(self.ledger.runs), *args, random=self.random, **fields)
             self.ledger = self.ledger.append(made, keep=100)
@@ -114,7 +114,7 @@ _OLD_LEDGER = {
 
 
 class Histories:
-    """What each function yields is held: decisions, in order."""
+    """Each function yields decisions, in order; the golden file holds them."""
 
     def the_first_run():
         gate = Gate()
@@ -503,7 +503,7 @@ HISTORIES = {
 
 
 def decisions(name):
-    """Returns what a history's decisions came to, and the last one line by line."""
+    """Returns a summary of a history's decisions, and the last one line by line."""
     found = []
     for decision in HISTORIES[name]():
         digest = cache_key.digest("\n".join(in_lines(decision, decision.outcomes)).encode())
@@ -516,7 +516,7 @@ def _is_answered(outcome):
 
 
 def in_lines(decision, outcomes):
-    """Yields a decision with the figures and sentences of these outcomes."""
+    """Yields the lines of a decision with the figures and sentences of these outcomes."""
     for outcome in outcomes:
         figures = " ".join(_shown(getattr(outcome, name)) for name in _FIGURES_OF_OUTCOMES)
         flags = "".join(f", {name}" for name in ("refuses", "advisory") if getattr(outcome, name))
@@ -534,8 +534,8 @@ def in_lines(decision, outcomes):
 def _shown(figure):
     if figure is None:
         return "-"
-    # Processors differ in the last bits: in the rest of a difference of equal figures, and on
-    # which side of a half the mean of two short figures is.
+    # Processors differ in the last bits: in the remainder of a difference of equal figures, and in
+    # which way the mean of two short figures is rounded.
     return f"{figure * (1 + 1e-9) if abs(figure) > 1e-12 else 0:.6g}"
 
 

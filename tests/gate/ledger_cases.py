@@ -23,7 +23,7 @@ def names(runs):
 
 
 def write(uri, writer, count):
-    """Adds that many runs one by one, as PerfEvaluator in that many pipeline runs."""
+    """Adds that many runs one by one, as PerfEvaluator does in as many pipeline runs."""
     mirror = LedgerFolder(uri)
     for number in range(count):
         known = mirror.read()

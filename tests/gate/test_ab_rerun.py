@@ -1,4 +1,4 @@
-"""What measuring in turns does to a refusal."""
+"""The effect on a refusal of measuring in turns."""
 
 import pytest
 from gate_runs import ledger_of, only, run
@@ -13,7 +13,7 @@ SLOW, FAST = "step_time_seconds", "examples_per_second"
 
 
 def judged(key, ratio, *, value=1.0, samples=(0.5, 1.5, 1.0), against="r2", **rule):
-    """The decision on a run whose step took so many times as long in turns: low, high."""
+    """The decision on a run whose step took between low and high times as long in turns."""
     ab_rerun = None
     if ratio:
         low, high = ratio
@@ -31,7 +31,7 @@ def judged(key, ratio, *, value=1.0, samples=(0.5, 1.5, 1.0), against="r2", **ru
     ("key", "ratio", "verdict"),
     [
         (SLOW, (0.97, 1.02), Verdict.PASS),
-        (SLOW, (1.01, 1.09), Verdict.PASS),  # within max_regression, whatever it is
+        (SLOW, (1.01, 1.09), Verdict.PASS),  # within max_regression, wherever in the interval it is
         (SLOW, (1.04, 1.06), Verdict.REGRESSION),
         (SLOW, (1.01, 1.12), Verdict.INCONCLUSIVE),
         (FAST, (0.97, 1.02), Verdict.PASS),
@@ -48,7 +48,7 @@ def test_the_interval_decides(key, ratio, verdict):
     (outcome,) = record.outcomes
     assert "In turns with r2 on one host, a step took" in outcome.reason
     assert outcome.reason.endswith(" So it passes.") == record.blessed
-    if record.blessed:  # the terminal's figures are those of comparing runs
+    if record.blessed:  # a refusal's line shows the figures of the comparison of runs instead
         assert f"  {outcome.reason[outcome.reason.index('In turns') :]}" in messages.lines(record)
 
 
@@ -56,7 +56,7 @@ def test_the_interval_decides(key, ratio, verdict):
     ("ratio", "verdict"),
     [
         ((0.97, 1.02), Verdict.PASS),  # the machine was slower, not the code
-        ((0.97, 1.04), Verdict.REGRESSION),  # an open question would pass with this
+        ((0.97, 1.04), Verdict.REGRESSION),  # would pass if the verdict were inconclusive
         ((1.04, 1.06), Verdict.REGRESSION),
     ],
 )
@@ -68,7 +68,7 @@ def test_a_regression_passes_only_within_the_margin(ratio, verdict):
         assert judged(key, ratio, **found).verdict is verdict
 
 
-def test_what_passes_stays_so():
+def test_a_pass_is_never_overturned():
     assert judged(SLOW, (1.5, 1.6), samples=(1.0, 1.0, 1.0)).verdict is Verdict.PASS
 
 
@@ -86,7 +86,7 @@ def test_many_small_slowdowns_are_not_settled_by_the_last_one():
         assert verdicts["drift"] is (Verdict.REGRESSION if factor == 1 else Verdict.PASS)
 
 
-def test_other_figures_are_not_settled_by_a_time():
+def test_a_time_does_not_settle_other_figures():
     record = judged("peak_memory_bytes", (0.97, 1.02))
     assert record.verdict is Verdict.INCONCLUSIVE
     assert not record.may_be_settled
@@ -97,7 +97,7 @@ def test_other_figures_are_not_settled_by_a_time():
     ("ratio", "clear"),
     [((0.9, 1.02), True), ((0.9, 1.04), False), ((1.04, 1.06), True), ((1.03, 1.04), False)],
 )
-def test_it_is_measured_until_the_ratio_is_on_one_side_of_the_margin(ratio, clear):
+def test_measuring_continues_until_the_ratio_is_on_one_side_of_the_margin(ratio, clear):
     low, high = ratio
     interval = Interval(value=(low + high) / 2, low=low, high=high)
     assert is_clear(interval, settings=only(**{SLOW: RULE})) is clear

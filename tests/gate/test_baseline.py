@@ -1,4 +1,4 @@
-"""What is compared: models that grow, other machines, quality everywhere, since a decision."""
+"""The runs compared with: models that grow, other machines, quality, manual decisions."""
 
 import datetime
 import functools
@@ -20,18 +20,18 @@ SPEED = only(step_time_seconds={"tolerance": 0.03})
 
 
 def sized(factor, **fields):
-    """Returns the environment of a model that many times as large as the first."""
+    """Returns the environment of a model that many times the size of the first."""
     parameters, flops = round(1e6 * factor), round(3e6 * factor)
     return {**HERE, "parameter_count": str(parameters), "flops_per_step": str(flops), **fields}
 
 
-def test_a_model_of_about_the_same_size_is_comparable_and_one_of_another_is_not():
+def test_a_model_of_about_the_same_size_is_comparable_and_others_are_not():
     assert differences(sized(1.0), sized(1.2)) == {}
     assert set(differences(sized(1.0), sized(1.3))) == {"parameter_count", "flops_per_step"}
     assert differences(sized(1.0), sized(1.2, device_kind="A100")) == {
         "device_kind": ("CPU", "A100")
     }
-    # What could not be counted agrees only with what could not be counted.
+    # An uncounted size agrees only with another uncounted size.
     assert differences(sized(1.0, flops_per_step="None"), sized(1.0))
     assert not differences(sized(1.0, flops_per_step="None"), sized(1, flops_per_step="None"))
 
@@ -50,21 +50,21 @@ def test_a_model_of_about_the_same_size_is_comparable_and_one_of_another_is_not(
             {"strategy": "MirroredStrategy", "replica_count": "2"},
             {"strategy": ("one_device", "MirroredStrategy"), "replica_count": ("1", "2")},
         ),
-        (  # which may have been on one of them
+        (  # whose replicas were not recorded, so it may have used one of the two
             {"strategy": "MirroredStrategy", "device_count": "2"},
             {"strategy": "MirroredStrategy", "device_count": "2", "replica_count": "2"},
             {"replica_count": ("(not recorded)", "2")},
         ),
     ],
 )
-def test_what_goes_without_saying_in_a_record_makes_no_run_another_one(before, now, differences):
+def test_environment_fields_that_can_be_inferred_make_no_difference(before, now, differences):
     known = run("a", environment={"device_count": "1", **before})
     candidate = run("b", environment={"device_count": "1", **now})
     found = evaluate(candidate, ledger=Ledger(entries=(known,)), settings=SPEED)
     assert found.differences == differences
 
 
-def test_figures_of_models_of_one_size_stay_as_they_are():
+def test_figures_of_models_of_equal_size_are_unchanged():
     figures = [1.0, 1.1, 0.9]
     environments = [sized(1.0)] * 3
     found, _ = at_size_of(
@@ -74,7 +74,7 @@ def test_figures_of_models_of_one_size_stay_as_they_are():
 
 
 @pytest.mark.parametrize("follows", [0.0, 0.5, 1.0])
-def test_runs_themselves_tell_how_a_figure_follows_the_size(follows):
+def test_the_runs_themselves_show_how_a_figure_follows_the_size(follows):
     factors = [1 + 0.01 * day for day in range(20)]
     found, _ = at_size_of(
         sized(1.2), key=KEY, figures=[factor**follows for factor in factors],
@@ -83,14 +83,14 @@ def test_runs_themselves_tell_how_a_figure_follows_the_size(follows):
     assert found == pytest.approx([1.2**follows] * 20, rel=0.002)
 
 
-def test_the_anchor_may_be_judged_again():
+def test_the_anchor_run_may_be_judged_again():
     entries = tuple(run(f"r{i}", minute=i, step_time_seconds=1.0) for i in range(3))
     settings = SPEED.model_copy(update={"reference_run": "r1"})
     assert evaluate(entries[1], ledger=Ledger(entries=entries), settings=settings).blessed
 
 
 @pytest.mark.parametrize("key", ["train_loss", "evaluation/auc"])
-def test_quality_that_is_nan_or_gone_is_missed(key):
+def test_missing_or_nan_quality_is_refused(key):
     def one(name, minute, *, has_it):
         loss = {"train_loss": 0.5} if has_it or key != "train_loss" else {}
         auc = {"auc": 0.9} if has_it or key == "train_loss" else {}
@@ -110,7 +110,7 @@ def test_quality_that_is_nan_or_gone_is_missed(key):
     assert evaluate(without, ledger=Ledger(), settings=GateSettings()).blessed
 
 
-def test_trainings_that_stop_early_are_judged_by_the_rest():
+def test_trainings_that_stop_early_are_judged_by_other_figures():
     def one(name, minute, steps, seconds=1.0):
         return run(name, minute=minute, step_time_seconds=seconds, train_step_count=steps,
                    training_memory_bytes=1e9, train_loss=1000 / steps)  # fmt: skip
@@ -122,8 +122,8 @@ def test_trainings_that_stop_early_are_judged_by_the_rest():
 
 @pytest.mark.one_case
 @pytest.mark.parametrize("ratio", [1.05, 1.1, 1.2, 1.24, 1.3])
-def test_a_model_that_becomes_larger_at_once_does_not_lock_the_gate(ratio):
-    """Its time and memory follow the size, which runs of one size cannot have told."""
+def test_a_model_that_grows_suddenly_does_not_lock_the_gate(ratio):
+    """Its time and memory follow the size, which runs of a single size cannot show."""
     ledger = Ledger()
     for day in range(40):
         size = ratio if day >= 20 else 1.0
@@ -138,7 +138,7 @@ def test_a_model_that_becomes_larger_at_once_does_not_lock_the_gate(ratio):
         ledger = ledger.append(candidate, keep=100)
 
 
-def test_small_losses_against_each_days_baseline_model_do_not_add_up():
+def test_small_losses_against_each_days_baseline_model_do_not_accumulate():
     ledger, auc = Ledger(), 0.9
     settings = GateSettings(rules={"evaluation/auc": Rule(tolerance=0.02)}, use_defaults=False)
     for day in range(30):
@@ -153,7 +153,7 @@ def test_small_losses_against_each_days_baseline_model_do_not_add_up():
     assert auc > 0.9 * (1 - 4 * 0.02) - 0.02
 
 
-def test_quality_that_only_reports_does_not_hold():
+def test_an_advisory_quality_rule_does_not_refuse():
     settings = GateSettings(rules={
         "step_time_seconds": Rule(tolerance=0.05),
         "evaluation/auc": Rule(tolerance=0.02, advisory=True),
@@ -171,7 +171,7 @@ WHOLE = {"train_step_count": 3000.0, "train_loss": 0.5, "step_time_seconds": 1e-
 
 
 @pytest.mark.parametrize("key", sorted(metrics.OF_ONE_PROCESS))
-def test_what_only_a_whole_training_tells_is_not_compared_with_a_part(key):
+def test_figures_of_a_whole_training_are_not_compared_with_a_part(key):
     direction = metrics.CATALOGUE[key].direction
     worse = 1.0 if direction is metrics.Direction.LOWER else 0.1
     before = tuple(run(f"r{i}", minute=i, **WHOLE, **{key: 0.5}) for i in range(5))
@@ -181,7 +181,7 @@ def test_what_only_a_whole_training_tells_is_not_compared_with_a_part(key):
     part = judged(resumed("c", **{key: worse}), ledger=known)
     assert (part.blessed, part.outcomes[0].verdict) == (True, Verdict.SKIPPED)
     assert "interrupted" in part.outcomes[0].reason
-    # Nor is the next one held to what the part had.
+    # Nor is the next whole training compared with the figures of a part.
     better = 0.1 if direction is metrics.Direction.LOWER else 1.0
     parts = tuple(resumed(f"p{i}", **{key: better}) for i in range(5))
     whole = run("d", minute=20, **WHOLE, **{key: 0.5})
@@ -190,7 +190,7 @@ def test_what_only_a_whole_training_tells_is_not_compared_with_a_part(key):
     assert alone.outcomes[0].verdict is Verdict.NO_BASELINE
 
 
-def test_the_losses_of_a_training_that_went_on_are_those_of_all_its_steps():
+def test_the_losses_of_a_resumed_training_cover_all_its_steps():
     before = Ledger(entries=tuple(run(f"r{i}", minute=i, **WHOLE) for i in range(5)))
     settings = only(train_loss=Rule(tolerance=0.05))
     found = evaluate(resumed("c", train_loss=0.7), ledger=before, settings=settings)
@@ -205,7 +205,7 @@ RULES = only(
 
 
 def at(name, speed, *, minute=0, memory=1e9):
-    """Returns a run whose steps are so many times as long as usual."""
+    """Returns a run with that many times the usual step time."""
     return run(
         name, minute=minute, step_time_seconds=speed, examples_per_second=100 / speed,
         peak_rss_bytes=memory,
@@ -213,7 +213,7 @@ def at(name, speed, *, minute=0, memory=1e9):
 
 
 def blessed_by_hand(entry):
-    """Returns the ledger that a person's decision adds."""
+    """Returns the ledger with a manual decision to bless the run."""
     later = entry.time + datetime.timedelta(seconds=1)
     act = Override(kind="bless", run_id=entry.run_id, who="me", time=later, reason="by design")
     return Ledger(entries=(entry,), acts=(act,))
@@ -227,7 +227,7 @@ def refusals(candidate, ledger):
 @pytest.mark.parametrize("count", [1, 2, 4, 8, 12])
 @pytest.mark.parametrize("slower", [1.3, 2.0, 15.0])
 @pytest.mark.parametrize("spread", [0.0, 0.3])
-def test_the_runs_after_it_are_compared_with_it_alone(count, slower, spread):
+def test_later_runs_are_compared_with_a_manually_blessed_run_alone(count, slower, spread):
     before = [at(f"r{i}", 1.0 + spread * (i % 2), minute=i) for i in range(count)]
     known = Ledger(entries=tuple(before))
     decided = at("decided", slower * (1 + spread), minute=50)
@@ -238,7 +238,7 @@ def test_the_runs_after_it_are_compared_with_it_alone(count, slower, spread):
     assert refusals(worse, ledger)["step_time_seconds"] is Verdict.REGRESSION
 
 
-def test_the_anchor_is_sought_since_then():
+def test_the_anchor_is_sought_among_runs_since_the_decision():
     before = tuple(at(f"r{i}", 1.0, minute=i) for i in range(8))
     ledger = Ledger(entries=before).merge(blessed_by_hand(at("decided", 2.0, minute=50)))
     after = tuple(at(f"s{i}", 2.0, minute=60 + i) for i in range(8))
@@ -246,7 +246,7 @@ def test_the_anchor_is_sought_since_then():
     assert not refusals(at("again", 2.01, minute=90), ledger)
 
 
-def test_of_other_figures_the_runs_before_still_count():
+def test_earlier_runs_still_count_for_other_figures():
     before = tuple(at(f"r{i}", 1.0, minute=i) for i in range(8))
     ledger = Ledger(entries=before).merge(blessed_by_hand(at("decided", 2.0, minute=50)))
     larger = at("larger", 2.0, minute=60, memory=1.5e9)
@@ -256,7 +256,7 @@ def test_of_other_figures_the_runs_before_still_count():
     assert memory.detectable < 0.06  # known from nine runs
 
 
-def test_who_takes_the_decision_back_has_the_level_before():
+def test_withdrawing_the_decision_restores_the_earlier_level():
     before = tuple(at(f"r{i}", 1.0, minute=i) for i in range(8))
     decided = at("decided", 2.0, minute=50)
     taken_back = Override(

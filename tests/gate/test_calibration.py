@@ -1,4 +1,4 @@
-"""What the gate says of its own error rates."""
+"""The error rates that the gate reports of itself."""
 
 import json
 
@@ -23,13 +23,13 @@ def test_a_quiet_history_has_no_false_alarms_and_its_noise_is_found():
     assert (found.replayed, found.refused) == (39, 0)
     (metric,) = found.metrics
     assert (metric.metric, metric.compared, metric.regressions) == (KEY, 39, 0)
-    # Limits refuse whatever came before, and are no comparison.
+    # Limits refuse whatever the earlier runs were; they compare nothing.
     assert (metric.beyond_limit, found.beyond_limit) == (40, 40)
     assert metric.noise == pytest.approx(0.01, rel=0.6)
     assert 0.03 < metric.detectable < 0.06
 
 
-def test_what_the_gate_would_have_refused_is_counted():
+def test_refusals_of_the_replay_are_counted():
     values = noisy(20, sd=0.005)
     values[12] *= 1.3
     found = replay(ledger_of(KEY, values).entries, SETTINGS)
@@ -57,7 +57,7 @@ def test_the_command_prints_a_table_or_json(tmp_path):
 
 
 @pytest.mark.parametrize(("later", "said"), [(1, "1 run replayed"), (8, "8 runs replayed")])
-def test_of_a_few_runs_no_rate_is_told(later, said, tmp_path):
+def test_no_rate_is_given_for_a_few_runs(later, said, tmp_path):
     ledger_of(KEY, [*[1.0] * later, 9.0]).write(tmp_path / "ledger.json")
     done = CliRunner().invoke(calibrate.command, [str(tmp_path / "ledger.json")])
     (title,) = [line for line in done.stdout.splitlines() if "replayed" in line]
@@ -66,7 +66,7 @@ def test_of_a_few_runs_no_rate_is_told(later, said, tmp_path):
     assert "%" not in title
 
 
-def test_it_says_by_which_rules(tmp_path):
+def test_it_names_the_rules_it_used(tmp_path):
     ledger_of(KEY, noisy(10, sd=0.01)).write(tmp_path / "ledger.json")
     settings = tmp_path / "perf.yaml"
     settings.write_text(f"gate: {{use_defaults: false, rules: {{{KEY}: {{tolerance: 0.03}}}}}}")
@@ -118,7 +118,7 @@ def pipeline_runs(monkeypatch, tmp_path):
 
 
 @pytest.mark.usefixtures("pipeline_runs")
-def test_runs_of_a_pipeline_come_from_their_evaluations_and_refused_ones_on_demand():
+def test_runs_of_a_pipeline_come_from_their_evaluations_and_refused_ones_on_request():
     def ids(**options):
         return [found.run_id for found in history.judged_runs("metadata.sqlite", **options)]
 

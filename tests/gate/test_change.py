@@ -1,4 +1,4 @@
-"""A figure against the blessed runs: around its bounds, and beside the step time."""
+"""A figure compared with the blessed runs: around its bounds, and beside the step time."""
 
 import numpy as np
 import pytest
@@ -39,7 +39,7 @@ def short(value):
     return run("short", step_time_seconds=value, step_time_median_error_ratio=0.05)
 
 
-def test_the_bound_and_what_is_detectable_are_those_of_any_run_however_slow():
+def test_the_bound_and_the_detectable_change_do_not_depend_on_the_run():
     settings = only(step_time_seconds={"tolerance": 0.03, "max_regression": 9.0})
     ledger = ledger_of(SLOW, noisy(8, sd=0.01))
 
@@ -58,21 +58,21 @@ def test_the_bound_and_what_is_detectable_are_those_of_any_run_however_slow():
     assert np.mean(draws > found.highest) == pytest.approx(0.8, abs=0.02)
 
 
-def test_where_the_error_grows_as_the_figure_nothing_is_detectable():
+def test_nothing_is_detectable_if_the_error_grows_with_the_figure():
     settings = only(step_time_seconds={"tolerance": 0.03, "max_regression": 9.0})
     candidate = run("short", step_time_seconds=9.0, step_time_median_error_ratio=0.9)
     found = evaluate(candidate, ledger=ledger_of(SLOW, [1.0] * 8), settings=settings).outcomes[0]
     assert (found.highest, found.detectable) == (None, None)
 
 
-def test_no_rate_can_fall_by_more_than_all_of_it():
+def test_no_rate_can_fall_by_more_than_100_percent():
     found = judge(FAST, 0.9, (0.3, 1.0, 1.7), tolerance=0.03)
     assert found.verdict is Verdict.INCONCLUSIVE
     assert found.change_low == -1.0
     assert "may be 100.0% worse" in found.reason
 
 
-def test_eight_equal_runs_do_not_make_a_hair_a_regression():
+def test_eight_equal_runs_do_not_make_a_tiny_change_a_regression():
     assert judge(SLOW, 1.0299, [1.0] * 8, tolerance=0.03).verdict is Verdict.PASS
 
 
@@ -95,7 +95,7 @@ def test_a_baseline_of_zero_has_no_ratio_but_still_a_direction():
     assert judge("input_wait_ratio", 0.0, [0.0], tolerance=0.5).verdict is Verdict.PASS
 
 
-def test_a_negative_loss_gets_worse_upwards():
+def test_a_negative_loss_gets_worse_as_it_rises():
     assert judge("train_loss", -9.6, [-10.0] * 8, tolerance=0.05).verdict is Verdict.PASS
     assert judge("train_loss", -9.4, [-10.0] * 8, tolerance=0.05).verdict is Verdict.REGRESSION
 
@@ -108,16 +108,16 @@ TIME_AND_RATE = only(
 @pytest.mark.parametrize(
     ("step_time_seconds", "examples_per_second", "error_ratio", "verdicts"),
     [
-        # A stall alone does not refuse it.
+        # A stall alone does not cause a refusal.
         (1.0, 100.0, 0.3, (Verdict.PASS, Verdict.PASS)),
         (1.0, 80.0, 0.3, (Verdict.PASS, Verdict.SKIPPED)),
         (1.0, 50.0, 0.3, (Verdict.PASS, Verdict.SKIPPED)),
-        # A slower median does all the same, and a long training is held to its mean.
+        # A slower median still does, and a long training is also judged by its mean.
         (1.3, 77.0, 0.3, (Verdict.REGRESSION, Verdict.INCONCLUSIVE)),
         (1.0, 80.0, 0.01, (Verdict.PASS, Verdict.REGRESSION)),
     ],
 )
-def test_of_a_short_training_the_median_decides(
+def test_a_short_training_is_judged_by_its_median(
     step_time_seconds, examples_per_second, error_ratio, verdicts
 ):
     before = run("old", step_time_seconds=1.0, examples_per_second=100.0)
@@ -154,7 +154,7 @@ OF_A_STEP = only(**{STEP: {"tolerance": 0.03}, RATE: {"tolerance": 0.03}, MFU: {
 
 
 def of(steps, rates, *, mfus=None):
-    """Returns a ledger with a run for each pair, the oldest first."""
+    """Returns a ledger with a run for each pair, oldest first."""
     entries = []
     for index, (step, rate) in enumerate(zip(steps, rates, strict=True)):
         figures = {STEP: step, RATE: rate}
@@ -165,7 +165,7 @@ def of(steps, rates, *, mfus=None):
 
 
 def baselines(ledger, **figures):
-    """Returns what each figure of a new run is compared with."""
+    """Returns the baseline of each figure of a new run."""
     decision = evaluate(run("new", minute=90, **figures), ledger=ledger, settings=OF_A_STEP)
     compared = [item for item in decision.outcomes if item.kind == "change"]
     return {item.metric: item.baseline for item in compared if item.metric in figures}
@@ -174,12 +174,12 @@ def baselines(ledger, **figures):
 @pytest.mark.parametrize(
     ("steps", "rates", "since"),
     [
-        # The rate is too loud to show what the median shows, or the other way round.
+        # The rate is too noisy to show the change that the median shows, or vice versa.
         ([1.0, 1.0, 0.8, 0.8], [80.0, 120.0, 115.0, 125.0], slice(2, 4)),
         ([1.0, 1.0, 1.0, 1.0], [50.0, 50.0, 100.0, 100.0], slice(2, 4)),
-        # Each shows a change of its own: the runs after both count.
+        # Each shows its own change: the runs after both count.
         ([1.0, 0.5, 0.5, 0.5, 0.5], [100.0, 100.0, 100.0, 200.0, 200.0], slice(3, 5)),
-        # By the median the new run is nearer to those before the last one, by the rate to that.
+        # By its median the new run is nearer to the first three runs, by its rate to the last.
         ([1.0, 1.0, 1.0, 0.5], [100.0, 100.0, 100.0, 200.0], slice(0, 3)),
         ([1.0, 1.0, 1.0, 1.0], [100.0, 101.0, 99.0, 100.0], slice(0, 4)),
     ],
@@ -190,13 +190,13 @@ def test_both_are_compared_with_the_runs_since_the_last_change_of_either(steps, 
     assert found == pytest.approx(expected)
 
 
-def test_a_figure_that_those_runs_lack_is_compared_with_the_runs_that_have_it():
+def test_a_figure_missing_in_those_runs_is_compared_with_the_runs_that_have_it():
     ledger = of([1.0, 1.0, 0.5], [100.0, 100.0, 200.0], mfus=[0.03, 0.0302, None])
     found = baselines(ledger, **{STEP: 0.5, RATE: 200.0, MFU: 0.05})
     assert found == pytest.approx({STEP: 0.5, RATE: 200.0, MFU: 0.0301})
 
 
-# Step time in milliseconds, what stalls add to the mean, and what replicas wait.
+# Step time in milliseconds, time that stalls add to the mean, and wait of the replicas.
 STRATEGIES = {
     "one_device": (1.0, 0.01, None),
     "MirroredStrategy": (1.6, 0.02, 0.2),
@@ -237,7 +237,7 @@ def trained(random, strategy, *, minute, faster=1.0):
     ],
     ids=["as fast from the first run on", "with a plan from the second run on"],
 )  # fmt: skip
-def test_whoever_tries_strategies_may_go_back(history):
+def test_switching_between_strategies_and_back_is_not_refused(history):
     judged = refused = 0
     for seed in range(20):
         random, ledger = np.random.default_rng(seed), Ledger()
@@ -245,7 +245,7 @@ def test_whoever_tries_strategies_may_go_back(history):
             candidate = trained(random, strategy, minute=minute, faster=faster)
             decision = evaluate(candidate, ledger=ledger, settings=GateSettings())
             if any(item.is_far_worse for item in decision.outcomes):
-                # As the first run under a strategy that is so much slower has to be.
+                # A run under a much slower strategy has to be blessed by a person the first time.
                 ledger = blessed_by_a_person(ledger, candidate)
                 continue
             judged, refused = judged + 1, refused + (not decision.blessed)
@@ -255,7 +255,7 @@ def test_whoever_tries_strategies_may_go_back(history):
 
 
 def share_of(*, step_time_seconds, share, key="input_wait_ratio", rule=None, earlier=1):
-    """Returns the outcomes of the share for a run after some with a wait of 0.3 ms."""
+    """Returns the outcomes of the share for a run after runs with a wait of 0.3 ms."""
     before = {"step_time_seconds": 1.5e-3, key: 0.2}
     ledger = Ledger(entries=tuple(run(f"r{i}", minute=i, **before) for i in range(earlier)))
     candidate = run("new", minute=60, **{"step_time_seconds": step_time_seconds, key: share})
@@ -287,6 +287,6 @@ def test_a_longer_wait_is_refused(step_time_seconds, share):
     assert [outcome.verdict for outcome in found] == [Verdict.REGRESSION]
 
 
-def test_a_limit_of_the_user_holds_whatever_the_step_takes():
+def test_the_users_limit_holds_whatever_the_step_time():
     (found,) = share_of(step_time_seconds=0.5e-3, share=0.55, rule={"max": 0.5})
     assert found.verdict is Verdict.LIMIT

@@ -1,4 +1,4 @@
-"""Many small changes do not add up to a large one, nor hides one behind another machine."""
+"""Many small changes do not add up to a large one, and none hides behind another machine."""
 
 import pytest
 from gate_runs import ELSEWHERE, HERE, ledger_of, noisy, only, run
@@ -15,7 +15,7 @@ SETTINGS = only(step_time_seconds={"tolerance": 0.03, "max_regression": 0.12})
 
 
 def ratchet(settings, *, step, count=80):
-    """Returns how much slower than the first the last blessed run is, and what refused."""
+    """Returns by how much the last blessed run is slower than the first, and what refused."""
     ledger, value = ledger_of(KEY, [1.0] * 8), 1.0
     for number in range(count):
         candidate = run(f"new{number}", minute=10 + number, **{KEY: value * (1 + step)})
@@ -33,13 +33,13 @@ def test_small_steps_stop_at_the_budget():
     assert 0.11 < slower <= 0.12
 
 
-def test_without_memory_of_the_best_level_they_would_not():
+def test_small_steps_accumulate_if_the_best_level_is_forgotten():
     forgetful = SETTINGS.model_copy(update={"ledger_size": 8})
     slower, _ = ratchet(forgetful, step=0.004)
     assert slower > 0.2
 
 
-def test_the_best_level_is_no_single_lucky_run():
+def test_the_best_level_is_not_a_single_lucky_run():
     assert drift.best_level([5.0, 1.0, 5.0, 5.0, 5.0, 4.0], sign=1.0) == 5.0
     assert drift.best_level([1, 1, 1, 1, 1, 9, 9, 9], sign=-1.0) == 9.0
     ledger = ledger_of(KEY, [1.0, 1.0, 0.5, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0])
@@ -61,7 +61,7 @@ def test_a_regression_after_a_level_shift_is_seen_though_the_mean_is_between():
     assert "drift" in [found.kind for found in record.outcomes if found.refuses]
 
 
-def test_a_pinned_run_that_is_not_there_is_an_error_and_one_from_elsewhere_no_anchor():
+def test_a_missing_pinned_run_is_an_error_and_a_foreign_one_is_no_anchor():
     pinned = SETTINGS.model_copy(update={"reference_run": "gone"})
     with pytest.raises(errors.UserError, match="Received: gate.reference_run='gone'"):
         evaluate(run("new", **{KEY: 1.0}), ledger=ledger_of(KEY, [1.0]), settings=pinned)
@@ -72,7 +72,7 @@ def test_a_pinned_run_that_is_not_there_is_an_error_and_one_from_elsewhere_no_an
 
 
 def test_runs_on_poor_data_do_not_refuse_a_good_one_after_them():
-    # The last blessed ones lie below what the best five allow; refused ones never replace them.
+    # The last blessed ones are below the bound of the best five; refused ones never replace them.
     values = [0.84] * 5 + [0.80] * 20 + [0.815, 0.772, 0.765, 0.749]
     ledger = ledger_of("train_loss", [1.6 - value for value in values])
     settings = only(train_loss={"tolerance": 0.02})
@@ -81,8 +81,8 @@ def test_runs_on_poor_data_do_not_refuse_a_good_one_after_them():
         assert evaluate(candidate, ledger=ledger, settings=settings).blessed is blessed
 
 
-def test_the_variation_of_the_data_is_that_of_all_runs_and_not_of_the_last():
-    # Eight runs on data that happen to be alike say little of how much data vary.
+def test_data_variation_is_that_of_all_runs_and_not_of_the_last():
+    # Eight runs on data that happen to be alike say little about how much data vary.
     values = [*noisy(60, sd=0.03, seed=1), *noisy(8, sd=0.002, seed=2)]
     record = evaluate(
         run("new", minute=100, train_loss=1.045),
@@ -113,7 +113,7 @@ def test_an_anchor_of_another_pipeline_is_refused_and_one_that_differs_is_named(
 
 
 def trained(name, *, minute=0, slower=1.0, **other):
-    """Returns a run with that many times the step time."""
+    """Returns a run with that many times the usual step time."""
     return run(
         name, minute=minute, environment={**HERE, **other}, step_time_seconds=1e-3 * slower,
         examples_per_second=64e3 / slower, training_memory_bytes=1e9, validation_loss=0.5,

@@ -40,7 +40,7 @@ def test_the_noise_is_the_interval_of_the_change(refused):
     assert gate_report._noise(equal) == 0.0
 
 
-def test_a_gain_is_compared_with_what_the_legend_names(refused):
+def test_a_gain_is_compared_with_the_baseline_that_the_legend_names(refused):
     gaining = refused.candidate.model_copy(update={"evaluation_gains": {"auc": 0.1}})
     record = refused.model_copy(update={"candidate": gaining})
     of_auc = refused.outcomes[0].model_copy(update={"metric": "evaluation/auc"})
@@ -48,7 +48,7 @@ def test_a_gain_is_compared_with_what_the_legend_names(refused):
     assert named.startswith("Evaluator's baseline")
 
 
-def test_markdown_is_one_table_that_no_text_breaks(refused):
+def test_no_text_breaks_the_markdown_table(refused):
     lines = markdown_of(refused).splitlines()
     assert lines[0] == "**Refused** new \\| run"
     assert refused.headline in lines
@@ -58,13 +58,13 @@ def test_markdown_is_one_table_that_no_text_breaks(refused):
     assert "**regression**" in markdown_of(refused)
 
 
-def test_junit_survives_what_xml_cannot_hold(refused):
+def test_junit_survives_characters_that_xml_cannot_hold(refused):
     odd = refused.model_copy(update={"headline": "a\x00b <&> \x1b[31m"})
     suite = ElementTree.fromstring(junit_of(odd)).find("testsuite")
     assert suite.find("testcase/failure").text == "a�b <&> �[31m"
 
 
-def test_a_refusal_leads_to_what_would_let_the_run_pass(refused):
+def test_a_refusal_links_to_ways_to_let_the_run_pass(refused):
     html, text = report_on(refused).render(), markdown_of(refused)
     assert html.index("<h2>Remedies</h2>") < html.index("<h2>Checks</h2>")
     assert '<a href="refused.html">What to do about a refusal</a>' in html
@@ -85,7 +85,7 @@ def test_the_page_on_refusals_needs_no_other_file():
     assert html.count("docs/") == html.count(" in tfx-perf's repository")
 
 
-def test_of_a_script_pages_and_lines_name_no_component_nor_a_file_that_it_lacks():
+def test_output_for_a_script_names_no_component_nor_a_file_it_lacks():
     rules = {"fragmentation_ratio": {"max": 0.2}, "train_loss": {"max": 1.0}}
     candidate = run("new", replica_speedup_ratio=0.5, step_time_seconds=0.02)
     decision = evaluate(
@@ -100,7 +100,7 @@ def test_of_a_script_pages_and_lines_name_no_component_nor_a_file_that_it_lacks(
         assert name not in said
 
 
-def test_a_figure_of_the_last_process_alone_is_not_in_the_trend(monkeypatch):
+def test_a_figure_of_only_the_last_process_is_not_in_the_trend(monkeypatch):
     drawn = []
     monkeypatch.setattr(
         gate_report.plots, "trend_with_band", lambda values, *_, **__: drawn.append(values) or ""

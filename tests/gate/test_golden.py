@@ -1,4 +1,4 @@
-"""What the gate decides on fixed histories, with every figure and sentence."""
+"""The gate's decisions on fixed histories, with every figure and sentence."""
 
 import json
 
@@ -9,7 +9,7 @@ EXPECTED = json.loads(golden_histories.FILE.read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("name", golden_histories.HISTORIES)
-def test_a_history_is_judged_as_it_was(name):
+def test_a_history_is_judged_as_before(name):
     *found, last = golden_histories.decisions(name)
     *expected, expected_last = EXPECTED[name]
     assert last == expected_last

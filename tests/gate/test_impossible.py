@@ -1,4 +1,4 @@
-"""Figures that no measurement can come to: such a run is not blessed, nor compared with."""
+"""Impossible figures: a run with one is neither blessed nor part of a baseline."""
 
 import math
 
@@ -26,7 +26,7 @@ QUALITY = {
     "evaluation/recall": 0.8, "evaluation/binary_crossentropy": 0.4, "evaluation/mse": 0.2,
     "evaluation/matthews_correlation_coefficient": 0.5, "evaluation/perplexity": 5.0,
 }  # fmt: skip
-# Whose every value may be true.
+# Every value of these may be true.
 _OF_ANY_VALUE = {"activation_bytes", "bytes_per_example", "footprint_bytes", *(
     key for key, metric in metrics.CATALOGUE.items() if metric.unit == "loss"
 )}  # fmt: skip
@@ -34,7 +34,7 @@ KEYS = [key for key in (*metrics.CATALOGUE, *QUALITY) if key not in _OF_ANY_VALU
 
 
 def night(name, *, minute=0, loss="", **changed):
-    """Returns a good run, but for what is changed; keys of Evaluator's metrics with prefix."""
+    """Returns a good run with changes; keys of Evaluator's metrics have their prefix."""
     found = {**GOOD, **QUALITY, **changed}
     quality = {
         key.removeprefix(metrics.EVALUATION_PREFIX): value
@@ -80,7 +80,7 @@ def test_a_run_with_an_impossible_figure_is_never_blessed(found, is_first):
 
 @given(impossible())
 @settings(max_examples=25, deadline=None)
-def test_nor_is_it_compared_with(found):
+def test_a_run_with_an_impossible_figure_is_no_baseline(found):
     key, value = found
     broken = [night(f"b{i}", minute=9 + i, **{key: value}) for i in range(2)]
     honest = night("new", minute=12)
@@ -92,18 +92,18 @@ def test_nor_is_it_compared_with(found):
 
 @given(st.sampled_from(KEYS), st.floats(0, 1))
 @settings(max_examples=100, deadline=None)
-def test_what_is_possible_is_not_called_impossible(key, share):
+def test_possible_figures_are_not_called_impossible(key, share):
     lowest, highest = (min(max(end, -1e6), 1e6) for end in metrics.lookup(key).possible)
     value = min(max(lowest + share * (highest - lowest), lowest), highest)
     assert not night("new", **{key: value}).impossible
 
 
-def test_a_score_may_be_off_by_rounding_and_a_percentage_goes_to_a_hundred():
+def test_a_score_may_be_off_by_rounding_and_a_percentage_reaches_100():
     figures = {"evaluation/auc": 1.0000001, "evaluation/accuracy_pct": 93.0}
     assert not night("new", **figures).impossible
 
 
-def test_a_training_in_memory_that_the_process_had_already_takes_none():
+def test_a_training_within_memory_already_allocated_takes_none():
     found = judged(night("new", minute=9, training_memory_bytes=0.0))  # a notebook's second one
     assert found.blessed
 
@@ -112,13 +112,13 @@ def test_a_training_in_memory_that_the_process_had_already_takes_none():
     ("loss", "is_impossible"),
     [("binary_crossentropy", True), ("MSE", True), ("poisson", False), ("", False)],
 )
-def test_a_negative_loss_is_impossible_where_its_name_says_so(loss, is_impossible):
+def test_a_negative_loss_is_impossible_if_its_name_says_so(loss, is_impossible):
     found = night("new", minute=9, loss=loss, train_loss=-3.0)
     assert ("train_loss" in found.impossible) is is_impossible
     assert judged(found).blessed is not is_impossible
 
 
-def test_a_loss_that_is_not_finite_is_not_blessed_though_it_is_the_first_run():
+def test_a_loss_that_is_not_finite_is_not_blessed_even_in_the_first_run():
     made = Run.of_training(
         None, figures={**GOOD, "train_loss": math.nan}, settings=GateSettings(), run_id="new"
     )

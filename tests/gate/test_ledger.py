@@ -1,4 +1,4 @@
-"""What the ledger keeps, what it compares and what it refuses to read."""
+"""The ledger: runs that it keeps, compares, and refuses to read."""
 
 import itertools
 import json
@@ -20,14 +20,14 @@ def test_the_last_runs_are_kept_and_the_old_ledger_is_untouched():
     assert names(grown.entries) == ["b", "c", "d"]
 
 
-def test_runs_of_another_environment_push_none_out():
+def test_runs_of_another_environment_displace_none():
     mixed = ledger("a", "b")
     for minute in range(2, 9):
         mixed = mixed.append(run(f"far{minute}", minute, environment=ELSEWHERE), keep=2)
     assert names(mixed.entries) == ["a", "b", "far7", "far8"]
 
 
-def test_however_many_environments_there_are_a_ledger_stays_small():
+def test_a_ledger_stays_small_however_many_environments_there_are():
     many = Ledger(
         entries=tuple(
             run(str(minute), minute, environment={"code": str(minute)}) for minute in range(500)
@@ -44,7 +44,7 @@ def test_a_run_that_is_evaluated_again_counts_once():
     assert names(first.without(run("a")).entries) == ["b"]
 
 
-def test_runs_of_several_pipelines_and_trainers_may_have_one_id():
+def test_runs_of_several_pipelines_and_trainers_may_share_an_id():
     places = [("taxi", "Gate"), ("taxi", "Gate.wide"), ("orders", "Gate")]
     runs = [
         run("scheduled__1", minute, pipeline=pipeline, node=node)
@@ -60,13 +60,13 @@ def test_runs_of_several_pipelines_and_trainers_may_have_one_id():
     assert (decided.entries, decided.withdrawn) == ((runs[0], runs[2]), (runs[1],))
 
 
-def test_what_earlier_versions_wrote_belongs_to_any_pipeline():
+def test_entries_of_earlier_versions_belong_to_any_pipeline():
     old = Ledger(entries=(run("a"),), acts=(act("unbless", "b", 5),))
     assert names(old.comparable(run("new", pipeline="taxi", node="Gate"))) == ["a"]
     assert old.append(run("b", 1, pipeline="taxi"), keep=8).withdrawn
 
 
-def test_a_training_that_several_runs_take_from_cache_counts_once():
+def test_a_training_that_several_runs_take_from_the_cache_counts_once():
     grown = Ledger()
     for minute, name in enumerate("abcd"):
         cached = "t1" if minute < 3 else "t2"
@@ -76,7 +76,7 @@ def test_a_training_that_several_runs_take_from_cache_counts_once():
     assert names(grown.entries) == ["a", "d"]
 
 
-def test_a_training_that_a_person_has_unblessed_does_not_come_back_from_cache():
+def test_a_training_that_a_person_has_unblessed_does_not_return_from_the_cache():
     first = Ledger(entries=(run("a", pipeline="taxi", artifact="t1"),))
     out = first.merge(Ledger(acts=(act("unbless", "a", 1),)))
     for minute, name in ((2, "b"), (9, "a")):
@@ -85,14 +85,14 @@ def test_a_training_that_a_person_has_unblessed_does_not_come_back_from_cache():
         assert names(out.withdrawn) == ["a"]
 
 
-def test_the_pinned_run_is_kept_however_old_it_is():
+def test_the_pinned_run_is_kept_regardless_of_age():
     grown = Ledger()
     for minute in range(20):
         grown = grown.append(run(str(minute), minute), keep=3, pinned="2")
     assert names(grown.entries) == ["2", "17", "18", "19"]
 
 
-def test_merging_loses_nothing_whatever_the_order():
+def test_merging_loses_nothing_in_any_order():
     parts = [
         ledger("a", "b"),
         ledger("a").append(run("c", 5), keep=8),
@@ -108,7 +108,7 @@ def test_merging_loses_nothing_whatever_the_order():
         assert order[0].beyond(merged) == Ledger()
 
 
-def test_the_last_act_of_a_person_decides_also_against_a_later_evaluation():
+def test_the_last_manual_act_decides_even_against_a_later_evaluation():
     acts = (act("unbless", "a", 1), act("bless", "a", 2), act("unbless", "a", 3))
     for count, counts in enumerate([True, False, True, False]):
         judged = Ledger(entries=(run("a"),)).merge(Ledger(acts=acts[:count]))
@@ -128,7 +128,7 @@ def test_only_equal_environments_are_comparable():
     assert mixed.comparable(run("new", environment={})) == ()
 
 
-def test_differences_name_both_values_and_what_only_one_side_has():
+def test_differences_name_both_values_and_keys_of_only_one_side():
     assert cache_key.differences({"a": "1", "b": "2"}, {"a": "1", "b": "2"}) == {}
     assert cache_key.differences({"a": "1", "b": "2"}, {"b": "3", "c": "4"}) == {
         "a": ("1", cache_key.ABSENT),

@@ -1,4 +1,4 @@
-"""The folder at `baseline_uri`: several writers, damaged files, stores that cannot be reached."""
+"""The folder at `baseline_uri`: several writers, damaged files, unreachable stores."""
 
 import os
 import pathlib
@@ -34,13 +34,13 @@ def files(uri):
 
 
 def damage(uri, text):
-    """Makes the last file what `text` makes of it."""
+    """Replaces the content of the last file by what `text` makes of it."""
     store, _ = fsspec.url_to_fs(uri)
     last = files(uri)[-1]
     store.pipe_file(last, text(store.cat_file(last)))
 
 
-def test_what_was_added_is_read_in_any_process(uri):
+def test_added_runs_are_read_in_any_process(uri):
     assert LedgerFolder(uri).read() == Ledger()
     assert files(uri) == []
     LedgerFolder(uri).add(ledger("a"))
@@ -94,7 +94,7 @@ def test_no_pipeline_removes_the_runs_of_another_nor_the_anchor(uri):
     assert kept == {"slow": ["0", "1", "2", "3"], "quick": ["1", "58", "59"]}
 
 
-def test_real_processes_at_the_same_time_lose_nothing(tmp_path):
+def test_concurrent_processes_lose_nothing(tmp_path):
     uri = str(tmp_path / "baseline")
     command = [sys.executable, ledger_cases.__file__, uri]
     here = str(pathlib.Path(__file__).parents[2])
@@ -121,7 +121,7 @@ def test_real_processes_at_the_same_time_lose_nothing(tmp_path):
         lambda text: text.replace(b"ledger/2", b"ledger/9"),
     ],
 )
-def test_as_long_as_a_file_is_damaged_or_foreign_nothing_is_read_or_written(uri, text):
+def test_while_a_file_is_damaged_or_foreign_nothing_is_read_or_written(uri, text):
     LedgerFolder(uri).add(ledger("a"))
     damage(uri, text)
     before = {path: fsspec.url_to_fs(uri)[0].cat_file(path) for path in files(uri)}
@@ -138,14 +138,14 @@ def test_as_long_as_a_file_is_damaged_or_foreign_nothing_is_read_or_written(uri,
     assert {path: fsspec.url_to_fs(uri)[0].cat_file(path) for path in files(uri)} == before
 
 
-def test_other_files_and_what_a_killed_writer_left_do_not_matter(tmp_path):
+def test_other_files_and_leftovers_of_a_killed_writer_do_not_matter(tmp_path):
     LedgerFolder(str(tmp_path)).add(ledger("a"))
     (tmp_path / "README.txt").write_text("keep out")
     (tmp_path / ".20260102T000000-0123.json.4711").write_text("{")
     assert LedgerFolder(str(tmp_path)).read() == ledger("a")
 
 
-def test_a_file_is_no_folder(tmp_path):
+def test_a_file_in_place_of_the_folder_is_refused(tmp_path):
     path = tmp_path / "ledger.json"
     ledger("a").write(path)
     with pytest.raises(errors.UserError, match=f"Received: baseline_uri={path}, which is a file"):

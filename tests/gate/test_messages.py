@@ -1,4 +1,4 @@
-"""What people read of a decision: headline, circumstances, remedies, lines for a terminal."""
+"""The text of a decision: headline, circumstances, remedies, lines for a terminal."""
 
 import collections
 import random
@@ -17,7 +17,7 @@ KEY = "step_time_seconds"
 
 
 @pytest.mark.parametrize(("speedup", "lines"), [(0.71, 1), (0.95, 0), (1.8, 0), (None, 0)])
-def test_replicas_that_are_slower_than_one_are_said_in_a_line(speedup, lines):
+def test_replicas_that_are_slower_than_one_are_reported_in_a_line(speedup, lines):
     figures = {} if speedup is None else {"replica_speedup_ratio": speedup}
     decision = evaluate(
         run("new", **{KEY: 0.01}, **figures), ledger=Ledger(), settings=only(**{KEY: {"max": 1.0}})
@@ -27,7 +27,7 @@ def test_replicas_that_are_slower_than_one_are_said_in_a_line(speedup, lines):
     assert not said or said[0].startswith("  0.71 times as fast as the last run on one replica:")
 
 
-def test_of_many_refusals_the_report_has_the_rest():
+def test_the_report_has_the_rest_of_many_refusals():
     keys = [KEY, "mfu_ratio", "examples_per_second", "train_loss", "compile_time_seconds",
             "fit_time_seconds", "setup_time_seconds"]  # fmt: skip
     decision = evaluate(
@@ -49,9 +49,7 @@ def test_of_many_refusals_the_report_has_the_rest():
         ("train_loss", -0.15, 0.3, {"tolerance": 0.05}, "(+300.0%)"),
     ],
 )  # fmt: skip
-def test_a_change_is_a_share_of_the_baseline_whatever_it_counts_by(
-    key, baseline, value, rule, words
-):
+def test_a_change_is_a_share_of_the_baseline_in_any_unit(key, baseline, value, rule, words):
     decision = evaluate(
         run("new", **{key: value}), ledger=ledger_of(key, [baseline] * 3),
         settings=only(**{key: rule}),
@@ -73,7 +71,7 @@ def refusal(key: str, value: float, *, ledger: Ledger, settings: GateSettings) -
 
 
 def followed(outcome: RuleResult, rule: dict[str, float]) -> dict[str, float] | None:
-    """Returns the rule as the remedy has it, None if it names no number."""
+    """Returns the rule changed as the remedy suggests, None if it names no number."""
     changed, words = dict(rule), outcome.remedy.suggestion
     if limit := re.search(r"^([\d.e+-]+) would let", words):
         changed[outcome.remedy.setting.rpartition(".")[2]] = float(limit[1])
@@ -102,7 +100,7 @@ def followed(outcome: RuleResult, rule: dict[str, float]) -> dict[str, float] | 
         (RATE, {"tolerance": 0.03, "expected_std": 0.1}, 0.99, Verdict.INCONCLUSIVE),
     ],
 )
-def test_who_follows_it_gets_the_run_through(key, rule, value, verdict):
+def test_following_the_remedy_lets_the_run_pass(key, rule, value, verdict):
     ledger = ledger_of(key, [1.0, 1.0, 1.0])
     refused = refusal(key, value, ledger=ledger, settings=only(**{key: rule}))
     assert refused.verdict is verdict
@@ -130,7 +128,7 @@ def test_one_margin_serves_the_change_and_the_anchor(rule):
         ("peak_memory_share_ratio", 0.995, {}), ("memory_leak", 1.0, {}),
     ],
 )  # fmt: skip
-def test_it_holds_beside_the_default_rules(key, value, own):
+def test_the_remedy_holds_beside_the_default_rules(key, value, own):
     usual = {TIME: 1.0, RATE: 100.0, "train_loss": 0.5, "training_memory_bytes": 1e9}
     ledger = Ledger(entries=tuple(run(f"r{i}", minute=i, **usual) for i in range(6)))
     candidate = run("new", minute=9, **{**usual, key: value})
@@ -141,14 +139,14 @@ def test_it_holds_beside_the_default_rules(key, value, own):
     rules = {key: own} if own else {}
     before = judged(rules)
     refusals = [outcome for outcome in before.outcomes if outcome.refuses]
-    if not refusals:  # the default only reports it
+    if not refusals:  # the default rule only reports it
         assert key == "xla_compile_success_ratio"
         return
     rules = {key: followed(refusals[0], own)}
     assert judged(rules).blessed, [refusals[0].remedy, rules]
 
 
-def test_of_rules_and_histories_drawn_at_random_none_is_refused_again():
+def test_remedies_of_random_rules_and_histories_are_not_refused_again():
     draw = random.Random(5)
     counts: collections.Counter[str] = collections.Counter()
     for _ in range(600):

@@ -1,4 +1,4 @@
-"""Months of runs whose truth is known."""
+"""Months of simulated runs with known true changes."""
 
 import dataclasses
 
@@ -10,7 +10,7 @@ from tfx_perf.config.gate import GateSettings
 WORLDS = months.WORLDS
 
 
-@pytest.mark.slow_where("[!m]*")  # one world, in which more happens than in others
+@pytest.mark.slow_where("[!m]*")  # one of the worlds, with more happening than in the others
 @pytest.mark.parametrize(
     "name",
     [
@@ -40,8 +40,8 @@ def test_a_slow_drift_is_found():
     assert months.score(WORLDS["0.3% slower every day"], count=2, seed=3).found == 1.0
 
 
-def test_what_judging_takes_does_not_grow_with_the_runs_on_record(tmp_path, monkeypatch):
-    # Counted and not timed: what is read and compared, with 3 pipelines of at most 5 runs.
+def test_the_cost_of_judging_does_not_grow_with_the_runs_on_record(tmp_path, monkeypatch):
+    # Counted, not timed: figures read and compared, with 3 pipelines of at most 5 runs.
     settings = GateSettings(baseline_runs=5, ledger_size=5)
     monkeypatch.setattr(many_runs, "GateSettings", lambda: settings)
     held = [len(list(tmp_path.glob("*.json"))) for _ in many_runs.judge(tmp_path, count=90)]

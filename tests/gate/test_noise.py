@@ -1,4 +1,4 @@
-"""What figures vary by: priors, levels, runs' own errors, the host; and Holm's levels."""
+"""How much figures vary: priors, levels, runs' own errors, the host; and Holm's levels."""
 
 import re
 
@@ -23,8 +23,8 @@ from tfx_perf.gate.noise import (
 from tfx_perf.gate.verdict import evaluate
 
 
-def test_a_time_that_can_regress_is_known_to_be_taken_once_or_over_the_steps():
-    """So a new one needs a line in one of the two sets: else 1% would be expected of it."""
+def test_every_time_is_in_the_set_of_those_taken_once_or_over_the_steps():
+    """A new one needs a line in one of the two sets; otherwise 1% would be expected of it."""
     times = {
         key
         for key, metric in metrics.CATALOGUE.items()
@@ -54,7 +54,7 @@ def test_a_single_run_has_the_prior_and_many_runs_have_their_own_spread():
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 8])
-def test_it_covers_as_often_as_it_says_where_the_prior_is_drawn_as_assumed(count):
+def test_it_covers_as_often_as_it_says_if_the_prior_is_as_assumed(count):
     generator = np.random.default_rng(count)
     trials, above = 4000, 0
     for _ in range(trials):
@@ -65,34 +65,34 @@ def test_it_covers_as_often_as_it_says_where_the_prior_is_drawn_as_assumed(count
     assert above / trials == pytest.approx(0.05, abs=0.012)
 
 
-def test_without_any_spread_only_equal_is_expected():
+def test_without_any_spread_only_equal_figures_are_expected():
     found = predict([0.0, 0.0], prior=0.0)
     assert (found.p_value(1e-9), found.p_value(0.0), found.half_width(0.01)) == (0.0, 1.0, 0.0)
 
 
 @pytest.mark.parametrize("factor", [1.0, 3.0])
 @pytest.mark.parametrize("count", [2, 4, 8, 40])
-def test_the_host_shows_in_all_metrics_together(factor, count):
+def test_a_noisy_host_shows_in_all_metrics_together(factor, count):
     generator = np.random.default_rng(3)
     found = [
         host_factor([(generator.normal(100, 0.5 * factor, size=count), 0.5) for _ in range(9)])
         for _ in range(100)
     ]
-    # As sure of it as the runs are many: the prior counts as four degrees of freedom.
+    # The more runs, the more certain it is: the prior counts as four degrees of freedom.
     freedom = count - 1
     expected = np.sqrt((PRIOR_DEGREES + freedom * factor**2) / (PRIOR_DEGREES + freedom))
     assert np.median(found) == pytest.approx(expected, rel=0.12)
 
 
-def test_two_runs_that_lie_apart_do_not_lock_the_gate():
-    """Where none would be blessed any more, nobody would ever learn that the machine is quiet."""
+def test_two_runs_that_are_far_apart_do_not_lock_the_gate():
+    """If no further run were blessed, the gate could never learn that the machine is quiet."""
     ledger, settings = ledger_of("step_time_seconds", [1.0, 1.06]), only(
         step_time_seconds={"tolerance": 0.03}
     )
     assert evaluate(run("new", step_time_seconds=1.02), ledger=ledger, settings=settings).blessed
 
 
-def test_one_noisy_metric_is_not_the_host_and_a_quiet_host_is_as_expected():
+def test_one_noisy_metric_is_not_the_host_and_a_quiet_host_is_no_factor():
     quiet = [([1.0, 1.0001, 0.9999, 1.0], 0.01)] * 8
     assert host_factor([*quiet, ([1.0, 1.5, 0.5, 1.0], 0.01)]) == 1.0
     assert host_factor([([1.0], 0.01)]) == 1.0
@@ -123,9 +123,9 @@ KEY = "step_time_seconds"
         ([1.0], 0),
         ([1.12, 0.258], 1),
         ([1.0, 1.0, 1.0, 0.5, 0.5], 3),
-        ([1.0, 1.01, 0.99, 1.3, 1.29, 1.31], 3),  # a slowdown that somebody has blessed
+        ([1.0, 1.01, 0.99, 1.3, 1.29, 1.31], 3),  # a slowdown that a person has blessed
         ([1.0, 0.99, 1.5, 1.01, 1.0, 0.98], 0),  # one run that is far off
-        ([1.0, 0.99, 1.01, 1.0, 0.9], 0),  # one run alone, that may be luck
+        ([1.0, 0.99, 1.01, 1.0, 0.9], 0),  # a single run, which may be luck
         ([3.0, 3.0, 2.0, 2.0, 1.0, 1.0], 4),
         ([1.0, 1.2, 0.8, 1.1, 0.9, 1.2], 0),  # noise
     ],
@@ -136,7 +136,7 @@ def test_runs_count_since_the_last_change_of_level(figures, since):
 
 @pytest.mark.parametrize("correlation", [0.0, 0.5])
 @pytest.mark.parametrize("sd", [0.005, 0.02, 0.05])
-def test_noise_is_no_change_of_level(sd, correlation):
+def test_noise_is_not_a_change_of_level(sd, correlation):
     generator, cut = np.random.default_rng(1), 0
     for _ in range(500):
         scatter = generator.normal(size=8) * sd * np.sqrt(1 - correlation**2)
@@ -157,12 +157,12 @@ def test_a_run_no_worse_than_every_other_is_never_inconclusive():
 
 
 @pytest.mark.parametrize(("key", "lucky"), [("step_time_seconds", 0.7), ("train_loss", 0.5)])
-def test_one_lucky_run_does_not_refuse_all_that_follow(key, lucky):
+def test_one_lucky_run_does_not_refuse_all_later_runs(key, lucky):
     usual = noisy(15, sd=0.01, seed=1)
     ledger = ledger_of(key, [*usual, lucky])
     settings = only(**{key: {"tolerance": 0.05}})
     assert evaluate(run("new", minute=60, **{key: 1.0}), ledger=ledger, settings=settings).blessed
-    # A slower run near the better one has lost part of it, and two of them are a level.
+    # A run slower than the lucky one has lost part of the gain, and two lucky runs are a level.
     for values, value in (([*usual, lucky], lucky + 0.1), ([*usual, lucky, lucky], 1.0)):
         slower = run("new", minute=60, **{key: value})
         decision = evaluate(slower, ledger=ledger_of(key, values), settings=settings)
@@ -187,7 +187,7 @@ def judged(candidate, *blessed):
 
 
 @pytest.mark.parametrize("short_blessed", [False, True])
-def test_who_trains_as_much_longer_as_it_says_gets_the_run_through(short_blessed):
+def test_training_as_much_longer_as_suggested_lets_the_run_pass(short_blessed):
     blessed = training("old", 1.0, error=0.04 if short_blessed else 0.0002,
                        steps=300 if short_blessed else 3_000_000)  # fmt: skip
     found = judged(training("new", 1.05, error=0.03), blessed)
@@ -203,7 +203,7 @@ def test_who_trains_as_much_longer_as_it_says_gets_the_run_through(short_blessed
     assert judged(training("new", 1.0, error=error, steps=steps), *runs).verdict is Verdict.PASS
 
 
-def test_nobody_is_told_to_train_a_thousand_times_as_long():
+def test_training_a_thousand_times_as_long_is_never_suggested():
     found = judged(training("new", 1.5, error=0.9), training("old", 1.0, error=0.002))
     assert found.verdict is Verdict.INCONCLUSIVE
     assert found.shortness.factor > 1000
@@ -217,16 +217,16 @@ def test_a_long_run_counts_more_than_short_ones():
     assert found.baseline == pytest.approx(1.0, abs=0.02)
 
 
-def test_a_short_run_is_no_level_of_its_own():
+def test_a_short_run_is_not_its_own_level():
     blessed = [training(f"r{i}", value, error=0.1, minute=i) for i, value in enumerate((1.27, 1.0))]
     assert judged(training("new", 1.1, error=0.1), *blessed).baseline == pytest.approx(1.135)
 
 
-def test_a_run_that_had_a_calm_minute_has_the_usual_error():
+def test_a_run_in_a_calm_minute_has_the_usual_error():
     blessed = [training(f"r{i}", 1.0, error=0.1, steps=400) for i in range(3)]
     found = noise.own_errors(TIME, candidate=training("new", 1.0, error=0.01, steps=100),
                          blessed=blessed)  # fmt: skip
-    assert found.candidate == pytest.approx(0.2)  # a fourth of the steps
+    assert found.candidate == pytest.approx(0.2)  # a fourth of the steps, twice the error
     assert noise.own_errors("train_loss", candidate=blessed[0], blessed=blessed).candidate == 0.0
 
 
@@ -236,11 +236,11 @@ def test_short_runs_on_a_busy_machine_are_seldom_called_a_regression(blessed_run
         np.random.default_rng(1), is_busy=True, steps=300, blessed_runs=blessed_runs, effect=0.0,
         count=40,
     )  # fmt: skip
-    assert found.regression <= 0.1  # 0.43 and 0.2 if runs' own errors did not count
+    assert found.regression <= 0.1  # 0.43 and 0.2 if the runs' own errors did not count
 
 
 @pytest.mark.parametrize("steps", [300, 10_000])
-def test_on_a_quiet_machine_runs_are_judged_as_ever(steps):
+def test_on_a_quiet_machine_short_runs_are_judged_as_usual(steps):
     random = np.random.default_rng(2)
     kind = {"is_busy": False, "steps": steps, "blessed_runs": 8, "count": 20}
     assert short_runs.judge_kind(random, effect=0.0, **kind).refused <= 0.05

@@ -20,7 +20,7 @@ def judged(value, *, ledger=LEDGER, settings=CHANGE, **figures):
     return evaluate(run("new", **{KEY: value}, **figures), ledger=ledger, settings=settings)
 
 
-def test_of_a_run_that_was_not_measured_the_cause_comes_first():
+def test_the_cause_comes_first_for_an_unmeasured_run():
     candidate = run("b", environment={}).model_copy(update={"unmeasured": "no fit was called"})
     record = evaluate(candidate, ledger=LEDGER, settings=CHANGE)
     cause = "step_time_seconds (invalid): Nothing was measured: no fit was called"
@@ -56,7 +56,7 @@ def test_one_refusal_outweighs_any_number_of_passes():
     assert record.headline.startswith("Refused by 1 of 2 checks. step_time_seconds (limit)")
 
 
-def test_what_is_not_comparable_is_told_from_what_is_worse():
+def test_incomparable_runs_are_distinguished_from_worse_ones():
     known = Ledger(
         entries=(
             run("a", environment=ELSEWHERE, step_time_seconds=1.0),
@@ -74,7 +74,7 @@ def test_what_is_not_comparable_is_told_from_what_is_worse():
     )
 
 
-def test_the_whole_runs_verdict_is_the_most_serious_that_refuses():
+def test_the_verdict_of_the_run_is_the_most_serious_refusal():
     noisy_ledger = ledger_of(KEY, [0.5, 1.5, 1.0])
     assert judged(1.0).verdict is Verdict.PASS
     assert judged(1.1, ledger=noisy_ledger).verdict is Verdict.INCONCLUSIVE
@@ -95,7 +95,7 @@ def test_the_same_arguments_give_the_same_record_which_survives_the_disk(advisor
     assert math.isfinite(record.outcomes[0].highest)
 
 
-def test_memory_is_not_checked_beside_parameter_servers_but_for_a_limit():
+def test_memory_is_not_checked_beside_parameter_servers_except_for_a_limit():
     served = run("new", environment={**HERE, "parameter_server_count": "1"})
 
     def verdict(run, **rule):
@@ -127,7 +127,7 @@ def test_limits_are_inclusive_and_need_a_value(value, rule, verdict):
     assert outcome.refuses is not record.blessed
 
 
-def test_a_yes_or_no_is_said_as_an_answer_and_not_as_an_amount():
+def test_a_yes_or_no_figure_is_an_answer_and_not_an_amount():
     settings = only(memory_leak={"max": 0.0})
     for value, reason in (
         (0.0, "The answer is no, as it has to be."),

@@ -1,4 +1,4 @@
-"""The gate of the settings that users are given: by `copying`, for `addon` too, and by `demo`."""
+"""The gate settings written for users: by `copying`, for `addon` too, and by `demo`."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ _NOISE = 0.01
 
 @pytest.fixture(params=[copying.PERF, copying.PERF_ADDON, "demo"])
 def settings(request):
-    """The settings of the gate that a user is given."""
+    """The gate settings that a user is given."""
     if request.param == "demo":
         return demo._settings(None).gate
     text = copying.contents(request.param, pipeline_name="x")["perf.yaml"]
@@ -25,7 +25,7 @@ def settings(request):
 
 
 def _night(number, step_seconds, random):
-    """Returns a healthy run of that step time, but for the noise of the machine."""
+    """Returns a healthy run of that step time plus the machine's noise."""
     seconds = step_seconds * (1 + _NOISE * random.normal())
     return run(
         f"night{number}", minute=number, step_time_seconds=seconds,
@@ -52,7 +52,7 @@ def test_steps_that_take_a_fifth_longer_are_refused(settings, history, seed):
     assert not evaluate(slow, ledger=history, settings=settings).blessed
 
 
-def test_small_slowdowns_are_refused_before_they_come_to_a_third(settings, history):
+def test_small_slowdowns_are_refused_before_they_reach_a_third(settings, history):
     ledger, random = history, np.random.default_rng(2)
     for number, slower in enumerate(np.arange(0.005, 0.355, 0.005)):
         night = _night(8 + number, 1e-3 * (1 + slower), random)
@@ -70,4 +70,4 @@ def test_no_rule_is_looser_than_the_default_one(settings):
             assert found.expected_std == default.expected_std
             assert found.min_baseline == default.min_baseline
     lost = gate_settings.DEFAULT_RULES.keys() - settings.rules_for(()).keys()
-    assert lost == {"cost_per_million_examples"}  # which needs a price
+    assert lost == {"cost_per_million_examples"}  # it needs a price

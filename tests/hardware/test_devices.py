@@ -1,4 +1,4 @@
-"""What makes two runs comparable is in the fingerprint."""
+"""The fingerprint contains everything that makes two runs comparable."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def test_the_drivers_version_is_read(tmp_path, monkeypatch):
     assert devices.gpu_software()["driver"] == "535.104.05"
 
 
-def test_the_data_are_told_apart_by_type_and_shape_not_by_number():
+def test_data_are_distinguished_by_type_and_shape_not_by_number():
     def spec(x, y=None):
         arguments = {"x": x, "y": y, "sample_weight": None}
         return batches.spec_of(interception.FitCall(None, arguments, None))

@@ -38,7 +38,7 @@ def test_packages_and_memory_are_added_up_and_nothing_twice(tmp_path):
     assert counter.joules() == pytest.approx((1 + 100 + 1000) / 1e6)
 
 
-def test_a_counter_that_begins_anew_goes_on(tmp_path):
+def test_a_counter_that_wraps_around_continues(tmp_path):
     write_zone(tmp_path, "intel-rapl:0", "package-0", RANGE - 100)
     counter = energy.RaplCounter(tmp_path)
     write_zone(tmp_path, "intel-rapl:0", "package-0", 50)
@@ -52,18 +52,18 @@ def test_without_rapl_the_reason_is_given(tmp_path):
         energy.RaplCounter(tmp_path)
 
 
-def test_a_counter_that_may_not_be_read_is_said_to_be(tmp_path):
+def test_a_counter_without_read_permission_is_reported(tmp_path):
     write_zone(tmp_path, "intel-rapl:0", "package-0", 1)
     path = tmp_path / "intel-rapl:0" / "energy_uj"
     path.chmod(0)
-    if os.access(path, os.R_OK):  # root reads everything; a folder nobody can read as a file
+    if os.access(path, os.R_OK):  # root reads every file; not even root reads a folder as one
         path.unlink()
         path.mkdir()
     with pytest.raises(errors.MeasurementError, match="RAPL cannot be read"):
         energy.RaplCounter(tmp_path)
 
 
-def test_what_is_counted_is_there_after_the_context(tmp_path, monkeypatch):
+def test_the_counted_energy_is_available_after_the_context(tmp_path, monkeypatch):
     write_zone(tmp_path, "intel-rapl:0", "package-0", 10)
     monkeypatch.setattr(energy.RaplCounter.__init__, "__defaults__", (tmp_path,))
     monkeypatch.setitem(sys.modules, "pynvml", None)  # cannot be imported

@@ -1,4 +1,4 @@
-"""What the host and a container let the process use."""
+"""The resources that the host and a container let the process use."""
 
 import os
 

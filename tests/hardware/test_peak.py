@@ -43,7 +43,7 @@ def test_a_known_gpu_has_its_dense_datasheet_peak(name, dtype, tf32, tflops):
         ("", "float32"),
     ],
 )
-def test_what_is_not_known_is_not_guessed(name, dtype):
+def test_an_unknown_peak_is_not_guessed(name, dtype):
     found = peak.gpu_peak(name, dtype, tf32=True)
     assert found.flops_per_second is None
     assert "no " in found.source

@@ -46,5 +46,5 @@ def test_a_missing_or_older_package_does_not_pass(monkeypatch):
     assert failed == ["tfx", "tf-keras"]
 
 
-def test_what_is_not_installed_has_no_version():
+def test_a_package_that_is_not_installed_has_no_version():
     assert versions.installed("no-such-distribution") == {"no-such-distribution": None}

@@ -74,7 +74,7 @@ def test_reads_a_split_once(make_source):
     assert len(reads) == loading > 0
 
 
-def test_files_that_were_written_anew_are_read_anew(make_source, tmp_path):
+def test_rewritten_files_are_read_again(make_source, tmp_path):
     write_records(tmp_path, count=40, files=1)
     source = make_source(folder=tmp_path, num_epochs=1)
     factory = tuned(source, plan("columns"))

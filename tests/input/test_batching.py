@@ -41,7 +41,7 @@ def test_empty_vectors_make_no_block():
     assert joined([]) == joined() == []
 
 
-def test_what_is_cut_comes_in_its_order_and_a_large_record_alone():
+def test_cut_batches_keep_their_order_and_a_large_record_is_alone():
     made = records(10, 10, 10, 500, 10, 10)
     pieces = of(batching.cut(vectors(made), limit_bytes=25, row_size=ITSELF))
     assert sum(pieces, []) == made

@@ -1,4 +1,4 @@
-"""What is measured of a candidate, and what drops it: contents, shuffling, memory, damage."""
+"""The measurements of a candidate, and reasons to drop it: contents, shuffling, memory, damage."""
 
 import math
 import time
@@ -238,7 +238,7 @@ def test_meter_sees_memory_that_was_freed_before():
     assert kept
 
 
-def test_limits_count_what_is_more():
+def test_limits_count_only_the_excess():
     with MemoryMeter() as meter:
         limits = Limits(memory_bytes=50 * MEGABYTE, meter=meter)
         limits.check(0)

@@ -71,7 +71,7 @@ def test_the_default_stays_unless_the_whole_interval_is_above(found, chosen):
     ("count", "words"),
     [(9, "(95% interval 39 to 51)"), (3, "(range of 3 rounds 39 to 51)"), (1, "of the 3 rounds")],
 )
-def test_the_reason_says_what_its_interval_is(count, words):
+def test_the_reason_names_its_interval_correctly(count, words):
     ratio = Interval(value=45, low=39, high=51, sample_count=count)
     found = final(39, 45, 51, rounds=count).model_copy(update={"ratio": ratio})
     assert words in choice.verdict(found, margin=0.02).reason
@@ -95,7 +95,7 @@ def test_every_outcome_says_why():
     assert "not proven" in default_wins[1].reason
 
 
-def test_who_is_not_chosen_though_it_looks_faster_is_told_why():
+def test_a_candidate_that_looks_faster_gets_a_reason_for_not_being_chosen():
     name = "b+autotune"
     found = [
         outcome("a", 3.5, 4, 4.5, cpu=2), outcome("b", 1.4, 1.5, 1.6),
@@ -183,14 +183,14 @@ def test_the_reason_says_how_many_runs_are_enough():
     assert Gain(1000 * 9 / 4).possible_seconds(alone) > 21
 
 
-def test_what_is_run_for_the_nth_time_will_run_n_times_more():
+def test_the_nth_run_expects_n_more_runs():
     assert ScheduleSettings().run_count(runs_before=0) == 1
     assert ScheduleSettings().run_count(runs_before=7) == 8
     assert ScheduleSettings().run_count(runs_before=7, is_pipeline=True) == 9
     assert ScheduleSettings(expected_runs=3).run_count(runs_before=7) == 3
 
 
-def test_a_phase_gets_a_share_of_what_is_left():
+def test_a_phase_gets_a_share_of_the_remaining_time():
     budget = TimeBudget(1000)
     assert budget.left_seconds == pytest.approx(860, abs=0.5)  # the rest is for what follows
     budget.limit(68)

@@ -48,7 +48,7 @@ def test_order_differs_by_epoch_and_by_iterator(name, make_source, built):
 
 @pytest.mark.one_case
 @every_candidate
-def test_users_repeat_shuffles_anew(name, make_source, built):
+def test_users_repeat_reshuffles(name, make_source, built):
     found = flat(numbers(built(name, make_source(num_epochs=1)).repeat(2)))
     assert found[:230] != found[230:]
     assert sorted(found[:230]) == list(range(230))

@@ -64,7 +64,7 @@ def test_compression_counts(make_source, split_folder, tmp_path):
     assert changed(key_of(make_source()), key_of(make_source(folder=tmp_path))) == {"data"}
 
 
-def test_what_else_counts(make_source, monkeypatch):
+def test_other_parts_of_the_key_count(make_source, monkeypatch):
     key = key_of(make_source())
     others = {
         "features": key_of(make_source(schema=RAGGED_SCHEMA)),

@@ -81,7 +81,7 @@ def defaults_behavior(source):
 @pytest.mark.one_case
 @pytest.mark.parametrize("case", CASES)
 @every_candidate
-def test_training_sees_what_the_default_would_give(case, name, source_of, once):
+def test_training_sees_the_same_as_with_the_default(case, name, source_of, once):
     source = source_of(case, num_epochs=1)
     expected = once(defaults_behavior, source)
     assert isinstance(expected, type) == bool(CASES[case].damaged)
@@ -127,7 +127,7 @@ def late_damage(make_source, tmp_path):
     return make_source(folder=tmp_path, shuffle_buffer_size=10)
 
 
-def test_what_reads_everything_meets_late_damage_first(late_damage):
+def test_a_candidate_that_reads_everything_meets_late_damage_first(late_damage):
     examined = candidate_check(late_damage, reference_seconds=0.0)
     assert not examined.reference.complete
     assert examined.default.outcome.status == "measured"
@@ -146,7 +146,7 @@ def test_search_ends_with_the_time_or_without_damage(late_damage, tmp_path):
     assert "missing" in found.error
 
 
-def test_other_errors_are_told_as_they_are(late_damage):
+def test_other_errors_are_raised_unchanged(late_damage):
     search = DamageSearch(late_damage)
     assert search.reason(tf.errors.AbortedError(None, None, "gone"), seconds=0).endswith("gone")
     assert search.reason(RuntimeError("no luck\nsecond"), seconds=60) == "RuntimeError: no luck"

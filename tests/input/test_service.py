@@ -117,7 +117,7 @@ def test_refuses_several_training_workers(service, make_source, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_dispatcher_that_died_goes_on(make_source, tmp_path):
+def test_a_restarted_dispatcher_continues(make_source, tmp_path):
     port = free_port()
     source = make_source(num_epochs=2)
     with dispatcher(port, tmp_path) as first, worker(port):

@@ -1,4 +1,4 @@
-"""What each worker of a `tf.distribute` strategy gets."""
+"""The data that each worker of a `tf.distribute` strategy gets."""
 
 import json
 import os

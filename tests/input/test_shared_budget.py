@@ -54,7 +54,7 @@ def folds(make_source, tmp_path):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_in_use_counts(name, folds):
+def test_data_in_use_count(name, folds):
     candidate, budget_bytes = candidates.make(name), budget(name, folds[0], datasets=2)
     in_use = [served(candidate, source, budget_bytes=budget_bytes) for source in folds]
     assert [dataset is not None for dataset in in_use] == [True, True, False]
@@ -62,7 +62,7 @@ def test_what_is_in_use_counts(name, folds):
 
 
 @pytest.mark.slow
-def test_what_is_not_in_use_is_free(folds):
+def test_data_not_in_use_are_freed(folds):
     candidate = candidates.make("block_reader")
     budget_bytes = budget("block_reader", folds[0], datasets=1)
     for source in folds:
@@ -79,7 +79,7 @@ def test_a_split_stays_for_the_next_call(folds):
 
 
 @pytest.mark.slow
-def test_a_file_that_is_written_anew_takes_the_place_of_what_it_was(make_source, tmp_path):
+def test_a_rewritten_file_replaces_its_earlier_content(make_source, tmp_path):
     candidate, budget_bytes, in_use = candidates.make("columns"), None, []
     for day in range(5):
         write_records(tmp_path, count=3000 + day, files=1)
@@ -117,7 +117,7 @@ class Counting(Columns):
         return super().chunks(source, limits=limits)
 
 
-def test_threads_share_what_one_of_them_loads(make_source, caplog):
+def test_threads_share_data_that_one_of_them_loads(make_source, caplog):
     source, candidate = make_source(num_epochs=1), Counting()
     factory = apply.serving(
         candidate, source.default_factory, memory_budget_bytes=2**30,

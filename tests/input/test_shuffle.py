@@ -34,7 +34,7 @@ def blocks(size, *, epochs=4, count=COUNT):
 
 
 def buffered(size, *, epochs=2, count=COUNT):
-    """What tf.data's shuffle buffer of `size` does."""
+    """Imitates tf.data's shuffle buffer of `size`."""
     dataset = tf.data.Dataset.range(count).shuffle(size, seed=4).batch(count)
     return [next(dataset.as_numpy_iterator()) for _ in range(epochs)]
 

@@ -104,7 +104,7 @@ def test_the_stage_that_waits_is_the_bottleneck(make_source):
 
 
 @pytest.mark.slow
-def test_what_the_training_code_adds_is_a_stage(make_source):
+def test_processing_by_the_training_code_is_a_stage(make_source):
     source = make_source(num_epochs=1)
     train = Training(source.replace_options(batch_size=32), input_seconds=0.01)
     found = stages.measure_stages(source, seconds=20, train=train)
@@ -119,7 +119,7 @@ def test_with_little_time_turns_are_shorter(make_source, monkeypatch):
     assert [stage.name for stage in found] == EXAMPLE_STAGES
 
 
-def test_what_does_not_fit_into_the_time_is_not_begun(make_source):
+def test_a_stage_that_does_not_fit_into_the_time_is_not_begun(make_source):
     started = time.monotonic()
     assert stages.measure_stages(slowed(make_source(), 0.2), seconds=1) == ()
     assert time.monotonic() - started < 20  # a round would wait five batches for each prefix

@@ -29,7 +29,7 @@ def test_a_pack_has_one_dtype_and_fills_a_cache_line():
         tf.SparseTensorSpec([None, None], tf.int64),
     ],
 )
-def test_what_is_wide_or_not_dense_stays_alone(alone):
+def test_wide_or_sparse_features_stay_alone(alone):
     narrow = spec(tf.int64, 1)
     assert table.packed([narrow, alone, narrow]) == ((0, 2), (1,))
 

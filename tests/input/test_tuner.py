@@ -135,7 +135,7 @@ def test_default_wins_ties_and_against_slower(make_source):
 
 
 @pytest.mark.usefixtures("brief_diagnosis")
-def test_what_is_not_equivalent_is_dropped(make_source):
+def test_a_candidate_that_is_not_equivalent_is_dropped(make_source):
     candidates = [Fails(), OtherSpec(), LosesExamples(), ChangesValues()]
     record = tune(make_source(), *candidates)
     reasons = {outcome.name: outcome.reason for outcome in record.outcomes}
@@ -232,12 +232,12 @@ def test_no_search_that_costs_more_than_it_can_bring(make_source):
     assert record.diagnosis.stages == ()
     assert "too little for a search of about" in record.reason
     assert "schedule.expected_runs" in record.remark
-    assert record.undecided_count == 0  # the next run would be told the same
+    assert record.undecided_count == 0  # the next run would decide the same
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("prepared_at_once")
-def test_what_is_not_worth_it_for_one_run_is_for_many(make_source):
+def test_a_search_not_worth_it_for_one_run_is_for_many(make_source):
     source = slowed(make_source(batch_size=32), 0.005)
     few = Training(source, step_seconds=0.0, example_count=32)
     assert tune_with(source, few, expected_runs=1_000_000).chosen.startswith("columns")
@@ -248,7 +248,7 @@ def brief_training(source):
     return Training(source, step_seconds=0.0, example_count=150 * 32)
 
 
-def test_what_wins_beyond_doubt_is_chosen_without_the_train_step(make_source):
+def test_a_certain_winner_is_chosen_without_the_train_step(make_source):
     source = slowed(make_source(batch_size=32), 0.1)
     train = brief_training(source)
     record = tune_with(source, train, Columns(), Twin())
@@ -265,7 +265,7 @@ def test_what_wins_beyond_doubt_is_chosen_without_the_train_step(make_source):
 
 
 @pytest.mark.parametrize("waits", [True, False])
-def test_what_does_not_win_alone_is_left_to_the_train_step(make_source, monkeypatch, waits):
+def test_a_winner_uncertain_alone_is_left_to_the_train_step(make_source, monkeypatch, waits):
     source = slowed(make_source(batch_size=32), 0.1)
     train = brief_training(source)
     if waits:  # the user's own code, which no input can change
@@ -343,7 +343,7 @@ def test_the_winner_is_proven_on_the_train_step(make_source):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("brief_diagnosis")
-def test_what_wins_alone_but_not_in_training_is_not_chosen(make_source):
+def test_a_candidate_that_wins_alone_but_not_in_training_is_not_chosen(make_source):
     source = slowed(make_source(batch_size=32), 0.005)
     training = Training(source, step_seconds=0.0, wait_seconds=0.02)
     record = tune_with(source, training, margin=0.5)
@@ -508,7 +508,7 @@ def test_autotune_is_left_on_where_that_serves_the_users_own_stages(make_source,
 @pytest.mark.usefixtures("brief_diagnosis")
 @pytest.mark.parametrize("has_step", [True, False])
 def test_where_the_order_must_stay_no_shuffled_input_is_exchanged(make_source, has_step):
-    """What is not shuffled has one order."""
+    """Data that are not shuffled have one order."""
     source = slowed(make_source(), 0.02)
     shuffled, in_order = (
         tuner.tune(

@@ -86,7 +86,7 @@ def _with_names_of_runs(commands: str, user: pages.Reader) -> str:
     return commands
 
 
-def test_what_the_page_says_is_what_comes(reader, airflow, capsys):
+def test_the_page_shows_the_real_output(reader, airflow, capsys):
     differences, shown = [], ""
     for block in list(pages.blocks(_PAGE))[1:]:  # the first one has installed it
         if "pip install" in block.body:

@@ -25,7 +25,7 @@ def walk(command, names):
 print(json.dumps(list(walk(main.cli, []))))
 """
 
-# Airflow wants to be told where ML Metadata is.
+# Airflow needs the location of ML Metadata.
 _SCHEDULED = """
 from tfx.orchestration import metadata
 from pipeline import configs, definition

@@ -103,7 +103,7 @@ def test_the_docs_tell_the_lines():
     }
 
 
-def test_the_commands_of_both_tools_are_told():
+def test_the_commands_of_both_tools_are_shown():
     page = _text("docs/architecture.md")
     told = re.findall(r"^((?:uv )?pip install .*?) +# (.+)$", page, re.M)
     for python in _PYTHONS:

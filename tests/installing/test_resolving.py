@@ -147,7 +147,7 @@ def test_uv(resolve_with_uv, python, constrained):
 
 
 @pytest.mark.parametrize("python", ["3.12", "3.13"])
-def test_an_old_c_library_is_told(resolve_with_uv, python):
+def test_an_old_c_library_is_reported(resolve_with_uv, python):
     done = resolve_with_uv(python, glibc="2_36")
     assert done.returncode != 0
     assert "no wheels with a matching platform tag" in " ".join(done.stderr.split())

@@ -1,4 +1,4 @@
-"""What a wheel holds."""
+"""The contents of a wheel."""
 
 import pathlib
 import zipfile
@@ -31,7 +31,7 @@ def test_it_holds_every_file_of_the_packages_and_no_other(tmp_path, packed):
     assert {name for name in packed if ".data/" not in name} == expected
 
 
-def test_it_holds_what_is_read_before_it_is_installed(packed):
+def test_it_contains_the_files_that_are_read_before_installation(packed):
     folder = ".data/data/share/tfx-perf/"
     shared = {name.partition(folder)[2] for name in packed if folder in name}
     assert shared == {"constraints.txt", "requirements.lock"}

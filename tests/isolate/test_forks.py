@@ -211,7 +211,7 @@ def test_a_child_that_stands_for_its_parent_ends_as_an_interpreter_does(run, tmp
 
 @pytest.mark.slow_where("interpreter")
 @pytest.mark.parametrize("first", ["", "tf.constant(1)"], ids=["fork", "interpreter"])
-def test_how_it_ended_is_told_whatever_the_words(run, first):
+def test_the_way_it_ended_is_reported_whatever_the_message(run, first):
     then = """
 from tfx_perf.core import errors
 try:

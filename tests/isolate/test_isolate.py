@@ -186,7 +186,7 @@ def test_result_log_and_environment(run, tmp_path):
 @pytest.mark.parametrize(
     ("name", "may_pass"), [("value_error", False), ("no_memory", True), ("lost_worker", True)]
 )
-def test_an_error_of_the_code_is_told_from_one_of_the_machine(run, name, may_pass):
+def test_an_error_of_the_code_is_distinguished_from_one_of_the_machine(run, name, may_pass):
     with pytest.raises(errors.ChildError) as caught:
         run(name)
     assert caught.value.may_pass == may_pass
@@ -237,7 +237,7 @@ def is_alive(pid):
     return False
 
 
-def test_a_child_that_ends_by_itself_leaves_only_what_it_has_detached(run, tmp_path):
+def test_a_child_that_ends_by_itself_leaves_only_detached_processes(run, tmp_path):
     run("leave_behind", pid_file=str(tmp_path / "pid"))
     plain, detached = (tmp_path / "pid").read_text().split()
     try:
@@ -276,7 +276,7 @@ def test_nothing_that_the_child_has_started_survives(tmp_path, is_forked, killed
         ("leave", {}, "exit code 3"),
     ],
 )
-def test_the_end_of_a_process_without_a_result_is_told(run, name, arguments, message):
+def test_the_end_of_a_process_without_a_result_is_reported(run, name, arguments, message):
     with pytest.raises(errors.MeasurementError, match=message):
         run(name, **arguments)
 
@@ -297,7 +297,7 @@ def test_other_errors_are_named_and_logged(run, tmp_path):
 @pytest.mark.parametrize("legacy", ["0", "1"])
 def test_child_has_the_parents_keras_line(tmp_path, legacy, is_forked):
     """Even if tensorflow_transform is imported there first, and set the variable here later."""
-    # What another component's child has left in the server.
+    # State that another component's child has left in the server.
     imports = "import tfx_perf.components.input_tuner.child" if is_forked else ""
     (tmp_path / "child_cases.py").write_text(imports + CASES)
     script = f"""
@@ -435,7 +435,7 @@ def test_a_bound_child_has_its_cpus_and_as_many_threads(started, is_forked, tmp_
     assert set(counts) == {1}
 
 
-def test_exit_codes_tell_who_has_failed_and_logs_are_added_to(started, tmp_path):
+def test_exit_codes_show_the_failing_side_and_logs_are_appended_to(started, tmp_path):
     cases = [("add", {"left": 1, "right": 2}, 0), ("bug", {}, 1), ("leave", {}, 3)]
     for name, arguments, code in cases:
         with started(name, **arguments) as child:
@@ -514,7 +514,7 @@ def test_where_nothing_is_to_be_imported_and_a_fork_is_not_safe_there_is_no_serv
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
 
 
-def test_who_only_starts_children_loads_no_tensorflow():
+def test_a_process_that_only_starts_children_loads_no_tensorflow():
     """Nor do they see what it logs when it is loaded."""
     script = (
         "import sys; from tfx_perf import isolate; "

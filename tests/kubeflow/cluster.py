@@ -32,7 +32,7 @@ _TIMEOUT_SECONDS = 300
 
 @dataclasses.dataclass
 class TaskResult:
-    """What a task put out: artifacts as the metadata store has them, values, and its tries."""
+    """The outputs of a task: artifacts as the metadata store has them, values, and its tries."""
 
     artifacts: dict
     values: dict

@@ -1,4 +1,4 @@
-"""What a manifest has wrong by the types of Kubernetes' Python client."""
+"""Errors of a manifest according to the types of Kubernetes' Python client."""
 
 from kubernetes import client
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 
 class Refused(Exception):
-    """What is answered with another status than 200."""
+    """An answer with another status than 200."""
 
     def __init__(self, status, message):
         super().__init__(message)

@@ -254,7 +254,7 @@ def _condition_on_a_value():
         (_condition_on_a_value, {}, "artifact_value_op"),
     ],
 )  # fmt: skip
-def test_what_kubeflow_would_refuse_is_one_clear_line(make, settings, received, tmp_path):
+def test_a_pipeline_that_kubeflow_refuses_is_one_clear_line(make, settings, received, tmp_path):
     output = tmp_path / "folder" / settings.pop("output", "pipeline.yaml")
     with pytest.raises(errors.UserError) as raised:
         compile_pipeline(make(), output=output, settings={**SETTINGS, **settings})
@@ -267,7 +267,7 @@ def _notes(pipeline, **settings):
     return notes.notes(pipeline, KubeflowSettings.of({**SETTINGS, **settings}))
 
 
-def test_what_a_run_will_do_without_is_logged_a_line_each(tmp_path, caplog):
+def test_features_that_a_run_will_lack_are_logged_a_line_each(tmp_path, caplog):
     pipeline = four_components("/home/me/data", gate={"baseline_uri": "/home/me/ledger"})
     compiled(pipeline, tmp_path)
     said = [each.getMessage() for each in caplog.records if each.name.startswith("tfx_perf")]

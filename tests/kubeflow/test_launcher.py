@@ -62,7 +62,7 @@ def test_a_run_with_a_value_handed_on_conditions_and_a_retry(cluster, results):
 
 
 @pytest.mark.slow
-def test_the_command_of_the_spec_runs_as_it_stands(tmp_path):
+def test_the_command_of_the_spec_runs_unchanged(tmp_path):
     """As `kfp.local` runs it: local paths instead of URIs."""
     path = compile_pipeline(
         pipeline_of(Measure(count=5)), output=tmp_path / "p.yaml", settings=SETTINGS

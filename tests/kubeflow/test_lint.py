@@ -156,7 +156,7 @@ def test_the_platform_spec_is_checked(path, value, problem):
 
 
 @pytest.mark.parametrize("documents", [[], [None], ["text"], [GOOD, PLATFORM, PLATFORM]])
-def test_what_is_no_pipeline_at_all_is_one_problem(documents):
+def test_a_file_that_is_no_pipeline_is_one_problem(documents):
     assert lint.problems(documents) == [
         "a pipeline is one YAML document, or two with the platform spec"
     ]

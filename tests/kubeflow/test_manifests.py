@@ -62,7 +62,7 @@ RUNTIME = yaml.safe_load((TRAINING / "training_runtime.yaml").read_text())
 
 
 @pytest.mark.parametrize("document", [*ACCESS, VOLUME], ids=lambda each: each["kind"])
-def test_kubernetes_knows_what_several_workers_need(document):
+def test_kubernetes_knows_the_resources_that_several_workers_need(document):
     types = {"Role": "V1Role", "RoleBinding": "V1RoleBinding"}
     type_name = types.get(document["kind"], "V1PersistentVolumeClaim")
     if type_name == "V1RoleBinding":  # whose subjects have a type of another name in each version
@@ -85,7 +85,7 @@ def test_a_training_runtime_is_a_job_set_of_one_job():
     assert NODE["name"] == container["name"] == kind.container
 
 
-def test_what_several_workers_need_fits_together():
+def test_the_resources_of_several_workers_fit_together():
     role, binding = ACCESS
     assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) == ("Role", "tfx-perf-training")
     assert role["metadata"]["name"] == binding["roleRef"]["name"]

@@ -52,7 +52,7 @@ def served():
 
 
 @pytest.mark.parametrize("name", EXPRESSIONS)
-def test_what_is_asked_for_is_served(name, served):
+def test_requested_metrics_are_served(name, served):
     asked = set(re.findall(r"tfx_perf_\w+", EXPRESSIONS[name]))
     assert asked
     assert asked <= set(served)
@@ -71,7 +71,7 @@ def test_the_page_names_everything_that_is_served(served):
     assert set(re.findall(r"`(tfx_perf_\w+)`", page)) == set(served)
 
 
-def test_the_pod_monitor_finds_what_the_compiler_labels(tmp_path):
+def test_the_pod_monitor_finds_pods_that_the_compiler_labels(tmp_path):
     found = snippets()
     _, platform = compiled(four_components(), tmp_path, nodes=found["nodes"])
     executors = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
@@ -100,7 +100,7 @@ def test_limits_are_those_of_the_gate():
     assert rule["expr"] == f"tfx_perf_peak_memory_share_ratio > {limit}"
 
 
-def test_the_folder_is_one_of_its_own():
+def test_the_folder_is_a_separate_one():
     names = KUSTOMIZATION["resources"] + KUSTOMIZATION["configMapGenerator"][0]["files"]
     assert {*names, "kustomization.yaml"} == {path.name for path in FOLDER.iterdir()}
     outer = yaml.safe_load((FOLDER.parent / "kustomization.yaml").read_text())

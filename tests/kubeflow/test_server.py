@@ -114,7 +114,7 @@ def test_passing_failures_are_tried_again(api, server, path):
     assert len(api.pipelines) == 1
 
 
-def test_what_may_have_been_created_is_not_created_again(api, server, path):
+def test_a_run_that_may_exist_is_not_created_again(api, server, path):
     server.upload(path)
     api.requests.clear()
     api.failures = [504]  # the server may have done it, and only the answer was lost
@@ -139,7 +139,7 @@ def test_what_may_have_been_created_is_not_created_again(api, server, path):
         (lambda server, path: server.upload(path, version="good"), "already exists"),
     ],
 )
-def test_what_is_wrong_is_one_line_and_creates_nothing(api, server, path, call, received):
+def test_an_error_is_one_line_and_creates_nothing(api, server, path, call, received):
     server.upload(path)
     with pytest.raises(errors.UserError) as raised:
         call(server, path)
@@ -195,7 +195,7 @@ def test_the_command_line_uploads_runs_and_waits(api, address, path):
     assert api.runs["run-1"]["runtime_config"]["parameters"] == {"count": 4}
 
 
-def test_the_command_line_lints_and_names_what_is_wrong(path):
+def test_the_command_line_lints_and_names_errors(path):
     done = _command("upload", path)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
@@ -247,7 +247,7 @@ def test_compiling_shows_own_lines_only(project):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("project")
-def test_what_is_no_pipeline_is_one_line_and_a_bug_in_it_is_shown_whole():
+def test_a_file_without_a_pipeline_is_one_line_and_a_bug_in_it_is_shown_in_full():
     done = _compile("other")
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()

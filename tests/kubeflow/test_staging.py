@@ -26,7 +26,7 @@ def test_anything_else_stays_as_it_is(value):
     assert Staging().uri(value) == value
 
 
-def test_what_is_inside_of_properties_is_translated_too(tmp_path):
+def test_uris_inside_of_properties_are_translated_too(tmp_path):
     staging = Staging(tmp_path)
     value = {"uris": ["s3://b/1", 2], "other": {"text": "a", "number": 1.5}}
     staged = staging.staged(value)

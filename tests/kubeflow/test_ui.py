@@ -1,4 +1,4 @@
-"""What the Kubeflow UI shows of an output: its report, its figures, a summary."""
+"""The Kubeflow UI's view of an output: its report, its figures, a summary."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def test_the_report_is_the_components_own_page(measured, tmp_path):
     assert (tmp_path / "shown" / "report").read_text() == "a page"
 
 
-def test_figures_are_metadata_and_come_beside_what_is_there(measured, tmp_path):
+def test_figures_are_added_to_existing_metadata(measured, tmp_path):
     target = {"uri": str(tmp_path / "figures"), "metadata": {"before": 1}}
     ui.write(ui.METRICS, measured, target)
     assert target["metadata"] == {"before": 1, "step_time_seconds": 0.25}

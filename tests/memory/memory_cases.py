@@ -1,4 +1,4 @@
-"""What the tests run in processes of their own, where the allocator counts every tensor."""
+"""Cases that run in separate processes, in which the allocator counts every tensor."""
 
 import importlib
 

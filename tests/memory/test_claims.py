@@ -1,4 +1,4 @@
-"""What may be claimed of the largest batch, and the line through the peaks of steps."""
+"""The claim of the largest batch, and the line through the peaks of steps."""
 
 import pytest
 
@@ -110,7 +110,7 @@ def test_nothing_that_trained():
     assert "batch 10: its process killed" in found.remark
 
 
-def test_what_is_trained_on_next_is_near_the_claim_and_below_the_limit():
+def test_the_next_size_tried_is_near_the_claim_and_below_the_limit():
     assert following(took(b10=200), 100_000) == 160
     assert following(took(b10=200), 1000) == 45
     assert following(took(b10=200), 100_000, steps=[stepped(40)]) == 640
@@ -175,7 +175,7 @@ def test_a_larger_batch_is_quick_beside_all_that_was_trained_on_before():
     assert largest_batch.next_quick_size(sizes[1:]) is None
 
 
-def test_what_was_tried_is_no_larger_batch_to_try():
+def test_a_size_that_was_tried_is_not_tried_again():
     given = {"taken_bytes": 2**20, "limit_bytes": 2**34}
     trained = [Footprint(batch_size=size, **given) for size in (8, 16)]
     steps = [stepped(24), stepped(40, "failed")]

@@ -31,7 +31,7 @@ def test_an_allocator_that_does_not_tell():
         peak.fragmentation(lambda: tf.zeros(10) + 1)
 
 
-def test_the_users_own_profiler_goes_on(tmp_path):
+def test_the_users_own_profiler_keeps_running(tmp_path):
     tf.profiler.experimental.start(str(tmp_path))
     with pytest.raises(errors.MeasurementError, match="not free"):
         peak.fragmentation(lambda: tf.zeros(10) + 1)

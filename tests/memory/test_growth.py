@@ -19,7 +19,7 @@ def judged(curve, *, seconds=120.0, noise=0.0, seed=0):
     return growth_of(times, 10 * times, START + curve(times / seconds) + scatter)
 
 
-def test_what_grows_on_is_a_leak():
+def test_steady_growth_is_a_leak():
     found = judged(lambda share: 120 * MIB * share, noise=4 * MIB)
     assert found.is_leak
     rate = found.bytes_per_step
@@ -57,7 +57,7 @@ def test_a_leak_below_a_sawtooth_is_found():
         lambda share: 300 * MIB * ((share > 0.5) & (share < 0.6)),  # an evaluation
     ],
 )
-def test_what_comes_to_rest_is_none(curve):
+def test_growth_that_levels_off_is_none(curve):
     assert not judged(curve, noise=2 * MIB).is_leak
 
 

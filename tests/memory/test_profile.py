@@ -204,7 +204,7 @@ def test_data_that_cannot_be_profiled(data):
         profile.profile(call, settings=MemorySettings())
 
 
-def test_what_a_fit_takes_beside_its_steps_is_no_time_of_a_step(monkeypatch):
+def test_time_of_a_fit_beside_its_steps_is_no_time_of_a_step(monkeypatch):
     model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
     call = interception.capture_fit(lambda: model.fit(tf.zeros((8, 4)), tf.zeros((8, 1))))
@@ -296,7 +296,7 @@ def test_activations_that_fill_the_memory_get_advice():
     assert not RECORD.model_copy(update={"state": heavy}).advice
 
 
-def test_the_report_says_what_the_claim_rests_on():
+def test_the_report_names_the_basis_of_the_claim():
     claim = {
         "trained_plan": "xla", "largest_batch_size": 8, "largest_is_lower_bound": True,
         "largest_remark": "a batch of 8 was trained on and took 1.00 GiB",

@@ -33,7 +33,7 @@ def test_all_components_publish_and_read_there(store, tmp_path):
     assert found["left_behind"] == []  # no local folder `gs:`
 
 
-def test_a_store_without_its_driver_is_said_before_the_training(tmp_path):
+def test_a_missing_driver_is_reported_before_the_training(tmp_path):
     trainer = Trainer(tmp_path)
     trainer.perf_metrics.uri = "abfs://bucket/metrics"
     with pytest.raises(errors.UserError, match="whose fsspec driver is installed"):

@@ -54,7 +54,7 @@ def _kill_in_mid_training(process: subprocess.Popen, folder: pathlib.Path) -> No
 
 
 @pytest.mark.parametrize("line", ["keras", "tf_keras"])
-def test_a_killed_pipeline_goes_on_where_it_was(line, tmp_path):
+def test_a_killed_pipeline_resumes_where_it_was(line, tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert _start(whole, line).wait(timeout=300) == 0, _log(whole)[-3000:]
     expected, undisturbed = _outcome(whole)
@@ -70,4 +70,4 @@ def test_a_killed_pipeline_goes_on_where_it_was(line, tmp_path):
     assert resumed.plan == undisturbed.plan
     for value, other in zip(found, expected, strict=True):
         np.testing.assert_array_equal(value, other)
-    assert not _checkpoints(killed)  # nothing is left to go on from
+    assert not _checkpoints(killed)  # nothing is left to resume from

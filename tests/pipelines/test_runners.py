@@ -65,7 +65,7 @@ def test_a_condition_follows_the_parameter(tmp_path, runner):
 
 
 @pytest.mark.parametrize("runner", _RUNNERS)
-def test_a_run_goes_on_where_one_before_failed(tmp_path, runner):
+def test_a_run_resumes_where_an_earlier_one_failed(tmp_path, runner):
     (tmp_path / "obstacle").touch()
     terminal = io.StringIO()
     with pytest.raises(Exception, match="obstacle"), progress.shown(terminal):
@@ -99,7 +99,7 @@ def _shown(folder: pathlib.Path, *components: base_node.BaseNode) -> list[str]:
     return terminal.getvalue().splitlines()
 
 
-def test_what_takes_long_says_what_it_is_doing(tmp_path, monkeypatch):
+def test_a_slow_node_reports_its_progress(tmp_path, monkeypatch):
     monkeypatch.setattr(console, "STATUS_SECONDS", 0.3)
     *pulses, last = _shown(tmp_path, runner_components.TakeLong())
     parts = [re.fullmatch(r"  TakeLong +([\d.]+) s  \.\.\. (.+)", line) for line in pulses]
@@ -127,7 +127,7 @@ def test_a_remark_does_not_repeat_the_headline():
 
 
 @pytest.mark.parametrize("state", ["done", "from cache"])
-def test_what_went_wrong_is_said_though_the_node_succeeded(tmp_path, state):
+def test_a_problem_is_reported_though_the_node_succeeded(tmp_path, state):
     if state == "from cache":
         _shown(tmp_path, runner_components.Stumble())
     node, *again, closing, report = _shown(tmp_path, runner_components.Stumble())

@@ -140,7 +140,7 @@ def test_a_refused_run_is_complete_pushes_nothing_and_passes_the_ledger_on(
 
 
 @pytest.mark.slow
-def test_second_run_trains_anew_with_the_plan_of_the_first(
+def test_second_run_trains_again_with_the_plan_of_the_first(
     runs: dict[str, RecordedRun], folder: pathlib.Path
 ) -> None:
     kind = "tfx_perf.components.optimized_trainer.component.OptimizedTrainer"
@@ -151,7 +151,7 @@ def test_second_run_trains_anew_with_the_plan_of_the_first(
         assert second.trial_time_seconds == 0
         assert second.reused_from.startswith(runs["first"].folders["PerfMetrics"])
         assert [t.plan for t in second.trials] == [t.plan for t in first.trials]
-    else:  # the trials ran out of time on a busy machine, and are made again
+    else:  # the trials ran out of time on a busy machine, and are repeated
         assert second.trial_time_seconds > 0
 
 
@@ -172,7 +172,7 @@ def _states(folder: pathlib.Path, kind: str) -> list[str]:
         "tfx_perf.components.memory_profiler.component.MemoryProfiler",
     ],
 )
-def test_what_was_finished_before_a_failure_is_not_done_again(
+def test_nodes_that_finished_before_a_failure_are_not_run_again(
     folder: pathlib.Path, kind: str
 ) -> None:
     # On a busy machine its few seconds may tell nothing: then it searches once more.

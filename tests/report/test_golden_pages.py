@@ -1,4 +1,4 @@
-"""What reports say on stored records."""
+"""The text of reports on stored records."""
 
 import json
 
@@ -14,7 +14,7 @@ def found():
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_a_page_says_what_it_said(name, found):
+def test_a_page_is_unchanged(name, found):
     assert found[name] == EXPECTED[name]
 
 

@@ -129,7 +129,7 @@ def of_two(**fields):
     return record(replica_count=2, worker_count=2, environment=ON_TWO, **fields)
 
 
-def test_the_first_lines_say_what_several_replicas_bring():
+def test_the_first_lines_give_the_gain_of_several_replicas():
     found = of_two(communication=WAITING)
     assert training_report.report_on(found).verdict.endswith(
         "The replicas wait for each other in 56% of a step, and so are at most 0.88 times as fast "
@@ -206,7 +206,7 @@ def test_epochs_that_begin_are_no_part_of_a_step():
     assert "beginnings of epochs" not in html
 
 
-def test_workers_that_wait_are_told_what_to_do():
+def test_waiting_workers_get_a_remedy():
     said = [
         dict(
             (each.code, each.message)
@@ -263,7 +263,7 @@ def test_the_page_says_when_validation_came_less_often_and_which_loss_is_no_numb
     assert "Value 3 of the training loss is nan." in section
 
 
-def test_figures_are_derived_from_what_was_measured():
+def test_figures_are_derived_from_measurements():
     figures = record(jit_compile=True).figures()
     assert figures["examples_per_second"] == pytest.approx(40 / 0.0008)
     assert figures["achieved_flops_per_second"] == pytest.approx(43360 / 0.0008)
@@ -315,7 +315,7 @@ def test_figures_of_the_steps_are_known_to_need_enough_of_them():
 @pytest.mark.parametrize(
     ("is_planned", "within"), [(True, "the 3 planned runs"), (False, "the 3 runs so far")]
 )
-def test_runs_that_nobody_has_planned_are_those_so_far(is_planned, within):
+def test_unplanned_runs_are_those_so_far(is_planned, within):
     made = training_report.report_on(record(expected_runs=3), runs_are_planned=is_planned)
     assert f"does not pay within {within}, but only after 39." in made.verdict
 

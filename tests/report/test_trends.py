@@ -61,7 +61,7 @@ def test_an_axis_starts_at_zero_where_the_values_fill_most_of_it():
     assert ticks(trend("step_time_seconds", [0.010, 0.011]))[0] != "0 s"
 
 
-def test_no_axis_goes_beyond_what_can_occur():
+def test_no_axis_exceeds_possible_values():
     labels = ticks(trend("mfu_ratio", [0.97, 0.98]))
     assert max(float(label.rstrip(" %")) for label in labels) <= 100
     assert ticks(trend("memory_leak", [0.0, 1.0])) == ["no", "yes"]

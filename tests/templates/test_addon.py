@@ -157,7 +157,7 @@ def test_a_file_that_cannot_be_decoded_is_passed_over_unless_it_is_the_pipeline(
     assert addon.addition(project).changed == "pipeline/pipeline.py"
     for target in (project, project / "helper.py"):
         (project / "pipeline" / "pipeline.py").unlink(missing_ok=True)
-        with pytest.raises(errors.UserError, match=r"not read, for its encoding: .*helper\.py\.$"):
+        with pytest.raises(errors.UserError, match=r"could not decode .*helper\.py\.$"):
             addon.addition(target)
 
 
@@ -178,7 +178,7 @@ def test_what_it_cannot_do_is_said(tmp_path):
     assert "no Pusher" in addon.addition(_project(tmp_path / "a", without)).notes[0]
     blessed = _LISTED.replace("push_destination=None", "infra_blessing=validator")
     (note,) = addon.addition(_project(tmp_path / "b", blessed)).notes
-    assert "stops no push until you give Pusher perf_blessing" in note
+    assert "stops no push until you pass perf_blessing to Pusher" in note
 
 
 def test_of_several_trainers_one_is_named_by_its_line(tmp_path):
@@ -233,7 +233,7 @@ _NONE = "of which none is surely"
         ),
     ],
 )
-def test_what_no_rule_covers_is_refused_in_one_line(tmp_path, text, expected):
+def test_code_that_no_rule_covers_is_refused_in_one_line(tmp_path, text, expected):
     project = _project(tmp_path, text)
     with pytest.raises(errors.UserError, match=expected) as refused:
         addon.addition(project)
@@ -282,7 +282,7 @@ def test_comments_after_arguments_are_no_arguments(tmp_path, given, expected):
     assert f"{expected}\n        infra_" in added.files[added.changed]
 
 
-def test_an_import_stands_after_what_has_to_be_first(tmp_path):
+def test_an_import_is_added_after_those_that_must_come_first(tmp_path):
     first = '#!/usr/bin/env python\n# coding: utf-8\n"""A pipeline."""\n'
     build = "def build():\n  trainer = Trainer()\n  return [trainer]\n"
     for name, text, before in (("a", first, first), ("b", "# x\n@y\n", "# x\n")):
@@ -318,7 +318,7 @@ def _printed(project: pathlib.Path) -> bytes:
 
 
 @pytest.mark.parametrize("text", [_LISTED, _APPENDED])
-def test_what_is_added_already_is_no_error_and_stays(tmp_path, text):
+def test_an_earlier_addition_is_no_error_and_stays(tmp_path, text):
     project = _project(tmp_path, text)
     assert _apply(project).exit_code == 0
     (project / "pipeline" / "perf.yaml").write_text("training: {seed: 1}  # mine\n")
@@ -332,7 +332,7 @@ def test_what_is_added_already_is_no_error_and_stays(tmp_path, text):
     assert _files(project) == before
 
 
-def test_what_is_missing_is_added_to_what_is_there(tmp_path):
+def test_missing_parts_are_added_to_existing_ones(tmp_path):
     project = _project(tmp_path, _LISTED)
     addon.addition(project).write()
     (project / _PATHS[2]).write_text(_LISTED)
@@ -348,7 +348,7 @@ def test_what_is_missing_is_added_to_what_is_there(tmp_path):
 @pytest.mark.parametrize(
     ("file", "text", "added_before", "words"),
     [
-        (_PATHS[0], "mine = 1\n", False, "perf_components.py, which is none of tfx-perf's"),
+        (_PATHS[0], "mine = 1\n", False, "perf_components.py, which is not from tfx-perf"),
         (_PATHS[1], "events: [cycles]\n", False, r"Received: .*perf\.yaml\. Rename it"),
         (_PATHS[1], "events: [cycles]\n", True, r"Received: .*perf\.yaml\. Rename it"),
         (_PATHS[1], "a: [\n", True, r"Received: .*perf\.yaml\. Rename it"),

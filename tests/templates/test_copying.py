@@ -41,7 +41,7 @@ def test_a_name_that_cannot_be_one_is_refused(tmp_path, name):
     assert not any(tmp_path.iterdir())
 
 
-def test_what_exists_is_left_alone(tmp_path):
+def test_existing_files_are_left_alone(tmp_path):
     (tmp_path / "mine.py").write_text("precious")
     for destination in (tmp_path, tmp_path / "mine.py"):
         with pytest.raises(errors.UserError, match="destination_path="):

@@ -112,13 +112,13 @@ def test_random_numbers_are_drawn_from_a_generator_of_its_own():
     assert first == elements(expected) == elements(data)
 
 
-def test_what_writes_the_data_down_is_left_out(tmp_path):
+def test_operations_that_write_the_data_are_dropped(tmp_path):
     data = tf.data.Dataset.range(6).snapshot(str(tmp_path / "snapshot"))
     assert elements(ancestry.independent(data)) == [0, 1, 2, 3, 4, 5]
     assert not any(tmp_path.iterdir())
 
 
-def test_what_is_shared_with_other_readers_is_not_copied():
+def test_arrays_shared_with_other_readers_are_not_copied():
     service = tf.data.experimental.service
     dispatcher = service.DispatchServer()
     worker = service.WorkerServer(

@@ -113,7 +113,7 @@ def test_optimizers_are_converted_for_those_of_users(module, is_converted, monke
     assert users and (first == config.Action.CONVERT) is is_converted
 
 
-def test_what_needs_the_libraries_converted_is_run_again_with_that():
+def test_code_that_needs_converted_libraries_is_run_again_with_conversion():
     try:
         applied(activation=branching)
     except tf.errors.OperatorNotAllowedInGraphError:

@@ -1,4 +1,4 @@
-"""Iterators whose end nobody waits for: the same data, and an end all the same."""
+"""Iterators that end in the background: the same data, and still a complete end."""
 
 import os
 import threading

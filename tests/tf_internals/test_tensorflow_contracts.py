@@ -1,4 +1,4 @@
-"""What TensorFlow calls private is there and does what `tfx_perf.tf_internals` relies on."""
+"""TensorFlow's private parts exist and do what `tfx_perf.tf_internals` relies on."""
 
 import inspect
 import pathlib
@@ -100,7 +100,7 @@ def test_the_ancestors_of_a_dataset_tell_sizes_and_functions():
 
 
 @contract("Tracing a tf_keras model takes many times as long, or leaves user code unconverted.")
-def test_autograph_can_be_told_to_leave_tf_keras_alone():
+def test_autograph_can_skip_tf_keras():
     call, train_step = tf_keras.layers.Dense.call, tf_keras.Model.train_step
     with autograph.libraries_unconverted():
         assert conversion.is_allowlisted(call)
@@ -188,7 +188,7 @@ def test_the_generator_of_operations_seeds_can_be_put_back():
 
 
 @contract("Tuning, or a training that goes back, changes what is drawn outside of graphs.")
-def test_what_is_drawn_outside_of_graphs_can_be_drawn_again():
+def test_random_numbers_drawn_outside_of_graphs_can_be_drawn_again():
     def drawn():
         return [float(tf.random.uniform([])) for _ in range(3)]
 

@@ -28,7 +28,7 @@ JOULES = 7
 
 
 def plant_energy(folder):
-    """Has this process count by files in a folder; returns the counter."""
+    """Has this process measure energy from files in a folder; returns the counter."""
     zone = folder / "intel-rapl:0"
     zone.mkdir(parents=True, exist_ok=True)
     values = {"name": "package-0", "energy_uj": "0", "max_energy_range_uj": str(10**9)}
@@ -53,9 +53,9 @@ def main(package, place, replicas, sleep_seconds, optimizer):
     class Slow(keras.layers.Layer):
         def call(self, x):
             context = tf.distribute.get_replica_context()
-            if context is None:  # the model is built
+            if context is None:  # the model is being built
                 return x
-            context.all_reduce(tf.distribute.ReduceOp.SUM, 1.0)  # as users' own steps do
+            context.all_reduce(tf.distribute.ReduceOp.SUM, 1.0)  # as users' own steps may
             index = tf.cast(context.replica_id_in_sync_group, tf.int32)
 
             def wait(values, index):
@@ -80,7 +80,7 @@ def main(package, place, replicas, sleep_seconds, optimizer):
     energy_file = plant_energy(place / f"rapl-{replicas}")
 
     def at_the_end(epoch, logs=None):
-        energy_file.write_text(str(JOULES * 10**6))  # all workers are at one counter
+        energy_file.write_text(str(JOULES * 10**6))  # all workers read the same counter
         url = f"http://127.0.0.1:{settings['monitoring']['metrics_port']}/metrics"
         with urllib.request.urlopen(url, timeout=60) as answer:
             scrapes.append(answer.read().decode())

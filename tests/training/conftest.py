@@ -20,14 +20,14 @@ def keras(request):
 
 @pytest.fixture
 def no_flops(monkeypatch):
-    """Leaves the operations of a step uncounted, which takes a second for each training."""
+    """Skips counting the operations of a step, which takes a second for each training."""
     flops = model_flops.Flops(None, None, None)
     monkeypatch.setattr(model_flops, "count_flops", lambda model, batch: flops)
 
 
 @pytest.fixture
 def saves_at_once(monkeypatch):
-    """Has checkpoints written when they are due, whatever share of a short training they take."""
+    """Has checkpoints written when due, however large their share of a short training."""
     monkeypatch.setattr(checkpoint_writer, "_SAVE_SHARE", 0)
 
 

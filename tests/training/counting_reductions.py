@@ -1,6 +1,6 @@
-"""How often a worker reduces in a step, and after the steps of a call; run as a script.
+"""Counts how often a worker reduces in a step, and after the steps of a call; run as a script.
 
-Argument: the Keras package. Prints that for batches that are all full, and for any, as JSON:
+Argument: the Keras package. Prints the counts for batches that are all full, and for any, as JSON:
 `{"full": {"step": 1, "call": 4}, "any": ...}`, and beside them the FLOPs of a step.
 """
 

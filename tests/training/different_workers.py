@@ -1,7 +1,7 @@
-"""A worker of two; one of them differs. Prints what `fit` raises, or the plans of two trainings.
+"""A worker of two that differ. Prints the error that `fit` raises, or the plans of two trainings.
 
-Run as a script with the Keras package, the worker's index and in what it differs, under
-`TF_CONFIG`. With `files` it has none, with `callback` the first one needs every batch at first.
+Run as a script with the Keras package, the worker's index and the difference, under `TF_CONFIG`.
+With `files` it has none, with `callback` the first worker at first needs every batch.
 """
 
 import importlib

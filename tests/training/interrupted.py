@@ -1,7 +1,7 @@
 """A training to be killed: with a plan, and a checkpoint every 4 steps; run as a script.
 
-Arguments: the Keras package, and those of `DEFAULTS` that are others, as JSON. Prints as JSON all
-that must be as if the training had not been interrupted, and how it went, or its error.
+Arguments: the Keras package, and changed values of `DEFAULTS`, as JSON. Prints as JSON the results
+that must be as if the training had not been interrupted, how it went, or its error.
 """
 
 import contextlib
@@ -21,19 +21,19 @@ from tfx_perf.tf_internals import autograph
 from tfx_perf.training.recovery import checkpoint_writer
 from tfx_perf.training.speedups.plan import TrainingPlan
 
-EPOCHS, LENGTH = 3, 10  # steps of an epoch
+EPOCHS, LENGTH = 3, 10  # steps per epoch
 DEFAULTS = {
-    "folder": None,  # of the checkpoints
+    "folder": None,  # for checkpoints
     "steps_per_execution": None,  # of the plan; None is Keras' `fit`
     "xla_loop": False,  # of the plan
-    "kill_at": np.inf,  # sends SIGKILL after the call in which this step was run
+    "kill_at": np.inf,  # sends SIGKILL after the call that ran this step
     "terminate_at": np.inf,  # sends SIGTERM likewise
-    "replicas": None,  # trains with MirroredStrategy on so many devices
+    "replicas": None,  # trains with MirroredStrategy on this many devices
     "is_random": True,  # the model has a Dropout
     "is_stateful": False,  # the data have a state that cannot be saved
-    "steps_per_epoch": None,  # of endless data
+    "steps_per_epoch": None,  # for endless data
     "csv": None,  # file of a CSVLogger
-    "bad_row": None,  # of the data, in which NaN stands; they come in their order then
+    "bad_row": None,  # index of a data row that is NaN; the rows are then not shuffled
 }
 
 
@@ -88,7 +88,7 @@ def trained(keras, given):
     training = {"checkpoint_folder": given["folder"], "checkpoint_every_steps": 4}
     session = session_with(plan, training=training)
     numbers = np.random.default_rng(1).normal(size=(16, 5)).astype("float32")
-    # In each process AutoGraph would convert tf_keras anew, for 20 s.
+    # Otherwise each process would spend 20 s on AutoGraph's conversion of tf_keras.
     with interception.intercepting_fit(session.fit), autograph.libraries_unconverted():
         history = model.fit(
             data_of(given),

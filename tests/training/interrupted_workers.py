@@ -21,11 +21,11 @@ from tfx_perf.tf_internals import autograph
 from tfx_perf.training.recovery import checkpoint_writer, guard
 
 _ROW_BYTES = 2**29
-EPOCHS, STEPS, ROWS = 3, 10, 12  # of an epoch; of a batch, which 2 and 3 workers can divide
+EPOCHS, STEPS, ROWS = 3, 10, 12  # epochs, steps per epoch, rows per batch for 2 or 3 workers
 
 
 def main(package, place, options):
-    # These trainings are too short for a save to be a small share, or for a second to pass.
+    # Saves may take any share of the time and come at any time, since these trainings are short.
     checkpoint_writer._SAVE_SHARE = 0
     guard._PERIOD_SECONDS = 0
     model_cases.count_no_flops()
@@ -44,7 +44,7 @@ def main(package, place, options):
             ]
         )
         loss = hungry_loss if "exhausts" in options else "mse"
-        # Of steps; an epoch ends within a window.
+        # In steps; an epoch ends within a window.
         window = {"gradient_accumulation_steps": 3} if options.get("accumulates") else {}
         model.compile(keras.optimizers.Adam(0.01, **window), loss, metrics=["mae"])
 
@@ -71,7 +71,7 @@ def main(package, place, options):
             if [worker, epoch] == options.get("stops"):
                 self.model.stop_training = True
 
-    # A callback that needs every batch has Keras' `fit` train.
+    # A callback that needs every batch makes Keras' `fit` train.
     each_batch = keras.callbacks.LambdaCallback(on_train_batch_end=after_batch)
     callbacks = [each_batch, AtEpoch()] if "step" in options else [AtEpoch()]
     folder = str(checkpoints) if {"signal", "saves"} & options.keys() else None
@@ -108,16 +108,16 @@ def steps_of(checkpoints):
 
 
 def limit_memory():
-    """Leaves this process memory for three or four rows in `hungry_loss`."""
+    """Limits this process to memory for three or four rows in `hungry_loss`."""
     limit_bytes = psutil.Process().memory_info().vms + 4 * _ROW_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (limit_bytes, limit_bytes))
 
 
 def hungry_loss(y_true, y_pred):
-    """The mean squared error of each row, with memory for all of them together."""
+    """The mean squared error of each row, with memory allocated for all of them at once."""
 
     def allocate(rows):
-        np.empty(int(rows) * _ROW_BYTES, np.uint8)  # which takes addresses, but no pages
+        np.empty(int(rows) * _ROW_BYTES, np.uint8)  # takes addresses, but no pages
         return np.float32(0)
 
     return tf.reduce_mean(tf.square(y_true - y_pred), axis=-1) + tf.ensure_shape(
@@ -126,7 +126,7 @@ def hungry_loss(y_true, y_pred):
 
 
 def layers(keras, package, *, whole):
-    """Returns layers that compute something else in every replica."""
+    """Returns layers that compute different values in every replica."""
     if not whole:
         return []
     dropout = keras.layers.Dropout(0.3 if package == "keras" else 0.0)

@@ -1,8 +1,8 @@
 """One of two workers, trained without checkpoints under `tfx-perf launch`; run as a script.
 
-Arguments: the Keras package and `timeout_seconds` of its reductions, with which worker 1 lives, but
-does not go on after two epochs; without, they train for as long as nobody ends them. It says when
-it has begun or does not go on, and that its `finally` runs.
+Arguments: the Keras package and `timeout_seconds` of its reductions. With a timeout, worker 1 stays
+alive but stops after two epochs; without one, both train until they are ended. A worker prints when
+it has begun or stops, and that its `finally` runs.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""Small models with data, for either Keras line, and what holds their trainings against others.
+"""Small models with data, for either Keras line, and functions that compare their trainings.
 
 Models of more kinds are in `numeric_models`.
 """
@@ -44,7 +44,7 @@ def dense(keras: Any) -> Any:
 
 
 def linear(keras: Any, kind: Any = None) -> Any:
-    """Returns a model of one layer, of a class of the test's if there is one."""
+    """Returns a model of one layer, optionally of the test's own class."""
     inputs = keras.Input((4,))
     model = (kind or keras.Model)(inputs, keras.layers.Dense(1)(inputs))
     model.compile(optimizer="sgd", loss="mse")
@@ -58,7 +58,7 @@ def subclass(keras: Any) -> Any:
             self.hidden = keras.layers.Dense(8, activation="tanh")
             self.last = keras.layers.Dense(1)
 
-        def call(self, inputs):  # no argument `training`
+        def call(self, inputs):  # without the argument `training`
             return self.last(self.hidden(inputs))
 
     model = Plain()
@@ -85,7 +85,7 @@ def custom_train_step(keras: Any) -> Any:
 
 
 def captured(model: Any, data: Any, **arguments: Any) -> FitCall:
-    """Returns the call of `fit`, not carried out, with the model's variables created."""
+    """Returns the call of `fit`, not run, with the model's variables created."""
     arguments = {"epochs": 2, "verbose": 0, **arguments}
     call = interception.capture_fit(lambda: model.fit(data, **arguments))
     batches = data
@@ -100,7 +100,7 @@ def captured(model: Any, data: Any, **arguments: Any) -> FitCall:
 def settings_that_try(
     *, xla: bool = False, expected_runs: int = 10**6, **training: Any
 ) -> PerfConfig:
-    """Returns settings of trials, with more time for them than even a busy machine takes."""
+    """Returns settings of trials, with more time for them than even a busy machine needs."""
     training = {"tuning_seconds": 200, "steps_per_execution": [10], **training}
     schedule = {"expected_runs": expected_runs}
     return PerfConfig.from_dict(
@@ -109,7 +109,7 @@ def settings_that_try(
 
 
 def session_with(plan: TrainingPlan, **settings: Any) -> TrainingSession:
-    """Returns a session that trains with a plan and tries none; the settings are by section."""
+    """Returns a session that trains with a plan and tries none; settings are by section."""
     session = TrainingSession(PerfConfig.from_dict(settings))
     session._choose = lambda call, loop: PlanChoice(plan=plan, plan_reason="given")
     return session
@@ -123,7 +123,7 @@ def without_autotune(data: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def shared_by_rows(data: tf.data.Dataset) -> tf.data.Dataset:
-    """Returns data of which each of several workers gets its part of the rows."""
+    """Returns data of which each of several workers gets its own part of the rows."""
     options = tf.data.Options()
     by_rows = tf.data.experimental.AutoShardPolicy.DATA
     options.experimental_distribute.auto_shard_policy = by_rows
@@ -131,13 +131,13 @@ def shared_by_rows(data: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def count_no_flops() -> None:
-    """Leaves the operations of a step uncounted in this process, which takes a second."""
+    """Skips counting the operations of a step in this process, which takes a second."""
     flops = model_flops.Flops(None, None, None)
     model_flops.count_flops = lambda model, batch: flops
 
 
 class Snapshot:
-    """Every variable that training changes, to be put back and compared."""
+    """Every variable that training changes, to be restored and compared."""
 
     def __init__(self, model: Any) -> None:
         self._variables = either_keras.api_of(model).state(model)
@@ -149,7 +149,7 @@ class Snapshot:
 
 
 def plain_fit(call: FitCall) -> tuple[Any, Snapshot]:
-    """Trains as Keras does and goes back; returns the History and what the training came to."""
+    """Trains as Keras does, then restores the start; returns the History and a final Snapshot."""
     before = Snapshot(call.model)
     history = call.proceed()
     trained = Snapshot(call.model)
@@ -159,7 +159,7 @@ def plain_fit(call: FitCall) -> tuple[Any, Snapshot]:
 
 
 def compare(call: FitCall, plans: Any, *, step_count: int | None = None) -> FitLoop:
-    """Holds what every plan comes to against Keras' `fit`, from the same weights; returns the loop.
+    """Compares the result of every plan with Keras' `fit`, from the same weights; returns the loop.
 
     Args:
         call: the `fit`.

@@ -1,4 +1,4 @@
-"""Saved models become object files; what cannot be compiled is refused with the reason."""
+"""Saved models become object files; those that cannot be compiled are refused with the reason."""
 
 import pathlib
 
@@ -30,11 +30,11 @@ def test_a_saved_model_is_compiled(keras, rows, tmp_path):
     assert f"f32[{rows or 1},1]" in header
     symbols = processes.run("nm", "--defined-only", *folder.glob("*.o"), check=True).stdout
     assert " T " in symbols  # code, not only data
-    tf.saved_model.load(str(tmp_path))  # unharmed
+    tf.saved_model.load(str(tmp_path))  # still loads
 
 
 @pytest.mark.slow
-def test_what_cannot_be_compiled_is_refused(tmp_path):
+def test_a_model_that_cannot_be_compiled_is_refused(tmp_path):
     module = tf.Module()
     module.parse = tf.function(
         lambda text: {"y": tf.strings.to_number(text)},

@@ -1,4 +1,4 @@
-"""Callbacks get the hooks, arguments and parameters that they get in Keras' `fit`."""
+"""Callbacks get the same hooks, arguments and parameters as in Keras' `fit`."""
 
 import model_cases
 import numpy as np
@@ -19,7 +19,7 @@ EPOCH_HOOKS += ("on_test_begin", "on_test_end")
 
 
 def recorder_of(keras, hooks=EPOCH_HOOKS):
-    """Returns a callback that notes its hooks, and the list of what it notes."""
+    """Returns a callback that records its hooks, and the list of these records."""
     events = []
 
     class Recorder(keras.callbacks.Callback):
@@ -135,7 +135,7 @@ def test_a_callback_list_is_used_as_it_is(keras, add_history):
 def test_a_guarded_fit_uses_a_callback_list_as_it_is(keras):
     model = model_cases.dense(keras)
     callback, events = recorder_of(keras)
-    given = keras.callbacks.CallbackList([callback])  # not told of the model, nor of parameters
+    given = keras.callbacks.CallbackList([callback])  # without a model and parameters
     model.history = "what was there"
     call = captured(model, model_cases.regression(), callbacks=given)
     assert session_with(PLAN).fit(call) == "what was there"
@@ -143,7 +143,7 @@ def test_a_guarded_fit_uses_a_callback_list_as_it_is(keras):
     assert given.callbacks == [callback]
 
 
-def test_a_callback_with_callbacks_of_its_own_is_no_list(keras):
+def test_a_callback_with_an_attribute_callbacks_is_not_a_list(keras):
     callback, events = recorder_of(keras)
     callback.callbacks = ["something else"]
     assert callback_list(callback) == [callback]
@@ -181,6 +181,6 @@ def from_getattribute(keras):
 
 
 @pytest.mark.parametrize("make", [of_the_instance, of_a_base_class, from_getattribute])
-def test_batch_hooks_from_anywhere_are_seen(keras, make):
+def test_batch_hooks_are_seen_wherever_they_are_defined(keras, make):
     call = captured(model_cases.dense(keras), model_cases.regression(), callbacks=[make(keras)])
     assert "the callback" in obstacle(call, FitLoop(call))

@@ -1,6 +1,6 @@
 """A plan is tried, proven and traced on the model that callbacks have made when training begins.
 
-Those that act on single batches get them, however late they do.
+Callbacks that act on single batches get each batch, however late they are given such a hook.
 """
 
 import model_cases
@@ -95,7 +95,7 @@ def session_that_tries():
 
     def choose(call, loop):
         tried = choosing.choose_and_restore(call, loop, settings=settings)
-        plan = tried.plan if len(tried.trials) < 2 else PLAN  # whichever was the fastest here
+        plan = tried.plan if len(tried.trials) < 2 else PLAN  # the fastest on this machine
         return PlanChoice(plan=plan, plan_reason=tried.plan_reason, trials=tried.trials)
 
     session._choose = choose
@@ -134,7 +134,7 @@ def test_a_change_before_the_first_step_is_trained_as_by_keras(keras, change, wh
     assert found[1] == expected[1]
 
 
-def test_hooks_that_callbacks_were_given_are_theirs_again(keras):
+def test_hooks_assigned_to_callbacks_are_restored(keras):
     told = []
     given = keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: told.append(epoch))
     own, session = vars(given)["on_epoch_begin"], session_that_tries()
@@ -144,7 +144,7 @@ def test_hooks_that_callbacks_were_given_are_theirs_again(keras):
     assert vars(given)["on_epoch_begin"] is own
 
 
-def test_an_error_of_a_callback_is_the_users_and_leaves_no_hook(keras):
+def test_an_error_of_a_callback_is_the_users_and_leaves_no_hook_behind(keras):
     class Fails(keras.callbacks.Callback):
         def on_train_begin(self, logs=None):
             raise ValueError("mine")
@@ -168,7 +168,7 @@ def given_if_it_may(call, loop):
 
 
 def put_late(keras, where, epoch, hook, act):
-    """Returns a callback that gets a hook for batches while `fit` runs."""
+    """Returns a callback that is given a batch hook while `fit` runs."""
 
     class Late(keras.callbacks.Callback):
         def on_train_begin(self, logs=None):
@@ -190,8 +190,8 @@ def put_late(keras, where, epoch, hook, act):
     "when", [("on_train_begin", 0), ("on_epoch_begin", 0), ("on_epoch_begin", 1)]
 )
 @pytest.mark.parametrize("is_tried", [False, True])
-@pytest.mark.parametrize("verbose", [1, 2])  # with 2, tf_keras calls no hook that is put late
-def test_a_hook_that_is_put_late_gets_each_batch(keras, hook, when, is_tried, verbose):
+@pytest.mark.parametrize("verbose", [1, 2])  # with 2, tf_keras calls no hook that is added late
+def test_a_hook_that_is_added_late_gets_each_batch(keras, hook, when, is_tried, verbose):
     where, epoch = when
 
     def fitted(model):
@@ -227,8 +227,8 @@ def test_a_hook_that_is_put_late_gets_each_batch(keras, hook, when, is_tried, ve
         lambda made, folder: made.TerminateOnNaN(),
     ],
 )
-def test_what_acts_at_certain_batches_keeps_keras_own_fit_and_says_so(keras, make, tmp_path):
-    """As `test_eligibility` has Keras' `fit` train then."""
+def test_callbacks_at_certain_batches_keep_keras_fit_and_are_named(keras, make, tmp_path):
+    """`test_eligibility` checks that Keras' `fit` then trains."""
     callback = make(keras.callbacks, str(tmp_path))
     call = interception.capture_fit(
         lambda: model_of(keras).fit(data(), verbose=0, callbacks=[callback])
@@ -237,7 +237,7 @@ def test_what_acts_at_certain_batches_keeps_keras_own_fit_and_says_so(keras, mak
 
 
 @pytest.mark.usefixtures("saves_at_once")
-def test_a_training_that_is_resumed_is_traced_once_callbacks_are_told(keras, tmp_path):
+def test_a_resumed_training_is_traced_after_callbacks_begin_and_only_once(keras, tmp_path):
     class Killed(BaseException):
         pass
 
@@ -304,7 +304,7 @@ def that_look_at_the_history(keras):
 
 
 @pytest.mark.parametrize("make", [ducks, with_properties, that_look_at_the_history])
-def test_callbacks_of_every_make_are_told_once_as_by_keras(keras, make):
+def test_callbacks_of_every_kind_are_called_once_as_by_keras(keras, make):
     callback, session = make(keras), session_that_tries()
     with interception.intercepting_fit(session.fit):
         model_of(keras).fit(data(), epochs=2, callbacks=[callback])
@@ -315,7 +315,7 @@ def test_callbacks_of_every_make_are_told_once_as_by_keras(keras, make):
         assert callback.is_loud
 
 
-def test_an_epoch_that_keras_backup_resumes_at_is_not_skipped(keras, tmp_path):
+def test_the_epoch_that_keras_backup_resumes_is_not_skipped(keras, tmp_path):
     callbacks = [callback_of(keras, "freeze", ""), keras.callbacks.BackupAndRestore(str(tmp_path))]
     session = session_that_tries()
     with interception.intercepting_fit(session.fit):
@@ -324,7 +324,7 @@ def test_an_epoch_that_keras_backup_resumes_at_is_not_skipped(keras, tmp_path):
     assert "BackupAndRestore" in session.record.plan_reason
 
 
-def test_a_model_that_is_compiled_anew_in_fit_is_evaluated_on_all_data(keras):
+def test_a_model_recompiled_in_fit_is_evaluated_on_all_data(keras):
     def fitted(model):
         class Compiles(keras.callbacks.Callback):
             def on_epoch_begin(self, epoch, logs=None):

@@ -1,4 +1,4 @@
-"""What callbacks know after an interruption, in files and in memory."""
+"""The state of callbacks after an interruption, restored from files and from memory."""
 
 import collections
 import datetime
@@ -48,7 +48,7 @@ def state_of(keras, *callbacks):
 
 
 def put_into(keras, *callbacks, state, folder):
-    """Returns the state of callbacks that get back what another's file has."""
+    """Returns the state of callbacks restored from the file of another state."""
     state.write(folder)
     restored = state_of(keras, *callbacks)
     restored.restore(CallbackState.read(folder))
@@ -56,7 +56,7 @@ def put_into(keras, *callbacks, state, folder):
 
 
 @pytest.mark.parametrize("in_file", [True, False])
-def test_what_users_wrote_knows_what_it_knew(keras, in_file, tmp_path):
+def test_a_users_callback_gets_its_state_back(keras, in_file, tmp_path):
     Mine = mine_of(keras)
     one, other = Mine(), Mine()
     state = state_of(keras, one)
@@ -68,7 +68,7 @@ def test_what_users_wrote_knows_what_it_knew(keras, in_file, tmp_path):
         restored = state_of(keras, other)
         restored.restore(state.snapshot())
     assert other.given == {"best": (1, {"loss": 0.5})}
-    assert other.rows is rows  # others may hold it
+    assert other.rows is rows  # changed in place, since other objects may hold it
     assert rows == [[1, 2.0]]
     assert type(rows[0][1]) is np.float32
     assert other._private == 1
@@ -81,7 +81,7 @@ def test_what_users_wrote_knows_what_it_knew(keras, in_file, tmp_path):
     assert restored.lost == []
 
 
-def test_what_has_not_changed_is_as_the_code_now_gives_it(keras, tmp_path):
+def test_unchanged_attributes_are_as_the_code_now_sets_them(keras, tmp_path):
     one, other = mine_of(keras)(limit=3), mine_of(keras)(limit=5)
     state = state_of(keras, one)
     one._private = 4
@@ -91,10 +91,10 @@ def test_what_has_not_changed_is_as_the_code_now_gives_it(keras, tmp_path):
     other.set_model(None)
     put_into(keras, other, state=state, folder=tmp_path)
     assert (other.limit, other._private) == (5, 4)
-    assert (other.params, other.model) == ({"epochs": 9}, None)  # those of the running fit
+    assert (other.params, other.model) == ({"epochs": 9}, None)  # set by the running fit
 
 
-def test_going_back_takes_back_what_has_changed_since(keras):
+def test_a_rollback_reverts_later_changes(keras):
     one = mine_of(keras)()
     state = state_of(keras, one)
     start = state.snapshot()
@@ -110,7 +110,7 @@ def test_going_back_takes_back_what_has_changed_since(keras):
     assert len(one.rows) == 1
 
 
-def test_what_cannot_be_saved_is_named_and_only_that_is_lost(keras, tmp_path):
+def test_only_attributes_that_cannot_be_saved_are_lost_and_named(keras, tmp_path):
     one = mine_of(keras)()
     state = state_of(keras, one)
     one.writer = object()
@@ -122,7 +122,7 @@ def test_what_cannot_be_saved_is_named_and_only_that_is_lost(keras, tmp_path):
     assert sorted(restored.lost) == ["Mine.rows", "Mine.writer"]
 
 
-def test_the_history_comes_back_with_nested_and_odd_values(keras, tmp_path):
+def test_nested_and_unusual_values_of_the_history_are_restored(keras, tmp_path):
     state = state_of(keras)
     values = {
         "loss": [1.0, math.nan],
@@ -139,7 +139,7 @@ def test_the_history_comes_back_with_nested_and_odd_values(keras, tmp_path):
     assert other.history.epoch == [0, 1]
     found = other.history.history
     assert list(found) == list(values)
-    assert found["odd"] == [None]  # as many as epochs
+    assert found["odd"] == [None]  # one value per epoch
     assert other.lost == ["History"]
     np.testing.assert_array_equal(found["loss"], values["loss"])
     assert found["f1"][1].dtype == np.float32
@@ -158,7 +158,7 @@ def test_a_file_that_cannot_be_read_is_noted(keras, data, tmp_path):
     assert (state.history.epoch, state.history.history) == ([], {})
 
 
-def test_callbacks_are_found_by_their_classes(keras, tmp_path):
+def test_callbacks_are_matched_by_their_classes(keras, tmp_path):
     Mine = mine_of(keras)
     first, second = Mine(), Mine()
     state = state_of(keras, first, keras.callbacks.TerminateOnNaN(), second)
@@ -177,7 +177,7 @@ OF_KERAS = {
     "TerminateOnNaN": {},
     "LearningRateScheduler": {"schedule": lambda epoch, rate: rate * 0.5},
 }
-# What the next steps depend on; the rest are files, clocks and settings.
+# The state that later steps depend on; the rest are files, clocks and settings.
 REMEMBERED = {
     "EarlyStopping": ("wait", "best", "best_epoch", "best_weights", "stopped_epoch"),
     "ReduceLROnPlateau": ("wait", "best", "cooldown_counter"),
@@ -188,7 +188,7 @@ REMEMBERED = {
 
 
 @pytest.mark.parametrize("name", OF_KERAS)
-def test_what_keras_own_callbacks_remember_comes_back(keras, name, tmp_path, monkeypatch):
+def test_the_state_of_keras_own_callbacks_is_restored(keras, name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     if not hasattr(keras.callbacks, name):
         pytest.skip("this Keras line has none")
@@ -207,8 +207,8 @@ def test_what_keras_own_callbacks_remember_comes_back(keras, name, tmp_path, mon
         np.testing.assert_equal(getattr(other, attribute), getattr(one, attribute), attribute)
 
 
-def test_weights_that_are_numbers_are_among_the_best(keras, tmp_path):
-    """As tf_keras gives a count of `Normalization`."""
+def test_best_weights_may_include_plain_numbers(keras, tmp_path):
+    """As the count of `Normalization` is in tf_keras."""
     one, other = (keras.callbacks.EarlyStopping(restore_best_weights=True) for _ in range(2))
     state = state_of(keras, one)
     one.best_weights = [np.ones(2, "float32"), np.int32(3)]
@@ -216,7 +216,7 @@ def test_weights_that_are_numbers_are_among_the_best(keras, tmp_path):
     np.testing.assert_equal(other.best_weights, one.best_weights)
 
 
-def test_what_keras_changes_of_its_arguments_is_left_alone(keras, tmp_path):
+def test_arguments_that_keras_changes_are_left_alone(keras, tmp_path):
     one = keras.callbacks.EarlyStopping(min_delta=0.1, patience=3)
     state = state_of(keras, one)
     one.min_delta, one.patience = -0.1, 4
@@ -229,11 +229,11 @@ def test_what_keras_changes_of_its_arguments_is_left_alone(keras, tmp_path):
 @pytest.mark.parametrize("in_memory", [True, False])
 @pytest.mark.parametrize("append", [True, False])
 @pytest.mark.parametrize("rows", [0, 1])
-def test_a_csv_log_goes_on_after_the_rows_of_its_checkpoint(
+def test_a_csv_log_continues_after_the_rows_of_its_checkpoint(
     keras, append, in_memory, rows, tmp_path
 ):
     file = tmp_path / "log.csv"
-    file.write_text("epoch,loss\n" + "0,9.0\n" * 100)  # of a training that has ended
+    file.write_text("epoch,loss\n" + "0,9.0\n" * 100)  # of an earlier training that has ended
 
     def logger():
         return keras.callbacks.CSVLogger(str(file), append=append)

@@ -1,4 +1,4 @@
-"""A chain of layers is cut where the fewest bytes cross: no assignment that fits does better."""
+"""A chain of layers is cut where the fewest bytes cross: no assignment that fits is better."""
 
 import itertools
 import random
@@ -9,7 +9,7 @@ from tfx_perf.distribute.model_parallel.layer_chain import Link, assigned, cross
 
 
 def best_by_trying_all(sizes, links, capacities):
-    """Returns the cost of the best assignment of consecutive layers; None if none fits."""
+    """Returns the cost of the best assignment of consecutive layers, None if none fits."""
     costs = []
     for devices in itertools.combinations_with_replacement(range(len(capacities)), len(sizes)):
         held = [0] * len(capacities)
@@ -22,7 +22,7 @@ def best_by_trying_all(sizes, links, capacities):
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_it_is_as_good_as_the_best_of_all(seed):
+def test_it_is_as_good_as_the_best_assignment(seed):
     draw = random.Random(seed)
     count = draw.randint(1, 7)
     sizes = [draw.randint(0, 9) for _ in range(count)]
@@ -46,7 +46,7 @@ def test_it_is_as_good_as_the_best_of_all(seed):
     assert (crossing_bytes(links, devices), max(shares)) == best
 
 
-def test_a_skip_connection_crosses_once_to_each_device_that_takes_it():
+def test_a_skip_connection_crosses_once_to_each_device_that_reads_it():
     links = [Link(0, frozenset({1, 2, 3}), 10)]
     assert crossing_bytes(links, [0, 0, 1, 1]) == 10
     assert crossing_bytes(links, [0, 1, 1, 2]) == 20

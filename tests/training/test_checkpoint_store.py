@@ -1,4 +1,4 @@
-"""The folder of checkpoints survives whatever is done to it, also by a second training."""
+"""The folder of checkpoints survives any damage, and a second training that uses it."""
 
 import logging
 import subprocess
@@ -61,18 +61,18 @@ def test_the_newest_few_are_kept(store):
         ),
     ],
 )
-def test_a_damaged_one_is_skipped_and_named(store, damage, caplog):
+def test_a_damaged_checkpoint_is_skipped_and_named(store, damage, caplog):
     newest, _ = store.latest()
     damage(newest)
     with caplog.at_level(logging.WARNING):
         assert latest_step(store) == 10
     assert str(newest) in caplog.text
-    save(store, 12)  # the training has gone on from 10
+    save(store, 12)  # the training has resumed from 10
     assert not newest.exists()
     assert latest_step(store) == 12
 
 
-def test_one_that_cannot_be_read_just_now_is_kept(store, monkeypatch):
+def test_a_checkpoint_that_cannot_be_read_for_now_is_kept(store, monkeypatch):
     newest, own = store.latest()[0], checkpoint_store._digest
 
     def digest(path):
@@ -87,7 +87,7 @@ def test_one_that_cannot_be_read_just_now_is_kept(store, monkeypatch):
     assert latest_step(store) == 15
 
 
-def test_what_fails_leaves_the_others_alone(store):
+def test_a_failing_save_leaves_other_checkpoints_alone(store):
     def fill(folder):
         (folder / "state").write_text("half")
         raise OSError("No space left on device")
@@ -98,7 +98,7 @@ def test_what_fails_leaves_the_others_alone(store):
     assert len(list(store.folder.iterdir())) == 3
 
 
-def test_a_draft_of_a_killed_process_is_nothing(store):
+def test_a_draft_of_a_killed_process_is_no_checkpoint(store):
     draft = store.folder / "draft-99"
     draft.mkdir()
     (draft / "state").write_text("half")
@@ -135,7 +135,7 @@ def holder(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_second_training_says_so_and_touches_nothing(keras, tmp_path, holder):
+def test_a_second_training_is_refused_and_touches_nothing(keras, tmp_path, holder):
     draft = tmp_path / "fit-0" / "abc" / "draft-1"
     draft.mkdir(parents=True)
     settings = PerfConfig.from_dict({"training": {"checkpoint_folder": str(tmp_path)}})
@@ -154,7 +154,7 @@ def test_a_second_training_says_so_and_touches_nothing(keras, tmp_path, holder):
     assert not list(tmp_path.glob("*.lock"))
 
 
-def test_where_no_lock_can_be_written_the_training_goes_on(tmp_path, caplog):
+def test_where_no_lock_can_be_written_the_training_continues(tmp_path, caplog):
     (tmp_path / "file").touch()
     FolderLock(tmp_path / "file" / "folder").acquire()
     assert "is not locked" in caplog.text

@@ -1,4 +1,4 @@
-"""Choices that were made elsewhere, and trials that are watched and cut off."""
+"""Choices that were made elsewhere, and trials that are watched and cut short."""
 
 import re
 import time
@@ -34,9 +34,9 @@ EVEN = [1.0] * 5
 
 @pytest.fixture
 def known_times(same_plans, monkeypatch):
-    """Has the short trainings take what they would on an idle machine.
+    """Has the short trainings of trials report the times of an idle machine.
 
-    What is worth its time follows from that.
+    These times decide which plans are worth trying.
     """
     train = EquivalenceCheck._train
 
@@ -88,12 +88,12 @@ def test_a_given_plan_trains_its_own_fit_without_trials(keras):
     record = session.record
     assert record.train_step_count == 80
     assert PlanChoice(**{name: getattr(record, name) for name in PlanChoice.model_fields}) == choice
-    # What preceded fit counts, and the train function was compiled here.
+    # Time before fit counts, and the train function was compiled here.
     assert 30.0 < record.time_to_first_step_seconds < record.fit_time_seconds
     assert 0 < record.compile_time_seconds < record.fit_time_seconds - 30.0
 
 
-def test_another_fit_than_that_of_a_given_plan_is_chosen_for_anew(keras):
+def test_another_fit_than_the_given_plans_gets_its_own_choice(keras):
     def choose(call, loop):
         assert batches.declared_batch_size(call) == 16
         return plain("for the test")
@@ -104,12 +104,12 @@ def test_another_fit_than_that_of_a_given_plan_is_chosen_for_anew(keras):
     assert session.record.plan == FIVE
     session.fit(small(keras, model=call.model, batch_size=16, steps=60))
     assert session.record.plan_reason == "for the test"
-    assert session.record.trial_time_seconds == 0.0  # they are counted once
+    assert session.record.trial_time_seconds == 0.0  # trials are counted once
     session.fit(small(keras, model=call.model, steps=70))
     assert session.record.plan == FIVE
 
 
-def test_each_of_several_fits_finds_its_plan_again_in_the_next_run(keras):
+def test_each_of_several_fits_reuses_its_plan_in_the_next_run(keras):
     tried = []
 
     def choose(call, loop):
@@ -126,11 +126,11 @@ def test_each_of_several_fits_finds_its_plan_again_in_the_next_run(keras):
 
     known = known_after(TrainingSession(settings_with(), choose=choose))
     found = [(each.plan.steps_per_execution, each.reused_from) for each in known.of_all_fits]
-    assert found == [(8, "before"), (4, "before")]  # the longest first
+    assert found == [(8, "before"), (4, "before")]  # the longest training first
     assert tried == [4, 8, 16]
     again = known_after(TrainingSession(settings_with(), choice=known, choose=choose))
     assert again.of_all_fits == known.of_all_fits
-    assert tried == [4, 8, 16, 16]  # whose trials were not settled
+    assert tried == [4, 8, 16, 16]  # their trials were not settled
 
 
 @pytest.mark.slow
@@ -138,9 +138,7 @@ def test_each_of_several_fits_finds_its_plan_again_in_the_next_run(keras):
     ("share", "is_used", "is_settled"),
     [(0.95, True, True), (0.8, True, False), (0.4, False, False)],
 )
-def test_a_model_that_has_grown_is_trained_with_the_plan_until_trials_are_made_anew(
-    keras, share, is_used, is_settled
-):
+def test_a_grown_model_trains_with_its_plan_until_new_trials(keras, share, is_used, is_settled):
     call = small(keras)
     choice = choice_for(call)
     count = int(choice.fit["parameter_count"])
@@ -155,7 +153,7 @@ def test_a_model_that_has_grown_is_trained_with_the_plan_until_trials_are_made_a
     assert session.record.is_settled == is_settled
 
 
-def test_a_given_plan_yields_to_what_forbids_plans(keras):
+def test_a_given_plan_yields_to_obstacles(keras):
     call = small(keras, steps=2)
     choice = choice_for(call)
     call.model.run_eagerly = True
@@ -165,7 +163,7 @@ def test_a_given_plan_yields_to_what_forbids_plans(keras):
     assert session.record.trial_time_seconds == 30.0
 
 
-def test_workers_have_a_plan_without_trials_or_plain_fit_whatever_goes_wrong(keras):
+def test_workers_use_a_known_plan_or_keras_fit_whatever_goes_wrong(keras):
     class Odd(keras.callbacks.Callback):
         @property
         def save_freq(self):
@@ -206,7 +204,7 @@ def test_plan_key():
     monitoring = MonitoringSettings(metrics_port=9090)
     watched = settings_with().model_copy(update={"monitoring": monitoring})
     assert plan_key.plan_key(watched, **parts) == key
-    # With a larger budget, what took too long may be tried.
+    # With a larger budget, plans that took too long may be tried.
     for relevant in (
         settings_with(xla=True),
         settings_with(loss_tolerance=0.5),
@@ -218,7 +216,7 @@ def test_plan_key():
 
 
 @pytest.mark.usefixtures("same_plans")
-def test_trials_say_what_they_are_about_to_run_and_leave_out_what_is_known(keras, monkeypatch):
+def test_trials_announce_each_run_and_skip_known_plans(keras, monkeypatch):
     monkeypatch.setattr(turns, "BLOCK_SECONDS", 0.01)
     call, watched = small(keras), []
     xla, xla_loop = (
@@ -230,9 +228,9 @@ def test_trials_say_what_they_are_about_to_run_and_leave_out_what_is_known(keras
     )
     known = KnownPlan(trials=(xla, xla_loop))
     found = tried(call, watch=watched.append, known=known, xla=True, tuning_seconds=120)
-    ours = [{PLAIN_FIT}, {TEN}]  # another speedup may have plans of its own
+    ours = [{PLAIN_FIT}, {TEN}]  # other speedups may have their own plans
     running = [progress.running for progress in watched if {*progress.running} in ours]
-    assert running[:3] == [(PLAIN_FIT,), (TEN,), (PLAIN_FIT,)]  # two checks, then blocks
+    assert running[:3] == [(PLAIN_FIT,), (TEN,), (PLAIN_FIT,)]  # two checks, then turns
     assert running.count((PLAIN_FIT,)) > 3
     assert running.count((TEN,)) > 3
     assert not any(plan.uses_xla for progress in watched for plan in progress.running)
@@ -246,7 +244,7 @@ def test_trials_say_what_they_are_about_to_run_and_leave_out_what_is_known(keras
 @pytest.mark.parametrize(
     "previous", [None, TrainingPlan(steps_per_execution=50, fused_update=True)]
 )
-def test_the_plan_of_the_run_before_is_tried_whatever_it_costs(keras, previous):
+def test_the_previous_plan_is_tried_whatever_its_cost(keras, previous):
     known = KnownPlan(previous_plan=previous)
     found = tried(small(keras, steps=1), known=known, expected_runs=1)
     plans = {trial.plan for trial in found.trials if trial.status not in ("untried", "reference")}
@@ -254,7 +252,7 @@ def test_the_plan_of_the_run_before_is_tried_whatever_it_costs(keras, previous):
 
 
 @pytest.mark.parametrize("budget_seconds", [30, 70, 110, 170])
-def test_trials_keep_their_budget(keras, monkeypatch, budget_seconds):
+def test_trials_stay_within_their_budget(keras, monkeypatch, budget_seconds):
     train, real, late = EquivalenceCheck._train, time.perf_counter, []
     monkeypatch.setattr(time, "perf_counter", lambda: real() + sum(late))
 
@@ -266,19 +264,19 @@ def test_trials_keep_their_budget(keras, monkeypatch, budget_seconds):
     call = small(keras)
     began = real()
     found = tried(call, xla=True, tuning_seconds=budget_seconds)
-    busy_seconds = real() - began  # of a machine that may do something else
+    busy_seconds = real() - began  # real time, since the machine may be busy with other work
     assert sum(late) <= budget_seconds
     assert found.trial_time_seconds <= budget_seconds + busy_seconds
-    if budget_seconds < 60:  # the reference would have to train twice more
+    if budget_seconds < 60:  # the reference would need two more trainings
         assert sum(late) == 20
         assert not found.is_settled
         more = re.search(r"were left, .*_budget_seconds .* larger by (\d+)", found.plan_reason)
-        assert budget_seconds + int(more[1]) >= 80  # a training takes 20, and there are some
+        assert budget_seconds + int(more[1]) >= 80  # a training takes 20 s, and there are some
     if budget_seconds > 160:
         assert any(each.status in ("chosen", "slower") for each in found.trials)
 
 
-def test_a_wait_for_input_is_what_noise_does_not_explain():
+def test_input_wait_is_the_difference_that_noise_does_not_explain():
     assert plan_tuner.input_wait([1.0, 1.1, 1.2], [0.5, 0.55, 0.6]) == pytest.approx(0.5)
     assert plan_tuner.input_wait([1.0, 1.1, 1.2], [0.7, 0.9, 1.05]) == 0.0
     assert plan_tuner.input_wait([1.0, 1.1, 1.2], [1.3, 1.4, 1.5]) == 0.0
@@ -294,7 +292,7 @@ def test_trials_without_enough_time_are_not_settled(keras):
 
 
 @pytest.mark.usefixtures("same_plans")
-def test_the_wait_for_input_is_known_though_the_time_is_over(keras, monkeypatch):
+def test_the_input_wait_is_known_even_if_time_runs_out(keras, monkeypatch):
     monkeypatch.setattr(turns, "BLOCK_SECONDS", 0.01)
     fastest, over = Contest.fastest, []
 
@@ -303,7 +301,7 @@ def test_the_wait_for_input_is_known_though_the_time_is_over(keras, monkeypatch)
         over.append(True)
         return True
 
-    def late(self):  # no winner stands out before the time is over, and then one does
+    def late(self):  # no plan stands out before the time is over, and then one does
         return fastest(self) if over else None
 
     monkeypatch.setattr(PlanTuner, "_may_pay", end_time)
@@ -322,7 +320,7 @@ def test_a_plan_that_takes_too_long_to_compile_is_named(keras, monkeypatch):
 
     class Slow(keras.layers.Layer):
         def call(self, inputs):
-            late.extend(delays)  # when it is traced
+            late.extend(delays)  # called when the plan is traced
             return inputs
 
     def watch(progress):
@@ -331,21 +329,21 @@ def test_a_plan_that_takes_too_long_to_compile_is_named(keras, monkeypatch):
     model = keras.Sequential([keras.layers.Input((4,)), Slow(), keras.layers.Dense(1)])
     model.compile(optimizer="adam", loss="mse")
     call = small(keras, model=model)
-    # A check may take a quarter of the time that is left.
+    # A check may take a quarter of the remaining time.
     found = tried(call, watch=watch, tuning_seconds=500)
     record = next(trial for trial in found.trials if trial.plan == TEN)
     assert record.status == "stopped"
     seconds = record.compile_time_seconds
     assert record.reason == f"compiling it ({seconds:.0f} s) took too long for the budget"
     assert seconds >= 150
-    assert found.is_settled  # it would be the same again
+    assert found.is_settled  # another attempt would end the same
 
 
 @pytest.mark.parametrize(
     ("steps", "gain", "spent_seconds", "goes_on"),
     [(100_000, 0.1, 10.0, True), (1000, 0.1, 10.0, False), (100_000, 0.01, 10.0, False)],
 )
-def test_more_blocks_are_measured_where_they_may_pay(keras, steps, gain, spent_seconds, goes_on):
+def test_more_blocks_are_measured_if_they_may_pay(keras, steps, gain, spent_seconds, goes_on):
     call = captured(
         model_cases.dense(keras), model_cases.regression().repeat(), steps_per_epoch=steps, epochs=1
     )
@@ -354,7 +352,7 @@ def test_more_blocks_are_measured_where_they_may_pay(keras, steps, gain, spent_s
     assert trials_of(call)._may_pay(contest, spent_seconds) is goes_on
 
 
-def test_wherever_the_turns_are_broken_off_all_plans_have_as_many_blocks(keras, monkeypatch):
+def test_all_plans_have_as_many_blocks_wherever_turns_are_cut_short(keras, monkeypatch):
     call = small(keras)
     loop = FitLoop(call)
     monkeypatch.setattr(loop, "turn", lambda plan, iterator=None: turns.Turn(print, 1))
@@ -366,7 +364,7 @@ def test_wherever_the_turns_are_broken_off_all_plans_have_as_many_blocks(keras, 
         contenders = [contender(plan, each) for plan, each in seconds.items()]
 
         def take_turns(schedule, data):
-            given = iter([0.01, *[*seconds.values()] * 100])  # the first tells how long calls are
+            given = iter([0.01, *[*seconds.values()] * 100])  # the first sets the length of calls
             next(schedule)
             for _ in range(count):
                 schedule.send(next(given))
@@ -382,7 +380,7 @@ def test_wherever_the_turns_are_broken_off_all_plans_have_as_many_blocks(keras, 
     for count in range(20):
         choice = broken_off_after(count)
         assert not choice.is_settled
-        assert choice.plan == (XLA if count > 9 else TEN)  # three rounds tell so large a gain
+        assert choice.plan == (XLA if count > 9 else TEN)  # three rounds show so large a gain
         assert choice.plan == XLA or "ended while plans were timed" in choice.budget_lack
 
 
@@ -391,16 +389,16 @@ def test_wherever_the_turns_are_broken_off_all_plans_have_as_many_blocks(keras, 
     ("plain", "ten", "xla", "chosen"),
     [
         ([], [], [], TEN),  # by the check: there was no time for turns
-        (EVEN[:2], [0.9, 0.5], [0.1, 0.1], TEN),  # nor for enough of them
+        (EVEN[:2], [0.9, 0.5], [0.1, 0.1], TEN),  # nor for enough turns
         (EVEN[:2], [1.1, 1.2], [0.1, 0.1], PLAIN_FIT),
-        (EVEN, [0.5] * 5, [0.1, 0.1, 0.1, 2.0, 0.1], TEN),  # the fastest is not sure to be
+        (EVEN, [0.5] * 5, [0.1, 0.1, 0.1, 2.0, 0.1], TEN),  # the fastest is not certain to be
         (EVEN, [0.5] * 5, [0.4, 0.6, 0.4, 0.6, 0.4], TEN),
         (EVEN, [0.5] * 5, [0.4] * 5, XLA),
         (EVEN, [0.9, 1.1, 0.9, 1.1, 0.9], [0.8] * 5, XLA),
         (EVEN, [0.9, 1.1, 0.9, 1.1, 0.9], [0.9, 1.1, 0.9, 1.1, 0.9], PLAIN_FIT),
     ],
 )
-def test_what_needs_no_trial_is_what_the_others_must_beat(keras, plain, ten, xla, chosen):
+def test_other_plans_must_beat_the_plan_that_needs_no_trial(keras, plain, ten, xla, chosen):
     trials = trials_of(small(keras))
     trials._decides_by_turns = True
     others = [contender(TEN, 0.9, ten), contender(XLA, 0.5, xla)]
@@ -410,7 +408,7 @@ def test_what_needs_no_trial_is_what_the_others_must_beat(keras, plain, ten, xla
 
 
 @pytest.mark.usefixtures("known_times")
-def test_trials_that_cost_more_than_they_save_are_left_out(keras):
+def test_trials_that_cost_more_than_they_save_are_skipped(keras):
     call = small(keras)
     found = tried(call, xla=True, expected_runs=1)
     assert found.plan.is_plain_fit
@@ -423,7 +421,7 @@ def test_trials_that_cost_more_than_they_save_are_left_out(keras):
 
 
 @pytest.mark.parametrize(("seconds", "wins"), [(0.9, True), (1.3, True), (1.6, False)])
-def test_noise_in_a_check_does_not_leave_a_plan_that_does_less_work(seconds, wins):
+def test_noise_in_a_check_does_not_rule_out_a_plan_with_less_work(seconds, wins):
     plain, longer = contender(PLAIN_FIT, 1.0), contender(TEN, seconds)
     found = Contest(plain, [longer], margin=0.02).winner_without_turns()
     assert (found is longer) is wins
@@ -431,7 +429,7 @@ def test_noise_in_a_check_does_not_leave_a_plan_that_does_less_work(seconds, win
         assert "with less work" in longer.record(plain, longer).reason
 
 
-def test_a_plan_that_seems_faster_than_the_chosen_one_is_not_surely_so():
+def test_a_plan_that_seems_faster_than_the_chosen_one_may_not_be():
     plain, ten, five = (
         contender(plan, seconds, [seconds] * 3)
         for plan, seconds in ((PLAIN_FIT, 2e-3), (TEN, 1.6e-3), (FIVE, 1.5e-3))
@@ -440,7 +438,7 @@ def test_a_plan_that_seems_faster_than_the_chosen_one_is_not_surely_so():
     assert "surely" not in ten.record(plain, ten).reason + plain.record(ten, ten).reason
 
 
-def test_of_a_check_alone_no_factor_is_said():
+def test_no_factor_is_given_from_a_check_alone():
     plain = contender(PLAIN_FIT, 2e-3)
     for seconds, how in ((1e-3, "faster"), (3e-3, "not faster")):
         said = contender(TEN, seconds).record(plain, None).reason
@@ -453,12 +451,12 @@ def test_the_check_decides_where_turns_cost_more_than_they_save(keras):
     call = small(keras, steps=2000)
     found = tried(call, xla=True, expected_runs=3)
     reference, chosen, *untried = found.trials
-    # What may be slower is not chosen without turns.
+    # Plans that may be slower are not chosen without turns.
     assert {(each.status, each.plan.uses_xla) for each in untried} == {("untried", True)}
     assert found.plan == chosen.plan == TEN
     assert found.plan_reason.startswith("faster than Keras fit in the few steps of its check")
-    assert chosen.speedup is None and found.input_wait_ratio is None  # nobody has timed them
-    assert chosen.step_time.value < reference.step_time.value  # which the KerasFallback goes by
+    assert chosen.speedup is None and found.input_wait_ratio is None  # without turns, untimed
+    assert chosen.step_time.value < reference.step_time.value  # KerasFallback compares with it
     assert not found.is_final(expected_runs=found.enough_runs)
     again = tried(call, expected_runs=2 * found.enough_runs)
     assert again.plan.is_plain_fit or again.trials[-1].speedup.low > 1
@@ -471,8 +469,8 @@ def test_a_fit_without_epochs_has_no_trials(keras):
     assert tried(call).plan_reason == "there are no epochs to train"
 
 
-def test_one_slow_look_is_no_reason_to_leave_a_plan_out(keras, monkeypatch):
-    """The machine may have been busy with something else just then."""
+def test_one_slow_look_does_not_rule_out_a_plan(keras, monkeypatch):
+    """The machine may have been busy with something else at that time."""
     train, looks = EquivalenceCheck._train, []
 
     def once_slow(self, plan, **arguments):
@@ -489,20 +487,20 @@ def test_one_slow_look_is_no_reason_to_leave_a_plan_out(keras, monkeypatch):
     assert "in the check" not in found.trials[-1].reason
 
 
-def test_where_no_check_can_pay_not_even_keras_own_step_is_looked_at(keras, monkeypatch):
+def test_where_no_check_can_pay_not_even_keras_own_step_is_timed(keras, monkeypatch):
     call = small(keras, steps=15)  # two epochs
-    monkeypatch.setattr(FitLoop, "prepare", None)  # which traces
+    monkeypatch.setattr(FitLoop, "prepare", None)  # it would trace
     for settings in (settings_with(expected_runs=1), settings_with(expected_runs=2)):
         found = choosing.choose_and_restore(call, FitLoop(call), settings=settings)
         assert found.plan.is_plain_fit and not found.trials and not found.trials_failed
         assert "too short for trials: it has" in found.plan_reason
         assert found.enough_runs == 3
-        assert not found.is_settled  # nothing says how many steps the next run has
+        assert not found.is_settled  # the next run may have another number of steps
     assert "60 steps in all planned runs" in found.plan_reason
-    assert tried(call, expected_runs=3).trials_failed  # it was looked at
+    assert tried(call, expected_runs=3).trials_failed  # now the step was timed
 
 
-def test_of_slow_steps_a_few_tell_that_trials_cost_more_than_they_save(keras, monkeypatch):
+def test_a_few_slow_steps_show_that_trials_cost_more_than_they_save(keras, monkeypatch):
     monkeypatch.setattr(equivalence, "_LOOK_SECONDS", -1.0)
     trained, train = [], EquivalenceCheck._train
 
@@ -518,4 +516,4 @@ def test_of_slow_steps_a_few_tell_that_trials_cost_more_than_they_save(keras, mo
     trained.clear()
     monkeypatch.setattr(equivalence, "_HOPELESS", 1e9)
     tried(small(keras, steps=50))
-    assert trained[:3] == [3, 20, 20]  # whatever is worth trying is held against all steps
+    assert trained[:3] == [3, 20, 20]  # a plan that is worth trying is compared over all steps

@@ -1,7 +1,6 @@
-"""What replicas and workers do, all of them real.
+"""Real replicas and workers: reductions, draws and settings.
 
-Their reductions, draws and settings; workers that would not train the same are told so (`checks`),
-and who gets no batch.
+Workers that would not train the same are refused (`checks`), as are those that get no batch.
 """
 
 import json
@@ -15,7 +14,7 @@ from tests.training import script_forks, two_workers
 
 _FOLDER = pathlib.Path(__file__).parent
 _WHAT = ("products", "dropped", "failed", "sliceable", "flops", "idle")
-# Forward and for the weights: 64 rows; for the inputs of the second layer.
+# Forward pass and weight gradients: 64 rows; for the inputs of the second layer.
 _FLOPS = 2 * 64 * (2 * 16 * 8 + 3 * 8 * 1)
 
 
@@ -47,7 +46,7 @@ def test_plans_are_tried_over_replicas(package):
 
 
 @pytest.mark.slow
-def test_a_worker_that_does_not_go_on_is_not_waited_for(tmp_path):
+def test_a_stuck_worker_is_not_waited_for(tmp_path):
     script = [str(_FOLDER.joinpath("launched_worker.py")), "keras", "20"]
     command = [sys.executable, "-m", "tfx_perf", "launch", "--workers", "2", *script]
     done = processes.run(*command, cwd=tmp_path, timeout=300)
@@ -59,7 +58,7 @@ def test_a_worker_that_does_not_go_on_is_not_waited_for(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("package", ["keras", "tf_keras"])
 def test_workers_sum_gradients_and_rows_in_a_step_and_metrics_once_a_call(package):
-    of_metrics = 4  # total and count of the loss, and of the metric
+    of_metrics = 4  # total and count, of the loss and of the metric
     for line in two_workers.last_lines(_FOLDER.joinpath("counting_reductions.py"), package):
         assert json.loads(line) == {
             "full": {"step": 1, "call": of_metrics},
@@ -70,7 +69,7 @@ def test_workers_sum_gradients_and_rows_in_a_step_and_metrics_once_a_call(packag
 
 _SCRIPT = pathlib.Path(__file__).with_name("different_workers.py")
 _TRAINED = "10 steps per execution; 10 steps per execution"
-_AGREED = "Keras fit; 10 steps per execution"  # as the first one needs it
+_AGREED = "Keras fit; 10 steps per execution"  # as the first worker's callback requires
 
 
 @pytest.mark.parametrize(
@@ -88,5 +87,5 @@ _AGREED = "Keras fit; 10 steps per execution"  # as the first one needs it
         pytest.param("tf_keras", "callback", _AGREED, marks=pytest.mark.slow),
     ],
 )
-def test_what_is_amiss_is_named_on_every_worker(package, what, words):
+def test_a_mismatch_is_named_on_every_worker(package, what, words):
     assert all(words in line for line in two_workers.last_lines(_SCRIPT, package, what))

@@ -8,7 +8,7 @@ from tfx_perf.isolate import forks
 from tfx_perf.training.measuring import collector
 
 
-def test_what_existed_is_spared_and_pauses_are_measured():
+def test_existing_objects_are_skipped_and_pauses_are_measured():
     before = gc.get_freeze_count()
     with collector.spared() as pauses:
         assert gc.get_freeze_count() > before
@@ -23,13 +23,13 @@ def test_what_existed_is_spared_and_pauses_are_measured():
 
 @pytest.fixture(autouse=True)
 def nothing_stays_frozen():
-    """Also of the tests before, or of pytest itself."""
+    """Nor does anything frozen by earlier tests or by pytest itself."""
     gc.unfreeze()
     yield
     gc.unfreeze()
 
 
-def test_what_users_have_frozen_stays_frozen():
+def test_objects_that_users_froze_stay_frozen():
     gc.freeze()
     frozen = gc.get_freeze_count()
     with pytest.raises(RuntimeError), collector.spared() as pauses:
@@ -39,7 +39,7 @@ def test_what_users_have_frozen_stays_frozen():
     assert gc.get_freeze_count() > 0.9 * frozen  # some of it has been freed
 
 
-def test_the_inner_one_of_two_leaves_frozen_what_the_outer_one_has_frozen():
+def test_the_inner_of_two_leaves_frozen_what_the_outer_froze():
     with collector.spared():
         with pytest.raises(RuntimeError), collector.spared():
             raise RuntimeError
@@ -47,19 +47,19 @@ def test_the_inner_one_of_two_leaves_frozen_what_the_outer_one_has_frozen():
     assert gc.get_freeze_count() == 0
 
 
-def test_what_was_frozen_for_forks_is_frozen_with_the_rest_once():
+def test_objects_frozen_for_forks_are_frozen_once_with_the_rest():
     forks.freeze()
     at_fork, later = gc.get_freeze_count(), [[] for _ in range(10_000)]
     with collector.spared():
         assert gc.get_freeze_count() > at_fork + len(later) / 2
     assert gc.get_freeze_count() == 0
-    gc.freeze()  # a user
+    gc.freeze()  # as a user may
     with collector.spared():
         pass
     assert gc.get_freeze_count() > 0
 
 
-def test_callbacks_that_users_clear_end_no_training():
+def test_callbacks_that_users_clear_do_not_end_a_training():
     before = list(gc.callbacks)
     with collector.spared():
         gc.callbacks.clear()

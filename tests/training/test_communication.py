@@ -1,6 +1,6 @@
-"""What replicas wait for each other: real workers, and real replicas of one process.
+"""How long replicas wait for each other: real workers, and real replicas of one process.
 
-What is served of it while they train comes from `recent_waits`.
+The figures that are served while they train come from `recent_waits`.
 """
 
 import json
@@ -22,7 +22,7 @@ _SLEEP_SECONDS = 0.03
 
 
 def trained(package, place, *, replicas, sleep_seconds, optimizer="SGD"):
-    """Returns what each worker has found, or the only process."""
+    """Returns the results of each worker, or of the only process."""
     arguments = [package, str(place), str(replicas), str(sleep_seconds), optimizer]
     if replicas == 1:
         ended = two_workers.run(_SCRIPT, [arguments] * 2, timeout=400)
@@ -43,7 +43,7 @@ def trained(package, place, *, replicas, sleep_seconds, optimizer="SGD"):
         pytest.param("tf_keras", 2, "legacy.SGD", marks=pytest.mark.slow),
     ],
 )
-def test_the_slow_one_is_waited_for(package, replicas, optimizer, tmp_path):
+def test_the_slow_replica_is_waited_for(package, replicas, optimizer, tmp_path):
     found = trained(
         package, tmp_path, replicas=replicas, sleep_seconds=_SLEEP_SECONDS, optimizer=optimizer
     )
@@ -56,12 +56,12 @@ def test_the_slow_one_is_waited_for(package, replicas, optimizer, tmp_path):
     assert account.step_time_seconds > _SLEEP_SECONDS
     assert _SLEEP_SECONDS / 2 < first.wait_time_seconds < account.step_time_seconds
     assert second.wait_time_seconds < _SLEEP_SECONDS / 2
-    rows = 8 * 3  # of both replicas, and what the loss counts
+    rows = 8 * 3  # number of rows of both replicas, and the rows that the loss counts
     assert account.reduced_bytes_per_step == 4 * (4 * 50 + 50) + rows
     figures = found[0]["figures"]
     assert figures["communication_share_ratio"] == pytest.approx(account.communication_share)
     assert figures["load_imbalance_ratio"] > 0.1
-    assert figures["energy_joules"] == communicating.JOULES  # both are on this machine
+    assert figures["energy_joules"] == communicating.JOULES  # both run on this machine
     counts = [figures[f"{name}_count"] for name in ("replica", "worker", "host")]
     assert counts == [2, 2 if replicas == 1 else 1, 1]
     assert found[0]["environment"]["replica_count"] == "2"
@@ -72,7 +72,7 @@ def test_the_slow_one_is_waited_for(package, replicas, optimizer, tmp_path):
     assert who in found[0]["advice"]["load_imbalance"]
 
     first_seen, last_seen = (served(found, index) for index in (0, 1))
-    assert ("replica_wait_ratio", "0") not in first_seen  # there is nothing to compare with
+    assert ("replica_wait_ratio", "0") not in first_seen  # there is nothing to compare with yet
     waits = [last_seen["replica_wait_ratio", replica] for replica in "01"]
     assert waits[0] - waits[1] > figures["load_imbalance_ratio"] > 0.1
     given = last_seen["reduced_bytes_total", "0"]
@@ -80,7 +80,7 @@ def test_the_slow_one_is_waited_for(package, replicas, optimizer, tmp_path):
     assert given % account.reduced_bytes_per_step == 0
     assert [last_seen[f"{name}_count", ""] for name in ("replica", "worker")] == counts[:2]
     if replicas == 1:
-        assert ("load_imbalance_ratio", "") not in last_seen  # no worker knows it
+        assert ("load_imbalance_ratio", "") not in last_seen  # a worker knows only its own wait
     else:
         assert last_seen["communication_share_ratio", ""] == min(waits)
         imbalance = (waits[0] - waits[1]) / 2
@@ -88,7 +88,7 @@ def test_the_slow_one_is_waited_for(package, replicas, optimizer, tmp_path):
 
 
 def served(found, index):
-    """Returns what all processes served in a scrape, by name and replica."""
+    """Returns the values that all processes served in a scrape, by name and replica."""
     return {
         (sample.name.removeprefix("tfx_perf_"), sample.labels.get("replica", "")): sample.value
         for each in found
@@ -112,13 +112,13 @@ def test_the_shares():
     assert found.communication_share == pytest.approx(0.1)
     assert found.load_imbalance == pytest.approx(0.2)
     assert found.slowest == 1
-    # Two clocks measure both.
+    # Two clocks measured the two times.
     assert account(0.3, 0.2).communication_share == 1.0
     assert account(0.03, 0.0299).slowest is None
 
 
 @pytest.mark.parametrize(("steps_a_epoch", "wait_seconds"), [(10, 0.01), (1, 0.5)])
-def test_what_epochs_begin_with_counts_only_where_there_is_nothing_else(
+def test_waits_at_the_start_of_epochs_count_only_if_there_are_no_others(
     steps_a_epoch, wait_seconds
 ):
     meter, steps = communication.CommunicationMeter(), 0
@@ -147,12 +147,12 @@ def test_what_epochs_begin_with_counts_only_where_there_is_nothing_else(
 
 
 def test_more_workers_wait_longer_for_a_transfer_in_a_ring():
-    found = account(0.02, 0.006)  # the one that came last waits for the transfer alone
+    found = account(0.02, 0.006)  # the last to arrive waits for the transfer alone
     seconds = [scaling.step_time_seconds(found, count) for count in (1, 2, 4, 1000)]
     assert seconds == pytest.approx([0.094, 0.1, 0.103, 0.106], abs=1e-4)
 
 
-def test_nothing_is_measured_of_what_was_not_metered():
+def test_unmetered_steps_have_no_figures():
     meter = communication.CommunicationMeter()
     meter.on_warm(20)
     found = meter.account(

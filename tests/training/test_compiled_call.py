@@ -1,4 +1,4 @@
-"""Steps that are compiled together: what cannot be, and what happens then."""
+"""Steps that are compiled together: which steps cannot be, and what happens to them."""
 
 import model_cases
 import numeric_models
@@ -45,7 +45,7 @@ def test_the_data_end_early(keras):
     assert int(model.optimizer.iterations) == 5
 
 
-def test_what_cannot_be_compiled(keras):
+def test_a_call_that_cannot_be_compiled(keras):
     model, data = numeric_models.dense(keras)
     keras_api = FitLoop(captured(model, data)).keras_api
     spec = data.element_spec
@@ -67,7 +67,7 @@ def test_the_split(keras):
     preparation = Preparation(model, keras_api)
     stacked = next(iter(data.batch(5)))[0]
     prepared = preparation.prepare(stacked)
-    # The numbers; scaled and as they are; of hour and word one column for each value.
+    # Numbers: scaled and unscaled; hour and word: one column for each value.
     assert sorted(part.shape[2] for part in prepared) == [2, 4, 7]
     assert preparation.row_bytes == (2 + 4 + 7) * 4
     for index in range(5):

@@ -1,4 +1,4 @@
-"""A captured fit as a `TrainConsumer` of datasets: it trains as many steps as it is told."""
+"""A captured fit as a `TrainConsumer` of datasets: it trains as many steps as requested."""
 
 import model_cases
 import numeric_models
@@ -23,7 +23,7 @@ def steps_taken(model):
 
 
 @pytest.mark.parametrize("name", ["multi_output", "subclass", "class_weight"])
-def test_trains_exactly_as_many_steps_as_told(keras, name):
+def test_trains_exactly_as_many_steps_as_requested(keras, name):
     build = {**numeric_models.MODELS, **numeric_models.FEATURES}.get(name)
     model, data = build(keras) if build else (model_cases.subclass(keras), model_cases.regression())
     data = data.take(10)
@@ -37,7 +37,7 @@ def test_trains_exactly_as_many_steps_as_told(keras, name):
     assert any(not np.array_equal(a, b) for a, b in zip(before.values, trained, strict=True))
 
 
-def test_every_iterator_starts_anew_and_datasets_may_be_endless(keras):
+def test_every_iterator_starts_from_the_beginning_and_datasets_may_be_endless(keras):
     model = model_cases.dense(keras)
     seen = []
     data = model_cases.regression()
@@ -69,7 +69,7 @@ def test_repeated_batch_is_the_first_of_the_data_with_its_spec(keras):
     assert made.batch_size == model_cases.BATCH_SIZE
 
 
-def test_what_cannot_be_taken_over_trains_with_keras_own_function(keras):
+def test_a_model_that_cannot_be_taken_over_trains_with_keras_own_function(keras):
     traced = []
 
     class Own(keras.Model):

@@ -1,4 +1,4 @@
-"""Data are gone on with where they were left, and every later pass comes in its order."""
+"""Reading of data resumes where it stopped, and later passes come in the same order."""
 
 import time
 
@@ -23,7 +23,7 @@ def shuffled(*, prefetch, repeats):
 
 
 def read(data, folder, *, epoch_length, makes_new, stop_at=None, resume=None, forgets=False):
-    """Reads epochs as Keras 3 does, with an iterator to spare; returns batches and where it is."""
+    """Reads epochs as Keras 3 does, with an unused iterator; returns batches and the position."""
     iterators = FitIterators()
     known = iterators.over(data)
     position, found, first = DataPosition(iterators), [], True
@@ -39,7 +39,7 @@ def read(data, folder, *, epoch_length, makes_new, stop_at=None, resume=None, fo
             found.append(next(used).numpy().tolist())
             position.took(1)
             if len(found) == stop_at:
-                time.sleep(0.01)  # prefetching comes as far as it can
+                time.sleep(0.01)  # prefetching reads ahead as far as it can
                 captured = position.snapshot()
                 if forgets:
                     where = captured.position.model_copy(update={"is_saved": False})
@@ -55,7 +55,7 @@ def read(data, folder, *, epoch_length, makes_new, stop_at=None, resume=None, fo
 @pytest.mark.parametrize("forgets", [False, True], ids=["saved", "read again"])
 @pytest.mark.parametrize("repeats", [None, 2, -1], ids=["finite", "repeated", "endless"])
 @pytest.mark.parametrize("prefetch", [1, 20])
-def test_the_order_is_that_of_reading_on(tmp_path, prefetch, repeats, forgets):
+def test_the_order_is_the_same_as_without_an_interruption(tmp_path, prefetch, repeats, forgets):
     kind = {
         "epoch_length": 7 if repeats == -1 else BATCHES * (repeats or 1),
         "makes_new": repeats != -1,
@@ -71,7 +71,7 @@ def test_the_order_is_that_of_reading_on(tmp_path, prefetch, repeats, forgets):
         assert before + after == whole, f"stopped at {stop_at}"
 
 
-def test_what_cannot_be_read_again_is_refused(tmp_path):
+def test_data_that_can_be_read_only_once_are_refused(tmp_path):
     stream = iter(range(ROWS))
     spec = tf.TensorSpec([], tf.int32)
     once = tf.data.Dataset.from_generator(lambda: stream, output_signature=spec)

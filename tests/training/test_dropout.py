@@ -1,4 +1,4 @@
-"""What holds of dropout's masks, with XLA and without."""
+"""Properties of dropout's masks, with XLA and without."""
 
 import keras as keras3
 import numpy as np
@@ -20,7 +20,7 @@ RATE, UNITS, STEPS = 0.3, 500, 10
 
 
 def masks(keras):
-    """Returns a `fit` after which the model's only weights tell which units were kept, when.
+    """Returns a `fit` after which the model's only weights tell which units were kept, and when.
 
     The gradient of a weight is the mask, so that after steps with the learning rates 1, 2, 4, ...
     the weight's binary digits are the masks of the steps.
@@ -37,7 +37,7 @@ def masks(keras):
             return {}
 
     def total(y_true, y_pred):
-        return UNITS * (1 - RATE) * y_pred  # of which Keras takes the mean
+        return UNITS * (1 - RATE) * y_pred  # Keras takes the mean of it
 
     model.compile(keras.optimizers.SGD(Doubling()), loss=total)
     ones = np.ones((STEPS, 1), "float32")

@@ -1,4 +1,4 @@
-"""What stays with Keras' `fit`, and that it trains as ever."""
+"""The trainings that Keras' `fit` keeps, and which it runs unchanged."""
 
 import dataclasses
 
@@ -85,7 +85,7 @@ def test_an_obstacle_is_named_and_plain_fit_trains(keras, make):
     assert session.record.global_batch_size == model_cases.BATCH_SIZE
 
 
-def test_what_is_advised_for_an_unknown_length_makes_every_epoch_one_of_ours(keras):
+def test_the_advice_for_an_unknown_length_makes_every_epoch_eligible(keras):
     call = unknown_length(keras)
     told, data, steps = obstacle(call, FitLoop(call)), call.arguments["x"], 10
     asserted = data.apply(tf.data.experimental.assert_cardinality(steps))
@@ -122,13 +122,13 @@ def test_data_that_end_before_the_training(keras, steps_per_epoch, epochs, initi
         initial_epoch=initial_epoch,
     )
     loop = FitLoop(call)
-    if run_out is None:  # at the end of an epoch, where only Keras 3 begins them anew
+    if run_out is None:  # at the end of an epoch, where only Keras 3 starts them again
         run_out = not loop.keras_api.overcounts
     expected = "the data end before the training does" if run_out else None
     assert obstacle(call, loop) == expected
 
 
-def test_a_strategy_is_looked_at_inside_its_scope_too(keras):
+def test_obstacles_are_sought_inside_the_strategys_scope_too(keras):
     strategy = tf.distribute.experimental.CentralStorageStrategy(["CPU:0"])
     with strategy.scope():
         call = model_cases.captured(model_cases.dense(keras), model_cases.regression())

@@ -1,4 +1,4 @@
-"""A plan that leads elsewhere than Keras' `fit` is found out, and the record says where."""
+"""A plan that leads elsewhere than Keras' `fit` is detected, and the record says where."""
 
 import contextlib
 
@@ -31,7 +31,7 @@ XLA_CALL = TrainingPlan(steps_per_execution=7, xla_loop=True)
 
 @pytest.fixture(autouse=True)
 def same_weights():
-    """What is planted shows more or less, as the weights are; so they are always the same."""
+    """The effect of the planted fault depends on the weights, so they are always the same."""
     either_keras.set_random_seed(3)
 
 
@@ -50,7 +50,7 @@ def checking(model, data, **arguments):
         loss_tolerance=0.01,
     )
     check.reference(check.first_look())
-    check._hopeless_seconds = 1e9  # how fast a plan is, is not asked here
+    check._hopeless_seconds = 1e9  # speed is not tested here
     yield check
 
 
@@ -101,7 +101,7 @@ def test_slots_alone(keras, monkeypatch):
 
 
 def test_metrics_alone(keras):
-    """A metric that sees one batch in twenty twice."""
+    """Tested with a metric that sees one batch in twenty twice."""
     model, data = numeric_models.dense(keras)
     with checking(model, data) as check:
         keras_api = check._loop.keras_api
@@ -136,7 +136,7 @@ def test_moving_averages_alone(keras):
 
 
 @pytest.mark.parametrize("name", ["dense", "wide_and_deep", "batch_norm"])
-def test_what_differs_by_rounding_passes(keras, name):
+def test_a_rounding_difference_passes(keras, name):
     build = getattr(numeric_models, name)
     with checking(*build(keras)) as check:
         for plan in (SEVERAL, XLA, XLA_CALL):
@@ -146,7 +146,7 @@ def test_what_differs_by_rounding_passes(keras, name):
 
 
 def test_rounding_is_measured_more_often_before_a_plan_counts_as_different(keras, monkeypatch):
-    """The first time it happens to lead nowhere."""
+    """The first measurement happens to find no effect."""
     for name, instead in (("restore_rounded", InitialState.restore), ("take_rounding_away", None)):
         own = getattr(InitialState, name)
         monkeypatch.setattr(
@@ -159,17 +159,17 @@ def test_rounding_is_measured_more_often_before_a_plan_counts_as_different(keras
 
 
 @pytest.mark.slow
-def test_a_gradient_that_is_zero_in_theory_may_lead_anywhere(keras):
+def test_a_gradient_that_is_zero_in_theory_may_differ_arbitrarily(keras):
     layers = keras.layers
     inputs = keras.Input((6, 8))
-    hidden = layers.MultiHeadAttention(2, 4)(inputs, inputs)  # its keys' bias
+    hidden = layers.MultiHeadAttention(2, 4)(inputs, inputs)  # its keys have a bias
     model = keras.Model(inputs, layers.Dense(1)(hidden))
     model.compile("adam", "mse")
     data = numeric_models.batched(numeric_models.floats(6, 8), numeric_models.floats(6, 1, seed=1))
     with checking(model, data) as check:
         found = check.check(XLA)
         assert isinstance(found, Contender), found.reason
-        assert not found.note  # it is not random
+        assert not found.note  # the model has no randomness
 
 
 def dropout(keras):
@@ -182,7 +182,7 @@ def dropout(keras):
 
 
 @pytest.mark.slow
-def test_of_random_models_the_statistics_are_compared(keras, monkeypatch):
+def test_random_models_are_compared_by_their_statistics(keras, monkeypatch):
     with checking(*dropout(keras)) as check:
         found = check.check(XLA)
         assert isinstance(found, Contender), found.reason
@@ -193,7 +193,7 @@ def test_of_random_models_the_statistics_are_compared(keras, monkeypatch):
         assert bool(found.note) == (keras.__name__ == "tf_keras")
 
 
-def test_of_random_models_too_another_training_is_found_out(keras, monkeypatch):
+def test_a_different_training_is_detected_for_random_models_too(keras, monkeypatch):
     scaled_gradients(monkeypatch, -1.0)
     with checking(*dropout(keras)) as check:
         found = check.check(XLA)
@@ -238,7 +238,7 @@ def state_tolerance(reference, *others, metrics=()):
     return found
 
 
-def test_an_example_on_the_other_side_of_a_threshold_is_no_difference():
+def test_an_example_that_crosses_a_threshold_is_no_difference():
     reference = TrainedState(
         values(weight=1.0, total=50, count=100), values(accuracy=0.5, loss=1.0)
     )
@@ -255,14 +255,14 @@ def test_an_example_on_the_other_side_of_a_threshold_is_no_difference():
 
 @pytest.mark.each_choice
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_what_is_not_finite_differs_unless_plain_fits_is_not_either(bad):
+def test_non_finite_values_differ_unless_those_of_keras_fit_are_not_finite_either(bad):
     reference, other = (TrainedState(values(weight=[1.0, each]), {}) for each in (2.0, bad))
     assert state_tolerance(reference).exceeded(other, loss_tolerance=0.01).name == "weight"
     assert state_tolerance(other).exceeded(other, loss_tolerance=0.01) is None
     assert state_tolerance(other).exceeded(reference, loss_tolerance=0.01)
 
 
-def test_whole_numbers_are_equal_or_not():
+def test_integers_are_equal_or_not():
     reference, other = (
         TrainedState({"iteration": np.int64(each)}, {}) for each in (2**60, 2**60 + 1)
     )

@@ -28,7 +28,7 @@ def trained(keras, name, fit):
 
 @pytest.mark.usefixtures("long_calls")
 @pytest.mark.parametrize("name", ["dense", "cnn", "lstm", "wide_and_deep"])
-def test_the_plan_comes_to_plain_fits_weights_bit_for_bit(keras, name):
+def test_the_plan_gives_keras_fits_weights_bit_for_bit(keras, name):
     expected = trained(keras, name, lambda call: call.proceed())
     session = session_with(xla=True, **INEXACT)
     found = trained(keras, name, session.fit)
@@ -40,7 +40,7 @@ def test_the_plan_comes_to_plain_fits_weights_bit_for_bit(keras, name):
 
 
 @pytest.mark.usefixtures("long_calls")
-def test_so_it_is_where_operations_must_be_deterministic(keras):
+def test_the_same_holds_if_operations_must_be_deterministic(keras):
     assert not families.must_be_exact(PerfConfig())
     tensorflow_config.enable_op_determinism()
     try:
@@ -55,7 +55,7 @@ def test_so_it_is_where_operations_must_be_deterministic(keras):
     }
 
 
-def test_one_rounding_is_too_much():
+def test_a_single_rounding_error_is_too_much():
     values = {"kernel": np.full(100, 0.1, "float32")}
     logs = {"loss": np.float32(1)}
     state_tolerance = StateTolerance(

@@ -1,4 +1,4 @@
-"""Data that end in a call of which the interrupted run had done the first steps (`fit_steps`)."""
+"""Data that end within a call whose first steps the interrupted run had done (`fit_steps`)."""
 
 import itertools
 import types
@@ -16,7 +16,7 @@ from tfx_perf.training.step.step_runner import EpochStepCounter
 
 
 class Guard:
-    """Passes over the steps of the interrupted run."""
+    """Skips the steps that the interrupted run has done."""
 
     def __init__(self, passed):
         self.passed, self.logs, self.failure, self.is_back = passed, {"loss": 1.0}, None, False
@@ -64,10 +64,10 @@ def test_the_first_call_of_an_epoch_ends_as_in_the_interrupted_run(step_function
     assert guard.failure is None
 
 
-def test_a_later_call_may_have_trained_and_goes_back_to_nothing(step_function):
+def test_a_later_call_may_be_done_already_and_rolls_nothing_back(step_function):
     guard = Guard(passed=6)
     call = step_function(guard)
-    assert call(None) == guard.logs  # all of it was done before
+    assert call(None) == guard.logs  # all its steps were done before
     with pytest.raises(tf.errors.OutOfRangeError):
         call(None)
     assert not guard.is_back
@@ -75,7 +75,7 @@ def test_a_later_call_may_have_trained_and_goes_back_to_nothing(step_function):
 
 
 class KerasCalls:
-    """Keras 3's train function of three steps, which ends with its data, and says so once more."""
+    """Keras 3's train function of three steps, which ends with its data, and raises once more."""
 
     def __init__(self, model):
         self.model = model
@@ -102,10 +102,10 @@ def test_a_call_that_ends_with_its_data_counts_their_steps(model):
         steps.run(iterator, countdown.take(3))
         counts.append(countdown.last_call_steps)
     assert counts == [3, 3, 2]
-    assert not countdown.has_ended  # Keras asks once more where it does not know the length
+    assert not countdown.has_ended  # Keras asks once more if it does not know the length
 
 
-def test_a_first_call_of_less_data_than_steps_is_over_with_them(model):
+def test_a_first_call_with_less_data_than_steps_ends_with_the_data(model):
     countdown = EpochStepCounter()
     countdown.begin(None)
     counted = CountedSteps(KerasCalls(model), countdown=countdown, model=model)

@@ -1,4 +1,4 @@
-"""Updates by one kernel: the same weights, and really one kernel."""
+"""Updates by one kernel: the same weights, and only one kernel."""
 
 import contextlib
 
@@ -35,7 +35,7 @@ OPTIMIZERS = {
     ),
 }
 NOT_FUSED = {
-    # 1 - 0.9999 in float32 is 1.7e-4 too much.
+    # 1 - 0.9999 in float32 is too large by a relative 1.7e-4.
     "beta too close to 1": lambda keras: keras.optimizers.Adam(beta_2=0.9999),
     "amsgrad": lambda keras: keras.optimizers.Adam(amsgrad=True),
     "plain SGD": lambda keras: keras.optimizers.SGD(),
@@ -48,7 +48,7 @@ def _own(self, gradient, variable, *learning_rate):
     variable.assign_sub(tf.sign(gradient))
 
 
-# The second moments of Adam, which the kernel rounds in its own way; the weights keep to 1e-5.
+# For Adam's second moments, which the kernel rounds differently; the weights agree to 1e-5.
 SLOT_TOLERANCE = 2e-5
 
 
@@ -70,7 +70,7 @@ def in_float64(make):
             ]
         )
         model.compile(make(keras), "mse")
-        rows = 5 * numeric_models.STEPS  # in slices of 2, 2 and 1, whose shares float32 cannot say
+        rows = 5 * numeric_models.STEPS  # slices of 2, 2 and 1: their shares are inexact in float32
         arrays = (numeric_models.floats(4), numeric_models.floats(1, seed=1))
         tensors = tuple(array[:rows].astype("float64") for array in arrays)
         return model, tf.data.Dataset.from_tensor_slices(tensors).batch(5)
@@ -81,12 +81,12 @@ def in_float64(make):
 @pytest.mark.parametrize("name", ["Adam", "AdamW", "momentum", "nesterov"])
 def test_in_float64_the_weights_are_as_exact_as_float64(keras, name):
     floatx = keras.backend.floatx()
-    keras.backend.set_floatx("float64")  # in which losses are computed
+    keras.backend.set_floatx("float64")  # losses are computed in it
     try:
         sliced = TrainingPlan(steps_per_execution=7, micro_batches=3)
         build = in_float64(OPTIMIZERS[name])
-        # float32 anywhere would leave 1e-8; Adam magnifies the rounding of small gradients. The
-        # slots follow from the weights; metrics may be kept in float32.
+        # float32 anywhere would leave errors of 1e-8; Adam magnifies rounding of small gradients.
+        # The slots follow from the weights; metrics may be kept in float32.
         assert_equal_to_plain_fit(
             keras, build, [FUSED, sliced], tolerance=1e-11, slot_tolerance=1e-6
         )
@@ -104,7 +104,7 @@ def test_the_learning_rate_is_keras_own_at_any_step(keras, steps_done):
     for context in (contextlib.nullcontext(), fused_update.fused(optimizer, keras_api)):
         weight.assign([0.0])
         optimizer.iterations.assign(steps_done)
-        # Where gradients of 1 have brought the moments.
+        # The moments after that many gradients of 1.
         beta = 0.999 if isinstance(context, contextlib.nullcontext) else float(np.float32(0.999))
         optimizer._velocities[0].assign([1 - beta**steps_done])
         optimizer._momentums[0].assign([1 - 0.9**steps_done])
@@ -132,23 +132,23 @@ def test_each_variable_has_one_kernel(keras):
     model, data = numeric_models.with_optimizer(OPTIMIZERS["nesterov"])(keras)
     found = kernels(keras, model, data)
     assert found == ["ResourceApplyKerasMomentum"] * len(model.trainable_variables)
-    assert "update_step" not in vars(model.optimizer)  # it is as before
+    assert "update_step" not in vars(model.optimizer)  # restored
 
 
-def test_sparse_gradients_take_keras_own_way(keras):
+def test_sparse_gradients_use_keras_own_update(keras):
     layers = keras.layers
     model = keras.Sequential(
         [layers.Input((1,)), layers.Embedding(5, 4), layers.Flatten(), layers.Dense(1)]
     )
     model.compile("adam", "mse")
     data = numeric_models.batched(numeric_models.integers(5, 1), numeric_models.floats(1))
-    assert kernels(keras, model, data) == ["ResourceApplyAdam"] * 2  # of Dense
+    assert kernels(keras, model, data) == ["ResourceApplyAdam"] * 2  # for Dense
     assert_equal_to_plain_fit(
         keras, lambda keras: (model, data), [FUSED], slot_tolerance=SLOT_TOLERANCE
     )
 
 
 @pytest.mark.parametrize("name", NOT_FUSED)
-def test_what_has_no_kernel_is_left_alone(keras, name):
+def test_optimizers_without_a_kernel_are_left_alone(keras, name):
     model, _ = numeric_models.with_optimizer(NOT_FUSED[name])(keras)
     assert not fused_update.is_possible(model.optimizer, either_keras.api_of(model))

@@ -1,4 +1,4 @@
-"""The states of random generators go through JSON and back, and draw what they would have drawn."""
+"""The states of random generators survive JSON, and then draw the numbers they would have drawn."""
 
 import json
 import random
@@ -12,7 +12,7 @@ from tfx_perf.training.recovery import generators
 
 
 def drawn():
-    order = tf.data.Dataset.range(20).shuffle(20)  # which asks TensorFlow for a seed
+    order = tf.data.Dataset.range(20).shuffle(20)  # asks TensorFlow for a seed
     eagerly = [float(tf.random.normal([])) for _ in range(2)]
     return random.gauss(0, 1), np.random.normal(), list(order.as_numpy_iterator()), eagerly
 
@@ -24,7 +24,7 @@ def seeds():
     tf.random.set_seed(3)
 
 
-def test_a_state_that_was_written_down_draws_the_same_again():
+def test_a_saved_state_draws_the_same_again():
     drawn()
     states = json.loads(json.dumps(generators.states()))
     expected = [drawn(), drawn()]
@@ -32,7 +32,7 @@ def test_a_state_that_was_written_down_draws_the_same_again():
     assert [drawn(), drawn()] == expected
 
 
-def test_what_is_drawn_inside_changes_nothing_outside_also_after_an_error():
+def test_draws_inside_change_nothing_outside_even_after_an_error():
     drawn()
     states = generators.states()
     expected = [drawn(), drawn()]
@@ -47,7 +47,7 @@ def test_what_is_drawn_inside_changes_nothing_outside_also_after_an_error():
     assert [*found, drawn()] == expected
 
 
-def test_without_a_seed_nothing_is_kept_of_tensorflow(monkeypatch):
+def test_without_a_seed_no_state_of_tensorflow_is_kept(monkeypatch):
     monkeypatch.setattr(random_state, "operation_seeds", lambda: None)
     with generators.kept():
         expected = random.random(), np.random.random()
@@ -55,7 +55,7 @@ def test_without_a_seed_nothing_is_kept_of_tensorflow(monkeypatch):
 
 
 @pytest.mark.parametrize("place", [-1, 10**9])
-def test_a_place_outside_of_the_numbers_is_refused(place):
+def test_a_position_outside_of_the_state_is_refused(place):
     states = generators.states()
     name, keys, _, *rest = states["numpy"]
     with pytest.raises(ValueError, match="outside"):

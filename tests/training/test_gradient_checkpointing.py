@@ -1,4 +1,4 @@
-"""Activations that are computed again: the same bits, in less memory."""
+"""Activations that are recomputed: the same bits, in less memory."""
 
 import numeric_models
 import numpy as np
@@ -44,7 +44,7 @@ def trained(keras, plan):
     keras.utils.set_random_seed(3)
     model, data = dropout(keras)
     call = captured(model, data, epochs=1)
-    with SaveableRandomLayers(model).installed():  # else Keras fit of tf_keras draws other masks
+    with SaveableRandomLayers(model).installed():  # otherwise tf_keras draws other masks
         FitLoop(call).fit(plan)
     return Snapshot(model)
 
@@ -58,7 +58,7 @@ def test_dropout_and_moving_averages_are_those_of_plain_fit(keras, xla, nothing_
         np.testing.assert_allclose(value, other, rtol=1e-5, atol=1e-5 * np.abs(other).max())
 
 
-def test_masks_are_computed_again_and_equal_bit_for_bit(keras, nothing_is_small):
+def test_masks_are_recomputed_and_equal_bit_for_bit(keras, nothing_is_small):
     keras.utils.set_random_seed(3)
     layer, scale = keras.layers.Dropout(0.5), tf.Variable(tf.ones([64, 64]))
     x = tf.random.normal([64, 64])
@@ -78,10 +78,10 @@ def test_masks_are_computed_again_and_equal_bit_for_bit(keras, nothing_is_small)
 
         dropped, gradient = step()
         types = [op.type for op in step.get_concrete_function().graph.get_operations()]
-    # Once in the forward pass, once again; the seed is drawn once.
+    # Once in the forward pass, once in the recomputation; the seed is drawn once.
     assert types.count("StatelessRandomUniformV2") == 2
     assert types.count("AssignVariableOp") + types.count("RngReadAndSkip") == 1
-    # The mask of the first comes from the forward pass, that of the second from the copy.
+    # The mask of `dropped` comes from the forward pass, that of `gradient` from the copy.
     np.testing.assert_array_equal(dropped != 0, gradient != 0)
     assert 0.4 < np.mean(dropped == 0) < 0.6
 
@@ -125,19 +125,19 @@ def test_segments_have_equal_shares():
     assert gradient_checkpointing.cost(chain(12), []) == 12
 
 
-def test_cuts_avoid_what_is_wide():
+def test_cuts_avoid_wide_tensors():
     (at,) = gradient_checkpointing.cut(chain(12, wide={5}), segments=2)
     assert at in {5, 7}  # at 6, near the middle, the tensor that was made at 5 would cross
 
 
-def test_auto_takes_about_the_root_of_the_length():
+def test_auto_uses_about_the_square_root_of_the_length():
     activations = chain(100)
     cuts = gradient_checkpointing.cut(activations, segments="auto")
     assert 7 <= len(cuts) + 1 <= 14
     assert gradient_checkpointing.cost(activations, cuts) <= 20
 
 
-def test_a_plan_with_segments_is_named_and_refuses_nonsense():
+def test_a_plan_with_segments_is_named_and_invalid_counts_are_refused():
     assert str(TrainingPlan(steps_per_execution=1, gradient_checkpointing=4)) == (
         "1 step per execution, gradient checkpointing (4 segments)"
     )

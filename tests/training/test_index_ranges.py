@@ -1,4 +1,4 @@
-"""XLA takes any index for one in range; a plan that compiles finds out as Keras' `fit` would."""
+"""XLA accepts any index; a plan that compiles detects bad ones, as Keras' `fit` would."""
 
 import numeric_models
 import pytest
@@ -52,7 +52,7 @@ MODELS = {build.__name__: build for build in (embedding, gather, labels)}
 
 
 def planted(keras, build, bad):
-    """Returns the call of a `fit` of which the twelfth step has a bad index."""
+    """Returns the call of a `fit` whose twelfth step has a bad index."""
     model, features, targets = build(keras)
     indices = targets if build is labels else features
     if bad is not None:
@@ -60,7 +60,7 @@ def planted(keras, build, bad):
     return captured(model, numeric_models.batched(features, targets), epochs=1)
 
 
-# -6, because Keras 3 counts from behind.
+# -6, because Keras 3 lets negative indices count from the end.
 @pytest.mark.parametrize(("plan", "bad"), [*((plan, 5) for plan in PLANS), ("xla_loop", -6)])
 def test_an_embedding(keras, plan, bad):
     with pytest.raises(tf.errors.InvalidArgumentError):
@@ -86,7 +86,7 @@ def test_good_indices_train_as_always(keras, name):
     compare(planted(keras, MODELS[name], None), plans, step_count=STEPS)
 
 
-def test_a_step_that_is_found_out_changes_no_weights(keras):
+def test_a_step_with_a_detected_bad_index_changes_no_weights(keras):
     """Up to the end of the call with `xla_loop`, whose steps are one computation."""
     call = planted(keras, embedding, 5)
     with pytest.raises(tf.errors.InvalidArgumentError):

@@ -1,4 +1,4 @@
-"""Trainings that are killed give, once they are gone on with, what they would have given.
+"""Killed trainings that are resumed give the results of an uninterrupted one.
 
 On SIGTERM they save before they end (`termination`).
 """
@@ -63,7 +63,7 @@ def test_kills_and_a_damaged_checkpoint_change_nothing(trainings, tmp_path):
     assert "resumes from step 8" in terminated
 
     last = ended(trainings(**plan))
-    assert last["resumed_step"] == 24  # SIGTERM came after step 24 and let the call end
+    assert last["resumed_step"] == 24  # SIGTERM came after step 24, and the call was completed
     assert last["outcome"] == expected["outcome"]
     assert last["step_count"] == 6
     assert pathlib.Path(logs[0]).read_text() == pathlib.Path(logs[1]).read_text()
@@ -86,7 +86,7 @@ _NO_STATE = ": a DistributedIterator has no state that can be saved"
     ],
     ids=["stateful", "strategy", "compiled", "replicas", "several passes", "plain replicas"],
 )
-def test_every_kind_of_training_goes_on(trainings, tmp_path, options, noted):
+def test_every_kind_of_training_resumes(trainings, tmp_path, options, noted):
     expected = ended(trainings(**options))
     options["folder"] = str(tmp_path / "checkpoints")
     if options.get("replicas") == 2:

@@ -1,7 +1,7 @@
-"""Workers that are killed and started again train what they would have trained.
+"""Workers that are killed and restarted train as they would have without interruption.
 
-And they stop together (`distribute.together`), begin again in slices where one runs out of
-memory (`shortage`), and train on where nothing can be saved.
+They also stop together (`distribute.together`), restart in slices if one runs out of memory
+(`shortage`), and continue where nothing can be saved.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ def run(package, place, options, *, restarts=0, workers=2, within=()):
 
 
 def launched(package, place, options, *, restarts=0, workers=2, within=()):
-    """Returns what each has found, and what was said."""
+    """Returns the results of each worker, and the process with its output."""
     done = run(package, place, options, restarts=restarts, workers=workers, within=within)
     files = sorted(place.glob("*.json"))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -47,7 +47,7 @@ def launched(package, place, options, *, restarts=0, workers=2, within=()):
 
 
 def uninterrupted(package, place, options):
-    """Returns what each of two workers has found that nobody supervises."""
+    """Returns the results of each of two workers that run without a supervisor."""
     place.mkdir()
     arguments = [package, str(place), json.dumps(options)]
     for done in two_workers.run(_SCRIPT, [arguments] * 2):
@@ -78,7 +78,7 @@ _ACCUMULATING = {**_KILLED, "accumulates": True, "epochs": 4, "stops": [1, 2]}
         pytest.param("keras", {"worker": 1, "step": 7, "signal": "SIGTERM"}, id="told to end"),
     ],
 )
-def test_all_go_on_from_where_they_were(tmp_path, package, options):
+def test_all_resume_where_they_were(tmp_path, package, options):
     kind = {"step": 1000} if "step" in options else {}
     whole = {"accumulates", "epochs", "stops"} & options.keys()
     kind |= {name: options[name] for name in whole}
@@ -88,17 +88,17 @@ def test_all_go_on_from_where_they_were(tmp_path, package, options):
     for own, was in zip(found, expected, strict=True):
         assert own["outcome"] == was["outcome"]
         assert own["plan"] == was["plan"]
-        assert was["plan_of_next_run"] is None  # which may try some, as this one could not
+        assert was["plan_of_next_run"] is None  # it may try some, which this one could not
         assert own["plan"].startswith("Keras fit" if "step" in kind else "10 steps per execution")
         assert own["resumed_step"] >= (10 if "epoch" in options else 4)
         assert len(own["outcome"]["history"]["loss"]) == 3
-    (said,) = found[0]["idle_settings"]  # the first one's record is the training's
+    (said,) = found[0]["idle_settings"]  # only the first worker's record is that of the training
     assert said.startswith("training.precision=auto has no effect: these workers try no other")
-    assert len({json.dumps(own["outcome"]["weights"]) for own in found}) == 1  # averages, too
+    assert len({json.dumps(own["outcome"]["weights"]) for own in found}) == 1  # averages too
     assert ("Worker 1 stops the training after epoch 3." in done.stdout) == ("stops" in options)
     told = [line for line in done.stdout.splitlines() if "Trained with" in line]
     assert len(told) == 1 and told[0].startswith("0: ")
-    assert not (tmp_path / "found" / "checkpoints" / "fit-0").exists()  # all is trained
+    assert not (tmp_path / "found" / "checkpoints" / "fit-0").exists()  # the training is complete
 
 
 @pytest.mark.slow
@@ -106,7 +106,7 @@ def test_all_go_on_from_where_they_were(tmp_path, package, options):
     ("package", "options"),
     [("keras", {"stops": [1, 0]}), ("tf_keras", {"stops": [0, 0], "step": 1000})],
 )
-def test_all_stop_where_one_of_them_does(tmp_path, package, options):
+def test_all_stop_if_one_of_them_does(tmp_path, package, options):
     found, done = launched(package, tmp_path / "run", options)
     assert [len(each["outcome"]["history"]["loss"]) for each in found] == [1, 1]
     assert f"Worker {options['stops'][0]} stops the training after epoch 1." in done.stdout
@@ -117,7 +117,7 @@ def test_all_stop_where_one_of_them_does(tmp_path, package, options):
     ("package", "before", "after"),
     [("keras", 2, 3), ("tf_keras", 2, 1), ("keras", 3, 1), ("tf_keras", 1, 2)],
 )
-def test_others_go_on_in_another_number(tmp_path, package, before, after):
+def test_another_number_of_workers_resumes(tmp_path, package, before, after):
     whole = {"same_alone": True, "accumulates": package == "keras"}
     options = {**whole, "worker": 0, "epoch": 2, "signal": "SIGKILL"}
     (expected, *_), _ = launched(package, tmp_path / "expected", whole, workers=before)
@@ -134,7 +134,7 @@ def test_others_go_on_in_another_number(tmp_path, package, before, after):
 @pytest.mark.slow
 @pytest.mark.parametrize("package", ["keras", "tf_keras"])
 @pytest.mark.parametrize("options", [{}, {"step": 1000}], ids=["calls", "plain"])
-def test_nan_on_one_worker_is_named_by_all(tmp_path, package, options):
+def test_nan_on_one_worker_is_reported_by_all(tmp_path, package, options):
     done = run(package, tmp_path / "run", {**options, "bad_row": 80})
     assert done.returncode != 0
     words = "NaN or Inf in step 7, first in input, 1 of 48 values, on worker 1"
@@ -149,7 +149,7 @@ _SHORT = {"same_alone": True, "saves": True, "exhausts": 1, "from_epoch": 1}
 @pytest.mark.slow
 @pytest.mark.parametrize("package", ["keras", "tf_keras"])
 @pytest.mark.parametrize("starts_over", [False, True])
-def test_where_one_runs_out_of_memory_all_go_on_in_slices(tmp_path, package, starts_over):
+def test_all_continue_in_slices_if_one_runs_out_of_memory(tmp_path, package, starts_over):
     kill = {"worker": 0, "epoch": 2, "signal": "SIGKILL"}
     (expected, _), _ = launched(package, tmp_path / "expected", {"same_alone": True})
     options = {**_SHORT, **({"from_epoch": 0} if starts_over else kill)}
@@ -168,7 +168,7 @@ def test_where_one_runs_out_of_memory_all_go_on_in_slices(tmp_path, package, sta
 
 @pytest.mark.slow
 @pytest.mark.parametrize("package", ["keras", "tf_keras"])
-def test_plain_fit_goes_on_in_slices_only_where_callbacks_leave_its_batches(tmp_path, package):
+def test_keras_fit_resumes_in_slices_only_if_callbacks_do_not_need_its_batches(tmp_path, package):
     done = run(package, tmp_path / "run", {**_SHORT, "step": 1000}, restarts=1)
     words = "It cannot be cut: the callback LambdaCallback acts on every batch."
     assert words in done.stderr.splitlines()[-1]
@@ -187,7 +187,7 @@ def test_without_a_folder_one_that_runs_out_of_memory_ends_all(tmp_path, package
 
 @contextlib.contextmanager
 def mounted(place, *arguments):
-    """Mounts a file system of its own at the folder of the checkpoints."""
+    """Mounts a separate file system at the folder of the checkpoints."""
     checkpoints = place / "checkpoints"
     checkpoints.mkdir(parents=True)
     command = ["mount", *arguments, str(checkpoints)]
@@ -202,7 +202,7 @@ def mounted(place, *arguments):
 @pytest.mark.slow
 @pytest.mark.parametrize("package", ["keras", "tf_keras"])
 @pytest.mark.parametrize("frees", [None, 1], ids=["for good", "for a while"])
-def test_a_full_disk_costs_the_checkpoints_only(tmp_path, package, frees):
+def test_a_full_disk_only_costs_the_checkpoints(tmp_path, package, frees):
     place = tmp_path / "run"
     with mounted(place, "-t", "tmpfs", "-o", "size=2m", "tmpfs") as checkpoints:
         with contextlib.suppress(OSError), (checkpoints / "filler").open("wb", 0) as filler:
@@ -219,7 +219,7 @@ def test_a_full_disk_costs_the_checkpoints_only(tmp_path, package, frees):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("package", ["keras", "tf_keras"])
-def test_workers_that_save_nothing_end_at_once_when_they_are_told_to(tmp_path, package):
+def test_workers_that_save_nothing_end_at_once_on_a_signal(tmp_path, package):
     script = str(_SCRIPT.with_name("launched_worker.py"))
     launch = [sys.executable, "-m", "tfx_perf", "launch", "--workers", "2"]
     command = [*launch, "--log", str(tmp_path), script, package]

@@ -1,4 +1,4 @@
-"""The loop's numbers are those of Keras' `fit`, whatever the plan."""
+"""The loop's results equal those of Keras' `fit`, whatever the plan."""
 
 import contextlib
 import threading
@@ -29,16 +29,16 @@ def all_traces_are_quick(request):
 
 
 @pytest.mark.parametrize("name", ["dense", "subclass", "custom_train_step"])
-def test_every_plan_gives_what_plain_fit_gives(keras, name):
+def test_every_plan_gives_the_results_of_keras_fit(keras, name):
     """Models of more kinds are trained in `test_numerics`."""
-    # With weights of its own each time, XLA's rounding now and then turns a ReLU over.
+    # With other weights each time, XLA's rounding would sometimes flip a ReLU.
     keras.utils.set_random_seed(3)
     model, data = getattr(model_cases, name)(keras), model_cases.regression()
     call = captured(model, data, validation_data=data.take(4))
     compare(call, [*PLANS, *([] if name == "custom_train_step" else [XLA])], step_count=20)
 
 
-def test_the_users_steps_per_execution_stay(keras):
+def test_the_users_steps_per_execution_are_kept(keras):
     model = model_cases.dense(keras)
     model.compile(optimizer="sgd", loss="mse", steps_per_execution=5)
     data = model_cases.regression()
@@ -135,7 +135,7 @@ def test_an_evaluation_without_data_ends_as_in_plain_fit(keras):
 
 
 @pytest.mark.parametrize("plan", [PLAIN_FIT, TrainingPlan(steps_per_execution=3)], ids=str)
-def test_a_training_does_not_wait(keras, plan, monkeypatch):
+def test_a_training_does_not_wait_for_its_iterators_to_end(keras, plan, monkeypatch):
     started = []
     monkeypatch.setattr(
         threading.Thread, "start",
@@ -146,5 +146,5 @@ def test_a_training_does_not_wait(keras, plan, monkeypatch):
         validation_data=model_cases.regression().take(2),
     )  # fmt: skip
     FitLoop(call).fit(plan)
-    # That of an epoch at least, and that of the validation.
+    # At least those of an epoch and of the validation.
     assert started.count("end of an iterator") >= 2

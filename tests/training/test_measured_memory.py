@@ -1,4 +1,4 @@
-"""Leaks of real trainings, and what a process held before one: no part of what it takes."""
+"""Leaks of real trainings; memory that the process held before is not part of a training's."""
 
 import time
 
@@ -23,7 +23,7 @@ from tfx_perf.training.tuning.families import TuningMemory
 pytestmark = pytest.mark.each_choice
 
 MEBIBYTE = 2**20
-NEARLY = 24 * MEBIBYTE  # what else may come and go
+NEARLY = 24 * MEBIBYTE  # tolerance for other allocations
 
 host_memory_counts = pytest.mark.skipif(
     bool(tf.config.list_physical_devices("GPU")), reason="there it is the allocator that counts"
@@ -34,7 +34,7 @@ _SETTINGS = PerfConfig.from_dict({"training": {"tuning_seconds": 0}})
 
 @pytest.fixture
 def short_window(monkeypatch):
-    """Lets trainings of a few seconds tell."""
+    """Lets trainings of a few seconds show a leak."""
     monkeypatch.setattr(growth, "_FEWEST_SECONDS", 1.0)
     monkeypatch.setattr(memory, "_SAMPLING_SECONDS", 0.01)
     monkeypatch.setattr(memory, "_RETURN_SECONDS", 0.05)
@@ -43,7 +43,7 @@ def short_window(monkeypatch):
 
 
 def trained(keras, *, kept_bytes, cached=False):
-    """Trains for some 3 s and keeps as many bytes after each of 300 steps; returns the record."""
+    """Trains for about 3 s and keeps these bytes after each of 300 steps; returns the record."""
     kept = []
 
     def keep(batch, logs=None):
@@ -73,7 +73,7 @@ def test_a_callback_that_keeps_batches_is_found(keras, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("short_window")
-def test_one_that_keeps_nothing_is_not():
+def test_a_callback_that_keeps_nothing_is_not_reported():
     record = trained(tf_keras, kept_bytes=1)
     assert record.figures()["memory_leak"] == 0
     assert "memory_leak" not in [item.code for item in record.advice]
@@ -117,7 +117,7 @@ def block(mebibytes):
 
 
 @host_memory_counts
-def test_a_training_takes_what_comes_after_but_for_leftovers():
+def test_a_training_takes_later_memory_except_leftovers():
     MemoryBaseline.now()  # imports
     ballast = block(256)
     held = MemoryBaseline.now()
@@ -130,7 +130,7 @@ def test_a_training_takes_what_comes_after_but_for_leftovers():
 
 
 @host_memory_counts
-def test_the_figure_has_nothing_of_what_the_process_held_before(keras):
+def test_the_figure_excludes_memory_that_the_process_held_before(keras):
     ballast = block(256)
     session = TrainingSession(_SETTINGS)
     session.fit(captured(model_cases.dense(keras), model_cases.regression()))
@@ -141,14 +141,14 @@ def test_the_figure_has_nothing_of_what_the_process_held_before(keras):
 def test_what_was_freed_is_not_in_use():
     before = MemoryBaseline.now().used_bytes
     pieces = [bytes(5000) for _ in range(256 * MEBIBYTE // 5000)]
-    between = pieces[::97]  # stay, so that the system gets the others back in pieces
+    between = pieces[::97]  # kept, so that the system gets the others back in pieces
     assert MemoryBaseline.now().used_bytes == pytest.approx(before + 256 * MEBIBYTE, abs=NEARLY)
     del pieces
     assert MemoryBaseline.now().used_bytes == pytest.approx(before, abs=NEARLY)
     del between
 
 
-def test_each_plan_is_spared_what_it_has_left_itself():
+def test_a_plan_is_not_charged_for_its_own_leftovers():
     leftovers = TuningMemory()
     xla = [TrainingPlan(steps_per_execution=steps, xla=True) for steps in (1, 5)]
     with leftovers.of([PLAIN_FIT]):
@@ -156,7 +156,7 @@ def test_each_plan_is_spared_what_it_has_left_itself():
     with leftovers.of(xla):
         of_xla = block(192)
     assert leftovers.beside(PLAIN_FIT) == pytest.approx(of_xla.nbytes, abs=NEARLY)
-    for steps in (1, 5, 50):  # which share one traced function
+    for steps in (1, 5, 50):  # they share one traced function
         plan = TrainingPlan(steps_per_execution=steps, xla=True)
         assert leftovers.beside(plan) == pytest.approx(of_plain.nbytes, abs=NEARLY)
     del of_plain, of_xla

@@ -1,6 +1,6 @@
-"""What a running training serves to Prometheus, taken with real scrapes of real trainings.
+"""Metrics that a running training serves to Prometheus, scraped from real trainings.
 
-The server is `monitoring.serving`, what it answers an `Exposition`.
+The server is `monitoring.serving`, its answers an `Exposition`.
 """
 
 import array
@@ -104,7 +104,7 @@ def session_with(port, *, plan=PLAIN_FIT, **choice):
 
 
 def fixed_batches():
-    """Returns data that say how large their batches are."""
+    """Returns data with a fixed batch size."""
     x, y = model_cases.features(4), model_cases.features(1, seed=1)
     data = tf.data.Dataset.from_tensor_slices((x, y))
     return without_autotune(data.batch(BATCH_SIZE, drop_remainder=True))
@@ -115,13 +115,13 @@ def unguarded(monkeypatch):
 
 
 def observed(keras, port, monkeypatch):
-    """Keras' `fit`, nothing replaced."""
+    """Keras' `fit`, without a plan."""
     unguarded(monkeypatch)
     return session_with(port), Scraped(keras, port, data=fixed_batches())
 
 
 def planned(keras, port, monkeypatch):
-    """A plan without anything that guards it; the trials know the size of a batch."""
+    """A plan without a guard; the trials know the size of a batch."""
     unguarded(monkeypatch)
     choice = {"fit": {"batch_size": str(BATCH_SIZE)}, "input_wait_ratio": 0.25}
     return session_with(port, plan=PLAN, **choice), Scraped(keras, port)
@@ -132,7 +132,7 @@ def guarded(keras, port, monkeypatch):
 
 
 @pytest.mark.parametrize("branch", [observed, planned, guarded])
-def test_what_is_served_is_what_the_record_will_say(keras, port, monkeypatch, branch):
+def test_served_figures_are_those_of_the_later_record(keras, port, monkeypatch, branch):
     training, scraped = branch(keras, port, monkeypatch)
     history = training.fit(scraped.call)
     assert len(scraped.texts) == 2
@@ -151,7 +151,7 @@ def test_what_is_served_is_what_the_record_will_say(keras, port, monkeypatch, br
     assert values.get("tfx_perf_input_wait_ratio") == record.input_wait_ratio
     pauses = values["tfx_perf_garbage_collection_seconds_total"]
     assert 0 <= pauses <= record.garbage_collection_seconds
-    # The kernel counts in batches.
+    # The kernel's memory counter is coarse.
     assert 50e6 < values["tfx_perf_peak_rss_bytes"] < record.peak_rss_bytes + 2**21
     share = values["tfx_perf_peak_memory_bytes"] / record.device_memory_bytes
     assert values["tfx_perf_peak_memory_share_ratio"] == pytest.approx(share)
@@ -162,7 +162,7 @@ def test_what_is_served_is_what_the_record_will_say(keras, port, monkeypatch, br
         "strategy": record.environment["strategy"],
         "keras": scraped.call.model.__module__.split(".")[0],
     }
-    # The counters of the epoch before, and its loss.
+    # The counters and the loss after the first epoch.
     before = parsed(scraped.texts[0])[1]
     assert before["tfx_perf_train_steps_total"] == STEPS / 2
     assert before["tfx_perf_train_loss"] == pytest.approx(history.history["loss"][0])
@@ -181,11 +181,11 @@ def test_a_schedule_of_the_learning_rate(port, kind):
     scraped = Scraped(keras, port, model=model)
     session_with(port).fit(scraped.call)
     rates = [parsed(text)[1]["tfx_perf_learning_rate"] for text in scraped.texts]
-    # tf_keras tells that of the step that was made last, the others that of the next one.
+    # tf_keras reports the rate of the last step, the others that of the next one.
     assert rates == pytest.approx([0.05, 0.025], rel=0.08)
 
 
-def test_nothing_is_served_unless_it_is_wanted(keras, monkeypatch):
+def test_nothing_is_served_unless_configured(keras, monkeypatch):
     started = []
     monkeypatch.setattr(
         prometheus_client, "start_http_server", lambda *args, **_: started.append(args)
@@ -195,7 +195,7 @@ def test_nothing_is_served_unless_it_is_wanted(keras, monkeypatch):
 
 
 @pytest.mark.slow
-def test_who_waits_is_told_how_far_it_is_and_where_its_metrics_are(keras, port, monkeypatch):
+def test_a_waiting_caller_learns_the_progress_and_where_metrics_are(keras, port, monkeypatch):
     monkeypatch.setattr(serving, "_SECONDS", 0.001)
     made = session_with(port)
     call = captured(model_cases.dense(keras), model_cases.regression(), epochs=40)
@@ -236,7 +236,7 @@ def warnings_of(caplog):
     ]
 
 
-def test_a_port_that_is_taken_costs_a_warning(keras, port, caplog):
+def test_a_port_in_use_only_causes_a_warning(keras, port, caplog):
     training = session_with(port)
     with socket.create_server(("0.0.0.0", port)):
         training.fit(captured(model_cases.dense(keras), model_cases.regression()))
@@ -246,7 +246,7 @@ def test_a_port_that_is_taken_costs_a_warning(keras, port, caplog):
     assert not any("metrics" in note for note in training.record.notes)
 
 
-def test_what_cannot_be_read_is_left_out_with_one_warning(keras, port, caplog, monkeypatch):
+def test_unreadable_figures_are_skipped_with_one_warning(keras, port, caplog, monkeypatch):
     monkeypatch.setattr(LiveTraining, "figures", lambda live: 1 / 0)
     scraped = Scraped(keras, port)
     training = session_with(port)
@@ -270,7 +270,7 @@ def live():
     return looked_at(call, loop)
 
 
-def test_before_the_first_step_it_is_known_that_there_was_none(live):
+def test_before_the_first_step_the_step_count_is_zero(live):
     live.pauses = collector.Pauses()
     for timer in (live._loop.timer, None):
         live._loop.timer = timer
@@ -287,7 +287,7 @@ def test_before_the_first_step_it_is_known_that_there_was_none(live):
 
 
 @pytest.mark.slow
-def test_calls_may_end_while_they_are_looked_at(live):
+def test_calls_may_end_during_a_scrape(live):
     timer, failures = live._loop.timer, []
     stop = threading.Event()
 
@@ -298,7 +298,7 @@ def test_calls_may_end_while_they_are_looked_at(live):
                 for _ in range(1000):
                     timer.begin_call()
                     timer.end_call(3)
-        except Exception as error:  # a BufferError, say
+        except Exception as error:  # for example a BufferError
             failures.append(error)
 
     thread = threading.Thread(target=train)
@@ -312,7 +312,7 @@ def test_calls_may_end_while_they_are_looked_at(live):
     assert live.figures()["train_step_count"] == timer.step_count
 
 
-def test_a_scrape_looks_only_at_what_is_new(live, monkeypatch):
+def test_a_scrape_reads_only_new_values(live, monkeypatch):
     timer, calls = live._loop.timer, 300_000
     ends = np.arange(calls) / 100
     timer._epochs = array.array("q", [0]) * calls
@@ -331,7 +331,7 @@ def test_a_scrape_looks_only_at_what_is_new(live, monkeypatch):
     assert found["train_step_count"] == 2 * calls
     assert found["step_time_seconds"] == pytest.approx(0.005)
     assert found["python_overhead_ratio"] == pytest.approx(0.2)
-    assert max(copied) < 20_000  # not all at once, which would hold the training up
+    assert max(copied) < 20_000  # not all at once, which would delay the training
     copied.clear()
     timer.begin_call()
     timer.end_call(3)
@@ -339,14 +339,14 @@ def test_a_scrape_looks_only_at_what_is_new(live, monkeypatch):
     assert sum(copied) == 1 + RECENT_CALLS
 
 
-def test_what_was_done_before_an_interruption_counts_as_done(live):
+def test_work_before_an_interruption_counts_as_done(live):
     live._recovery = types.SimpleNamespace(step=2800)
     live._loop.timer.begin_call()
     live._loop.timer.end_call(3)
     assert (live.done_count, live.step_count) == (2803, 3)
 
 
-def test_steps_that_ran_out_of_memory_survive_a_rollback(live):
+def test_the_count_of_out_of_memory_errors_survives_a_rollback(live):
     live._recovery = types.SimpleNamespace(oom_count=2)
     assert live.figures()["oom_count"] == 2
     live._loop.timer = StepTimer()

@@ -1,9 +1,9 @@
-"""The weights after 20 steps are those of Keras' `fit`, for what a plan can change.
+"""The weights after 20 steps equal those of Keras' `fit`, for everything a plan can change.
 
-The `slices` of a batch come to the gradient sum of the whole.
+The gradients of the `slices` of a batch add up to that of the whole batch.
 
 The error of a variable is its largest deviation over its largest magnitude: elements that
-happen to lie near zero have no relative precision of their own.
+happen to be near zero have no relative precision of their own.
 """
 
 import keras as keras3
@@ -24,14 +24,14 @@ WHOLE = TrainingPlan(steps_per_execution=7)
 SLICED = TrainingPlan(steps_per_execution=7, micro_batches=3)  # 3 + 3 + 2 of 8 rows
 XLA = TrainingPlan(steps_per_execution=7, xla=True)
 RECOMPUTED = TrainingPlan(steps_per_execution=7, micro_batches=3, gradient_checkpointing=3)
-XLA_CALL = TrainingPlan(steps_per_execution=7, xla_loop=True)  # 1 + 6, 7, 6 of 7 steps
+XLA_CALL = TrainingPlan(steps_per_execution=7, xla_loop=True)  # steps 1 + 6, 7, 6
 SLICED_XLA = TrainingPlan(steps_per_execution=7, xla=True, micro_batches=3)
 
 TOLERANCE = 1e-5
 
 
 def deviation(found, expected):
-    """Returns the largest error over the variables."""
+    """Returns the largest error of any variable."""
     return max(
         np.max(np.abs(one - other), initial=0.0) / max(np.max(np.abs(other), initial=0.0), 1e-30)
         if np.any(one != other)
@@ -76,7 +76,7 @@ def test_models(keras, name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
-def test_activations_that_are_computed_again(keras, name, monkeypatch):
+def test_recomputed_activations(keras, name, monkeypatch):
     copied = []
 
     def spy(segments, seed, **arguments):
@@ -86,9 +86,9 @@ def test_activations_that_are_computed_again(keras, name, monkeypatch):
 
     original = gradient_checkpointing.InSegments.__call__
     monkeypatch.setattr(gradient_checkpointing.InSegments, "__call__", spy)
-    monkeypatch.setattr(gradient_checkpointing, "_SMALL_BYTES", 0)  # as all tensors here
+    monkeypatch.setattr(gradient_checkpointing, "_SMALL_BYTES", 0)  # as are all tensors here
     assert_equal_to_plain_fit(keras, MODELS[name], [RECOMPUTED])
-    # A dense model has nothing between what is kept; tf_keras makes a loop one operation.
+    # A dense model has no tensors between the kept ones; tf_keras makes a loop one operation.
     assert min(copied) > 0 or name in {"dense", "lstm"}
 
 
@@ -106,13 +106,13 @@ def test_features(keras, name):
 
 
 def test_batch_norm(keras):
-    # Not in micro-batches: it would normalise each by itself.
+    # Not in micro-batches, each of which would be normalized by itself.
     assert_equal_to_plain_fit(keras, numeric_models.batch_norm, [XLA, XLA_CALL])
 
 
 @pytest.mark.slow
 def test_prepared_inputs(keras):
-    # XLA alone cannot compile it.
+    # Without the preparation XLA cannot compile it.
     assert_equal_to_plain_fit(keras, numeric_models.prepared, [XLA_CALL])
 
 
@@ -125,7 +125,7 @@ def test_half_precision(keras):
 
 
 @pytest.mark.slow
-def test_accumulation_by_the_optimizer_itself():
+def test_accumulation_by_the_optimizer():
     build = numeric_models.with_optimizer(
         lambda keras: keras.optimizers.Adam(gradient_accumulation_steps=3)
     )

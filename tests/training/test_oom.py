@@ -1,6 +1,6 @@
-"""Real out-of-memory errors, from TensorFlow's allocator with a limit, in child processes.
+"""Real out-of-memory errors, from TensorFlow's limited allocator, in child processes.
 
-What a step is known by that ran out is in `shortage`; `fit_recovery` goes back and on in slices.
+A step that runs out of memory is recognized by `shortage`; `fit_recovery` resumes in slices.
 """
 
 import importlib
@@ -21,7 +21,7 @@ from tfx_perf.training.step import compiled_call, steps
 
 pytestmark = [pytest.mark.one_case, pytest.mark.usefixtures("no_flops", "saves_at_once")]
 
-# Seldom, on a busy machine, a kernel of oneDNN crashes where it is given no memory.
+# On a busy machine, a kernel of oneDNN occasionally crashes if it gets no memory.
 _TRIES = 3
 
 
@@ -30,7 +30,7 @@ NUMBERS = np.arange(ROWS, dtype="float32")[:, None]
 
 
 def train(package, *, limit_mib, steps, scenario):
-    """Returns what the child found and what it logged."""
+    """Returns the child's results and its log."""
     limit = {"TF_CPU_ALLOCATOR_USE_BFC": "1", "TF_CPU_BFC_MEM_LIMIT_IN_MB": str(limit_mib)}
     limit["TF_ENABLE_ONEDNN_OPTS"] = "0"  # its workspace would depend on the processor
     for _ in range(_TRIES):
@@ -43,9 +43,9 @@ def train(package, *, limit_mib, steps, scenario):
 
 
 @pytest.mark.slow_where("tf_keras")
-def test_it_goes_back_and_on_in_slices_and_nothing_else_changes(keras):
+def test_it_rolls_back_and_continues_in_slices_and_nothing_else_changes(keras):
     found, log = train(keras.__name__, limit_mib=52, steps=5, scenario="short")
-    assert found["oom_count"] >= 1  # how often depends on what TensorFlow runs at once
+    assert found["oom_count"] >= 1  # depends on what TensorFlow runs at once
     assert found["micro_batches"] == 2 ** found["oom_count"]
     assert "Out of memory (OOM when allocating tensor" in found["notes"][0]
     assert f"now 5 steps per execution, {found['micro_batches']} micro-batches." in log
@@ -53,7 +53,7 @@ def test_it_goes_back_and_on_in_slices_and_nothing_else_changes(keras):
 
 
 @pytest.mark.slow
-def test_every_replica_cuts_what_it_has_of_the_batch(keras):
+def test_every_replica_slices_its_own_part_of_the_batch(keras):
     found, _ = train(keras.__name__, limit_mib=44, steps=5, scenario="replicas")
     assert found["oom_count"] >= 1
     assert found["micro_batches"] == 2 ** found["oom_count"]
@@ -66,13 +66,13 @@ def assert_as_without_a_limit(found, keras):
     expected = model.fit(out_of_memory.data(), epochs=2, verbose=0)
     for weight, value in zip(model.get_weights(), found["weights"], strict=True):
         np.testing.assert_allclose(value, weight, rtol=1e-5, atol=1e-5 * np.abs(weight).max())
-    for key, values in expected.history.items():  # also those that the failed step had updated
+    for key, values in expected.history.items():  # including those that the failed step had updated
         same = next(v for k, v in found["history"].items() if k.startswith(key[:3]))
         np.testing.assert_allclose(same, values, rtol=1e-5, err_msg=key)
 
 
 @pytest.mark.slow
-def test_plain_fit_goes_on_with_a_step_that_can_be_sliced():
+def test_keras_fit_resumes_with_a_step_that_can_be_sliced():
     found, _ = train("keras", limit_mib=52, steps=1, scenario="Keras fit")
     (note,) = found["notes"]
     assert "with Keras fit: rolled back to step 0; now 1 step per execution, 2 micro-b" in note
@@ -89,7 +89,7 @@ def test_a_row_that_does_not_fit_is_a_clear_error():
 
 
 def raise_exhausted(*_):
-    raise MemoryError("planted")  # which tf.py_function makes a ResourceExhaustedError
+    raise MemoryError("planted")  # tf.py_function turns it into a ResourceExhaustedError
 
 
 def test_sparse_and_ragged_batches(keras):
@@ -130,7 +130,7 @@ def test_sparse_and_ragged_batches(keras):
     model_cases.assert_same_history(history, expected)
 
 
-def test_a_call_in_one_computation_is_left_for_slices(keras, monkeypatch):
+def test_a_call_compiled_as_a_whole_is_replaced_by_slices(keras, monkeypatch):
     def run(self, stacked, steps):
         raise tf.errors.ResourceExhaustedError(None, None, "Out of memory while trying")
 
@@ -145,7 +145,7 @@ def test_a_call_in_one_computation_is_left_for_slices(keras, monkeypatch):
 
 
 def fail_once(optimizer, *, update=3):
-    """Has one update of a training, the third, be torn by a lack of memory."""
+    """Has one update of a training, by default the third, torn by a lack of memory."""
     own, calls = optimizer.apply_gradients, []
 
     def fail():
@@ -172,7 +172,7 @@ def test_a_torn_update_is_taken_back(keras):
     model_cases.assert_same_history(history, expected)
 
 
-def test_what_the_data_ask_for_is_no_lack_of_memory_in_the_step(keras):
+def test_an_error_of_the_data_is_no_lack_of_memory_in_the_step(keras):
     def broken(x, y):
         x.set_shape([None, 4])
         return tf.ensure_shape(tf.py_function(raise_exhausted, [x], tf.float32), [None, 4]), y
@@ -183,7 +183,7 @@ def test_what_the_data_ask_for_is_no_lack_of_memory_in_the_step(keras):
         model_cases.session_with(TrainingPlan(steps_per_execution=3)).fit(call)
 
 
-def test_data_that_come_but_once_cannot_go_back(keras):
+def test_data_that_can_be_read_only_once_do_not_roll_back(keras):
     stream = itertools.cycle(zip(model_cases.features(4), model_cases.features(1), strict=True))
     specs = tf.TensorSpec([4]), tf.TensorSpec([1])
     data = tf.data.Dataset.from_generator(lambda: stream, output_signature=specs).batch(8)
@@ -221,7 +221,7 @@ def mapped_by_python(x, y):
 
 
 @pytest.mark.parametrize("kind", ["arrays", "unseeded", "seeded", "python", "records"])
-def test_rows_come_once_without_a_folder(keras, kind, tmp_path):
+def test_rows_are_trained_once_per_epoch_without_a_folder(keras, kind, tmp_path):
     tf.random.set_seed(None)
     model, visits = visits_of(keras)
     data = tf.data.Dataset.from_tensor_slices((NUMBERS, 0 * NUMBERS))
@@ -248,10 +248,10 @@ def test_rows_come_once_without_a_folder(keras, kind, tmp_path):
     assert "rolled back to step 4; now" in session.record.notes[0]
     is_told = any("reads its data again" in each for each in session.record.notes)
     assert is_told == (kind == "python")
-    np.testing.assert_array_equal(np.array(visits.counts), 2)  # epochs
+    np.testing.assert_array_equal(np.array(visits.counts), 2)  # once in each of two epochs
 
 
-def test_batches_of_unknown_size_are_not_cut_for_ever(keras, monkeypatch):
+def test_slicing_of_batches_of_unknown_size_ends(keras, monkeypatch):
     tries = []
 
     def run(self, *_, **__):

@@ -1,6 +1,6 @@
 """Trainings with `parameter_servers`: real processes, as `tfx-perf launch --ps` starts them.
 
-The steps, also those of an evaluation, are those of `step_dispatcher`. Some data are refused before
+`step_dispatcher` runs the steps, also those of an evaluation. Some data are refused before
 anything is trained. `state` is saved.
 """
 
@@ -29,7 +29,7 @@ _SCRIPT = pathlib.Path(served_training.__file__)
 
 
 def launched(folder, *, workers=1, servers=1, restarts=0, heartbeat_timeout=60, **options):
-    """Trains under `tfx-perf launch`; returns the process that has ended and what it has said."""
+    """Trains under `tfx-perf launch`; returns the ended process with its output."""
     command = [
         *(sys.executable, "-m", "tfx_perf", "launch", "--workers", str(workers)),
         *("--ps", str(servers), "--restarts", str(restarts)),
@@ -51,7 +51,7 @@ def outcome(folder):
     ],
     ids=["xla", "callback"],
 )
-def test_what_fails_at_a_worker_is_refused_before(compiled, callbacks, words):
+def test_models_that_would_fail_at_a_worker_are_refused_early(compiled, callbacks, words):
     model = tf_keras.Sequential([tf_keras.layers.Dense(1)])
     model.compile("sgd", "mse", **compiled)
     call = FitCall(model, {"callbacks": callbacks, "steps_per_epoch": None, "x": None}, model.fit)
@@ -61,7 +61,7 @@ def test_what_fails_at_a_worker_is_refused_before(compiled, callbacks, words):
         )
 
 
-def test_one_worker_trains_as_one_device_does(tmp_path):
+def test_one_worker_trains_like_one_device(tmp_path):
     done = launched(tmp_path, epochs=1)
     assert done.returncode == 0, done.stdout + done.stderr
     found = outcome(tmp_path)
@@ -97,7 +97,7 @@ def test_servers_divide_an_embedding_and_the_model_is_saved_whole(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_others_go_on_without_a_worker_which_is_started_again(tmp_path):
+def test_the_others_continue_without_a_worker_that_is_restarted(tmp_path):
     done = launched(
         tmp_path, workers=2, restarts=1, epochs=20, epoch=2, kills="worker", optimizer="Nadam"
     )
@@ -118,7 +118,7 @@ def test_the_others_go_on_without_a_worker_which_is_started_again(tmp_path):
         ("ps", "Restarting all workers (1 of 1). Server 0: was killed after 10 s without a"),
     ],
 )
-def test_what_is_stopped_is_killed_and_started_again(tmp_path, kind, words):
+def test_a_stopped_process_is_killed_and_restarted(tmp_path, kind, words):
     training = {"checkpoint_folder": str(tmp_path / "checkpoints"), "checkpoint_every_steps": 20}
     done = launched(
         tmp_path, workers=2, restarts=1, heartbeat_timeout=10, epochs=5, epoch=3, kills=kind,
@@ -129,11 +129,11 @@ def test_what_is_stopped_is_killed_and_started_again(tmp_path, kind, words):
     found = outcome(tmp_path)
     assert (found["resumed_step"] or 0) >= (0 if kind == "worker" else 40)
     assert not list((tmp_path / "checkpoints").rglob("checkpoint-*"))
-    assert found["checkpoint_time_seconds"] > 0 or kind == "ps"  # the coordinator has begun anew
+    assert found["checkpoint_time_seconds"] > 0 or kind == "ps"  # a coordinator that restarts
 
 
 @pytest.mark.slow
-def test_a_fit_that_raised_leaves_no_steps_to_the_next_one(tmp_path):
+def test_a_fit_that_raised_leaves_no_steps_behind(tmp_path):
     done = launched(tmp_path, workers=2, kills="step")
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(outcome(tmp_path)["history"]["loss"]) == 2
@@ -148,7 +148,7 @@ def test_a_fit_that_raised_leaves_no_steps_to_the_next_one(tmp_path):
     ],
     ids=["raises", "keras"],
 )
-def test_what_the_code_raises_ends_all(tmp_path, options, code, said):
+def test_an_error_of_the_code_ends_all(tmp_path, options, code, said):
     done = launched(tmp_path, restarts=1, **options)
     assert done.returncode == code
     assert done.stderr.splitlines()[-1].startswith(f"Coordinator: {said}")
@@ -183,7 +183,7 @@ def test_data_on_which_an_epoch_would_fail_are_refused(arguments, words):
     assert "\n" not in str(caught.value)
 
 
-def test_the_length_of_an_epoch_is_the_datas_where_nobody_says_another():
+def test_the_length_of_an_epoch_is_the_datas_by_default():
     assert of().length == 5
     assert of(x=DATA.repeat(), steps_per_epoch=7).length == 7
 
@@ -198,8 +198,8 @@ def test_batches_are_taken_from_the_process_that_reads_them():
     assert found["steps_per_epoch"] == 6
 
 
-# TensorFlow stops a worker with the GIL, for which its prefetching may wait.
-def test_what_calls_python_functions_ahead_is_ended():
+# TensorFlow stops a worker while it holds the GIL, which the worker's prefetching may need.
+def test_prefetching_of_python_functions_is_ended():
     calls = []
 
     def slow(x):

@@ -1,7 +1,7 @@
-"""Layers on several devices (`placing`) train as on one device, and what is saved needs one.
+"""Layers on several devices (`placing`) train as on one device; saved models need only one.
 
-Also `layer_chain`, `divided_tables` and `moved_variables`, on logical CPUs; which layer is where
-is in `test_chain_cuts`.
+Also `layer_chain`, `divided_tables` and `moved_variables`, on logical CPUs; the choice of devices
+is tested in `test_chain_cuts`.
 """
 
 import pathlib
@@ -29,7 +29,7 @@ def run(package, name, folder):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["transformer", "wide", "divided", "subclassed"])
 @pytest.mark.parametrize("package", ["keras", "tf_keras"])
-def test_layers_on_several_devices_train_as_on_one(package, name, tmp_path):
+def test_layers_on_several_devices_train_like_on_one(package, name, tmp_path):
     done = run(package, name, tmp_path)
     assert done.returncode == 0, done.stderr[-4000:]
     assert len(tf.config.list_logical_devices("CPU")) == 1
@@ -43,7 +43,7 @@ def test_layers_on_several_devices_train_as_on_one(package, name, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("package", ["keras", "tf_keras"])
-def test_an_embedding_that_is_cut_goes_on_after_a_kill(package, tmp_path):
+def test_a_divided_embedding_resumes_after_a_kill(package, tmp_path):
     assert run(package, "killed", tmp_path).returncode == -signal.SIGKILL
     done = run(package, "killed", tmp_path)
     assert done.returncode == 0, done.stderr[-4000:]
@@ -79,7 +79,7 @@ def settings(capacity):
     ],
     ids=["too little", "regularizer", "optimizer"],
 )
-def test_what_does_not_fit_is_an_error_before_the_first_step(options, words, keras):
+def test_a_model_that_does_not_fit_is_an_error_before_the_first_step(options, words, keras):
     call = call_of(keras, **options)
     before = call.model.get_weights()
     with pytest.raises(errors.UserError, match=r"which hold 97\.7 KiB\. Received: ") as caught:
@@ -90,13 +90,13 @@ def test_what_does_not_fit_is_an_error_before_the_first_step(options, words, ker
 
 
 @pytest.mark.parametrize("name", ["run_eagerly", "jit_compile"])
-def test_what_cannot_be_placed_is_refused(name, keras):
+def test_settings_that_prevent_placement_are_refused(name, keras):
     call = call_of(keras, **{name: True})
     with pytest.raises(errors.UserError, match=rf"Received: {name}=True\. Compile"):
         TrainingSession(settings(10**9)).fit(call)
 
 
-def test_what_fits_one_device_is_on_one_and_trains(keras):
+def test_a_model_that_fits_one_device_is_placed_on_one(keras):
     call = call_of(keras)
     with over_devices(call, settings(10**9).distribution) as placement:
         history = call.proceed(verbose=0)

@@ -1,6 +1,6 @@
-"""What comes back from a file as it was.
+"""Values that a file restores unchanged.
 
-Generators and what has variables are no values: their states are put back into them.
+Generators and objects with variables are not values: their states are restored into them.
 """
 
 import collections
@@ -51,19 +51,19 @@ VALUES = [
 
 
 def again(value):
-    """Returns the value as a file brings it back."""
+    """Returns the value after writing it to a file and reading it back."""
     node = packed(value)
     assert node.is_whole
     return unpacked(plain_data.loaded(plain_data.dumped(node)))
 
 
 def kind(value):
-    """Returns a name for a test; a set's own words come in another order in every process."""
+    """Returns a test id; the repr of a set has another order in every process."""
     return type(value).__name__
 
 
 @pytest.mark.parametrize("value", [v for v in VALUES if not isinstance(v, np.generic)], ids=kind)
-def test_a_value_comes_back_with_its_type(value):
+def test_a_value_is_restored_with_its_type(value):
     found = again(value)
     assert found == value
     assert type(found) is type(value)
@@ -75,7 +75,7 @@ def test_a_deque_and_a_defaultdict_stay_what_they_are():
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64", "bool", "<U3", "complex64"])
-def test_arrays_and_scalars_and_tensors_come_back(dtype):
+def test_arrays_scalars_and_tensors_are_restored(dtype):
     array = np.ones((2, 3)).astype(tf.bfloat16.as_numpy_dtype if dtype == "bfloat16" else dtype)
     found = unpacked(packed(array))
     assert (found.dtype, found.tobytes()) == (array.dtype, array.tobytes())
@@ -84,7 +84,7 @@ def test_arrays_and_scalars_and_tensors_come_back(dtype):
         assert isinstance(unpacked(packed(tf.constant(array))), tf.Tensor)
 
 
-def test_what_is_packed_does_not_change_with_the_value():
+def test_a_packed_copy_does_not_change_with_the_value():
     value = {"a": [1], "b": np.zeros(2)}
     node = packed(value)
     value["a"].append(2)
@@ -116,7 +116,7 @@ def test_a_container_that_others_hold_is_changed_in_place():
         (lambda: np.random.Generator(np.random.MT19937(1)), np.random.Generator.random),
     ],
 )
-def test_a_generator_goes_on_where_it_was(make, draw):
+def test_a_generator_continues_where_it_was(make, draw):
     one = make()
     draw(one)
     node = packed(one)
@@ -126,7 +126,7 @@ def test_a_generator_goes_on_where_it_was(make, draw):
     assert draw(other) == expected
 
 
-def test_what_has_variables_takes_their_values_back(keras):
+def test_objects_with_variables_get_their_values_back(keras):
     one, other = (keras.layers.Dense(2) for _ in range(2))
     for layer in (one, other):
         layer.build((None, 3))
@@ -145,7 +145,7 @@ def test_a_state_without_its_object_is_refused(keras):
         unpacked(packed(tf.Variable([1.0])), tf.Variable([1.0, 2.0]))
 
 
-def test_a_variable_that_is_not_there_is_made():
+def test_a_missing_variable_is_created():
     made = unpacked(packed(tf.Variable([1.0, 2.0], trainable=False, name="mean")))
     assert isinstance(made, tf.Variable)
     assert made.numpy().tolist() == [1.0, 2.0]
@@ -165,13 +165,13 @@ def test_a_variable_that_is_not_there_is_made():
         collections.namedtuple("Pair", "a b")(1, 2),  # noqa: PYI024
     ],
 )
-def test_what_cannot_come_back_is_not_packed(value):
+def test_values_that_cannot_be_restored_are_not_packed(value):
     assert not packed(value).is_whole
     assert packed(value) == packed(value)
 
 
 @pytest.mark.parametrize("value", [*VALUES, math.nan, np.array([math.nan])], ids=kind)
-def test_a_value_is_the_same_as_itself_and_as_nothing_else(value):
+def test_a_value_equals_itself_and_no_other(value):
     assert packed(value) == packed(value)
     others = [other for other in VALUES if other is not value]
     assert not any(packed(value) == packed(other) for other in others)
@@ -222,7 +222,7 @@ def test_a_crafted_file_is_refused(node):
     assert "this" not in sys.modules
 
 
-def test_a_file_of_great_depth_is_refused():
+def test_a_deeply_nested_file_is_refused():
     data = b'{"tuple": [[' * 100_000 + b"]]}" * 100_000
     with pytest.raises(RecursionError):
         plain_data.loaded(data)
@@ -237,7 +237,7 @@ def test_a_file_of_great_depth_is_refused():
     ],
 )
 @pytest.mark.parametrize("place", [-1, 10**6])
-def test_a_generator_does_not_read_beside_its_numbers(make, place):
+def test_a_generator_does_not_read_outside_of_its_state(make, place):
     node = packed(make())
     ((kind, state, own),) = plain_data.loaded(node.states)
     within, name = (state, "buffer_pos") if "buffer_pos" in state else (state["state"], "pos")
@@ -247,7 +247,7 @@ def test_a_generator_does_not_read_beside_its_numbers(make, place):
         unpacked(crafted, make())
 
 
-def test_what_raises_when_it_is_packed_is_read_as_none():
+def test_a_value_that_raises_when_packed_is_read_as_none():
     with tf.Graph().as_default():
         one, other = tf.constant(1), tf.constant(2)
     node = packed([one])
@@ -257,13 +257,13 @@ def test_what_raises_when_it_is_packed_is_read_as_none():
 
 
 @pytest.mark.parametrize("value", [np.array([(1, 2.0)], "i4,f4"), tf.constant(["word"])])
-def test_what_arrays_hold_beside_numbers_is_lost_alone(value):
+def test_an_array_without_plain_numbers_is_lost_but_nothing_else(value):
     node = packed([1, value])
     assert not node.is_whole
     assert unpacked(node) == [1, None]
 
 
-def test_a_change_beside_what_cannot_be_packed_is_seen():
+def test_a_change_beside_an_unpackable_value_is_seen():
     held = {"function": open, "best": [1.0]}
     before = packed(held)
     assert before == packed(held)

@@ -1,4 +1,4 @@
-"""Keras' `fit` draws the random numbers that Keras' own does, whatever was tried before it.
+"""Keras' `fit` in a session draws the same random numbers as alone, whatever was tried before.
 
 Also where layers and optimizer have `traced_numbers`.
 """
@@ -21,7 +21,7 @@ STEPS = 6
 
 
 def noise(keras, **arguments):
-    """Returns a layer that draws from an operation of TensorFlow's."""
+    """Returns a layer that draws with an operation of TensorFlow."""
 
     class Noise(keras.layers.Layer):
         def call(self, inputs):
@@ -31,7 +31,7 @@ def noise(keras, **arguments):
 
 
 def built_at_random(keras):
-    """Returns a layer whose weight follows from TensorFlow's seed."""
+    """Returns a layer whose weight depends on TensorFlow's seed."""
 
     class Built(keras.layers.Layer):
         def build(self, shape):
@@ -48,7 +48,7 @@ def built_at_random(keras):
 
 
 def branching(keras):
-    """Returns a layer that AutoGraph has to convert, and that draws by a seed."""
+    """Returns a layer that AutoGraph has to convert, and that draws from a seed."""
 
     class Branching(keras.layers.Layer):
         def __init__(self):
@@ -75,20 +75,20 @@ LAYERS = {
 
 
 def trained(keras, layer, *, is_late, session=None):
-    """Returns the History of a training and all that follows from seeds."""
+    """Returns the History of a training and everything that depends on seeds."""
     keras.utils.set_random_seed(3)
     layers = keras.layers
     inputs = [] if is_late else [layers.Input((4,))]
     make = branching if layer == "branching" else LAYERS[layer]
     model = keras.Sequential([*inputs, layers.Dense(8), make(keras), layers.Dense(1)])
-    # Of tf_keras, one that counts how often it is traced.
+    # The optimizer of tf_keras counts how often it is traced.
     model.compile(optimizer=keras.optimizers.Nadam(0.01), loss="mse")
     numbers = np.random.default_rng(0).normal(size=(STEPS * 8, 5)).astype("float32")
     data = tf.data.Dataset.from_tensor_slices((numbers[:, :4], numbers[:, 4:]))
     data = without_autotune(data.shuffle(STEPS * 8).batch(8))
 
     def fit():
-        # The second goes on with what the first has traced and drawn.
+        # The second `fit` reuses the trace and continues the random states of the first.
         return [model.fit(data, epochs=2, verbose=0).history for _ in range(2)]
 
     if session is None:
@@ -101,7 +101,7 @@ def trained(keras, layer, *, is_late, session=None):
 
 
 def check(keras, layer, *, is_late, folder):
-    """Compares Keras' own `fit` with that of a session that decides for it."""
+    """Compares Keras' own `fit` with that of a session that chooses it."""
     expected = trained(keras, layer, is_late=is_late)
     folder = str(folder)
     session = TrainingSession(PerfConfig.from_dict({"training": {"checkpoint_folder": folder}}))
@@ -113,7 +113,7 @@ def check(keras, layer, *, is_late, folder):
 
 @pytest.mark.parametrize("is_late", [False, True], ids=["built", "late"])
 @pytest.mark.parametrize("layer", LAYERS)
-def test_trials_that_decide_for_plain_fit_leave_its_draws(keras, layer, is_late, tmp_path):
+def test_trials_that_choose_keras_fit_do_not_change_its_draws(keras, layer, is_late, tmp_path):
     check(keras, layer, is_late=is_late, folder=tmp_path)
 
 
@@ -139,4 +139,4 @@ def test_tf_keras_itself_is_not_converted(monkeypatch):
     assert len(set(converted)) < 5, converted
     model.compile(tf_keras.optimizers.Adamax(), "mae", metrics=["accuracy"])
     model.fit(data, validation_data=data, verbose=0)
-    assert len(set(converted)) > 20  # as Keras' own `fit` is traced
+    assert len(set(converted)) > 20  # when Keras' own `fit` is traced

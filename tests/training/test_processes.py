@@ -1,7 +1,7 @@
-"""Ways to train that take a process each: which one wins, and what trials find beside it.
+"""Ways to train that need their own process: which one wins, and the plans found within it.
 
-Also the plan of workers where trials have chosen none (`shared_trials`), and whether one more
-plan is worth trying.
+Also the plan of workers whose trials chose none (`shared_trials`), and whether one more plan is
+worth trying.
 """
 
 import model_cases
@@ -44,7 +44,7 @@ def test_it_must_be_faster_and_reach_the_same_loss():
     assert "differs by 10.0%" in different.reason
     nan = judged(off=0.2, on=0.1, losses=(([1.0], [1.0]), [float("nan")]))
     assert nan.status == "different"
-    # What the training differs from itself by does not count.
+    # Differences between runs of the same training do not count.
     assert judged(off=0.2, on=0.1, losses=(([1.0], [1.06]), [1.1])).status == "chosen"
     assert judged(off=0.2, on=0.1, losses=(([0.0], [0.0]), [0.0])).status == "chosen"
 
@@ -58,7 +58,7 @@ def test_the_loss_after_each_pass_counts():
     assert judged(off=0.2, on=0.1, losses=losses).status == "chosen"
 
 
-def test_of_several_that_are_good_enough_the_fastest_is_chosen():
+def test_the_fastest_of_several_good_ones_is_chosen():
     ways = (*WAYS, TrainingPlan(precision="mixed_float16"))
 
     def statuses(*step_seconds):
@@ -95,9 +95,9 @@ def test_turns_end_when_no_further_one_would_change_the_outcome():
         (OSError("no space left on device"), True),
     ],
 )
-def test_turns_that_the_code_has_ended_are_not_worth_another_try(error, may_pass):
+def test_turns_that_failed_because_of_the_code_are_not_retried(error, may_pass):
     assert Comparison.failed(WAYS[:1], error, seconds=1.0).may_pass == may_pass
-    assert Comparison.failed(WAYS, error, seconds=1.0).may_pass  # perhaps the other plan is good
+    assert Comparison.failed(WAYS, error, seconds=1.0).may_pass  # the other plan may be good
 
 
 def interval(value):
@@ -120,7 +120,7 @@ def with_all_of(plan, other):
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("is_plain", [True, False])
-def test_what_is_found_in_the_winners_way_is_held_against_plain_fit(way, is_plain):
+def test_the_winners_trials_are_compared_with_keras_fit(way, is_plain):
     found = PlanChoice(
         plan=PLAIN_FIT if is_plain else FUSED,
         plan_reason="",
@@ -154,7 +154,7 @@ def test_what_is_found_in_the_winners_way_is_held_against_plain_fit(way, is_plai
     assert (choice.trial_time_seconds, choice.is_settled) == (40.0, True)
 
 
-def test_plain_fit_may_send_narrow_gradients():
+def test_keras_fit_may_send_narrow_gradients():
     """With `distribution.reduction_dtype` it is the reference that plans must beat."""
     narrow, way = TrainingPlan(reduction_dtype="bfloat16"), WAYS[1]
     found = PlanChoice(
@@ -168,7 +168,7 @@ def test_plain_fit_may_send_narrow_gradients():
     assert choice.plan_reason == choice.trials[1].reason
 
 
-def test_a_plan_that_needed_no_trial_computes_in_the_winners_way():
+def test_a_plan_without_trials_gets_the_winners_precision():
     way = TrainingPlan(precision="mixed_bfloat16")
     untried = PlanChoice(plan=FUSED, plan_reason="without trials", is_settled=True)
     choice = turns(way).add_to(untried)
@@ -178,7 +178,7 @@ def test_a_plan_that_needed_no_trial_computes_in_the_winners_way():
 
 @pytest.mark.parametrize("may_pass", [True, False])
 @pytest.mark.parametrize("status", ["slower", "different", "failed"])
-def test_where_plain_fit_is_as_good_as_it_is_that_is_said(status, may_pass):
+def test_the_reason_says_if_keras_fit_was_as_good(status, may_pass):
     way = TrainingPlan(precision="mixed_bfloat16")
     untried = PlanChoice(plan=FUSED, plan_reason="without trials", is_settled=True)
     found = turns(way, status=status)
@@ -188,12 +188,12 @@ def test_where_plain_fit_is_as_good_as_it_is_that_is_said(status, may_pass):
     assert found.plan == PLAIN_FIT
     assert (choice.plan, choice.plan_reason) == (FUSED, "without trials")
     assert [each.status for each in choice.trials] == [status]
-    # The next run tries again what may pass, not what the code has failed in.
+    # The next run retries passing failures, not failures of the code.
     assert choice.is_settled == (status != "failed" or not may_pass)
     assert found.for_another_run().add_to(plain("")).trial_time_seconds == 0.0
 
 
-def test_what_was_chosen_within_what_was_chosen_has_both():
+def test_nested_choices_are_combined():
     precision, onednn = WAYS[1], WAYS[0]
     found = PlanChoice(
         plan=FUSED,
@@ -228,7 +228,7 @@ OTHER = TrainingPlan(steps_per_execution=10, xla=True)
 
 def trial(status, *, speedup=None, compile_time_seconds=1.0, plan=TEN):
     return TrialRecord(
-        plan=plan.model_copy(update={"steps_per_execution": 7}),  # that fit into 0.1 s
+        plan=plan.model_copy(update={"steps_per_execution": 7}),  # these fit into 0.1 s
         status=status,
         reason="of the test",
         speedup=speedup
@@ -242,7 +242,7 @@ def trial(status, *, speedup=None, compile_time_seconds=1.0, plan=TEN):
     [
         ([], TEN),
         ([trial("untried")], TEN),
-        ([trial("failed")], TEN),  # there was no time for its compiler
+        ([trial("failed")], TEN),  # there was no time to compile it
         ([trial("slower", speedup=1.4)], TEN),
         ([trial("different", plan=OTHER)], TEN),
         ([trial("slower", speedup=0.9)], PLAIN_FIT),
@@ -251,7 +251,7 @@ def trial(status, *, speedup=None, compile_time_seconds=1.0, plan=TEN):
         ([trial("failed", compile_time_seconds=None)], PLAIN_FIT),
     ],
 )
-def test_what_needs_no_trial_trains_unless_one_speaks_against_it(tried, expected):
+def test_the_plan_without_trials_is_used_unless_a_trial_speaks_against_it(tried, expected):
     untried = PlanChoice(plan=TEN, plan_reason="without trials")
     choice = plain("nothing beat it").model_copy(update={"trials": tuple(tried)})
     found = shared_trials._or_untried(choice, untried)
@@ -259,7 +259,7 @@ def test_what_needs_no_trial_trains_unless_one_speaks_against_it(tried, expected
 
 
 @pytest.mark.parametrize("own", [[], [trial("slower", speedup=1.4)]])
-def test_what_needs_no_trial_is_among_the_trials_as_what_was_chosen(own):
+def test_the_plan_without_trials_is_listed_as_the_chosen_one(own):
     ended = "the budget ended before a plan had surely beaten it"
     reference = TrialRecord(plan=PLAIN_FIT, status="reference", reason=ended)
     own = [each.model_copy(update={"plan": TEN}) for each in own]
@@ -277,7 +277,7 @@ def test_what_needs_no_trial_is_among_the_trials_as_what_was_chosen(own):
     assert untried.with_plan_among_trials == untried  # nothing was tried
 
 
-def test_plain_fit_is_among_trials_of_others_that_came_to_nothing():
+def test_keras_fit_is_listed_among_trials_that_chose_nothing():
     failed = trial("failed", plan=TrainingPlan(precision="mixed_bfloat16"))
     choice = plain("the trials failed").model_copy(update={"trials": (failed,)})
     chosen, other = choice.with_plan_among_trials.trials
@@ -286,7 +286,7 @@ def test_plain_fit_is_among_trials_of_others_that_came_to_nothing():
 
 @pytest.mark.parametrize(("culprit", "expected"), [(TEN, PLAIN_FIT), (OTHER, TEN)])
 @pytest.mark.parametrize("cause", [None, "no memory was left on worker 1"])
-def test_a_plan_that_has_ended_a_worker_is_not_trained_with(culprit, expected, cause):
+def test_a_plan_that_ended_a_worker_is_not_used(culprit, expected, cause):
     untried = PlanChoice(plan=TEN, plan_reason="without trials", is_settled=True)
     before = trial("different", plan=TrainingPlan(precision="mixed_bfloat16"))
     progress = TrialProgress(began=0.0, running=(culprit,), finished=(before,))
@@ -295,10 +295,10 @@ def test_a_plan_that_has_ended_a_worker_is_not_trained_with(culprit, expected, c
     assert found.trials[0] == before
     assert (found.trials[1].plan, found.trials[1].status) == (culprit, "failed")
     assert found.trials[1].reason == (cause or "a worker crashed or hung in its trial")
-    assert found.is_settled == (cause is not None)  # it may have been a preempted machine
+    assert found.is_settled == (cause is not None)  # the machine may have been preempted
 
 
-def test_what_has_won_trains():
+def test_the_winner_of_trials_is_used():
     untried = PlanChoice(plan=TEN, plan_reason="without trials")
     choice = PlanChoice(plan=OTHER, plan_reason="1.5 times", trials=(trial("slower"),))
     assert shared_trials._or_untried(choice, untried) == choice
@@ -329,13 +329,13 @@ def test_a_plan_is_tried_if_the_runs_are_long_enough(step_count, expected_runs, 
     assert found.is_worth_it == is_worth_it
 
 
-def test_what_was_tried_already_saves_nothing_more():
+def test_savings_of_tried_plans_do_not_count_again():
     after_plain = prospect(IN_ONE, step_count=1000)
     after_calls = prospect(IN_ONE, step_count=1000, tried=CALLS)
-    assert after_plain.saving_seconds == pytest.approx(1000 * 1e-3)  # no more than there is
+    assert after_plain.saving_seconds == pytest.approx(1000 * 1e-3)  # all of the time there is
     assert after_calls.saving_seconds == pytest.approx(0.3 * 1000 * 1e-3)
     assert after_calls.cost_seconds == pytest.approx(after_plain.cost_seconds)
-    # Neither XLA nor turns.
+    # It needs neither XLA nor turns.
     assert prospect(CALLS, step_count=1000).cost_seconds < after_plain.cost_seconds - 1.0
 
 
@@ -343,12 +343,12 @@ def test_what_was_tried_already_saves_nothing_more():
     ("step_seconds", "operation_count", "expected_seconds"),
     [
         (0.27e-3, 0, 0.081e-3),
-        (0.27e-3, 700, 0.21e-3),  # most of it is their start
-        (0.27e-3, 2000, 0.27e-3),  # no more than there is
+        (0.27e-3, 700, 0.21e-3),  # the start of operations takes most of it
+        (0.27e-3, 2000, 0.27e-3),  # all of the time there is
         (27e-3, 700, 8.1e-3),
     ],
 )
-def test_one_computation_saves_the_start_of_its_operations(
+def test_a_compiled_call_saves_the_start_of_its_operations(
     step_seconds, operation_count, expected_seconds
 ):
     cost_model = CostModel(step_count=1, expected_runs=1)
@@ -371,25 +371,25 @@ def test_operations_are_those_of_the_traced_step(keras):
     assert 100 < count_with("sgd") < count_with("nadam")
 
 
-def test_what_it_takes_besides_is_a_cost():
+def test_extra_seconds_are_a_cost():
     alone = prospect(IN_ONE, step_count=1000)
     besides = prospect(IN_ONE, step_count=1000, extra_seconds=3.0)
     assert besides.cost_seconds == pytest.approx(alone.cost_seconds + 3.0)
 
 
 @pytest.mark.parametrize(("step_count", "is_worth_it"), [(10_000, False), (100_000, True)])
-def test_turns_between_plans_that_cannot_be_slower_decide_little(step_count, is_worth_it):
+def test_turns_between_plans_that_cannot_be_slower_are_worth_little(step_count, is_worth_it):
     cost_model = CostModel(step_count=step_count, expected_runs=1)
     assert cost_model.prospect_of_turns(5.0, step_seconds=1e-3).is_worth_it is is_worth_it
 
 
-def test_long_steps_cost_their_time():
+def test_long_steps_make_trials_more_expensive():
     short = prospect(CALLS, step_count=60)
     long = prospect(CALLS, step_count=60, step_seconds=0.4)
     assert long.cost_seconds > short.cost_seconds + 20
 
 
-def test_the_runs_that_would_do_are_known():
+def test_the_number_of_runs_that_would_suffice_is_known():
     needed = prospect(CALLS, step_count=1000).runs_needed(extra_seconds=0.0)
     assert not prospect(CALLS, step_count=1000, expected_runs=needed - 1).is_worth_it
     assert prospect(CALLS, step_count=1000, expected_runs=needed).is_worth_it

@@ -66,7 +66,7 @@ IN_B = r"in step 7, first in input .'b'., 1 of 16 values"
 BLOW_UPS = {
     "plain": (PLAIN_FIT, {"bad_batch": 6}, {}, {}, IN_B),
     "plan": (PLAN, {"bad_batch": 6}, {}, {}, IN_B),
-    # The loss does not show what is in the weights.
+    # The bad weights do not show in the loss.
     "relu": (PLAN, {"bad_batch": 6}, {"activation": "relu"}, {}, IN_B),
     "seldom": (
         PLAN, {"bad_batch": 6}, {"activation": "relu"}, {"checkpoint_every_steps": 1000}, IN_B
@@ -82,7 +82,7 @@ BLOW_UPS = {
 @pytest.mark.each_choice
 @pytest.mark.slow_where("*growing", "*plan", "*seldom")
 @pytest.mark.parametrize("name", BLOW_UPS)
-def test_a_blow_up_is_named(keras, name, tmp_path):
+def test_a_divergence_is_named(keras, name, tmp_path):
     plan, data, model, training, words = BLOW_UPS[name]
     call = captured(model_of_two(keras, **model), numbers(**data), epochs=30 if not data else 2)
     with pytest.raises(errors.UserError, match=words):
@@ -96,8 +96,8 @@ def test_the_users_own_callback_ends_the_training(keras):
     assert len(history.epoch) == 1
 
 
-def test_what_only_a_plan_does_wrong_is_undone(keras, tmp_path, monkeypatch):
-    """A step that goes wrong with XLA from the seventh step on."""
+def test_a_divergence_only_under_a_plan_is_undone(keras, tmp_path, monkeypatch):
+    """A step that diverges with XLA from the seventh step on."""
     call = captured(model_of_two(keras), numbers())
     model = call.model
     expected, trained = plain_fit(call)
@@ -130,19 +130,19 @@ def scaling_optimizer(keras):
     """Returns an optimizer whose loss scale doubles with every step, to Inf."""
     found = (keras.optimizers, keras.mixed_precision)[keras.__name__ == "tf_keras"]
     inner = keras.optimizers.SGD(1e-9)
-    # From so high a scale, the third growth leads to Inf.
+    # From so high a scale, the third doubling leads to Inf.
     return found.LossScaleOptimizer(inner, initial_scale=2.0**125, dynamic_growth_steps=1)
 
 
 def growing_layer(keras):
-    """Returns a layer whose own variables become Inf in the training, or are it at first."""
+    """Returns a layer whose own variables become Inf in the training, or start as Inf."""
 
     class Growing(keras.layers.Layer):
         def build(self, shape):
             self.largest = self.add_weight(
                 name="largest", shape=(), initializer="ones", trainable=False
             )
-            self.best = tf.Variable(np.inf)  # which tf_keras counts as a weight that is trained
+            self.best = tf.Variable(np.inf)  # tf_keras counts it as a trainable weight
 
         def call(self, inputs):
             self.largest.assign(tf.convert_to_tensor(self.largest) * 1e30)
@@ -154,7 +154,7 @@ def growing_layer(keras):
 
 @pytest.mark.parametrize("plan", [PLAIN_FIT, PLAN])
 @pytest.mark.parametrize("what", ["loss scale", "accumulators", "own variables"])
-def test_infinity_beside_the_weights_ends_nothing(keras, plan, what, tmp_path):
+def test_infinity_outside_of_the_weights_ends_nothing(keras, plan, what, tmp_path):
     inputs = {name: keras.Input((2,), name=name) for name in "ab"}
     joined = keras.layers.Concatenate()(list(inputs.values()))
     if what == "own variables":
@@ -173,7 +173,7 @@ def test_infinity_beside_the_weights_ends_nothing(keras, plan, what, tmp_path):
 
     call = captured(model, numbers(), epochs=2, callbacks=[Forgetting()])
     expected, trained = plain_fit(call)
-    # A loss scale of tf_keras stops at the largest finite number.
+    # A loss scale of tf_keras stops growing at the largest finite number.
     is_finite = is_scaled and keras.__name__ == "tf_keras"
     assert is_finite == all(np.isfinite(value).all() for value in trained.values)
     found = session_with(plan, checkpoint_folder=str(tmp_path)).fit(call)
@@ -184,7 +184,7 @@ def test_infinity_beside_the_weights_ends_nothing(keras, plan, what, tmp_path):
 
 @contextlib.contextmanager
 def files_no_larger_than(size_bytes):
-    """What a full disk does: every write beyond the size fails."""
+    """Imitates a full disk: every write beyond the size fails."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
     try:
@@ -224,7 +224,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("difference", OTHERS)
-def test_another_training_is_not_gone_on_with_and_leaves_the_first(
+def test_another_training_is_not_resumed_and_keeps_its_checkpoints(
     keras, tmp_path, caplog, difference
 ):
     def trained(settings, model):
@@ -239,7 +239,7 @@ def test_another_training_is_not_gone_on_with_and_leaves_the_first(
     assert trained({}, {}) == 20
 
 
-def test_what_cannot_be_saved_trains_without(keras, tmp_path):
+def test_a_training_that_cannot_be_saved_runs_without_checkpoints(keras, tmp_path):
     model = model_cases.dense(keras)
     batch = model_cases.features(4), model_cases.features(1, seed=1)
     arguments = captured(model, model_cases.regression(), steps_per_epoch=4).arguments
@@ -251,11 +251,11 @@ def test_what_cannot_be_saved_trains_without(keras, tmp_path):
 
 
 def without_cause():
-    """Returns what raises as a step would that its plan has broken."""
+    """Raises as a step would that its plan has broken."""
     raise tf.errors.InternalError(None, None, "planted")
 
 
-def test_a_plan_that_raises_is_left_for_plain_fit(keras, monkeypatch, tmp_path):
+def test_a_plan_that_raises_is_replaced_by_keras_fit(keras, monkeypatch, tmp_path):
     call = captured(model_of_two(keras), numbers())
     history, trained = plain_fit(call)
     own, calls = MultiStep.run, []
@@ -274,8 +274,8 @@ def test_a_plan_that_raises_is_left_for_plain_fit(keras, monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
-def test_spoilt_weights_are_not_trained_on_where_there_is_no_way_back(keras, monkeypatch):
-    """To begin anew is for a process that has just begun."""
+def test_bad_weights_are_not_trained_on_if_they_cannot_be_restored(keras, monkeypatch):
+    """Only a process that has just begun can start from scratch."""
     call = captured(model_of_two(keras), numbers(bad_batch=2))
 
     def restore(*_):
@@ -286,8 +286,8 @@ def test_spoilt_weights_are_not_trained_on_where_there_is_no_way_back(keras, mon
         session_with().fit(call)
 
 
-def test_what_plain_fit_raises_too_is_raised(keras):
-    """Not a word of a plan that is innocent, and no training for ever."""
+def test_an_error_that_keras_fit_raises_too_is_raised(keras):
+    """The error does not blame an innocent plan, and the training does not retry forever."""
     x, y = model_cases.features(4), model_cases.features(1)
     data = tf.data.Dataset.from_tensor_slices((x, y)).batch(8)
 
@@ -302,8 +302,8 @@ def test_what_plain_fit_raises_too_is_raised(keras):
         session_with().fit(captured(model, without_autotune(data)))
 
 
-def test_what_a_callback_raises_is_raised_at_once(keras, tmp_path):
-    """A full disk under a callback is no lack of memory for a step."""
+def test_an_error_of_a_callback_is_raised_at_once(keras, tmp_path):
+    """A full disk under a callback is not a step's lack of memory."""
     epochs = []
 
     def fill(epoch, logs=None):
@@ -318,9 +318,9 @@ def test_what_a_callback_raises_is_raised_at_once(keras, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_plan_that_ends_its_process_again_and_again_is_left(keras, tmp_path):
+def test_a_plan_that_repeatedly_ends_its_process_is_abandoned(keras, tmp_path):
     call = captured(model_of_two(keras), numbers())
-    for _ in range(checkpoint_store.MOST_ATTEMPTS):  # a process that is killed leaves just this
+    for _ in range(checkpoint_store.MOST_ATTEMPTS):  # all that a killed process leaves
         session = session_with(checkpoint_folder=str(tmp_path))
         recovery, _ = session._recovery(call, session._loop_for(call))
         assert recovery._store.begin_attempt(PLAN, step=0)
@@ -328,13 +328,13 @@ def test_a_plan_that_ends_its_process_again_and_again_is_left(keras, tmp_path):
     session.fit(call)
     assert session.record.plan == PLAIN_FIT
     assert "had ended its process 2 times" in session.record.notes[0]
-    # It ended well, so that the plan may be used again.
+    # That training succeeded, so that the plan may be used again.
     session = session_with(checkpoint_folder=str(tmp_path / "other"))
     session.fit(captured(model_of_two(keras), numbers()))
     assert session.record.plan == PLAN
 
 
-def test_a_blow_up_that_does_not_come_again_is_noted(keras, monkeypatch):
+def test_a_divergence_that_does_not_recur_is_noted(keras, monkeypatch):
     call = captured(model_of_two(keras), numbers())
     spoiled = []
 
@@ -355,7 +355,7 @@ def test_a_blow_up_that_does_not_come_again_is_noted(keras, monkeypatch):
 
 
 @pytest.mark.parametrize("is_same", [True, False])
-def test_what_trials_found_is_known_of_a_training_that_goes_on(keras, tmp_path, is_same, caplog):
+def test_a_resumed_training_knows_the_results_of_trials(keras, tmp_path, is_same, caplog):
     settings = PerfConfig.from_dict(
         {"training": {"checkpoint_every_steps": 4, "checkpoint_folder": str(tmp_path)}}
     )
@@ -391,8 +391,8 @@ def test_what_trials_found_is_known_of_a_training_that_goes_on(keras, tmp_path, 
     assert (failed in record.trials) is is_same
 
 
-def test_no_checkpoint_is_due_for_the_time_that_choosing_a_plan_took(keras, tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoint_writer, "_SAVE_SHARE", 1000)  # of the first save's seconds: 40 s
+def test_the_time_of_choosing_a_plan_does_not_make_a_checkpoint_due(keras, tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint_writer, "_SAVE_SHARE", 1000)  # times the first save: 40 s
     session = session_with(checkpoint_folder=str(tmp_path))
     ahead = time.perf_counter
     spent = [0.0]
@@ -409,7 +409,7 @@ def test_no_checkpoint_is_due_for_the_time_that_choosing_a_plan_took(keras, tmp_
 
 
 def test_fits_in_a_loop_trace_once_and_leave_no_folders(keras, tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoint_writer, "_SAVE_SHARE", 1e6)  # also where it is busy
+    monkeypatch.setattr(checkpoint_writer, "_SAVE_SHARE", 1e6)  # even on a busy machine
     model = model_of_two(keras)
     session = session_with(PLAIN_FIT, checkpoint_folder=str(tmp_path))
     traced = []

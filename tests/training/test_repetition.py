@@ -1,4 +1,4 @@
-"""A step that is run many times stands in the graph once."""
+"""A step that is run many times is in the graph once."""
 
 import dataclasses
 import time
@@ -43,7 +43,7 @@ def function_and_iterator(plan, loss, keras):
 
 
 @pytest.mark.parametrize("slices", [1, 2])
-def test_a_step_is_traced_once_however_many_a_call_runs(keras, slices):
+def test_a_step_is_traced_once_for_any_number_of_runs(keras, slices):
     loss = CountingLoss()
     plan = STEPWISE.model_copy(update={"micro_batches": slices})
     function, iterator = function_and_iterator(plan, loss, keras)
@@ -61,7 +61,7 @@ def test_a_step_that_makes_variables_is_traced_once_more(keras):
     assert loss.count == 2
 
 
-def test_steps_that_are_compiled_together_are_traced_once_beside_single_ones(keras):
+def test_steps_compiled_together_are_traced_once_besides_single_steps(keras):
     loss = CountingLoss()
     function, iterator = function_and_iterator(COMPILED, loss, keras)
     function.trace(iterator)
@@ -82,8 +82,8 @@ def test_an_evaluation_step_is_traced_once(keras):
 
 
 @pytest.mark.parametrize("shape", [[], None])
-def test_a_step_begins_when_the_one_before_has_ended(shape):
-    """So data that end cut no step short."""
+def test_a_step_begins_after_the_previous_one_has_ended(shape):
+    """So that data that end do not cut a step short."""
     ended = []
 
     def slow_at_first(value):
@@ -94,7 +94,7 @@ def test_a_step_begins_when_the_one_before_has_ended(shape):
     @tf.function
     def run(iterator, count):
         def step(*unused):
-            # Not stateful: TensorFlow itself keeps the order of what is.
+            # Not stateful, since TensorFlow itself keeps stateful operations in order.
             value = tf.numpy_function(slow_at_first, [next(iterator)], tf.int64, stateful=False)
             return tf.ensure_shape(value, shape), ()
 

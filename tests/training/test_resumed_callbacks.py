@@ -1,7 +1,7 @@
-"""Users' callbacks, and what they make of a model, in a training that is broken off and resumed.
+"""Users' callbacks, and their changes to a model, in a training that is interrupted and resumed.
 
-What differs from process to process: a training resumes with it, or the note names it, which is
-made of what `told` has of both. A second module of the same code stands for a second process, and
+State that differs between processes is either resumed or named in the note, which is compared with
+the `told` of both. A second module of the same code represents a second process, and
 the training resumes at its end.
 """
 
@@ -49,7 +49,7 @@ def data(stages=shuffled):
 
 
 def fit(keras, callbacks, *, folder=None, ends_at=None, stages=shuffled):
-    """Trains; under Keras' `fit` if there is no folder, until an epoch if one is given."""
+    """Trains, by Keras' `fit` if there is no folder, and up to an epoch if one is given."""
     keras.utils.set_random_seed(3)
     model, session = model_of(keras), None
     if ends_at is not None:
@@ -79,7 +79,7 @@ def broken_off_at(keras, epoch):
 
 
 def resumed(keras, make, folder, *, stages=shuffled):
-    """Returns what Keras' `fit` gives and what a training does that is broken off and run again."""
+    """Returns the results of Keras' `fit` and of a training that is interrupted and run again."""
     expected = fit(keras, make(keras), stages=stages)
     with pytest.raises(InterruptedError):
         fit(keras, make(keras), folder=folder, ends_at=2, stages=stages)
@@ -88,7 +88,7 @@ def resumed(keras, make, folder, *, stages=shuffled):
 
 def averages(keras):
     class Averages(keras.callbacks.Callback):
-        """Makes its variables when it needs them."""
+        """Creates its variables when it needs them."""
 
         average = None
 
@@ -107,7 +107,7 @@ def averages(keras):
 
 def more_patient(keras):
     class MorePatient(keras.callbacks.EarlyStopping):
-        """Changes what its constructor was given."""
+        """Changes the arguments of its constructor."""
 
         def on_epoch_end(self, epoch, logs=None):
             self.patience += 1
@@ -126,7 +126,7 @@ def freezes(keras):
 
 
 @pytest.mark.parametrize("make", [averages, more_patient, freezes])
-def test_it_goes_on_as_under_plain_fit(keras, make, tmp_path):
+def test_it_continues_as_under_keras_fit(keras, make, tmp_path):
     if make is freezes and keras.__name__ == "tf_keras":
         pytest.skip("tf_keras goes on with the step that it has traced, not so in a new process")
     (model, expected, _), (found, history, session) = resumed(keras, make, tmp_path)
@@ -144,8 +144,8 @@ def makes_variables_of_the_model(keras):
 
 
 @pytest.mark.slow
-def test_a_training_that_begins_anew_remembers_nothing(keras, tmp_path):
-    """The model has other variables when it is resumed than it had when it was saved."""
+def test_a_training_that_starts_over_remembers_nothing(keras, tmp_path):
+    """The resumed model has other variables than the saved one."""
     file = tmp_path / "log.csv"
 
     def make(keras):
@@ -160,7 +160,7 @@ def test_a_training_that_begins_anew_remembers_nothing(keras, tmp_path):
 
 
 @pytest.mark.parametrize("what", ["a file", "its values"])
-def test_logs_that_do_not_come_back_do_not_end_a_training(keras, what, tmp_path, monkeypatch):
+def test_logs_that_cannot_be_restored_do_not_end_a_training(keras, what, tmp_path, monkeypatch):
     with pytest.raises(InterruptedError):
         fit(keras, [], folder=tmp_path, ends_at=2)
     if what == "a file":
@@ -177,7 +177,7 @@ def test_logs_that_do_not_come_back_do_not_end_a_training(keras, what, tmp_path,
     assert "what the last call returned is not what it was" in notes
 
 
-def test_a_cache_in_files_stays_whole(keras, tmp_path):
+def test_a_cache_in_files_stays_complete(keras, tmp_path):
     def stages(name):
         return lambda: shuffled().cache(str(tmp_path / name))
 
@@ -189,7 +189,7 @@ def test_a_cache_in_files_stays_whole(keras, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_csv_logger_does_afterwards_what_it_was_told(keras, tmp_path):
+def test_a_csv_logger_keeps_its_settings_afterwards(keras, tmp_path):
     file = tmp_path / "log.csv"
     with pytest.raises(InterruptedError):
         fit(keras, [keras.callbacks.CSVLogger(str(file))], folder=tmp_path / "a", ends_at=2)
@@ -300,7 +300,7 @@ def test_a_training_resumes_or_what_differs_is_named(keras, name, tmp_path):
     assert_same(second, first, rtol=0)
 
 
-def test_what_is_edited_beside_an_ignored_name_is_another_training(keras, tmp_path, monkeypatch):
+def test_an_edit_beside_an_ignored_name_makes_another_training(keras, tmp_path, monkeypatch):
     case = CASES["global"][0]
     trained(keras, case, "a1", folder=tmp_path, resume_ignores=["OWN"])
     monkeypatch.setitem(globals(), "SOURCE", SOURCE.replace("tf.square(", "tf.abs("))

@@ -1,4 +1,4 @@
-"""A whole session: the trials, the choice, the training and its record."""
+"""A complete session: the trials, the choice, the training and its record."""
 
 import re
 import time
@@ -51,7 +51,7 @@ def by_plan(record):
 
 @pytest.fixture
 def plant(long_calls, monkeypatch):
-    """Replaces the step of every plan, but not that of Keras' `fit`."""
+    """Returns a function that replaces the step of every plan, but not that of Keras' `fit`."""
 
     def replace(step):
         retrace = steps.MultiStep.retrace
@@ -79,7 +79,7 @@ def test_several_steps_a_call_win_for_a_small_model_and_change_nothing(keras, tm
     started = time.perf_counter()
     history = session.fit(call)
     wall_seconds = time.perf_counter() - started
-    # The trials have left neither weights nor optimizer nor metrics changed.
+    # The trials have changed neither weights nor optimizer nor metrics.
     rtol = 1e-3 if session.record.plan.uses_xla else 1e-4
     assert_same_history(history, expected, rtol=rtol)
     assert_same(Snapshot(call.model), trained, rtol=rtol)
@@ -87,7 +87,7 @@ def test_several_steps_a_call_win_for_a_small_model_and_change_nothing(keras, tm
     record = session.record
     trials = by_plan(record)
     assert 1 < record.plan.steps_per_execution <= 50
-    assert record.trace_count == 1  # as in the next run, which has no trials
+    assert record.trace_count == 1  # as many as in the next run, which has no trials
     assert trials["Keras fit"].status == "reference"
     assert trials[str(record.plan)].status == "chosen"
     assert trials[str(record.plan)].speedup.low > 1.02
@@ -107,7 +107,7 @@ def test_several_steps_a_call_win_for_a_small_model_and_change_nothing(keras, tm
     assert figures["peak_memory_share_ratio"] == pytest.approx(
         figures["peak_memory_bytes"] / host.memory_limit_bytes()
     )
-    # Dense 4 to 8 and 8 to 1: forward and weight gradients, and the inner layer's inputs.
+    # Dense 4 to 8 and 8 to 1: forward, weight gradients, and the gradient of the inner inputs.
     macs = 8 * (4 * 8 * 2 + 8 * 1 * 3)
     assert figures["flops_per_step"] == 2 * macs
 
@@ -117,7 +117,7 @@ def test_several_steps_a_call_win_for_a_small_model_and_change_nothing(keras, tm
     assert again.figures() == figures
 
 
-def test_without_a_budget_plain_fit_is_only_watched(keras):
+def test_without_a_budget_keras_fit_is_only_measured(keras):
     call = small(keras, steps_per_epoch=30)
     session = session_with(budget=0)
     session.fit(call)
@@ -132,7 +132,7 @@ def test_without_a_budget_plain_fit_is_only_watched(keras):
     assert record.figures()["xla_enabled"] == int(bool(call.model.jit_compile))
 
 
-def test_a_worker_whose_model_is_its_own_is_told(keras, monkeypatch):
+def test_a_worker_with_an_unshared_model_is_refused(keras, monkeypatch):
     config = workers.configs_of(["a:1", "b:1"])["worker 1"]
     monkeypatch.setenv(workers.VARIABLE, config)
     session = session_with(budget=0, worker_count=2)
@@ -200,16 +200,16 @@ def test_layers_that_need_autograph_train_with_a_plan():
     data = model_cases.regression()
     call = captured(needs_autograph(tf_keras), data.repeat(), validation_data=data, **ENDLESS)
     expected, trained = plain_fit(call)
-    session = session_with(xla=True, budget=240)  # AutoGraph takes long beside other work
+    session = session_with(xla=True, budget=240)  # AutoGraph is slow beside other work
     assert_same_history(session.fit(call), expected, rtol=1e-4)
     assert_same(Snapshot(call.model), trained, rtol=1e-4)
     assert 1 < session.record.plan.steps_per_execution <= 50
 
 
-def test_the_users_error_is_the_one_that_plain_fit_raises():
+def test_the_users_error_is_the_one_that_keras_fit_raises():
     keras = pytest.importorskip("keras")
 
-    def metric(targets, predictions):  # half built, it raises another error in the next trace
+    def metric(targets, predictions):  # half built, it raises a different error in the next trace
         return tf.numpy_function(lambda *_: np.float32(0), [targets, predictions], tf.float32)
 
     def call():
@@ -223,7 +223,7 @@ def test_the_users_error_is_the_one_that_plain_fit_raises():
         session_with().fit(call())
 
 
-def test_a_plan_that_is_given_up_promises_nothing_any_more(keras, monkeypatch):
+def test_an_abandoned_plan_keeps_no_promise(keras, monkeypatch):
     monkeypatch.setattr(fit_steps, "_CLEARLY_SLOWER", 0.0)
     times = (statistics.median_interval([each]) for each in (2e-3, 1e-3))
     reference, chosen = (
@@ -249,7 +249,7 @@ def test_a_plan_that_is_given_up_promises_nothing_any_more(keras, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_failing_measurement_does_not_lose_the_training(keras, monkeypatch):
+def test_a_failing_measurement_does_not_end_the_training(keras, monkeypatch):
     session = session_with(budget=0)
     monkeypatch.setattr(ended_training.model_flops, "count_flops", lambda *_: 1 / 0)
     history = session.fit(captured(model_cases.dense(keras), model_cases.regression()))
@@ -257,7 +257,7 @@ def test_a_failing_measurement_does_not_lose_the_training(keras, monkeypatch):
     assert session.record is None
 
 
-def test_what_is_only_observed_is_not_guarded(keras, tmp_path):
+def test_a_training_without_a_plan_is_not_guarded(keras, tmp_path):
     call = small(keras, steps_per_epoch=30)
     expected, _ = plain_fit(call)
     session = session_with(checkpoint_folder=str(tmp_path / "kept"))

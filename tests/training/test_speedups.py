@@ -1,6 +1,6 @@
-"""What an `speedup` says of itself is all that a plan, trials and training know of it.
+"""The declaration of a `speedup` is all that a plan, trials and training know about it.
 
-So of `micro_batches`, `speedups.xla`, `xla_loop`; what runs their steps is a `step_runner`.
+That holds for `micro_batches`, `speedups.xla`, `xla_loop`; a `step_runner` runs their steps.
 """
 
 import json
@@ -23,7 +23,7 @@ from tfx_perf.training.tuning import families
 
 @pytest.mark.slow_where("tf_keras")
 def test_one_class_is_proposed_named_and_tried(keras):
-    """In a process of its own, where it is there before the plan is."""
+    """In a separate process, in which the speedup is registered before the plan is imported."""
     child = processes.python(toy_speedup.__file__, keras.__name__, contributed.OPTIMIZATION)
     found = json.loads(processes.last_line(child))
     assert found["trials"]["Keras fit"] == "reference"
@@ -47,12 +47,12 @@ EVERYTHING = {
 }
 
 
-def test_plans_are_written_as_ever():
+def test_the_serialized_form_of_plans_is_stable():
     plan = TrainingPlan(**EVERYTHING)
     assert plan.model_dump_json() == json.dumps(EVERYTHING, separators=(",", ":"))
     assert TrainingPlan.model_validate(EVERYTHING) == plan
-    assert TrainingPlan.model_validate({}) == PLAIN_FIT  # as old as can be
-    assert TrainingPlan.model_validate({"top_k_ratio": 0.01}) == PLAIN_FIT  # which is gone
+    assert TrainingPlan.model_validate({}) == PLAIN_FIT  # the oldest form
+    assert TrainingPlan.model_validate({"top_k_ratio": 0.01}) == PLAIN_FIT  # a removed field
     assert str(plan) == (
         "50 steps per execution, XLA, 2 micro-batches, fused update, "
         "gradient checkpointing (auto), mixed_bfloat16, oneDNN, gradients summed in bfloat16"
@@ -63,19 +63,19 @@ def test_plans_are_written_as_ever():
 
 
 @pytest.mark.parametrize("name", SPEEDUPS)
-def test_each_is_off_in_plain_fit_and_its_fields_are_those_of_the_plan(name):
+def test_each_is_off_in_keras_fit_and_has_the_fields_of_the_plan(name):
     assert getattr(PLAIN_FIT, name) == SPEEDUPS[name].off
     assert list(TrainingPlan.model_fields) == list(SPEEDUPS) == list(EVERYTHING)
 
 
-def test_after_a_blow_up_what_may_be_to_blame_goes_first_and_alone():
+def test_after_a_divergence_the_likely_culprit_is_removed_first_and_alone():
     plan = TrainingPlan(**EVERYTHING)
     assert plan.safer == TrainingPlan(**{**EVERYTHING, "xla": False})
     assert plan.safer.safer == plan.plain
     assert plan.safer.safer.safer is None
 
 
-def test_where_memory_runs_out_plans_have_slices_and_no_call_in_one():
+def test_on_out_of_memory_plans_get_slices_and_no_xla_loop():
     assert PLAIN_FIT.in_slices(2, steps_per_execution=3) == TrainingPlan(
         steps_per_execution=3, micro_batches=2
     )
@@ -85,7 +85,7 @@ def test_where_memory_runs_out_plans_have_slices_and_no_call_in_one():
     )
 
 
-# What has a setting of its own, which is off by default, or is no choice.
+# Speedups with their own setting, which is off by default, or that are no choice.
 OWN_SETTINGS = {
     "steps_per_execution": "training.steps_per_execution",
     "micro_batches": "only after out-of-memory",
@@ -109,8 +109,8 @@ def test_each_has_one_way_to_be_switched_off_and_other_names_are_refused():
         excluding("fused_updates")
 
 
-@pytest.mark.parametrize("name", sorted(EXCLUDABLE - {"onednn"}))  # which has processes of its own
-def test_what_is_excluded_is_neither_tried_nor_used(keras, name):
+@pytest.mark.parametrize("name", sorted(EXCLUDABLE - {"onednn"}))  # it has its own processes
+def test_an_excluded_speedup_is_neither_tried_nor_used(keras, name):
     model = model_cases.dense(keras)
     model.compile("adam", "mse")
     call = model_cases.captured(model, model_cases.regression())
@@ -130,7 +130,7 @@ def test_what_is_excluded_is_neither_tried_nor_used(keras, name):
 @pytest.mark.parametrize(
     ("most", "expected"), [(50, [10, 50]), (20, [10, 20]), (13, [13]), (4, [4])]
 )
-def test_lengths_of_calls_that_are_nearly_alike_are_not_both_tried(most, expected):
+def test_nearly_equal_lengths_of_calls_are_not_both_tried(most, expected):
     fit = types.SimpleNamespace(settings=PerfConfig(), most_steps_per_execution=most)
     plans = SPEEDUPS["steps_per_execution"].plans(fit, PLAIN_FIT)
     assert [plan.steps_per_execution for plan in plans] == expected
@@ -157,7 +157,7 @@ def test_xla_is_not_tried_with_layers_that_it_slows_down_on_cpus(keras, name, is
     assert xla.slow_on_cpus(model) is None
 
 
-def test_less_is_hoped_of_xla_where_only_a_cpu_trains(monkeypatch):
+def test_xla_is_expected_to_save_less_where_only_a_cpu_trains(monkeypatch):
     def hoped(is_cpu_alone):
         monkeypatch.setattr(devices, "is_cpu_alone", lambda: is_cpu_alone)
         return SPEEDUPS["xla"].expected_saving_seconds(1.0)
@@ -165,7 +165,7 @@ def test_less_is_hoped_of_xla_where_only_a_cpu_trains(monkeypatch):
     assert 0 < hoped(True) < hoped(False)
 
 
-def test_turns_with_onednn_are_none_where_it_is_excluded(monkeypatch):
+def test_onednn_is_not_compared_if_it_is_excluded(monkeypatch):
     monkeypatch.setattr(onednn, "is_open", lambda: True)
     jobs = [types.SimpleNamespace(settings=each) for each in (PerfConfig(), excluding("onednn"))]
     assert [*map(comparisons.may_try_onednn, jobs)] == [True, False]

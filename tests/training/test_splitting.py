@@ -1,6 +1,6 @@
-"""What Keras' `fit` would call is called, or the step is not taken apart.
+"""All methods that Keras' `fit` would call are called, or the step is not split.
 
-Methods of the user's own are found by `private_attributes`.
+Methods that the user overrides are found by `private_attributes`.
 """
 
 import functools
@@ -96,7 +96,7 @@ def tried(loop, model):
 @pytest.mark.one_case
 @pytest.mark.each_choice
 @pytest.mark.parametrize("name", OWN_GRADIENTS)
-def test_an_optimizer_that_computes_gradients_in_its_own_way(name):
+def test_an_optimizer_that_overrides_the_computation_of_gradients(name):
     model = model_cases.dense(tf_keras)
     model.compile(OWN_GRADIENTS[name](), "mse")
     loop = trained_as_plain_fit_does(model)
@@ -106,7 +106,7 @@ def test_an_optimizer_that_computes_gradients_in_its_own_way(name):
     assert [record.status for record in refused] == ["untried", "untried"]
 
 
-def test_an_own_train_step_of_the_instance(keras):
+def test_a_train_step_set_on_the_instance(keras):
     model = model_cases.linear(keras)
     model.train_step = own_step(model)
     loop = trained_as_plain_fit_does(model)
@@ -115,7 +115,7 @@ def test_an_own_train_step_of_the_instance(keras):
     assert compiled_call.obstacle(model, loop.keras_api, loop.element_spec)
 
 
-def test_what_keras_has_of_its_own_can_be_split(keras):
+def test_keras_own_classes_can_be_split(keras):
     keras_api, model = api_and_model(keras)
     assert keras_api.splitting_obstacle(model) is None
     for optimizer in (
@@ -127,14 +127,14 @@ def test_what_keras_has_of_its_own_can_be_split(keras):
         assert keras_api.splitting_obstacle(model) is None
 
 
-def test_a_model_with_nothing_to_train_cannot_be_split(keras):
+def test_a_model_without_trainable_weights_cannot_be_split(keras):
     keras_api, model = api_and_model(keras)
     model.trainable = False
     model.compile("adam", "mse")
     assert keras_api.splitting_obstacle(model) == "the model has nothing to train"
 
 
-def test_an_own_update_step_of_the_instance_is_not_fused(keras):
+def test_an_update_step_set_on_the_instance_is_not_fused(keras):
     model = model_cases.dense(keras)
 
     def update_step(gradient, variable, *learning_rate):
@@ -148,7 +148,7 @@ def test_an_own_update_step_of_the_instance_is_not_fused(keras):
 @pytest.mark.parametrize(
     "how", [{"micro_batches": 2}, {"gradient_checkpointing": 2}], ids=lambda how: next(iter(how))
 )
-def test_the_scale_of_a_loss_is_no_constant_where_a_known_plan_is_traced_first(how):
+def test_the_loss_scale_is_not_a_constant_if_a_known_plan_is_traced_first(how):
     model = keras3.Sequential([keras3.Input([4]), keras3.layers.Dense(4), keras3.layers.Dense(1)])
     scaling = keras3.optimizers.LossScaleOptimizer(keras3.optimizers.SGD(0.0), 2.0**120)
     model.compile(scaling, "mse")
@@ -162,7 +162,7 @@ def test_the_scale_of_a_loss_is_no_constant_where_a_known_plan_is_traced_first(h
     assert int(scaling.inner_optimizer.iterations) > 0, "in each step an overflow"
 
 
-def test_a_scaled_loss_overflows_in_slices_where_it_does_in_the_whole_batch(keras):
+def test_a_scaled_loss_overflows_in_slices_if_it_does_in_the_whole_batch(keras):
     def trained(session=None):
         keras.utils.set_random_seed(1)
         model = keras.Sequential([keras.layers.Input([4]), keras.layers.Dense(1)])
@@ -170,7 +170,7 @@ def test_a_scaled_loss_overflows_in_slices_where_it_does_in_the_whole_batch(kera
         optimizer = scaling.LossScaleOptimizer(keras.optimizers.SGD(1e-9), initial_scale=2.0**123)
         model.compile(optimizer, "mse")
         rows = tf.random.stateless_normal([16, 4], seed=[1, 2])
-        rows *= tf.constant([[1e3]] + [[1.0]] * 15)  # nearly all of the gradient is of this one
+        rows *= tf.constant([[1e3]] + [[1.0]] * 15)  # nearly all of the gradient is of row 0
         data = tf.data.Dataset.from_tensors((rows, tf.ones([16, 1]))).repeat(40)
         if session is None:
             model.fit(data, verbose=0)
@@ -185,7 +185,7 @@ def test_a_scaled_loss_overflows_in_slices_where_it_does_in_the_whole_batch(kera
     assert session.record.plan == plan
 
 
-def test_a_loss_that_the_optimizer_scales_in_its_own_way_is_not_sliced():
+def test_a_loss_with_custom_scaling_is_not_sliced():
     class Own(keras3.optimizers.SGD):
         def scale_loss(self, loss):
             return loss * loss
@@ -196,7 +196,7 @@ def test_a_loss_that_the_optimizer_scales_in_its_own_way_is_not_sliced():
     assert "scales the loss in its own way" in slicing_obstacle(model, either_keras.api_of(model))
 
 
-def test_an_own_compute_metrics_sees_whole_batches(keras):
+def test_a_custom_compute_metrics_sees_whole_batches(keras):
     model = model_cases.dense(keras)
     model.compute_metrics = functools.partial(model.compute_metrics)
     obstacle = slicing_obstacle(model, either_keras.api_of(model))
@@ -204,7 +204,7 @@ def test_an_own_compute_metrics_sees_whole_batches(keras):
 
 
 @pytest.mark.parametrize("name", ["call", "compute_loss"])
-def test_inputs_that_an_own_method_of_the_instance_sees_are_not_prepared(keras, name):
+def test_inputs_that_a_method_of_the_instance_sees_are_not_prepared(keras, name):
     inputs = keras.Input((4,))
     model = keras.Model(inputs, keras.layers.Dense(1)(keras.layers.Rescaling(2.0)(inputs)))
     model.compile("sgd", "mse")

@@ -1,8 +1,8 @@
-"""Keras' own ways of counting steps, in whatever combination of lengths.
+"""Keras' own ways of counting steps, with many combinations of lengths.
 
-A training with steps missing, or too many, raises; see `epochs.StepCounts` and `Guard`. Our
-functions are told where `epochs` begin; the `fit_steps` know how many a call has,
-and note the first batch on its way.
+A training with missing or extra steps raises; see `epochs.StepCounts` and `Guard`. Our functions
+receive the start of `epochs`; the `fit_steps` know the number of steps of a call,
+and note the first batch as it passes.
 """
 
 import itertools
@@ -50,7 +50,7 @@ def data_of(length):
 
 
 def ends_early(length, steps, epochs):
-    """Whether there are data for fewer steps than `fit` is asked for."""
+    """Returns whether the data have fewer steps than requested of `fit`."""
     if length == "endless" or steps is None:
         return False
     batches = int(length.split()[1]) if isinstance(length, str) else length
@@ -67,7 +67,7 @@ def outcome(model, train):
 
 @pytest.mark.one_case
 @pytest.mark.parametrize("case", combinations(), ids=str)
-def test_steps_and_history_are_those_of_plain_fit(keras, case):
+def test_steps_and_history_are_those_of_keras_fit(keras, case):
     length, steps, per_execution, epochs = case
     model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
     model.compile(optimizer="sgd", loss="mse", steps_per_execution=per_execution)
@@ -85,18 +85,18 @@ def test_steps_and_history_are_those_of_plain_fit(keras, case):
         before.restore()
         model.train_function = model.test_function = None
         found = outcome(model, lambda plan=plan: session_with(plan).fit(call))
-        # Where the data end in a call, Keras may count the step that found none any more.
+        # If the data end within a call, Keras may count the step that found no more of them.
         uncounted = epochs if ends_early(length, steps, epochs) else 0
         assert expected[1] - uncounted <= found[1] <= expected[1], plan
         if isinstance(expected[0], type):
             assert found[0] is expected[0]
             continue
         assert_same_history(found[0], expected[0])
-        for one, other in zip(found[2], expected[2], strict=True):  # every step moves them
+        for one, other in zip(found[2], expected[2], strict=True):  # every step changes them
             np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
-def test_callbacks_are_told_of_a_call_by_its_last_step(keras):
+def test_callbacks_get_the_last_step_of_a_call(keras):
     model = model_cases.linear(keras)
     told = []
     callback = keras.callbacks.LambdaCallback(
@@ -104,7 +104,7 @@ def test_callbacks_are_told_of_a_call_by_its_last_step(keras):
     )
     call = captured(model, data_of(10), epochs=2, callbacks=[callback])
     FitLoop(call).fit(TrainingPlan(steps_per_execution=4))
-    assert told == 2 * [3, 7, 9]  # else a progress bar would show 12/10
+    assert told == 2 * [3, 7, 9]  # otherwise a progress bar would show 12/10
 
 
 PLANS = [TrainingPlan(steps_per_execution=4), TrainingPlan(steps_per_execution=4, xla_loop=True)]
@@ -116,7 +116,7 @@ def session_in(plan, folder=None):
 
 
 def takes_the_train_function_away(keras, from_epoch):
-    """Puts Keras' own function back, and tells nobody."""
+    """Silently restores Keras' own train function."""
 
     class Takes(keras.callbacks.Callback):
         def on_epoch_begin(self, epoch, logs=None):
@@ -131,7 +131,7 @@ def takes_the_train_function_away(keras, from_epoch):
 
 
 @pytest.mark.parametrize("has_folder", [False, True])
-def test_a_train_function_that_was_taken_away_is_ours_again(keras, has_folder, tmp_path):
+def test_a_removed_train_function_is_installed_again(keras, has_folder, tmp_path):
     session = session_in(PLANS[0], folder=tmp_path if has_folder else None)
     model, given = model_cases.dense(keras), [takes_the_train_function_away(keras, 1)]
     with interception.intercepting_fit(session.fit):
@@ -142,10 +142,10 @@ def test_a_train_function_that_was_taken_away_is_ours_again(keras, has_folder, t
 
 @pytest.mark.parametrize("where", [None, "validation"])
 @pytest.mark.parametrize("plan", PLANS, ids=str)
-def test_an_optimizer_that_counts_otherwise_is_an_error(keras, plan, where):
+def test_an_optimizer_that_counts_differently_is_an_error(keras, plan, where):
     class Steps(keras.callbacks.Callback):
         def on_test_begin(self, logs=None):
-            self.model.optimizer.iterations.assign_add(5)  # none of the training's steps
+            self.model.optimizer.iterations.assign_add(5)  # not steps of the training
 
         def on_train_batch_end(self, batch, logs=None):
             if not where:
@@ -163,7 +163,7 @@ def test_an_optimizer_that_counts_otherwise_is_an_error(keras, plan, where):
         FitLoop(call).fit(plan)
 
 
-def test_graphs_that_run_fewer_steps_are_an_error_and_nothing_of_it_is_saved(
+def test_graphs_that_run_fewer_steps_are_an_error_and_nothing_is_saved(
     keras, tmp_path, monkeypatch
 ):
     run, calls = MultiStep.run, []
@@ -185,7 +185,7 @@ def test_graphs_that_run_fewer_steps_are_an_error_and_nothing_of_it_is_saved(
 
 
 @pytest.mark.parametrize("name", ["stops", "own_step", "trains", "ends_early", "slices"])
-def test_other_numbers_of_steps_that_plain_fit_makes_are_no_error(keras, name):
+def test_unusual_step_counts_of_keras_fit_are_no_error(keras, name):
     class Own(keras.callbacks.Callback):
         def on_epoch_begin(self, epoch, logs=None):
             if name == "stops":

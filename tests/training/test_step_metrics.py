@@ -1,4 +1,4 @@
-"""Metrics get from every plan what Keras' `fit` gives them, in its order."""
+"""Metrics get the same values in the same order from every plan as from Keras' `fit`."""
 
 import model_cases
 import numeric_models
@@ -54,7 +54,7 @@ def test_a_metric_that_reads_the_weights(keras):
     model, data = numeric_models.dense(keras)
     optimizer = keras.optimizers.SGD(0.2, momentum=0.9)
     model.compile(optimizer, "mse", metrics=[Size(model.layers[0])])
-    assert not slicing_obstacle(model, either_keras.api_of(model))  # it is a step in parts
+    assert not slicing_obstacle(model, either_keras.api_of(model))  # the step can be split
     fused = TrainingPlan(steps_per_execution=7, fused_update=True)
     compare(captured(model, data), (*PLANS, fused))
 
@@ -80,7 +80,7 @@ def test_results_are_computed_once_a_call(keras):
 
 @pytest.mark.parametrize("place", ["class", "instance"])
 @pytest.mark.parametrize("names", [("loss", "mae"), ("other",)])
-def test_an_own_test_step(keras, place, names):
+def test_a_custom_test_step(keras, place, names):
     def test_step(model, data):
         x, y = data
         error = tf.reduce_mean(tf.abs(model(x, training=False) - y))

@@ -1,6 +1,6 @@
-"""A strategy around the user's code, made by its name (`strategies`), gives way to its own.
+"""A strategy made by its name (`strategies`) around the user's code, which may use its own.
 
-Settings that do nothing are named.
+Settings without effect are named.
 """
 
 import importlib
@@ -37,7 +37,7 @@ def fitted(model):
 
 
 @pytest.mark.parametrize("name", ["mirrored", "one_device", None])
-def test_models_are_built_under_that_of_the_settings_and_fit_is_called_outside(name, keras):
+def test_models_are_built_under_the_configured_strategy_and_fit_is_called_outside(name, keras):
     seen = []
 
     def handler(call):
@@ -78,7 +78,7 @@ def test_it_gives_way_to_the_strategy_of_the_code(name, enter, is_made_before, k
     assert [call.model.distribute_strategy for call in found] == [own]
 
 
-def test_its_own_scope_may_be_entered_once_more(keras):
+def test_its_own_scope_may_be_entered_again(keras):
     with built_under(MIRRORED):
         within = tf.distribute.get_strategy()
         with within.scope():
@@ -103,7 +103,7 @@ def test_nothing_is_left_of_it_after_an_error(keras):
 
 
 @pytest.mark.parametrize("name", [None, "local"])
-def test_without_a_tpu_there_is_an_error_with_the_remedy(name, monkeypatch):
+def test_without_a_tpu_there_is_an_error_with_a_remedy(name, monkeypatch):
     monkeypatch.delenv("TPU_NAME", raising=False)
     if name is not None:
         monkeypatch.setenv("TPU_NAME", name)
@@ -115,7 +115,7 @@ def test_without_a_tpu_there_is_an_error_with_the_remedy(name, monkeypatch):
     assert "\n" not in str(caught.value)
 
 
-def test_workers_reduce_within_the_time_of_the_setting():
+def test_workers_reduce_within_the_configured_timeout():
     with built_under(DistributionSettings(workers=2, collective_timeout_seconds=5.0)):
         made = tf.distribute.get_strategy()
         assert made.extended._communication_options.timeout_seconds == 5.0
@@ -138,12 +138,12 @@ def idle(under=None, **settings):
         ({"heartbeat_timeout_seconds": 5}, "heartbeat_timeout_seconds=5.0"),
     ],
 )
-def test_what_needs_several_replicas_or_workers_is_named_where_one_trains(settings, name):
+def test_settings_for_several_replicas_or_workers_are_named_if_one_trains(settings, name):
     (found,) = idle(**settings)
     assert found.startswith(f"distribution.{name} has no effect: ")
 
 
-def test_who_trains_alone_is_told_what_starts_the_workers(monkeypatch):
+def test_a_lone_process_learns_how_to_start_the_workers(monkeypatch):
     launch = "; tfx-perf launch --workers 2 starts a script that builds it under tf."
     assert launch in " ".join(idle(workers=2))
     config = workers.configs_of(["a:1", "b:1"])["worker 1"]
@@ -152,7 +152,7 @@ def test_who_trains_alone_is_told_what_starts_the_workers(monkeypatch):
     assert found.endswith("the code has built the model under no strategy")
 
 
-def test_mirrored_on_one_device_is_no_replica_more():
+def test_mirrored_on_one_device_adds_no_replica():
     (found,) = idle(tf.distribute.MirroredStrategy(["CPU:0"]), strategy="mirrored")
     assert found == (
         "distribution.strategy=mirrored has no effect: the machine has one device; "
@@ -160,13 +160,13 @@ def test_mirrored_on_one_device_is_no_replica_more():
     )
 
 
-def test_what_is_as_by_default_is_not_named():
+def test_settings_that_equal_the_default_are_not_named():
     assert idle() == idle(strategy="one_device", restarts=3) == idle(strategy="auto") == ()
     assert idle(tf.distribute.OneDeviceStrategy("CPU:0"), strategy="model_parallel") == ()
 
 
 @pytest.mark.parametrize("strategy", ["one_device", "model_parallel", "auto"])
-def test_what_is_of_replicas_is_named_beside_a_strategy_of_one(strategy):
+def test_settings_of_replicas_are_named_beside_a_strategy_of_one(strategy):
     under = tf.distribute.OneDeviceStrategy("CPU:0") if strategy == "model_parallel" else None
     (found,) = idle(under, strategy=strategy, reduction_dtype="float16")
     assert found.startswith("distribution.reduction_dtype=float16 has no effect: ")

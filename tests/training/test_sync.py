@@ -1,7 +1,7 @@
-"""What workers decide together (`sync`), and what one of them leaves for the others.
+"""Decisions that workers take together (`sync`), and data that one of them leaves for the others.
 
-That is its part of a checkpoint, a `shortage` of memory, no batch for another one (`together`) and
-the energy of its host. Real workers are in `test_interrupted_workers`, `test_collectives`,
+These are its part of a checkpoint, a `shortage` of memory, no batch for another one (`together`)
+and the energy of its host. Real workers are in `test_interrupted_workers`, `test_collectives`,
 `test_communication` and `test_replicas`.
 """
 
@@ -36,7 +36,7 @@ from tfx_perf.training.speedups.plan import TrainingPlan
 
 
 class SyncOfTwo(Sync):
-    """Its other worker says what it is told to."""
+    """The answers of its other worker are given."""
 
     def __init__(self, *, rank=0, other=(0, 0, 0)):
         super().__init__()
@@ -52,7 +52,7 @@ def fail():
     raise OSError("the disk is full")
 
 
-def test_a_process_alone_asks_nobody():
+def test_a_single_process_asks_no_other():
     sync = Sync()
     assert (sync.rank, sync.size) == (0, 1)
     assert sync.all_equal("anything")
@@ -62,13 +62,13 @@ def test_a_process_alone_asks_nobody():
         sync.barrier(fail)
 
 
-def test_where_one_worker_fails_none_goes_on():
+def test_if_one_worker_fails_none_continues():
     with pytest.raises(OSError, match="full"):
         SyncOfTwo(other=(1,)).barrier(fail)
     with pytest.raises(SyncError):
         SyncOfTwo(other=(0,)).barrier(lambda: 3)
     other = SyncOfTwo(rank=1, other=(1,))
-    assert other.barrier(fail, chief_only=True) is None  # it only waits
+    assert other.barrier(fail, chief_only=True) is None  # a worker that is not chief only waits
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_a_worker_that_runs_out_of_memory_alone_does_not_wait_for_the_others(err
     ):
         pass
     assert may_pass(raised.value)
-    with Sync().after(error):  # there is nobody who waits
+    with Sync().after(error):  # no other worker waits
         pass
     with SyncOfTwo().after(ValueError("as on all of them, perhaps")):
         pass
@@ -89,7 +89,7 @@ def test_a_worker_that_runs_out_of_memory_alone_does_not_wait_for_the_others(err
         pass
 
 
-def test_a_checkpoint_is_there_only_if_all_parts_are(tmp_path):
+def test_a_checkpoint_exists_only_if_all_its_parts_do(tmp_path):
     store = CheckpointStore(tmp_path, sync=SyncOfTwo(other=(0,)))
     with pytest.raises(SyncError):
         store.save(fail)
@@ -97,11 +97,11 @@ def test_a_checkpoint_is_there_only_if_all_parts_are(tmp_path):
 
 
 def decisions_of(sync, told=()):
-    """`told` is not empty once this worker was told to end."""
+    """`told` is not empty once this worker has received the signal to end."""
     return guard.Decisions(sync, is_told_to_end=lambda: bool(told))
 
 
-def test_a_process_alone_decides_at_once():
+def test_a_single_process_decides_at_once():
     told = []
     own = decisions_of(Sync(), told)
     own.take(is_due=True, must=False)
@@ -122,7 +122,7 @@ def test_workers_save_and_end_if_one_of_them_would():
     assert (ours.is_due, ours.is_ending) == (False, True)
 
 
-def test_a_worker_that_is_told_to_end_waits_for_the_others():
+def test_a_worker_with_a_signal_to_end_waits_for_the_others():
     told = ["SIGTERM"]
     ours = decisions_of(SyncOfTwo(), told)
     assert not ours.is_ending
@@ -130,7 +130,7 @@ def test_a_worker_that_is_told_to_end_waits_for_the_others():
     assert ours.is_ending
 
 
-def test_they_ask_each_other_when_all_have_come_to_the_same_call(monkeypatch):
+def test_they_ask_each_other_when_all_have_reached_the_same_call(monkeypatch):
     monkeypatch.setattr(guard, "_PERIOD_SECONDS", 1e9)
     sync = SyncOfTwo(other=(0, 0, 5))  # the slower one makes five calls in that time
     ours = decisions_of(sync)
@@ -141,7 +141,7 @@ def test_they_ask_each_other_when_all_have_come_to_the_same_call(monkeypatch):
     assert sync.asked == 3
 
 
-def test_a_checkpoint_that_a_lost_worker_lacks_ends_the_training(tmp_path, monkeypatch):
+def test_a_checkpoint_without_the_part_of_a_lost_worker_ends_the_training(tmp_path, monkeypatch):
     sync = SyncOfTwo()
     monkeypatch.setattr(sync, "all_gather", lambda own: lose())
     store = CheckpointStore(tmp_path, sync=sync)
@@ -154,7 +154,7 @@ def lose():
     raise LostWorkerError("another worker has ended, or does not answer")
 
 
-def test_errors_of_connections_are_told_from_others():
+def test_connection_errors_are_distinguished_from_others():
     assert may_pass(LostWorkerError())
     assert may_pass(tf.errors.UnavailableError(None, None, "reset"))
     assert may_pass(ConnectionResetError())
@@ -190,7 +190,7 @@ def test_it_is_found_until_it_is_forgotten(tmp_path):
     assert not folder.exists()
 
 
-def test_others_and_other_versions_begin_with_whole_batches(tmp_path):
+def test_other_trainings_and_versions_begin_with_whole_batches(tmp_path):
     with pytest.raises(ShortOfMemoryError):
         end_step(tmp_path)
     assert shortages(tmp_path, Writers(workers=3, replicas=3)).left is None
@@ -209,7 +209,7 @@ def test_others_and_other_versions_begin_with_whole_batches(tmp_path):
     ],
     ids=["one row", "an obstacle", "no folder", "no place"],
 )
-def test_what_cannot_be_cut_is_an_error_of_the_user(step, why, tmp_path):
+def test_a_batch_that_cannot_be_sliced_is_a_user_error(step, why, tmp_path):
     folder = tmp_path / "training"
     if step.pop("is_file", False):
         folder.touch()
@@ -234,14 +234,14 @@ _FIRST, _NONE = tf.VariableAggregation.ONLY_FIRST_REPLICA, tf.VariableAggregatio
         (_NONE, 1, [[2.0, 4.0]]),
     ],
 )
-def test_what_each_replica_begins_with(aggregation, count, expected):
+def test_the_initial_values_of_each_replica(aggregation, count, expected):
     values = [np.array([2, 4], np.float32), np.array([4, 8], np.float32)]
     found = [redistributed(values, aggregation, replica=replica) for replica in range(count)]
     np.testing.assert_array_equal(found, expected)
     assert {each.dtype for each in found} == {np.dtype("float32")}
 
 
-def test_who_has_written_what():
+def test_each_worker_has_its_own_part_of_a_checkpoint():
     folder = pathlib.Path("checkpoint")
     three = Writers(workers=3, replicas=3)
     assert [three.part(folder, worker).name for worker in range(4)] == [
@@ -274,7 +274,7 @@ def take_of_one_file(_):
         (take_of_one_file, "fewer files than workers"),
     ],
 )
-def test_a_worker_without_a_batch_is_told_what_divides_the_rows(take, received):
+def test_a_worker_without_a_batch_learns_how_to_divide_the_rows(take, received):
     with (
         pytest.raises(errors.UserError, match=f"Received: {received}.*AutoShardPolicy.DATA"),
         together.checking_share(SyncOfTwo(rank=1)),
@@ -282,7 +282,7 @@ def test_a_worker_without_a_batch_is_told_what_divides_the_rows(take, received):
         take(_NOTHING)
 
 
-def test_other_errors_are_as_they_were():
+def test_other_errors_are_unchanged():
     with (
         pytest.raises(ValueError, match="no such column"),
         together.checking_share(SyncOfTwo(rank=1)),
@@ -293,7 +293,7 @@ def test_other_errors_are_as_they_were():
 
 
 class Told(Sync):
-    """Each worker has counted something."""
+    """Each worker has counted energy."""
 
     def __init__(self, *energies):
         super().__init__()
@@ -322,13 +322,13 @@ def test_hosts_are_added_up_and_what_workers_share_is_counted_once():
     assert found.reason == ""
 
 
-def test_nothing_is_known_of_all_where_one_has_counted_nothing():
+def test_no_total_is_known_if_one_worker_has_counted_nothing():
     found = of_all(Energy(by_meter={"RAPL of a": 10.0}), Energy(reason="no RAPL"))
     assert (found.joules, found.reason) == (None, "other workers have not counted everything")
     found = of_all(Energy(by_meter={"RAPL of a": 10.0}, reason="no GPU"), Energy(reason="no RAPL"))
     assert (found.joules, found.reason) == (None, "no GPU")
 
 
-def test_one_process_is_told_what_it_has_counted():
+def test_a_single_process_gets_its_own_count():
     own = Energy(by_meter={"RAPL of a": 10.0})
     assert energy.of_all_hosts(own, Sync()) is own

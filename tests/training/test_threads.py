@@ -1,4 +1,4 @@
-"""Calls of Keras from other threads take nothing from the `fit` that runs, and get Keras' own."""
+"""Keras calls in other threads use Keras' own functions and take nothing from the running `fit`."""
 
 import threading
 import time
@@ -44,7 +44,7 @@ def session_with(steps_per_execution=8, folder=None):
 
 
 class Meanwhile:
-    """Calls a function again and again in a thread; slows `fit` so that it surely comes in."""
+    """Calls a function repeatedly in a thread; slows `fit` so that a call surely intervenes."""
 
     def __init__(self, keras, call):
         self.count, self.error, self._thread = 0, None, None
@@ -52,7 +52,7 @@ class Meanwhile:
         meanwhile = self
 
         class Waiting(keras.callbacks.Callback):
-            def on_train_begin(self, logs=None):  # else another `fit` might be the first
+            def on_train_begin(self, logs=None):  # otherwise another `fit` might be the first
                 meanwhile.begin()
 
             def on_epoch_begin(self, epoch, logs=None):
@@ -119,7 +119,7 @@ def test_every_step_is_made_whatever_another_thread_calls(keras, name, has_folde
     assert record.plan.steps_per_execution == 8
     for weights, own in zip(model.get_weights(), plain.get_weights(), strict=True):
         np.testing.assert_allclose(weights, own, rtol=1e-5)
-    # Metrics belong to the model, and who evaluates it in another thread resets them.
+    # Metrics belong to the model, and an evaluation in another thread resets them.
     for loss, own in zip(found.history["val_loss"], expected.history["val_loss"], strict=True):
         assert loss == pytest.approx(own, rel=1e-5)
 
@@ -127,7 +127,7 @@ def test_every_step_is_made_whatever_another_thread_calls(keras, name, has_folde
 def test_another_thread_that_trains_the_model_adds_its_own_steps(keras, monkeypatch):
     model = model_of(keras)
     count = model.optimizer.iterations
-    if not isinstance(count, tf.Variable):  # Keras 3 reads and assigns: of two threads one is lost
+    if not isinstance(count, tf.Variable):  # Keras 3 reads and assigns, so two threads may lose one
         add = lambda variable, value: variable._value.assign_add(value)  # noqa: E731
         monkeypatch.setattr(type(count), "assign_add", add)
     session = session_with()
@@ -144,7 +144,7 @@ def test_a_thread_that_trains_while_plans_are_tried_loses_no_step(keras, which, 
     settings = model_cases.settings_that_try(steps_per_execution=[8])
     model, other, tried = model_of(keras), model_of(keras), []
     trained = other if which == "another_model" else model
-    trained.train_on_batch(X, Y)  # all its variables are there
+    trained.train_on_batch(X, Y)  # creates all its variables
 
     def train():
         if which == "the_model_by_its_class":
@@ -171,7 +171,7 @@ def test_a_thread_that_trains_while_plans_are_tried_loses_no_step(keras, which, 
     assert int(trained.optimizer.iterations.numpy()) == 1 + own_steps + meanwhile.count
 
 
-def test_two_fits_in_two_threads_both_train_whole_and_the_second_is_mentioned(keras):
+def test_two_fits_in_two_threads_both_train_fully_and_the_second_is_mentioned(keras):
     models = [model_of(keras, seed) for seed in (1, 2)]
     owns = [model_of(keras, seed) for seed in (1, 2)]
     expected = [
@@ -198,7 +198,7 @@ def test_two_fits_in_two_threads_both_train_whole_and_the_second_is_mentioned(ke
     assert any("another thread" in note for note in session.record.notes)
 
 
-def test_two_scripts_in_two_threads_give_fit_back(keras):
+def test_two_scripts_in_two_threads_restore_fit(keras):
     before = keras.Model.fit
     begun = threading.Barrier(2, timeout=60)
 

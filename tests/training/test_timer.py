@@ -1,6 +1,6 @@
 """Which calls count, where an epoch begins, and how turns are timed.
 
-A plan that turns out slower than Keras' `fit` is left, and nothing else changes.
+A plan that turns out slower than Keras' `fit` is abandoned, and nothing else changes.
 """
 
 import mmap
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.each_choice
 
 
 class Clock:
-    """A clock that the test sets, in place of `time.perf_counter`."""
+    """A clock set by the test, in place of `time.perf_counter`."""
 
     def __init__(self, monkeypatch):
         self.now = 100.0
@@ -60,11 +60,11 @@ def test_warm_up_and_the_pause_between_epochs_do_not_count(monkeypatch):
     assert timer.first_call_end == 130.0
     assert [done for done, _ in timer.series()] == list(range(10, 130, 10))
     assert timer.series()[0][1] == 3.0
-    assert timer.steady_seconds() == pytest.approx([0.2] * 10)  # first call, 20 steps: gone
+    assert timer.steady_seconds() == pytest.approx([0.2] * 10)  # without the first call of 20 steps
 
 
 @pytest.mark.parametrize("pause_seconds", [0.0, 50.0])
-def test_what_epochs_begin_with_is_told_from_their_steps(monkeypatch, pause_seconds):
+def test_the_start_of_epochs_is_separated_from_their_steps(monkeypatch, pause_seconds):
     told = []
 
     class Told(CommunicationMeter):
@@ -91,12 +91,12 @@ def test_what_epochs_begin_with_is_told_from_their_steps(monkeypatch, pause_seco
 
     within, start = timed(5)
     assert within == pytest.approx(0.2)
-    assert start == pytest.approx((3 * 0.8 + 15 * 0.2) / 18 - 0.2)  # 20 steps: gone
+    assert start == pytest.approx((3 * 0.8 + 15 * 0.2) / 18 - 0.2)  # without the first 20 steps
     assert told[:5] == [("start", 0), ("started", 10), ("warm", 20), ("start", 50), ("started", 60)]
-    assert timed(1) == pytest.approx((0.8, 0.0))  # there is nothing else
+    assert timed(1) == pytest.approx((0.8, 0.0))  # there are no other steps
 
 
-def test_what_saves_checkpoints_does_not_count(monkeypatch):
+def test_the_time_of_saving_checkpoints_does_not_count(monkeypatch):
     clock = Clock(monkeypatch)
     saved = 0.0
     timer = StepTimer()
@@ -126,10 +126,10 @@ def test_the_wait_between_calls_of_an_epoch_counts(monkeypatch):
         timer.end_call(1)
         clock.now += 4.0  # Keras waits for the next batch before on_train_batch_begin
     assert [seconds for _, seconds in timer.series()] == [1.0, 5.0, 5.0]
-    assert timer.host_share() == pytest.approx(4.0 / 5.0)  # what passes between is the host's
+    assert timer.host_share() == pytest.approx(4.0 / 5.0)  # the host's time is that between steps
 
 
-def test_a_short_training_counts_what_there_is(monkeypatch):
+def test_a_short_training_counts_the_few_steps_it_has(monkeypatch):
     clock = Clock(monkeypatch)
     timer = StepTimer()
     run_epochs(
@@ -143,7 +143,7 @@ def test_a_short_training_counts_what_there_is(monkeypatch):
     assert timer.settled_seconds() == 1.0
 
 
-def test_a_long_training_is_kept_in_little_memory():
+def test_a_long_training_needs_little_memory():
     timer = StepTimer()
     timer.on_epoch_begin(0)
     calls = 100_000
@@ -159,7 +159,7 @@ def test_a_long_training_is_kept_in_little_memory():
     assert timer.series(400)[1][0] == 1 + calls // 400
 
 
-def test_nothing_was_run():
+def test_a_timer_without_calls():
     timer = StepTimer()
     assert len(timer.steady_seconds()) == 0
     assert timer.series() == []
@@ -183,10 +183,10 @@ def test_a_timer_ends_fit(keras):
         stop_when=lambda timer: timer.step_count == 3,
     )
     assert timer.step_count == 3
-    assert loop.timer is None  # it is not the training's
+    assert loop.timer is None  # removed from the loop
 
 
-def test_what_callbacks_take_is_not_the_train_functions(keras):
+def test_the_time_of_callbacks_is_not_the_train_functions(keras):
     slow = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: time.sleep(0.05))
     call = interception.capture_fit(
         lambda: model_cases.dense(keras).fit(
@@ -195,10 +195,10 @@ def test_what_callbacks_take_is_not_the_train_functions(keras):
     )
     _, timer = FitLoop(call).fit(TrainingPlan(steps_per_execution=1))
     assert timer.host_share() > 0.5
-    assert np.median(timer.steady_seconds()) > 0.05  # a step's time has it all the same
+    assert np.median(timer.steady_seconds()) > 0.05  # the time of a step includes it
 
 
-def test_turns_run_what_the_schedule_asks_for(keras, monkeypatch):
+def test_turns_run_the_steps_that_the_schedule_requests(keras, monkeypatch):
     calls, clock = [], Clock(monkeypatch)
 
     def function(name, seconds):
@@ -218,7 +218,7 @@ def test_turns_run_what_the_schedule_asks_for(keras, monkeypatch):
             blocks.append((yield turns.Turn(function("slow", 0.18), 3)))
 
     model = model_cases.dense(keras)
-    model.fit(model_cases.regression(), verbose=0)  # else Keras 3 has no metrics to report
+    model.fit(model_cases.regression(), verbose=0)  # otherwise Keras 3 has no metrics to report
     callback = turns.Turns(model, schedule(), sync=Sync()).callback(either_keras.api_of(model))
     data = model_cases.regression().repeat()
     model.fit(data, steps_per_epoch=10**9, verbose=0, callbacks=[callback])
@@ -228,15 +228,15 @@ def test_turns_run_what_the_schedule_asks_for(keras, monkeypatch):
     assert blocks == pytest.approx([0.03, 0.06, 0.03, 0.06])  # per step
 
 
-def test_the_peak_of_memory_is_of_the_time_since_the_reset():
+def test_the_memory_peak_is_that_since_the_reset():
     memory.reset_peak_memory()
     before = memory.peak_rss_bytes()
-    with mmap.mmap(-1, 2**26) as held:  # past malloc, which might have kept as much from before
+    with mmap.mmap(-1, 2**26) as held:  # not by malloc, which might have kept as much from before
         for _ in range(64):
             held.write(b"1" * 2**20)
         during = memory.peak_rss_bytes()
     assert 0.9 * 2**26 < during - before < 3 * 2**26
-    assert memory.peak_rss_bytes() > during - 2**20  # the kernel counts in batches
+    assert memory.peak_rss_bytes() > during - 2**20  # the kernel's memory counter is coarse
     memory.reset_peak_memory()
     assert memory.peak_rss_bytes() < during - 0.5 * 2**26
 
@@ -252,7 +252,7 @@ XLA = TrainingPlan(steps_per_execution=1, xla=True)
 
 
 def slow_under_xla(keras):
-    """A model with a layer that has much more to do where XLA compiles it."""
+    """A model with a layer that takes much longer if XLA compiles it."""
 
     class Slow(keras.layers.Layer):
         def call(self, inputs):
@@ -279,7 +279,7 @@ def loop_and_weights(keras):
 
 
 @pytest.mark.one_case
-def test_a_slow_plan_is_left(loop_and_weights):
+def test_a_slow_plan_is_abandoned(loop_and_weights):
     loop, model, expected = loop_and_weights
     _, timer = loop.fit(XLA, plain_step_seconds=1e-6)
     assert "dropped during training" in loop.speed_watch.note
@@ -290,10 +290,10 @@ def test_a_slow_plan_is_left(loop_and_weights):
 
 
 @pytest.mark.one_case
-def test_a_plan_stays_where_plain_steps_are_no_faster(loop_and_weights, monkeypatch):
+def test_a_plan_is_kept_if_plain_steps_are_no_faster(loop_and_weights, monkeypatch):
     loop, model, expected = loop_and_weights
     monkeypatch.setattr(fit_steps, "_timed", lambda run, *arguments: (run(*arguments), 0.01))
-    # As if the machine had become slower since the trials: for both.
+    # As if the machine had become slower since the trials, for both.
     loop.fit(TrainingPlan(steps_per_execution=1), plain_step_seconds=1e-6)
     assert loop.speed_watch.note is None
     assert_same(Snapshot(model), expected, rtol=1e-4)

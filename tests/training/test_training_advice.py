@@ -1,4 +1,4 @@
-"""Advice follows from figures, and none is given without a reason."""
+"""Advice follows from figures, and none is given without a cause."""
 
 import functools
 
@@ -46,11 +46,11 @@ def codes(record, data=None):
     return [item.code for item in advice.advise(record, data)]
 
 
-def test_a_training_without_faults_needs_none(record):
+def test_a_flawless_training_needs_none(record):
     assert codes(record, regression()) == []
 
 
-def test_what_is_advised_for_a_busy_host_depends_on_the_steps_of_a_call(record):
+def test_advice_for_a_busy_host_depends_on_the_steps_of_a_call(record):
     busy = record.model_copy(update={"python_overhead_ratio": 0.2})
     (plain,) = advice.advise(busy, regression())
     assert "More steps can be run in a call" in plain.message
@@ -87,7 +87,7 @@ def test_widths_of_large_layers_are_named_with_the_next_even_ones(keras, record)
     assert ": up/kernel 1,000 (1,024). " in item.message
 
 
-def test_only_trials_that_came_to_an_end_are_not_made_again(record):
+def test_only_finished_trials_are_not_repeated(record):
     long = record.model_copy(update={"trial_time_seconds": 3e5, "is_settled": True})
     (item,) = advice.advise(long, None)
     assert "The next run uses this plan without trials" in item.message
@@ -114,7 +114,7 @@ def test_python_in_the_input_counts_if_training_waits(record, data):
     assert codes(record, data()) == []
 
 
-def test_input_that_is_tuned_is_not_sent_to_the_tuner(record):
+def test_tuned_input_is_not_sent_to_the_tuner(record):
     waiting = record.model_copy(update={"input_wait_ratio": 0.3})
     for key, remedy in (
         ({}, "in a pipeline tune it with InputTuner; in a script"),
@@ -126,7 +126,7 @@ def test_input_that_is_tuned_is_not_sent_to_the_tuner(record):
         assert remedy in item.message
 
 
-def test_the_record_has_what_the_advice_goes_by(keras):
+def test_the_record_has_the_figures_that_advice_uses(keras):
     record = trained(keras, regression(), epochs=3)
     assert record.setup_time_seconds > 0
     assert record.step_time_p99_seconds >= record.step_time_p90_seconds

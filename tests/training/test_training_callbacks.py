@@ -1,6 +1,6 @@
 """Callbacks that train, evaluate or unfreeze find the model as in Keras' `fit`.
 
-Our `train_functions` are in the place of Keras' for the running `fit` alone, by a `takeover`.
+Our `train_functions` replace those of Keras only for the running `fit`, by a `takeover`.
 """
 
 import contextlib
@@ -46,7 +46,7 @@ def model_of(keras, seed=3):
         [layers.Input((4,)), layers.Dense(8, activation="relu", name="hidden"), layers.Dense(1)]
     )
     model.compile(optimizer=keras.optimizers.SGD(0.01, momentum=0.9), loss="mse", metrics=["mae"])
-    model.optimizer.build(model.trainable_variables)  # so that it knows what is frozen at first
+    model.optimizer.build(model.trainable_variables)  # so that it knows the frozen weights
     return model
 
 
@@ -102,11 +102,11 @@ def fitted(model, plan="four", **given):
 
 
 def run(keras, act, hook, plan):
-    """Trains with Keras' `fit` if there is no plan; returns all that is to be the same."""
+    """Trains, with Keras' `fit` if there is no plan; returns everything that must be equal."""
     model, seen = model_of(keras), []
 
     def do(*args, **kwargs):
-        if len(seen) < 12:  # batch hooks come often
+        if len(seen) < 12:  # there are many batch hooks
             act(model, seen)
             seen.append(int(model.optimizer.iterations.numpy()))
 
@@ -139,7 +139,7 @@ def assert_equal_runs(found, expected):
 @pytest.mark.parametrize("act", ACTIONS, ids=lambda act: act.__name__)
 @pytest.mark.parametrize("hook", ["on_train_begin", "on_epoch_begin", "on_epoch_end"])
 @pytest.mark.slow_where("*xla_loop", "*begin-*", "*-remakes*", "*plain")
-def test_epoch_hooks_find_the_model_as_in_plain_fit(keras, hook, act, plan):
+def test_epoch_hooks_find_the_model_as_in_keras_fit(keras, hook, act, plan):
     if act is freezes_and_trains and plan != "plain" and keras.__name__ == "tf_keras":
         pytest.skip("Keras fit goes on with what train_on_batch traced, where nothing is frozen")
     assert_equal_runs(run(keras, act, hook, PLANS[plan]), run(keras, act, hook, None))
@@ -148,7 +148,7 @@ def test_epoch_hooks_find_the_model_as_in_plain_fit(keras, hook, act, plan):
 @pytest.mark.parametrize("act", ACTIONS, ids=lambda act: act.__name__)
 @pytest.mark.parametrize("hook", ["on_train_batch_end", "on_test_end"])
 @pytest.mark.slow_where("*remakes", "*evaluates", "*on_test_end*", "*-freezes")
-def test_batch_and_test_hooks_find_the_model_as_in_plain_fit(keras, hook, act):
+def test_batch_and_test_hooks_find_the_model_as_in_keras_fit(keras, hook, act):
     if hook == "on_test_end" and act is fits:
         pytest.skip("Keras' own evaluation cannot go on after a fit inside it")
     assert_equal_runs(run(keras, act, hook, PLAIN_FIT), run(keras, act, hook, None))
@@ -169,7 +169,7 @@ def test_a_fit_with_an_evaluation_may_run_in_an_evaluation(keras):
     assert_same_history(*histories, rtol=1e-4)
 
 
-def test_an_evaluation_that_raises_leaves_the_next_one_whole(keras):
+def test_an_evaluation_that_raises_does_not_affect_the_next_one(keras):
     def numbers():
         yield from other_data()
         if not failed:
@@ -226,7 +226,7 @@ def test_copies_of_the_model_have_keras_own_methods(keras, kind, tmp_path):
 
 
 class WithOwnMethods:
-    """Methods whose code names variables, which are none of the model's."""
+    """Methods whose code names variables that do not belong to the model."""
 
     def evaluate(self, *args, **kwargs):
         OTHERS_COUNT.assign_add(1)
@@ -236,7 +236,7 @@ class WithOwnMethods:
 OTHERS_COUNT = tf.Variable(0)
 
 
-def test_what_stands_in_the_place_of_methods_is_no_state_of_the_model(keras):
+def test_replaced_methods_are_no_state_of_the_model(keras):
     class Model(WithOwnMethods, keras.Model):
         def call(self, inputs):
             return self.dense(inputs)
@@ -287,7 +287,7 @@ def own_loop(model, own, *args, **kwargs):
 
 
 @pytest.mark.parametrize("evaluates", [own_arguments, others_before, own_loop])
-def test_an_evaluate_of_the_users_may_call_that_of_keras_in_its_own_way(keras, evaluates):
+def test_a_users_evaluate_may_call_keras_evaluate_in_its_own_way(keras, evaluates):
     class Model(keras.Sequential):
         def evaluate(self, *args, **kwargs):
             return evaluates(self, super().evaluate, *args, **kwargs)
@@ -303,7 +303,7 @@ def test_an_evaluate_of_the_users_may_call_that_of_keras_in_its_own_way(keras, e
 
 
 @pytest.mark.parametrize("stays", [True, False])
-def test_a_method_that_a_callback_replaces_is_the_users(keras, stays):
+def test_a_method_that_a_callback_replaces_is_kept(keras, stays):
     model = model_of(keras)
 
     def begin(epoch, logs=None):
@@ -319,7 +319,7 @@ def test_a_method_that_a_callback_replaces_is_the_users(keras, stays):
     assert ("evaluate" in vars(model)) is stays
 
 
-def test_a_model_compiled_in_its_last_epoch_is_evaluated_anew_by_the_next_fit(keras):
+def test_a_model_compiled_in_its_last_epoch_is_retraced_for_the_next_evaluation(keras):
     model = model_of(keras)
     callback = keras.callbacks.LambdaCallback(
         on_train_end=lambda logs=None: model.compile("sgd", "mse", metrics=["mse"])
@@ -330,7 +330,7 @@ def test_a_model_compiled_in_its_last_epoch_is_evaluated_anew_by_the_next_fit(ke
     assert "val_mse" in history.history
 
 
-def test_the_weights_that_a_training_began_with_are_let_go(keras):
+def test_the_initial_weights_of_a_training_are_released(keras):
     session, model = session_with(PLANS["four"]), model_of(keras)
     with interception.intercepting_fit(session.fit):
         model.fit(data(), epochs=2, verbose=0, validation_data=other_data())

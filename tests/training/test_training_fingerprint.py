@@ -1,4 +1,4 @@
-"""Which trainings are the same: not one whose code was edited, but one in another process."""
+"""Which trainings are the same: after an edit of the code not, but in another process."""
 
 import functools
 import json
@@ -14,7 +14,7 @@ from tfx_perf.training.recovery import training_fingerprint
 
 pytestmark = pytest.mark.one_case
 
-# A module of users; each edit replaces a piece of it.
+# A user's module; each edit replaces a piece of it.
 SOURCE = """
 import tensorflow as tf
 
@@ -109,7 +109,7 @@ LATE_EDITS = [
     ("Late(8)", "Late(9)"),
     ("return x * 2.0", "return x * 3.0"),
 ]
-# Why a training goes on from a checkpoint though another value of these was given.
+# Why a training resumes from a checkpoint despite a different value of these.
 UNCOUNTED = {
     "it says what trials look for; a training goes on with the checkpoint's plan":
         "compilation.enabled training.tuning_seconds training.steps_per_execution "
@@ -206,7 +206,7 @@ def test_every_loss_and_class_weight_is_another_training(keras):
     assert len({json.dumps(one) for one in found}) == len(found)
 
 
-def test_the_class_that_was_edited_is_named(keras):
+def test_the_edited_class_is_named(keras):
     changes = cache_key.differences(of(keras), of(keras, *EDITS[4]))
     assert "code of MyLayer" in changes
     changes = cache_key.differences(of(keras, loss="'mse'"), of(keras, loss="'mae'"))
@@ -216,7 +216,7 @@ def test_the_class_that_was_edited_is_named(keras):
 @pytest.mark.parametrize("make", ["model", "made_late"])
 def test_a_second_model_of_the_same_code_is_the_same_training(keras, make):
     expected = of(keras, make=make)
-    for _ in range(11):  # numbers of two digits too
+    for _ in range(11):  # including numbers of two digits
         keras.layers.Dense(1)
     assert of(keras, make=make) == expected
 
@@ -232,7 +232,7 @@ def test_a_method_of_the_instance_counts(keras):
     assert found[0] != of_model(model_cases.dense(keras))
 
 
-def test_a_fit_changes_nothing_of_what_the_next_one_is(keras):
+def test_a_fit_does_not_change_the_fingerprint_of_the_next_one(keras):
     model = names_of(keras)["made_late"]()
     model.fit(model_cases.regression(), verbose=0)
     expected = of_model(model)
@@ -241,7 +241,7 @@ def test_a_fit_changes_nothing_of_what_the_next_one_is(keras):
     assert of_model(model) == expected
 
 
-def test_what_cannot_be_described_ends_nothing(keras):
+def test_an_indescribable_object_ends_nothing(keras):
     class Odd:
         def get_config(self):
             raise ZeroDivisionError

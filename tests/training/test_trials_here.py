@@ -1,4 +1,4 @@
-"""After trials in the process that trains, all is as it was, also outside of the model."""
+"""After trials in the training process everything is restored, also outside of the model."""
 
 import sys
 import traceback
@@ -18,7 +18,7 @@ X = np.arange(512, dtype="float32").reshape(128, 4) / 512
 
 
 def call_of(keras, kind=None, *, optimizer="adam", data=None):
-    """Returns a `fit` of a small model; of endless data, unless others are given."""
+    """Returns a `fit` of a small model, by default on endless data."""
     inputs = keras.Input((4,))
     model = (kind or keras.Model)(inputs, keras.layers.Dense(1)(inputs))
     model.compile(optimizer=optimizer, loss="mse")
@@ -29,12 +29,12 @@ def call_of(keras, kind=None, *, optimizer="adam", data=None):
 
 
 def tried(call):
-    """Makes trials of a few quick plans; returns what was tried."""
+    """Makes trials of a few quick plans; returns their outcome."""
     return [str(trial.plan) for trial in choice_of(call).trials]
 
 
 def choice_of(call):
-    """Makes trials of a few quick plans; returns what was chosen."""
+    """Makes trials of a few quick plans; returns the choice."""
     settings = settings_that_try(tuning_seconds=60)
     return choosing.choose_and_restore(call, FitLoop(call), settings=settings)
 
@@ -44,7 +44,7 @@ def short_blocks(monkeypatch):
     monkeypatch.setattr(turns, "BLOCK_SECONDS", 0.02)
 
 
-def test_what_a_step_counts_and_draws_outside_of_its_model_is_put_back(keras):
+def test_counts_and_draws_of_a_step_outside_of_its_model_are_restored(keras):
     count = tf.Variable(0, dtype=tf.int64)
     generator = tf.random.Generator.from_seed(1)
 
@@ -62,7 +62,7 @@ def test_what_a_step_counts_and_draws_outside_of_its_model_is_put_back(keras):
     assert np.array_equal(generator.state, before)
 
 
-def test_data_that_cannot_be_tried_may_be_others_in_the_next_run_of_the_same_code(keras):
+def test_data_that_cannot_be_tried_may_change_in_the_next_run_of_the_same_code(keras):
     def rows():
         yield from zip(X, X[:, :1], strict=True)
 
@@ -75,7 +75,7 @@ def test_data_that_cannot_be_tried_may_be_others_in_the_next_run_of_the_same_cod
     assert not choice.is_settled
 
 
-def test_a_metric_in_python_sees_the_users_steps_alone(keras):
+def test_a_python_metric_sees_only_the_users_steps(keras):
     seen = []
 
     def metric(targets, predictions):
@@ -124,26 +124,26 @@ def test_code_that_exits_under_a_plan_has_failed_there(keras):
     assert reason == "SystemExit: not under a plan"
 
 
-def test_a_cache_in_a_file_is_written_by_the_training_alone(keras, tmp_path):
+def test_a_cache_file_is_written_by_the_training_alone(keras, tmp_path):
     rows = np.tile(X, (100, 1))
     data = tf.data.Dataset.from_tensor_slices((rows, rows[:, :1]))
     data = data.cache(str(tmp_path / "cache")).batch(16)
     call = call_of(keras, data=data)
     assert len(tried(call)) > 1
     assert not list(tmp_path.iterdir())
-    list(data)  # to the end, where the file is complete
+    list(data)  # to the end, so that the file is complete
     assert (tmp_path / "cache.index").exists()
-    assert len(tried(call)) > 1  # reads what is there
+    assert len(tried(call)) > 1  # reads the existing file
 
 
-def test_where_too_much_is_held_beside_the_model_nothing_is_tried_here(keras, monkeypatch):
+def test_nothing_is_tried_here_if_too_much_is_held_outside_of_the_model(keras, monkeypatch):
     monkeypatch.setattr(initial_state, "_MOST_BYTES", 100)
     large = tf.Variable(tf.zeros([1000]))
     assert tried(call_of(keras)) == []
     del large
 
 
-def test_what_a_strategy_keeps_on_each_device_is_kept_part_by_part():
+def test_values_that_a_strategy_keeps_per_device_are_saved_per_device():
     strategy = tf.distribute.MirroredStrategy(["CPU:0"])
     with strategy.scope():
         whole = tf.Variable(

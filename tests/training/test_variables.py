@@ -62,14 +62,14 @@ def test_the_same_code_gives_the_same_paths(keras):
     assert paths[0] == paths[1]
 
 
-def test_what_contains_itself_is_searched_once():
+def test_an_object_that_contains_itself_is_searched_once():
     knot = {"variable": tf.Variable(1.0)}
     knot["self"] = [knot]
     assert list(named_variables({"root": knot})) == ["root/variable"]
 
 
-def test_all_that_a_step_uses_can_be_reached(keras):
-    """Beside a global variable: nothing of an ordinary model is known by its name alone."""
+def test_all_variables_that_a_step_uses_can_be_reached(keras):
+    """Except for a global variable: no variable of an ordinary model is known by its name alone."""
     model, _ = model_with_hidden_state(keras)
     del model.train_step
     data = tf.data.Dataset.from_tensors((tf.ones([2, 4]), tf.ones([2, 1])))

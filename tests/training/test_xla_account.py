@@ -1,8 +1,8 @@
-"""What `ended_training` says of a step: XLA's account of it, its FLOPs, and its loss.
+"""Records of a step by `ended_training`: XLA's account of it, its FLOPs, and its loss.
 
 XLA compiles programs for shapes, fuses and executes them. FLOPs are those of the whole step,
-however little of it is traced for them (`model_flops`), and of a typical batch, where each batch
-has a length of its own; those of several replicas are counted in `test_collectives`.
+however little of it is traced for them (`model_flops`), and of a typical batch if each batch
+has a different length; those of several replicas are counted in `test_collectives`.
 """
 
 import model_cases
@@ -85,7 +85,7 @@ def test_keras_own_compiled_step_is_read_too(keras):
 
 
 @pytest.mark.slow
-def test_trials_say_what_xla_compiled_and_what_it_could_not(keras):
+def test_trials_record_what_xla_compiled_and_could_not_compile(keras):
     settings = model_cases.settings_that_try(xla=True, steps_per_execution=[2])
     session = TrainingSession(settings)
     session.fit(captured(model_cases.dense(keras), ragged().repeat(), steps_per_epoch=40))
@@ -108,7 +108,7 @@ def test_trials_say_what_xla_compiled_and_what_it_could_not(keras):
     assert session.record.figures()["xla_compile_success_ratio"] == 0.0
 
 
-def test_what_is_computed_again_is_executed_again():
+def test_recomputed_operations_are_executed_again():
     rows, width, units = 16, 8, 32
     weights = tf.Variable(tf.ones((width, units)))
 
@@ -137,7 +137,7 @@ ROWS, PADDED_ROWS, WIDTH = 640, 8, 16
 
 
 def sentences(*, order=None):
-    """Returns words and labels of texts of very different lengths, in an order of their own."""
+    """Returns words and labels of texts of very different lengths, in an order of its own."""
     lengths = np.random.default_rng(0).geometric(1 / 12, size=ROWS)
     if order is not None:
         lengths = np.random.default_rng(order).permutation(lengths)
@@ -167,7 +167,7 @@ def test_the_order_of_the_data_makes_no_difference(keras):
     one, other = (record_of(keras, padded(sentences(), seed=seed)) for seed in (1, 2))
     assert one.flops_per_step == other.flops_per_step
     assert one.environment == other.environment
-    # Nor does it much where the files themselves are in another order.
+    # Nor much difference if the files themselves are in another order.
     moved = record_of(keras, padded(sentences(order=3)))
     assert moved.flops_per_step == pytest.approx(one.flops_per_step, rel=0.15)
     assert not runs.differences(moved.environment, one.environment)
@@ -192,7 +192,7 @@ def test_it_is_the_step_of_a_batch_of_usual_length(keras):
     assert fixed[0] < flops < fixed[1]
 
 
-def test_batches_that_cannot_be_read_again_do_not_decide_what_is_comparable(keras):
+def test_batches_that_cannot_be_reread_do_not_affect_comparability(keras):
     read = padded(sentences(), seed=1)
     data = tf.data.Dataset.from_generator(lambda: read, output_signature=read.element_spec)
     record = record_of(keras, data)
@@ -208,7 +208,7 @@ def test_optimizer_and_metrics_have_none(keras):
     assert model_flops.count_flops(model, batch).per_step == whole > 0
 
 
-def test_an_own_step_counts_as_a_whole(keras):
+def test_a_custom_step_counts_as_a_whole(keras):
     class Twice(keras.Model):
         def train_step(self, data):
             tf.linalg.matmul(data[0], data[0], transpose_b=True)
@@ -225,7 +225,7 @@ def _own(y_true, y_pred):
 
 
 @pytest.mark.parametrize("kind", ["string", "function", "object", "own", "several", "added"])
-def test_the_name_is_known_where_it_tells_the_value(keras, kind):
+def test_a_dimension_has_a_name_only_if_that_tells_its_value(keras, kind):
     name = "binary_crossentropy"
     loss = {
         "function": keras.losses.binary_crossentropy,

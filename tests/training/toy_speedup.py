@@ -1,6 +1,6 @@
-"""An speedup in one class, through trials and a training; run as a script, prints JSON.
+"""A speedup in one class, through trials and a training; run as a script, prints JSON.
 
-Arguments: the Keras package, the code of CONTRIBUTING.md, which is one.
+Arguments: the Keras package and the code of CONTRIBUTING.md, which defines a speedup.
 """
 
 import importlib
@@ -11,7 +11,7 @@ from tfx_perf.training.speedups import SPEEDUPS, Speedup
 
 
 class Elsewhere(Speedup):
-    """Needs a process that nobody starts."""
+    """Needs a process that is never started."""
 
     name = "elsewhere"
     expected_share = 0.9

@@ -29,7 +29,7 @@ from tfx_perf.training.step.slices import slicing_obstacle
 
 UNITS = 1000
 _ONE_PACK_EACH = tf.distribute.experimental.CommunicationOptions(bytes_per_pack=1)
-_SECONDS = 2.0  # in which the other one comes to a sum
+_SECONDS = 2.0  # within which the other replica reaches a sum
 
 
 def trained(model, data, *, steps_per_execution, **given):
@@ -46,7 +46,7 @@ def trained(model, data, *, steps_per_execution, **given):
 
 
 def ancestors(node, nodes):
-    """Returns the names of all that a node of a function waits for."""
+    """Returns the names of all operations that a function's node waits for."""
     found, queue = set(), [node]
     while queue:
         for given in queue.pop().input:
@@ -80,9 +80,9 @@ def dropped(keras, strategy):
         model = keras.Model(inputs, keras.layers.Dense(1, kernel_initializer="zeros")(units))
         model.compile(keras.optimizers.SGD(1.0), lambda y_true, y_pred: -y_pred)
     ones = np.ones((2, UNITS), "float32")
-    data = tf.data.Dataset.from_tensors((ones, ones[:, :1]))  # a row for each replica
+    data = tf.data.Dataset.from_tensors((ones, ones[:, :1]))  # one row for each replica
     trained(model, data, steps_per_execution=1)
-    # Of what both have dropped, and both have kept; the others were dropped by one of them.
+    # Units that both replicas dropped or both kept; the others were dropped by one of them.
     kept_by = np.round(model.layers[-1].get_weights()[0])
     return int(np.sum(kept_by != 1))
 
@@ -147,7 +147,7 @@ def trials(keras, strategy):
 
 def main(package, *names):
     keras, strategy = importlib.import_module(package), strategy_of(2)
-    strategy.extended._communication_options = _ONE_PACK_EACH  # which workers' strategy is given
+    strategy.extended._communication_options = _ONE_PACK_EACH  # as the strategy of workers gets
     print(json.dumps({name: globals()[name](keras, strategy) for name in names}))
 
 

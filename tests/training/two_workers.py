@@ -1,4 +1,4 @@
-"""Runs a script as each of two workers, or of several."""
+"""Runs a script as each of two or more workers."""
 
 import contextlib
 import json
@@ -17,11 +17,11 @@ def configurations(worker_count):
 
 
 def run(script, each_ones_arguments, *, timeout=300):
-    """Returns what `subprocess.run` would of each worker.
+    """Returns the result of `subprocess.run` for each worker.
 
     Args:
         script: its path.
-        each_ones_arguments: on the command line of each.
+        each_ones_arguments: the command-line arguments of each worker.
         timeout: in seconds.
     """
     with contextlib.ExitStack() as running:
@@ -37,7 +37,7 @@ def run(script, each_ones_arguments, *, timeout=300):
 
 
 def last_lines(script, package, *arguments, timeout=300):
-    """Returns the last line that each of two has printed.
+    """Returns the last line that each of two workers has printed.
 
     Args:
         script: gets the Keras package, the worker's index, and the arguments.

@@ -13,7 +13,7 @@ def fusions_of(step):
     return fusions.count_fusions(compiled.hlo_module)
 
 
-def test_what_is_between_the_operations_of_a_fusion_counts_once():
+def test_operations_inside_a_fusion_count_once():
     found = fusions_of(lambda x, y: tf.exp(x * y + 1.0))
     product_and_sum = 2 * 4 * ROWS * COLUMNS  # what leaves the fusion, the exponential, does not
     assert found == fusions.Fusions(count=1, saved_bytes=product_and_sum)

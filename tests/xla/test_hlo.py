@@ -90,7 +90,7 @@ def test_recurrent_training_step_counts_every_time_step(line):
     flops = training_flops(model, tf.zeros((batch, length, width)), tf.zeros((batch, units)))
     gates = 4 * units
     from_input, from_state = 2 * batch * width * gates, 2 * batch * units * gates
-    # tf_keras' loop also computes the gradient of its input, which nobody uses here.
+    # tf_keras' loop also computes the gradient of its input, which is unused here.
     input_products = 3 if line is tf_keras else 2
     assert flops == length * (input_products * from_input + 3 * from_state)
 

@@ -15,7 +15,7 @@ from tests import processes
 from tfx_perf.pipelines.airflow import AirflowSettings, TaskSettings, deploy
 
 _DESCRIBE = pathlib.Path(__file__).with_name("describe_dag.py")
-# A pod cannot even be described without; nobody connects to it.
+# A pod cannot be described without it, although no connection is made.
 _KUBECONFIG = """
 apiVersion: v1
 kind: Config
@@ -56,7 +56,7 @@ def programs(request: pytest.FixtureRequest) -> pathlib.Path:
     return request.getfixturevalue(request.param)
 
 
-def test_the_dag_is_what_pipeline_and_settings_say(programs, tmp_path):
+def test_the_dag_follows_pipeline_and_settings(programs, tmp_path):
     dag = _described(programs, tmp_path, settings=_SETTINGS)
     assert dag["seconds"] < 5.0  # Airflow gives up after 30
     assert (dag["dag_id"], dag["schedule"], dag["tags"]) == ("light", "0 3 * * *", ["nightly"])

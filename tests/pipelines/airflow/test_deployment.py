@@ -110,7 +110,7 @@ def _parameter_without_default(folder: pathlib.Path) -> tfx.dsl.Pipeline:
         (light.everything, {"container": {"operator": "podman", "image": "x"}}, "'podman'"),
     ],
 )
-def test_what_is_wrong_is_one_line_and_nothing_is_written(tmp_path, dags, make, settings, received):
+def test_an_error_is_one_line_and_nothing_is_written(tmp_path, dags, make, settings, received):
     with pytest.raises(errors.UserError) as caught:
         deploy(make(tmp_path), dags_folder=dags, settings=settings)
     assert received in str(caught.value)

@@ -109,7 +109,7 @@ def test_another_run_takes_from_cache_if_the_pipeline_says_so(run, store, tmp_pa
     assert _states(store(), "Decide") == ["COMPLETE", "CACHED", "COMPLETE"]
 
 
-def test_what_was_cut_off_counts_as_failed(run, store, tmp_path):
+def test_an_interrupted_execution_counts_as_failed(run, store, tmp_path):
     run = run(light.pipeline(tmp_path, [light.Decide(value=1)]))
     run("Decide")
     opened = store()
@@ -120,7 +120,7 @@ def test_what_was_cut_off_counts_as_failed(run, store, tmp_path):
     assert _states(store(), "Decide") == ["FAILED", "COMPLETE"]
 
 
-def test_resolvers_see_what_other_runs_made_and_clear_too(run, store, tmp_path):
+def test_resolvers_see_outputs_of_other_runs_and_can_be_cleared(run, store, tmp_path):
     latest = tfx.dsl.Resolver(
         strategy_class=tfx.dsl.experimental.LatestArtifactStrategy,
         flag=tfx.dsl.Channel(type=tfx.types.standard_artifacts.Integer),
@@ -143,7 +143,7 @@ def test_resolvers_see_what_other_runs_made_and_clear_too(run, store, tmp_path):
         ("Decide", {"ratio": "much"}, "ratio=much"),
     ],
 )
-def test_what_the_user_got_wrong(run, tmp_path, node, values, received):
+def test_user_errors(run, tmp_path, node, values, received):
     run = run(light.everything(tmp_path))
     with pytest.raises(errors.UserError, match=received):
         run(node, **values)
@@ -166,7 +166,7 @@ def test_a_single_node_travels_in_an_environment_variable(tmp_path):
 
 
 @pytest.mark.slow
-def test_what_airflow_ends_is_recorded_as_failed(store, tmp_path):
+def test_a_node_that_airflow_ends_is_recorded_as_failed(store, tmp_path):
     pipeline = light.pipeline(tmp_path, [light.Sleep(marker=str(tmp_path / "begun"))])
     path = tmp_path / "pipeline.json"
     path.write_text(topology.pipeline_as_json(topology.compile_pipeline(pipeline)))

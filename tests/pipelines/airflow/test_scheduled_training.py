@@ -27,7 +27,7 @@ _IMPOSSIBLE = {**_GATE, "rules": {**_RULES, "examples_per_second": {"min": 1e12}
 
 
 def _pipeline(folder: pathlib.Path, *, label: str, gate: dict[str, Any]) -> tfx.dsl.Pipeline:
-    """Returns the pipeline; another label trains anew."""
+    """Returns the pipeline; with another label it trains again."""
     return create_pipeline(
         pipeline_name=_DAG,
         pipeline_root=str(folder / "artifacts"),
@@ -97,7 +97,7 @@ def test_the_second_scheduled_run_compares_with_the_first_and_is_refused(home, r
     assert [run["run_id"] for run in json.loads(text)["baseline_runs"]] == [run_ids[0]]
 
 
-def test_decisions_reports_and_what_came_from_cache_are_notes(home, run_ids):
+def test_decisions_reports_and_cached_results_are_notes(home, run_ids):
     first, second = (home.ask("tasks", _DAG, run_id) for run_id in run_ids)
     assert "blessed" in first["PerfEvaluator"]["note"]
     refusal = second["PerfEvaluator"]["note"]

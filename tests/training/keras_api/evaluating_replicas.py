@@ -24,7 +24,7 @@ def model_of(keras, case):
     keras.utils.set_random_seed(3)
     inputs = keras.Input((8,))
     hidden = keras.layers.Dense(8, "relu")(inputs)
-    if case == "dataset":  # which is trained: each replica has averages of its own meanwhile
+    if case == "dataset":  # it is trained: meanwhile each replica has its own averages
         hidden = keras.layers.BatchNormalization(momentum=0.5)(hidden)
     several = case == "two_outputs"
     names = ("first", "second")[: 2 if several else 1]  # by which the figures are sorted

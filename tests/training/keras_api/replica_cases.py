@@ -108,7 +108,7 @@ def _own_apply_gradients(made):
 
 def _around_another(made):
     class Around(made.SGD):
-        """Has another one do its work."""
+        """Delegates to another optimizer."""
 
         def __init__(self, base):
             super().__init__(0.0)
@@ -171,7 +171,7 @@ def data(case):
     y = (x[:, :2] * 3 + rng.normal(size=(ROWS, 2))).astype("float32")
     weights = rng.uniform(0.1, 2, size=ROWS).astype("float32")
     if case.endswith("overflow"):
-        x[BATCH - 1 :: BATCH] = 1e4  # which the last replica gets
+        x[BATCH - 1 :: BATCH] = 1e4  # the last replica gets it
     parts = (x, y, weights) if case in ("weighted", "uneven_weights") else (x, y)
     if case.endswith("sparse"):
         parts = rng.integers(0, 5, size=(ROWS, 3)), y
@@ -235,7 +235,7 @@ def trained(model, case):
 
 
 def difference(ours, expected):
-    """Returns the largest, relative to what is larger than 1; infinite where there is a NaN."""
+    """Returns the largest, relative to values above 1; infinite if there is a NaN."""
     pairs = zip(ours, expected, strict=True)
     largest = np.max([np.max(np.abs(a - b) / np.maximum(1, np.abs(b))) for a, b in pairs])
     return float(np.nan_to_num(largest, nan=np.inf))

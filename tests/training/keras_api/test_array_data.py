@@ -1,4 +1,4 @@
-"""`fit` on arrays with a plan, held against Keras' own; every way in which it takes arrays."""
+"""`fit` on arrays with a plan, compared with Keras' own; every way in which it takes arrays."""
 
 import importlib
 
@@ -95,7 +95,7 @@ def fitted_by(session, model, **given):
 
 
 def assert_same(found, expected):
-    """Holds a model and its History against those of Keras' `fit`."""
+    """Compares a model and its History with those of Keras' `fit`."""
     (model, history), (own, own_history) = found, expected
     assert history.history == own_history.history
     assert history.params == own_history.params
@@ -105,7 +105,7 @@ def assert_same(found, expected):
 
 
 def assert_trains_as_alone(keras, make, **given):
-    """Fits two models, one by a session, which it returns, and holds one against the other."""
+    """Fits two models, one by a session, which it returns, and compares them."""
     model, own, session = make(keras), make(keras), session_with()
     expected = own, fitted(own, **given)
     keras.utils.set_random_seed(1)
@@ -159,7 +159,7 @@ class _Interrupted(Exception):
 
 
 @pytest.mark.parametrize("shuffle", [True, "batch"])
-def test_a_training_on_arrays_goes_on_exactly_in_the_middle_of_an_epoch(keras, shuffle, tmp_path):
+def test_a_training_on_arrays_resumes_exactly_in_the_middle_of_an_epoch(keras, shuffle, tmp_path):
     class Interrupting(keras.callbacks.Callback):
         epoch = 0
 
@@ -184,7 +184,7 @@ def test_a_training_on_arrays_goes_on_exactly_in_the_middle_of_an_epoch(keras, s
 
 
 @pytest.mark.parametrize("changed", [{"x": X + 1}, {"sample_weight": WEIGHTS}])
-def test_a_training_does_not_go_on_with_other_arrays(keras, changed, tmp_path):
+def test_a_training_does_not_resume_with_other_arrays(keras, changed, tmp_path):
     def raise_at_last(epoch, logs):
         if epoch == EPOCHS - 1:
             raise _Interrupted
@@ -214,7 +214,7 @@ def test_arrays_are_not_copied_to_look_at_them(keras):
         ("words without numbers", {"x": [["a"], ["b"]], "y": [1, 2]}),
     ],
 )
-def test_what_is_no_arrays_stays_as_it_is(keras, name, given):
+def test_data_that_are_not_arrays_are_unchanged(keras, name, given):
     call = call_of(keras, **given)
     assert array_data.on_datasets(call).arguments == call.arguments
 

@@ -303,7 +303,7 @@ def test_what_the_optimizers_of_tf_keras_compute_gradients_with_is_known():
 
 
 @contract("Logs of short epochs, and evaluations inside of fit, are of the wrong number of steps.")
-def test_steps_per_execution_can_be_changed_and_put_back(keras):
+def test_steps_per_execution_can_be_changed_and_restored(keras):
     model = built(keras, steps_per_execution=3)
     keras_api = either_keras.api_of(model)
     before = keras_api.execution_steps(model)

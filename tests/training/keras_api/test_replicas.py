@@ -22,7 +22,7 @@ from tests.training import script_forks, two_workers
 from tfx_perf.distribute import as_one_device
 from tfx_perf.training.keras_api import either_keras
 
-_PATIENCE_SECONDS = 3600  # each case of a slow test is traced and trained anew, on a busy machine
+_PATIENCE_SECONDS = 3600  # each case is traced and trained separately
 
 pytestmark = [pytest.mark.each_choice, pytest.mark.timeout(_PATIENCE_SECONDS)]
 
@@ -32,16 +32,16 @@ _NOT_SLICED = {
     "keras": {"own_train_step", "calls_keras_step", "uneven_weights"},
     "tf_keras": {"own_train_step", "calls_keras_step"},  # has no loss divided by the weights
 }
-# One for each reason why replicas could come to something else than one device.
+# One for each reason why replicas could give a different result than one device.
 _ONE_OF_EACH = {
     "accumulated", "overwritten", "short_sparse", "two_outputs", "uneven_batch", "normalized",
     "uneven_weights", "noise",
 }  # fmt: skip
-_OFTEN = {"short_sparse", "uneven_weights", "noise"}  # of these also in `make test`
+_OFTEN = {"short_sparse", "uneven_weights", "noise"}  # these also run in `make test`
 
 
 def differences(package, replicas, plans, *, script=_SCRIPT):
-    """Returns what a process with so many replicas has found."""
+    """Returns the differences that a process with this many replicas has found."""
     return found_by(script_forks.run(script, package, replicas, *plans, timeout=_PATIENCE_SECONDS))
 
 
@@ -63,7 +63,7 @@ def check(found, plans, *, package, cases=()):
 
 
 def differences_of_workers(package, names, *, script=_SCRIPT, worker_count=2):
-    """Returns what each worker has found."""
+    """Returns the differences that each worker has found."""
     each_ones = [(package, "workers", *names)] * worker_count
     return [*map(found_by, two_workers.run(script, each_ones, timeout=_PATIENCE_SECONDS))]
 
