@@ -1,4 +1,4 @@
-"""`python -m benchmarks.demo_picture SUMMARY.json FILE`: what `tfx-perf demo` found, for README."""
+"""`python -m benchmarks.demo_picture SUMMARY.json FILE`: draws `tfx-perf demo` for README."""
 
 import json
 import pathlib

@@ -1,4 +1,4 @@
-"""Options that several benchmarks have."""
+"""Command-line options that several benchmarks share."""
 
 import pathlib
 

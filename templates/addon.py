@@ -1,4 +1,4 @@
-"""Adds the four components to a TFX project: says what to change, or changes it."""
+"""Adds the four components to a TFX project: shows the changes, or makes them."""
 
 import ast
 import contextlib
@@ -15,7 +15,7 @@ from tfx_perf.templates import copying, project_scan
 
 _MODULE = "perf_components"
 _NAMES = "perf_blessing, perf_nodes"
-_Placed = ast.stmt | ast.expr | ast.keyword  # nodes that have a place in the text
+_Placed = ast.stmt | ast.expr | ast.keyword  # nodes with a position in the text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,10 +25,10 @@ class Addition:
     Attributes:
         files: text of each new and changed file, by its path in the project; none if the project
             uses tfx-perf already.
-        changed: path of the existing file that changes; None if none does.
+        changed: path of the existing file to change; None if there is none.
         kept: paths of earlier additions, which stay as they are.
-        notes: what is left to the user.
-        encoding: of the file that changes; the others have UTF-8.
+        notes: changes that the user still has to make, and warnings.
+        encoding: of the file to change; the others are in UTF-8.
     """
 
     project: pathlib.Path
@@ -58,7 +58,7 @@ class Addition:
     def _diff(self, path: str) -> str:
         existing = path == self.changed
         before = (self.project / path).read_bytes() if existing else b""
-        # Without the signature, the byte order mark is a character, as `git apply` needs it.
+        # Decoded without `-sig`, the text keeps its byte order mark, as `git apply` needs it.
         encoding = self.encoding.removesuffix("-sig") if existing else "utf-8"
         lines = difflib.unified_diff(
             _lines(before.decode(encoding)),
@@ -73,12 +73,12 @@ class Addition:
 
 
 def _lines(text: str) -> list[str]:
-    """Returns lines as git counts them: no other character than a line feed ends one."""
+    """Returns lines as git counts them: only a line feed ends one."""
     return list(io.StringIO(text, newline="\n"))
 
 
 def addition(target: pathlib.Path) -> Addition:
-    """Returns the changes to a project: its folder, the pipeline's file, or `FILE:LINE`."""
+    """Returns the changes to a project, given by its folder, pipeline file, or `FILE:LINE`."""
     target, line = target.absolute(), None
     if match := re.fullmatch(r"(.*\.py):(\d+)", str(target)):
         target, line = pathlib.Path(match[1]), int(match[2])
@@ -107,11 +107,11 @@ def addition(target: pathlib.Path) -> Addition:
 
 
 def _module_user(target: pathlib.Path) -> pathlib.Path | None:
-    """Returns the file that trains with an earlier addition."""
+    """Returns the file that already calls `perf_components.train`; None if there is none."""
     for source in project_scan.sources(target):
         if f"{_MODULE}.train" not in source.text:
             continue
-        with contextlib.suppress(SyntaxError):  # which is said where the Trainer is sought
+        with contextlib.suppress(SyntaxError):  # reported by `project_scan.find`
             nodes = ast.walk(ast.parse(source.text))
             calls = (node for node in nodes if isinstance(node, ast.Call))
             if any(ast.unparse(call.func) == f"{_MODULE}.train" for call in calls):
@@ -124,7 +124,7 @@ def _check_own(paths: Iterable[pathlib.Path]) -> None:
         if path.suffix == ".py" and b"tfx_perf" not in path.read_bytes():
             raise errors.UserError(
                 "Expected a project without a module of that name. "
-                f"Received: {path}, which is none of tfx-perf's. Rename it."
+                f"Received: {path}, which is not from tfx-perf. Rename it."
             )
         if path.suffix == ".yaml":
             _check_settings(path)
@@ -136,20 +136,20 @@ def _check_settings(path: pathlib.Path) -> None:
     except errors.UserError as error:
         raise errors.UserError(
             f"Expected no {path.name}, or one with tfx-perf's settings. Received: {path}. "
-            f"Rename it, or mend it: {error}"
+            f"Rename it, or correct it: {error}"
         ) from error
 
 
 def _notes(step: project_scan.TrainingStep) -> tuple[str, ...]:
     notes = []
     if not step.pushers:
-        notes.append("There is no Pusher: give perf_blessing to what pushes the model.")
+        notes.append("There is no Pusher: pass perf_blessing to the component that pushes.")
     for pusher in step.pushers:
         if _has_infra_blessing(pusher):
             notes.append(
-                f"Pusher at line {pusher.lineno} has an infra_blessing and takes one. The gate "
-                "stops no push until you give Pusher perf_blessing, and PerfEvaluator in "
-                f"{_MODULE}.py the other one, as its infra_blessing."
+                f"Pusher at line {pusher.lineno} has an infra_blessing and accepts only one. "
+                "The gate stops no push until you pass perf_blessing to Pusher, and the other one "
+                f"to PerfEvaluator in {_MODULE}.py as its infra_blessing."
             )
     return tuple(notes)
 
@@ -186,12 +186,12 @@ def _changed(step: project_scan.TrainingStep, module: str) -> str:
     assignment, listing = step.assignment, step.listing
     replace(assignment.targets[0], f"{step.trainer}, {_NAMES}")
     replace(step.call.func, f"{_MODULE}.train")
-    if step.naming is not None:  # of what `train` returns, only the trainer has a name to change
+    if step.naming is not None:  # `train` returns a tuple: `with_id` moves to its own line
         end = step.call.end_col_offset
         edits.append((step.naming.end_lineno, end, step.naming.end_col_offset, ""))
         named = ast.unparse(ast.Call(ast.Name("with_id"), step.naming.args, step.naming.keywords))
         insert_line(assignment.end_lineno + 1, f"{step.trainer}.{named}", assignment)
-    if step.outermost is not assignment:  # under a condition: the names must exist without it
+    if step.outermost is not assignment:  # conditional: the names must always exist
         insert_line(step.outermost.lineno, f"{_NAMES} = None, []", step.outermost)
     if isinstance(listing, ast.Name):
         insert(listing.end_lineno, listing.end_col_offset, ", *perf_nodes")
@@ -203,7 +203,7 @@ def _changed(step: project_scan.TrainingStep, module: str) -> str:
             continue
         last = (pusher.keywords or pusher.args)[-1]
         comma = "," in _after(lines, last, pusher)
-        if last.end_lineno < pusher.end_lineno:  # the parenthesis has a line of its own
+        if last.end_lineno < pusher.end_lineno:  # the parenthesis is on its own line
             if not comma:
                 insert(last.end_lineno, last.end_col_offset, ",")
             insert_line(pusher.end_lineno, "infra_blessing=perf_blessing,", last)
@@ -216,9 +216,9 @@ def _changed(step: project_scan.TrainingStep, module: str) -> str:
 
 
 def _indent(lines: list[str], node: _Placed) -> str:
-    """Returns white space as wide as the text before a node; a tab stays one."""
+    """Returns white space as wide as the text before a node; tabs stay tabs."""
     before = lines[node.lineno - 1].encode()[: node.col_offset].decode()  # ast counts bytes
-    return re.sub(r"[^\t]", " ", before.rpartition("\f")[2])  # a form feed begins the count anew
+    return re.sub(r"[^\t]", " ", before.rpartition("\f")[2])  # a form feed restarts the count
 
 
 def _after(lines: list[str], last: ast.expr | ast.keyword, call: ast.Call) -> str:

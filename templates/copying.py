@@ -8,22 +8,22 @@ import shutil
 from tfx_perf.core import errors
 
 _PLACEHOLDER = "{{PIPELINE_NAME}}"
-# What Airflow and ML Metadata take; Kubeflow Pipelines take less, see docs/quickstart.md.
+# Valid in Airflow and ML Metadata; Kubeflow Pipelines accept fewer, see docs/quickstart.md.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 
 PERF, PERF_ADDON = "perf", "perf_addon"
-"""Folders: of a whole project, and of what `addon` adds to one that exists."""
+"""Folders: of a whole project, and of the files that `addon` adds to an existing one."""
 
 TEMPLATES = {
     PERF: "the whole chain, from CSV files or TFRecords to a pushed model, on every orchestrator"
 }
-"""What each template is, by its name."""
-# A module of tfx-perf's own that is copied into a project, too.
+"""The description of each template, by its name."""
+# A module of tfx-perf itself that is also copied into a project.
 _PIPELINE = "training_pipeline.py"
 
 
 def check_pipeline_name(name: str) -> str:
-    """Returns the name of a pipeline if every orchestrator's records can hold it."""
+    """Returns a pipeline's name; UserError if Airflow or ML Metadata could not store it."""
     if not _NAME.fullmatch(name):
         raise errors.UserError(
             "Expected a pipeline name of at most 63 letters, digits, - and _, the first a letter "
@@ -35,7 +35,7 @@ def check_pipeline_name(name: str) -> str:
 def copy_project(
     template: str, *, pipeline_name: str, destination: pathlib.Path
 ) -> list[pathlib.Path]:
-    """Writes a new project with the pipeline's name to a free folder; returns its files, sorted."""
+    """Writes a project of this name to a new or empty folder; returns its files, sorted."""
     if template not in TEMPLATES:
         raise errors.UserError(
             f"Expected one of the templates {', '.join(TEMPLATES)}. Received: model={template}. "

@@ -14,7 +14,7 @@ from tfx_perf.core import errors
 _SKIPPED = {"__pycache__", "build", "dist", "node_modules", "site-packages", "venv"}
 _LOOPS = ast.For | ast.AsyncFor | ast.While
 
-# What a list goes through on its way to who holds it.
+# Nodes that may be between a list and its holder: a variable, an argument or a return.
 _THROUGH = (
     ast.List | ast.Tuple | ast.Dict | ast.Starred | ast.BinOp | ast.BoolOp | ast.IfExp
     | ast.NamedExpr
@@ -22,14 +22,14 @@ _THROUGH = (
 _THROUGH_CALLS = {"chain", "filter", "list", "tuple"}
 _GROWING = {"append", "extend"}
 
-# Holders of a list beside variables.
+# Holders of a list that are not variables.
 _GIVEN = "components="
 _RETURNED = "return"
 
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """A module's text with its own line ends; `utf-8-sig` if it begins with a byte order mark."""
+    """A module's text with its own line ends; `utf-8-sig` if it has a byte order mark."""
 
     path: pathlib.Path
     text: str
@@ -41,13 +41,13 @@ class TrainingStep:
     """The places in one file that have to change.
 
     Attributes:
-        assignment: `trainer = Trainer(...)`, perhaps with a node's name, `.with_id(...)`.
-        call: `Trainer(...)` in it.
-        outermost: the statement of the function's own body that holds the assignment; the same
-            where that is not under a condition.
-        listing: where the trainer goes into the list of components: the statement that appends
-            it, or its name in a list.
-        last_import_line: number of the line after which an import may stand, from 1.
+        assignment: `trainer = Trainer(...)`, perhaps followed by `.with_id(...)`.
+        call: the `Trainer(...)` in the assignment.
+        outermost: the statement directly in the function's body that contains the assignment; the
+            assignment itself unless it is nested, e.g. in an `if`.
+        listing: where the trainer is added to the components: the statement that appends it, or
+            its name in a list.
+        last_import_line: line after which an import can be inserted; 0: before the first line.
     """
 
     source: Source
@@ -60,18 +60,18 @@ class TrainingStep:
 
     @property
     def naming(self) -> ast.Call | None:
-        """`Trainer(...).with_id(...)`; None if the node has its class's name."""
+        """`Trainer(...).with_id(...)`; None if the node keeps its class's name."""
         value = cast("ast.Call", self.assignment.value)
         return None if value is self.call else value
 
     @property
     def trainer(self) -> str:
-        """The name that the trainer has."""
+        """The variable that holds the trainer."""
         return ast.unparse(self.assignment.targets[0])
 
 
 def find(project: pathlib.Path, *, line: int | None = None) -> TrainingStep:
-    """Returns the only training step of a project, or that at a line, if the rules cover it."""
+    """Returns a project's only training step, or the one at `line`; raises UserError otherwise."""
     if not project.exists():
         raise errors.UserError(
             f"Expected a TFX project or its pipeline's file. Received: project={project}, "
@@ -87,11 +87,11 @@ def find(project: pathlib.Path, *, line: int | None = None) -> TrainingStep:
     if called and not trainers:
         raise errors.UserError(
             "Expected a Trainer that is assigned to a name, with nothing after its parenthesis. "
-            f"Received: {', '.join(called)}. Write trainer = Trainer(...), and what follows it, "
-            "such as trainer.with_id(...), in a line of its own."
+            f"Received: {', '.join(called)}. Write trainer = Trainer(...), and any call on it, "
+            "such as trainer.with_id(...), on its own line."
         )
     if not trainers:
-        unread = "".join(f"; not read, for its encoding: {path}" for path in _unread(project))
+        unread = "".join(f"; could not decode {path}" for path in _unread(project))
         raise errors.UserError(
             "Expected a pipeline that assigns a Trainer, e.g. trainer = Trainer(...). "
             f"Received: project={project}, in which there is none{unread}.{_of_ours(project)}"
@@ -100,14 +100,14 @@ def find(project: pathlib.Path, *, line: int | None = None) -> TrainingStep:
     if len(wanted) != 1:
         places = [f"{source.path}:{at.lineno}" for source, _, at, _ in trainers]
         raise errors.UserError(
-            f"Expected one Trainer. Received: {', '.join(places)}. Name the one that you mean by "
-            f"its line: tfx-perf addon {places[0]}."
+            f"Expected one Trainer. Received: {', '.join(places)}. Choose one by its line: "
+            f"tfx-perf addon {places[0]}."
         )
     return _step(*wanted[0])
 
 
 def _of_ours(project: pathlib.Path) -> str:
-    """Returns what is left to do in a project that has OptimizedTrainer already."""
+    """Returns a hint for a project that already has OptimizedTrainer; empty for any other."""
     users = [source.path for source in sources(project) if "OptimizedTrainer(" in source.text]
     if not users:
         return ""
@@ -119,8 +119,8 @@ def _of_ours(project: pathlib.Path) -> str:
 def import_root(project: pathlib.Path, path: pathlib.Path) -> pathlib.Path:
     """Returns the folder from which a project imports its own modules.
 
-    That is the project's folder, even if it is a package (TFX's templates are, and do not import
-    it), unless some module imports from it by its name. For a file, the packages around it decide.
+    This is the project's folder, even if it is a package (TFX's templates are, but do not import
+    it), unless a module imports it by name. For a file, it is the first parent that is no package.
     """
     if project.is_dir():
         by_name = re.compile(rf"^\s*(?:from|import)\s+{re.escape(project.name)}\b", re.MULTILINE)
@@ -133,12 +133,12 @@ def import_root(project: pathlib.Path, path: pathlib.Path) -> pathlib.Path:
 
 
 def sources(project: pathlib.Path) -> Iterator[Source]:
-    """Yields a project's own modules, sorted, without those that Python could not decode."""
+    """Yields a project's own modules, sorted, except those that cannot be decoded."""
     yield from filter(None, map(_read, _python_files(project)))
 
 
 def lines_of(text: str) -> list[str]:
-    """Returns a module's lines with their ends, as `ast` counts them: a form feed ends none."""
+    """Returns a module's lines with their ends, as `ast` counts them: a form feed ends no line."""
     return list(io.StringIO(text, newline=""))
 
 
@@ -157,7 +157,7 @@ def _read(path: pathlib.Path) -> Source | None:
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
         return Source(path, data.decode(encoding), encoding)
-    except (SyntaxError, UnicodeDecodeError, LookupError):  # the first two: a wrong cookie, or none
+    except (SyntaxError, UnicodeDecodeError, LookupError):  # encoding declaration wrong or missing
         return None
 
 
@@ -185,7 +185,7 @@ def _dotted(node: ast.expr) -> str:
 
 
 def _is_call_of(node: ast.AST, name: str) -> TypeGuard[ast.Call]:
-    """Whether a node calls TFX's own component, not that of a cloud."""
+    """Whether a node calls TFX's own component of this name, not that of Google Cloud."""
     if not isinstance(node, ast.Call):
         return False
     callee = _dotted(node.func)
@@ -193,7 +193,7 @@ def _is_call_of(node: ast.AST, name: str) -> TypeGuard[ast.Call]:
 
 
 def _trainers(module: ast.Module) -> Iterator[tuple[ast.Assign, ast.Call]]:
-    """Yields the assignments of a Trainer to a name, and the calls in them."""
+    """Yields each assignment of a Trainer to a variable, and the call in it."""
     for node in ast.walk(module):
         if isinstance(node, ast.Assign) and [*map(type, node.targets)] == [ast.Name]:
             call = _trainer_call(node.value)
@@ -205,7 +205,7 @@ def _trainer_call(value: ast.expr) -> ast.Call | None:
     called = value.func if isinstance(value, ast.Call) else None
     if isinstance(called, ast.Attribute) and called.attr == "with_id":
         inner = called.value
-        is_in_line = inner.end_lineno == value.end_lineno  # else it takes more than one edit
+        is_in_line = inner.end_lineno == value.end_lineno  # otherwise it takes several edits
         return inner if is_in_line and _is_call_of(inner, "Trainer") else None
     return value if _is_call_of(value, "Trainer") else None
 
@@ -228,7 +228,7 @@ def _step(
 
 
 def _check(path: pathlib.Path, scope: ast.Module | ast.FunctionDef, call: ast.Call) -> None:
-    """Raises UserError if a Trainer is made in a way that no rule here covers."""
+    """Raises UserError for a Trainer with positional arguments, its own executor, or in a loop."""
     given = {keyword.arg for keyword in call.keywords}
     if call.args or "custom_executor_spec" in given:
         what = "custom_executor_spec" if "custom_executor_spec" in given else "one without a name"
@@ -240,12 +240,12 @@ def _check(path: pathlib.Path, scope: ast.Module | ast.FunctionDef, call: ast.Ca
         if isinstance(node, _LOOPS) and _holds(node, call):
             raise errors.UserError(
                 f"Expected one Trainer. Received: one in the loop at {path}:{node.lineno}, which "
-                "may make several. Assign it outside of loops."
+                "may make several. Assign it outside the loop."
             )
 
 
 def _last_import_line(module: ast.Module) -> int:
-    """Returns 0, or the line after which a further import may stand."""
+    """Returns the line after which an import can be inserted; 0: before the first line."""
     imports = [node for node in module.body if isinstance(node, ast.Import | ast.ImportFrom)]
     if imports:
         return imports[-1].end_lineno
@@ -283,7 +283,7 @@ def _listing(source: Source, scope: ast.Module | ast.FunctionDef, name: str) -> 
         places = ", ".join(f"{source.path}:{line}" for line in sorted(n.lineno for n in likely))
         raise errors.UserError(
             f"Expected one list of components that takes {name}. Received: {places}, of which none "
-            "is surely that. Have but one, and give it to the pipeline as components=."
+            "is surely the pipeline's. Keep only one, and pass it as components=."
         )
     _check_starts_line(source, likely[0])
     return likely[0]
@@ -292,7 +292,7 @@ def _listing(source: Source, scope: ast.Module | ast.FunctionDef, name: str) -> 
 def _takers(
     scope: ast.AST, name: str, parents: dict[ast.AST, ast.AST]
 ) -> Iterator[tuple[ast.Expr | ast.Name, str | None]]:
-    """Yields the places where a list takes a name, and the holder of the list."""
+    """Yields each place where a name is added to a list, and the holder of the list."""
     for node in ast.walk(scope):
         if isinstance(node, ast.List):
             names = (each for each in node.elts if isinstance(each, ast.Name) and each.id == name)
@@ -307,7 +307,7 @@ def _takers(
 
 
 def _holder(node: ast.AST, parents: dict[ast.AST, ast.AST]) -> str | None:
-    """Returns the holder of a list or a variable; None if that holds no components."""
+    """Returns the holder of a list or a variable; None if it holds no components."""
     parent = parents[node]
     while isinstance(parent, _THROUGH) or _is_through_call(parent):
         parent = parents[parent]
@@ -329,7 +329,7 @@ def _is_through_call(node: ast.AST) -> bool:
 
 
 def grown_list(node: ast.AST) -> str | None:
-    """Returns the variable whose list a node adds to."""
+    """Returns the variable whose list a node extends; None if it extends none."""
     if isinstance(node, ast.AugAssign):
         return ast.unparse(node.target)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
@@ -338,7 +338,7 @@ def grown_list(node: ast.AST) -> str | None:
 
 
 def _likelihood(holder: str | None, scope: ast.AST, parents: dict[ast.AST, ast.AST]) -> int:
-    """Returns how likely a list is that of the pipeline's components; 0 if it may be any other."""
+    """Returns how likely a list holds the pipeline's components; 0 if it may be any other list."""
     if holder is None:
         return 0
     names = [node for node in ast.walk(scope) if isinstance(node, ast.Name | ast.Attribute)]
@@ -357,7 +357,7 @@ def _check_starts_line(source: Source, listing: ast.Expr | ast.Name) -> None:
     before = line.encode()[: listing.col_offset]
     if isinstance(listing, ast.stmt) and before.strip():
         raise errors.UserError(
-            "Expected a line of its own for what adds the Trainer to the components. "
+            "Expected the statement that adds the Trainer to the components on its own line. "
             f"Received: {source.path}:{listing.lineno}. Break the line before "
             f"{ast.unparse(listing)}."
         )

@@ -1,1 +1,1 @@
-"""Several workers: their steps under Keras' `fit` against those of the plan they get."""
+"""Several workers: their step times under Keras' `fit` compared with those of the plan."""

@@ -23,7 +23,7 @@ class CellResult(records.Record):
         model: a name in `worker_job.MODELS`.
         package: the Keras package.
         plain_step_seconds: of Keras' `fit`, one for each round.
-        planned_step_seconds: of several steps a call, likewise.
+        planned_step_seconds: of the plan, with several steps per call, likewise.
     """
 
     model: str
@@ -41,7 +41,7 @@ class BenchmarkRecord(records.Record):
     """A whole benchmark.
 
     Attributes:
-        host: the machine, in words.
+        host: description of the machine.
         versions: package to version.
         worker_count: how many workers trained together, all on this machine.
         cells: what was measured.
@@ -92,7 +92,7 @@ def main(
 
 
 def _trained(name: str, package: str, *, worker_count: int, rounds: int) -> dict[str, list[float]]:
-    """Returns what the first worker has measured."""
+    """Returns the first worker's measurements."""
     said = worker_processes.last_line_of_first(
         worker_job.__name__,
         [name, package, str(rounds)],

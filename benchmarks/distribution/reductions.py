@@ -18,13 +18,13 @@ _LINE = "{:>10} {:>10} {:>9} {:>9} {:>10}"
 
 
 class CellResult(records.Record):
-    """Two workers on links of some bandwidth, that sum their gradients in some type.
+    """Two workers that sum their gradients in one type, on links of one bandwidth.
 
     Attributes:
         megabits_per_second: of each link, in each direction.
         sent: the type in which gradients are summed.
-        step_time_seconds: one for each block; all have theirs in turns.
-        loss: mean of the last steps, after as many of each.
+        step_time_seconds: one for each block; the types take turns.
+        loss: mean over the last block's measured steps; all types train for equally many steps.
     """
 
     megabits_per_second: int
@@ -37,7 +37,7 @@ class ReductionsRecord(records.Record):
     """A whole benchmark.
 
     Attributes:
-        host: the machine, in words.
+        host: description of the machine.
         versions: package to version.
         package: the Keras package.
         cells: what was measured.
@@ -53,11 +53,11 @@ class ReductionsRecord(records.Record):
 
 @click.command()
 @click.option("--megabits", type=click.IntRange(min=1), multiple=True, default=(100, 400),
-              show_default=True, help="A second, of each link.")  # fmt: skip
+              show_default=True, help="Bandwidth of each link.")  # fmt: skip
 @click.option("--package", type=click.Choice(["keras", "tf_keras"]), default="keras",
               show_default=True)  # fmt: skip
 @click.option("--steps", type=click.IntRange(min=1), default=20, show_default=True,
-              help="Of a block, beside as many that are not measured.")  # fmt: skip
+              help="Measured steps of a block, after as many unmeasured ones.")  # fmt: skip
 @click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True,
               help="Blocks of each.")  # fmt: skip
 @options.DATA

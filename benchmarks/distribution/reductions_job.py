@@ -1,4 +1,4 @@
-"""One worker: trains in blocks in which gradients are summed in some type, in turns."""
+"""One worker: trains in blocks, in turns for each type in which gradients are summed."""
 
 import importlib
 import json
@@ -15,22 +15,22 @@ from tfx_perf.core import interception
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.session import TrainingSession
 
-_SETTINGS: dict[str, dict[str, str]] = {  # of `distribution`, by what is sent
+_SETTINGS: dict[str, dict[str, str]] = {  # of `distribution`, by the type sent
     "float32": {},
     "bfloat16": {"reduction_dtype": "bfloat16"},
     "float16": {"reduction_dtype": "float16"},
 }
 
-_UNITS, _ROWS, _BATCH = 512, 4096, 16  # of each worker
+_UNITS, _ROWS, _BATCH = 512, 4096, 16  # the batch is each worker's
 
 
 def main(package: str, steps: int, rounds: int) -> None:
-    """Prints by what is sent the seconds of a step, one for each round, and the last loss, as JSON.
+    """Prints as JSON, by the type sent, the seconds per step and the loss of each round.
 
     Args:
         package: the Keras package.
-        steps: of the part of a block that is measured; as many are before it.
-        rounds: how often each has its turn.
+        steps: measured steps of a block; as many unmeasured ones precede them.
+        rounds: blocks of each type.
     """
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     keras = importlib.import_module(package)
@@ -62,7 +62,7 @@ def main(package: str, steps: int, rounds: int) -> None:
                 history = model.fit(
                     data, steps_per_epoch=steps, epochs=2, verbose=0, callbacks=[callback]
                 ).history
-            return (ends[1] - ends[0]) / steps, history["loss"][-1]  # the first one is traced
+            return (ends[1] - ends[0]) / steps, history["loss"][-1]  # the first epoch traces
 
         return block
 

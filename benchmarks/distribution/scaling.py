@@ -18,13 +18,13 @@ _LINE = "{:>10} {:>8} {:>13} {:>14} {:>7}"
 
 
 class CellResult(records.Record):
-    """A training with some workers on links of some bandwidth.
+    """A training with one number of workers on links of one bandwidth.
 
     Attributes:
         megabits_per_second: of each link, in each direction.
         workers: how many.
-        step_time_seconds: as it was measured.
-        predicted_seconds: by what two workers on the same links had measured.
+        step_time_seconds: as measured.
+        predicted_seconds: from the measurements of two workers on the same links.
     """
 
     megabits_per_second: int
@@ -34,7 +34,7 @@ class CellResult(records.Record):
 
     @property
     def error_ratio(self) -> float:
-        """How far the prediction is off, over what was measured."""
+        """The error of the prediction, relative to the measured time."""
         return self.predicted_seconds / self.step_time_seconds - 1
 
 
@@ -42,7 +42,7 @@ class ScalingRecord(records.Record):
     """A whole benchmark.
 
     Attributes:
-        host: the machine, in words.
+        host: description of the machine.
         versions: package to version.
         package: the Keras package.
         cells: what was measured.
@@ -58,9 +58,9 @@ class ScalingRecord(records.Record):
 
 @click.command()
 @click.option("--megabits", type=click.IntRange(min=1), multiple=True, default=(100, 400),
-              show_default=True, help="A second, of each link.")  # fmt: skip
+              show_default=True, help="Bandwidth of each link.")  # fmt: skip
 @click.option("--most-workers", type=click.IntRange(min=3), default=4, show_default=True,
-              help="From two workers on.")  # fmt: skip
+              help="Largest number of workers.")  # fmt: skip
 @click.option("--package", type=click.Choice(["keras", "tf_keras"]), default="keras",
               show_default=True)  # fmt: skip
 @click.option("--steps", type=click.IntRange(min=40), default=40, show_default=True)
@@ -104,7 +104,7 @@ def main(
 
 
 def _trained(count: int, package: str, *, steps: int, bits_per_second: int) -> CommunicationAccount:
-    """Returns what the workers have measured."""
+    """Returns the first worker's measurements."""
     with shaped_network.links(count, bits_per_second=bits_per_second) as places:
         said = worker_processes.last_line_of_first(
             scaling_job.__name__,

@@ -1,4 +1,4 @@
-"""One worker of a training that computes for a fixed time; prints what the replicas waited."""
+"""One worker of a training whose steps compute for a fixed time; prints its communication."""
 
 import importlib
 import sys
@@ -11,7 +11,7 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.core import interception
 from tfx_perf.training.session import TrainingSession
 
-_COMPUTE_SECONDS = 0.1  # asleep, so that workers on one machine do not slow one another down
+_COMPUTE_SECONDS = 0.1  # asleep, so that workers on one machine do not slow each other down
 _UNITS, _ROWS = 512, 64
 
 

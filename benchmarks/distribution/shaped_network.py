@@ -1,4 +1,4 @@
-"""Workers in network namespaces of their own, on links whose bandwidth is limited."""
+"""Network namespaces for workers, on links whose bandwidth is limited."""
 
 import contextlib
 import os
@@ -16,15 +16,15 @@ _SUBNET = "10.213.77"
 def links(count: int, *, bits_per_second: int) -> Iterator[list[tuple[str, str]]]:
     """Makes a namespace for each worker; yields their names and addresses.
 
-    Linux only, as root, with iproute2. Latency is the kernel's own: only some kernels have what
-    would add to it (netem).
+    Linux only, as root, with iproute2. No latency is added, because only some kernels have netem,
+    which could do it.
 
     Args:
         count: how many.
         bits_per_second: of each link, in each direction.
 
     Raises:
-        ClickException: it is not permitted here.
+        ClickException: not root, a command is missing, or one fails.
     """
     if os.geteuid() or not (shutil.which("ip") and shutil.which("tc")):
         raise click.ClickException(
@@ -41,7 +41,7 @@ def links(count: int, *, bits_per_second: int) -> Iterator[list[tuple[str, str]]
             _run("ip", "netns", "add", name)
             undo.callback(_run, "ip", "netns", "del", name)
             _run("ip", "link", "add", here, "type", "veth", "peer", "name", "eth0", "netns", name)
-            undo.callback(_run, "ip", "link", "del", here)  # a namespace takes its time for it
+            undo.callback(_run, "ip", "link", "del", here)  # deleting a namespace removes it late
             _run("ip", "link", "set", here, "master", _BRIDGE, "up")
             inside = ("ip", "netns", "exec", name)
             _run(*inside, "ip", "address", "add", f"{address}/24", "dev", "eth0")

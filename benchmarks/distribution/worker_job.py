@@ -17,7 +17,7 @@ from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.step import evaluation
 
 BATCH_SIZE = 40
-"""Examples of each worker in a step."""
+"""Examples per step of each worker."""
 
 _STEPS = 300
 _ROWS = 4000
@@ -45,12 +45,12 @@ MODELS = {"taxi": (taxi, _STEPS), "dense": (dense, _STEPS // 10)}
 
 
 def main(name: str, package: str, rounds: int) -> None:
-    """Prints the seconds of a step, `{"plain": [...], "planned": [...]}`; one for each round.
+    """Prints the seconds per step of each round, `{"plain": [...], "planned": [...]}`.
 
     Args:
-        name: in `MODELS`.
+        name: a key of `MODELS`.
         package: the Keras package.
-        rounds: how often each of the two has its turn.
+        rounds: blocks of each of the two.
     """
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     keras = importlib.import_module(package)
@@ -69,11 +69,11 @@ def main(name: str, package: str, rounds: int) -> None:
         ends = []
         callback = keras_api.callback(on_epoch_end=lambda *_: ends.append(time.perf_counter()))
         model.fit(data, steps_per_epoch=steps, epochs=2, verbose=0, callbacks=[callback])
-        return (ends[1] - ends[0]) / steps  # tracing is in the first epoch
+        return (ends[1] - ends[0]) / steps  # the first epoch traces
 
     found: dict[str, list[float]] = {"plain": [], "planned": []}
     for _ in range(rounds):
-        # Without which Keras 3 cannot train.
+        # Without these contexts, Keras 3 cannot train on several workers.
         with as_one_device.over_replicas(model, keras_api), evaluation.as_one_device():
             found["plain"].append(step_seconds())
         with interception.intercepting_fit(session.fit):

@@ -20,13 +20,13 @@ def last_line_of_first(
     """Returns the last line of the first worker's output, when all have ended.
 
     Args:
-        module: what each of them runs.
+        module: the module that each worker runs.
         arguments: of the module.
         hosts: `host:port` of each.
-        prefixes: what stands before each one's command; None: nothing.
+        prefixes: arguments that precede each worker's command; None: no arguments.
 
     Raises:
-        ClickException: one of them failed.
+        ClickException: a worker failed.
     """
     running = [
         subprocess.Popen(

@@ -1,1 +1,1 @@
-"""What a first run costs: the stock Trainer alone against the whole chain."""
+"""The cost of a first run: the stock Trainer alone compared with the whole chain."""

@@ -56,12 +56,12 @@ def main(
         record = results.BenchmarkRecord(
             host=machine.describe(), versions=versions.installed(*_PACKAGES), cells=tuple(found)
         )
-        record.write(json_path)  # after every cell: the whole takes hours
+        record.write(json_path)  # after every cell, as the benchmark takes hours
     click.echo(f"\nWrote {json_path}")
 
 
 def _round(name: str, line: str, data: pathlib.Path) -> results.Run:
-    folder = data / f"first-run-{name}-{line}"  # kept until the next time, to be looked at
+    folder = data / f"first-run-{name}-{line}"  # kept until the next run, for inspection
     shutil.rmtree(folder, ignore_errors=True)
     run = functools.partial(_run, name, line, data)
     stock = run(folder=folder / "stock", label="1", is_stock=True)

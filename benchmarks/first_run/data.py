@@ -14,11 +14,11 @@ _FILES = 4
 
 
 def write(folder: pathlib.Path, model: str) -> None:
-    """Writes the splits as files that ImportExampleGen reads; what is there stays.
+    """Writes the splits as files that ImportExampleGen reads, unless the folder exists.
 
     Args:
         folder: of the splits.
-        model: a name in `user_module.MODELS`; the examples have what it reads.
+        model: a name in `user_module.MODELS`; the examples have the features that it reads.
     """
     if folder.exists():
         return

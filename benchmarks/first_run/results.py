@@ -1,4 +1,4 @@
-"""What the benchmark found."""
+"""The results of the benchmark."""
 
 from typing import ClassVar, Literal
 
@@ -11,11 +11,11 @@ _SLACK_SECONDS, _LONG_SECONDS = 5.0, 20.0
 
 
 class Run(records.Record):
-    """The wall time of the nodes that count.
+    """The wall times of the compared nodes.
 
     Attributes:
         stock_seconds: TFX's Trainer alone.
-        first_seconds: by node, of the run that begins with nothing.
+        first_seconds: by node, of the run that starts from nothing.
         second_seconds: by node, of the run after it.
     """
 
@@ -66,7 +66,7 @@ class CellResult(records.Record):
 
     @property
     def verdict(self) -> str:
-        """Whether the first run is as fast as it has to be."""
+        """Whether the first run meets its target, and by how much it misses it."""
         stock = self.stock.value
         slack = 0.0 if stock >= _LONG_SECONDS else _SLACK_SECONDS
         over = self.chain_seconds("first") - stock - slack
@@ -77,7 +77,7 @@ class BenchmarkRecord(records.Record):
     """A whole benchmark.
 
     Attributes:
-        host: the machine, in words.
+        host: description of the machine.
         versions: package to version.
         cells: what was measured.
     """

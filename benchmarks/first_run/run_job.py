@@ -31,7 +31,7 @@ def run(
         training: a name in `TRAININGS`.
         line: the Keras package.
         is_stock: whether to train with TFX's Trainer alone.
-        label: of the run; a new one trains anew.
+        label: of the run; a new label trains again.
         folder: of artifacts and metadata.
         data_folder: where data are kept for the next benchmark.
     """
@@ -56,7 +56,7 @@ def run(
 
 
 def _own(name: str, line: str, *, data_folder: str) -> tuple[list[Any], dict[str, Any]]:
-    """Returns the nodes before the training of one of our models, and what that is given."""
+    """Returns the nodes before the trainer of one of our models, and the trainer's arguments."""
     training = TRAININGS[name]
     place = pathlib.Path(data_folder, f"first-run-{training.model}")
     data.write(place, training.model)
@@ -84,7 +84,7 @@ def _own(name: str, line: str, *, data_folder: str) -> tuple[list[Any], dict[str
 
 
 def _taxi(name: str, *, folder: pathlib.Path) -> tuple[list[Any], dict[str, Any]]:
-    """Returns likewise those of TFX's template."""
+    """Returns the same for TFX's taxi template."""
     training = TRAININGS[name]
     project = folder / "project"
     taxi.write_project(project, batch_size=training.batch_size)

@@ -1,4 +1,4 @@
-"""A user's training module, as TFX's documentation has it, for several models."""
+"""A user's training module, written as in TFX's documentation, for several models."""
 
 import importlib
 from typing import Any
@@ -60,7 +60,7 @@ def dense(keras: Any) -> Any:
 
 
 def wide_deep(keras: Any) -> Any:
-    """Returns a network on numbers and categories, each of which also counts by itself."""
+    """Returns a deep network on numbers and categories, with a wide part for the categories."""
     layers = keras.layers
     numbers = _numbers(keras)
     categories = keras.Input((data.CATEGORIES,), dtype="int64", name="categories")
@@ -125,4 +125,4 @@ def train_step(keras: Any) -> Any:
 
 
 MODELS = {each.__name__: each for each in (dense, wide_deep, embeddings, cnn, lstm, train_step)}
-"""What trains, by the name in `custom_config`."""
+"""The models, by the name in `custom_config`."""

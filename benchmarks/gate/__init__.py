@@ -1,1 +1,1 @@
-"""How often the gate is wrong: false alarms and missed regressions, beside other tools."""
+"""How often the gate is wrong: false alarms and missed regressions, compared with other tools."""

@@ -1,4 +1,4 @@
-"""Simulated runs: a level for each run that drifts and scatters, and steps around it."""
+"""Simulated runs: each has a level, which drifts and scatters, and steps around this level."""
 
 import dataclasses
 import itertools
@@ -14,7 +14,7 @@ STEPS = 200
 _STEP_SD = 0.05
 _OUTLIER_SHARE, _OUTLIER_FACTOR = 0.01, 3.0
 
-# What the scatter of the steps adds to the variance of their median.
+# The variance of a run's median step that comes from the scatter of its steps.
 _MEDIAN_VARIANCE = math.pi / 2 * _STEP_SD**2 / STEPS
 
 # Run-to-run standard deviation and autocorrelation of the run levels.
@@ -26,12 +26,12 @@ _EFFECTS = (0.0, 0.03, 0.05, 0.10)
 
 
 class Cell(records.Record):
-    """What is simulated.
+    """The parameters of a simulation.
 
     Attributes:
-        run_sd: relative standard deviation of a run's figure, its median step; 0: only what the
-            steps themselves scatter by.
-        autocorrelation: of the levels that successive runs scatter around.
+        run_sd: relative standard deviation of a run's figure, its median step; 0: only the
+            scatter of the steps themselves.
+        autocorrelation: of the levels of successive runs.
         runs: blessed runs before the one that is judged.
         effect: true relative change for the worse of one of the nine metrics.
     """
@@ -93,8 +93,8 @@ def scattered(
 
     Args:
         generator: draws them.
-        shape: of what is returned.
-        dtype: likewise.
+        shape: of the result.
+        dtype: of the result.
     """
     steps = 1 + _STEP_SD * generator.standard_normal(shape, dtype=dtype)
     steps[generator.random(shape, dtype=dtype) < _OUTLIER_SHARE] *= _OUTLIER_FACTOR

@@ -1,4 +1,4 @@
-"""The gate's own answers to simulated histories."""
+"""The gate's own verdicts on simulated histories."""
 
 import datetime
 
@@ -12,7 +12,7 @@ from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.run import Run
 from tfx_perf.gate.verdict import evaluate
 
-# What they measure does not matter here, so all have the noise that is expected of a time.
+# The meaning of the metrics does not matter here, so all have the noise expected of a time.
 KEYS = (
     "step_time_seconds", "peak_memory_bytes", "peak_rss_bytes", "step_peak_bytes", "train_loss",
     "validation_loss", "activation_bytes", "bytes_per_example", "cost_per_million_examples",

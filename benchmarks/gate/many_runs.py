@@ -1,4 +1,4 @@
-"""Thousands of runs in one folder of ledgers: what judging one of them takes."""
+"""Times the judging of each run, with thousands of runs in one folder of ledgers."""
 
 import itertools
 import pathlib

@@ -1,4 +1,4 @@
-"""Months of runs of pipelines that share a ledger; the truth is known, the gate is scored."""
+"""Scores the gate on simulated months of pipelines that share a ledger; the truth is known."""
 
 import dataclasses
 import datetime
@@ -20,22 +20,22 @@ _METRICS = ("accuracy", "auc", "precision", "recall")
 
 @dataclasses.dataclass(frozen=True)
 class World:
-    """What is true of a pipeline.
+    """The true behavior of a pipeline.
 
     Attributes:
         noise: relative standard deviation of a run's step time.
         correlation: between the noise of one run and that of the next.
-        data_noise: relative standard deviation of the evaluation's metrics, by other data.
-        has_baseline: whether Evaluator also evaluates a baseline model on them.
-        growth: of the model, a day.
-        follows: power of the size that time and memory follow; None draws one from 0 to 1.
+        data_noise: relative standard deviation of the evaluation's metrics, due to new data.
+        has_baseline: whether Evaluator also evaluates a baseline model on the same data.
+        growth: relative growth of the model per day.
+        follows: exponent of the size, for time and memory; None: drawn from 0 to 1.
         slowdown: factor of the step time from day 60 on.
-        drift: of the step time, a day.
+        drift: relative increase of the step time per day.
         faster: factor of the step time from day 30 on.
         moves: whether another machine trains from day 60 on, whose first run a person blesses.
-        reruns: how often a training is taken from cache by a further run.
+        reruns: number of further runs that take a training from the cache.
         jumps: whether clocks jump back by up to two days.
-        pipelines: that share the ledger, and name their runs alike.
+        pipelines: how many share the ledger and use the same run names.
     """
 
     noise: float = 0.02
@@ -76,14 +76,14 @@ WORLDS: Mapping[str, World] = {
 
 
 class Score(records.Record):
-    """The gate's answers in a world.
+    """The gate's verdicts in a world.
 
     Attributes:
-        histories: pipelines that were simulated.
+        histories: number of simulated histories.
         healthy_runs: runs that were no worse than those before.
         refused: share of them that were refused.
-        unchecked: healthy or not, blessed with runs on record and nothing compared.
-        found: share of slowdowns that were refused within three runs; None without one.
+        unchecked: runs, healthy or not, blessed without a comparison despite earlier runs.
+        found: share of slowdowns refused within 3 days, or drifts at any time; otherwise None.
     """
 
     histories: int
@@ -93,7 +93,7 @@ class Score(records.Record):
     found: float | None
 
     def describe(self) -> str:
-        """In a line."""
+        """Returns the score in one line."""
         words = []
         if self.healthy_runs:
             words.append(f"{self.refused:.1%} of {self.healthy_runs} healthy runs refused")
@@ -106,7 +106,7 @@ def score(world: World, *, count: int, seed: int) -> Score:
     """Simulates a world `count` times.
 
     Args:
-        world: what is true.
+        world: the true behavior.
         count: histories.
         seed: of the noise.
     """
@@ -155,7 +155,7 @@ def _blessing(run: Run) -> Override:
 
 
 def runs_of(world: World, random: np.random.Generator) -> Callable[[int], list[Run]]:
-    """Returns what makes the runs of a day, by its number."""
+    """Returns a function that draws the runs of a day, given its number."""
     follows = random.uniform() if world.follows is None else world.follows
     levels = random.normal(size=world.pipelines)
 
@@ -220,7 +220,7 @@ def _figures(step: float, size: float, *, random: np.random.Generator) -> dict[s
 
 
 def _evaluation(world: World, random: np.random.Generator) -> dict[str, float]:
-    # One shift of the data moves all metrics, and each has noise of its own.
+    # A shift of the data moves all metrics together, and each has noise of its own.
     shift = random.normal()
     return {
         name: 0.8 * (1 + world.data_noise * (0.8 * shift + 0.6 * random.normal()))

@@ -30,13 +30,13 @@ _FEWEST_BASELINE_RUNS = 3
 def train(
     folder: pathlib.Path, *, rounds: int, steps: int, say: Callable[[str], None]
 ) -> dict[str, list[Run]]:
-    """Trains every kind in turns, so that a slow hour of the machine strikes all of them.
+    """Trains every kind in turns, so that a slow hour of the machine affects all of them.
 
     Args:
-        folder: every run is kept there, so that the next call goes on after the last one.
+        folder: every run is kept there, so that the next call continues after the last one.
         rounds: trainings of each kind.
         steps: of a training.
-        say: told about every training.
+        say: receives a line about every training.
     """
     folder.mkdir(parents=True, exist_ok=True)
     runs = collections.defaultdict(list)
@@ -57,10 +57,10 @@ def train(
 
 
 def judge(runs: Mapping[str, Sequence[Run]], settings: GateSettings) -> dict[str, dict[str, int]]:
-    """Returns how many runs of each kind were refused, by what, of how many.
+    """Returns for each kind how many runs were judged and refused, and by which metrics.
 
     Each run is compared with the unchanged runs of the rounds before it, which all count as
-    blessed, so that one wrong refusal does not spoil what follows.
+    blessed, so that one wrong refusal does not affect later runs.
 
     Args:
         runs: by kind, in the order of the rounds.
@@ -82,7 +82,7 @@ def judge(runs: Mapping[str, Sequence[Run]], settings: GateSettings) -> dict[str
 
 
 def noise(runs: Mapping[str, Sequence[Run]]) -> dict[str, float]:
-    """Returns the relative run-to-run standard deviation of each figure, nothing changed."""
+    """Returns each figure's relative standard deviation between unchanged runs."""
     found = {}
     for key in runs[SAME][0].figures:
         figures = [run.figures[key] for run in runs[SAME] if key in run.figures]

@@ -1,4 +1,4 @@
-"""The benchmark's figures, and whether they are what was aimed at."""
+"""The benchmark's figures, and whether they meet the targets."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -8,9 +8,9 @@ from benchmarks.gate.months import Score
 from benchmarks.gate.short_runs import ShortRuns
 from tfx_perf.core import records
 
-# Runs that are no worse and are refused by any of nine rules, in each cell of eight runs.
+# Largest share of unchanged runs that any of nine rules may refuse, in each cell of eight runs.
 _FALSE_ALARMS = 0.02
-# True changes that are refused, where runs differ by 1% at most and there are eight.
+# Smallest share of true changes to refuse, by their size; for eight runs with noise of at most 1%.
 _POWER = {0.05: 0.80, 0.10: 0.95}
 _QUIET, _ENOUGH = 0.01, 8
 
@@ -23,7 +23,7 @@ class CellResult(records.Record):
         count: histories.
         refused: share that the gate refused, as a regression or as inconclusive.
         regression: share in which it called a metric a regression.
-        rivals: rule of another tool to the share with an alarm; empty where not computed.
+        rivals: share with an alarm by rule of another tool; empty if not computed.
     """
 
     cell: Cell
@@ -37,14 +37,14 @@ class GateBenchmark(records.Record):
     """All cells.
 
     Attributes:
-        versions: of what the rivals were computed with.
+        versions: of the other tools.
         cells: their results.
-        real: real trainings by kind: how many were judged and refused, and by what.
+        real: real trainings by kind: how many were judged and refused, and by which metrics.
         real_note: what the real trainings were and on which machine.
         real_noise: metric to the relative standard deviation of the unchanged real trainings.
-        months: the gate's answers over simulated months, by world.
-        short_runs: the gate's answers to short trainings.
-        judging_seconds: medians of a thousand runs each, with the runs before on record.
+        months: the gate's verdicts on simulated months, by world.
+        short_runs: the gate's verdicts on short trainings.
+        judging_seconds: median of each thousand runs, with all earlier runs on record.
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.gate_benchmark/1"

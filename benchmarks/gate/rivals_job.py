@@ -1,6 +1,6 @@
-"""What other tools would have said, by their own code.
+"""Alarms that other tools would have raised, computed by their own code.
 
-Run as a script by an interpreter that has asv and apache-otava, which do not fit beside TFX:
+Run as a script by an interpreter that has asv and apache-otava, which cannot be installed with TFX:
 `python rivals_job.py HISTORIES.npz`. Prints JSON: rule to share of histories with an alarm.
 """
 
@@ -29,7 +29,7 @@ def mean_over_all(runs: np.ndarray) -> bool:
 
 
 def mann_whitney(runs: np.ndarray) -> bool:
-    """As compare.py of google-benchmark calls scipy, repetitions being steps."""
+    """Calls scipy as compare.py of google-benchmark does, with steps as repetitions."""
     p_value = stats.mannwhitneyu(runs[-2], runs[-1], alternative="two-sided").pvalue
     return bool(p_value < _ALPHA and np.median(runs[-1]) > np.median(runs[-2]))
 

@@ -1,4 +1,4 @@
-"""Trainings of a few hundred steps: how far the gate can tell them apart, and what it says."""
+"""The gate's verdicts on trainings of 100 to 10,000 steps, on a quiet and a busy machine."""
 
 import datetime
 import itertools
@@ -17,8 +17,8 @@ from tfx_perf.gate.verdict import evaluate
 _STEP_SECONDS = 1e-3
 _RUN_SD = 0.01
 _BATCH_SIZE = 64
-# Other work on the machine comes and goes, each after about so many steps, and makes steps so
-# many times as long while it is there.
+# On a busy machine, three loads start and stop, each after about this many steps. A load
+# multiplies the step time by this factor while it runs.
 _LOAD_STEPS, _LOAD_FACTOR = (10, 100, 1000), 1.5
 _STEPS = (100, 300, 1000, 10_000)
 _EFFECTS = (0.0, 0.1, 0.3, 1.0)
@@ -26,7 +26,7 @@ _START = datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc)
 
 
 class ShortRuns(records.Record):
-    """The gate's answers to trainings of one length on one machine.
+    """The gate's verdicts on trainings of one length on one machine.
 
     Attributes:
         is_busy: whether other work comes and goes.
@@ -35,7 +35,7 @@ class ShortRuns(records.Record):
         effect: true relative change of the step time.
         count: histories.
         refused: share that the gate refused, as a regression or as inconclusive.
-        regression: share in which it called a figure that may refuse a regression.
+        regression: share in which it found a regression in a figure that may refuse.
     """
 
     is_busy: bool
@@ -47,7 +47,7 @@ class ShortRuns(records.Record):
     regression: float
 
     def describe(self) -> str:
-        """In a line."""
+        """Returns the result in one line."""
         return (
             f"{'busy' if self.is_busy else 'quiet'}, {self.steps} steps, after "
             f"{self.blessed_runs}, {self.effect:+.0%}: {self.regression:.1%} regressions, "

@@ -17,7 +17,7 @@ _SEED = 1
 
 
 class _Fault(tf.keras.callbacks.Callback):
-    """Makes every step longer by a share of itself, and holds memory."""
+    """Makes every step longer by a share of its time, and holds memory."""
 
     def __init__(self, slowdown: float, held_bytes: int) -> None:
         super().__init__()

@@ -1,1 +1,1 @@
-"""Input pipelines: InputTuner's choice against TFXIO's default and hand-written tf.data."""
+"""Input pipelines: InputTuner's choice compared with TFXIO's default and hand-written tf.data."""

@@ -15,7 +15,7 @@ _QUICK_ROWS, _QUICK_TUNING_SECONDS = 3000, 5.0
 
 
 class _List(click.ParamType):
-    """Values with commas between them, each one of those that are known."""
+    """Comma-separated values, each of which must be known."""
 
     name = "list"
 

@@ -14,7 +14,7 @@ from tfx_perf.config import InputSettings
 from tfx_perf.input import apply, candidates, measure, tuner
 from tfx_perf.input import record as record_lib
 
-# Measured anyway; as InputTuner's choice they need no second measurement.
+# Always measured, so not measured again if InputTuner chooses one of them.
 _SAME_AS = (results.DEFAULT, results.BLOCK_READER)
 
 
@@ -32,9 +32,9 @@ def run(
         cell: a `results.Cell` as JSON values.
         data_folder: where record files are kept.
         rounds: samples of each pipeline.
-        tuning_seconds: InputTuner's time budget; None: 40 seconds, and its default of 60 for a
-            million rows and more.
-        max_rows: fewer rows than the workload has; None for all.
+        tuning_seconds: InputTuner's time budget; None: 40 seconds, or its default of 60 for a
+            million rows or more.
+        max_rows: limit on the workload's rows; None for all.
 
     Raises:
         UserError: the workload's data are not on this machine.
@@ -96,7 +96,7 @@ class _Job:
         self.code = user_code.UserCode(self._workload, self.source, consumer=cell.consumer)
 
     def datasets(self, plan: record_lib.TuningRecord) -> dict[str, tf.data.Dataset]:
-        """Returns what to compare; ours are built as OptimizedTrainer builds them."""
+        """Returns the pipelines to compare; ours are built as OptimizedTrainer builds them."""
         source, decode, code = self.source, self._workload.decode, self.code
         block_reader = apply.serving(
             candidates.make(results.BLOCK_READER),

@@ -1,4 +1,4 @@
-"""What the benchmark prints: a header, a line for each cell, the verdicts."""
+"""Formats the benchmark's output: a heading and a line for each cell."""
 
 from collections.abc import Sequence
 
@@ -10,11 +10,11 @@ _LINE = "{:>9}  {:29} {:30} {:>21} {:>21} {:>21} {:>21} {:>13} {:>6}"
 
 
 def heading(host: str, cells: Sequence[results.Cell], *, tuning_seconds: float | None) -> str:
-    """Returns what is run, and the heads of the columns.
+    """Returns a description of the run, and the headings of the columns.
 
     Args:
-        host: the machine, in words.
-        cells: what will be measured.
+        host: description of the machine.
+        cells: the cells to measure.
         tuning_seconds: InputTuner's time budget in each cell.
     """
     names = dict.fromkeys(cell.workload for cell in cells)
@@ -46,7 +46,7 @@ def line(position: str, result: results.CellResult, *, seconds: float) -> str:
 
     Args:
         position: e.g. `[3/42]`.
-        result: what was measured.
+        result: the measurements of the cell.
         seconds: wall time of the whole cell.
     """
     fed = [result.ratio(name, results.REPEATED) for name in (results.DEFAULT, results.TUNED)]

@@ -1,4 +1,4 @@
-"""From columns to serialized tf.Examples and their schema."""
+"""Turns columns into serialized tf.Examples and their schema."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from benchmarks.input.workloads import workload
 
 
 def encode(columns: workload.Columns) -> list[bytes]:
-    """Returns one serialized tf.Example a row, made by the encoder that TFX writes with."""
+    """Returns one serialized tf.Example per row, made by the encoder that TFX writes with."""
     arrays = [_lists(column) for column in columns.values()]
     batch = pa.RecordBatch.from_arrays(arrays, list(columns))
     return example_coder.RecordBatchToExamplesEncoder().encode(batch)
@@ -37,7 +37,7 @@ def _lists(column: Any) -> pa.ListArray:
     if not isinstance(column, np.ndarray):
         return column
     values = pa.array(column)
-    if pa.types.is_string(values.type):  # the encoder knows only bytes
+    if pa.types.is_string(values.type):  # the encoder accepts only bytes
         values = values.cast(pa.binary())
     return pa.ListArray.from_arrays(np.arange(len(column) + 1, dtype=np.int32), values)
 

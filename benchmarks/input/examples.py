@@ -1,4 +1,4 @@
-"""Record files as the artifact that a TFX component would be given."""
+"""Record files as the artifact that a TFX component would receive."""
 
 from tfx.components.util import examples_utils
 from tfx.proto import example_gen_pb2
@@ -8,7 +8,7 @@ from benchmarks.input import layout
 
 
 def artifact_of(uri: str) -> artifact.Artifact:
-    """Returns the `Examples` at a folder that `layout.Layouts` has written."""
+    """Returns the `Examples` artifact of a folder that `layout.Layouts` has written."""
     examples = standard_artifacts.Examples()
     examples.uri = uri
     examples.split_names = artifact_utils.encode_split_names([layout.SPLIT])

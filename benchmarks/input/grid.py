@@ -8,8 +8,8 @@ from benchmarks.input import results
 SHARDS = (1, 12, 64)
 COMPRESSIONS = (results.GZIP, results.PLAIN)
 
-# Where the models train unless asked otherwise: TFX writes gzip, and what the layout does to
-# the pipelines shows without a model.
+# The layout on which the models train by default: TFX writes gzip, and the effect of the layout
+# shows without a model.
 _MODEL_LAYOUT = (12, results.GZIP)
 
 
@@ -20,7 +20,7 @@ def cells(
     compressions: Sequence[str],
     consumers: Sequence[str] | None,
 ) -> list[results.Cell]:
-    """Returns the cells, those with the same files one after another.
+    """Returns the cells; those that share files follow one another.
 
     Args:
         workloads: their names.

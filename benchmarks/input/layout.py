@@ -1,4 +1,4 @@
-"""The workloads' records on disk, in as many shards and as compressed as a cell asks for.
+"""The workloads' records on disk, with the shards and the compression that a cell asks for.
 
 The records of a workload are encoded and framed once. Every other layout is made of byte ranges
 of that file, because a file of framed records may be cut between any two of them.
@@ -62,7 +62,7 @@ class Layouts:
         """Returns a folder laid out as an `Examples` artifact with the one split `SPLIT`.
 
         Args:
-            shards: into how many files the records are spread evenly.
+            shards: number of files over which the records are spread evenly.
             compression: `gzip` or `plain`.
         """
         folder = self._folder / f"{compression}-{shards}"
@@ -90,7 +90,7 @@ class Layouts:
         with tf.io.TFRecordWriter(f"{folder}/records") as writer:
             for columns in self._workload.tables():
                 records = encoding.encode(columns)
-                # Rows as they were recorded may be sorted; TFX's ExampleGen shuffles them.
+                # The original rows may be sorted; TFX's ExampleGen shuffles them, too.
                 order = generator.permutation(len(records))
                 wanted = len(order) if self._max_rows is None else self._max_rows - len(lengths)
                 for index in order[:wanted]:
@@ -116,14 +116,14 @@ class Layouts:
         if shards == 1 and compression == results.PLAIN:
             (folder / "examples-00000-of-00001").hardlink_to(base)
             return
-        # zlib lets go of the interpreter lock.
+        # zlib releases the interpreter lock.
         with concurrent.futures.ThreadPoolExecutor(host.cpu_count()) as pool:
             list(pool.map(write, range(shards)))
 
 
 @contextlib.contextmanager
 def _complete(folder: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Gives a folder to fill that has its final name only when it is complete."""
+    """Yields a folder to fill, which gets its final name only when it is complete."""
     draft = folder.with_name(f"{folder.name}.draft")
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)

@@ -15,10 +15,10 @@ _EMBEDDING_WIDTH = 8
 
 
 class Network(tf_keras.Model):
-    """A dense network over whatever features there are.
+    """A dense network over any number and kind of features.
 
-    Floats go in as they are; integers and strings through one table of embeddings, hashed;
-    features of variable length as the mean of their embeddings.
+    Floats are used unchanged. Integers and strings are hashed into one table of embeddings, and
+    features of variable length become the mean of their embeddings.
     """
 
     def __init__(self, feature_count: int, class_count: int, hidden_units: tuple[int, ...]) -> None:
@@ -47,7 +47,7 @@ class Network(tf_keras.Model):
                 columns.append(tf.reshape(value, [tf.shape(value)[0], _size_of_row(value)]))
             else:
                 buckets.append(_bucket(value, index))
-        if buckets:  # one look-up for all of them
+        if buckets:  # one lookup for all of them
             embedded = self._embedding(tf.concat(buckets, axis=1))
             width = len(buckets) * _EMBEDDING_WIDTH
             columns.append(tf.reshape(embedded, [tf.shape(embedded)[0], width]))

@@ -14,11 +14,11 @@ _SHUFFLE_RECORDS = 10_000  # TFXIO's default
 def guide(
     source: source_lib.RecordSource, decode: workload.Decode | None, *, cached: bool = False
 ) -> tf.data.Dataset:
-    """Returns what a careful reader of TensorFlow's performance guide writes.
+    """Returns the pipeline that a careful reader of TensorFlow's performance guide writes.
 
     "Better performance with the tf.data API" (tensorflow.org/guide/data_performance): parallel
-    interleave, parallel vectorised map, prefetch, everything on AUTOTUNE; its order is free,
-    which is faster.
+    interleave, parallel vectorized map, prefetch, everything on AUTOTUNE. Its order is not
+    deterministic, which is faster.
 
     Args:
         source: files, options and parser.
@@ -46,7 +46,7 @@ def guide(
 
 
 def serial(source: source_lib.RecordSource, decode: workload.Decode | None) -> tf.data.Dataset:
-    """Returns the pipeline without parallelism and prefetch, also none added by tf.data."""
+    """Returns a pipeline without parallelism or prefetch, not even any added by tf.data."""
     batches = (
         tf.data.TFRecordDataset(list(source.files), source.compression)
         .shuffle(_SHUFFLE_RECORDS)

@@ -1,4 +1,4 @@
-"""What the benchmark found: cells, verdicts, and the machine they hold for."""
+"""The results of the benchmark: cells, verdicts, and the machine they hold for."""
 
 import itertools
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ CONSUMERS = (NO_MODEL, SMALL, HEAVY)
 DEFAULT, SERIAL, GUIDE, GUIDE_CACHED = "default", "serial", "guide", "guide_cached"
 BLOCK_READER, TUNED = "block_reader", "tuned"
 PIPELINES = (DEFAULT, SERIAL, GUIDE, GUIDE_CACHED, BLOCK_READER, TUNED)
-REPEATED = "repeated"  # one batch from memory, the most that any input can give a model
+REPEATED = "repeated"  # one batch from memory, the upper limit for any input
 
 
 class Cell(records.Record):
@@ -35,7 +35,7 @@ class Cell(records.Record):
         return f"{self.workload} {self.shards} {self.compression} {self.consumer}"
 
     def position(self, workloads: Sequence[str]) -> tuple[int, ...]:
-        """Returns what sorts cells as tables and plots show them.
+        """Returns a key that sorts cells as in tables and plots.
 
         Args:
             workloads: their names in order.
@@ -45,7 +45,7 @@ class Cell(records.Record):
 
 
 class CellResult(records.Record):
-    """What was measured in a cell.
+    """The measurements of a cell.
 
     Attributes:
         cell: which one.
@@ -53,8 +53,8 @@ class CellResult(records.Record):
         row_count: examples in the split.
         data_bytes: size of the uncompressed records.
         chosen: the candidate that InputTuner chose.
-        reason: InputTuner's own words.
-        dropped: candidate to why it was not measured by InputTuner.
+        reason: InputTuner's explanation of the choice.
+        dropped: by candidate, why InputTuner did not measure it.
         tuning_seconds: wall time of the search.
         resident_bytes: what the chosen candidate keeps in RAM; None if the default stayed.
         examples_per_second: pipeline to one rate a round; rounds were taken in turns, so that
@@ -80,7 +80,7 @@ class CellResult(records.Record):
 
 
 def ratios_of(rates: dict[str, tuple[float, ...]]) -> dict[str, statistics.Interval]:
-    """Returns the ratios of all to the default and to the repeated batch, of ours to the rest.
+    """Returns all pipelines' ratios to the default and the repeated batch, and ours to the rest.
 
     Args:
         rates: as in `CellResult.examples_per_second`.
@@ -102,8 +102,8 @@ class Verdict(records.Record):
 
     Attributes:
         target: what was wanted.
-        met: None if nothing that was measured tells.
-        evidence: the figures that decided.
+        met: None if no measurement decides it.
+        evidence: the figures behind the verdict.
     """
 
     target: str
@@ -119,7 +119,7 @@ class BenchmarkRecord(records.Record):
     """One run of the benchmark.
 
     Attributes:
-        host: processor, CPUs and memory of the machine, in words.
+        host: description of the machine: processor, CPUs and memory.
         versions: package to version.
         rounds: samples of each pipeline in a cell.
         tuning_seconds: InputTuner's time budget in a cell; None: by the number of rows.

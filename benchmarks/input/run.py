@@ -87,7 +87,7 @@ def run(cells: Sequence[results.Cell], settings: Settings) -> results.BenchmarkR
 def joined(
     before: results.BenchmarkRecord, now: results.BenchmarkRecord
 ) -> results.BenchmarkRecord:
-    """Returns the later record with the cells of the earlier one that it has not, judged anew."""
+    """Returns the later record with the cells that only the earlier one has, and new verdicts."""
     again = {result.cell for result in now.cells}
     kept = [result for result in before.cells if result.cell not in again]
     order = [*WORKLOADS]

@@ -10,13 +10,13 @@ from benchmarks.input.workloads import WORKLOADS
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """A least ratio of two pipelines' speeds.
+    """The minimum ratio of two pipelines' speeds.
 
     Attributes:
         title: what it is about.
         numerator: the pipeline that must be fast.
-        denominator: what it is held against.
-        least: the smallest ratio that will do.
+        denominator: the pipeline that it is compared with.
+        least: the smallest ratio that meets the target.
         over_cells: `median` where the issue asks for a typical speed-up, `min` where it
             promises something for every cell.
         concerns: whether a cell counts.
@@ -30,7 +30,7 @@ class Target:
     concerns: Callable[[results.Cell], bool]
 
     def judge(self, found: Sequence[results.CellResult]) -> results.Verdict:
-        """Returns the verdict, with how the cells spread."""
+        """Returns the verdict, with the spread of the cells."""
         ratios = {
             str(result.cell): ratio.value
             for result in found

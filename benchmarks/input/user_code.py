@@ -1,4 +1,4 @@
-"""What a user's module has, as InputTuner's `TrainStep`: an `_input_fn` and a model."""
+"""The code of a user's module, an `_input_fn` and a model, as InputTuner's `TrainStep`."""
 
 import tensorflow as tf
 
@@ -15,9 +15,9 @@ class UserCode:
 
     Attributes:
         batch_size: examples in a batch.
-        consume: makes an iterator over a dataset and returns what trains on that many of its
-            batches, or only takes them if there is no model.
-        repeated_batch: returns a dataset of one batch from memory, for ever.
+        consume: makes an iterator over a dataset and returns a function that trains on a number of
+            its batches, or only takes them if there is no model.
+        repeated_batch: returns a dataset that repeats one batch from memory endlessly.
     """
 
     def __init__(
@@ -49,11 +49,11 @@ class UserCode:
             self.prepare = trainer.prepare
 
     def dataset(self, factory: source_lib.Factory) -> tf.data.Dataset:
-        """Returns what the user's `_input_fn` makes of `factory`, written as in TFX's examples."""
+        """Returns the dataset of the user's `_input_fn`, written as in TFX's examples."""
         source = self._source
         batches = factory(list(source.file_patterns), source.options, source.schema).repeat()
         return batches.map(self._decode) if self._decode else batches
 
     def trained_example_count(self, split_example_count: int | None) -> float | None:
-        """Returns None: a training without end, for which any search pays."""
+        """Returns None: the training has no end, so any search pays off."""
         return None

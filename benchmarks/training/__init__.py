@@ -1,1 +1,1 @@
-"""OptimizedTrainer against TFX's stock Trainer, and its choice of plan against every plan."""
+"""Compares OptimizedTrainer with TFX's stock Trainer, and its choice of plan with every plan."""

@@ -71,7 +71,7 @@ def main(
             gaps=tuple(gaps),
             verdicts=targets.verdicts((*kept, *found)),
         )
-        record.write(json_path)  # after every cell: the whole takes an hour
+        record.write(json_path)  # after every cell, as the benchmark takes an hour
     click.echo("\n" + "\n".join(record.verdicts) + f"\n\nWrote {json_path}")
 
 

@@ -1,4 +1,4 @@
-"""What a Trainer component would be given: artifacts and execution properties."""
+"""The artifacts and execution properties that a Trainer component would receive."""
 
 import json
 import pathlib
@@ -18,12 +18,12 @@ class Artifacts:
     """Inputs, outputs and properties of one training."""
 
     def __init__(self, workload: Workload, *, data_folder: str, folder: str) -> None:
-        """Writes the data if they are not there, and the schema.
+        """Writes the schema, and the data unless they exist.
 
         Args:
             workload: the training.
             data_folder: where data sets are kept.
-            folder: an empty one, for everything else.
+            folder: an empty folder for everything else.
 
         Raises:
             UserError: the data set is not on this machine.

@@ -1,4 +1,4 @@
-"""Clock: how far a training in another process has come, and a word to end it."""
+"""Clock: follows the progress of a training in another process, and can end it."""
 
 import os
 import pathlib
@@ -32,18 +32,18 @@ class Clock:
         """Returns the steps done, and when that was, by `time.monotonic`."""
         while True:
             seconds, steps = self._values[_SECONDS], self._values[_STEPS]
-            if seconds == self._values[_BEGIN]:  # else it was written in between
+            if seconds == self._values[_BEGIN]:  # otherwise a write is under way
                 return int(steps), float(seconds)
 
     def end(self) -> None:
-        """Has the training end soon, as if it were done."""
+        """Makes the training end soon, as if it were finished."""
         self._values[_END] = 1
 
     def follow(self, model: Any) -> None:
-        """Writes how far the model's training has come, from a thread, until the process ends.
+        """Writes the training's progress from a thread until the process ends.
 
-        A callback would do, but plans other than Keras' `fit` are not for trainings that have one
-        that acts on every batch.
+        A callback that acts on every batch would also do, but a training with one can have no plan
+        other than Keras' `fit`.
         """
         threading.Thread(target=self._follow, args=[model], daemon=True).start()
 

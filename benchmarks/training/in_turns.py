@@ -1,9 +1,9 @@
-"""Trains the same in several processes, of which only one runs at a time.
+"""Trains the same model in several processes, of which only one runs at a time.
 
-A shared host is faster in one minute than in the next. Each training has its turn every few
-seconds, stopped (SIGSTOP) where it stands in between, so that what the host does strikes all.
-`tfx_perf.components.in_turns` asks block by block from within `fit`; here stock `fit`
-is one of the trainings, and must be left alone.
+A shared host is faster in one minute than in the next. Each training has a turn every few seconds
+and is stopped (SIGSTOP) in between, so that changes of the host affect all trainings.
+`tfx_perf.components.in_turns` takes turns inside of `fit`, block by block; here one of the
+trainings is stock `fit`, which must stay unchanged.
 """
 
 import contextlib
@@ -34,17 +34,17 @@ def train_in_turns(
 
     Args:
         trainings: functions that run a training in a child process, with a `Clock` at the path
-            that they are given, and return what it returned.
+            that they receive, and return its result.
         rounds: blocks of each.
-        start_seconds: how long one may take to its first step.
+        start_seconds: how long a training may take to its first step.
 
     Returns:
-        For each what it returned, the seconds per step of its blocks, and the seconds from its
+        For each training its result, the seconds per step of its blocks, and the seconds from its
         start to its first step.
 
     Raises:
-        UserError: as a training.
-        MeasurementError: as a training, or one ended by itself or did not begin.
+        UserError: a training raised it.
+        MeasurementError: a training raised it, ended early, or did not begin.
     """
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -72,14 +72,14 @@ def train_in_turns(
 
 
 class _Runner:
-    """One training; it stands still but for its turns."""
+    """One training, which is stopped except during its turns."""
 
     def __init__(self, clock: Clock, training: futures.Future) -> None:
         self._clock = clock
         self._training = training
 
     def first_step(self, timeout_seconds: float) -> float:
-        """Waits until the training is warm, and stops it; returns when its first call ended."""
+        """Stops the training once it is warm; returns the time when its first call ended."""
         deadline = time.monotonic() + timeout_seconds
         first = None
         while True:
@@ -96,10 +96,10 @@ class _Runner:
             time.sleep(_POLL_SECONDS)
 
     def block(self) -> float:
-        """Has the training run for a while; returns its seconds per step."""
+        """Lets the training run for a while; returns its seconds per step."""
         with self._running():
             first_steps, began = before = self._read()
-            while (first_steps, began) == before:  # the call it was stopped in does not count
+            while (first_steps, began) == before:  # skips the call that was stopped
                 time.sleep(_POLL_SECONDS)
                 first_steps, began = self._read()
             calls, steps, seconds = 0, first_steps, began
@@ -111,7 +111,7 @@ class _Runner:
         return (seconds - began) / (steps - first_steps)
 
     def end(self) -> None:
-        """Has the training end as if it were done."""
+        """Makes the training end as if it were finished."""
         self._clock.end()
         with contextlib.suppress(ProcessLookupError):
             self._signal(signal.SIGCONT)
@@ -128,7 +128,7 @@ class _Runner:
             self._signal(signal.SIGSTOP)
 
     def _signal(self, number: int) -> None:
-        if self._clock.process:  # else it has not begun
+        if self._clock.process:  # otherwise it has not begun
             os.killpg(self._clock.process, number)
 
     def _read(self) -> tuple[int, float]:

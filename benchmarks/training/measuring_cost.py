@@ -1,4 +1,4 @@
-"""What measuring a training costs: the same training with and without it, in turns.
+"""The cost of measuring a training: the same training with and without it, in turns.
 
 Run with `python -m benchmarks.training.measuring_cost`.
 """
@@ -21,9 +21,9 @@ from tfx_perf.training.measuring import collector
 from tfx_perf.training.speedups.plan import TrainingPlan
 
 _BATCH_SIZE, _WIDTH = 32, 16
-# Of an epoch, by steps per execution: short, so that what the host does strikes both of a pair.
+# Steps in an epoch by steps per execution; few, so that the host's load affects both of a pair.
 _STEPS = {1: 300, 50: 3_000}
-_PLAIN_STEP_SECONDS = 1.0  # of no step here, so that the watch only watches
+_PLAIN_STEP_SECONDS = 1.0  # above any step here, so that no plan is dropped as slow
 
 
 @click.command()
@@ -51,7 +51,7 @@ def _turns(steps_per_execution: int, steps: int, rounds: int) -> tuple[list[floa
     seconds: tuple[list[float], list[float]] = [], []
     kinds = [(seconds[0], True), (seconds[1], False)]
     for index in range(rounds + 1):
-        kinds.reverse()  # what comes second must not always be the same
+        kinds.reverse()  # alternates which kind comes second
         for own, is_measured in kinds:
             epochs.clear()
             if is_measured:
@@ -66,7 +66,7 @@ def _turns(steps_per_execution: int, steps: int, rounds: int) -> tuple[list[floa
 
 
 def _fit_call(steps: int, epochs: list[float]) -> interception.FitCall:
-    """Returns a `fit` of two epochs that writes down how long each took."""
+    """Returns a `fit` of two epochs that records how many seconds each takes."""
     from tf_keras import Sequential, callbacks, layers
 
     model = Sequential([layers.Input((_WIDTH,)), layers.Dense(_WIDTH, "relu"), layers.Dense(1)])

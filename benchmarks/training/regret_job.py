@@ -22,10 +22,10 @@ from tfx_perf.training.tuning import choosing
 
 _STEPS_PER_CALL = (1, 10, 50)
 _LONGEST_CALL_SECONDS = 0.5
-# A plan that takes so many times as long as the best one is not measured to the end.
+# A plan that takes this many times as long as the best plan is dropped after a few rounds.
 _HOPELESS = 1.5
 _FEWEST_ROUNDS = 2
-_STEPS = 20_000  # the trials take more time for a long training
+_STEPS = 20_000  # a long training gets more time for trials
 
 
 def run(workload: str, *, rounds: int, data_folder: str) -> dict[str, Any]:

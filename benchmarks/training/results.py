@@ -1,4 +1,4 @@
-"""What the benchmark found, and what that says of the targets."""
+"""The results of the benchmark."""
 
 from typing import ClassVar
 
@@ -10,7 +10,7 @@ STOCK, OPTIMIZED, TUNED = "stock", "optimized", "tuned"
 KINDS = (STOCK, OPTIMIZED, TUNED)
 LINES = ("keras", "tf_keras")
 LONG_STEPS = 20_000
-"""Steps of a training that is worth trials."""
+"""Steps of a training that is long enough for trials."""
 
 
 class Cell(records.Record):
@@ -27,12 +27,12 @@ class Run(records.Record):
     """One training in a process of its own.
 
     Attributes:
-        step_time_seconds: of each block; the i-th of all kinds followed each other.
+        step_time_seconds: of each block; the i-th blocks of all kinds ran one after another.
         start_time_seconds: from the start of its process to the end of the first call, trials
-            included; for the taxi template all of `fit` but its steps.
-        trial_time_seconds: what of it was trials.
-        plan: in words.
-        train_loss: of the training, which ends when everything is measured.
+            included; for the taxi template all of `fit` except its steps.
+        trial_time_seconds: the part of it that trials took.
+        plan: description of the plan.
+        train_loss: last loss of the training, which ends when everything is measured.
     """
 
     step_time_seconds: tuple[float, ...]
@@ -43,20 +43,20 @@ class Run(records.Record):
 
     @property
     def uses_onednn(self) -> bool:
-        """Whether the plan has oneDNN's kernels where TensorFlow would not take them."""
+        """Whether the plan uses oneDNN's kernels although TensorFlow would not by default."""
         return "oneDNN" in self.plan
 
     def seconds_of(self, steps: int) -> float:
-        """Returns how long a training of so many steps takes."""
+        """Returns how long a training of this many steps takes."""
         return self.start_time_seconds + steps * float(np.median(self.step_time_seconds))
 
 
 class Regret(records.Record):
-    """All plans, measured in turns in one process, with the kernels that the training took.
+    """All plans, measured in turns in one process, with the kernels that the training used.
 
     Attributes:
-        speedups: plan, in words, to Keras fit's step time over its own.
-        chosen: what the trials chose.
+        speedups: by the plan's description, Keras fit's step time over that of the plan.
+        chosen: the plan that the trials chose.
         best: the plan with the shortest step.
         regret_ratio: by how much the chosen plan's step is longer than the best one's.
     """
@@ -68,12 +68,12 @@ class Regret(records.Record):
 
 
 class CellResult(records.Record):
-    """What was measured in a cell.
+    """The measurements of a cell.
 
     Attributes:
         cell: which one.
         batch_size: examples in a step.
-        runs: kind to its training.
+        runs: the training of each kind.
         regret: None for the taxi template.
     """
 
@@ -90,12 +90,12 @@ class CellResult(records.Record):
         return statistics.ratio_interval(stock.step_time_seconds, ours.step_time_seconds)
 
     def whole_ratio(self, kind: str) -> float:
-        """Returns the same for a training of `LONG_STEPS`, from the start of its process."""
+        """Returns the ratio of the times from process start to the end of `LONG_STEPS` steps."""
         stock, ours = self.runs[STOCK], self.runs[kind]
         return stock.seconds_of(LONG_STEPS) / ours.seconds_of(LONG_STEPS)
 
     def pay_back_steps(self, kind: str) -> float | None:
-        """Returns after how many steps the longer start has paid; None if never."""
+        """Returns the number of steps after which the longer start pays off; None if never."""
         stock, ours = self.runs[STOCK], self.runs[kind]
         gain = (stock.seconds_of(LONG_STEPS) - stock.start_time_seconds) - (
             ours.seconds_of(LONG_STEPS) - ours.start_time_seconds
@@ -108,12 +108,12 @@ class BenchmarkRecord(records.Record):
     """A whole run.
 
     Attributes:
-        host: the machine, in words.
+        host: description of the machine.
         versions: package to version.
         rounds: blocks of each training.
         cells: what was measured.
-        gaps: what was not, with reasons.
-        verdicts: the targets, in words.
+        gaps: cells that could not be measured, with reasons.
+        verdicts: a sentence for each target.
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.training_benchmark/2"

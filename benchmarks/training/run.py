@@ -1,4 +1,4 @@
-"""Measures the cells one by one; the trainings of a cell in turns, each in its own process."""
+"""Measures the cells one by one; the trainings of a cell take turns, each in its own process."""
 
 import dataclasses
 import functools
@@ -60,7 +60,7 @@ def measure(cell: results.Cell, settings: Settings) -> results.CellResult:
     }
     regret = None
     if settings.regret:
-        # What pays depends on the kernels: those that the training took.
+        # The best plan depends on the kernels, so it uses those of the training.
         kernels = OneDnn().environment() if runs[results.OPTIMIZED].uses_onednn else {}
         found = _in_child(cell, settings, "regret_job", environment=kernels, rounds=_REGRET_ROUNDS)
         regret = results.Regret.model_validate(found)

@@ -1,4 +1,4 @@
-"""What the figures say of the targets."""
+"""Whether the figures meet the targets."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ _MEAN, _LEAST, _REGRET = 1.3, 0.97, 0.05
 
 
 def verdicts(cells: Sequence[results.CellResult]) -> tuple[str, ...]:
-    """Returns a sentence for each target, as far as it was measured."""
+    """Returns a sentence for each target that was measured."""
     found = []
     for cell in cells:
         least = _TAXI.get(cell.cell.workload)

@@ -22,7 +22,7 @@ _SETTINGS = PerfConfig.from_dict({"training": {"seed": taxi.SEED}})
 
 
 def run(workload: str, *, kind: str, steps: int, clock: str, data_folder: str) -> dict[str, Any]:
-    """Trains and returns the plan, in words, the seconds of its trials and the last loss.
+    """Trains; returns the plan's description, the seconds of its trials and the last loss.
 
     Args:
         workload: a key of `WORKLOADS`.
@@ -52,7 +52,7 @@ def run(workload: str, *, kind: str, steps: int, clock: str, data_folder: str) -
 
 
 def _plan(workload: str, given: Artifacts, *, data_folder: str) -> None:
-    """Tunes the input for the pipeline alone, once for all trainings of the workload."""
+    """Tunes the input pipeline without a model, once for all trainings of the workload."""
     kept = pathlib.Path(data_folder, f"{workload}-{input_record.FILE_NAME}")
     if not kept.exists():
         source = examples_lib.record_source(

@@ -41,5 +41,5 @@ WORKLOADS = {
     "lstm": Workload("64 units, 64 words", "text-sparse", 64, _run_fn("lstm")),
 }
 TAXI_BATCH_SIZES = {"taxi-40": 40, "taxi-1024": 1024}
-"""TFX's taxi template with its own module, through `tfx-perf demo`."""
+"""Batch sizes of TFX's taxi template with its own module, run by `tfx-perf demo`."""
 NAMES = (*TAXI_BATCH_SIZES, *WORKLOADS)

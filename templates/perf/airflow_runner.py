@@ -1,15 +1,15 @@
-"""Deploys the pipeline to the Airflow that AIRFLOW_HOME names; scheduled daily, paused at first."""
+"""Deploys the pipeline to the Airflow in AIRFLOW_HOME; scheduled daily, paused at first."""
 
 from tfx_perf.core import console
 
-with console.libraries():  # TensorFlow and others say much while they are imported
+with console.libraries():  # TensorFlow and others log a lot while they are imported
     from tfx.orchestration import metadata
 
     from tfx_perf.pipelines import airflow
 
     from pipeline import configs, definition
 
-# Retries, pools, timeouts, queues, settings of single nodes: see AirflowSettings.
+# Retries, pools, timeouts, queues, per-node settings: see AirflowSettings.
 SETTINGS = airflow.AirflowSettings(
     schedule="@daily",
     default_args=airflow.TaskSettings(retries=1),
@@ -18,7 +18,7 @@ SETTINGS = airflow.AirflowSettings(
 
 
 def main() -> None:
-    """Compiles it into the dags folder; for a second time it updates what is there."""
+    """Compiles the pipeline into the dags folder; a second call updates it."""
     database = configs.OUTPUT / "metadata.sqlite"
     database.parent.mkdir(parents=True, exist_ok=True)
     pipeline = definition.create(

@@ -4,16 +4,16 @@ import os
 
 from tfx_perf.core import console
 
-with console.libraries():  # TensorFlow and others say much while they are imported
+with console.libraries():  # TensorFlow and others log a lot while they are imported
     from tfx_perf import kubeflow
     from tfx_perf.kubeflow import notes
 
     from pipeline import configs, definition
 
-# As Kubeflow Pipelines want it: small letters, digits and -.
+# Kubeflow Pipelines allow only lowercase letters, digits and -.
 NAME = configs.PIPELINE_NAME.lower().replace("_", "-")
 
-# The image that the Dockerfile makes, and the data in it; or a folder of an object store.
+# The image built from the Dockerfile, and the folder of the data in it or in an object store.
 IMAGE = os.environ.get("IMAGE", f"{NAME}:latest")
 DATA_PATH = os.environ.get("KUBEFLOW_DATA_PATH", "/app/data")
 
@@ -21,15 +21,15 @@ DATA_PATH = os.environ.get("KUBEFLOW_DATA_PATH", "/app/data")
 PIPELINE_ROOT = os.environ.get("PIPELINE_ROOT", "minio://mlpipeline/v2/artifacts")
 SERVING_MODEL_DIR = os.environ.get("SERVING_MODEL_DIR", "/tmp/serving_model")
 
-# The ledger of blessed runs, which Kubeflow has no other place for.
+# Folder for the ledger of blessed runs, for which Kubeflow has no other place.
 BASELINE_URI = os.environ.get("BASELINE_URI")
 
-# CPU, memory, accelerators, secrets, settings of single nodes: see KubeflowSettings.
+# CPU, memory, accelerators, secrets, per-node settings: see KubeflowSettings.
 SETTINGS = kubeflow.KubeflowSettings(image=IMAGE)
 
 
 def main() -> None:
-    """Writes the pipeline as YAML, and says what a run will do without."""
+    """Writes the pipeline as YAML, and prints notes on anything that a run will lack."""
     pipeline = definition.create(
         pipeline_name=NAME,
         pipeline_root=PIPELINE_ROOT,

@@ -9,15 +9,15 @@ from pipeline import configs
 
 
 def main() -> None:
-    """Runs it; a new label trains anew though nothing has changed."""
+    """Runs the pipeline; a new label trains again even if nothing has changed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--set", action="append", default=[], metavar="PARAMETER=VALUE")
     parser.add_argument("--label", help="train again although nothing has changed")
     arguments = parser.parse_args()
     database = configs.OUTPUT / "metadata.sqlite"
-    # What TFX, TensorFlow and others say goes into the log, also while they are imported.
+    # The output of TFX, TensorFlow and others goes to the log, also while they are imported.
     with console.script(configs.OUTPUT / "run.log") as terminal:
-        PerfConfig.from_yaml(configs.SETTINGS)  # what is wrong there need not wait for TFX
+        PerfConfig.from_yaml(configs.SETTINGS)  # reports its errors before TFX is imported
         from tfx.orchestration import metadata
 
         from tfx_perf.pipelines import local_runner, progress

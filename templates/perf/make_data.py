@@ -21,7 +21,7 @@ COUNTRIES = ("DE", "FR", "IT", "NL", "PL")
 
 
 def rows(count: int, *, seed: int = 1) -> list[dict[str, float | int | str]]:
-    """Returns orders; the dearer, the more discounted and the farther, the more come back."""
+    """Returns orders; expensive, discounted and distant ones are returned more often."""
     chance = random.Random(seed)
     made = []
     for _ in range(count):
@@ -54,7 +54,7 @@ def write_csv(made: list[dict[str, float | int | str]], path: pathlib.Path) -> N
 
 def write_records(made: list[dict[str, float | int | str]], path: pathlib.Path) -> None:
     """Writes one gzip-compressed TFRecord file of tf.Example."""
-    with console.libraries():  # TensorFlow says much while it is imported
+    with console.libraries():  # TensorFlow logs a lot while it is imported
         import tensorflow as tf
 
     def feature(value: float | int | str) -> tf.train.Feature:

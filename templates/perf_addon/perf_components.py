@@ -23,14 +23,14 @@ SETTINGS = pathlib.Path(__file__).with_name("perf.yaml")
 def train(
     **training: Any,
 ) -> tuple[OptimizedTrainer, channel.BaseChannel, list[base_node.BaseNode]]:
-    """Puts OptimizedTrainer in Trainer's place, with what belongs to it.
+    """Replaces Trainer with OptimizedTrainer and the components that work with it.
 
     Args:
-        **training: what TFX's Trainer takes.
+        **training: the arguments of TFX's Trainer.
 
     Returns:
-        OptimizedTrainer, whose outputs are Trainer's; the blessing of PerfEvaluator, for
-        Pusher's `infra_blessing`; and the other nodes, which the pipeline needs too.
+        OptimizedTrainer, which has Trainer's outputs; the blessing of PerfEvaluator, for Pusher's
+        `infra_blessing`; and the other nodes, which must be added to the pipeline too.
     """
     settings = PerfConfig.from_yaml(SETTINGS)
     plans = latest_plans(training["examples"])

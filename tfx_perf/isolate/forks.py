@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 _TASKS = pathlib.Path("/proc/self/task")
-# Of gRPC, in ML Metadata's client and in Beam, before it calls its threads by their work.
+# Prefixes of the names of gRPC's threads, in ML Metadata's client and in Beam.
 _RUNNING = ("grpc", "event_engine", "lifeguard")
 _STANDARD_STREAMS = 0, 1, 2
 

@@ -1,4 +1,4 @@
-"""Generated rows of the shape of Criteo's click logs."""
+"""Generated rows that resemble Criteo's click logs."""
 
 from collections.abc import Iterator
 

@@ -12,7 +12,7 @@ from tfx_perf.core import errors
 
 _FOLDER = pathlib.Path("/usr/share/datasets/fashion-mnist")
 _SHAPE = (28, 28, 1)
-# Of the IDX format: magic number and sizes.
+# Headers of the IDX format: magic number and sizes.
 _IMAGE_HEADER_BYTES, _LABEL_HEADER_BYTES = 16, 8
 
 

@@ -27,7 +27,7 @@ _VOCABULARIES = ("payment_type", "company")
 def _tables() -> Iterator[workload.Columns]:
     """Yields the data set 100 times, each time with a little noise on the miles.
 
-    Identical rows would flatter whatever compresses, caches or compares them.
+    Identical rows would flatter pipelines that compress, cache or compare them.
     """
     path = workload.package_file(
         "tfx",

@@ -13,7 +13,7 @@ _LONGEST_WORDS = 150
 
 
 def _tables() -> Iterator[workload.Columns]:
-    """Yields random passages of TFX's IMDB sample: 1 to 150 words, whatever the review."""
+    """Yields random passages of 1 to 150 words, each from one review of TFX's IMDB sample."""
     path = workload.package_file(
         "tfx",
         "examples/imdb/data/imdb_small_with_labels.txt",

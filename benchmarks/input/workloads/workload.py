@@ -1,4 +1,4 @@
-"""What the benchmark must know of a data set."""
+"""The description of a data set for the benchmark."""
 
 import dataclasses
 import importlib.util
@@ -25,10 +25,10 @@ class Workload:
         description: for people.
         batch_size: examples in a batch of the training.
         class_count: the label's values are 0 .. class_count - 1.
-        tables: yields the rows, block by block, always the same ones; with a column `label`.
-        tabular: whether a row is scalars.
+        tables: yields the rows in blocks, the same in each call; with a column `label`.
+        tabular: whether all features are scalars.
         ragged: whether the schema asks for ragged instead of sparse tensors.
-        decode: what the user's `_input_fn` maps over the batches of the factory; None for nothing.
+        decode: function that the user's `_input_fn` maps over the factory's batches; None for none.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What the modules share: reading the examples, training, saving."""
+"""Code that the modules share: reading the examples, training, saving."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ def train(fn_args: FnArgs, model: tf.keras.Model, decode: Callable[..., Any]) ->
     Args:
         fn_args: of `run_fn`; `custom_config` has the `batch_size` and the path of a `clock`.
         model: gives logits.
-        decode: maps features and label as they are read to what the model takes.
+        decode: maps features and label, as they are read, to the model's inputs and label.
     """
     schema = io_utils.parse_pbtxt_file(fn_args.schema_path, schema_pb2.Schema())
     options = tfxio.TensorFlowDatasetOptions(
@@ -48,9 +48,9 @@ def train(fn_args: FnArgs, model: tf.keras.Model, decode: Callable[..., Any]) ->
 
 @contextlib.contextmanager
 def _calling_when_it_trains(start: Callable[[], None]) -> Iterator[list[Any]]:
-    """Yields the callbacks of a `fit` at the begin of whose own steps `start` is called.
+    """Yields callbacks for a `fit`, and makes it call `start` before its own first step.
 
-    tfx-perf tells callbacks of the training before the trials, whose steps are none of it.
+    tfx-perf calls `on_train_begin` before the trials, whose steps do not count as training.
     """
 
     def starting(own: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,9 +1,9 @@
-"""The columns of the data and what becomes of them."""
+"""The columns of the data and how they are transformed."""
 
 # Scaled to mean 0 and variance 1.
 NUMERIC = ("amount", "discount", "items")
 
-# Turned into the position in a vocabulary that Transform makes.
+# Turned into positions in a vocabulary that Transform computes.
 CATEGORICAL = ("channel", "country")
 
 # Values beyond the vocabulary share one more position.

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 import tensorflow_transform as tft
-import tf_keras as keras  # what Transform's layers are made of
+import tf_keras as keras  # the package of Transform's layers
 from tfx import v1 as tfx
 from tfx_bsl.public import tfxio
 
@@ -14,7 +14,7 @@ LEARNING_RATE = 1e-3
 
 
 def run_fn(fn_args: tfx.components.FnArgs) -> None:
-    """Trains and saves; what OptimizedTrainer calls, as TFX's Trainer would."""
+    """Trains and saves the model; OptimizedTrainer calls it as TFX's Trainer would."""
     transform = tft.TFTransformOutput(fn_args.transform_output)
     model = build(transform)
     model.fit(
@@ -25,7 +25,7 @@ def run_fn(fn_args: tfx.components.FnArgs) -> None:
         callbacks=[keras.callbacks.TensorBoard(fn_args.model_run_dir)],
         verbose=2,
     )
-    # Kept by the model, so that it is saved with it.
+    # Attached to the model, so that it is saved with it.
     model.transform = transform.transform_features_layer()
     model.save(
         fn_args.serving_model_dir,
@@ -41,7 +41,7 @@ def build(transform: tft.TFTransformOutput) -> keras.Model:
         inputs[name] = keras.Input((1,), name=name, dtype=tf.float32)
         parts.append(inputs[name])
     for name in features.CATEGORICAL:
-        size = transform.vocabulary_size_by_name(name) + 1  # one for all that is unknown
+        size = transform.vocabulary_size_by_name(name) + 1  # one for all unknown values
         inputs[name] = keras.Input((1,), name=name, dtype=tf.int64)
         parts.append(keras.layers.CategoryEncoding(size, output_mode="one_hot")(inputs[name]))
     hidden = keras.layers.concatenate(parts)
@@ -60,7 +60,7 @@ def build(transform: tft.TFTransformOutput) -> keras.Model:
 def _batches(
     patterns: list[str], fn_args: tfx.components.FnArgs, transform: tft.TFTransformOutput
 ) -> tf.data.Dataset:
-    """Returns endless batches of (features, label); InputTuner's plan comes in here."""
+    """Returns endless batches of (features, label); InputTuner's plan applies here."""
     options = tfxio.TensorFlowDatasetOptions(batch_size=BATCH_SIZE, label_key=features.LABEL)
     schema = transform.transformed_metadata.schema
     return fn_args.data_accessor.tf_dataset_factory(patterns, options, schema).repeat()

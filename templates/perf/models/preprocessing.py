@@ -1,4 +1,4 @@
-"""What Transform does to the columns, in training and in serving alike."""
+"""How Transform changes the columns, in training as in serving."""
 
 import tensorflow as tf
 import tensorflow_transform as tft

@@ -1,9 +1,9 @@
-"""What you change first: names, folders, steps."""
+"""The settings to change first: names, folders, steps."""
 
 import os
 import pathlib
 
-# Runs of one name share their baseline in the gate.
+# Runs with the same name share a baseline in the gate.
 PIPELINE_NAME = "{{PIPELINE_NAME}}"
 
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
@@ -18,11 +18,11 @@ OUTPUT = pathlib.Path(os.environ.get("OUTPUT", PROJECT / "output"))
 TRAIN_STEPS = 1000
 EVAL_STEPS = 15
 
-# Below it Evaluator does not bless the model.
+# Evaluator does not bless a model below this accuracy.
 MIN_ACCURACY = 0.7
 
 # Settings of the four components of tfx-perf.
 SETTINGS = PROJECT / "perf.yaml"
 
-# Options of Beam for the steps that read all of the data, e.g. "--runner=FlinkRunner ...".
+# Options of Beam for the components that read all of the data, e.g. "--runner=FlinkRunner ...".
 BEAM_PIPELINE_ARGS = os.environ.get("BEAM_PIPELINE_ARGS", "").split()

@@ -1,4 +1,4 @@
-"""This project's pipeline; every runner runs this one."""
+"""This project's pipeline, which every runner runs."""
 
 import tensorflow_model_analysis as tfma
 from ml_metadata.proto import metadata_store_pb2
@@ -24,13 +24,13 @@ def create(
     """Returns the pipeline.
 
     Args:
-        pipeline_name: runs of one name share their baseline.
+        pipeline_name: runs with the same name share a baseline.
         data_path: folder with the data, as the components see it.
         pipeline_root: folder for the artifacts, also in an object store.
         serving_model_dir: where blessed models are pushed to.
         metadata_connection_config: of ML Metadata; None where the orchestrator has its own.
-        baseline_uri: where the gate keeps its ledger of blessed runs, beside ML Metadata.
-        run_label: a new label trains anew though nothing has changed.
+        baseline_uri: where the gate keeps its ledger of blessed runs, in addition to ML Metadata.
+        run_label: a new label trains again even if nothing has changed.
     """
     settings = PerfConfig.from_yaml(configs.SETTINGS)
     if baseline_uri:
@@ -57,7 +57,7 @@ def create(
 
 
 def eval_config() -> tfma.EvalConfig:
-    """Returns Evaluator's limit, and that a model must not be worse than the last blessed one."""
+    """Returns Evaluator's limits: minimum accuracy and maximum drop from the last blessed model."""
     threshold = tfma.MetricThreshold(
         value_threshold=tfma.GenericValueThreshold(lower_bound={"value": configs.MIN_ACCURACY}),
         change_threshold=tfma.GenericChangeThreshold(

@@ -1,4 +1,4 @@
-"""The model learns what the data say."""
+"""The model learns from the data."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from models import features, model
 
 
 class _Transform:
-    """As much of Transform's output as `build` asks for."""
+    """The part of Transform's output that `build` uses."""
 
     def vocabulary_size_by_name(self, name: str) -> int:
         return {"channel": 3, "country": 5}[name]

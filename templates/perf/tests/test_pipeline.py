@@ -1,4 +1,4 @@
-"""The pipeline can be compiled, and has the nodes it shall have."""
+"""The pipeline can be compiled, and has the expected nodes."""
 
 from tfx.dsl.compiler import compiler
 

@@ -1,4 +1,4 @@
-"""What Transform makes of the columns."""
+"""The columns after preprocessing."""
 
 import pathlib
 

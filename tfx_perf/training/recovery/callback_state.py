@@ -27,7 +27,7 @@ class CallbackSnapshot:
     """The callbacks' state at one moment, packed; see `plain_data`."""
 
     history: Packed  # the epochs of the History, and its values
-    # Of each: its class, its changed attributes, and the length in bytes of a CSV logger's file.
+    # Per callback: class, changed attributes, and the length in bytes of a CSV logger's file.
     callbacks: list[tuple[str, dict[str, Packed], int | None]]
     logs: Packed  # of the last call of the train function
 
