@@ -124,7 +124,7 @@ def record_source(
     if not source.files:
         raise errors.UserError(
             f"Expected files of examples. Received: split={split!r}, which has none in "
-            f"{', '.join(item.uri for item in examples)}. Check the component before."
+            f"{', '.join(item.uri for item in examples)}. Check the upstream component."
         )
     try:
         names = sorted(source.element_spec)

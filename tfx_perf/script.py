@@ -161,7 +161,7 @@ def _begun(
         if record is None:
             return None
         record = record.model_copy(update={"key": key, "runs_before": runs_before})
-        return scaling.with_one_replica(record, [("a run before", each) for _, each in runs])
+        return scaling.with_one_replica(record, [("an earlier run", each) for _, each in runs])
 
     return session, figures
 

@@ -58,7 +58,7 @@ def keyed(
     then = (
         "The next run searches again."
         if plan.needs_another_search
-        else "Searches have ended so before: there is none again for these code and settings."
+        else "Earlier searches ended so, too: there is none again for this code and settings."
     )
     return plan.model_copy(update={"reason": f"{plan.reason} {then}"})
 

@@ -36,7 +36,7 @@ class TrainConsumer:
         if not isinstance(data, tf.data.Dataset):
             raise errors.UserError(
                 "Expected fit to get a tf.data.Dataset. "
-                f"Received: x={type(data).__name__}. Only this can be exchanged."
+                f"Received: x={type(data).__name__}. Only a Dataset can be replaced."
             )
         self._model = call.model
         self.default = endless(data)

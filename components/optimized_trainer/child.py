@@ -212,7 +212,7 @@ class _TrialsHere:
         """
         order = self._order
         if not order.are_open:
-            return plain("trials of it have ended a process")
+            return plain("trials have ended a process")
         may_lack, self._may_lack = self._may_lack, False
         if not may_lack:
             others = {"may_ask_for_onednn": False, "spent_seconds": 0.0}

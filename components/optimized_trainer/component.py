@@ -35,7 +35,7 @@ class OptimizedTrainer(training_component.TrainingComponent):
     the first step of its first `Model.fit`, short trials compare Keras' `fit` with several steps
     per call and with XLA, on the real model and data. The fastest plan that produces Keras'
     weights then trains. A trial that crashes or runs out of memory is skipped; if no trial can be
-    run, Keras' `fit` trains. Code that cannot be sped up (a custom loop, NumPy input, eager mode)
+    run, Keras' `fit` trains. Code that cannot be sped up (a custom loop, a generator, eager mode)
     trains as it would with Trainer, and the record says why.
 
     With the setting `distribution.strategy`, `run_fn` runs in the scope of that `tf.distribute`

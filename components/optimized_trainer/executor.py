@@ -37,10 +37,10 @@ class Executor(base_executor.BaseExecutor):
     def Do(  # noqa: N802 (TFX's name)
         self, input_dict: _Artifacts, output_dict: _Artifacts, exec_properties: dict[str, Any]
     ) -> None:
-        """Trains a model in a child process, or in several workers if configured or faster.
+        """Trains a model in a child process, or in several workers if configured.
 
-        The plan comes from an earlier run, or from trials in that process. A failure of the trials
-        costs the speedup, not the training, which then continues with Keras' `fit`.
+        The plan comes from an earlier run, or from trials in that process. If the trials
+        fail, the training still runs, with Keras' `fit`.
         """
         exec_properties = trainer_args.with_train_steps(exec_properties)
         job = TrainingJob.of(input_dict, exec_properties)
@@ -89,7 +89,7 @@ def publish(
     strategy: StrategyChoice | None,
     origin: Origin,
 ) -> None:
-    """Publishes the record, and compiles the saved model if the settings ask for it."""
+    """Compiles the saved model if the settings ask for it, and publishes the record."""
     (target,), (model,) = (
         outputs[key] for key in ("perf_metrics", standard_component_specs.MODEL_KEY)
     )

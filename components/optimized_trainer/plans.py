@@ -100,7 +100,7 @@ def of_node(target: artifact.Artifact) -> Iterator[tuple[str, record.TrainingRec
     try:
         beside = [int(each.name) for each in here.parent.iterdir() if each.name.isdecimal()]
     except Exception as error:  # whatever a store raises must not cost the trained model
-        _LOGGER.warning("Runs before are not looked at: %s", errors.in_one_line(error))
+        _LOGGER.warning("Earlier runs cannot be read: %s", errors.in_one_line(error))
         return
     for number in sorted((each for each in beside if each < int(here.name)), reverse=True)[:_RUNS]:
         file = here.parent / str(number) / record.FILE_NAME

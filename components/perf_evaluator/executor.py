@@ -230,9 +230,9 @@ def _ledgers_in(resolved: Sequence[artifact.Artifact]) -> Iterator[Ledger]:
     gone = [path for path in paths if not storage.exists(path)]
     if paths and len(gone) == len(paths):
         raise errors.UserError(
-            f"Expected the ledger of a run before. Received: path={gone[-1]}, which does not exist."
-            " Restore the file. If you have deleted the pipeline's output, delete its metadata "
-            "database, too; or run once without the ledger input to begin a new one."
+            f"Expected the ledger of an earlier run. Received: path={gone[-1]}, which does not "
+            "exist. Restore the file. If you have deleted the pipeline's output, delete its "
+            "metadata database, too; or run once without the ledger input to begin a new one."
         )
     for path in gone:
         _LOGGER.warning("The ledger %s is gone; newer ones have its runs.", path)

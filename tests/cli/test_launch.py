@@ -67,7 +67,7 @@ def ending(*_):
         os.kill(os.getpid(), signal.SIGKILL)
     own(*_)
 
-own, plan_tuner.PlanTuner._checked = plan_tuner.PlanTuner._checked, ending
+own, plan_tuner.PlanTuner._run_checks = plan_tuner.PlanTuner._run_checks, ending
 """
 
 
@@ -273,7 +273,7 @@ def test_workers_are_compared_with_a_run_alone_and_retry_passing_failures(tmp_pa
 def test_trials_that_end_a_worker_are_not_repeated(tmp_path):
     output, error = ended(tmp_path, _ENDING + _TRAINING, "keras", options=["--restarts", "1"])
     assert "Restarting all workers (1 of 1). Worker 1: was killed (SIGKILL)" in error
-    assert record_of(tmp_path)["plan_reason"] == "trials of it have ended the workers"
+    assert record_of(tmp_path)["plan_reason"] == "a trial ended the workers"
 
 
 _FAILING = """

@@ -203,7 +203,7 @@ def test_a_log_that_cannot_be_written_or_is_the_script_is_one_line(tfx_perf, tmp
 @pytest.mark.parametrize(
     ("arguments", "received", "end"),
     [
-        (["nowhere.py"], "nowhere.py, which is no file.", ""),
+        (["nowhere.py"], "nowhere.py, which is not a file.", ""),
         ([sys.executable, "here.py", "good"], "/", "Leave the interpreter out"),
     ],
 )

@@ -493,7 +493,7 @@ def owners(cluster):
 def test_the_job_ends_with_the_pod_that_submitted_it(kind, run, cluster, in_pod):
     in_pod("trainer-1")
     cluster.when_it_runs(cluster.pods.clear)
-    with pytest.raises(errors.MeasurementError, match="it is gone"):
+    with pytest.raises(errors.MeasurementError, match="it no longer exists"):
         run({0: WAITS, 1: WAITS}, kind=kind)
     assert owners(cluster) == ["trainer-1"]
 

@@ -186,7 +186,7 @@ def test_takes_the_count_of_large_data_from_statistics(inputs, tmp_path, plan_sp
     assert record.example_count == 12345
     assert record.chosen == "default"
     assert record.needs_another_search  # with more time its outcome would differ
-    assert record.reason.endswith("1e-06: raise it. The next run searches again.")
+    assert record.reason.endswith("(1e-06): raise it. The next run searches again.")
 
 
 @pytest.mark.one_case

@@ -138,7 +138,7 @@ def test_rules_cover_the_figures_of_every_input_and_refuse_a_missing_input(gate)
     ]
     assert [blessing.get_int_custom_property("blessed") for blessing in blessings] == [1, 0, 0]
     message = blessings[-1].get_string_custom_property("blessing_message")
-    assert "MemoryProfiler recorded no such figure" in message
+    assert "MemoryProfiler recorded no finite value" in message
 
 
 def test_a_corrupt_ledger_stops_the_gate_and_stays_as_it_is(gate):

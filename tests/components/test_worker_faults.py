@@ -63,7 +63,7 @@ def test_a_plan_that_fails_on_one_worker_is_skipped(trainer, tmp_path, fault, ca
     assert failed  # one or more, which differ in their steps per execution
     assert all(cause in each.reason and each.plan.steps_per_execution for each in failed)
     assert record.plan.is_plain_fit  # otherwise it would have trained with that plan, untried
-    assert record.plan_reason == "trials of it have ended the workers"
+    assert record.plan_reason == "a trial ended the workers"
     assert record.is_settled == ("memory" in fault)
     assert (record.train_step_count, record.oom_count) == (120, 0)
     assert f"the workers were started again after {note}" in " ".join(record.notes)

@@ -156,7 +156,7 @@ def test_a_stopped_worker_of_a_coordinator_is_killed_and_started_again(tmp_path,
         assert group.first_failure(heartbeat_timeout_seconds=2, is_over=look) is None
     assert said == [
         "Worker 0 was killed after 2 s without a heartbeat: it was stopped or "
-        "killed, and is started again."
+        "hung, and is started again."
     ]
 
 

@@ -94,7 +94,7 @@ def test_output_for_a_script_names_no_component_nor_a_file_it_lacks():
     assert len([outcome for outcome in decision.outcomes if outcome.refuses]) == 2
     said = "\n".join([report_on(decision).render(), *messages.lines(decision)])
     assert "May this run count as good?" in said
-    assert "The script's training recorded no such figure" in said
+    assert "The script's training recorded no finite value" in said
     assert "the training's report says why" in said
     for name in (*{each.component for each in metrics.CATALOGUE.values()}, "refused.html"):
         assert name not in said

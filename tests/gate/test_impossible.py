@@ -74,7 +74,7 @@ def test_a_run_with_an_impossible_figure_is_never_blessed(found, is_first):
     assert not decision.blessed
     assert decision.verdict is Verdict.INVALID
     (outcome,) = [item for item in decision.outcomes if item.metric == key]
-    assert f"Received: {key}={value:g}." in outcome.reason
+    assert f"Received: {key}={value:g}," in outcome.reason
     assert "gate.policy.invalid" in "\n".join(messages.lines(decision))
 
 

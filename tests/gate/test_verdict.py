@@ -69,8 +69,8 @@ def test_incomparable_runs_are_distinguished_from_worse_ones():
     )
     record = judged(1.0, ledger=known, settings=settings, train_loss=2.0)
     assert record.headline.startswith(
-        "Blessed: 1 of 2 checks made, none refused. Advisory rules not met: train_loss. "
-        "Not comparable with a blessed run: step_time_seconds."
+        "Blessed: 1 of 2 checks could be made, and none refused. Advisory rules not met: "
+        "train_loss. Not comparable with a blessed run: step_time_seconds."
     )
 
 
@@ -130,8 +130,8 @@ def test_limits_are_inclusive_and_need_a_value(value, rule, verdict):
 def test_a_yes_or_no_figure_is_an_answer_and_not_an_amount():
     settings = only(memory_leak={"max": 0.0})
     for value, reason in (
-        (0.0, "The answer is no, as it has to be."),
-        (1.0, "The answer is yes, and has to be no."),
+        (0.0, "It is no, as it must be."),
+        (1.0, "It is yes, but must be no."),
     ):
         record = evaluate(run("a", memory_leak=value), ledger=Ledger(), settings=settings)
         (outcome,) = record.outcomes

@@ -148,7 +148,7 @@ def test_serves_inside_of_a_function(name, make_source, caplog):
 @pytest.mark.parametrize(
     ("settings", "record", "reason"),
     [
-        ({"schema": PLACED_SCHEMA}, plan("columns"), "places of its own"),
+        ({"schema": PLACED_SCHEMA}, plan("columns"), "not a list of values per row"),
         ({}, plan("columns", memory_budget_bytes=10), "the budget is 10 B"),
     ],
 )

@@ -60,8 +60,9 @@ def test_verdict_names_numbers_and_remedy():
     found = found.model_copy(update={"stages": tuple(stages)})
     assert found.bottleneck.name == "parse"
     assert found.verdict.startswith(
-        "Input-bound: the step alone trains 912,000 examples/s, fed by the default 53,700; a free "
-        "input would be 17 times as fast. Most of the input's time goes into parse (71%): parse "
+        "Input-bound: the step alone trains 912,000 examples/s, fed by the default 53,700; "
+        "training would be 17 times as fast if input cost nothing. Most of the input's time goes "
+        "into parse (71%): parse "
     )
 
 
@@ -73,7 +74,7 @@ def test_fed_says_to_change_nothing():
 
 def test_other_verdicts():
     contention = samples(pipeline=[500] * 3, train=[400] * 3, together=[200] * 3)
-    assert "together they reach 200; a free input would be 2 times" in (judge(contention).verdict)
+    assert "together they reach 200; training would be 2 times" in (judge(contention).verdict)
     unknown = samples(pipeline=[500] * 2, train=[9.876] * 2, together=[9] * 2)
     assert "after 2 rounds: the step alone trains 9.88 examples/s" in (judge(unknown).verdict)
 

@@ -88,8 +88,8 @@ def test_batch_of_empty_rows_only(make_source):
     assert expected["words"].dense_shape.numpy().tolist() == [1, 0]
 
 
-def test_columns_refuses_values_at_places_of_their_own(make_source):
-    with pytest.raises(candidate.NotApplicable, match="places of its own"):
+def test_columns_refuses_sparse_features_that_are_not_lists(make_source):
+    with pytest.raises(candidate.NotApplicable, match="not a list of values per row"):
         build("columns", make_source(schema=record_data.PLACED_SCHEMA))
 
 

@@ -155,7 +155,7 @@ def test_a_refusal_shows_a_command_that_can_be_pasted(tmp_path):
     folder = tmp_path / "my project"
     folder.mkdir()
     said = _shown(folder, runner_components.Evaluate())
-    (line,) = [line for line in said if line.startswith("  To let it count as good: ")]
+    (line,) = [line for line in said if line.startswith("  To accept this run anyway: ")]
     *command, database = shlex.split(line.partition(": ")[2])
     assert command == ["tfx-perf", "bless", "new", "--reason", "TEXT", "--source"]
     assert pathlib.Path(database).samefile(folder / "metadata.sqlite")

@@ -80,4 +80,4 @@ def test_unplanned_runs_are_those_so_far(is_planned, within):
         tuning_time_seconds=4.0,
     )
     made = input_report.report_on(found, runs_are_planned=is_planned)
-    assert f"does not pay within {within}, but only after 8." in made.verdict
+    assert f"pays only after 8 runs, not within {within}." in made.verdict

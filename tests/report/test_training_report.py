@@ -317,7 +317,7 @@ def test_figures_of_the_steps_are_known_to_need_enough_of_them():
 )
 def test_unplanned_runs_are_those_so_far(is_planned, within):
     made = training_report.report_on(record(expected_runs=3), runs_are_planned=is_planned)
-    assert f"does not pay within {within}, but only after 39." in made.verdict
+    assert f"pays only after 39 runs, not within {within}." in made.verdict
 
 
 def test_where_no_run_on_one_replica_is_known_the_first_line_says_what_they_bring_at_most():

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.timeout(3600)  # whole pipelines, beside whatever else
 _SHOWN_LINE = re.compile(
     r"  \S+ +[\d.]+ s  (done|from cache|skipped|\.\.\. .+)|    .+"  # and a gate's decision
     r"|(InputTuner|MemoryProfiler|OptimizedTrainer|Evaluator|PerfEvaluator|Pusher): .+"  # found
-    r"|  (report|remark|What to do|To let it count as good|step time|\w+ \([\w ]+\)):? .+"
+    r"|  (report|remark|What to do|To accept this run anyway|step time|\w+ \([\w ]+\)):? .+"
 )
 
 

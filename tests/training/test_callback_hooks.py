@@ -214,7 +214,7 @@ def test_a_hook_that_is_added_late_gets_each_batch(keras, hook, when, is_tried, 
     np.testing.assert_allclose(found, expected, rtol=1e-4)
     np.testing.assert_allclose(history["loss"], own_history["loss"], rtol=1e-4)
     if epoch and found:
-        assert any("single steps from epoch" in note for note in session.record.notes)
+        assert any("as compiled from epoch" in note for note in session.record.notes)
 
 
 @pytest.mark.each_choice

@@ -270,7 +270,7 @@ def test_trials_stay_within_their_budget(keras, monkeypatch, budget_seconds):
     if budget_seconds < 60:  # the reference would need two more trainings
         assert sum(late) == 20
         assert not found.is_settled
-        more = re.search(r"were left, .*_budget_seconds .* larger by (\d+)", found.plan_reason)
+        more = re.search(r"were left, .*training\.tuning_seconds by (\d+)", found.plan_reason)
         assert budget_seconds + int(more[1]) >= 80  # a training takes 20 s, and there are some
     if budget_seconds > 160:
         assert any(each.status in ("chosen", "slower") for each in found.trials)
@@ -288,7 +288,7 @@ def test_trials_without_enough_time_are_not_settled(keras):
     assert not found.is_settled
     assert found.budget_lack in found.plan_reason
     assert found.plan_reason.startswith("the budget ended before the first check: ")
-    assert re.search(r"training\.tuning_seconds .* larger by [1-9]", found.plan_reason)
+    assert re.search(r"increase training\.tuning_seconds by [1-9]", found.plan_reason)
 
 
 @pytest.mark.usefixtures("same_plans")
@@ -304,7 +304,7 @@ def test_the_input_wait_is_known_even_if_time_runs_out(keras, monkeypatch):
     def late(self):  # no plan stands out before the time is over, and then one does
         return fastest(self) if over else None
 
-    monkeypatch.setattr(PlanTuner, "_may_pay", end_time)
+    monkeypatch.setattr(PlanTuner, "_more_timing_may_pay", end_time)
     monkeypatch.setattr(Contest, "fastest", late)
     found = tried(small(keras), tuning_seconds=120)
     assert not found.plan.is_plain_fit
@@ -349,7 +349,7 @@ def test_more_blocks_are_measured_if_they_may_pay(keras, steps, gain, spent_seco
     )
     faster = contender(FIVE, 0.02 * (1 - gain), [0.02 * (1 - gain)])
     contest = Contest(contender(PLAIN_FIT, 0.02, [0.02]), [faster], margin=0.02)
-    assert trials_of(call)._may_pay(contest, spent_seconds) is goes_on
+    assert trials_of(call)._more_timing_may_pay(contest, spent_seconds) is goes_on
 
 
 def test_all_plans_have_as_many_blocks_wherever_turns_are_cut_short(keras, monkeypatch):
@@ -371,8 +371,8 @@ def test_all_plans_have_as_many_blocks_wherever_turns_are_cut_short(keras, monke
 
         monkeypatch.setattr(loop, "take_turns", take_turns)
         contest = Contest(contenders[0], contenders[1:], margin=0.02)
-        monkeypatch.setattr(PlanTuner, "_checked", lambda self, start: (contest, None))
-        own._tried(None)
+        monkeypatch.setattr(PlanTuner, "_run_checks", lambda self, start: (contest, None))
+        own._run_trials(None)
         blocks = {len(each.blocks) for each in contest.contenders}
         assert blocks == {min(5, max(0, count - 1) // 3)}
         return own._judge(contest)
@@ -413,7 +413,7 @@ def test_trials_that_cost_more_than_they_save_are_skipped(keras):
     found = tried(call, xla=True, expected_runs=1)
     assert found.plan.is_plain_fit
     assert {trial.status for trial in found.trials} == {"reference", "untried"}
-    assert "too short for trials of what may be faster: one would cost about" in found.plan_reason
+    assert "too short to try other plans: one would cost about" in found.plan_reason
     assert found.is_settled
     assert found.enough_runs > 1
     again = tried(call, xla=True, expected_runs=2 * found.enough_runs)
@@ -511,7 +511,7 @@ def test_a_few_slow_steps_show_that_trials_cost_more_than_they_save(keras, monke
 
     monkeypatch.setattr(EquivalenceCheck, "_train", noted)
     found = tried(small(keras, steps=50), expected_runs=1)
-    assert "too short for trials of what may be faster: one would cost about" in found.plan_reason
+    assert "too short to try other plans: one would cost about" in found.plan_reason
     assert trained == [3]
     trained.clear()
     monkeypatch.setattr(equivalence, "_HOPELESS", 1e9)

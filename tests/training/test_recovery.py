@@ -270,7 +270,7 @@ def test_a_plan_that_raises_is_replaced_by_keras_fit(keras, monkeypatch, tmp_pat
     assert_same_history(found, history)
     assert_same(Snapshot(call.model), trained)
     assert session.record.plan == PLAIN_FIT
-    assert "InternalError: planted with 4 steps per execution: went back" in session.record.notes[0]
+    assert "planted with 4 steps per execution: rolled back" in session.record.notes[0]
 
 
 @pytest.mark.slow

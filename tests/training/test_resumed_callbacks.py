@@ -185,7 +185,7 @@ def test_a_cache_in_files_stays_complete(keras, tmp_path):
     found, history, session = fit(keras, [], folder=tmp_path / "saved", stages=stages("ours"))
     assert_same(Snapshot(found), Snapshot(model))
     assert_same_history(history, expected)
-    assert any("a cache in files" in note for note in session.record.notes)
+    assert any("a file cache" in note for note in session.record.notes)
 
 
 @pytest.mark.slow

@@ -204,7 +204,7 @@ def test_other_trainings_and_versions_begin_with_whole_batches(tmp_path):
     [
         ({"batch_rows": 4}, "each slice has one row"),
         ({"obstacle": "the model has its own train_step"}, "the model has its own train_step"),
-        ({"has_folder": False}, "there is no training.checkpoint_folder"),
+        ({"has_folder": False}, "training.checkpoint_folder, through which"),
         ({"is_file": True}, "the record for the other workers cannot be written"),
     ],
     ids=["one row", "an obstacle", "no folder", "no place"],

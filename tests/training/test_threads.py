@@ -195,7 +195,7 @@ def test_two_fits_in_two_threads_both_train_fully_and_the_second_is_mentioned(ke
         assert int(model.optimizer.iterations.numpy()) == STEPS * EPOCHS
         assert history["loss"] == pytest.approx(own["loss"], rel=1e-5)
         assert history["val_loss"] == pytest.approx(own["val_loss"], rel=1e-5)
-    assert any("another thread" in note for note in session.record.notes)
+    assert any("in other threads" in note for note in session.record.notes)
 
 
 def test_two_scripts_in_two_threads_restore_fit(keras):

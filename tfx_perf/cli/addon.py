@@ -12,7 +12,7 @@ _USUAL_SCRIPT = "local_runner.py"  # runs the pipeline in a project made from TF
 
 @click.command("addon")
 @click.argument("project", type=click.Path())
-@click.option("--apply", is_flag=True, help="Make the changes; else they are only shown.")
+@click.option("--apply", is_flag=True, help="Make the changes; otherwise they are only shown.")
 @click.option("--json", "as_json", is_flag=True, help="Files, notes and patch as JSON.")
 def command(*, project: str, apply: bool, as_json: bool) -> None:
     """Says what to change in PROJECT so that its pipeline uses tfx-perf.

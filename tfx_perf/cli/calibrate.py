@@ -22,7 +22,7 @@ _FEWEST_REPLAYED = 9  # of ten runs: the first has none before it
 @click.option("--refused", is_flag=True, help="Also replay the runs that were refused.")
 @click.option(
     "--config", "settings_path", metavar="YAML",
-    help="Settings with the gate's rules; by default its default ones.",
+    help="Settings with the gate's rules; by default, the default rules.",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="JSON, not a table.")
 def command(

@@ -175,7 +175,7 @@ def _find(
     if source is None:
         raise errors.UserError(
             "Expected the path of an evaluation.json or metrics.json, or a run's id with --source."
-            f" Received: run={name}, which is no path."
+            f" Received: run={name}, which is not a path."
         )
     return names.pick_run(name, history.read(source, pipeline=pipeline), node=node)
 

@@ -66,7 +66,7 @@ def _job_options(function: Callable[..., None]) -> Callable[..., None]:
     )  # fmt: skip
     @click.option("--pipeline-root", metavar="URI", help="Where the artifacts go.")
     @click.option("--experiment", default="Default", show_default=True)
-    @click.option("--service-account", help="That the pods run as.")
+    @click.option("--service-account", help="Service account of the pods.")
     @functools.wraps(function)
     def with_job(**given: Any) -> None:
         from tfx_perf.kubeflow import Job
@@ -144,7 +144,7 @@ def upload_command(
 @_job_options
 @click.option(
     "--wait", "wait_seconds", metavar="SECONDS", type=click.FloatRange(min=0),
-    help="Wait as long for the end; exit code 1 if the run did not succeed.",
+    help="Wait up to SECONDS for the run to end; exit code 1 if it did not succeed.",
 )  # fmt: skip
 @_server_options
 @click.pass_context
@@ -186,7 +186,7 @@ def schedule_command(
     *, job: "Job", cron: str | None, interval_seconds: int | None, server: "PipelineServer",
     as_json: bool,
 ) -> None:  # fmt: skip
-    """Runs PIPELINE, which is on the server, again and again."""
+    """Runs PIPELINE, which is on the server, on a schedule."""
     _show(server.schedule(job, cron=cron, interval_seconds=interval_seconds), as_json)
 
 

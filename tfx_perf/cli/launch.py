@@ -66,8 +66,8 @@ def command(
     """Runs SCRIPT in several workers, which train together under MultiWorkerMirroredStrategy.
 
     Each has TF_CONFIG and the same ARGUMENTS. Their lines of output begin with their numbers;
-    after ten seconds without any a line of standard error says what is being done. What
-    TensorFlow and others log, and tracebacks, go into a file for each. The first one's model and
+    after ten seconds without any, a status line appears on standard error. The logs of TensorFlow
+    and others, and tracebacks, go into a file for each. The first one's model and
     figures are the training's. If one fails, the others are ended, the last line says why, and
     the exit code is its own. With --restarts all begin again after a worker was killed or lost the
     others, from the last checkpoint where the settings name a training.checkpoint_folder; an error

@@ -111,6 +111,6 @@ def checked_script(script: str) -> pathlib.Path:
         )
     if not path.is_file():
         raise errors.UserError(
-            f"Expected a Python script. Received: script={script}, which is no file."
+            f"Expected a Python script. Received: script={script}, which is not a file."
         )
     return path

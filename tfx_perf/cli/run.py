@@ -36,14 +36,14 @@ def command(
     The terminal shows a line for each node, and at the end what tfx-perf's components found:
     the plans, whether the gate has blessed the run, why not, and what to do. What TFX,
     TensorFlow and others log goes into a file. The script and its ARGUMENTS stay as they are. The
-    exit code is 1 if the pipeline fails; a refusal is a result, and no failure. What the script
+    exit code is 1 if the pipeline fails; a refusal is a result, not a failure. What the script
     itself refuses, e.g. an argument, is shown as the script says it, with the script's exit code.
     """
     path = options.checked_script(script)
     log = pathlib.Path(log_path or path.with_suffix(".tfx-perf.log").name).absolute()
     if log.exists() and log.samefile(path):
         raise errors.UserError(
-            f"Expected another file for the log than the script. Received: log={log}."
+            f"Expected a log file other than the script. Received: log={log}."
         )
     # As `python SCRIPT` sets them.
     sys.argv, sys.path[0] = [script, *arguments], os.path.abspath(path.parent)

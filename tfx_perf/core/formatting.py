@@ -168,5 +168,5 @@ def cost_sentence(
             within = f"the {counted(run_count, 'planned run')}"
         else:
             within = "this run" if run_count == 1 else f"the {run_count:,} runs so far"
-        return f"{saves}, and does not pay within {within}, but only after {runs:,}."
+        return f"{saves}, and pays only after {runs:,} runs, not within {within}."
     return f"{saves}, and is paid for after {runs:,} runs."

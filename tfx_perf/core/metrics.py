@@ -133,7 +133,7 @@ _METRICS = [
         ("bytes_per_example", "bytes", _LOWER, "Growth of the step peak for each further example in a batch."),
         ("footprint_bytes", "bytes", _LOWER, "Memory of the first training steps at the module's batch size, by its own plan: growth of the resident set on a CPU, the allocator's peak on an accelerator."),
         ("largest_batch_size", "count", _HIGHER, "Largest batch whose training fits the memory limit: trained on, or smaller than one that was."),
-        ("largest_batch_is_lower_bound", "flag", _NONE, "1 if larger batches may fit, too: none much larger was found not to."),
+        ("largest_batch_is_lower_bound", "flag", _NONE, "1 if larger batches may fit: no much larger batch is known to fail."),
         ("largest_trained_batch_size", "count", _NONE, "Largest batch that was trained on for a footprint."),
         ("memory_limit_bytes", "bytes", _NONE, "Memory that the prediction counts as available."),
         ("fragmentation_ratio", "ratio", _LOWER, "Share of the allocator's free bytes outside of its largest free chunk, at the peak of a step without XLA."),

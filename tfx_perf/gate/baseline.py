@@ -227,9 +227,9 @@ def at_size_of(
     if not way or size is None or None in others or min(figures, default=0.0) <= 0:
         return list(figures), 0.0
     x, y = np.log(np.asarray(others) / size), np.log(figures)
-    x_centerd = x - np.mean(x)
+    x_centered = x - np.mean(x)
     weight, usual = (prior / _USUAL_SLOPE) ** 2, way * _USUAL_SLOPE
-    slope = (usual * weight + x_centerd @ y) / (weight + x_centerd @ x_centerd)
+    slope = (usual * weight + x_centered @ y) / (weight + x_centered @ x_centered)
     slope = float(np.clip(slope, min(0.0, way), max(0.0, way)))
-    uncertainty = prior / math.sqrt(weight + x_centerd @ x_centerd) * abs(float(np.mean(x)))
+    uncertainty = prior / math.sqrt(weight + x_centered @ x_centered) * abs(float(np.mean(x)))
     return (np.asarray(figures) * np.exp(-slope * x)).tolist(), uncertainty

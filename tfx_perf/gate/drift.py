@@ -93,8 +93,8 @@ def _since(change: Change, *, reference: float, name: str, runs: float, level: f
         kind="drift",
         verdict=Verdict.REGRESSION if refused else Verdict.PASS,
         reason=(
-            f"{value} is {amount}against {name}, {level_then}; all changes together "
-            f"{'go beyond' if refused else 'are within'} {end}."
+            f"{value} is {amount}against {name}, {level_then}; the total change "
+            f"{'exceeds' if refused else 'is within'} {end}."
         ),
         value=change.value,
         baseline=reference,
@@ -143,8 +143,8 @@ def far_worse(key: str, rule: Rule, case: Case) -> RuleResult | None:
         kind="change",
         verdict=Verdict.INCOMPARABLE,
         reason=(
-            f"{_against(key, value, before)}, and what differs from them{told} explains no more "
-            f"than {formatting.format_value(key, level)}: that is worse by more than twice the "
+            f"{_against(key, value, before)}, and the differences{told} explain at most "
+            f"{formatting.format_value(key, level)}; it is worse than that by more than twice the "
             f"max_regression of {rule.largest_change:.0%}. If the change is intended, "
             "`tfx-perf bless` accepts it."
         ),
@@ -206,4 +206,4 @@ def _against(key: str, value: float, before: float) -> str:
     if before > 0:
         side = "above" if value > before else "below"
         return f"{now} is {abs(value / before - 1):.1%} {side} the last blessed runs' {then}"
-    return f"{now} compares with the last blessed runs' {then}"
+    return f"{now} follows the last blessed runs' {then}"

@@ -47,8 +47,8 @@ def headline(outcomes: Sequence[RuleResult], case: Case) -> str:
     unread = case.settings.unruled(case.candidate.evaluation)
     if unread:
         sentences.append(
-            f"Not judged, since their direction is unknown: {', '.join(unread)}. Add gate.rules: "
-            f"{{{unread[0]}: {{direction: higher, tolerance: 0.02}}}}, or lower."
+            f"Not judged, since their direction is unknown: {', '.join(unread)}. Set it to "
+            f"higher or lower: gate.rules: {{{unread[0]}: {{direction: higher, tolerance: 0.02}}}}."
         )
     return " ".join(sentences)
 
@@ -66,8 +66,8 @@ def _decision(outcomes: Sequence[RuleResult]) -> str:
         sentence = f"{first.metric} ({first.verdict.value}): {first.reason}"
         return f"Refused by {len(refusals)} of {count}. {sentence}"
     if not checked:
-        return f"Blessed unchecked: none of {count} applies yet."
-    decision = f"Blessed: {checked} of {count} made, none refused."
+        return f"Blessed without checks: none of {count} applies yet."
+    decision = f"Blessed: {checked} of {count} could be made, and none refused."
     for heading, listed in (
         (
             "Advisory rules not met",
@@ -105,7 +105,7 @@ def _circumstances(candidate: Run, baseline: Sequence[Run]) -> Iterator[str]:
 def _compared_with(case: Case, compared: Sequence[str]) -> str:
     count = len(case.compared)
     if case.differences:
-        return "No blessed run is comparable: nothing was recorded of this one."
+        return "Nothing was recorded of this run, so it cannot be compared."
     of_evaluator = [metric for metric in compared if case.candidate.gain(metric) is not None]
     if not count and of_evaluator:
         return f"Compared with Evaluator's baseline model: {', '.join(of_evaluator)}."
@@ -144,7 +144,7 @@ def _slower_steps(case: Case, outcomes: Sequence[RuleResult]) -> Iterator[str]:
     told = f"{work} {seconds / before:.3g} times as long"
     of_step = [item for item in outcomes if item.metric == PRIMARY]
     if not any(item.refuses or item.kind == "limit" for item in of_step):
-        told += f"; not refused for it: rules: {{{PRIMARY}: {{max: SECONDS}}}} would set a limit"
+        told += f"; not refused: gate.rules: {{{PRIMARY}: {{max: SECONDS}}}} would set a limit"
     yield f"{told}."
 
 
@@ -203,7 +203,7 @@ def _suggested(
     if outcome.value is not None:
         words = "train for more steps, or lower this setting"
         return "gate.minimum_steps", f"{settings.minimum_steps}", words
-    words = "find out why the figure is missing; true in your rule allows it to be"
+    words = "find out why the figure is missing; true in your rule accepts that"
     given = settings.rules.get(outcome.metric)
     return f"{of_key}.optional", f"{bool(given and given.optional)}".lower(), words
 
@@ -280,7 +280,7 @@ def lines(
         node = f" --node {run.node}" if run.node else ""  # a pipeline may have several gates
         recorded = shlex.quote(database) if database else "DB"
         which = run_to_bless or f"{run.run_id}{node} --reason TEXT --source {recorded}"
-        yield f"  To let it count as good: tfx-perf bless {which}"
+        yield f"  To accept this run anyway: tfx-perf bless {which}"
 
 
 def _figures(decision: GateRecord) -> Iterator[str]:

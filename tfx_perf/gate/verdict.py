@@ -30,8 +30,8 @@ def evaluate(
 ) -> GateRecord:
     """Decides whether a run may be pushed; see docs/gate.md.
 
-    It is blessed if no rule refuses. Without recorded runs, only the absolute limits decide, as
-    in TFX's Evaluator without a baseline. A gate without any rule blesses nothing. The same
+    It is blessed if no rule refuses. Without recorded runs, limits and missing figures decide, and
+    `policy.no_baseline`. A gate without any rule blesses nothing. The same
     arguments always give the same decision. The candidate's own training in the ledger does not
     count.
     """
@@ -90,7 +90,7 @@ def _answers(case: Case) -> tuple[list[RuleResult], dict[str, Change], float]:
         if rule.tolerance is not None and not problems[key]
     }
     changes, host_factor = baseline.changes(judged, case)
-    # Small losses against each day's baseline model add up: drift compares the metrics themselves.
+    # Small deteriorations over each day's baseline model add up: drift compares the metrics.
     gain_rules = {key: rule for key, rule in judged.items() if candidate.gain(key) is not None}
     without_gains = candidate.model_copy(update={"evaluation_gains": {}})
     metric_changes, _ = baseline.changes(gain_rules, Case(without_gains, case.ledger, settings))
@@ -119,7 +119,7 @@ def _answers(case: Case) -> tuple[list[RuleResult], dict[str, Change], float]:
 
 
 def _uncompared(key: str, rule: Rule, case: Case) -> RuleResult:
-    """Returns why a figure was not compared, or a refusal if it is far worse all the same."""
+    """Returns why a figure was not compared, or the verdict on one that is far worse anyway."""
     verdict, reason = Verdict.NO_BASELINE, "No blessed run has this figure yet."
     if baseline.is_of_a_part(key, case.candidate):
         verdict = Verdict.SKIPPED
@@ -129,9 +129,9 @@ def _uncompared(key: str, rule: Rule, case: Case) -> RuleResult:
     elif case.having(key) and case.is_of_other_trainings(key):
         # The loss says nothing then, but speed and memory do: early stopping must not refuse a run.
         verdict = Verdict.SKIPPED
-        reason = "No blessed run trained a similar number of steps, so losses differ anyway."
+        reason = "No blessed run has its loss function, batch size and steps, so losses differ."
     elif case.having(key):
-        verdict, reason = Verdict.INCOMPARABLE, "No blessed run that has it is comparable."
+        verdict, reason = Verdict.INCOMPARABLE, "No comparable blessed run has this figure."
     value = case.candidate.figure(key)
     return RuleResult(metric=key, kind="change", verdict=verdict, value=value, reason=reason)
 
@@ -149,10 +149,10 @@ def check_limits(key: str, value: float, *, rule: Rule) -> RuleResult:
         reason = f"{shown(value)} is above the maximum {shown(rule.max)}."
     else:
         verdict, reason = Verdict.PASS, f"{shown(value)} is within the limits."
-    if metrics.lookup(key).unit == "flag":  # `yes` and `no` are no amounts
+    if metrics.lookup(key).unit == "flag":  # flags are not quantities
         passes = verdict is Verdict.PASS
-        wanted = "as it has to be" if passes else f"and has to be {shown(1 - value)}"
-        reason = f"The answer is {shown(value)}, {wanted}."
+        wanted = "as it must be" if passes else f"but must be {shown(1 - value)}"
+        reason = f"It is {shown(value)}, {wanted}."
     return RuleResult(
         metric=key,
         kind="limit",
@@ -165,9 +165,9 @@ def check_limits(key: str, value: float, *, rule: Rule) -> RuleResult:
 
 
 def _impossible(key: str, candidate: Run) -> RuleResult | None:
-    """Returns the refusal of a figure that no run can reach; None for any other."""
+    """Returns INVALID for a figure that is not finite or not possible; None for any other."""
     if key in candidate.not_finite:
-        reason = "It is NaN or infinite, so that it counts as not measured."
+        reason = "It is NaN or infinite, so it counts as not measured."
         return RuleResult(metric=key, kind="limit", verdict=Verdict.INVALID, reason=reason)
     if key not in candidate.impossible:
         return None
@@ -177,8 +177,8 @@ def _impossible(key: str, candidate: Run) -> RuleResult | None:
         kind="limit",
         verdict=Verdict.INVALID,
         reason=(
-            f"Expected a value from {lowest:g} to {highest:g}; others are impossible. "
-            f"Received: {key}={value:g}. So it counts as not measured."
+            f"Expected a value from {lowest:g} to {highest:g}. Received: {key}={value:g}, which is "
+            "impossible, so it counts as not measured."
         ),
         value=value,
         lowest=lowest if math.isfinite(lowest) else None,
@@ -189,8 +189,8 @@ def _impossible(key: str, candidate: Run) -> RuleResult | None:
 def _problem(key: str, rule: Rule, case: Case) -> RuleResult | None:
     """Returns why a figure cannot be judged, None if it can.
 
-    A loss, or a metric of Evaluator's, that the node's last blessed run had must not be NaN or
-    missing. Any other missing figure refuses, unless the rule is optional.
+    A loss, or a metric of Evaluator's, that the node's last blessed run had must not be missing,
+    unless the user's own rule is optional; any other figure, unless the rule is.
     """
     candidate, settings, before = case.candidate, case.settings, case.before
     kind: Literal["limit", "change"] = "limit" if rule.tolerance is None else "change"
@@ -198,7 +198,7 @@ def _problem(key: str, rule: Rule, case: Case) -> RuleResult | None:
     if value is None:
         component = metrics.lookup(key).component
         recorder = "The script's training" if candidate.is_of_script else component
-        reason = f"{recorder} recorded no such figure, or none that is finite"
+        reason = f"{recorder} recorded no finite value"
         if candidate.unmeasured and component == "OptimizedTrainer":
             reason = f"Nothing was measured: {candidate.unmeasured}"
         is_missed = before is not None and before.figure(key) is not None
@@ -206,19 +206,19 @@ def _problem(key: str, rule: Rule, case: Case) -> RuleResult | None:
         is_served = candidate.environment.get("parameter_server_count", "0") != "0"
         if is_missed and noise.kind(key) is noise.Kind.QUALITY and not (given and given.optional):
             verdict = Verdict.INVALID
-            reason = f"{reason}, and the blessed runs have it."
+            reason = f"{reason}, and the last blessed run has one."
         elif key in _PER_PROCESS and rule.tolerance is not None and is_served:
             verdict = Verdict.SKIPPED
-            reason = "It is not measured beside parameter servers, whose workers compute."
+            reason = "It is not measured with parameter servers, where the workers compute."
         elif rule.optional:
             verdict, reason = Verdict.SKIPPED, f"{reason}; the rule is optional."
         else:
-            verdict, reason = Verdict.INVALID, f"{reason}, and a rule without its figure refuses."
+            verdict, reason = Verdict.INVALID, f"{reason}, and the rule is not optional."
         return RuleResult(metric=key, kind=kind, verdict=verdict, reason=reason)
     steps = candidate.figure("train_step_count")
     if key in PER_STEP and steps is not None and steps < settings.minimum_steps:
         since = " since the training was interrupted" if candidate.is_resumed else ""
-        reason = f"It rests on {steps:.0f} steps{since}, and needs {settings.minimum_steps}."
+        reason = f"Based on {steps:.0f} steps{since}, and needs {settings.minimum_steps}."
         return RuleResult(
             metric=key, kind=kind, verdict=Verdict.INVALID, value=value, reason=reason
         )

@@ -65,7 +65,7 @@ class Gain:
     def too_little(self, diagnosis: Diagnosis, *, search_seconds: float) -> str:
         """Returns why no search is made; the shortest one takes `search_seconds`."""
         if not self._most_seconds(diagnosis):
-            return "Training is as fast as with free input, so no search was made."
+            return "Reading does not slow training, so no search was made."
         rate, what = diagnosis.together_examples_per_second, "Reading and training take"
         if rate is None:
             rate, what = diagnosis.pipeline_examples_per_second, "Reading takes"

@@ -60,7 +60,7 @@ class CandidateCheck:
         if not self.reference.digest.count:
             raise errors.UserError(
                 "Expected at least one example. Received: file_patterns="
-                f"{list(source.file_patterns)}. Check the split and the component before."
+                f"{list(source.file_patterns)}. Check the split and the upstream component."
             )
 
     def examine(self, candidate: Candidate, *, deadline_seconds: float = math.inf) -> Prepared:

@@ -140,7 +140,7 @@ def verdict(final: Confirmation, *, margin: float) -> Choice:
     early, two rounds suffice if they are beyond doubt: staying with a default that is forty times
     as slow would cost more than the risk of an error.
     """
-    where = "on the train step" if final.on_train_step else "at reading alone"
+    where = "on the train step" if final.on_train_step else "when only reading"
     figures = (
         f"{final.ratio.value:.3g} times as fast as TFXIO's default {where} ({final.ratio.spread})"
     )
@@ -150,7 +150,7 @@ def verdict(final: Confirmation, *, margin: float) -> Choice:
     if final.ratio.surely_above(1 + margin):
         return Choice(final.candidate, f"{final.candidate} is {figures}.", final)
     reason = (
-        f"{final.candidate} was {figures}: not above 1 by the margin of {margin:.0%}, so the "
+        f"{final.candidate} was {figures}: not surely {margin:.0%} faster, so the "
         "default stays."
     )
     return Choice(DEFAULT, reason, final)

@@ -77,11 +77,11 @@ class Diagnosis(records.Record):
         if not (alone and both and gain):
             return f"The default input pipeline alone yields {pipeline} examples/s."
         train, together = _examples(alone), _examples(both)
-        free = f"a free input would be {gain.value:.3g} times as fast"
+        free = f"training would be {gain.value:.3g} times as fast if input cost nothing"
         if self.bound == "compute":
             return (
                 f"Compute-bound: the step alone trains {train} examples/s, fed by the default "
-                f"{together}; a free input would bring {max(gain.high - 1, 0):.1%} at most "
+                f"{together}; input at no cost would bring {max(gain.high - 1, 0):.1%} at most "
                 f"({gain.name}), so the default stays."
             )
         if self.bound == "input":

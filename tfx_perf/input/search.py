@@ -1,4 +1,4 @@
-"""The search among the candidates, in one loop: examine, measure in turns, compare, decide."""
+"""The search among the candidates: examines, measures in turns, compares and decides."""
 
 import dataclasses
 import math
@@ -26,12 +26,12 @@ _DIAGNOSED, _PREPARED, _MEASURED = 0.35, 0.6, 0.4
 # Shares of the possible gain that a search may cost, and that figures for the report may.
 _SEARCH_SHARE, _FIGURE_SHARE = 0.5, 0.02
 _AMPLE_RATIO = 1.5  # every search may take this many times as long as the shortest one
-_ENOUGH_RATIO = 0.97  # share of a free input's speed above which nothing is left to gain
+_ENOUGH_RATIO = 0.97  # share of one repeated batch's speed above which nothing is left to gain
 _USER_SHARE = 0.05  # share of the input's time above which the user's own stages matter
-_FEWEST_ROUNDS = 2  # rounds of the last comparison that may already be proof
+_FEWEST_ROUNDS = 2  # fewest rounds that can settle the last comparison
 # Reading and checking a candidate takes this many times as long as the default.
 _EXAMINED_RATIO = 1.2
-_MAKING_SECONDS = 0.2  # to build a faster input before each training, whose functions are traced
+_MAKING_SECONDS = 0.2  # to build and trace a faster input before each training
 _BRIEF_SHARE = 0.5  # share of a full turn, if only a clear difference counts
 
 
@@ -52,7 +52,7 @@ class Search:
         expected_runs: int,
         keeps_order: bool,
     ) -> None:
-        """Reads an endless, shuffled default; UserError if unreadable or without examples.
+        """Reads the default, endless and shuffled; UserError if unreadable or without examples.
 
         `example_count` is used if the split is too large to be read.
         """
@@ -95,7 +95,7 @@ class Search:
     def decide(self, candidates: Sequence[Candidate]) -> Choice:
         """Tries the likeliest winners first, and stops when measuring costs more than it saves.
 
-        Measures the training's dataset alone, then the first candidate alone, then the train step.
+        Measures the training's dataset alone, the first candidate alone, and the train step.
         """
         console.set_status("diagnosing the input pipeline")
         if self._train:
@@ -162,8 +162,8 @@ class Search:
         turns_seconds = _BRIEF_SHARE * (self._turn_seconds + 2 * measure.turn_seconds())
         shortest_seconds = turns_seconds + _EXAMINED_RATIO * self._default_seconds
         # The train step gives the report better figures, which is worth a share of the gain.
-        footprint_only = _FIGURE_SHARE * possible_seconds < least_seconds
-        if footprint_only and possible_seconds >= shortest_seconds:
+        details_cost_too_much = _FIGURE_SHARE * possible_seconds < least_seconds
+        if details_cost_too_much and possible_seconds >= shortest_seconds:
             first, *others = candidates
             if self._budget.left_seconds >= shortest_seconds and self._examine(first):
                 samples = self._turns(
@@ -183,7 +183,7 @@ class Search:
         return None
 
     def _searched(self, candidates: Sequence[Candidate]) -> Choice:
-        """Compares the first candidate in training at once, then all if enough is left to gain.
+        """Tests the first candidate in training, then all if enough could still be gained.
 
         If there is no time for another candidate, the first or the default is chosen.
         """
@@ -221,7 +221,7 @@ class Search:
         return is_fed or self._gain.left_seconds(final) < search_seconds
 
     def _examine(self, candidate: Candidate, ready: candidate_check.Prepared | None = None) -> bool:
-        """Prepares (unless `ready`) and checks a candidate once; returns if it can be measured."""
+        """Prepares (unless `ready`) and checks a candidate once; returns whether it passed."""
         if candidate.name not in self.outcomes:
             console.set_status(f"examining {candidate.name}")
             ready = ready or self._candidate_check.examine(
@@ -246,7 +246,7 @@ class Search:
     def _compared(
         self, candidates: Sequence[Candidate], *, max_rounds: int = measure.MAX_ROUNDS
     ) -> Choice:
-        """Measures with nothing else running; the best must win on new samples, in training."""
+        """Measures with nothing else running; the best must win again, in training if any."""
         names = [candidate.name for candidate in candidates]
         if self.diagnosis.user_share > _USER_SHARE:
             names += self._with_autotune(candidates[0])
@@ -292,7 +292,7 @@ class Search:
         turn_share: float = 1.0,
         first: Mapping[str, measure.Sample] | None = None,
     ) -> measure.Samples:
-        """Measures contenders and the default in turns; on the train step also a free input."""
+        """Measures contenders and the default in turns; on the train step also a repeated batch."""
         datasets = {DEFAULT: self._default, **{name: self._contenders[name] for name in names}}
         where, consumer = "without training", measure.take_only
         if self._train and on_train_step:

@@ -62,7 +62,7 @@ def report_on(record: GateRecord) -> page.Report:
 
 
 def _add_remedies(report: page.Report, outcomes: list[RuleResult], *, is_of_script: bool) -> None:
-    note = "Change a setting if the rule is wrong; if the run is, find the cause"
+    note = "If the rule is wrong, change the setting; if the run is slower, find the cause"
     report.add_table(
         "Remedies",
         columns=["refused by", "setting", "it is", "what to do"],
@@ -81,7 +81,7 @@ def _how_it_was_checked(record: GateRecord) -> str:
     words = (
         "A change for the worse beyond the tolerance refuses where noise does not explain it: over "
         f"all rules together a run that is no worse is called a regression in at most "
-        f"{record.false_alarm_rate:.1%} of runs. The interval of the change is that of 90%."
+        f"{record.false_alarm_rate:.1%} of runs. Intervals of changes are 90% intervals."
     )
     if record.host_factor > 1:
         words += f" This host's runs vary {record.host_factor:.1f} times as much as expected."
@@ -209,7 +209,7 @@ def _add_environment(report: page.Report, record: GateRecord) -> None:
         "Why nothing was compared",
         columns=["property", "latest blessed run", "this run"],
         rows=[[field, old, new] for field, (old, new) in record.differences.items()],
-        note="Runs are compared only if this is equal; the size of the model, about.",
+        note="Runs are compared only if these values match; model sizes may differ slightly.",
     )
     if not record.differences:
         agreement = "All compared runs agree in these." if record.baseline_runs else ""

@@ -151,7 +151,7 @@ def _add_final(report: page.Report, record: record_lib.TuningRecord) -> None:
         columns=["what", "value"],
         rows=rows,
         note=f"Median of {final.rounds} fresh rounds{_brackets([final.ratio])}, taken after the "
-        "candidate was picked, so that picking the best of several does not flatter it. The lower "
+        "candidate was picked, so the choice among several does not bias it. The lower "
         f"end must be above {1 + record.margin:.2f}, or the default stays.",
     )
 
@@ -195,7 +195,7 @@ def _add_candidates(report: page.Report, record: record_lib.TuningRecord) -> Non
         f" Times default: median{_brackets(ratios)}.",
     )
     report.add_table(
-        "How they work",
+        "How the candidates work",
         columns=["candidate", "description"],
         rows=[(outcome.name, outcome.description) for outcome in record.outcomes],
     )

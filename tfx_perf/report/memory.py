@@ -7,8 +7,8 @@ from tfx_perf.report import page, plots
 TITLE = "MemoryProfiler: where a step's memory goes"
 
 _FOOTPRINT_NOTES = {
-    True: "The growth of the resident set over the first steps of fit, as the module trains: with "
-    "what the allocator does not count, and what smaller batches left before. The input pipeline, "
+    True: "The growth of the resident set over the first steps of fit, as the module trains, with "
+    "memory outside the allocator and memory left by smaller batches. The input pipeline, "
     "callbacks and validation come on top.",
     False: "The allocator's peak over the first steps of fit, as the module trains.",
 }
@@ -108,7 +108,7 @@ def report_on(record: ProfileRecord) -> page.Report:
             ),
             ("memory limit", formatting.format_bytes(record.memory_limit_bytes)),
             ("limit is", record.limit_source),
-            ("Keras line", record.keras),
+            ("Keras package", record.keras),
             ("replicas", str(record.replica_count)),
         ],
     )
@@ -142,8 +142,8 @@ def _largest(record: ProfileRecord) -> str:
         return f"The largest batch that fits {limit} is not known: {why}."
     if not record.largest_remark:  # an older record, without footprints
         return (
-            f"Batches up to {record.largest_batch_size:,} should fit {limit}, by the allocator's "
-            "bytes without XLA and a straight line alone."
+            f"Batches up to {record.largest_batch_size:,} should fit {limit}, estimated "
+            "from a straight line through the allocator's peaks without XLA."
         )
     claim = "at least" if record.largest_is_lower_bound else "about"
     return (

@@ -98,13 +98,13 @@ def _note(before: Mapping[str, float], now: Mapping[str, float], parts: Sequence
         for part in ordered
     ]
     sentences = [
-        f"Beside the blessed runs, a step of this run took: {', '.join(words)}.",
+        f"Compared with the blessed runs, a step of this run took: {', '.join(words)}.",
         "These are mean step times, in which rare slow steps count; the median is checked, too.",
     ]
     if _INPUT in parts:
         sentences.append(
             "The wait for input is the share that trials of the plan measured, before the training "
-            "or, where the plan is used again, in an earlier run."
+            "or, if the plan was reused, in an earlier run."
         )
     sentences += [reason for part, reason in _UNKNOWN.items() if part not in parts]
     return " ".join(sentences)

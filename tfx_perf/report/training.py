@@ -99,7 +99,7 @@ def report_on(
         "Environment",
         columns=["what", "value"],
         rows=list(record.environment.items()),
-        note="Runs are compared only if this is equal; the size of the model, about.",
+        note="Runs are compared only if these values match; model sizes may differ slightly.",
     )
     return report
 
@@ -267,7 +267,7 @@ def _add_start(report: page.Report, record: TrainingRecord) -> None:
         "your code, up to fit": record.setup_time_seconds,
         "tracing": record.trace_time_seconds,
         "tracing and compiling, as a whole": record.compile_time_seconds,
-        "the first batch, from warm caches": record.first_batch_seconds,
+        "loading the first batch, from warm caches": record.first_batch_seconds,
     }
     report.add_table(
         "Start-up time",
@@ -309,7 +309,7 @@ def _placed(part: DevicePart) -> str:
 def _add_xla(report: page.Report, account: XlaAccount) -> None:
     title, note = "What XLA compiled", "A batch of another shape is compiled again."
     if account.compiled_shapes is None:
-        untold = "Keras does not tell for which shapes its own step was compiled."
+        untold = "Keras does not report which shapes its own step was compiled for."
         report.add_text(title, note=f"{note} {untold}")
         return
     report.add_table(

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from tfx_perf import config
 from tfx_perf.config.distribution import DistributionSettings
-from tfx_perf.core import console, errors, workers
+from tfx_perf.core import console, errors, formatting, workers
 from tfx_perf.core.interception import FitCall
 from tfx_perf.hardware import energy
 from tfx_perf.training import ended_training
@@ -40,12 +40,12 @@ from tfx_perf.training.tuning.choice import PlanChoice, plain
 from tfx_perf.training.tuning.shared_trials import SharedTrials
 
 NO_FIT = (
-    "Model.fit was not called, or an inner block took it over, and no step of a custom loop was "
-    "marked (tfx_perf.measured)"
+    "Model.fit was not called in this block, or only in a nested one, and no custom loop marked "
+    "its steps with tfx_perf.measured"
 )
 """The `gap` if the session saw no training at all."""
 
-_PLACED = "its layers are on several devices"
+_PLACED = "the model's layers are on several devices"
 
 # Held by the thread whose `fit` is taken over: the takeover replaces functions and classes of the
 # whole process, and a session records one training at a time.
@@ -95,7 +95,7 @@ def as_one_device(
 
 
 class TrainingSession:
-    """The handler for `interception.intercepting_fit`.
+    """Trains each intercepted `fit`: pass its method `fit` to `interception.intercepting_fit`.
 
     Example:
         >>> session = TrainingSession(PerfConfig())
@@ -116,7 +116,7 @@ class TrainingSession:
         """Starts a session; memory that the process already holds does not count as training's.
 
         Args:
-            settings: the sections `training`, `compilation`, `distribution` and `monitoring`.
+            settings: all sections but `input`, `memory` and `gate`.
             choice: made in another process or an earlier run. It applies to the `fit` that it
                 names, or, if it names none, to every `fit` without a choice of its own.
             choose: chooses a plan for any other `fit` by trials in this process that leave its
@@ -178,8 +178,8 @@ class TrainingSession:
         if not self._other_thread_fits:
             return ()
         return (
-            f"{self._other_thread_fits} calls of Model.fit in other threads ran with Keras' own "
-            "step and were not measured",
+            f"{formatting.counted(self._other_thread_fits, 'call')} of Model.fit in other threads "
+            "ran unoptimized and unmeasured, while this one was optimized",
         )
 
     @property
@@ -191,8 +191,8 @@ class TrainingSession:
             return "Model.fit trained, but could not be measured; the log says why"
         if self._other_thread_fits:
             return (
-                "Model.fit trained by Keras' own step, since one in another thread was being "
-                "optimized"
+                "Model.fit ran unoptimized and unmeasured, since another thread ran an optimized "
+                "one"
             )
         return NO_FIT
 
@@ -240,7 +240,7 @@ class TrainingSession:
             call = array_data.on_datasets(call)
             with (
                 either_keras.api_of(call.model).as_compiled(call.model),
-                # Inside the narrowing of gradients, to count the bytes that are really sent.
+                # Entered before gradients are narrowed, to count the bytes that are really sent.
                 self._communication.metered(call),
                 as_one_device(call, self._settings.distribution) as (call, placement),
                 contextlib.ExitStack() as stack,
@@ -267,8 +267,8 @@ class TrainingSession:
         self._other_thread_fits += 1
         self.__dict__.pop("record", None)
         _LOGGER.warning(
-            "Model.fit of %s trains by Keras' own step and is not measured: Model.fit in another "
-            "thread is being optimized.",
+            "Model.fit of %s runs unoptimized and unmeasured, since another thread runs an "
+            "optimized one.",
             call.model.name,
         )
         return call.proceed()
@@ -284,23 +284,23 @@ class TrainingSession:
         sync = loop.sync
         recovery, notes = self._recovery(call, loop)
         notes = (*notes, *_note_if_alone(call))
-        before = recovery.plan if recovery is not None else None
+        resumed_plan = recovery.plan if recovery is not None else None
         is_served = strategies.servers_of(strategy) is not None
         if not (placement or is_served) and self._callbacks_run_first(call, loop, recovery):
             loop.early_callbacks = stack.enter_context(_early_callbacks(call, loop, recovery))
         if self._fit_count == 1 and (recovery is None or recovery.step is None):
             self._on_fresh_start()
-        if recovery is not None and before is not None:
-            choice = self._resumed_choice(before, call, loop, step=recovery.step)
+        if recovery is not None and resumed_plan is not None:
+            choice = self._resumed_choice(resumed_plan, call, loop, step=recovery.step)
         else:
             began = time.perf_counter()
             choice = plain(_PLACED, is_settled=True) if placement else self._choose(call, loop)
             chosen_seconds = time.perf_counter() - began
             self._clock.leave_out(chosen_seconds)
-            # Trials count as time of the `fit`, even earlier ones in other processes.
+            # The time of the `fit` includes trials, even those made earlier in another process.
             started -= max(0.0, choice.trial_time_seconds - chosen_seconds)
         choice = choice.with_plan_among_trials
-        choice = choice.model_copy(update={"plan": self._as_set(choice.plan, loop)})
+        choice = choice.model_copy(update={"plan": self._as_configured(choice.plan, loop)})
         trial_trace_count = loop.trace_count(choice.plan) or 0
         live = LiveTraining(
             call,
@@ -355,7 +355,7 @@ class TrainingSession:
                 epoch_start_seconds=result.timer.epoch_start_seconds(),
                 peak_memory_bytes=memory.peak_memory_bytes(),
             ),
-            what="what the replicas wait for",
+            what="waiting times of the replicas",
         )
 
     def _train(
@@ -366,7 +366,7 @@ class TrainingSession:
         recovery: FitGuard | None,
         notes: tuple[str, ...],
     ) -> FitResult:
-        # One worker cannot leave the plan without the others.
+        # One worker cannot drop the plan unless all do.
         plain_step_seconds = None if loop.sync.size > 1 else _plain_step_seconds(choice)
         if recovery is not None:
             result = recovery.fit(choice.plan, plain_step_seconds=plain_step_seconds)
@@ -502,7 +502,7 @@ class TrainingSession:
                 return choice
         return None
 
-    def _as_set(self, plan: TrainingPlan, loop: FitLoop) -> TrainingPlan:
+    def _as_configured(self, plan: TrainingPlan, loop: FitLoop) -> TrainingPlan:
         """Returns a plan with the configured reduction dtype and only the allowed speedups."""
         fit = loop.described(self._settings)
         update = {"reduction_dtype": SPEEDUPS["reduction_dtype"].always(fit)}
@@ -545,7 +545,7 @@ def _or_none(ask: Callable[[], _T], *, what: str) -> _T | None:
     except LostWorkerError as error:  # this worker has finished training
         _LOGGER.warning("Could not collect %s from all workers: %s.", what, error)
     except Exception:
-        _LOGGER.warning("Could not be measured: %s.", what, exc_info=True)
+        _LOGGER.warning("Could not measure %s.", what, exc_info=True)
     return None
 
 
@@ -557,12 +557,12 @@ def _note_if_alone(call: FitCall) -> tuple[str, ...]:
     if servers and strategies.servers_of(strategy) is None:
         note = (
             f"TF_CONFIG names parameter servers, {built}: this process trains alone. Build and "
-            "compile it in the scope of tf.distribute.ParameterServerStrategy"
+            "compile the model in the scope of tf.distribute.ParameterServerStrategy"
         )
     elif count > 1 and strategies.worker_count(strategy) == 1:
         note = (
             f"TF_CONFIG names {count} workers, {built}: each of them trains alone. Build and "
-            "compile it in the scope of tf.distribute.MultiWorkerMirroredStrategy()"
+            "compile the model in the scope of tf.distribute.MultiWorkerMirroredStrategy()"
         )
     else:
         return ()

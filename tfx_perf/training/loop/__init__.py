@@ -121,8 +121,8 @@ class FitLoop:
         self.timer: StepTimer | None = None  # of the running or last `fit`
         self.first_batch = FirstBatch()
         self.trace_error: Exception | None = None  # raised by tracing Keras' own step
-        self.single_steps_note: str | None = None  # why the last `fit` ended in single steps
-        self._test: TestFunction | None = None  # of the running `fit`
+        self.single_steps_note: str | None = None  # why the last `fit` left its plan's calls
+        self._tester: TestFunction | None = None  # of the running `fit`
         self._saveable = SaveableRandomLayers(call.model)
         self._takeover: Takeover  # of the running `fit`
         self.early_callbacks: EarlyCallbacks | None = None
@@ -209,9 +209,9 @@ class FitLoop:
     ) -> TimedFit:
         """Runs the user's `fit` with the plan.
 
-        It drops a plan whose steps are slower than `plain_step_seconds`, unless it saves memory.
-        `numerics_check` examines a guarded Keras' `fit`. `data` replaces the user's dataset if that
-        has been read from.
+        It drops a plan that is clearly slower than `plain_step_seconds`, unless it saves memory.
+        `numerics_check` looks for NaN in a guarded run of Keras' `fit`. `data` replaces a user's
+        dataset that has been read from.
         """
         self.speed_watch = self.single_steps_note = None
         self.plan = plan
@@ -295,7 +295,7 @@ class FitLoop:
             self._model,
             self.keras_api,
             self._step_function(run, arguments, planned_steps=planned_steps, timer=timer),
-            self._test,
+            self._tester,
             keras_originals=self.functions.keras_originals,
             renew=self.functions.retrace,
             steps_per_execution=planned_steps,
@@ -304,7 +304,7 @@ class FitLoop:
         try:
             with self._takeover.installed():
                 return TimedFit(self._proceed(run, arguments, timer), timer)
-        finally:  # it holds iterators, thus cache files, and the guard's checkpoint
+        finally:  # it keeps iterators, their cache files and the guard's checkpoint alive
             del self._takeover
 
     def _step_function(
@@ -324,7 +324,7 @@ class FitLoop:
             before_first = runner.trace  # which creates all variables
 
         def steps_per_execution() -> int:
-            # If a callback stops `fit` before any call, Keras still runs one of `users_steps`.
+            # If a callback stops `fit` before any call, Keras still runs a call of `users_steps`.
             if planned_steps is None or model.stop_training or self.single_steps_note:
                 return users_steps
             return planned_steps
@@ -368,7 +368,7 @@ class FitLoop:
     def _arguments(self, run: _Run, overrides: dict[str, Any]) -> dict[str, Any]:
         """Returns `fit`'s arguments with our changes, and callbacks that start our step counts."""
         plan = run.plan
-        self._test = None
+        self._tester = None
         arguments = {**self._call.arguments, **overrides}
         if plan.is_plain_fit and run.guard is None:
             return arguments
@@ -380,8 +380,8 @@ class FitLoop:
             if not self._is_built:
                 self.prepare()  # how a step can be changed depends on the variables
             if arguments["validation_data"] is not None:
-                self._test = self._test_function
-                self._test.begin_fit(arguments, most_steps_per_execution=plan.steps_per_execution)
+                self._tester = self._test_function
+                self._tester.begin_fit(arguments, most_steps_per_execution=plan.steps_per_execution)
             length = overrides.get("steps_per_epoch", self.train_length)
         begin_epoch = self.keras_api.callback(
             on_epoch_begin=lambda epoch, logs=None: self._countdown.begin(length)
@@ -418,16 +418,17 @@ class FitLoop:
         return callback_hooks.obstacle(self._call.arguments["callbacks"], self.keras_api.callbacks)
 
     def _check_hooks(self, epoch: int, logs: Any = None) -> None:
-        """Switches to single steps if a callback needs them; hooks may be added during `fit`."""
+        """Switches to the user's steps per execution if a callback that was added needs them."""
         if self.single_steps_note is not None:
             return
         reason = self._hooks_obstacle()
         if reason is not None:
-            self.single_steps_note = f"single steps from epoch {epoch + 1} on, since {reason}"
+            how = f"as compiled from epoch {epoch + 1} on"
+            self.single_steps_note = f"steps per execution {how}, since {reason}"
             _LOGGER.warning("%s.", self.single_steps_note.capitalize())
             self._takeover.count_single_steps()
-            if self._test is not None:
-                self._test.steps_per_execution = self.users_steps_per_execution
+            if self._tester is not None:
+                self._tester.steps_per_execution = self.users_steps_per_execution
 
     @property
     def _is_built(self) -> bool:

@@ -63,7 +63,7 @@ class Speedup:
     def conflict(self, plan: "TrainingPlan") -> str | None:
         """Returns why a plan with it on is impossible, None if it is possible."""
         if plan.is_plain_fit and not self.in_plain_fit:
-            return f"steps_per_execution is needed to change anything else, such as {self.name}"
+            return f"{self.name} needs steps_per_execution to be set"
         return None
 
     def obstacle(self, fit: Fit) -> str | None:

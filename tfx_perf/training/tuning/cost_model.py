@@ -44,7 +44,7 @@ class CostEstimate:
         return self.expected_runs * self.saving_seconds > self.cost_seconds
 
     def runs_needed(self, *, extra_seconds: float) -> int | None:
-        """Returns the fewest runs that pay for it and for `extra_seconds`; None if none do."""
+        """Returns the fewest runs that pay for it and for `extra_seconds`; None if none would."""
         if not self.saving_seconds:
             return None
         cost_seconds = self.cost_seconds + extra_seconds
@@ -122,7 +122,7 @@ class CostModel:
             if self.expected_runs >= enough_runs[0]:
                 return None
             steps = f"{self.expected_runs * self.step_count} steps in all planned runs"
-            reason = f"it has {steps}, and to check a plan takes the time of {_STEPS}"
+            reason = f"it has {steps}, and checking a plan takes as long as {_STEPS}"
         else:
             prospects = [
                 self.prospect(
@@ -171,8 +171,7 @@ class Budget:
     def lack_time_for_check(self) -> None:
         """Records that a check took longer than allowed."""
         self.lack = (
-            "a check takes more than the quarter of it that a check may use; increase "
-            "training.tuning_seconds"
+            "a check needs more than a quarter of it; increase training.tuning_seconds"
         )
 
     def has(self, seconds: float, *, what: str) -> bool:
@@ -183,7 +182,7 @@ class Budget:
         left, needed = map(formatting.format_seconds, (left_seconds, seconds))
         more = math.ceil(max(0.0, seconds - left_seconds)) or 1  # 1 if only the chief lacks time
         self.lack = (
-            f"{left} of it were left, but {what} needs at least {needed}; "
+            f"only {left} of it were left, but {what} needs at least {needed}; "
             f"increase training.tuning_seconds by {more}"
         )
         return False

@@ -3,7 +3,7 @@
 Each plan first trains a few steps from the same weights on the same batches. It must produce the
 same weights, slots, metrics and logs as Keras. Plans that pass this check are timed in interleaved
 blocks (A B C A B C). The fastest wins if the whole interval of its speed-up over Keras' `fit` lies
-above 1 + margin; a plan that may be slower by nature must also beat the plans that cannot be. If
+above 1 + margin; a plan that could turn out slower must also beat the plans that cannot. If
 timing takes longer than it can save, or than the budget allows, the check decides among the plans
 that cannot be slower. The variables are restored afterwards.
 
@@ -33,9 +33,9 @@ from tfx_perf.training.tuning.earlier import KnownPlan
 from tfx_perf.training.tuning.equivalence import EquivalenceCheck
 from tfx_perf.training.tuning.initial_state import InitialState
 
-_MAX_ROUNDS = 12
+_USUAL_MAX_ROUNDS = 12
 # Many blocks are needed to tell a small gain from noise. They pay only in a long training.
-_MOST_ROUNDS = 60
+_ABSOLUTE_MAX_ROUNDS = 60
 # If one round takes more than this share of the training time, `FEW_ROUNDS` have to suffice.
 _ROUND_SHARE = 0.05
 
@@ -69,7 +69,7 @@ class PlanTuner:
             budget: the time for trials, some of which may be spent already.
             watch: called before each trial that may end the process.
             known: plans that share a traced function with its `trials` are skipped. Its previous
-                plan is tried at any cost: without it, this run would be slower than the last one.
+                plan is tried within the budget, even if it may not pay: the last run was that fast.
             stop_when: called with the reference's seconds per step; true skips all other plans.
         """
         self._model = call.model
@@ -108,7 +108,7 @@ class PlanTuner:
         )
 
     def _run_trials(self, start: InitialState) -> Contest | None:
-        """Returns the plans that passed their checks, with timed blocks; None without any check."""
+        """Returns the plans that passed their checks, with timed blocks; None if none was made."""
         contest, one_batch = self._run_checks(start)
         if contest and contest.others and self._sync.broadcast(self._takes_turns(contest)):
             self._decides_by_turns = True
@@ -125,7 +125,7 @@ class PlanTuner:
         self._model.reset_metrics()
 
     def _run_checks(self, start: InitialState) -> tuple[Contest | None, tf.data.Dataset]:
-        self._try([self._reference], how="trying")
+        self._announce([self._reference], how="trying")
         equivalence = EquivalenceCheck(
             self._loop,
             self._reference,
@@ -154,7 +154,7 @@ class PlanTuner:
                     break
                 if contest.reference is first:
                     contest.reference = equivalence.reference(first)
-                self._try(plans, how=f"trying plan {number} of {len(to_try)}:")
+                self._announce(plans, how=f"trying plan {number} of {len(to_try)}:")
                 with self._leftovers.of(plans):
                     checked = equivalence.check(plans[0])
                 if isinstance(checked, TrialRecord):
@@ -203,7 +203,7 @@ class PlanTuner:
         )
 
     def _needed_seconds(self, plans: families.Family, contest: Contest, *, trainings: int) -> float:
-        """Returns the least seconds to judge plans that compile as fast as the reference."""
+        """Returns the fewest seconds to judge plans if they compile as fast as the reference."""
         with_them = contest.joined_by(plans)
         seconds = contest.reference.compile_seconds + trainings * self._training_seconds
         if self._takes_turns(with_them):
@@ -225,10 +225,10 @@ class PlanTuner:
     def _turns_seconds(self, contest: Contest, *, rounds: int = MIN_ROUNDS) -> float:
         """Returns the seconds that turns take, including measuring the wait for input."""
         # Starting the turns takes about as long as the training of a check.
-        look_seconds = self._look_seconds(contest.contenders[-1:])
-        return self._training_seconds + rounds * contest.round_seconds + look_seconds
+        wait_seconds = self._input_wait_seconds(contest.contenders[-1:])
+        return self._training_seconds + rounds * contest.round_seconds + wait_seconds
 
-    def _look_seconds(self, possible_winners: Sequence[Contender]) -> float:
+    def _input_wait_seconds(self, possible_winners: Sequence[Contender]) -> float:
         """Returns the seconds to measure the wait for input with the slowest possible winner."""
         longest_seconds = max(each.block_seconds for each in possible_winners)
         return self._training_seconds + 2 * FEW_ROUNDS * longest_seconds
@@ -241,7 +241,7 @@ class PlanTuner:
         ]
 
     def _enough_runs(self, contest: Contest) -> int | None:
-        """Returns the fewest expected runs for which trying more would pay; None if none do."""
+        """Returns the fewest expected runs for which trying more would pay; None if none would."""
         extra_seconds = time.time() - self._began
         prospects = [prospect for _, prospect in self._left_out]
         if contest.others and not self._decides_by_turns:
@@ -249,7 +249,7 @@ class PlanTuner:
         counts = [each.runs_needed(extra_seconds=extra_seconds) for each in prospects]
         return min(filter(None, counts), default=None)
 
-    def _try(self, plans: Iterable[TrainingPlan], *, how: str) -> None:
+    def _announce(self, plans: Iterable[TrainingPlan], *, how: str) -> None:
         running = tuple(plans)
         console.set_status(f"{how} {'; '.join(map(str, running))}")
         self._watch(
@@ -263,15 +263,15 @@ class PlanTuner:
         contenders = contest.contenders
         turns = [self._loop.turn(contender.plan) for contender in contenders]
         began = time.perf_counter()
-        for round_index in range(_MOST_ROUNDS):
+        for round_index in range(_ABSOLUTE_MAX_ROUNDS):
             spent_seconds = time.perf_counter() - began
-            if round_index >= _MAX_ROUNDS and not self._sync.broadcast(
-                self._may_pay(contest, spent_seconds)
+            if round_index >= _USUAL_MAX_ROUNDS and not self._sync.broadcast(
+                self._more_timing_may_pay(contest, spent_seconds)
             ):
                 break
             round_began, blocks = time.perf_counter(), []
             for contender, turn in zip(contenders, turns, strict=True):
-                self._try(
+                self._announce(
                     [contender.plan],
                     how=f"timing {len(contenders)} plans in turns: round {round_index + 1},",
                 )
@@ -284,8 +284,8 @@ class PlanTuner:
             if self._sync.broadcast(is_decided):
                 break
             lack = self._budget.lack
-            seconds = round_seconds + self._look_seconds(contenders)
-            if not self._budget.has(seconds, what="a round of turns more"):
+            seconds = round_seconds + self._input_wait_seconds(contenders)
+            if not self._budget.has(seconds, what="another round of turns"):
                 if contest.fastest() is None:
                     return
                 self._budget.lack = lack  # a plan has won, so this lack does not matter
@@ -293,7 +293,7 @@ class PlanTuner:
         # Not interleaved: the real data's buffers would fill up while the repeated batch runs. But
         # both are timed within a short period, since the speed of a host varies.
         winner = contest.fastest() or contest.reference
-        self._try([winner.plan], how="measuring the wait for data:")
+        self._announce([winner.plan], how="measuring the wait for data:")
         iterator = self._loop.iterator_over(one_batch)
         reading, repeated = [], []
         for _ in range(FEW_ROUNDS):
@@ -302,18 +302,18 @@ class PlanTuner:
             repeated.append((yield self._loop.turn(winner.plan, iterator=iterator)))
         self._input_wait = input_wait(reading, repeated)
 
-    def _may_pay(self, contest: Contest, spent_seconds: float) -> bool:
-        """Whether the apparent winner would save more than timing it has cost."""
+    def _more_timing_may_pay(self, contest: Contest, spent_seconds: float) -> bool:
+        """Whether the apparent winner would save more than timing has cost so far."""
         saved_seconds = contest.possible_gain_seconds() * self._cost_model.step_count
         return saved_seconds > spent_seconds
 
     def _is_decided(self, contest: Contest, *, round_seconds: float, spent_seconds: float) -> bool:
-        """Whether a plan surely wins, after as many rounds as pay for this training."""
+        """Whether a plan surely wins, after enough rounds for the length of this training."""
         best = contest.fastest()
         if best is None:
             return False
         if contest.round_count >= MIN_ROUNDS:
-            return not self._may_pay(contest, spent_seconds)
+            return not self._more_timing_may_pay(contest, spent_seconds)
         training_seconds = self._cost_model.training_seconds(float(np.median(best.blocks)))
         return round_seconds > _ROUND_SHARE * training_seconds
 
@@ -339,7 +339,7 @@ class PlanTuner:
             reason = ended
         elif self._left_out and not (others or self._has_tried()):
             cost = self._cost_left_out
-            reason = f"the training is too short for trials of what may be faster: {cost}"
+            reason = f"the training is too short to try other plans: {cost}"
         else:
             reason = "nothing beat it"
         first = reference.reference_record(reason)

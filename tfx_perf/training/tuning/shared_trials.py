@@ -108,7 +108,7 @@ def _cut_off(
     return untried.model_copy(
         update={
             "plan": plan,
-            "plan_reason": "trials of it have ended the workers",
+            "plan_reason": "a trial ended the workers",
             "trials": trials,
             "is_settled": cause is not None,
         }
