@@ -68,7 +68,7 @@ def main(
     """Compares the steps of several workers under Keras fit with those of the plan they get."""
     json_path = json_path or data / "distribution_benchmark.json"
     json_path.parent.mkdir(parents=True, exist_ok=True)
-    click.echo(_LINE.format("model", "Keras", "plain, ms", "planned, ms", "speed-up"))
+    click.echo(_LINE.format("model", "Keras", "plain, ms", "planned, ms", "speedup"))
     cells = []
     for name in worker_job.MODELS:
         for package in ("keras", "tf_keras"):

@@ -74,7 +74,7 @@ def main(
     """Compares types in which two workers sum their gradients, on limited links."""
     json_path = json_path or data / "reductions_benchmark.json"
     json_path.parent.mkdir(parents=True, exist_ok=True)
-    click.echo(_LINE.format("Mbit/s", "sent", "step, ms", "speed-up", "loss"))
+    click.echo(_LINE.format("Mbit/s", "sent", "step, ms", "speedup", "loss"))
     cells = []
     for rate in megabits:
         with shaped_network.links(2, bits_per_second=rate * 10**6) as places:

@@ -17,7 +17,7 @@ class Target:
         numerator: the pipeline that must be fast.
         denominator: the pipeline that it is compared with.
         least: the smallest ratio that meets the target.
-        over_cells: `median` where the issue asks for a typical speed-up, `min` where it
+        over_cells: `median` where the issue asks for a typical speedup, `min` where it
             promises something for every cell.
         concerns: whether a cell counts.
     """

@@ -82,8 +82,8 @@ def test_unknown_metric():
         (6.0, 9.0, 1, True, "The trials took 6.00 s; this should save 9.00 s a run."),
         *((6.0, 2.5, count, True, "The trials took 6.00 s; this should save 2.50 s a run, and is "
                                   "paid for after 3 runs.") for count in (None, 3, 30)),
-        *((6.0, 2.5, *case, "The trials took 6.00 s; this should save 2.50 s a run, and does not "
-                            f"pay within {within}, but only after 3.")
+        *((6.0, 2.5, *case, "The trials took 6.00 s; this should save 2.50 s a run, and pays only "
+                            f"after 3 runs, not within {within}.")
           for case, within in {
               (2, True): "the 2 planned runs", (1, True): "the 1 planned run",
               (2, False): "the 2 runs so far", (1, False): "this run",

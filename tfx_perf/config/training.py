@@ -30,7 +30,7 @@ class TrainingSettings(Section):
             the training is long.
         steps_per_execution: numbers of steps per execution to try; a call takes at most 0.1 s.
             Larger numbers are for steps far below 1 ms.
-        excluded_speedups: speed-ups that are neither tried nor used, also not from an earlier run:
+        excluded_speedups: speedups that are neither tried nor used, also not from an earlier run:
             `xla`, `xla_loop`, `fused_update`, `onednn`. `inexact`: all that do not give Keras'
             results bit for bit, as after `enable_op_determinism`.
         loss_tolerance: relative difference that a plan's loss may show where only the loss can be

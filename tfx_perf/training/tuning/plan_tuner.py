@@ -2,7 +2,7 @@
 
 Each plan first trains a few steps from the same weights on the same batches. It must produce the
 same weights, slots, metrics and logs as Keras. Plans that pass this check are timed in interleaved
-blocks (A B C A B C). The fastest wins if the whole interval of its speed-up over Keras' `fit` lies
+blocks (A B C A B C). The fastest wins if the whole interval of its speedup over Keras' `fit` lies
 above 1 + margin; a plan that could turn out slower must also beat the plans that cannot. If
 timing takes longer than it can save, or than the budget allows, the check decides among the plans
 that cannot be slower. The variables are restored afterwards.

@@ -151,7 +151,7 @@ class Comparison(records.Record):
     def _over_plain_fit(
         self, choice: PlanChoice, *, without: TrialRecord, winner: TrialRecord
     ) -> PlanChoice:
-        """Returns the choice of the winner's trials, with speed-ups over Keras' `fit` as it is."""
+        """Returns the choice of the winner's trials, with speedups over Keras' `fit` as it is."""
         references = (each for each in choice.trials if each.status == "reference")
         reference = next((each for each in references if each.plan.is_plain_fit), None)
         if reference is not None:
@@ -186,7 +186,7 @@ def _may_pass(error: Exception, count: int) -> bool:
 
 
 def _against(winner: TrialRecord, other: TrialRecord) -> TrialRecord:
-    """Returns a record with its speed-up over the winner turned into one over Keras' `fit`."""
+    """Returns a record with its speedup over the winner turned into one over Keras' `fit`."""
     update: dict[str, Any] = {"plan": _with(winner.plan, other.plan)}
     if other.speedup is not None and winner.speedup is not None:
         _, _, what = str(winner.plan).partition(", ")
