@@ -122,6 +122,16 @@ def test_xla_is_not_asked_where_it_would_not_be_used():
     assert (xla.peak_bytes, xla.reason) == (None, "it is slow")
 
 
+@pytest.mark.parametrize(
+    ("steps", "seconds", "is_asked"),
+    [(1000, 3.0, False), (1000, 0.5, True), (10_000, 3.0, True), (None, 3.0, True)],
+)
+def test_xla_is_not_asked_if_it_would_prolong_a_short_training(steps_of, steps, seconds, is_asked):
+    rows = steps_of(plan="xla", steps=steps, seconds=seconds, step_seconds=0.01)
+    assert (rows[8].peak_bytes is not None) is is_asked
+    assert is_asked or "memory.batch_sizes asks it anyway" in rows[8].reason
+
+
 @pytest.mark.slow
 def test_strings_have_a_plain_figure_only(tmp_path):
     record = ProfileRecord.model_validate(in_child("strings", tmp_path))
@@ -224,12 +234,16 @@ def test_time_of_a_fit_beside_its_steps_is_no_time_of_a_step(monkeypatch):
 def steps_of(monkeypatch):
     """Profiles with steps that are not run; returns the rows of those that were, by size."""
 
-    def profiled(*, jit_compile, rise=lambda size: 100, **given):
-        def take(self, size, *, footprint_only, may_end):
-            rises = (rise(size),) if footprint_only else (rise(size), rise(size) - 10)
+    def profiled(
+        *, jit_compile=False, rise=lambda size: 100, steps=250, seconds=9.0, step_seconds=0.0,
+        plan="plain", **given,
+    ):  # fmt: skip
+        def take(self, size, *, memory_only, may_end):
+            rises = (rise(size),) if memory_only else (rise(size), rise(size) - 10)
             found = Footprint(
-                batch_size=size, taken_bytes=8, limit_bytes=2**40, seconds=9.0, step_seconds=0.0
-            )
+                batch_size=size, taken_bytes=8, limit_bytes=2**40,
+                seconds=seconds, step_seconds=step_seconds,
+            )  # fmt: skip
             return footprint.Measured(found, 8, rises)
 
         def nothing(run):
@@ -241,9 +255,9 @@ def steps_of(monkeypatch):
         model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
         model.compile("sgd", "mse", jit_compile=jit_compile)
         data = tf.data.Dataset.from_tensors((tf.zeros(4), tf.zeros(1))).repeat().batch(8)
-        call = interception.capture_fit(lambda: model.fit(data, steps_per_epoch=250))
+        call = interception.capture_fit(lambda: model.fit(data, steps_per_epoch=steps))
         progress = profile.profile(call, settings=MemorySettings(), **given)
-        return {step.batch_size: step for step in progress.steps if step.plan == "plain"}
+        return {step.batch_size: step for step in progress.steps if step.plan == plan}
 
     return profiled
 

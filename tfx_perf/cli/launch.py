@@ -103,12 +103,7 @@ def command(
             worker_count=count,
             servers=servers,
             start=lambda task: launch.started(
-                task,
-                script,
-                arguments,
-                folder=pathlib.Path(folder),
-                log_folder=logs,
-                show=show,
+                task, script, arguments, folder=pathlib.Path(folder), log_folder=logs, show=show
             ),
             environment={workers.RESTART_FOLDER_VARIABLE: folder} if restarts else {},
             are_bound=binding == "exclusive",

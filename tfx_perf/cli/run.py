@@ -42,9 +42,7 @@ def command(
     path = options.checked_script(script)
     log = pathlib.Path(log_path or path.with_suffix(".tfx-perf.log").name).absolute()
     if log.exists() and log.samefile(path):
-        raise errors.UserError(
-            f"Expected a log file other than the script. Received: log={log}."
-        )
+        raise errors.UserError(f"Expected a log file other than the script. Received: log={log}.")
     # As `python SCRIPT` sets them.
     sys.argv, sys.path[0] = [script, *arguments], os.path.abspath(path.parent)
     _check_settings(path.with_name(_SETTINGS))

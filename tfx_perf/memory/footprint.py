@@ -81,9 +81,7 @@ class FootprintMeter:
         """Returns a batch of `size` of the data's examples."""
         return batches.batch_of(self.dataset, size)
 
-    def take(
-        self, batch_size: int, *, footprint_only: bool = False, may_end: bool = True
-    ) -> Measured:
+    def take(self, batch_size: int, *, memory_only: bool = False, may_end: bool = True) -> Measured:
         """Measures a batch size; the setup counts as time of the first one.
 
         Unless it `may_end`, the process continues however much memory it takes.
@@ -93,7 +91,7 @@ class FootprintMeter:
         self._sampled_bytes = 0
         host.reset_resident_peak()
         look = functools.partial(self._look, ended, may_end) if on_cpu else lambda: None
-        fits = _FITS[:_BRIEF] if footprint_only else _FITS
+        fits = _FITS[:_BRIEF] if memory_only else _FITS
         seconds, idle_bytes, peaks_bytes, batch_bytes = [], [], [], None
         try:
             with periodic.calling(look, seconds=_SAMPLING_SECONDS):
@@ -124,7 +122,7 @@ class FootprintMeter:
             taken_bytes = max(peaks_bytes)
         # The rest of each `fit` may take far longer than a step.
         step_seconds = seconds[1] / _FITS[1]
-        if not footprint_only:
+        if not memory_only:
             step_seconds = max(0.0, (seconds[2] - seconds[1]) / (_FITS[2] - _FITS[1]))
         began, self._began = self._began, time.perf_counter()
         taken = ended(

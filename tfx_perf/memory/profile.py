@@ -25,6 +25,8 @@ _ACTIVITIES: Mapping[Work, str] = {
 }
 # After one of these, no larger size is tried.
 _TOO_LARGE = ("out of memory", "killed", "timed out", "not run")
+# XLA may compile for this share of the training's time, or until the profile took these seconds.
+_XLA_SHARE, _XLA_SECONDS = 0.05, 4.0
 _FURTHER, _MOST_SIZES = 4, 6  # factor to the next size, and most sizes, until growth stands out
 
 
@@ -115,10 +117,10 @@ class _Profiling:
         most = max(configured, default=min(counts, default=largest_batch.ENOUGH))
         while larger := self._larger(most):
             self._plan(larger)
-            self._measure(larger, footprint_only=True)
+            self._measure(larger, memory_only=True)
         self._look_at_fragmentation()
         is_asked = configured or self._trained_plan == "xla"
-        self._compile(None if is_asked else why_no_xla)
+        self._compile(None if is_asked else why_no_xla or self._too_short())
         return self._progress
 
     def _larger(self, most: int) -> int | None:
@@ -142,7 +144,7 @@ class _Profiling:
             console.set_status(f"batch size {size}: {_ACTIVITIES[progress.running.work]}")
         self._watch(progress)
 
-    def _measure(self, size: int, *, footprint_only: bool = False) -> None:
+    def _measure(self, size: int, *, memory_only: bool = False) -> None:
         progress = self._progress
         if progress.has("plain", size) or any(
             step.plan == "plain" and step.batch_size < size and step.status in _TOO_LARGE
@@ -157,7 +159,7 @@ class _Profiling:
         # If a process was ended at the limit, the allocator may still measure the step.
         was_ended = any(item.batch_size == size for item in progress.footprints)
         has_footprint = self._trained_plan == "plain" and not was_ended
-        measured = self._meter.take(size, footprint_only=footprint_only, may_end=has_footprint)
+        measured = self._meter.take(size, memory_only=memory_only, may_end=has_footprint)
         row = self._row(measured)
         progress = self._progress
         if has_footprint and measured.footprint.status == "measured":
@@ -219,6 +221,21 @@ class _Profiling:
                     peak.run_steps(self._call, batch)  # creates the variables
                 self._has_trained = True
             self._note(self._progress.with_step(_xla_row(self._call, batch, why_not)))
+
+    def _too_short(self) -> str | None:
+        """Returns why XLA is not asked, if the training is short for that; None otherwise."""
+        taken = self._progress.footprints
+        own = next((each for each in taken if each.batch_size == self._own), None)
+        steps = (self._epoch_example_count or 0) / self._own * self._call.arguments["epochs"]
+        if own is None or not steps:
+            return None
+        training_seconds = steps * (own.step_seconds or 0.0)
+        spent_seconds = sum(each.seconds or 0.0 for each in taken)
+        compile_seconds = taken[0].seconds or 0.0  # about what the first, traced batch took
+        allowed_seconds = max(_XLA_SECONDS - spent_seconds, _XLA_SHARE * training_seconds)
+        if compile_seconds <= allowed_seconds:
+            return None
+        return "the training is too short to wait for XLA; memory.batch_sizes asks it anyway"
 
     def _draft(self, state: StateSizes) -> ProfileRecord:
         return ProfileRecord(

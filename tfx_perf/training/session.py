@@ -190,10 +190,7 @@ class TrainingSession:
         if self._fit_count:
             return "Model.fit trained, but could not be measured; the log says why"
         if self._other_thread_fits:
-            return (
-                "Model.fit ran unoptimized and unmeasured, since another thread ran an optimized "
-                "one"
-            )
+            return "Model.fit ran unmeasured, since another thread ran an optimized one"
         return NO_FIT
 
     def reserve(self) -> None:

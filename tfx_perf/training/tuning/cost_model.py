@@ -170,9 +170,7 @@ class Budget:
 
     def lack_time_for_check(self) -> None:
         """Records that a check took longer than allowed."""
-        self.lack = (
-            "a check needs more than a quarter of it; increase training.tuning_seconds"
-        )
+        self.lack = "a check needs more than a quarter of it; increase training.tuning_seconds"
 
     def has(self, seconds: float, *, what: str) -> bool:
         """Whether the `seconds` that `what` needs are left; records a lack. All workers call it."""
