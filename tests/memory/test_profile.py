@@ -119,7 +119,7 @@ def test_xla_is_not_asked_where_it_would_not_be_used():
         profile.profile(call, settings=MemorySettings(), why_no_xla="it is slow")
     )
     xla = record.step("xla", record.module_batch_size)
-    assert (xla.peak_bytes, xla.reason) == (None, "it is slow")
+    assert (xla.status, xla.peak_bytes, xla.reason) == ("not run", None, "it is slow")
 
 
 @pytest.mark.parametrize(

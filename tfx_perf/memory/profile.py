@@ -313,7 +313,7 @@ def _xla_row(call: interception.FitCall, batch: Any, why_not: str | None) -> Ste
         input_batch_bytes=batches.tensor_bytes(batch),
     )
     if why_not:
-        return row.model_copy(update={"status": "failed", "reason": why_not})
+        return row.model_copy(update={"status": "not run", "reason": why_not})
     try:
         buffers = hlo.buffer_sizes(hlo.model_step_hlo(call.model, batch, optimized=True))
     except hlo.NotCompilable as error:
