@@ -225,11 +225,11 @@ class _Profiling:
     def _too_short(self) -> str | None:
         """Returns why XLA is not asked, if the training is short for that; None otherwise."""
         taken = self._progress.footprints
-        own = next((each for each in taken if each.batch_size == self._own), None)
+        module_batch = next((each for each in taken if each.batch_size == self._own), None)
         steps = (self._epoch_example_count or 0) / self._own * self._call.arguments["epochs"]
-        if own is None or not steps:
+        if module_batch is None or not steps:
             return None
-        training_seconds = steps * (own.step_seconds or 0.0)
+        training_seconds = steps * (module_batch.step_seconds or 0.0)
         spent_seconds = sum(each.seconds or 0.0 for each in taken)
         compile_seconds = taken[0].seconds or 0.0  # about what the first, traced batch took
         allowed_seconds = max(_XLA_SECONDS - spent_seconds, _XLA_SHARE * training_seconds)
