@@ -423,9 +423,9 @@ class FitLoop:
             return
         reason = self._hooks_obstacle()
         if reason is not None:
-            how = f"as compiled from epoch {epoch + 1} on"
-            self.single_steps_note = f"steps per execution {how}, since {reason}"
-            _LOGGER.warning("%s.", self.single_steps_note.capitalize())
+            how = f"steps per execution as compiled from epoch {epoch + 1} on"
+            self.single_steps_note = f"{how}, since {reason}"
+            _LOGGER.warning("Training with %s.", self.single_steps_note)
             self._takeover.count_single_steps()
             if self._tester is not None:
                 self._tester.steps_per_execution = self.users_steps_per_execution
