@@ -330,10 +330,10 @@ def served(data: tf.data.Dataset, *, host: str) -> Iterator[tf.data.Dataset]:
     target = f"grpc://{host}:{address.rpartition(':')[2]}"
     is_open = True
     gate = data.take_while(lambda *batch: tf.numpy_function(lambda: is_open, [], tf.bool))
-    identity = service.register_dataset(target, gate, compression=None)
-    one_reads = service.ShardingPolicy.OFF
+    dataset_id = service.register_dataset(target, gate, compression=None)
+    undivided = service.ShardingPolicy.OFF  # the one reader has all data
     read = functools.partial(
-        service.from_dataset_id, one_reads, target, identity, gate.element_spec, "training"
+        service.from_dataset_id, undivided, target, dataset_id, gate.element_spec, "training"
     )
     try:
         yield read()
