@@ -95,14 +95,13 @@ def train(
     """
     generators.restore(random_states)
     training = TrainingJob.model_validate(job)
-    task = TrialOrder.model_validate(order)
-    trials = _TrialsHere(task, training)
+    trial_order = TrialOrder.model_validate(order)
+    trials = _TrialsHere(trial_order, training)
     spared = contextlib.nullcontext() if converts_libraries else autograph.libraries_unconverted()
     try:
         with spared:
-            record = run(
-                training, json_utils.loads(outputs), choice=task.known.choice, choose=trials.choose
-            )
+            known = trial_order.known.choice
+            record = run(training, json_utils.loads(outputs), choice=known, choose=trials.choose)
     except autograph.NeedsConversionError:
         if converts_libraries:
             raise
@@ -166,20 +165,20 @@ def try_plans(*, job: dict[str, Any], order: dict[str, Any]) -> dict[str, Any] |
     """
     began = time.time()
     logging.basicConfig()  # to the log that is published beside the figures
-    asked, task = TrainingJob.model_validate(job), TrialOrder.model_validate(order)
+    asked, trial_order = TrainingJob.model_validate(job), TrialOrder.model_validate(order)
 
     def choose(call: FitCall) -> PlanChoice | None:
         setup_seconds = time.time() - began
-        choice = _by_trials(call, FitLoop(call), order=task, job=asked)
+        choice = _by_trials(call, FitLoop(call), order=trial_order, job=asked)
         return choice and choice.model_copy(
             update={
-                "trial_import_seconds": began - task.asked - task.spent_seconds,
+                "trial_import_seconds": began - trial_order.asked - trial_order.spent_seconds,
                 "trial_setup_seconds": setup_seconds,
             }
         )
 
     try:
-        choice = asked.run_to_fit(choose, folder=task.folder)
+        choice = asked.run_to_fit(choose, folder=trial_order.folder)
     except errors.UserError as error:  # it did not call `fit`, so that there is nothing to plan
         choice = plain(str(error))
     return choice and choice.model_dump(mode="json")
