@@ -12,7 +12,7 @@ from google.protobuf import json_format
 from tfx import components as tfx_components
 from tfx import v1 as tfx
 from tfx.dsl.components.base import base_node
-from tfx.orchestration.kubeflow.v2 import kubeflow_v2_dag_runner, pipeline_builder
+from tfx.orchestration.kubeflow.v2 import pipeline_builder
 from tfx.types import standard_component_specs
 
 from tfx_perf.core import errors, storage, validation
@@ -33,10 +33,9 @@ def compile_pipeline(
 ) -> pathlib.Path:
     """Writes the pipeline as YAML; returns the path of the file.
 
-    For Kubeflow every Resolver is left out, since the server has none: the inputs that it
-    would fill stay empty, and PerfEvaluator finds its ledger through `gate.baseline_uri`. For
-    Vertex, resolvers with the two strategies that it knows stay. Parts that a run will lack are
-    logged, see `tfx_perf.kubeflow.notes`.
+    Every Resolver is left out, since the server has none: the inputs that it would fill stay
+    empty, and PerfEvaluator finds its ledger through `gate.baseline_uri`. Parts that a run will
+    lack are logged, see `tfx_perf.kubeflow.notes`.
 
     A pipeline object can be compiled once, as with TFX's own runners.
 
@@ -63,28 +62,25 @@ def compile_pipeline(
         )
     _check_name(pipeline.pipeline_info.pipeline_name)
     _check_nodes(pipeline, settings)
-    part = _Part(pipeline, _without_resolvers(pipeline.components, settings.target))
-    document = _build(part, settings)
+    part = _Part(pipeline, _without_resolvers(pipeline.components))
+    document = _build(part, settings.image)
     root = _pipeline_root(pipeline, settings)
     if root:
         document["defaultPipelineRoot"] = root
     written = parameters.written(part.components)
     spec.add_defaults(document, {name: value.default for name, value in written.items()})
     spec.drop_unresolved(document)
-    documents = [document]
-    if settings.target == "kubeflow":
-        spec.adapt(document)
+    spec.adapt(document)
     nodes = {name: settings.for_node(name) for name, _ in spec.containers(document)}
     spec.configure(document, nodes)
-    if settings.target == "kubeflow":
-        spec.rename(document)
-        platform = spec.platform_spec(nodes)
-        documents += [platform] if platform else []
-        problems = lint.problems(documents)
-        if problems:
-            raise errors.UserError(
-                f"Expected a pipeline that Kubeflow accepts. Received: {problems[0]}."
-            )
+    spec.rename(document)
+    platform = spec.platform_spec(nodes)
+    documents = [document, platform] if platform else [document]
+    problems = lint.problems(documents)
+    if problems:
+        raise errors.UserError(
+            f"Expected a pipeline that Kubeflow accepts. Received: {problems[0]}."
+        )
     for note in notes.notes(pipeline, settings):
         _LOGGER.warning("%s", note)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -114,14 +110,6 @@ def _check_name(name: str) -> None:
 
 def _check_nodes(pipeline: tfx.dsl.Pipeline, settings: KubeflowSettings) -> None:
     validation.check_nodes(settings.nodes, sorted(node.id for node in pipeline.components))
-    by_place = {"defaults": settings.defaults}
-    by_place |= {f"nodes.{node_id}": of_node for node_id, of_node in settings.nodes.items()}
-    for where, given in by_place.items():
-        if settings.target == "vertex" and not given.is_plain:
-            raise errors.UserError(
-                "Expected only image, resources, accelerator, environment, retries and cache for "
-                f"Vertex, which runs no pods of yours. Received: {where}."
-            )
     for node in pipeline.components:
         if isinstance(node, tfx_components.InfraValidator):
             raise errors.UserError(
@@ -136,16 +124,14 @@ def _check_nodes(pipeline: tfx.dsl.Pipeline, settings: KubeflowSettings) -> None
             )
 
 
-def _without_resolvers(
-    nodes: Sequence[base_node.BaseNode], target: str
-) -> list[base_node.BaseNode]:
-    removed = notes.left_out(nodes, target)
+def _without_resolvers(nodes: Sequence[base_node.BaseNode]) -> list[base_node.BaseNode]:
+    removed = notes.left_out(nodes)
     remaining = [node for node in nodes if node.id not in removed]
     for node, key, producer in notes.inputs_from(remaining, removed | notes.missing(nodes)):
         declared = node.spec.INPUTS.get(key)  # none for the input of a dynamic property
         if declared is None or not declared.optional:
             source = (
-                f"the resolver {producer}, which {target} does not have"
+                f"the resolver {producer}, which Kubeflow does not have"
                 if producer in removed
                 else f"{producer}, which is not in the pipeline"
             )
@@ -156,20 +142,19 @@ def _without_resolvers(
     return remaining
 
 
-def _build(part: _Part, settings: KubeflowSettings) -> dict[str, Any]:
+def _build(part: _Part, image: str) -> dict[str, Any]:
     """Returns TFX's own spec as a dict; its errors become one line."""
-    kubeflow = settings.target == "kubeflow"
     try:
         built = pipeline_builder.PipelineBuilder(
             tfx_pipeline=part,
-            default_image=settings.image,
-            default_commands=_ENTRYPOINT if kubeflow else kubeflow_v2_dag_runner.KUBEFLOW_TFX_CMD,
+            default_image=image,
+            default_commands=_ENTRYPOINT,
             use_pipeline_spec_2_1=True,
         ).build()
     except (KeyError, NotImplementedError, TypeError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise errors.UserError(
-            f"Expected a pipeline that TFX can compile for {settings.target}. "
+            "Expected a pipeline that TFX can compile for Kubeflow. "
             f"Received: pipeline={part.pipeline_info.pipeline_name} ({reason})."
         ) from error
     built.schema_version = "2.1.0"
@@ -178,13 +163,12 @@ def _build(part: _Part, settings: KubeflowSettings) -> dict[str, Any]:
 
 
 def _pipeline_root(pipeline: tfx.dsl.Pipeline, settings: KubeflowSettings) -> str | None:
-    schemes = notes.SCHEMES[settings.target]
     if settings.pipeline_root:
-        if settings.pipeline_root.partition("://")[0] not in schemes:
+        if settings.pipeline_root.partition("://")[0] not in notes.SCHEMES:
             raise errors.UserError(
-                f"Expected an object store, {' or '.join(f'{name}://' for name in schemes)}. "
+                f"Expected an object store, {' or '.join(f'{name}://' for name in notes.SCHEMES)}. "
                 f"Received: pipeline_root={settings.pipeline_root}."
             )
         return settings.pipeline_root
     root = str(pipeline.pipeline_info.pipeline_root)
-    return root if root.partition("://")[0] in schemes and "://" in root else None
+    return root if root.partition("://")[0] in notes.SCHEMES and "://" in root else None

@@ -8,22 +8,14 @@ from typing import Any
 from tfx import v1 as tfx
 from tfx.dsl.components.base import base_node
 from tfx.dsl.components.common import resolver
-from tfx.dsl.input_resolution.strategies import (
-    latest_artifact_strategy,
-    latest_blessed_model_strategy,
-)
 
 from tfx_perf.components import PerfEvaluator
 from tfx_perf.config import PerfConfig
 from tfx_perf.kubeflow.settings import KubeflowSettings
 
-SCHEMES = {"kubeflow": ("minio", "s3", "gs"), "vertex": ("gs",)}
-"""The object stores that a pipeline root may be in, by target."""
+SCHEMES = ("minio", "s3", "gs")
+"""The object stores that a pipeline root may be in."""
 
-_NATIVE_STRATEGIES = (
-    latest_artifact_strategy.LatestArtifactStrategy,
-    latest_blessed_model_strategy.LatestBlessedModelStrategy,
-)
 # The consequence of an empty input, by its name.
 _CONSEQUENCES = {
     "baseline_model": "checks its absolute thresholds only",
@@ -39,24 +31,16 @@ def notes(pipeline: tfx.dsl.Pipeline, settings: KubeflowSettings) -> list[str]:
     nodes = pipeline.components
     return [
         *_of_root(str(pipeline.pipeline_info.pipeline_root), settings),
-        *_of_resolvers(nodes, settings.target),
-        *_of_gates(nodes, settings.target),
+        *_of_resolvers(nodes),
+        *_of_gates(nodes),
         *_of_missing_nodes(nodes),
         *_of_paths(nodes, settings),
     ]
 
 
-def left_out(nodes: Sequence[base_node.BaseNode], target: str) -> set[str]:
-    """Returns the ids of resolvers that the server lacks; Vertex has two strategies."""
-    return {
-        node.id
-        for node in nodes
-        if isinstance(node, resolver.Resolver)
-        and not (
-            target == "vertex"
-            and node.exec_properties.get(resolver.RESOLVER_STRATEGY_CLASS) in _NATIVE_STRATEGIES
-        )
-    }
+def left_out(nodes: Sequence[base_node.BaseNode]) -> set[str]:
+    """Returns the ids of the resolvers, which the server lacks."""
+    return {node.id for node in nodes if isinstance(node, resolver.Resolver)}
 
 
 def inputs_from(
@@ -81,7 +65,7 @@ def missing(nodes: Sequence[base_node.BaseNode]) -> set[str]:
 
 
 def _of_root(root: str, settings: KubeflowSettings) -> Iterator[str]:
-    is_seen = "://" in root and root.partition("://")[0] in SCHEMES[settings.target]
+    is_seen = "://" in root and root.partition("://")[0] in SCHEMES
     if root and not settings.pipeline_root and not is_seen:
         yield (
             f"pipeline_root={root} is dropped, since no pod sees it: that of the run counts, or "
@@ -89,21 +73,21 @@ def _of_root(root: str, settings: KubeflowSettings) -> Iterator[str]:
         )
 
 
-def _of_resolvers(nodes: Sequence[base_node.BaseNode], target: str) -> Iterator[str]:
-    for removed in sorted(left_out(nodes, target)):
+def _of_resolvers(nodes: Sequence[base_node.BaseNode]) -> Iterator[str]:
+    for removed in sorted(left_out(nodes)):
         empty = []
         for node, key, _ in inputs_from(nodes, {removed}):
             then = _CONSEQUENCES.get(key)
             empty.append(f"{node.id}.{key} stays empty" + (f", and it {then}" if then else ""))
         yield (
-            f"The resolver {removed} is dropped, since {target.capitalize()} has no resolvers: "
+            f"The resolver {removed} is dropped, since Kubeflow has no resolvers: "
             f"{'; '.join(empty) or 'no node reads it'}."
         )
 
 
-def _of_gates(nodes: Sequence[base_node.BaseNode], target: str) -> Iterator[str]:
+def _of_gates(nodes: Sequence[base_node.BaseNode]) -> Iterator[str]:
     for node in nodes:
-        if target == "kubeflow" and isinstance(node, PerfEvaluator):
+        if isinstance(node, PerfEvaluator):
             gate = PerfConfig.from_json(node.exec_properties["config"]).gate
             if not gate.baseline_uri:
                 yield (
@@ -124,13 +108,12 @@ def _of_paths(nodes: Sequence[base_node.BaseNode], settings: KubeflowSettings) -
     for node in nodes:
         node_settings = settings.for_node(node.id)
         mounts = (*node_settings.volumes, *node_settings.secret_volumes)
-        volume = f", mount a volume there (nodes.{node.id}.volumes)"
-        remedy = volume if settings.target == "kubeflow" else ""
         for name, path in _paths(node.exec_properties):
             if not any(path == mount or path.startswith(f"{mount}/") for mount in mounts):
                 yield (
                     f"{node.id} looks for {name}={path} in its pod, which has no files of this "
-                    f"machine: give a URL of an object store{remedy}, or put it into the image."
+                    "machine: give a URL of an object store, mount a volume there "
+                    f"(nodes.{node.id}.volumes), or put it into the image."
                 )
 
 

@@ -2,6 +2,7 @@
 
 import decimal
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import pydantic
@@ -83,11 +84,6 @@ class Toleration(Section):
         return self.model_dump(exclude_none=True)
 
 
-# Settings that Vertex has, too; it runs no pods of ours.
-_PLAIN = {
-    "image", "cpu_request", "cpu_limit", "memory_request", "memory_limit", "accelerator",
-    "accelerator_count", "environment", "retries", "cache",
-}  # fmt: skip
 # Kubernetes refuses other values, but only when it creates the pod.
 _LabelValue = Annotated[
     str,
@@ -106,8 +102,7 @@ class NodeSettings(Section):
         cpu_limit: cores.
         memory_request: bytes as Kubernetes writes them, e.g. `"8Gi"`.
         memory_limit: bytes.
-        accelerator: resource name, e.g. `nvidia.com/gpu`; on Vertex a type such as
-            `NVIDIA_TESLA_T4`.
+        accelerator: resource name, e.g. `nvidia.com/gpu`.
         accelerator_count: how many.
         node_selector: labels that the machine must have.
         tolerations: taints that the pod tolerates.
@@ -157,18 +152,12 @@ class NodeSettings(Section):
             merged[name] = {**merged.get(name, {}), **value} if isinstance(value, dict) else value
         return NodeSettings(**merged)
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether the settings need nothing that only Kubernetes has (for Vertex)."""
-        return not any(getattr(self, name) for name in self.model_fields_set - _PLAIN)
-
 
 class KubeflowSettings(Settings):
     """Image, place of the artifacts, and how each node's container runs.
 
     Attributes:
         image: container image with tfx-perf and your code installed (see `kubeflow/Dockerfile`).
-        target: `kubeflow` for open-source Kubeflow Pipelines 2.x, `vertex` for Vertex AI Pipelines.
         pipeline_root: where the artifacts go, e.g. `minio://mlpipeline/v2/artifacts`; None for the
             server's default. A run can be given another one.
         defaults: settings of every node.
@@ -188,10 +177,17 @@ class KubeflowSettings(Settings):
     """
 
     image: NotEmpty
-    target: Literal["kubeflow", "vertex"] = "kubeflow"
     pipeline_root: PathText | None = None
     defaults: NodeSettings = NodeSettings()
     nodes: dict[str, NodeSettings] = pydantic.Field(default_factory=dict)
+
+    # Files written for earlier versions may name the only target that is left.
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _without_target(cls, values: Any) -> Any:
+        if not isinstance(values, Mapping) or values.get("target") != "kubeflow":
+            return values
+        return {key: value for key, value in values.items() if key != "target"}
 
     def for_node(self, node_id: str) -> NodeSettings:
         """Returns the settings of one node."""

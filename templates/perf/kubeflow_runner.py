@@ -1,4 +1,4 @@
-"""Compiles the pipeline for Kubeflow Pipelines, and for Vertex AI with `tfx --engine vertex`."""
+"""Compiles the pipeline for Kubeflow Pipelines."""
 
 import os
 

@@ -84,13 +84,10 @@ def test_a_template_of_ours_is_copied(created):
     assert (created / "local_runner.py").exists()
 
 
-_FILES = {
-    "local": "local_runner.py", "airflow": "airflow_runner.py", "vertex": "kubeflow_runner.py",
-}  # fmt: skip
+_FILES = {"local": "local_runner.py", "airflow": "airflow_runner.py"}
 _WHERE = {  # files that show that a pipeline was created
     "local": f"tfx/local/{_NAME}/pipeline_args.json",
     "airflow": f"airflow/dags/{_NAME}/topology.json",
-    "vertex": f"tfx/vertex/{_NAME}/pipeline.json",
 }
 
 
@@ -150,14 +147,19 @@ def test_airflow_imports_modules_beside_the_file(tfx, created, homes):
     tfx("pipeline", "delete", "--engine=airflow", f"--pipeline-name={_NAME}")
 
 
-def test_vertex_gets_the_files_it_runs(tfx, created, homes):
-    tfx("pipeline", "create", "--engine=vertex", "--pipeline-path", created / "kubeflow_runner.py")
-    spec = json.loads((homes / _WHERE["vertex"]).read_text())
-    assert spec["pipelineInfo"]["name"] == _NAME
-    assert "latest-blessed-model" in spec["root"]["dag"]["tasks"] or any(
-        "latest_blessed_model" in task for task in spec["root"]["dag"]["tasks"]
+def test_vertex_is_left_to_tfx(tfx, homes, tmp_path):
+    path = tmp_path / "runner.py"
+    path.write_text(
+        "from tfx import v1 as tfx\n"
+        "experimental = tfx.orchestration.experimental\n"
+        "config = experimental.KubeflowV2DagRunnerConfig(default_image='example/orders:1')\n"
+        "nodes = [tfx.components.CsvExampleGen(input_base='gs://bucket/data')]\n"
+        f"pipeline = tfx.dsl.Pipeline({_NAME!r}, 'gs://bucket/root', components=nodes)\n"
+        "experimental.KubeflowV2DagRunner(config).run(pipeline)\n"
     )
-    tfx("pipeline", "delete", "--engine=vertex", f"--pipeline-name={_NAME}")
+    code, _, err = tfx("pipeline", "create", "--engine=vertex", "--pipeline-path", path)
+    assert code == 0, err
+    assert (homes / "tfx" / "vertex" / _NAME / "pipeline.json").exists()
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import errors
-from tfx_perf.kubeflow import KubeflowSettings
+from tfx_perf.kubeflow import KubeflowSettings, NodeSettings
 from tfx_perf.pipelines.airflow import AirflowSettings
 
 
@@ -84,7 +84,7 @@ def test_a_section_without_keys_has_its_defaults(tmp_path):
     path.write_text("gate:\n  policy:\n  rules:\n")
     assert PerfConfig.from_yaml(path) == PerfConfig()
     nodes = KubeflowSettings.from_dict({"image": "i", "nodes": {"Trainer": None}}).nodes
-    assert nodes["Trainer"].is_plain
+    assert nodes["Trainer"] == NodeSettings()
 
 
 def test_a_path_may_be_one_of_pathlib():

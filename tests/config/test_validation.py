@@ -92,8 +92,8 @@ def test_an_error_is_one_line(values, words):
 @pytest.mark.parametrize(
     ("settings", "text", "message"),
     [
-        (KubeflowSettings, "target: kubeflow\n",
-         r"Expected the key image in FILE\. Received: settings={'target': 'kubeflow'}\. "
+        (KubeflowSettings, "defaults: {}\n",
+         r"Expected the key image in FILE\. Received: settings={'defaults': {}}\. "
          r"Set image\."),
         (KubeflowSettings, "image: i\nnodes:\n  Trainer:\n    memory_limt: 2Gi\n",
          r"Expected one of the keys .* in FILE, line 4\. Received: "

@@ -168,28 +168,6 @@ def test_settings_reach_the_containers(tmp_path):
     lint.read(tmp_path / "pipeline.yaml")
 
 
-def test_vertex_keeps_the_resolvers_that_it_has(tmp_path):
-    model = tfx.dsl.Channel(type=tfx.types.standard_artifacts.Model)
-    blessed = tfx.dsl.Resolver(
-        strategy_class=tfx.dsl.experimental.LatestBlessedModelStrategy,
-        model=model,
-        model_blessing=tfx.dsl.Channel(type=tfx.types.standard_artifacts.ModelBlessing),
-    ).with_id("blessed")
-    pusher = tfx.components.Pusher(
-        model=blessed.outputs["model"],
-        push_destination=tfx.proto.PushDestination(
-            filesystem=tfx.proto.PushDestination.Filesystem(base_directory="gs://bucket/serving")
-        ),
-    )
-    (spec,) = compiled(
-        pipeline_of(blessed, pusher), tmp_path, target="vertex", pipeline_root="gs://bucket/root"
-    )
-    executors = spec["deploymentSpec"]["executors"]
-    assert "resolver" in executors["blessed-model-resolver_executor"]
-    command = executors["Pusher_executor"]["container"]["command"]
-    assert command[-1] == "tfx.orchestration.kubeflow.v2.container.kubeflow_v2_run_executor"
-
-
 def _badly_named():
     return pipeline_of(Measure(count=1), name="No_Good")
 
@@ -243,11 +221,7 @@ def _condition_on_a_value():
         (two_components, {"defaults": {"volumes": {"data": "x"}}}, "absolute folders"),
         (two_components, {"defaults": {"secret_environment": {"A": "b"}}}, "secret/key"),
         (two_components, {"defaults": {"pod_labels": {"a": "not one"}}}, "pod_labels.a='not one'"),
-        (two_components, {"target": "vertex", "pipeline_root": None,
-                          "defaults": {"pod_annotations": {"a": "b"}}}, "defaults"),
-        (two_components, {"target": "vertex", "pipeline_root": None,
-                          "defaults": {"volumes": {"/x": "y"}}}, "defaults"),
-        (two_components, {"target": "vertex"}, "pipeline_root=minio://"),
+        (two_components, {"target": "vertex"}, "target='vertex'. This setting was removed. Pip"),
         (_needs_a_resolver, {}, "PerfEvaluator.perf_metrics from the resolver latest"),
         (_lacks_a_node, {}, "StatisticsGen.examples from CsvExampleGen, which is not in the"),
         (_has_a_module_file, {}, "Trainer with module_file="),
@@ -261,6 +235,11 @@ def test_a_pipeline_that_kubeflow_refuses_is_one_clear_line(make, settings, rece
     assert received in str(raised.value)
     assert "\n" not in str(raised.value)
     assert not output.parent.exists()
+
+
+def test_settings_may_name_the_only_target_that_is_left():
+    settings = {"image": "example/taxi:1"}
+    assert KubeflowSettings.of({**settings, "target": "kubeflow"}) == KubeflowSettings.of(settings)
 
 
 def _notes(pipeline, **settings):

@@ -104,11 +104,11 @@ def compile_command(*, target: str, settings_path: str, output: str, as_json: bo
         path = compile_pipeline(pipeline, output=output, settings=settings)
         remarks = notes.notes(pipeline, settings)
     if as_json:
-        terminal.show_json({"path": str(path), "target": settings.target, "notes": remarks})
+        terminal.show_json({"path": str(path), "notes": remarks})
     else:
         for note in remarks:
             click.echo(f"Note: {note}", err=True)
-        terminal.show(f"Compiled for {settings.target}: {markup.escape(str(path))}")
+        terminal.show(f"Compiled for kubeflow: {markup.escape(str(path))}")
 
 
 @command.command("lint")

@@ -4,27 +4,19 @@ TFX's own handler imports a runner that TFX has dropped, and no open-source serv
 output of the runner that replaced it.
 """
 
-import contextlib
 import functools
-import json
 import os
 import pathlib
 import tempfile
-from collections.abc import Iterator, Mapping
 from typing import Any
 
 import click
-import yaml
 from tfx.tools.cli import labels
 from tfx.tools.cli.container_builder import builder
-from tfx.tools.cli.handler import kubeflow_v2_dag_runner_patcher as tfx_patcher
 
 from tfx_perf import kubeflow
 from tfx_perf.cli.tfx_repair.catching import CatchingHandler
-from tfx_perf.core import errors, interception
-from tfx_perf.kubeflow import compiler
-
-_compile_pipeline = compiler.compile_pipeline
+from tfx_perf.core import errors
 
 
 class KubeflowHandler(CatchingHandler):
@@ -105,43 +97,3 @@ class KubeflowHandler(CatchingHandler):
             click.echo(f'New container image "{image}" was built.')
             settings = settings.model_copy(update={"image": image})
         return settings
-
-
-class VertexPatcher(tfx_patcher.KubeflowV2DagRunnerPatcher):
-    """TFX's patcher, which also takes the arguments of `compile_pipeline`, for both engines."""
-
-    @contextlib.contextmanager
-    def patch(self) -> Iterator[dict[str, Any]]:
-        """Catches calls of TFX's runner and of `compile_pipeline` while the context lasts."""
-        with (
-            super().patch() as context,
-            interception.replacing(kubeflow, "compile_pipeline", lambda _: self._compile),
-            interception.replacing(compiler, "compile_pipeline", lambda _: self._compile),
-        ):
-            yield context
-
-    def _compile(
-        self,
-        pipeline: Any,
-        *,
-        output: str | os.PathLike[str],
-        settings: kubeflow.KubeflowSettings | Mapping[str, Any],
-    ) -> None:
-        """Compiles for Vertex, into TFX's folder for the pipeline if a handler keeps one."""
-        settings = kubeflow.KubeflowSettings.of(settings)
-        if self._build_image_fn is not None:
-            settings = settings.model_copy(update={"image": self._build_image_fn(settings.image)})
-        settings = settings.model_copy(update={"target": "vertex"})
-        with tempfile.TemporaryDirectory() as folder:
-            compiled = pathlib.Path(folder, "pipeline.yaml")
-            _compile_pipeline(pipeline, output=compiled, settings=settings)
-            spec = yaml.safe_load(compiled.read_text(encoding="utf-8"))
-        name = pipeline.pipeline_info.pipeline_name
-        path = pathlib.Path(output)
-        if self._prepare_dir_fn is not None:
-            path = pathlib.Path(self._prepare_dir_fn(name), tfx_patcher.OUTPUT_FILENAME)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(spec, indent=2), encoding="utf-8")  # JSON is YAML as well
-        self._run_called = True
-        self._context[self.PIPELINE_NAME] = name
-        self._context[self.OUTPUT_FILE_PATH] = str(path)

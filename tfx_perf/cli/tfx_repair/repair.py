@@ -63,8 +63,6 @@ def _checked_handler(flags_dict: dict[str, Any]) -> base_handler.BaseHandler:
         if "://" not in path:
             flags_dict[labels.PIPELINE_DSL_PATH] = str(pathlib.Path(path).absolute())
     has_kfp = importlib.util.find_spec("kfp") is not None  # otherwise TFX reports it as missing
-    if engine in ("vertex", "auto") and has_kfp:
-        _repair_vertex()
     for name in ("airflow", "kubeflow"):
         if engine in (name, "auto") and (name != "kubeflow" or has_kfp):
             # TFX's factory then takes it from the package.
@@ -73,14 +71,6 @@ def _checked_handler(flags_dict: dict[str, Any]) -> base_handler.BaseHandler:
     if engine == "airflow":  # only runs need an installed Airflow
         return handler.airflow_handler.AirflowHandler(flags_dict)
     return _create_handler(flags_dict)
-
-
-def _repair_vertex() -> None:
-    from tfx.tools.cli.handler import kubeflow_v2_dag_runner_patcher
-
-    from tfx_perf.cli.tfx_repair import kubeflow
-
-    kubeflow_v2_dag_runner_patcher.KubeflowV2DagRunnerPatcher = kubeflow.VertexPatcher
 
 
 def _all_templates() -> list[str]:
