@@ -287,7 +287,7 @@ def test_trials_without_enough_time_are_not_settled(keras):
     assert found.plan.is_plain_fit
     assert not found.is_settled
     assert found.budget_lack in found.plan_reason
-    assert found.plan_reason.startswith("the budget ended before the first check: ")
+    assert found.plan_reason.startswith("trials ended before the first check: ")
     assert re.search(r"increase training\.tuning_seconds by [1-9]", found.plan_reason)
 
 

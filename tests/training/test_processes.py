@@ -260,7 +260,7 @@ def test_the_plan_without_trials_is_used_unless_a_trial_speaks_against_it(tried,
 
 @pytest.mark.parametrize("own", [[], [trial("slower", speedup=1.4)]])
 def test_the_plan_without_trials_is_listed_as_the_chosen_one(own):
-    ended = "the budget ended before a plan had surely beaten it"
+    ended = "trials ended before a plan had surely beaten it"
     reference = TrialRecord(plan=PLAIN_FIT, status="reference", reason=ended)
     own = [each.model_copy(update={"plan": TEN}) for each in own]
     trials = (reference, trial("failed", plan=OTHER), *own)

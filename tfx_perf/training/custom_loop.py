@@ -21,7 +21,7 @@ _OTHERS_NOT_COUNTED = "the other workers' hosts are not counted in a loop of you
 
 
 class Meter:
-    """Times the steps of a loop, and keeps 32 bytes of each.
+    """Times the steps of a loop, and keeps 40 bytes of each.
 
     Only the first step can raise a UserError: later ones never end the loop.
     """

@@ -21,7 +21,7 @@ def step_time_seconds(account: CommunicationAccount, workers: int) -> float:
     """Returns a step's time with other workers, each with its own machine and the same batch.
 
     A ring sends 2 (N - 1) / N of the gradients over each link, so the workers' wait for the
-    transfer grows with that. The measured wait includes the messages' latency, which is not scaled.
+    transfer grows with that. The measured wait includes the messages' latency, which grows less.
     """
     transfer = account.communication_share * account.step_time_seconds
     now, then = (1 - 1 / count for count in (account.worker_count, workers))

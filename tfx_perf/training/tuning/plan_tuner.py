@@ -320,12 +320,12 @@ class PlanTuner:
     def _judge(self, contest: Contest | None) -> PlanChoice:
         lack = self._budget.lack
         if contest is None:
-            return plain(f"the budget ended before the first check: {lack}", budget_lack=lack)
+            return plain(f"trials ended before the first check: {lack}", budget_lack=lack)
         reference, others = contest.reference, contest.others
         winner, ended = contest.fastest(), ""
         if winner is None:
             if lack:
-                ended = f"the budget ended before a plan had surely beaten it: {lack}"
+                ended = f"trials ended before a plan had surely beaten it: {lack}"
             if contest.round_count < MIN_ROUNDS:
                 winner = contest.winner_without_turns()
         decides_by_checks = others and not self._decides_by_turns
