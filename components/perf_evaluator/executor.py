@@ -64,14 +64,16 @@ class Executor(base_executor.BaseExecutor):
         evaluation = artifact_utils.get_single_instance(output_dict["evaluation"])
         if settings.rerun_seconds and decision.may_be_settled:
             with storage.local_folder(evaluation.uri) as log_folder:
-                ab_rerun = measure(
+                remeasure = functools.partial(
+                    measure,
                     judged,
-                    decision.baseline_runs,
                     seconds=settings.rerun_seconds,
                     is_clear=functools.partial(decisions.is_clear, settings=settings),
                     log_folder=log_folder,
                 )
-            decision = judge(ab_rerun=ab_rerun)
+                decision = verdict.settled(
+                    decision, judge, measure=remeasure, known=known.of_node(judged)
+                )
         artifacts.publish(
             evaluation,
             decision,

@@ -1,11 +1,14 @@
 """The effect on a refusal of measuring in turns."""
 
+import functools
+
 import pytest
 from gate_runs import ledger_of, only, run
 
 from tfx_perf.core.statistics import Interval
-from tfx_perf.gate import messages
+from tfx_perf.gate import messages, verdict
 from tfx_perf.gate.decision import AbRerun, Verdict, is_clear
+from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.verdict import evaluate
 
 RULE = {"tolerance": 0.03, "max_regression": 0.1}
@@ -68,8 +71,74 @@ def test_a_regression_passes_only_within_the_margin(ratio, verdict):
         assert judged(key, ratio, **found).verdict is verdict
 
 
-def test_a_pass_is_never_overturned():
+def test_a_pass_is_overturned_only_if_the_run_was_worse():
     assert judged(SLOW, (1.5, 1.6), samples=(1.0, 1.0, 1.0)).verdict is Verdict.PASS
+    noisy = {"samples": (0.97, 1.03, 1.0, 0.98, 1.02), "value": 1.04, "max_regression": 0.5}
+    for key, value in ((SLOW, 1.04), (FAST, 0.96)):
+        found = {**noisy, "value": value}
+        assert judged(key, None, **found).verdict is Verdict.PASS
+        assert judged(key, (1.035, 1.06), **found).verdict is Verdict.REGRESSION
+        assert judged(key, (1.02, 1.06), **found).verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize(
+    ("value", "rule", "is_measured"),
+    [(1.04, {}, True), (1.02, {}, False), (0.9, {}, False), (1.04, {"advisory": True}, False)],
+)
+def test_a_pass_beyond_the_tolerance_is_measured_again(value, rule, is_measured):
+    found = judged(SLOW, None, samples=(0.97, 1.03, 1.0, 0.98, 1.02), value=value,
+                   max_regression=0.5, **rule)  # fmt: skip
+    assert found.blessed
+    assert found.may_be_settled is is_measured
+
+
+def nights(*step_times):
+    return [run(f"night{number}", minute=number, step_time_seconds=each)
+            for number, each in enumerate(step_times)]  # fmt: skip
+
+
+def gate_of(blessed, candidate, *, code):
+    """Returns the decision on a run, and which blessed runs were measured in turns with it.
+
+    `code` has, for each run whose code is left, the candidate's step time over that of its code.
+    """
+    ledger, settings, measured = Ledger(entries=tuple(blessed)), only(**{SLOW: RULE}), []
+    judge = functools.partial(evaluate, candidate, ledger=ledger, settings=settings)
+
+    def measure(runs):
+        if not runs or runs[-1].run_id not in code:
+            return AbRerun(reason="the code is gone")
+        measured.append(runs[-1].run_id)
+        ratio = code[runs[-1].run_id]
+        interval = Interval(value=ratio, low=ratio - 0.01, high=ratio + 0.01)
+        return AbRerun(against=runs[-1].run_id, ratio=interval)
+
+    decision = judge()
+    assert decision.may_be_settled
+    return verdict.settled(decision, judge, measure=measure, known=blessed), measured
+
+
+def test_a_slower_machine_is_told_from_slower_code_by_a_run_from_before():
+    """After a machine has become slower for good, only the drift since the best level refuses."""
+    blessed = nights(*[1.0] * 6 + [1.12] * 8)
+    candidate = run("this", minute=30, step_time_seconds=1.13)
+    found, measured = gate_of(blessed, candidate, code={"night5": 1.0, "night13": 1.0})
+    assert (found.blessed, measured) == (True, ["night5"]), found.headline
+    assert "In turns with night5 on one host, a step took 1.00 times" in found.outcomes[-1].reason
+    for code in ({"night5": 1.13}, {}):  # the code was slower; the code is gone
+        found, _ = gate_of(blessed, candidate, code=code)
+        assert found.verdict is Verdict.REGRESSION
+    # If the code of the best level is gone, the last runs may still tell.
+    found, measured = gate_of(blessed, candidate, code={"night13": 0.9})
+    assert (found.blessed, measured) == (True, ["night13"]), found.headline
+
+
+def test_the_fastest_of_the_last_runs_is_measured_so_that_a_lucky_one_does_not_move_the_baseline():
+    blessed = nights(0.99, 1.01, 1.0, 0.98, 1.02, 1.0, 1.01, 1.03)
+    code = {f"night{number}": 1.05 for number in range(7)} | {"night7": 1.0}
+    found, measured = gate_of(blessed, run("this", minute=30, step_time_seconds=1.05), code=code)
+    assert measured == ["night3"]
+    assert found.verdict is Verdict.REGRESSION
 
 
 def test_many_small_slowdowns_are_not_settled_by_the_last_one():

@@ -100,7 +100,7 @@ class GateSettings(Section):
             together.
         minimum_steps: fewer steps make figures over steps invalid.
         rerun_seconds: limit for training a run again in turns with a blessed one before it is
-            refused for its step time alone; 0: never. 300 suits a shared machine. Not on Kubeflow.
+            refused for its step time alone; 0: never. 300 suits a busy machine. Not on Kubeflow.
         reference_run: run that cumulative drift counts from; None: the best level that five runs in
             a row have held. Name a run after a slowdown that you meant and blessed.
         price_per_hour: price of a machine that trains, in any currency; gives the cost of a million
@@ -116,7 +116,7 @@ class GateSettings(Section):
     fail_pipeline: bool = False
     false_alarm_rate: Annotated[float, pydantic.Field(gt=0, lt=0.5)] = 0.02
     minimum_steps: Count = 50
-    rerun_seconds: NotNegative = 0.0
+    rerun_seconds: NotNegative = 90.0
     reference_run: str | None = None
     price_per_hour: Positive | None = None
 

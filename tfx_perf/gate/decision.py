@@ -86,6 +86,7 @@ class RuleResult(records.Record):
         detectable: the smallest change for the worse that is called a regression in four of
             five runs.
         shortness: None if the question is decided, or longer trainings would not decide it.
+        reference_run: of a drift: a run at the reference level.
     """
 
     RENAMED: ClassVar[Mapping[str, str]] = {"margin": "tolerance"}
@@ -107,6 +108,7 @@ class RuleResult(records.Record):
     detectable: float | None = None
     shortness: Shortness | None = None
     remedy: Remedy | None = None
+    reference_run: str | None = None
 
     @property
     def from_baseline(self) -> statistics.Interval | None:
@@ -143,7 +145,13 @@ class RuleResult(records.Record):
     def may_be_settled(self) -> bool:
         """Whether measuring in turns may change the answer that comparing runs gave."""
         refusal = self.verdict in (Verdict.INCONCLUSIVE, Verdict.REGRESSION)
-        return refusal and self.metric in metrics.STEP_TIME_EXPONENTS
+        is_open = self.verdict is Verdict.PASS and self.kind == "change" and self.worse > 0
+        return is_open or (refusal and self.metric in metrics.STEP_TIME_EXPONENTS)
+
+    @property
+    def worse(self) -> float:
+        """The change for the worse of a step time, or what follows from it; 0 for other figures."""
+        return (self.change or 0.0) * metrics.STEP_TIME_EXPONENTS.get(self.metric, 0)
 
 
 def to_answer(outcomes: Iterable[RuleResult]) -> list[RuleResult]:
@@ -164,43 +172,62 @@ def remedies(outcomes: Iterable[RuleResult]) -> dict[Remedy, list[RuleResult]]:
 
 
 class AbRerun(records.Record):
-    """The candidate's step time over a blessed run's, with its 95% interval, or the reason."""
+    """The candidate's step time over those of blessed runs, in turns with them; or the reason.
+
+    Attributes:
+        against: the last blessed run that could be trained again.
+        ratio: the candidate's step time over its, with the 95% interval.
+        reference_run: the run that drift counts from, if a drift was still to be settled.
+        reference_ratio: likewise, over its step time.
+        reason: why there is no ratio.
+    """
 
     against: str | None = None
     ratio: statistics.Interval | None = None
+    reference_run: str | None = None
+    reference_ratio: statistics.Interval | None = None
     reason: str | None = None
 
     def answer(self, verdict: Verdict) -> str:
-        """Returns the result and its effect on a run that would be refused, in a sentence."""
-        if self.ratio is None:
+        """Returns the results and their effect on a run that would be refused, in sentences."""
+        pairs = (self.against, self.ratio), (self.reference_run, self.reference_ratio)
+        sentences = []
+        for run, ratio in pairs:
+            if ratio:
+                value, low, high = map(formatting.short, (ratio.value, ratio.low, ratio.high))
+                sentences.append(
+                    f"In turns with {run} on one host, a step took {value} times as long ({low} "
+                    f"to {high})."
+                )
+        if not sentences:
             return f"Not measured again in turns: {self.reason}."
-        ends = self.ratio.value, self.ratio.low, self.ratio.high
-        value, low, high = map(formatting.short, ends)
-        passes = " So it passes." if verdict is Verdict.PASS else ""
-        return (
-            f"In turns with {self.against} on one host, a step took {value} times as long ({low} "
-            f"to {high}).{passes}"
-        )
+        return " ".join([*sentences, *(["So it passes."] if verdict is Verdict.PASS else [])])
 
     def settle(self, outcome: RuleResult, rule: Rule, *, baseline: Sequence[Run]) -> RuleResult:
         """Returns another answer to a rule if the interval is clear, otherwise the same.
 
-        An inconclusive answer becomes a regression if the whole interval is beyond the tolerance,
-        and passes if it is within max_regression. A regression passes only if the whole interval is
-        within the tolerance; one since the reference, if the blessed run's figure times the
-        interval is within that check's bound.
+        An inconclusive answer, or a pass of a run that is worse, becomes a regression if the whole
+        interval is beyond the tolerance. An inconclusive one passes if the interval is within
+        max_regression, a regression only if it is within the tolerance. A regression since the
+        reference passes if the figure of the reference, or of the blessed run, times the interval
+        is within that check's bound.
         """
         if not outcome.may_be_settled:
             return outcome
         verdict = outcome.verdict
-        if self.ratio is not None:
-            exponent = metrics.STEP_TIME_EXPONENTS[outcome.metric]
+        exponent = metrics.STEP_TIME_EXPONENTS[outcome.metric]
+        if outcome.kind == "drift":
+            blessed = [run.figure(outcome.metric) for run in baseline if run.run_id == self.against]
+            compared = [(self.ratio, figure) for figure in blessed]
+            if self.reference_run == outcome.reference_run:
+                compared.append((self.reference_ratio, outcome.baseline))
+            for ratio, figure in compared:
+                if ratio and figure and _is_within(ratio, figure, exponent, outcome):
+                    verdict = Verdict.PASS
+        elif self.ratio:
             factors = self.ratio.low**exponent, self.ratio.high**exponent
-            if outcome.kind == "drift":
-                verdict = self._judge_drift(factors, outcome, baseline)
-            else:
-                worse = [math.copysign(1, exponent) * (factor - 1) for factor in factors]
-                verdict = self._judge_change(min(worse), max(worse), outcome, rule)
+            worse = [math.copysign(1, exponent) * (factor - 1) for factor in factors]
+            verdict = self._judge_change(min(worse), max(worse), outcome, rule)
         return outcome.model_copy(
             update={"verdict": verdict, "reason": f"{outcome.reason} {self.answer(verdict)}"}
         )
@@ -214,18 +241,14 @@ class AbRerun(records.Record):
             return Verdict.PASS
         return outcome.verdict
 
-    def _judge_drift(
-        self, factors: tuple[float, float], outcome: RuleResult, baseline: Sequence[Run]
-    ) -> Verdict:
-        """Judges the figure that the blessed run is expected to have with this run's code."""
-        blessed = next(run for run in baseline if run.run_id == self.against)
-        figure = blessed.figure(outcome.metric)
-        if figure is None:
-            return outcome.verdict
-        low, high = sorted(figure * factor for factor in factors)
-        above = outcome.lowest is None or low >= outcome.lowest
-        below = outcome.highest is None or high <= outcome.highest
-        return Verdict.PASS if above and below else outcome.verdict
+
+def _is_within(
+    ratio: statistics.Interval, figure: float, exponent: float, outcome: RuleResult
+) -> bool:
+    """Whether a run with this code has a figure within a drift's bounds, where `figure` was."""
+    low, high = sorted((figure * ratio.low**exponent, figure * ratio.high**exponent))
+    above = outcome.lowest is None or low >= outcome.lowest
+    return above and (outcome.highest is None or high <= outcome.highest)
 
 
 def is_clear(ratio: statistics.Interval, *, settings: GateSettings) -> bool:
@@ -276,9 +299,30 @@ class GateRecord(records.Record):
 
     @property
     def may_be_settled(self) -> bool:
-        """Whether measuring in turns may answer everything for which the run is refused."""
-        refusals = [item for item in self.outcomes if item.refuses]
-        return bool(refusals) and all(item.may_be_settled for item in refusals)
+        """Whether measuring in turns may answer everything for which the run is refused.
+
+        Without a refusal: whether only noise explains that the step time passes. A slowdown within
+        the noise would otherwise become the baseline on the first lucky run.
+        """
+        if self._refusals:
+            return all(item.may_be_settled for item in self._refusals)
+        primary = [item for item in self.outcomes if item.metric == PRIMARY and not item.advisory]
+        change = next((item for item in primary if item.kind == "change"), None)
+        if change is None or change.change is None or change.change_low is None:
+            return False
+        tolerance, deviation = change.tolerance or 0.0, (change.change - change.change_low) / 2
+        drifts = [item.worse for item in primary if item.kind == "drift"]
+        return change.worse > tolerance or max(drifts, default=0.0) > tolerance + deviation
+
+    @property
+    def reference_run(self) -> str | None:
+        """The run that would settle every refusal if measured in turns; None if none would."""
+        runs = {item.reference_run for item in self._refusals if item.may_be_settled}
+        return runs.pop() if len(runs) == 1 else None
+
+    @property
+    def _refusals(self) -> list[RuleResult]:
+        return [item for item in self.outcomes if item.refuses]
 
     def figures(self) -> dict[str, float | None]:
         """Returns the decision's figures, keyed by the catalogue."""

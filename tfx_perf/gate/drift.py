@@ -46,24 +46,30 @@ def drift(change: Change, *, pinned: str | None, level: float) -> Iterator[RuleR
         value = change.sign * min(change.sign * recent, change.sign * change.value)
         change = dataclasses.replace(change, value=value)
     if pinned is not None and pinned in change.history:
-        reference = change.history[pinned]
-        yield _since(change, reference=reference, name=f"run {pinned}", runs=1.0, level=level)
+        yield _since(change, change.history[pinned], run=pinned, runs=1.0, level=level)
     elif len(known) >= WINDOW:
-        reference = best_level(known, sign=change.sign)
+        reference, index = best_level(known, sign=change.sign)
         name = "the best level"
         if pinned is not None:
             name += f" (the reference run {pinned} has no comparable figure)"
-        runs = WINDOW / _MEDIAN_VARIANCE
-        yield _since(change, reference=reference, name=name, runs=runs, level=level)
+        runs, run = WINDOW / _MEDIAN_VARIANCE, list(change.history)[index]
+        yield _since(change, reference, run=run, name=name, runs=runs, level=level)
 
 
-def best_level(figures: Sequence[float], *, sign: float) -> float:
-    """Returns the best median of five runs in a row; `sign` is 1 where higher is worse, else -1."""
+def best_level(figures: Sequence[float], *, sign: float) -> tuple[float, int]:
+    """Returns the best median of five runs in a row, and the index of the run that has it.
+
+    `sign` is 1 where higher is worse, else -1.
+    """
     windows = np.lib.stride_tricks.sliding_window_view(np.asarray(figures, dtype=float), WINDOW)
-    return float(sign * np.min(sign * np.median(windows, axis=1)))
+    medians = np.median(windows, axis=1)
+    best = len(medians) - 1 - int(np.argmin(sign * medians[::-1]))  # the last one
+    return float(medians[best]), best + int(np.argsort(windows[best])[WINDOW // 2])
 
 
-def _since(change: Change, *, reference: float, name: str, runs: float, level: float) -> RuleResult:
+def _since(
+    change: Change, reference: float, *, run: str, name: str = "", runs: float, level: float
+) -> RuleResult:
     scale = max(abs(reference), change.rule.min_baseline)
     allowed = change.rule.largest_change * scale
     if not change.is_exact:
@@ -93,7 +99,7 @@ def _since(change: Change, *, reference: float, name: str, runs: float, level: f
         kind="drift",
         verdict=Verdict.REGRESSION if refused else Verdict.PASS,
         reason=(
-            f"{value} is {amount}against {name}, {level_then}; the total change "
+            f"{value} is {amount}against {name or f'run {run}'}, {level_then}; the total change "
             f"{'exceeds' if refused else 'is within'} {end}."
         ),
         value=change.value,
@@ -102,6 +108,7 @@ def _since(change: Change, *, reference: float, name: str, runs: float, level: f
         tolerance=change.rule.largest_change,
         lowest=bound if change.sign < 0 else None,
         highest=bound if change.sign > 0 else None,
+        reference_run=run,
     )
 
 
@@ -130,7 +137,7 @@ def far_worse(key: str, rule: Rule, case: Case) -> RuleResult | None:
     ][-case.settings.baseline_runs :]
     level = float(np.median([figure for _, figure in recent]))
     if len(figures[begin:]) >= WINDOW:
-        best = best_level(figures[begin:], sign=sign)
+        best, _ = best_level(figures[begin:], sign=sign)
         level = sign * min(sign * level, sign * best)
     bound = level + sign * _BUDGETS * rule.largest_change * max(abs(level), rule.min_baseline)
     if sign * value <= sign * bound:

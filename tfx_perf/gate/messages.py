@@ -154,11 +154,8 @@ def remedy(outcome: RuleResult, rule: Rule, *, of_rule: Sequence[RuleResult], ca
     is_doubtful = outcome.verdict is Verdict.INCONCLUSIVE or _slower_peaks(
         case.candidate, case.compared
     )
-    if is_doubtful and outcome.may_be_settled:
-        if case.candidate.is_of_script:
-            words += "; run the script again while the machine does no other work"
-        elif not case.settings.rerun_seconds:
-            words += "; with gate.rerun_seconds it is measured again beside a blessed run"
+    if is_doubtful and outcome.may_be_settled and case.candidate.is_of_script:
+        words += "; run the script again while the machine does no other work"
     return Remedy(setting=setting, value=value, suggestion=words)
 
 

@@ -1,12 +1,14 @@
 """The decision on a run: every rule, then one answer."""
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from tfx_perf.config.gate import GateSettings, Policy
 from tfx_perf.config.rule import PRIMARY, Rule
 from tfx_perf.core import errors, formatting, metrics
 from tfx_perf.gate import baseline, drift, messages, noise
+from tfx_perf.gate import run as run_lib
 from tfx_perf.gate.baseline import Case
 from tfx_perf.gate.change import Change, beside_step_time
 from tfx_perf.gate.decision import AbRerun, GateRecord, RuleResult, Verdict
@@ -75,6 +77,47 @@ def evaluate(
         unread=settings.unruled(candidate.evaluation),
         ab_rerun=ab_rerun,
     )
+
+
+def settled(
+    decision: GateRecord,
+    judge: Callable[..., GateRecord],
+    *,
+    measure: Callable[[Sequence[Run]], AbRerun],
+    known: Sequence[Run],
+) -> GateRecord:
+    """Returns the decision after measuring a refused run in turns with blessed ones.
+
+    The last blessed run comes first; but drift, which alone refuses once a machine has become
+    slower for good, can only be settled by a run from before.
+
+    Args:
+        decision: may be settled.
+        judge: `evaluate` with all other arguments than `ab_rerun`.
+        measure: measures the candidate in turns with the last of some runs that can be trained.
+        known: the node's blessed runs.
+    """
+    ab_rerun = AbRerun()
+    if decision.reference_run is None:
+        ab_rerun = measure(_fastest_last(decision.baseline_runs))
+        decision = judge(ab_rerun=ab_rerun)
+    if decision.reference_run is None or not decision.may_be_settled:
+        return decision
+    since = measure([run for run in known if run.run_id == decision.reference_run])
+    if since.ratio is None and ab_rerun.ratio is None:
+        return judge(ab_rerun=measure(_fastest_last(decision.baseline_runs)))
+    update = {"reference_run": since.against, "reference_ratio": since.ratio}
+    return judge(ab_rerun=ab_rerun.model_copy(update=update))
+
+
+def _fastest_last(runs: Sequence[Run]) -> list[Run]:
+    """Returns the runs of the last one's model size, the fastest last.
+
+    A slow run that was blessed by luck must not be the measure of later ones.
+    """
+    size = run_lib.sizes(runs[-1].environment)
+    alike = [run for run in runs if run_lib.sizes(run.environment) == size]
+    return sorted(alike, key=lambda run: -(run.figure(PRIMARY) or math.inf))
 
 
 def _answers(case: Case) -> tuple[list[RuleResult], dict[str, Change], float]:
