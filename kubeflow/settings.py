@@ -2,7 +2,6 @@
 
 import decimal
 import re
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import pydantic
@@ -180,14 +179,6 @@ class KubeflowSettings(Settings):
     pipeline_root: PathText | None = None
     defaults: NodeSettings = NodeSettings()
     nodes: dict[str, NodeSettings] = pydantic.Field(default_factory=dict)
-
-    # Files written for earlier versions may name the only target that is left.
-    @pydantic.model_validator(mode="before")
-    @classmethod
-    def _without_target(cls, values: Any) -> Any:
-        if not isinstance(values, Mapping) or values.get("target") != "kubeflow":
-            return values
-        return {key: value for key, value in values.items() if key != "target"}
 
     def for_node(self, node_id: str) -> NodeSettings:
         """Returns the settings of one node."""

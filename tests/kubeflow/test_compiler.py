@@ -221,7 +221,7 @@ def _condition_on_a_value():
         (two_components, {"defaults": {"volumes": {"data": "x"}}}, "absolute folders"),
         (two_components, {"defaults": {"secret_environment": {"A": "b"}}}, "secret/key"),
         (two_components, {"defaults": {"pod_labels": {"a": "not one"}}}, "pod_labels.a='not one'"),
-        (two_components, {"target": "vertex"}, "target='vertex'. This setting was removed. Pip"),
+        (two_components, {"target": "vertex"}, "target='vertex'. This setting was removed. Le"),
         (_needs_a_resolver, {}, "PerfEvaluator.perf_metrics from the resolver latest"),
         (_lacks_a_node, {}, "StatisticsGen.examples from CsvExampleGen, which is not in the"),
         (_has_a_module_file, {}, "Trainer with module_file="),
@@ -235,11 +235,6 @@ def test_a_pipeline_that_kubeflow_refuses_is_one_clear_line(make, settings, rece
     assert received in str(raised.value)
     assert "\n" not in str(raised.value)
     assert not output.parent.exists()
-
-
-def test_settings_may_name_the_only_target_that_is_left():
-    settings = {"image": "example/taxi:1"}
-    assert KubeflowSettings.of({**settings, "target": "kubeflow"}) == KubeflowSettings.of(settings)
 
 
 def _notes(pipeline, **settings):

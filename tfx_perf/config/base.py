@@ -202,7 +202,7 @@ REMOVED: dict[str, str] = {
     "distribution.job.poll_seconds": "The job is looked at every ten seconds.",
     "distribution.top_k_ratio": "Set distribution.reduction_dtype: bfloat16 to send less.",
     "gate.policy.limit": "Drop the limit, or make its rule `advisory`.",
-    "target": "Pipelines are compiled for Kubeflow; for Vertex AI use TFX's KubeflowV2DagRunner.",
+    "target": "Leave it out; for Vertex AI use TFX's KubeflowV2DagRunner.",
 }
 
 # Settings that had another name in version 0.1.0, by the old name; `*` is any metric.
