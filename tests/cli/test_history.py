@@ -157,9 +157,15 @@ def test_a_run_with_two_gates_is_one_for_each(recorder, database, said):
         assert run.metrics == {"examples_per_second": speed}
         assert (run.blessed, run.pushed) == (blessed, blessed)
         assert run.plans == {"input plan": "columns", "training plan": node[-1]}
-    assert len(recorded_runs.read_runs(database, limit=1)) == 1
+    record_two_gates(recorder, "run-2", slow=False)
+    newest = recorded_runs.read_runs(database, limit=1)
+    assert {(run.run_id, run.node) for run in newest} == {("run-2", "Gate.a"), ("run-2", "Gate.b")}
     shown = said("history", database)
-    assert "Gate.a" in shown and "Gate.b" in shown
+    assert "2 runs of taxi" in shown
+    # A trend of its own for each: their times have nothing to do with each other.
+    a, b = shown[shown.index("Trends of Gate.a") :], shown[shown.index("Trends of Gate.b") :]
+    ranges = [re.search(r"examples per second +(\S+) +(\S+) +(\S+)", part) for part in (a, b)]
+    assert [found.groups()[1:] for found in ranges] == [("100/s", "100/s"), ("50.0/s", "200/s")]
 
 
 def test_the_reason_of_the_newest_refusal_is_shown(recorder, database, said):
@@ -277,13 +283,15 @@ def test_missing_file_is_not_created(database):
     assert not database.exists()
 
 
-@pytest.mark.parametrize("kind", ["text", "other database", "folder"])
+@pytest.mark.parametrize("kind", ["text", "other database", "folder", "empty"])
 def test_file_that_is_no_metadata(tmp_path, kind):
     path = tmp_path / "file.db"
     if kind == "text":
         path.write_text("not a database " * 100, encoding="utf-8")
     elif kind == "folder":
         path.mkdir()
+    elif kind == "empty":
+        path.touch()
     else:
         with sqlite3.connect(path) as connection:
             connection.execute("CREATE TABLE other (value)")

@@ -73,12 +73,12 @@ def command(
         terminal.show(_as_table(runs, keys or _DEFAULT_METRICS))
         if runs[0].blessed is False and runs[0].headline and not runs[0].note:
             terminal.show(markup.escape(_refusal(runs[0])))
-        alike = recorded_runs.grouped_by_workers(runs)
-        if other := _other_plan(alike[runs[0].trained_on]):
+        alike = recorded_runs.alike(runs)
+        if other := _other_plan(next(iter(alike.values()))):
             terminal.show(markup.escape(other))
-        for those in alike.values():
+        for whose, those in alike.items():
             if len(those) > 1 and any(run.metrics for run in those):
-                terminal.show(_trends(those[::-1], keys or _DEFAULT_METRICS))
+                terminal.show(_trends(those[::-1], keys or _DEFAULT_METRICS, whose=whose))
     else:
         whose = f" of {pipeline}" if pipeline else ""
         terminal.show(markup.escape(f"No runs{whose} found in {source}."))
@@ -114,7 +114,8 @@ def _as_table(runs: "Sequence[RecordedRun]", keys: Sequence[str]) -> table.Table
     several = len({run.pipeline for run in runs}) > 1
     pipeline = f" of {markup.escape(runs[0].pipeline)}" if runs[0].pipeline else ""
     replaced = runs[0].replaced_runs
-    count = f"the last of {replaced + 1} runs" if replaced else formatting.counted(len(runs), "run")
+    run_count = len({(run.pipeline, run.run_id) for run in runs})
+    count = f"the last of {replaced + 1} runs" if replaced else formatting.counted(run_count, "run")
     title = None if several else f"{count}{pipeline}"
     rows = table.Table(title=title, box=box.SIMPLE_HEAD)
     rows.add_column("run", overflow="fold", min_width=16)
@@ -125,9 +126,8 @@ def _as_table(runs: "Sequence[RecordedRun]", keys: Sequence[str]) -> table.Table
         rows.add_column("trained on")
     rows.add_column("outcome", min_width=10)
     for run in runs:
-        gates = {other.node for other in runs if other.run_id == run.run_id}
         name = f"{run.pipeline} {run.run_id}" if several else run.run_id
-        name = f"{name} {run.node}" if len(gates) > 1 else name
+        name = f"{name} {run.node}" if len({other.node for other in runs}) > 1 else name
         figures = (formatting.format_value(key, run.metrics.get(key)) for key in keys)
         who = [run.trained_on or formatting.MISSING] if shows_who else []
         rows.add_row(markup.escape(name), *figures, *who, _outcome(run))
@@ -144,8 +144,7 @@ def _refusal(run: "RecordedRun") -> str:
 
 def _other_plan(runs: "Sequence[RecordedRun]") -> str:
     """Returns the plans of a gate's last two runs; empty if they are the same, or not known."""
-    gate = runs[0].pipeline, runs[0].node
-    last = [run for run in runs if (run.pipeline, run.node) == gate][:2]
+    last = runs[:2]
     plans = [run.plans.get("training plan") for run in last]
     if None in plans or len(set(plans)) == 1:
         return ""
@@ -165,10 +164,10 @@ def _outcome(run: "RecordedRun") -> str:
     return ", ".join(words)
 
 
-def _trends(runs: "Sequence[RecordedRun]", keys: Sequence[str]) -> table.Table:
-    who = f" of {runs[0].trained_on}" if runs[0].trained_on else ""
+def _trends(runs: "Sequence[RecordedRun]", keys: Sequence[str], *, whose: str) -> table.Table:
+    of_them = f" of {markup.escape(whose)}" if whose else ""
     rows = table.Table(
-        title=f"Trends{who}, oldest run first", box=box.SIMPLE_HEAD,
+        title=f"Trends{of_them}, oldest run first", box=box.SIMPLE_HEAD,
         caption="● blessed  ✗ refused or revoked  · not judged", caption_justify="left",
     )  # fmt: skip
     rows.add_column("")

@@ -90,11 +90,17 @@ class RecordedRun:
         )
 
 
-def grouped_by_workers(runs: Iterable[RecordedRun]) -> dict[str, list[RecordedRun]]:
-    """Groups runs whose times may be compared by `trained_on`, keeping their order."""
+def alike(runs: Sequence[RecordedRun]) -> dict[str, list[RecordedRun]]:
+    """Groups runs whose times may be compared: of one gate, on as many workers; keeps their order.
+
+    The keys say what differs: pipeline and node, if there are several, and `trained_on`.
+    """
+    names = [(run.pipeline, run.node) for run in runs]
+    several = [len(set(each)) > 1 for each in zip(*names, strict=True)]
     groups: dict[str, list[RecordedRun]] = {}
-    for run in runs:
-        groups.setdefault(run.trained_on, []).append(run)
+    for run, both in zip(runs, names, strict=True):
+        shown = [name for name, is_one_of in zip(both, several, strict=True) if is_one_of]
+        groups.setdefault(", ".join(filter(None, [*shown, run.trained_on])), []).append(run)
     return groups
 
 
@@ -129,7 +135,7 @@ def read_runs(
     }
     runs: list[RecordedRun] = []
     for context in newest_first:
-        if limit is not None and len(runs) >= limit:
+        if limit is not None and len({run.run_id for run in runs}) >= limit:
             break
         executions = store.get_executions_by_context(context.id)
         for name, ids in executions_of.items():
@@ -138,7 +144,7 @@ def read_runs(
             )
             if of_pipeline:
                 runs += _runs(store, context, name, executions=of_pipeline, database=str(database))
-    return runs[:limit]
+    return runs
 
 
 def _runs(

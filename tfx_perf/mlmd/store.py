@@ -59,10 +59,10 @@ def located(uri: str, source: str) -> str:
 
 
 def _file(path: pathlib.Path, *, writable: bool) -> mlmd.proto.ConnectionConfig:
-    if not path.is_file():
+    if not path.is_file() or not path.stat().st_size:
         raise errors.UserError(
             "Expected the SQLite file that a pipeline records its runs in. Received: "
-            f"path={path}, which is not a file; run the pipeline first or correct the path."
+            f"path={path}, which is no file, or empty; run the pipeline first or correct the path."
         )
     modes = mlmd.proto.SqliteMetadataSourceConfig
     connection = mlmd.proto.ConnectionConfig()
