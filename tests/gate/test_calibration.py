@@ -38,6 +38,15 @@ def test_refusals_of_the_replay_are_counted():
     assert found.metrics[0].regressions >= 1
 
 
+def test_as_many_runs_are_on_record_as_the_gate_would_keep():
+    """What a longer ledger has forgotten cannot be the best level."""
+    values = [1.0] * 20 + [1.2] * 20
+    kept = only(**{KEY: {"tolerance": 0.03}}).model_copy(update={"ledger_size": 8})
+    longer = kept.model_copy(update={"ledger_size": 100})
+    history = ledger_of(KEY, values).entries
+    assert replay(history, kept).refused < replay(history, longer).refused == 20
+
+
 def test_runs_are_replayed_only_against_comparable_ones():
     entries = (run("a", step_time_seconds=1.0), run("b", environment=ELSEWHERE, **{KEY: 9.0}))
     found = replay(entries, SETTINGS)

@@ -194,11 +194,10 @@ def since_decision(
     run that is no worse than earlier ones was refused for something else and changes nothing.
     """
     sign = rule.worse_sign(key)
-    for place in reversed(range(1, len(runs))):
+    for place in (place for place in range(len(runs) - 1, 0, -1) if ledger.is_decided(runs[place])):
         usual = float(np.median(figures[:place]))
         worse = sign * (figures[place] - usual)
-        is_worse = worse > rule.smallest_change * max(abs(usual), rule.min_baseline)
-        if is_worse and ledger.is_decided(runs[place]):
+        if worse > rule.smallest_change * max(abs(usual), rule.min_baseline):
             return place
     return 0
 

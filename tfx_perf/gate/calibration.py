@@ -56,10 +56,10 @@ def replay(runs: Sequence[Run], settings: GateSettings) -> Calibration:
     """Judges each run, oldest first, by the earlier ones, all assumed to be good and blessed."""
     beyond = _beyond_limits(settings, runs)
     settings = _changes_only(settings, runs)
-    decisions = [
-        evaluate(run, ledger=Ledger(entries=tuple(runs[:number])), settings=settings)
-        for number, run in enumerate(runs)
-    ]
+    ledger, decisions = Ledger(), []
+    for run in runs:
+        decisions.append(evaluate(run, ledger=ledger, settings=settings))
+        ledger = Ledger(entries=(*ledger.entries, run)).last(settings.ledger_size)
     compared = [decision for decision in decisions if decision.baseline_runs]
     keys = dict.fromkeys(item.metric for decision in compared for item in decision.outcomes)
     replays = [

@@ -235,6 +235,7 @@ def _decided(run: RecordedRun, ledger: Ledger) -> RecordedRun:
 
 
 def _of_ledger(ledger: Ledger) -> list[RecordedRun]:
+    counting = set(map(id, ledger.entries))
     runs: Iterable[RecordedRun] = (
         RecordedRun(
             run_id=entry.run_id,
@@ -243,7 +244,7 @@ def _of_ledger(ledger: Ledger) -> list[RecordedRun]:
             created=entry.time,
             state="complete",
             metrics=entry.known_figures,
-            blessed=entry in ledger.entries,
+            blessed=id(entry) in counting,
             pushed=None,
             folders={},
             environment=entry.environment,

@@ -14,6 +14,7 @@ estimator of random effects: Cochran, "The combination of estimates from differe
 Biometrics 10, 1954), and each run is weighted in the mean by how well its figure is known.
 """
 
+import bisect
 import dataclasses
 import enum
 import math
@@ -136,14 +137,24 @@ def _last_change(figures: np.ndarray, *, noise: float) -> int:
     if len(figures) < 2:
         return 0
     # Least absolute deviations: a single outlier is no level.
-    halves = [(figures[:cut], figures[cut:]) for cut in range(1, len(figures))]
-    costs = [sum(np.sum(np.abs(half - np.median(half))) for half in pair) for pair in halves]
-    before, since = halves[int(np.argmin(costs))]
+    costs = _deviations(figures)[:-1] + _deviations(figures[::-1])[-2::-1]
+    before, since = np.split(figures, [int(np.argmin(costs)) + 1])
     steps = np.concatenate([np.abs(np.diff(half)) for half in (before, since)])
     within = float(np.median(steps)) / _MEDIAN_DIFFERENCE if len(steps) else 0.0
     needed = _DEVIATIONS if len(since) > 1 else _DEVIATIONS_OF_ONE
     is_another = abs(np.median(before) - np.median(since)) > needed * max(noise, within)
     return len(before) if is_another else 0
+
+
+def _deviations(figures: np.ndarray) -> np.ndarray:
+    """Returns for each beginning of the figures the sum of its deviations from its median."""
+    ordered: list[float] = []
+    sums = []
+    for figure in figures.tolist():
+        bisect.insort(ordered, figure)
+        half = len(ordered) // 2
+        sums.append(sum(ordered[len(ordered) - half :]) - sum(ordered[:half]))
+    return np.array(sums)
 
 
 @dataclasses.dataclass(frozen=True)
