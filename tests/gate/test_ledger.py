@@ -20,6 +20,14 @@ def test_the_last_runs_are_kept_and_the_old_ledger_is_untouched():
     assert names(grown.entries) == ["b", "c", "d"]
 
 
+def test_a_clock_that_was_ahead_does_not_freeze_the_ledger():
+    grown = Ledger(entries=tuple(run(f"ahead{day}", 43_200 + day) for day in range(3)))
+    for minute, name in enumerate("abc"):
+        for _ in range(2):  # judging a run again changes nothing
+            grown = grown.append(run(name, minute), keep=3)
+    assert names(grown.entries) == ["a", "b", "c"]
+
+
 def test_runs_of_another_environment_displace_none():
     mixed = ledger("a", "b")
     for minute in range(2, 9):

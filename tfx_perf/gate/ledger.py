@@ -77,8 +77,14 @@ class Ledger(records.Record):
         """Returns a ledger with a run that the gate has blessed, trimmed as by `last`.
 
         A training counts once: a run that is evaluated again replaces its entry, and one from cache
-        adds none. A run whose blessing a person has revoked stays withdrawn.
+        adds none. A run whose blessing a person has revoked stays withdrawn. It comes last even if
+        earlier runs had a clock that was ahead: they would remain the baseline until that time.
         """
+        others = [each.time for each in self.entries if not each.is_training_of(entry)]
+        latest = max(others, default=entry.time)
+        if entry.time < latest:
+            later = latest + datetime.timedelta(microseconds=1)
+            entry = entry.model_copy(update={"time": later})
         return self.merge(Ledger(entries=(entry,))).last(keep, pinned=pinned)
 
     def merge(self, *others: "Ledger") -> "Ledger":
