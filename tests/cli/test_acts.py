@@ -172,11 +172,13 @@ def test_with_both_places_the_folder_is_written_and_overrules_the_artifact(datab
         ("bless", "2026-run", "run=2026-run, with which 2 begin: 2026-run-b, 2026-run-a."),
         ("bless", "2026-rnu-b", "Expected one run on record, e.g. 2026-run-b"),
         ("revoke", "2028-run-c", "run on record, e.g. 2027-run-c, .*Received: run=2028-run-c"),
+        ("bless", "", "run=, with which"),
+        ("bless 2026-run-b --node", "Gatte", "one node on record, e.g. PerfEvaluator."),
     ],
 )
 def test_an_unknown_run_is_answered_with_the_nearest_names(database, act, kind, name, words):
     with pytest.raises(errors.UserError, match=words):
-        act(kind, name, "--source", database)
+        act(*kind.split(), name, "--source", database)
 
 
 @pytest.mark.usefixtures("root")

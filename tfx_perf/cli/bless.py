@@ -158,7 +158,7 @@ def _find(
     from tfx_perf.gate import history
     from tfx_perf.gate.run import Run
 
-    if storage.exists(name):
+    if name and storage.exists(name):
         return history.read_judged(name)
     in_ledger = {run.key for run in known.runs}
     others = [

@@ -170,7 +170,7 @@ def _find(
 ) -> "RecordedRun":
     from tfx_perf.gate import history
 
-    if storage.exists(name):
+    if name and storage.exists(name):
         return history.read_artifact(name)
     if source is None:
         raise errors.UserError(

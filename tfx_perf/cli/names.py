@@ -42,6 +42,8 @@ def pick_run(
     Pipelines that share a ledger, and gates of one pipeline, may have runs of the same id; the
     error tells them apart. The first of several in one pipeline and node is returned.
     """
+    nodes = list(dict.fromkeys(run.node for run in runs if run.node))
+    node = pick(node, nodes, what="node") if node and nodes else node
     runs = [
         run
         for run in runs

@@ -63,7 +63,8 @@ class Record(pydantic.BaseModel):
         schema = document.pop("schema", None) if isinstance(document, dict) else None
         if schema != cls.SCHEMA:
             raise errors.UserError(
-                f"Expected a file of schema {cls.SCHEMA}. Received: schema={schema} in {source}."
+                f"Expected a file of schema {cls.SCHEMA}. Received: schema={schema} in {source}. "
+                "If another version of tfx-perf has written it, use that version."
             )
         if cls.SEALED:
             checksum = document.pop(_CHECKSUM, None)
