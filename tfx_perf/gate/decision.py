@@ -137,9 +137,7 @@ class RuleResult(records.Record):
     @property
     def checked(self) -> bool:
         """Whether there was something to check and to check against."""
-        return self.verdict not in (
-            Verdict.SKIPPED, Verdict.NO_BASELINE, Verdict.INCOMPARABLE,
-        )  # fmt: skip
+        return self.verdict not in (Verdict.SKIPPED, Verdict.NO_BASELINE, Verdict.INCOMPARABLE)
 
     @property
     def may_be_settled(self) -> bool:
@@ -191,17 +189,15 @@ class AbRerun(records.Record):
     def answer(self, verdict: Verdict) -> str:
         """Returns the results and their effect on a run that would be refused, in sentences."""
         pairs = (self.against, self.ratio), (self.reference_run, self.reference_ratio)
-        sentences = []
-        for run, ratio in pairs:
-            if ratio:
-                value, low, high = map(formatting.short, (ratio.value, ratio.low, ratio.high))
-                sentences.append(
-                    f"In turns with {run} on one host, a step took {value} times as long ({low} "
-                    f"to {high})."
-                )
+        sentences = [
+            f"In turns with {run} on one host, a step took {formatting.short(ratio.value)} times "
+            f"as long ({ratio.spread})."
+            for run, ratio in pairs
+            if ratio
+        ]
         if not sentences:
             return f"Not measured again in turns: {self.reason}."
-        return " ".join([*sentences, *(["So it passes."] if verdict is Verdict.PASS else [])])
+        return " ".join([*sentences, "So it passes."] if verdict is Verdict.PASS else sentences)
 
     def settle(self, outcome: RuleResult, rule: Rule, *, baseline: Sequence[Run]) -> RuleResult:
         """Returns another answer to a rule if the interval is clear, otherwise the same.

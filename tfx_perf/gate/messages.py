@@ -151,10 +151,9 @@ def _slower_steps(case: Case, outcomes: Sequence[RuleResult]) -> Iterator[str]:
 def remedy(outcome: RuleResult, rule: Rule, *, of_rule: Sequence[RuleResult], case: Case) -> Remedy:
     """Returns the setting behind a refusal, its value, and advice for all answers to its rule."""
     setting, value, words = _suggested(outcome, rule, of_rule=of_rule, case=case)
-    is_doubtful = outcome.verdict is Verdict.INCONCLUSIVE or _slower_peaks(
-        case.candidate, case.compared
-    )
-    if is_doubtful and outcome.may_be_settled and case.candidate.is_of_script:
+    is_slower = bool(_slower_peaks(case.candidate, case.compared))
+    is_doubtful = (outcome.verdict is Verdict.INCONCLUSIVE or is_slower) and outcome.may_be_settled
+    if is_doubtful and case.candidate.is_of_script:
         words += "; run the script again while the machine does no other work"
     return Remedy(setting=setting, value=value, suggestion=words)
 

@@ -86,16 +86,10 @@ def settled(
     measure: Callable[[Sequence[Run]], AbRerun],
     known: Sequence[Run],
 ) -> GateRecord:
-    """Returns the decision after measuring a refused run in turns with blessed ones.
+    """Returns the decision, by `judge`, after measuring the run in turns with blessed ones.
 
-    The last blessed run comes first; but drift, which alone refuses once a machine has become
-    slower for good, can only be settled by a run from before.
-
-    Args:
-        decision: may be settled.
-        judge: `evaluate` with all other arguments than `ab_rerun`.
-        measure: measures the candidate in turns with the last of some runs that can be trained.
-        known: the node's blessed runs.
+    `measure` takes the last of some runs that can be trained. Drift, which alone refuses once a
+    machine has become slower for good, can only be settled by one from before, among `known`.
     """
     ab_rerun = AbRerun()
     if decision.reference_run is None:
