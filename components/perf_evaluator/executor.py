@@ -263,10 +263,10 @@ def measure(
     On a busy host, it continues beyond the usual number of blocks, until more measurements would
     change no answer (`is_clear`). `seconds` includes imports and compilation.
     """
-    candidate_job = _job_of(candidate)
+    candidate_job, root = _job_of(candidate), _root(candidate)
     # Only from this pipeline's root: the job's code is run, and a ledger may be shared with others.
     jobs_before = (
-        (run.run_id, _job_of(run)) for run in reversed(baseline) if _are_in_one_root(run, candidate)
+        (run.run_id, _job_of(run)) for run in reversed(baseline) if root and _root(run) == root
     )
     against, other = next((measured for measured in jobs_before if measured[1]), (None, None))
     if candidate_job is None or other is None:
@@ -286,16 +286,18 @@ def measure(
         # A failure here changes nothing: the run already has its decision.
         return AbRerun(reason=str(error).rstrip("."))
     ratio = statistics.ratio_interval(*(trained.step_seconds for trained in measured))
+    if not math.isfinite(ratio.high - ratio.low):
+        return AbRerun(reason="steps took no time that can be measured")
     return AbRerun(against=against, ratio=ratio)
 
 
-def _are_in_one_root(run: Run, other: Run) -> bool:
-    """Whether two trainings lie in one pipeline root, `<root>/<node>/perf_metrics/<id>`."""
-    if not run.source or not other.source:
-        return False
-    folder = storage.path(other.source).resolve()
-    root = folder.parents[min(2, len(folder.parents) - 1)]
-    return storage.path(run.source).resolve().is_relative_to(root)
+def _root(run: Run) -> upath.UPath | None:
+    """Returns the pipeline root of a training's figures, `<root>/<node>/perf_metrics/<id>`."""
+    try:
+        *_, root = storage.path(run.source or "").resolve().parents[:3]
+    except (errors.UserError, ValueError):  # a store without a driver here, or no path at all
+        return None
+    return root
 
 
 def _job_of(run: Run) -> training_job.TrainingJob | None:
@@ -308,5 +310,5 @@ def _job_of(run: Run) -> training_job.TrainingJob | None:
             return None
         job = training_job.TrainingJob.read(path)
         return job if job.is_unchanged else None
-    except errors.UserError:  # of another version, or its code is not there
+    except (errors.UserError, ValueError):  # of another version, or its code is not there
         return None

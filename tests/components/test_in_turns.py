@@ -7,6 +7,7 @@ import datetime
 import functools
 import math
 import pathlib
+import shutil
 
 import pytest
 import training_cases
@@ -155,6 +156,23 @@ def test_missing_code_leaves_it_undecided(tmp_path):
     found = measured(blessed, gone, tmp_path)
     assert found.ratio is None
     assert "no blessed run can be trained again" in str(found)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        None, "gs://bucket/root/OptimizedTrainer/perf_metrics/8", "unknown://a/b/c/perf_metrics/8",
+        "/perf_metrics/8", "a/\0/b", "elsewhere/deeper/still/deeper/perf_metrics",
+    ],
+)  # fmt: skip
+def test_no_code_from_outside_the_pipelines_root_is_run(tmp_path, source):
+    """A ledger may be shared, and its entries may name places that cannot be read here."""
+    blessed = untrained_run(tmp_path)
+    if source and source.startswith("elsewhere"):
+        source = str(tmp_path / source)
+        shutil.copytree(blessed.source, source)
+    found = measured(blessed, blessed.model_copy(update={"source": source}), tmp_path)
+    assert "no blessed run can be trained again" in found.reason
 
 
 @pytest.mark.slow

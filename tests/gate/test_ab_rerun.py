@@ -3,7 +3,7 @@
 import functools
 
 import pytest
-from gate_runs import ledger_of, only, run
+from gate_runs import HERE, only, run
 
 from tfx_perf.core.statistics import Interval
 from tfx_perf.gate import messages, verdict
@@ -16,17 +16,25 @@ SLOW, FAST = "step_time_seconds", "examples_per_second"
 
 
 def judged(key, ratio, *, value=1.0, samples=(0.5, 1.5, 1.0), against="r2", **rule):
-    """The decision on a run whose step took between low and high times as long in turns."""
+    """The decision on a run whose step took between low and high times as long in turns.
+
+    A rate is about the inverse of the step time, whose own rule is advisory.
+    """
     ab_rerun = None
     if ratio:
         low, high = ratio
         interval = Interval(value=(low + high) / 2, low=low, high=high)
         ab_rerun = AbRerun(against=against, ratio=interval)
+    rules, figures = {key: {**RULE, **rule}}, [{key: each} for each in (*samples, value)]
+    if key == FAST:
+        rules[SLOW] = {**RULE, "advisory": True}
+        figures = [{FAST: each, SLOW: 2 - each} for each in samples]  # the mean stays 1
+        figures.append({FAST: value, SLOW: 1 / value})
+    *blessed, candidate = (
+        run(f"r{number}", minute=number, **each) for number, each in enumerate(figures)
+    )
     return evaluate(
-        run("this", minute=9, **{key: value}),
-        ledger=ledger_of(key, samples),
-        settings=only(**{key: {**RULE, **rule}}),
-        ab_rerun=ab_rerun,
+        candidate, ledger=Ledger(entries=tuple(blessed)), settings=only(**rules), ab_rerun=ab_rerun
     )
 
 
@@ -48,7 +56,7 @@ def test_the_interval_decides(key, ratio, verdict):
     record = judged(key, ratio)
     assert record.verdict is verdict
     assert record.blessed == (verdict is Verdict.PASS)
-    (outcome,) = record.outcomes
+    outcome = record.outcomes[0]
     assert "In turns with r2 on one host, a step took" in outcome.reason
     assert outcome.reason.endswith(" So it passes.") == record.blessed
     if record.blessed:  # a refusal's line shows the figures of the comparison of runs instead
@@ -79,6 +87,20 @@ def test_a_pass_is_overturned_only_if_the_run_was_worse():
         assert judged(key, None, **found).verdict is Verdict.PASS
         assert judged(key, (1.035, 1.06), **found).verdict is Verdict.REGRESSION
         assert judged(key, (1.02, 1.06), **found).verdict is Verdict.PASS
+
+
+def test_a_ratio_of_medians_does_not_settle_a_mean_that_stalls_have_made_worse():
+    blessed = [run(f"r{number}", minute=number, **{SLOW: 1.0, FAST: 64.0}) for number in range(6)]
+    even = Interval(value=1.0, low=0.995, high=1.005)
+    for of_steps in ({SLOW: RULE}, {SLOW: {**RULE, "advisory": True}}, {}):
+        for slow, is_settled in ((1.0, False), (64 / 45, bool(of_steps))):
+            found = evaluate(
+                run("this", minute=9, **{SLOW: slow, FAST: 45.0}),
+                ledger=Ledger(entries=tuple(blessed)),
+                settings=only(**{FAST: RULE}, **of_steps),
+                ab_rerun=AbRerun(against="r5", ratio=even),
+            )
+            assert found.blessed is is_settled
 
 
 @pytest.mark.parametrize(
@@ -131,6 +153,18 @@ def test_a_slower_machine_is_told_from_slower_code_by_a_run_from_before():
     # If the code of the best level is gone, the last runs may still tell.
     found, measured = gate_of(blessed, candidate, code={"night13": 0.9})
     assert (found.blessed, measured) == (True, ["night13"]), found.headline
+
+
+def test_only_models_of_the_candidates_size_are_measured():
+    def model(number, *, size, seconds):
+        environment = {**HERE, "parameter_count": f"{1e6 * size:.0f}"}
+        return run(f"night{number}", minute=number, environment=environment, **{SLOW: seconds})
+
+    blessed = [model(number, size=1.02**number, seconds=1.02**number) for number in range(8)]
+    code = {f"night{number}": 1.0 for number in range(8)}
+    for size, measured in ((1.02**8, ["night7"]), (0.9, [])):
+        candidate = model(30, size=size, seconds=1.3 * size)
+        assert gate_of(blessed, candidate, code=code)[1] == measured
 
 
 def test_the_fastest_of_the_last_runs_is_measured_so_that_a_lucky_one_does_not_move_the_baseline():

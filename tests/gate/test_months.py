@@ -36,6 +36,15 @@ def test_slowdowns_are_found(name, slowdown):
     assert months.score(world, count=2, seed=3).found == 1.0
 
 
+@pytest.mark.parametrize(
+    "name", ["machine 12% slower from day 60 on", "two machines under one name, 15% apart"]
+)
+def test_a_slower_machine_refuses_nothing_if_runs_are_measured_in_turns(name):
+    found = months.score(WORLDS[name], count=1, seed=5, in_turns=True)
+    assert found.refused <= 0.03  # by other figures than the step time
+    assert 0 < found.measured < 1
+
+
 def test_a_slow_drift_is_found():
     assert months.score(WORLDS["0.3% slower every day"], count=2, seed=3).found == 1.0
 

@@ -4,7 +4,7 @@ import decimal
 import shlex
 from collections.abc import Iterator, Sequence
 
-from tfx_perf.config.rule import PRIMARY, REGRESSION_TOLERANCES, Rule
+from tfx_perf.config.rule import REGRESSION_TOLERANCES, Rule
 from tfx_perf.core import formatting, metrics
 from tfx_perf.gate import run as run_lib
 from tfx_perf.gate.baseline import Case
@@ -15,10 +15,6 @@ from tfx_perf.training import scaling
 _PEAK = "peak_flops_per_second"
 # A machine is slower below this share of the lowest peak; its peaks differ by a few percent.
 _SLOWER = 0.8
-_WORK = {
-    "flops_per_step": "A step does {} times the work of the last blessed run's, and takes",
-    "parameter_count": "The model has {} times the last blessed run's parameters, and a step takes",
-}
 # No larger tolerance is suggested: such a gate would tolerate everything.
 _LARGEST_MARGIN = 1.0
 _MOST_TIMES_AS_LONG = 100  # the longest training to suggest, as a multiple of this one
@@ -41,7 +37,7 @@ def headline(outcomes: Sequence[RuleResult], case: Case) -> str:
         fields = run_lib.differences_in_words(case.differences)
         rest = "quality and absolute limits only" if compared else "absolute limits only"
         incomparable = f"Not comparable with any blessed run ({fields}): {rest}."
-        sentences = [incomparable, *_slower_steps(case, outcomes), *sentences]
+        sentences = [incomparable, *sentences]
     elif outcomes:
         sentences.append(_compared_with(case, compared))
     unread = case.settings.unruled(case.candidate.evaluation)
@@ -124,28 +120,6 @@ def _slower_peaks(candidate: Run, baseline: Sequence[Run]) -> tuple[float, float
     if here is None or not known or here >= _SLOWER * min(known):
         return None
     return here, min(known)
-
-
-def _slower_steps(case: Case, outcomes: Sequence[RuleResult]) -> Iterator[str]:
-    """Yields that the steps of a model of another size take longer, and which rule could refuse it.
-
-    Only the model's owner can say how long they may take, and must not think that the run was
-    compared. Yields nothing if they do not take longer, or if more than the size differs.
-    """
-    if case.before is None:
-        return
-    seconds, before = case.candidate.figure(PRIMARY), case.before.figure(PRIMARY)
-    sizes, others = (run_lib.sizes(run.environment) for run in (case.candidate, case.before))
-    field = next((field for field in _WORK if field in case.differences), None)
-    is_of_size_alone = case.differences.keys() <= sizes.keys() & others.keys()
-    if not (field and is_of_size_alone and seconds and before and seconds > before):
-        return
-    work = _WORK[field].format(f"{sizes[field] / others[field]:.3g}")
-    told = f"{work} {seconds / before:.3g} times as long"
-    of_step = [item for item in outcomes if item.metric == PRIMARY]
-    if not any(item.refuses or item.kind == "limit" for item in of_step):
-        told += f"; not refused: gate.rules: {{{PRIMARY}: {{max: SECONDS}}}} would set a limit"
-    yield f"{told}."
 
 
 def remedy(outcome: RuleResult, rule: Rule, *, of_rule: Sequence[RuleResult], case: Case) -> Remedy:

@@ -210,7 +210,9 @@ def sizes(
     return numbers
 
 
-def differences(a: Mapping[str, str], b: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+def differences(
+    a: Mapping[str, str], b: Mapping[str, str], *, size_ratio: float = LARGEST_SIZE_RATIO
+) -> dict[str, tuple[str, str]]:
     """Returns the fields, with both values, that make two environments incomparable.
 
     About equal sizes are comparable: a vocabulary may grow every day.
@@ -219,7 +221,7 @@ def differences(a: Mapping[str, str], b: Mapping[str, str]) -> dict[str, tuple[s
     alike = {
         field
         for field in size.keys() & other_size.keys()
-        if abs(math.log(size[field] / other_size[field])) <= math.log(LARGEST_SIZE_RATIO)
+        if abs(math.log(size[field] / other_size[field])) <= math.log(size_ratio)
     }
     changes = cache_key.differences(a, b)
     return {field: values for field, values in changes.items() if field not in alike}

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from tfx_perf.config.gate import GateSettings, Policy
-from tfx_perf.config.rule import PRIMARY, Rule
+from tfx_perf.config.rule import DERIVED, PRIMARY, Rule
 from tfx_perf.core import errors, formatting, metrics
 from tfx_perf.gate import baseline, drift, messages, noise
 from tfx_perf.gate import run as run_lib
@@ -26,6 +26,9 @@ PER_STEP = frozenset(
 # Figures of the training process, which computes nothing when there are parameter servers.
 _PER_PROCESS = frozenset(("training_memory_bytes",))
 
+# Largest ratio of the sizes of two models that are measured in turns: less than the tolerance.
+_ALIKE = 1.02
+
 
 def evaluate(
     candidate: Run, *, ledger: Ledger, settings: GateSettings, ab_rerun: AbRerun | None = None
@@ -42,7 +45,9 @@ def evaluate(
     results, changes, host_factor = _answers(case)
     if ab_rerun:
         results = [
-            ab_rerun.settle(item, case.rules[item.metric], baseline=case.compared)
+            item
+            if _has_stalls(item, results, rule=case.rules[item.metric])
+            else ab_rerun.settle(item, case.rules[item.metric], baseline=case.compared)
             for item in results
         ]
     of_changes = {item.metric: item for item in results if item.kind == "change"}
@@ -93,24 +98,41 @@ def settled(
     """
     ab_rerun = AbRerun()
     if decision.reference_run is None:
-        ab_rerun = measure(_fastest_last(decision.baseline_runs))
+        ab_rerun = measure(_fastest_last(decision.baseline_runs, decision.candidate))
         decision = judge(ab_rerun=ab_rerun)
     if decision.reference_run is None or not decision.may_be_settled:
         return decision
-    since = measure([run for run in known if run.run_id == decision.reference_run])
+    reference = [run for run in known if run.run_id == decision.reference_run]
+    since = measure(_fastest_last(reference, decision.candidate))
     if since.ratio is None and ab_rerun.ratio is None:
-        return judge(ab_rerun=measure(_fastest_last(decision.baseline_runs)))
+        last = _fastest_last(decision.baseline_runs, decision.candidate)
+        return judge(ab_rerun=measure(last))
     update = {"reference_run": since.against, "reference_ratio": since.ratio}
     return judge(ab_rerun=ab_rerun.model_copy(update=update))
 
 
-def _fastest_last(runs: Sequence[Run]) -> list[Run]:
-    """Returns the runs of the last one's model size, the fastest last.
+def _has_stalls(outcome: RuleResult, results: Sequence[RuleResult], *, rule: Rule) -> bool:
+    """Whether a mean is worse than the median of the steps, which alone is measured in turns."""
+    slowdowns = {
+        item.metric: (item.value / item.baseline) ** metrics.STEP_TIME_EXPONENTS[item.metric]
+        for item in results
+        if item.kind == outcome.kind and item.metric in metrics.STEP_TIME_EXPONENTS
+        if item.value and item.baseline
+    }
+    tolerated = slowdowns.get(PRIMARY, 0.0) * (1 + rule.smallest_change)
+    return outcome.metric in DERIVED and slowdowns.get(outcome.metric, math.inf) > tolerated
+
+
+def _fastest_last(runs: Sequence[Run], candidate: Run) -> list[Run]:
+    """Returns the runs of the candidate's model size, the fastest last.
 
     A slow run that was blessed by luck must not be the measure of later ones.
     """
-    size = run_lib.sizes(runs[-1].environment)
-    alike = [run for run in runs if run_lib.sizes(run.environment) == size]
+    alike = [
+        run
+        for run in runs
+        if not run_lib.differences(run.environment, candidate.environment, size_ratio=_ALIKE)
+    ]
     return sorted(alike, key=lambda run: -(run.figure(PRIMARY) or math.inf))
 
 

@@ -180,7 +180,7 @@ class Budget:
         left, needed = map(formatting.format_seconds, (left_seconds, seconds))
         more = math.ceil(max(0.0, seconds - left_seconds)) or 1  # 1 if only the chief lacks time
         self.lack = (
-            f"only {left} of it were left, but {what} needs at least {needed}; "
+            f"only {left} of the budget were left, but {what} needs at least {needed}; "
             f"increase training.tuning_seconds by {more}"
         )
         return False
