@@ -71,8 +71,10 @@ def simulated_months(*, count: int, json_path: pathlib.Path) -> None:
     """Judges simulated months of pipelines, of which the truth is known."""
     scores = {}
     for seed, (name, world) in enumerate(months.WORLDS.items()):
-        scores[name] = months.score(world, count=count, seed=seed)
-        click.echo(f"{name}: {scores[name].describe()}")
+        for where, in_turns in (("script", False), ("pipeline", True)):
+            found = months.score(world, count=count, seed=seed, in_turns=in_turns)
+            scores[f"{name}, {where}"] = found
+            click.echo(f"{name}, {where}: {found.describe()}")
     _write(json_path, months=scores)
 
 
@@ -116,6 +118,22 @@ def trained(*, rounds: int, steps: int, data: pathlib.Path, json_path: pathlib.P
     note = f"{rounds} trainings of each kind, {steps} steps each; {machine.describe()}"
     _write(json_path, real=judged, real_note=note, real_noise=real.noise(runs))
     click.echo(json.dumps({"noise": real.noise(runs), **judged}, indent=2))
+
+
+@main.command("turns")
+@click.option("--rounds", type=click.IntRange(min=1), default=20, show_default=True,
+              help="Trainings of each case.")  # fmt: skip
+@click.option("--data", type=_PATH, default=_ROOT / ".benchmark-data", help="Folder for data sets.")
+@_JSON
+def measured_again(*, rounds: int, data: pathlib.Path, json_path: pathlib.Path) -> None:
+    """Measures refused trainings again in turns: with slower code, and on a slower machine."""
+    from benchmarks.gate import turns  # imports TFX
+
+    found = {}
+    for case in turns.CASES:
+        found[case] = turns.judge(case, rounds=rounds, data_folder=data)
+        click.echo(f"{case}: {found[case].model_dump_json()}")
+    _write(json_path, turns=found)
 
 
 def _write(path: pathlib.Path, **fields: object) -> None:

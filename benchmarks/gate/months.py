@@ -2,15 +2,17 @@
 
 import dataclasses
 import datetime
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from tfx_perf.config.gate import GateSettings
-from tfx_perf.core import records
+from tfx_perf.core import records, statistics
+from tfx_perf.gate.decision import AbRerun
 from tfx_perf.gate.ledger import Ledger, Override
 from tfx_perf.gate.run import Run
-from tfx_perf.gate.verdict import evaluate
+from tfx_perf.gate.verdict import evaluate, settled
 
 _START = datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc)
 _DAYS, _CHANGE_DAY = 90, 60
@@ -36,6 +38,7 @@ class World:
         reruns: number of further runs that take a training from the cache.
         jumps: whether clocks jump back by up to two days.
         pipelines: how many share the ledger and use the same run names.
+        machine: how many times as long a step takes on the machine of a day, given its number.
     """
 
     noise: float = 0.02
@@ -51,6 +54,31 @@ class World:
     reruns: int = 0
     jumps: bool = False
     pipelines: int = 1
+    machine: Callable[[int, np.random.Generator], float] = lambda day, random: 1.0
+
+
+def _rare_tail(day: int, random: np.random.Generator) -> float:
+    return 1 + (random.exponential(0.1) if random.uniform() < 0.1 else 0.0)
+
+
+def _neighbor(day: int, random: np.random.Generator) -> float:
+    return 1.5 if random.uniform() < 0.1 else 1.0
+
+
+def _two_machines(day: int, random: np.random.Generator) -> float:
+    return 1.15 if random.uniform() < 0.5 else 1.0
+
+
+def _workdays(day: int, random: np.random.Generator) -> float:
+    return 1.08 if day % 7 < 5 else 1.0
+
+
+def _month(day: int, random: np.random.Generator) -> float:
+    return 1 + 0.05 * float(np.sin(2 * np.pi * day / 30))
+
+
+def _slower_for_good(day: int, random: np.random.Generator) -> float:
+    return 1.12 if day >= _CHANGE_DAY else 1.0
 
 
 WORLDS: Mapping[str, World] = {
@@ -72,7 +100,17 @@ WORLDS: Mapping[str, World] = {
     ),
     "10% slower, trainings taken from cache": World(noise=0.01, reruns=2, slowdown=1.1),
     "0.3% slower every day": World(noise=0.01, drift=0.003),
+    "5% slower from day 60 on": World(noise=0.01, slowdown=1.05),
+    "5% slower from day 60 on, noise 2%": World(slowdown=1.05),
+    "10% of runs have a long tail": World(noise=0.01, machine=_rare_tail),
+    "a neighbor slows 10% of runs 1.5 times": World(noise=0.01, machine=_neighbor),
+    "two machines under one name, 15% apart": World(noise=0.01, machine=_two_machines),
+    "8% slower on workdays": World(noise=0.01, machine=_workdays),
+    "5% slower and faster in the course of a month": World(noise=0.01, machine=_month),
+    "machine 12% slower from day 60 on": World(noise=0.01, machine=_slower_for_good),
 }
+# Standard deviation of a step time over another's, measured in turns; the interval is twice that.
+_TURNS_NOISE = 0.005
 
 
 class Score(records.Record):
@@ -84,6 +122,8 @@ class Score(records.Record):
         refused: share of them that were refused.
         unchecked: runs, healthy or not, blessed without a comparison despite earlier runs.
         found: share of slowdowns refused within 3 days, or drifts at any time; otherwise None.
+        late_refused: share of slow runs that were refused, over all days; otherwise None.
+        measured: share of runs that were measured again in turns; 0 without.
     """
 
     histories: int
@@ -91,6 +131,8 @@ class Score(records.Record):
     refused: float
     unchecked: int
     found: float | None
+    late_refused: float | None = None
+    measured: float = 0.0
 
     def describe(self) -> str:
         """Returns the score in one line."""
@@ -99,18 +141,23 @@ class Score(records.Record):
             words.append(f"{self.refused:.1%} of {self.healthy_runs} healthy runs refused")
         if self.found is not None:
             words.append(f"found in {self.found:.0%} of {self.histories} histories")
+        if self.late_refused is not None:
+            words.append(f"{self.late_refused:.0%} of slow runs refused")
+        if self.measured:
+            words.append(f"{self.measured:.0%} of runs measured in turns")
         return f"{', '.join(words)}; {self.unchecked} runs blessed unchecked"
 
 
-def score(world: World, *, count: int, seed: int) -> Score:
+def score(world: World, *, count: int, seed: int, in_turns: bool = False) -> Score:
     """Simulates a world `count` times.
 
     Args:
         world: the true behavior.
         count: histories.
         seed: of the noise.
+        in_turns: whether a run is measured again beside blessed ones, as in a pipeline.
     """
-    healthy = refused = unchecked = found = 0
+    healthy = refused = unchecked = found = runs = slow = slow_refused = measured = 0
     settings = GateSettings()
     for number in range(count):
         ledger, late_refusals = Ledger(), 0
@@ -118,7 +165,14 @@ def score(world: World, *, count: int, seed: int) -> Score:
         for day in range(_DAYS):
             is_worse = day >= _CHANGE_DAY and world.slowdown > 1.0
             for run in make(day):
-                decision = evaluate(run, ledger=ledger, settings=settings)
+                judge = functools.partial(evaluate, run, ledger=ledger, settings=settings)
+                decision = judge()
+                runs += 1
+                if in_turns and decision.may_be_settled:
+                    measured += 1
+                    measure = _turns(world, day, np.random.default_rng([seed, number, day]))
+                    known = ledger.of_node(run)
+                    decision = settled(decision, judge, measure=measure, known=known)
                 is_first = not ledger.without(run).of_node(run)
                 changes = [item for item in decision.outcomes if item.kind == "change"]
                 if decision.blessed and not is_first:
@@ -128,12 +182,12 @@ def score(world: World, *, count: int, seed: int) -> Score:
                 elif world.moves and day == _CHANGE_DAY:
                     ledger = ledger.merge(Ledger(entries=(run,), acts=(_blessing(run),)))
                 if is_worse:
+                    slow += 1
+                    slow_refused += not decision.blessed
                     late_refusals += day < _CHANGE_DAY + _FOUND_WITHIN and not decision.blessed
                 elif not world.drift:
                     healthy += 1
                     refused += not decision.blessed
-            if is_worse and day >= _CHANGE_DAY + _FOUND_WITHIN:
-                break
             if world.drift and not decision.blessed:
                 late_refusals += 1
                 break
@@ -145,6 +199,35 @@ def score(world: World, *, count: int, seed: int) -> Score:
         refused=refused / healthy if healthy else 0.0,
         unchecked=unchecked,
         found=found / count if has_fault else None,
+        late_refused=slow_refused / slow if slow else None,
+        measured=measured / runs,
+    )
+
+
+def _turns(
+    world: World, day: int, random: np.random.Generator
+) -> Callable[[Sequence[Run]], AbRerun]:
+    """Returns a measurement of the day's code beside that of the last of some runs."""
+
+    def measure(blessed: Sequence[Run]) -> AbRerun:
+        if not blessed:
+            return AbRerun(reason="there is no such run")
+        other = int(blessed[-1].run_id.removeprefix("scheduled__").partition(".")[0])
+        ratio = _code(world, day) / _code(world, other) * (1 + _TURNS_NOISE * random.normal())
+        low, high = ratio * (1 - 2 * _TURNS_NOISE), ratio * (1 + 2 * _TURNS_NOISE)
+        return AbRerun(
+            against=blessed[-1].run_id, ratio=statistics.Interval(value=ratio, low=low, high=high)
+        )
+
+    return measure
+
+
+def _code(world: World, day: int) -> float:
+    """Returns how many times as long a step takes because of the code of a day."""
+    slowdown = world.slowdown if day >= _CHANGE_DAY else 1.0
+    faster = world.faster if day >= _DAYS // 3 else 1.0
+    return (1 + world.growth) ** (day * (world.follows or 0.0)) * (
+        (1 + world.drift) ** day * slowdown * faster
     )
 
 
@@ -168,9 +251,8 @@ def runs_of(world: World, random: np.random.Generator) -> Callable[[int], list[R
         made = []
         for pipeline, level in enumerate(levels):
             step = 1e-3 * 3.0**pipeline * size**follows * (1 + world.noise * level)
-            step *= (1 + world.drift) ** day
-            step *= world.slowdown if late else 1.0
-            step *= world.faster if day >= _DAYS // 3 else 1.0
+            step *= _code(dataclasses.replace(world, growth=0.0), day)
+            step *= world.machine(day, random)
             step *= 2.5 if late and world.moves else 1.0
             jump = random.uniform(0, 2) if world.jumps and random.uniform() < 0.1 else 0.0
             figures = _figures(step, size**follows, random=random)

@@ -33,6 +33,24 @@ class CellResult(records.Record):
     rivals: dict[str, float] = {}
 
 
+class Turns(records.Record):
+    """The gate's answers to one case.
+
+    Attributes:
+        count: trainings that were judged.
+        refused_first: of these, how many a comparison of runs alone refuses.
+        right: how many got the right answer in the end.
+        ratios: the step's time over the blessed run's, measured in turns.
+        seconds: how long measuring took.
+    """
+
+    count: int
+    refused_first: int
+    right: int
+    ratios: tuple[float | None, ...]
+    seconds: tuple[float, ...]
+
+
 class GateBenchmark(records.Record):
     """All cells.
 
@@ -44,6 +62,7 @@ class GateBenchmark(records.Record):
         real_noise: metric to the relative standard deviation of the unchanged real trainings.
         months: the gate's verdicts on simulated months, by world.
         short_runs: the gate's verdicts on short trainings.
+        turns: refusals that were measured again in turns, by case.
         judging_seconds: median of each thousand runs, with all earlier runs on record.
     """
 
@@ -56,6 +75,7 @@ class GateBenchmark(records.Record):
     real_noise: dict[str, float] = {}
     months: dict[str, Score] = {}
     short_runs: tuple[ShortRuns, ...] = ()
+    turns: dict[str, Turns] = {}
     judging_seconds: tuple[float, ...] = ()
 
 

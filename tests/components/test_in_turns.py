@@ -103,7 +103,7 @@ def test_the_gate_asks_if_noise_leaves_it_undecided(trainer_of, tmp_path):
     step_time = run_of(trainer_of("slow"), "slow").figures["step_time_seconds"]
     # Noisy runs, with the slow run's time in the middle of theirs.
     noisy = [with_time(blessed, factor * step_time, f"noisy-{factor}") for factor in (0.5, 1.5, 1)]
-    alone = judge(trainer_of("slow"), noisy, tmp_path / "alone")
+    alone = judge(trainer_of("slow"), noisy, tmp_path / "alone", rerun_seconds=0)
     assert alone.verdict is Verdict.INCONCLUSIVE, alone.headline
     evaluation = judge(trainer_of("slow"), noisy, tmp_path / "in turns", rerun_seconds=90)
     assert evaluation.verdict is Verdict.REGRESSION, evaluation.headline
@@ -116,7 +116,7 @@ def test_a_slower_machine_is_distinguished_from_slower_code(trainer_of, tmp_path
     own = run_of(trainer_of("same"), "same").figures["step_time_seconds"]
     blessed = run_of(trainer_of("blessed"), "blessed")
     before = [with_time(blessed, own / 3, f"run-{i}") for i in (1, 2)]
-    alone = judge(trainer_of("same"), before, tmp_path / "alone")
+    alone = judge(trainer_of("same"), before, tmp_path / "alone", rerun_seconds=0)
     assert alone.verdict is Verdict.REGRESSION, alone.headline
     evaluation = judge(trainer_of("same"), before, tmp_path / "in turns", rerun_seconds=90)
     assert evaluation.blessed, evaluation.headline
