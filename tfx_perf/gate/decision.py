@@ -200,7 +200,7 @@ class AbRerun(records.Record):
         return " ".join([*sentences, "So it passes."] if verdict is Verdict.PASS else sentences)
 
     def settle(self, outcome: RuleResult, rule: Rule, *, baseline: Sequence[Run]) -> RuleResult:
-        """Returns another answer to a rule if the interval is clear, otherwise the same.
+        """Returns another answer that may be settled if the interval is clear, otherwise the same.
 
         An inconclusive answer, or a pass of a run that is worse, becomes a regression if the whole
         interval is beyond the tolerance. An inconclusive one passes if the interval is within
@@ -208,8 +208,6 @@ class AbRerun(records.Record):
         reference passes if the figure of the reference, or of the blessed run, times the interval
         is within that check's bound.
         """
-        if not outcome.may_be_settled:
-            return outcome
         verdict = outcome.verdict
         exponent = metrics.STEP_TIME_EXPONENTS[outcome.metric]
         if outcome.kind == "drift":

@@ -4,6 +4,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Literal
 
+import numpy as np
+
 from tfx_perf.config.gate import GateSettings, Policy
 from tfx_perf.config.rule import DERIVED, PRIMARY, Rule
 from tfx_perf.core import errors, formatting, metrics
@@ -45,9 +47,9 @@ def evaluate(
     results, changes, host_factor = _answers(case)
     if ab_rerun:
         results = [
-            item
-            if _has_stalls(item, results, rule=case.rules[item.metric])
-            else ab_rerun.settle(item, case.rules[item.metric], baseline=case.compared)
+            ab_rerun.settle(item, case.rules[item.metric], baseline=case.compared)
+            if item.may_be_settled and not _has_stalls(item.metric, case)
+            else item
             for item in results
         ]
     of_changes = {item.metric: item for item in results if item.kind == "change"}
@@ -111,16 +113,17 @@ def settled(
     return judge(ab_rerun=ab_rerun.model_copy(update=update))
 
 
-def _has_stalls(outcome: RuleResult, results: Sequence[RuleResult], *, rule: Rule) -> bool:
-    """Whether a mean is worse than the median of the steps, which alone is measured in turns."""
-    slowdowns = {
-        item.metric: (item.value / item.baseline) ** metrics.STEP_TIME_EXPONENTS[item.metric]
-        for item in results
-        if item.kind == outcome.kind and item.metric in metrics.STEP_TIME_EXPONENTS
-        if item.value and item.baseline
-    }
-    tolerated = slowdowns.get(PRIMARY, 0.0) * (1 + rule.smallest_change)
-    return outcome.metric in DERIVED and slowdowns.get(outcome.metric, math.inf) > tolerated
+def _has_stalls(key: str, case: Case) -> bool:
+    """Whether a mean is worse beside the steps' median, which turns show, than in blessed runs."""
+    if key not in DERIVED:
+        return False
+
+    def beside_steps(run: Run) -> float:
+        figure, step = run.figure(key) or math.nan, run.figure(PRIMARY) or math.nan
+        return figure ** metrics.STEP_TIME_EXPONENTS[key] / step
+
+    usual = np.nanmedian([beside_steps(run) for run in case.compared])
+    return not beside_steps(case.candidate) <= (1 + case.rules[key].smallest_change) * usual
 
 
 def _fastest_last(runs: Sequence[Run], candidate: Run) -> list[Run]:

@@ -91,10 +91,7 @@ class RecordedRun:
 
 
 def alike(runs: Sequence[RecordedRun]) -> dict[str, list[RecordedRun]]:
-    """Groups runs whose times may be compared: of one gate, on as many workers; keeps their order.
-
-    The keys say what differs: pipeline and node, if there are several, and `trained_on`.
-    """
+    """Groups runs whose times may be compared, by gate if there are several, and workers."""
     names = [(run.pipeline, run.node) for run in runs]
     several = [len(set(each)) > 1 for each in zip(*names, strict=True)]
     groups: dict[str, list[RecordedRun]] = {}
