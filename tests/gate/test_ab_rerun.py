@@ -197,6 +197,22 @@ def test_a_time_does_not_settle_other_figures():
 
 
 @pytest.mark.parametrize(
+    ("value", "ratio", "verdict"),
+    [
+        (0.05, (0.97, 1.02), Verdict.PASS),  # of a step that is no longer
+        (0.05, (1.05, 1.5), Verdict.INCONCLUSIVE),
+        (0.9, (0.97, 1.02), Verdict.REGRESSION),
+    ],
+)
+def test_a_share_of_a_step_that_noise_leaves_open_is_settled_by_the_step(value, ratio, verdict):
+    found = {"value": value, "samples": (0.01, 0.14, 0.01, 0.15), "min_baseline": 0.2}
+    alone = judged("input_wait_ratio", None, **found)
+    assert not alone.blessed
+    assert alone.may_be_settled == (alone.verdict is Verdict.INCONCLUSIVE)
+    assert judged("input_wait_ratio", ratio, **found).verdict is verdict
+
+
+@pytest.mark.parametrize(
     ("ratio", "clear"),
     [((0.9, 1.02), True), ((0.9, 1.04), False), ((1.04, 1.06), True), ((1.03, 1.04), False)],
 )

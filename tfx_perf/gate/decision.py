@@ -144,6 +144,8 @@ class RuleResult(records.Record):
         """Whether measuring in turns may change the answer that comparing runs gave."""
         refusal = self.verdict in (Verdict.INCONCLUSIVE, Verdict.REGRESSION)
         is_open = self.verdict is Verdict.PASS and self.kind == "change" and self.worse > 0
+        if self.metric in metrics.SHARES_OF_A_STEP:  # of a step that is no longer, noise is enough
+            return self.verdict is Verdict.INCONCLUSIVE
         return is_open or (refusal and self.metric in metrics.STEP_TIME_EXPONENTS)
 
     @property
@@ -209,7 +211,7 @@ class AbRerun(records.Record):
         is within that check's bound.
         """
         verdict = outcome.verdict
-        exponent = metrics.STEP_TIME_EXPONENTS[outcome.metric]
+        exponent = metrics.STEP_TIME_EXPONENTS.get(outcome.metric, 1)
         if outcome.kind == "drift":
             blessed = [run.figure(outcome.metric) for run in baseline if run.run_id == self.against]
             compared = [(self.ratio, figure) for figure in blessed]
@@ -229,7 +231,7 @@ class AbRerun(records.Record):
     @staticmethod
     def _judge_change(least: float, most: float, outcome: RuleResult, rule: Rule) -> Verdict:
         is_open = outcome.verdict is Verdict.INCONCLUSIVE
-        if least > rule.smallest_change:
+        if least > rule.smallest_change and outcome.metric in metrics.STEP_TIME_EXPONENTS:
             return Verdict.REGRESSION
         if most <= (rule.largest_change if is_open else rule.smallest_change):
             return Verdict.PASS
