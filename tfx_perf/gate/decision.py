@@ -215,8 +215,8 @@ class AbRerun(records.Record):
         if outcome.kind == "drift":
             blessed = [run.figure(outcome.metric) for run in baseline if run.run_id == self.against]
             compared = [(self.ratio, figure) for figure in blessed]
-            if self.reference_run == outcome.reference_run:
-                compared.append((self.reference_ratio, outcome.baseline))
+            # Several figures of a step may have reference runs of their own, at one level.
+            compared.append((self.reference_ratio, outcome.baseline))
             for ratio, figure in compared:
                 if ratio and figure and _is_within(ratio, figure, exponent, outcome):
                     verdict = Verdict.PASS
@@ -312,9 +312,9 @@ class GateRecord(records.Record):
 
     @property
     def reference_run(self) -> str | None:
-        """The run that would settle every refusal if measured in turns; None if none would."""
-        runs = {item.reference_run for item in self._refusals if item.may_be_settled}
-        return runs.pop() if len(runs) == 1 else None
+        """The run that drift counts from, if drift alone refuses; None otherwise."""
+        runs = [item.reference_run for item in self._refusals]
+        return None if None in runs else next(iter(runs), None)
 
     @property
     def _refusals(self) -> list[RuleResult]:
