@@ -1,7 +1,6 @@
 """How the subcommands write to the terminal."""
 
 import json
-import os
 from typing import Any, TextIO
 
 import click
@@ -9,14 +8,14 @@ from rich import box, table
 from rich.console import Console
 from rich.status import Status
 
-# Where neither a terminal nor COLUMNS gives a width; narrow tables would cut off figures.
+# Pipes and files have no width; narrow tables there would cut off figures.
 _WIDTH_WITHOUT_TERMINAL = 160
 
 
 def show(content: table.Table | str) -> None:
     """Writes a rich table, or text with rich markup, to standard output."""
     output = Console(highlight=False)
-    if not (output.is_terminal or os.environ.get("COLUMNS")):
+    if not output.is_terminal:
         output.width = max(output.width, _WIDTH_WITHOUT_TERMINAL)
     output.print(content)
 
