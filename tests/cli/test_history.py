@@ -168,6 +168,26 @@ def test_a_run_with_two_gates_is_one_for_each(recorder, database, said):
     assert [found.groups()[1:] for found in ranges] == [("100/s", "100/s"), ("50.0/s", "200/s")]
 
 
+def test_a_run_that_reached_no_gate_is_in_the_trend_of_the_only_one(recorder, database, said):
+    for number in range(2):
+        record_run(recorder, f"run-{number}", speed=1000.0, blessed=True)
+    figures = {"tfx_perf.PerfMetrics": {"examples_per_second": 500.0, "plan": "fit"}}
+    recorder.execute("OptimizedTrainer", pipeline="taxi", run="run-2", outputs=figures)
+    shown = said("history", database)
+    assert "PerfEvaluator" not in shown
+    assert shown.count("oldest run first") == 1
+    assert re.search(r"examples per second +\S{3} +500/s +1,000/s +500/s", shown)
+
+
+def test_the_limit_counts_runs_of_the_same_name_in_several_pipelines(recorder, database):
+    """Airflow gives the runs of all DAGs the same names."""
+    for number in range(2):
+        for pipeline in ("taxi", "orders"):
+            record_run(recorder, f"run-{number}", speed=1.0, blessed=True, pipeline=pipeline)
+    for limit in (1, 2, 3):
+        assert len(recorded_runs.read_runs(database, limit=limit)) == limit
+
+
 def test_the_reason_of_the_newest_refusal_is_shown(recorder, database, said):
     why = {"tfx_perf.PerfEvaluation": {"headline": "Refused by 2 of 17 checks.", "uri": "/e/7"}}
     recorder.execute("Gate", run="run-1", outputs={"InfraBlessing": {"blessed": 0}, **why})

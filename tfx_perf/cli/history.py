@@ -70,7 +70,8 @@ def command(
     if as_json:
         terminal.show_json([_as_json(run, keys) for run in runs])
     elif runs:
-        terminal.show(_as_table(runs, keys or _DEFAULT_METRICS))
+        has_gates = recorded_runs.are_several(runs, "node")
+        terminal.show(_as_table(runs, keys or _DEFAULT_METRICS, has_gates=has_gates))
         if runs[0].blessed is False and runs[0].headline and not runs[0].note:
             terminal.show(markup.escape(_refusal(runs[0])))
         alike = recorded_runs.alike(runs)
@@ -110,7 +111,9 @@ def _as_json(run: "RecordedRun", keys: Sequence[str]) -> dict[str, Any]:
     return values
 
 
-def _as_table(runs: "Sequence[RecordedRun]", keys: Sequence[str]) -> table.Table:
+def _as_table(
+    runs: "Sequence[RecordedRun]", keys: Sequence[str], *, has_gates: bool
+) -> table.Table:
     several = len({run.pipeline for run in runs}) > 1
     pipeline = f" of {markup.escape(runs[0].pipeline)}" if runs[0].pipeline else ""
     replaced = runs[0].replaced_runs
@@ -127,7 +130,7 @@ def _as_table(runs: "Sequence[RecordedRun]", keys: Sequence[str]) -> table.Table
     rows.add_column("outcome", min_width=10)
     for run in runs:
         name = f"{run.pipeline} {run.run_id}" if several else run.run_id
-        name = f"{name} {run.node}" if len({other.node for other in runs}) > 1 else name
+        name = f"{name} {run.node}" if has_gates else name
         figures = (formatting.format_value(key, run.metrics.get(key)) for key in keys)
         who = [run.trained_on or formatting.MISSING] if shows_who else []
         rows.add_row(markup.escape(name), *figures, *who, _outcome(run))
@@ -144,7 +147,8 @@ def _refusal(run: "RecordedRun") -> str:
 
 def _other_plan(runs: "Sequence[RecordedRun]") -> str:
     """Returns the plans of a gate's last two runs; empty if they are the same, or not known."""
-    last = runs[:2]
+    gate = runs[0].pipeline, runs[0].node
+    last = [run for run in runs if (run.pipeline, run.node) == gate][:2]
     plans = [run.plans.get("training plan") for run in last]
     if None in plans or len(set(plans)) == 1:
         return ""

@@ -90,14 +90,18 @@ class RecordedRun:
         )
 
 
+def are_several(runs: Iterable[RecordedRun], attribute: str) -> bool:
+    """Whether runs are of several pipelines, or nodes; those that reached no gate are of any."""
+    return len({getattr(run, attribute) for run in runs} - {""}) > 1
+
+
 def alike(runs: Sequence[RecordedRun]) -> dict[str, list[RecordedRun]]:
     """Groups runs whose times may be compared, by gate if there are several, and workers."""
-    names = [(run.pipeline, run.node) for run in runs]
-    several = [len(set(each)) > 1 for each in zip(*names, strict=True)]
+    differing = [each for each in ("pipeline", "node") if are_several(runs, each)]
     groups: dict[str, list[RecordedRun]] = {}
-    for run, both in zip(runs, names, strict=True):
-        shown = [name for name, is_one_of in zip(both, several, strict=True) if is_one_of]
-        groups.setdefault(", ".join(filter(None, [*shown, run.trained_on])), []).append(run)
+    for run in runs:
+        parts = [getattr(run, attribute) for attribute in (*differing, "trained_on")]
+        groups.setdefault(", ".join(filter(None, parts)), []).append(run)
     return groups
 
 
@@ -130,9 +134,9 @@ def read_runs(
         for id_, name in known.items()
         if pipeline in (None, name)
     }
-    runs: list[RecordedRun] = []
+    by_run: list[list[RecordedRun]] = []
     for context in newest_first:
-        if limit is not None and len({run.run_id for run in runs}) >= limit:
+        if limit is not None and len(by_run) >= limit:
             break
         executions = store.get_executions_by_context(context.id)
         for name, ids in executions_of.items():
@@ -140,8 +144,10 @@ def read_runs(
                 (item for item in executions if item.id in ids), key=lambda item: item.id
             )
             if of_pipeline:
-                runs += _runs(store, context, name, executions=of_pipeline, database=str(database))
-    return runs
+                by_run.append(
+                    _runs(store, context, name, executions=of_pipeline, database=str(database))
+                )
+    return [run for of_gates in by_run[:limit] for run in of_gates]
 
 
 def _runs(

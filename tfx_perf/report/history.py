@@ -23,7 +23,7 @@ def report_on(
         verdict=f"{formatting.counted(len(runs), 'run')}, {counts[0]} blessed, "
         f"{counts[1]} refused or revoked.",
     )
-    several = len({run.node for run in runs}) > 1
+    has_gates = recorded_runs.are_several(runs, "node")
     alike = recorded_runs.alike(runs[::-1])
     for key in keys:
         for who, those in alike.items():
@@ -42,7 +42,7 @@ def report_on(
                  "state", "verdict"],
         rows=[
             [
-                " ".join(filter(None, (run.pipeline, run.run_id, run.node if several else ""))),
+                " ".join(filter(None, (run.pipeline, run.run_id, run.node if has_gates else ""))),
                 f"{run.created:%Y-%m-%d %H:%M}",
                 *(formatting.format_value(key, run.metrics.get(key)) for key in keys),
                 _linked(run.plans.get("training plan", ""), run, "PerfMetrics", folder=folder),
