@@ -26,6 +26,10 @@ def test_a_clock_that_was_ahead_does_not_freeze_the_ledger():
         for _ in range(2):  # judging a run again changes nothing
             grown = grown.append(run(name, minute), keep=3)
     assert names(grown.entries) == ["a", "b", "c"]
+    # The clock of another pipeline's machine is none of this one's business.
+    ahead = Ledger(entries=(run("ahead", 43_200, pipeline="other", node="gate"),))
+    own = run("a", 1, pipeline="taxi", node="gate")
+    assert own in ahead.append(own, keep=3).entries
 
 
 def test_runs_of_another_environment_displace_none():

@@ -80,11 +80,9 @@ class Ledger(records.Record):
         adds none. A run whose blessing a person has revoked stays withdrawn. It comes last even if
         earlier runs had a clock that was ahead: they would remain the baseline until that time.
         """
-        others = [each.time for each in self.entries if not each.is_training_of(entry)]
-        latest = max(others, default=entry.time)
+        latest = max((each.time for each in self.without(entry).of_node(entry)), default=entry.time)
         if entry.time < latest:
-            later = latest + datetime.timedelta(microseconds=1)
-            entry = entry.model_copy(update={"time": later})
+            entry = entry.model_copy(update={"time": latest + datetime.timedelta(microseconds=1)})
         return self.merge(Ledger(entries=(entry,))).last(keep, pinned=pinned)
 
     def merge(self, *others: "Ledger") -> "Ledger":
