@@ -2,7 +2,6 @@
 
 import dataclasses
 import datetime
-import functools
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -12,7 +11,7 @@ from tfx_perf.core import records, statistics
 from tfx_perf.gate.decision import AbRerun
 from tfx_perf.gate.ledger import Ledger, Override
 from tfx_perf.gate.run import Run
-from tfx_perf.gate.verdict import evaluate, settled
+from tfx_perf.gate.verdict import decide, evaluate
 
 _START = datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc)
 _DAYS, _CHANGE_DAY = 90, 60
@@ -165,14 +164,14 @@ def score(world: World, *, count: int, seed: int, in_turns: bool = False) -> Sco
         for day in range(_DAYS):
             is_worse = day >= _CHANGE_DAY and world.slowdown > 1.0
             for run in make(day):
-                judge = functools.partial(evaluate, run, ledger=ledger, settings=settings)
-                decision = judge()
+                given = {"ledger": ledger, "settings": settings}
                 runs += 1
-                if in_turns and decision.may_be_settled:
-                    measured += 1
+                if in_turns:
                     measure = _turns(world, day, np.random.default_rng([seed, number, day]))
-                    known = ledger.of_node(run)
-                    decision = settled(decision, judge, measure=measure, known=known)
+                    decision = decide(run, **given, measure=measure)
+                    measured += decision.ab_rerun is not None
+                else:
+                    decision = evaluate(run, **given)
                 is_first = not ledger.without(run).of_node(run)
                 changes = [item for item in decision.outcomes if item.kind == "change"]
                 if decision.blessed and not is_first:

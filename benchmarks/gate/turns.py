@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from benchmarks.gate.results import Turns
@@ -18,18 +18,17 @@ from tfx_perf import isolate
 from tfx_perf.components.optimized_trainer import executor as trainer
 from tfx_perf.components.perf_evaluator import executor as gate
 from tfx_perf.config import PerfConfig
-from tfx_perf.gate import decision as decisions
 from tfx_perf.gate.decision import AbRerun
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.run import Run
-from tfx_perf.gate.verdict import evaluate
+from tfx_perf.gate.verdict import decide, evaluate
 
 SLOWER_CODE = "code 10% slower"
 _HOG = "same code, another process computes half of the time"
 _ONE_CORE = "same code, one core instead of all"
 CASES = (SLOWER_CODE, _HOG, _ONE_CORE)
 
-_WORKLOAD = Workload("matrix products", "fashion-raw", 64, "benchmarks.gate.user_module.run_fn")
+_WORKLOAD = Workload("sines", "fashion-raw", 256, "benchmarks.gate.user_module.run_fn")
 _STEPS = 1500
 _TIMEOUT_SECONDS = 600
 _BASELINE_RUNS = 8
@@ -50,10 +49,9 @@ def judge(case: str, *, rounds: int, data_folder: pathlib.Path) -> Turns:
     The machine has no other work when the blessed run trains. Its figures stand for several blessed
     runs that vary as little as on a quiet machine, so that a comparison of runs refuses.
     """
-    settings = PerfConfig().gate
     first, right = 0, 0
     ratios: list[float | None] = []
-    seconds = []
+    seconds: list[float] = []
     for _ in range(rounds):
         with tempfile.TemporaryDirectory() as folder:
             given = {"root": folder, "data_folder": str(data_folder)}
@@ -62,31 +60,34 @@ def judge(case: str, *, rounds: int, data_folder: pathlib.Path) -> Turns:
                 blessed.model_copy(update={"run_id": f"run {number}", "artifact": None})
                 for number in range(_BASELINE_RUNS)
             )
+            known = {"ledger": Ledger(entries=entries), "settings": PerfConfig().gate}
             slowdown = 0.1 if case == SLOWER_CODE else 0.0
             cpus = frozenset({0}) if case == _ONE_CORE else None
             with _other_work(case):
-                found = _in_child("train", cpus=cpus, name="new", slowdown=slowdown, **given)
-                # The environment does not have the number of cores that a process may use.
+                trained = _in_child("train", cpus=cpus, name="new", slowdown=slowdown, **given)
+                # One core stands for a slower machine of the same kind.
                 environment = {"environment": blessed.environment}
-                candidate = Run.model_validate(found).model_copy(update=environment)
-                answer = functools.partial(
-                    evaluate, candidate, ledger=Ledger(entries=entries), settings=settings
-                )
-                decision = answer()
-                first += not decision.blessed
-                if decision.may_be_settled:
-                    runs = [each.model_dump(mode="json") for each in (candidate, entries[-1])]
-                    began = time.monotonic()
-                    found = _in_child("measure", cpus=cpus, root=folder, runs=runs)
-                    seconds.append(time.monotonic() - began)
-                    measured = AbRerun.model_validate(found)
-                    ratios.append(measured.ratio.value if measured.ratio else None)
-                    decision = answer(ab_rerun=measured)
+                candidate = Run.model_validate(trained).model_copy(update=environment)
+                first += not evaluate(candidate, **known).blessed
+                began = time.monotonic()
+                measured = functools.partial(_measured, candidate, root=folder, cpus=cpus)
+                decision = decide(candidate, **known, measure=measured)
+            if rerun := decision.ab_rerun:
+                seconds.append(time.monotonic() - began)
+                ratio = rerun.ratio or rerun.reference_ratio
+                ratios.append(ratio.value if ratio else None)
             steps = [item for item in decision.outcomes if item.metric == "step_time_seconds"]
             right += any(item.refuses for item in steps) == (case == SLOWER_CODE)
     return Turns(
         count=rounds, refused_first=first, right=right, ratios=tuple(ratios), seconds=tuple(seconds)
     )
+
+
+def _measured(
+    candidate: Run, runs: Sequence[Run], *, root: str, cpus: frozenset[int] | None
+) -> AbRerun:
+    pair = [each.model_dump(mode="json") for each in (candidate, *runs[-1:])]
+    return AbRerun.model_validate(_in_child("measure", cpus=cpus, root=root, runs=pair))
 
 
 def _in_child(function: str, *, cpus: frozenset[int] | None = None, **arguments: Any) -> Any:
@@ -112,15 +113,9 @@ def train(*, root: str, name: str, slowdown: float, data_folder: str) -> dict[st
 
 def measure(*, root: str, runs: list[Any]) -> dict[str, Any]:
     """Measures two runs in turns, as PerfEvaluator does; returns the `AbRerun` as JSON values."""
-    candidate, blessed = map(Run.model_validate, runs)
-    settings = PerfConfig().gate
-    measured = gate.measure(
-        candidate,
-        [blessed],
-        seconds=settings.rerun_seconds,
-        is_clear=functools.partial(decisions.is_clear, settings=settings),
-        log_folder=pathlib.Path(root, "logs"),
-    )
+    candidate, *blessed = map(Run.model_validate, runs)
+    logs = pathlib.Path(root, "logs")
+    measured = gate.measure(candidate, blessed, settings=PerfConfig().gate, log_folder=logs)
     return measured.model_dump(mode="json")
 
 

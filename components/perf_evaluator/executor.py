@@ -1,11 +1,10 @@
 """Runs the gate on the artifacts of a pipeline run: reads it, judges it, writes the decision."""
 
-import functools
 import itertools
 import logging
 import math
 import pathlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow_model_analysis as tfma
@@ -59,21 +58,13 @@ class Executor(base_executor.BaseExecutor):
         settings = PerfConfig.from_json(exec_properties["config"]).gate
         known = ledger_store.known(settings, _ledgers_in(input_dict.get("ledger") or ()))
         judged = read_run(input_dict, settings=settings, context=self._context)
-        judge = functools.partial(verdict.evaluate, judged, ledger=known, settings=settings)
-        decision = judge()
         evaluation = artifact_utils.get_single_instance(output_dict["evaluation"])
-        if settings.rerun_seconds and decision.may_be_settled:
+
+        def in_turns_with(blessed: Sequence[Run]) -> AbRerun:
             with storage.local_folder(evaluation.uri) as log_folder:
-                remeasure = functools.partial(
-                    measure,
-                    judged,
-                    seconds=settings.rerun_seconds,
-                    is_clear=functools.partial(decisions.is_clear, settings=settings),
-                    log_folder=log_folder,
-                )
-                decision = verdict.settled(
-                    decision, judge, measure=remeasure, known=known.of_node(judged)
-                )
+                return measure(judged, blessed, settings=settings, log_folder=log_folder)
+
+        decision = verdict.decide(judged, ledger=known, settings=settings, measure=in_turns_with)
         artifacts.publish(
             evaluation,
             decision,
@@ -251,18 +242,14 @@ def _ledgers_in(resolved: Sequence[artifact.Artifact]) -> Iterator[Ledger]:
 
 
 def measure(
-    candidate: Run,
-    baseline: Sequence[Run],
-    *,
-    seconds: float,
-    is_clear: Callable[[statistics.Interval], bool],
-    log_folder: pathlib.Path,
+    candidate: Run, baseline: Sequence[Run], *, settings: GateSettings, log_folder: pathlib.Path
 ) -> AbRerun:
     """Trains the candidate and the last repeatable blessed run in turns, block by block.
 
     On a busy host, it continues beyond the usual number of blocks, until more measurements would
-    change no answer (`is_clear`). `seconds` includes imports and compilation.
+    change no answer. `gate.rerun_seconds` includes imports and compilation.
     """
+    seconds = settings.rerun_seconds
     candidate_job, root = _job_of(candidate), _root(candidate)
     # Only from this pipeline's root: the job's code is run, and a ledger may be shared with others.
     jobs_before = (
@@ -280,14 +267,14 @@ def measure(
             setting="gate.rerun_seconds",
             log_folder=log_folder,
             rounds=(in_turns.MAX_ROUNDS, None),
-            decided=lambda blocks: is_clear(statistics.ratio_interval(*blocks)),
+            decided=lambda blocks: decisions.is_clear(
+                statistics.ratio_interval(*blocks), settings=settings
+            ),
         )
     except processes.FAILURES as error:
         # A failure here changes nothing: the run already has its decision.
         return AbRerun(reason=str(error).rstrip("."))
     ratio = statistics.ratio_interval(*(trained.step_seconds for trained in measured))
-    if not math.isfinite(ratio.high - ratio.low):
-        return AbRerun(reason="steps took no time that can be measured")
     return AbRerun(against=against, ratio=ratio)
 
 

@@ -1,7 +1,5 @@
 """The effect on a refusal of measuring in turns."""
 
-import functools
-
 import pytest
 from gate_runs import HERE, only, run
 
@@ -124,8 +122,8 @@ def gate_of(blessed, candidate, *, code):
 
     `code` has, for each run whose code is left, the candidate's step time over that of its code.
     """
-    ledger, settings, measured = Ledger(entries=tuple(blessed)), only(**{SLOW: RULE}), []
-    judge = functools.partial(evaluate, candidate, ledger=ledger, settings=settings)
+    given = {"ledger": Ledger(entries=tuple(blessed)), "settings": only(**{SLOW: RULE})}
+    measured = []
 
     def measure(runs):
         if not runs or runs[-1].run_id not in code:
@@ -135,9 +133,8 @@ def gate_of(blessed, candidate, *, code):
         interval = Interval(value=ratio, low=ratio - 0.01, high=ratio + 0.01)
         return AbRerun(against=runs[-1].run_id, ratio=interval)
 
-    decision = judge()
-    assert decision.may_be_settled
-    return verdict.settled(decision, judge, measure=measure, known=blessed), measured
+    assert evaluate(candidate, **given).may_be_settled
+    return verdict.decide(candidate, **given, measure=measure), measured
 
 
 def test_a_slower_machine_is_told_from_slower_code_by_a_run_from_before():

@@ -99,8 +99,8 @@ class GateSettings(Section):
         false_alarm_rate: probability that an unchanged run is called a regression, over all rules
             together.
         minimum_steps: fewer steps make figures over steps invalid.
-        rerun_seconds: limit for training a run again in turns with a blessed one before it is
-            refused for its step time alone; 0: never. 300 suits a busy machine. Not on Kubeflow.
+        rerun_seconds: limit for training a run again in turns with a blessed one before a doubtful
+            step time decides; 0: never. 300 suits a busy machine. Not on Kubeflow.
         reference_run: run that cumulative drift counts from; None: the best level that five runs in
             a row have held. Name a run after a slowdown that you meant and blessed.
         price_per_hour: price of a machine that trains, in any currency; gives the cost of a million

@@ -194,7 +194,8 @@ def since_decision(
     run that is no worse than earlier ones was refused for something else and changes nothing.
     """
     sign = rule.worse_sign(key)
-    for place in (place for place in range(len(runs) - 1, 0, -1) if ledger.is_decided(runs[place])):
+    decided = [place for place in range(1, len(runs)) if ledger.is_decided(runs[place])]
+    for place in reversed(decided):
         usual = float(np.median(figures[:place]))
         worse = sign * (figures[place] - usual)
         if worse > rule.smallest_change * max(abs(usual), rule.min_baseline):

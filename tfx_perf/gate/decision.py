@@ -142,11 +142,12 @@ class RuleResult(records.Record):
     @property
     def may_be_settled(self) -> bool:
         """Whether measuring in turns may change the answer that comparing runs gave."""
-        refusal = self.verdict in (Verdict.INCONCLUSIVE, Verdict.REGRESSION)
-        is_open = self.verdict is Verdict.PASS and self.kind == "change" and self.worse > 0
-        if self.metric in metrics.SHARES_OF_A_STEP:  # of a step that is no longer, noise is enough
+        if self.metric in metrics.SHARES_OF_A_STEP:  # what noise leaves open, the step settles
             return self.verdict is Verdict.INCONCLUSIVE
-        return is_open or (refusal and self.metric in metrics.STEP_TIME_EXPONENTS)
+        if self.verdict is Verdict.PASS:
+            return self.kind == "change" and self.worse > 0
+        refusal = self.verdict in (Verdict.INCONCLUSIVE, Verdict.REGRESSION)
+        return refusal and self.metric in metrics.STEP_TIME_EXPONENTS
 
     @property
     def worse(self) -> float:

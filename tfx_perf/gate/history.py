@@ -235,7 +235,6 @@ def _decided(run: RecordedRun, ledger: Ledger) -> RecordedRun:
 
 
 def _of_ledger(ledger: Ledger) -> list[RecordedRun]:
-    counting = set(map(id, ledger.entries))
     runs: Iterable[RecordedRun] = (
         RecordedRun(
             run_id=entry.run_id,
@@ -244,12 +243,12 @@ def _of_ledger(ledger: Ledger) -> list[RecordedRun]:
             created=entry.time,
             state="complete",
             metrics=entry.known_figures,
-            blessed=id(entry) in counting,
+            blessed=place < len(ledger.entries),
             pushed=None,
             folders={},
             environment=entry.environment,
         )
-        for entry in ledger.runs
+        for place, entry in enumerate(ledger.runs)
     )
     newest_first = sorted(runs, key=lambda run: run.created, reverse=True)
     return [_decided(run, ledger) for run in newest_first]

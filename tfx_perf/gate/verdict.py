@@ -1,5 +1,6 @@
 """The decision on a run: every rule, then one answer."""
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Literal
@@ -86,28 +87,32 @@ def evaluate(
     )
 
 
-def settled(
-    decision: GateRecord,
-    judge: Callable[..., GateRecord],
+def decide(
+    candidate: Run,
     *,
+    ledger: Ledger,
+    settings: GateSettings,
     measure: Callable[[Sequence[Run]], AbRerun],
-    known: Sequence[Run],
 ) -> GateRecord:
-    """Returns the decision, by `judge`, after measuring the run in turns with blessed ones.
+    """Decides as `evaluate` does, after measuring a doubtful run in turns with blessed ones.
 
     `measure` takes the last of some runs that can be trained. Drift, which alone refuses once a
-    machine has become slower for good, can only be settled by one from before, among `known`.
+    machine has become slower for good, can only be settled by a run from before.
     """
-    ab_rerun = AbRerun()
+    judge = functools.partial(evaluate, candidate, ledger=ledger, settings=settings)
+    decision, ab_rerun = judge(), AbRerun()
+    if not (settings.rerun_seconds and decision.may_be_settled):
+        return decision
+    last = _fastest_last(decision.baseline_runs, candidate)
     if decision.reference_run is None:
-        ab_rerun = measure(_fastest_last(decision.baseline_runs, decision.candidate))
+        ab_rerun = measure(last)
         decision = judge(ab_rerun=ab_rerun)
     if decision.reference_run is None or not decision.may_be_settled:
         return decision
+    known = ledger.of_node(candidate)
     reference = [run for run in known if run.run_id == decision.reference_run]
-    since = measure(_fastest_last(reference, decision.candidate))
+    since = measure(_fastest_last(reference, candidate))
     if since.ratio is None and ab_rerun.ratio is None:
-        last = _fastest_last(decision.baseline_runs, decision.candidate)
         return judge(ab_rerun=measure(last))
     update = {"reference_run": since.against, "reference_ratio": since.ratio}
     return judge(ab_rerun=ab_rerun.model_copy(update=update))
